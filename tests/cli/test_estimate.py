@@ -72,7 +72,7 @@ def test_assumptions_about_the_model_are_printed(cli, own_folder, parse_json) ->
 
 
 def test_infeasible_exits_with_three_and_says_why(cli, parse_json, own_folder) -> None:
-    arguments = ("estimate", "llama-3-70b", "--device", "l4", "--prompt", "64", "--output", "8")
+    arguments = (*GPT2, "--device", "l4", "--batch", "100000")
     result = cli(*arguments, "-o", "rows.csv", "--plot", "roofline.png")
     assert result.exit_code == 3 and "do not fit in device memory" in result.stdout
     assert list(own_folder.iterdir()) == []
