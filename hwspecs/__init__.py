@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hwspecs.checks import Deviation, expected_peaks, peak_deviations
+    from hwspecs.energy import EnergyFacts, energy_of
     from hwspecs.errors import InputError, did_you_mean, nearest
     from hwspecs.quantity import format_quantity, parse_quantity
     from hwspecs.registry import (
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
         load,
         load_architecture,
         load_link,
+        load_memory,
+        load_process,
         names,
         open_registry,
         resolve,
     )
-    from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, NodeSpec
+    from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, MemorySpec, NodeSpec, ProcessSpec
     from hwspecs.values import CONFIDENCES, FORMATS, Source, Value
 
 # Written out, because type checkers do not follow computed __all__.
@@ -32,19 +35,25 @@ __all__ = [
     "ArchitectureSpec",
     "Deviation",
     "DeviceSpec",
+    "EnergyFacts",
     "InputError",
     "LinkSpec",
+    "MemorySpec",
     "NodeSpec",
+    "ProcessSpec",
     "Registry",
     "Resolution",
     "Source",
     "Value",
     "did_you_mean",
+    "energy_of",
     "expected_peaks",
     "format_quantity",
     "load",
     "load_architecture",
     "load_link",
+    "load_memory",
+    "load_process",
     "names",
     "nearest",
     "open_registry",
@@ -63,8 +72,10 @@ def _home(name: str) -> str | None:
             return "quantity"
         case "CONFIDENCES" | "FORMATS" | "Source" | "Value":
             return "values"
-        case "ArchitectureSpec" | "DeviceSpec" | "LinkSpec" | "NodeSpec":
+        case "ArchitectureSpec" | "DeviceSpec" | "LinkSpec" | "MemorySpec" | "NodeSpec" | "ProcessSpec":
             return "schema"
+        case "EnergyFacts" | "energy_of":
+            return "energy"
         case "Deviation" | "expected_peaks" | "peak_deviations":
             return "checks"
     return "registry" if name in __all__ else None

@@ -61,12 +61,27 @@ _EXAMPLES = {
     "Hz": "a frequency such as 1.83 GHz",
     "W": "a power such as 700 W",
     "s": "a time such as 2 us or 30 ms",
+    "m": "a length such as 7 nm",
     "m^2": "an area such as 814 mm^2",
     "J": "an energy such as 1.5 pJ",
+    "J/FLOP": "an energy per operation such as 0.16 pJ/FLOP",
+    "J/byte": "an energy per amount of data such as 4 pJ/bit",
     "1": "a plain number such as 132",
 }
 
-_SYMBOLS = {"byte": "B", "byte/s": "B/s", "FLOP": "FLOP", "FLOP/s": "FLOP/s", "Hz": "Hz", "W": "W", "s": "s", "J": "J"}
+_SYMBOLS = {
+    "byte": "B",
+    "byte/s": "B/s",
+    "FLOP": "FLOP",
+    "FLOP/s": "FLOP/s",
+    "Hz": "Hz",
+    "W": "W",
+    "s": "s",
+    "m": "m",
+    "J": "J",
+    "J/FLOP": "J/FLOP",
+    "J/byte": "J/B",
+}
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SMALL_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f"))
 _AREA_UNITS = ((1.0, "m^2"), (1e-6, "mm^2"), (1e-12, "um^2"), (1e-18, "nm^2"))
@@ -77,7 +92,7 @@ def parse_quantity(text: str, unit: str) -> float:
     """Read a positive number with a unit into SI base units.
 
     **Arguments:** `text`: for example "3.35 TB/s"; `unit`: the SI unit of the answer, one of byte, byte/s, FLOP,
-    FLOP/s, Hz, W, s, m^2, J, or 1 for a plain number.
+    FLOP/s, Hz, W, s, m, m^2, J, J/FLOP, J/byte, or 1 for a plain number.
     **Returns:** the value in `unit`, finite and greater than zero.
     **Raises:** `InputError` naming what is wrong and what is allowed.
     """
@@ -130,10 +145,10 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
 
 
 def _prefixes(value: float, unit: str) -> tuple[tuple[float, str], ...]:
-    """Prefixes people use: seconds have no kilo, and bytes have no milli."""
-    if unit in ("s", "J", "W") and abs(value) < 1:
+    """Prefixes people use: seconds and meters have no kilo here, and bytes have no milli."""
+    if unit in ("s", "m", "J", "J/FLOP", "J/byte", "W") and abs(value) < 1:
         return _SMALL_PREFIXES
-    return ((1.0, ""),) if unit == "s" or abs(value) < 1 else _PREFIXES
+    return ((1.0, ""),) if unit in ("s", "m") or abs(value) < 1 else _PREFIXES
 
 
 def _scaled(value: float, units: Any, digits: int) -> str:

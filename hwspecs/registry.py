@@ -8,16 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hwspecs.errors import InputError, did_you_mean
 from hwspecs.files import SHIPPED, Layer, read_device, read_header, read_toml, scan
 from hwspecs.spelling import Spelling, spelling_of
 
 if TYPE_CHECKING:
-    from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec
+    from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, MemorySpec, ProcessSpec, Spec
 
 Directory = str | os.PathLike[str]
+_Part = TypeVar("_Part", bound="Spec")
 
 
 @dataclass(frozen=True)
@@ -193,22 +194,36 @@ def resolve(text: str, directories: Iterable[Directory] = ()) -> Resolution:
 
 def load_link(name: str) -> LinkSpec:
     """The specification of a link, such as nvlink4."""
-    from hwspecs.schema import LinkSpec, parse_spec
+    from hwspecs.schema import LinkSpec
 
-    path = _part("links", name)
-    return parse_spec(LinkSpec, read_toml(path), str(path))
+    return _load_part("links", name, LinkSpec)
 
 
 def load_architecture(name: str) -> ArchitectureSpec:
     """The specification of an architecture, such as hopper."""
-    from hwspecs.schema import ArchitectureSpec, parse_spec
+    from hwspecs.schema import ArchitectureSpec
 
-    path = _part("architectures", name)
-    return parse_spec(ArchitectureSpec, read_toml(path), str(path))
+    return _load_part("architectures", name, ArchitectureSpec)
 
 
-def _part(folder: str, name: str) -> Path:
+def load_process(name: str) -> ProcessSpec:
+    """The specification of a manufacturing process, such as tsmc-4n."""
+    from hwspecs.schema import ProcessSpec
+
+    return _load_part("processes", name, ProcessSpec)
+
+
+def load_memory(name: str) -> MemorySpec:
+    """The specification of a kind of memory, such as hbm3."""
+    from hwspecs.schema import MemorySpec
+
+    return _load_part("memories", name, MemorySpec)
+
+
+def _load_part(folder: str, name: str, spec: type[_Part]) -> _Part:
+    from hwspecs.schema import parse_spec
+
     paths = scan(SHIPPED / folder).paths
     if name not in paths:
         raise InputError(f"{name!r} is not in {folder}.{did_you_mean(name, paths)} Known: {', '.join(paths)}.")
-    return paths[name]
+    return parse_spec(spec, read_toml(paths[name]), str(paths[name]))

@@ -1,4 +1,4 @@
-"""The specification files as immutable models: a device with its node, a link, a processor architecture."""
+"""The specification files as immutable models: a device with its node, a link, an architecture, a process, a memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from hwspecs.values import (
     DataRate,
     DataSize,
     Duration,
+    EnergyPerByte,
+    EnergyPerFlop,
     Format,
     Frequency,
+    Length,
     Power,
     Record,
     Source,
@@ -26,8 +29,10 @@ from hwspecs.values import (
 )
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
-Kind = Literal["gpu", "tpu", "npu"]
-Topology = Literal["switch", "mesh", "torus", "pcie"]
+#: cpu: a server or desktop processor; soc: a processor with CPU, GPU and often NPU that share one memory.
+Kind = Literal["gpu", "tpu", "npu", "cpu", "soc"]
+#: single: a device alone, whose only link is its network port.
+Topology = Literal["switch", "mesh", "torus", "pcie", "single"]
 _Spec = TypeVar("_Spec", bound="Spec")
 
 
@@ -84,6 +89,8 @@ class NodeSpec(Record):
             raise InputError("torus_dimensions is missing; a torus needs 2 or 3.")
         if self.topology != "torus" and self.torus_dimensions is not None:
             raise InputError(f"torus_dimensions is allowed for topology torus only, and this one is {self.topology}.")
+        if self.topology == "single" and self.size.si != 1:
+            raise InputError(f"size is {self.size.quantity}, but topology single means 1.")
         return self
 
 
@@ -97,13 +104,15 @@ class DeviceSpec(Spec):
     vendor prints it, GB = 1e9 [byte]; `usable_memory`: what a driver or tool reports as allocatable, which is larger
     where a vendor prints GB for GiB [byte]. `l2_capacity`: last on-chip memory shared by the cores [byte];
     `shared_memory_per_core`: software-managed memory of one core [byte]. `launch_latency`: start and drain of one
-    kernel on the device when the host is not in the way [s].
+    kernel on the device when the host is not in the way [s]. `process` and `memory_type` name files of `processes/`
+    and `memories/`, from which `energy_of` takes the energy per operation and byte.
     """
 
     architecture: Slug
     kind: Kind
     released: Year
-    process: Text | None = None
+    process: Slug | None = None
+    memory_type: Slug | None = None
     aliases: tuple[Text, ...] = ()
     peak_flops: dict[Format, ComputeRate] = Field(min_length=1)
     vector_flops: ComputeRate
@@ -141,10 +150,28 @@ class ArchitectureSpec(Spec):
     vector_operations_per_cycle: Count
 
 
+class ProcessSpec(Spec):
+    """A manufacturing process and what arithmetic costs on it.
+
+    `feature_size`: the length in the process's name, a label rather than a measure [m]. `energy_per_flop`: one
+    multiply-add of the format over two, in the arithmetic unit alone, without registers, instructions, caches, clock
+    and leakage [J/FLOP]: a lower bound of what a device spends.
+    """
+
+    feature_size: Length
+    energy_per_flop: dict[Format, EnergyPerFlop] = Field(min_length=1)
+
+
+class MemorySpec(Spec):
+    """A kind of device memory; `energy_per_byte` is of reading or writing it, interface included [J/byte]."""
+
+    energy_per_byte: EnergyPerByte
+
+
 def parse_spec(spec: type[_Spec], raw: Mapping[str, Any], origin: str) -> _Spec:
     """Check plain data against a specification.
 
-    **Arguments:** `spec`: `DeviceSpec`, `LinkSpec` or `ArchitectureSpec`; `raw`: as read from TOML or JSON; `origin`:
+    **Arguments:** `spec`: the model, such as `DeviceSpec` or `LinkSpec`; `raw`: as read from TOML or JSON; `origin`:
     the file to name in messages.
     **Raises:** one `InputError` with a sentence per problem, one a line.
     """

@@ -70,7 +70,7 @@ class Value(Record):
 
     @property
     def si(self) -> float:
-        """The value in SI base units (byte, byte/s, FLOP/s, Hz, W, s, or 1)."""
+        """The value in SI base units (byte, byte/s, FLOP/s, Hz, W, s, m, J/FLOP, J/byte, or 1)."""
         return parse_quantity(self.quantity, self.unit)
 
     @field_validator("quantity", mode="before")
@@ -135,3 +135,21 @@ class Duration(Value):
     """A time [s]."""
 
     unit: ClassVar[str] = "s"
+
+
+class Length(Value):
+    """A length [m]."""
+
+    unit: ClassVar[str] = "m"
+
+
+class EnergyPerFlop(Value):
+    """Energy of one floating-point or integer operation, a multiply-add counting as two [J/FLOP]."""
+
+    unit: ClassVar[str] = "J/FLOP"
+
+
+class EnergyPerByte(Value):
+    """Energy of moving one byte [J/byte]."""
+
+    unit: ClassVar[str] = "J/byte"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hwspecs import InputError, format_quantity, parse_quantity
 
-UNITS = ("byte", "byte/s", "FLOP", "FLOP/s", "Hz", "W", "s", "m^2", "J")
+UNITS = ("byte", "byte/s", "FLOP", "FLOP/s", "Hz", "W", "s", "m", "m^2", "J", "J/FLOP", "J/byte")
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,11 @@ UNITS = ("byte", "byte/s", "FLOP", "FLOP/s", "Hz", "W", "s", "m^2", "J")
         ("814 mm^2", "m^2", 814e-6),
         ("814 mm²", "m^2", 814e-6),
         ("1.5 pJ", "J", 1.5e-12),
+        ("7 nm", "m", 7e-9),
+        ("0.16 pJ/FLOP", "J/FLOP", 0.16e-12),
+        ("0.16 pJ/OP", "J/FLOP", 0.16e-12),
+        ("4 pJ/bit", "J/byte", 32e-12),
+        ("32 pJ/byte", "J/byte", 32e-12),
         ("132", "1", 132.0),
     ],
 )
@@ -95,6 +100,9 @@ def test_a_number_is_not_a_quantity() -> None:
         (1.83e9, "Hz", "1.83 GHz"),
         (1400.0, "W", "1.4 kW"),
         (814e-6, "m^2", "814 mm^2"),
+        (7e-9, "m", "7 nm"),
+        (0.16e-12, "J/FLOP", "160 fJ/FLOP"),
+        (32e-12, "J/byte", "32 pJ/B"),
         (132.0, "1", "132"),
         (0.0, "s", "0 s"),
         (math.nan, "s", "nan s"),

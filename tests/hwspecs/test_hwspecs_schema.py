@@ -91,14 +91,17 @@ def test_the_small_chip_is_valid() -> None:
         (chip(tdp=value("1 W", source="makr")), ["tdp.source names 'makr'", "Did you mean maker?"]),
         (chip(tdp=value("1 W", source=[])), ["tdp.source is empty"]),
         (chip(tdp=value("1 W", date="May")), ["tdp.date is 'May'", "2024-05"]),
-        (chip(kind="gpus"), ["kind is 'gpus'", "gpu, tpu, npu", "Did you mean gpu"]),
+        (chip(kind="gpus"), ["kind is 'gpus'", "gpu, tpu, npu, cpu, soc", "Did you mean gpu"]),
         (chip(released="soon"), ["released is 'soon'", "2022-09"]),
         (chip(name="My Chip"), ["name is 'My Chip'", "lower-case"]),
         (chip(peak_flops={"bf61": value("1 TFLOP/s")}), ["peak_flops.bf61", "number format", "Did you mean bf16"]),
         (chip(peak_flops={}), ["peak_flops is empty"]),
-        (chip(node=node(topology="ring")), ["node.topology is 'ring'", "switch, mesh, torus, pcie"]),
+        (chip(node=node(topology="ring")), ["node.topology is 'ring'", "switch, mesh, torus, pcie, single"]),
         (chip(node=node(topology="torus")), ["node", "torus_dimensions is missing"]),
         (chip(node=node(torus_dimensions=2)), ["node", "topology torus only"]),
+        (chip(node=node(topology="single")), ["node", "size is 8", "topology single means 1"]),
+        (chip(process="TSMC 4N"), ["process is 'TSMC 4N'", "lower-case"]),
+        (chip(memory_type="HBM3"), ["memory_type is 'HBM3'", "lower-case"]),
         (chip(node=node(topology="torus", torus_dimensions=5)), ["node.torus_dimensions is 5"]),
         (chip(node=node(linkbandwidth=value("1 GB/s"))), ["node.linkbandwidth", "Did you mean link_bandwidth"]),
         (chip(sources={"maker": {**SOURCE, "year": 1066}}), ["sources.maker.year is 1066", "at least 1990"]),
@@ -133,7 +136,7 @@ def test_any_wrong_type_is_a_sentence(key: str, wrong: Any) -> None:
 
 
 def test_each_of_several_mistakes_has_its_sentence() -> None:
-    lines = message(chip(tdp=None, kind="cpu", memory_bandwidth=value("80 GB"))).splitlines()
+    lines = message(chip(tdp=None, kind="fpga", memory_bandwidth=value("80 GB"))).splitlines()
     assert len(lines) == 3
     assert all(line.startswith("my-chip.toml: ") and line.endswith((".", "?")) for line in lines)
 

@@ -1,0 +1,89 @@
+"""docs/add-a-device.md is followed literally: its files are written, its commands run, its outputs compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+from jaxperf.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = "add-a-device.md"
+
+
+def load_page() -> ModuleType:
+    """`page.py` beside this file; the test folders are no packages."""
+    spec = importlib.util.spec_from_file_location("docs_page", Path(__file__).with_name("page.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["docs_page"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+page = load_page()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of what a contributor's checkout has, as the current folder; settings of JAX are put back after."""
+    shutil.copytree(ROOT / "hwspecs", tmp_path / "hwspecs", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests" / "hwspecs", tmp_path / "tests" / "hwspecs")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAXPERF_DATA", str(tmp_path / "no-data"))
+    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def run(command: str, folder: Path) -> tuple[int, str]:
+    """The exit code and the output of a command of the page."""
+    program, *arguments = shlex.split(command)
+    if program == "jaxperf":
+        result = CliRunner().invoke(app, arguments)
+        return result.exit_code, result.output
+    line = [sys.executable, "-m", "pytest", *arguments] if program == "pytest" else [program, *arguments]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_page_can_be_followed_literally(checkout: Path) -> None:
+    ran = []
+    for block in page.blocks(PAGE):
+        if block.language == "toml":
+            path = checkout / block.info
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            exec(compile(block.text, PAGE, "exec"), {})
+        elif block.language == "console":
+            for command, documented in page.commands(block):
+                code, output = run(command, checkout)
+                assert code == (2 if "mistakes" in command else 0), f"{command}\n{output}"
+                if documented:
+                    assert page.missing_lines(documented, output) == [], f"{command}\n{output}"
+                ran.append(command.split()[0])
+    assert ran.count("jaxperf") >= 5 and ran[-1] == "pytest"
+
+
+def test_what_is_not_documented_or_not_printed_is_found() -> None:
+    assert page.missing_lines("a\nb", "a\n\nb  \n") == []
+    assert page.missing_lines("a\n...\nc", "a\nb\nc") == []
+    assert page.missing_lines("a\nb", "a\nb\nc") == ["(undocumented) c"]
+    assert page.missing_lines("a\nx\n...", "a\nb") == ["x"]
+    assert page.missing_lines("b\n...\na", "a\nb") == ["b"]
+    assert page.missing_lines("...\nb\na", "a\nb") == ["a"]

@@ -1,0 +1,86 @@
+"""docs/add-a-model.md is followed literally: its files are written, its commands run, its outputs compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+from jaxperf.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = "add-a-model.md"
+
+
+def load_page() -> ModuleType:
+    """`page.py` beside this file; the test folders are no packages."""
+    spec = importlib.util.spec_from_file_location("docs_page", Path(__file__).with_name("page.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["docs_page"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+page = load_page()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of what a contributor's checkout has, as the current folder; settings of JAX are put back after."""
+    for package in ("jaxperf", "hwspecs"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def run(command: str, folder: Path) -> tuple[int, str]:
+    """The exit code and the output of a command of the page; those that need the changed checkout run in it."""
+    program, *arguments = shlex.split(command)
+    if program == "jaxperf":
+        result = CliRunner().invoke(app, arguments)
+        return result.exit_code, result.output
+    line = {"python": [sys.executable], "pytest": [sys.executable, "-m", "pytest"]}.get(program, [program])
+    environment = os.environ | {"PYTHONPATH": str(folder)}  # its packages, not those these tests were started with
+    done = subprocess.run([*line, *arguments], cwd=folder, capture_output=True, text=True, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_page_can_be_followed_literally(checkout: Path) -> None:
+    ran = []
+    for block in page.blocks(PAGE):
+        if block.language == "console":
+            for command, documented in page.commands(block):
+                code, output = run(command, checkout)
+                assert code == (2 if "--check" in command else 0), f"{command}\n{output}"
+                assert page.missing_lines(documented, output) == [], f"{command}\n{output}"
+                ran.append(command.split()[0])
+        else:
+            path = checkout / block.info
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:  # the list of aliases is there already
+                file.write(block.text)
+    assert ran == ["jaxperf"] * 4 + ["python", "sed", "pytest"]
+
+
+def test_the_classes_and_files_that_the_page_names_exist() -> None:
+    text = (ROOT / "docs" / PAGE).read_text(encoding="utf-8")
+    named = {word.strip("`.,;)") for word in text.split() if word.startswith("`") and "/" in word}
+    files = [name for name in named if name.endswith((".py", ".csv"))]
+    assert len(files) >= 6 and all((ROOT / name).is_file() for name in files)

@@ -1,0 +1,139 @@
+"""Energy per operation and byte: the published tables, the formula between them, and what it means for a device."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import hwspecs
+from hwspecs.files import SHIPPED, scan
+from hwspecs.schema import parse_spec
+
+# pJ of (multiply, add): Horowitz, ISSCC 2014 (45 nm); Jouppi et al., ISCA 2021, Table 2 (7 nm).
+PUBLISHED = {
+    "45nm": {"fp32": (3.7, 0.9), "fp16": (1.1, 0.4), "int8": (0.2, 0.03)},
+    "7nm": {"fp32": (1.31, 0.38), "bf16": (0.21, 0.11), "fp16": (0.34, 0.16), "int8": (0.07, 0.007)},
+}
+# pJ per bit; Jouppi et al. give ranges per 64 bit: 250-450 for HBM2, 350-480 for GDDR6, 1300 for DDR4.
+MEMORY_RANGES = {"hbm2": (250 / 64, 450 / 64), "gddr6": (350 / 64, 480 / 64), "ddr4": (1290 / 64, 1310 / 64)}
+SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "fp8": 4, "fp4": 2}
+PROCESSES = tuple(scan(SHIPPED / "processes").paths)
+ROUNDED = 6e-3  # three digits are written
+
+
+def energies(name: str) -> dict[str, float]:
+    return {str(key): value.si for key, value in hwspecs.load_process(name).energy_per_flop.items()}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_anchors_are_the_published_tables(name: str) -> None:
+    found = energies(name)
+    for key, (multiply, add) in PUBLISHED[name].items():
+        assert found[key] == pytest.approx((multiply + add) / 2 * 1e-12, rel=1e-3), key
+
+
+@pytest.mark.parametrize("key", ["fp64", "tf32", "fp16", "fp8", "fp4"])
+def test_other_formats_follow_from_their_significand(key: str) -> None:
+    """Multiplier a + b s^2 and adder c + d s through bf16 and fp32; fp16, which is published, checks the form."""
+    (multiply_16, add_16), (multiply_32, add_32) = PUBLISHED["7nm"]["bf16"], PUBLISHED["7nm"]["fp32"]
+    b, d = (multiply_32 - multiply_16) / (24**2 - 8**2), (add_32 - add_16) / (24 - 8)
+    bits = SIGNIFICAND_BITS[key]
+    pair = multiply_16 + b * (bits**2 - 8**2) + add_16 + d * (bits - 8)
+    assert energies("7nm")[key] == pytest.approx(pair / 2 * 1e-12, rel=0.02 if key == "fp16" else ROUNDED)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_every_process_lies_on_the_line_between_the_anchors(name: str) -> None:
+    """E = E7 (L / 7 nm)^(ln(E45 / E7) / ln(45 / 7)), L the length in the name."""
+    seven, forty_five = energies("7nm"), energies("45nm")
+    length = hwspecs.load_process(name).feature_size.si / 7e-9
+    assert set(energies(name)) == set(hwspecs.FORMATS)
+    for key, found in energies(name).items():
+        power = math.log(forty_five[key] / seven[key]) / math.log(45 / 7)
+        assert found == pytest.approx(seven[key] * length**power, rel=ROUNDED), key
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_wider_formats_cost_more(name: str) -> None:
+    found = energies(name)
+    floats = [found[key] for key in ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4")]
+    assert floats == sorted(floats, reverse=True)
+    assert found["fp8"] > found["int8"] > found["int4"]
+
+
+def test_smaller_processes_cost_less() -> None:
+    ordered = sorted(PROCESSES, key=lambda name: hwspecs.load_process(name).feature_size.si)
+    found = [energies(name)["bf16"] for name in ordered]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("name", MEMORY_RANGES)
+def test_memories_lie_in_published_ranges(name: str) -> None:
+    low, high = MEMORY_RANGES[name]
+    assert low <= hwspecs.load_memory(name).energy_per_byte.si * 1e12 / 8 <= high * 1.001
+
+
+def test_each_generation_of_memory_costs_no_more_than_the_last() -> None:
+    families = (
+        "gddr5 gddr5x gddr6 gddr6x gddr7",
+        "hbm2 hbm2e hbm3 hbm3e",
+        "lpddr4 lpddr4x lpddr5 lpddr5x",
+        "ddr4 ddr5",
+    )
+    for family in families:
+        found = [hwspecs.load_memory(name).energy_per_byte.si for name in family.split()]
+        assert found == sorted(found, reverse=True), family
+    assert set(" ".join(families).split()) == set(scan(SHIPPED / "memories").paths)
+
+
+@pytest.mark.parametrize("name", hwspecs.names())
+def test_arithmetic_and_memory_alone_stay_below_the_power_of_the_device(
+    name: str, devices: dict[str, hwspecs.DeviceSpec]
+) -> None:
+    spec = devices[name]
+    facts = hwspecs.energy_of(spec)
+    assert (facts is None) == (spec.process is None or spec.memory_type is None)
+    if facts is None:
+        return
+    memory = facts.per_byte.si * spec.memory_bandwidth.si
+    for key, peak in spec.peak_flops.items():
+        assert memory + facts.per_flop[key].si * peak.si < spec.tdp.si, key
+
+
+def test_most_devices_have_energy_facts(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    without = {name for name, spec in devices.items() if hwspecs.energy_of(spec) is None}
+    assert len(without) <= 12, without  # makers that do not tell the process
+
+
+def test_an_h100_spends_what_its_process_and_memory_say(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    facts = hwspecs.energy_of(devices["h100-sxm"])
+    assert facts is not None
+    assert (facts.process.name, facts.memory.name) == ("tsmc-4n", "hbm3")
+    assert facts.per_flop["bf16"].si == pytest.approx(0.16e-12 * (5 / 7) ** 0.59, rel=0.01)
+    assert facts.per_byte.si == pytest.approx(4.05 * 8e-12)
+
+
+def test_an_unknown_process_names_the_nearest(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    with pytest.raises(hwspecs.InputError, match="'tsmc-4m' is not in processes. Did you mean .*tsmc-4n"):
+        hwspecs.energy_of(devices["h100-sxm"].model_copy(update={"process": "tsmc-4m"}))
+    with pytest.raises(hwspecs.InputError, match="'hbm5' is not in memories. Did you mean hbm"):
+        hwspecs.energy_of(devices["h100-sxm"].model_copy(update={"memory_type": "hbm5"}))
+
+
+def test_mistakes_in_a_process_or_a_memory_are_sentences() -> None:
+    sources = {"maker": {"title": "Brochure", "publisher": "Me", "kind": "datasheet", "year": 2026}}
+    head = {"name": "mine-2", "display_name": "Mine", "vendor": "Me", "sources": sources}
+    given = {"source": "maker", "confidence": "single source"}
+    process = {
+        **head,
+        "feature_size": {"quantity": "2", **given},
+        "energy_per_flop": {"bf61": {"quantity": "1 pJ/FLOP", **given}, "fp8": {"quantity": "1 pJ", **given}},
+    }
+    with pytest.raises(hwspecs.InputError) as caught:
+        parse_spec(hwspecs.ProcessSpec, process, "mine-2.toml")
+    for words in ("has no unit; write a length such as 7 nm", "Did you mean bf16", '"pJ" is the wrong kind of unit'):
+        assert words in str(caught.value)
+    memory = {**head, "energy_per_byte": {"quantity": "4 pJ/b", **given}}
+    with pytest.raises(hwspecs.InputError, match="could mean bits or bytes"):
+        parse_spec(hwspecs.MemorySpec, memory, "mine-2.toml")
