@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
 
+# Idle accelerators report about a tenth of their TDP; specifications do not state it, so this is an assumption.
+ASSUMED_IDLE_SHARE = 0.1
+NO_ENERGIES = (0.0,) * len(COMPUTE_FORMATS)
+
+
 class Device(eqx.Module):
     """The numbers of one device that the models use, in SI base units; names and sources stay in `hwspecs`.
 
@@ -26,6 +31,10 @@ class Device(eqx.Module):
     latency per step [s]; `node_size`: devices in one scale-up domain; `mesh`: 1 where the domain is fully connected
     point to point, so that a group of n uses n - 1 of its links; `torus_dimensions`: 0 where it is not a torus.
     `network_*`: scale-out, per direction and device.
+
+    `energy_per_flop`: per entry of `COMPUTE_FORMATS`, that of the stand-in where the hardware lacks the format
+    [J/FLOP]; `energy_per_byte` of device memory [J/byte]; `idle_power`: drawn when nothing runs [W]. Where
+    `energy_facts` is 0 these are not known, are 0 and must not be used: `kernels.energy` then takes the TDP.
     """
 
     peak_flops: Float[Array, "*batch formats"] = eqx.field(converter=as_float)
@@ -44,6 +53,10 @@ class Device(eqx.Module):
     torus_dimensions: Float[Array, "*batch"] = eqx.field(converter=as_float)
     network_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
     network_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    energy_per_flop: Float[Array, "*batch formats"] = eqx.field(converter=as_float, default=NO_ENERGIES)
+    energy_per_byte: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    idle_power: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    energy_facts: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     def replace(self, **changes: Any) -> Device:
         """A copy with some leaves changed: `h100.replace(memory_bandwidth=4e12)`."""
@@ -73,7 +86,26 @@ def device_from_spec(spec: DeviceSpec) -> Device:
         torus_dimensions=node.torus_dimensions or 0.0,
         network_bandwidth=node.network_bandwidth.si,
         network_latency=node.network_latency.si,
+        **_energies(spec),
     )
+
+
+def _energies(spec: DeviceSpec) -> dict[str, Any]:
+    """The energy leaves; none, so that `energy_facts` stays 0, where the process or the memory is not known."""
+    facts = hwspecs.energy_of(spec)
+    if facts is None:
+        return {}
+    known = {name: value.si for name, value in facts.per_flop.items()}
+    native = {"fp32", *spec.peak_flops}
+    used = [next((each for each in (name, *STAND_INS[name]) if each in native), name) for name in COMPUTE_FORMATS]
+    if any(name in native and name not in known for name in used):
+        return {}
+    return {
+        "energy_per_flop": [known.get(name, 0.0) for name in used],
+        "energy_per_byte": facts.per_byte.si,
+        "idle_power": ASSUMED_IDLE_SHARE * spec.tdp.si,
+        "energy_facts": 1.0,
+    }
 
 
 def _peak_or_stand_in(peaks: dict[str, float], name: str) -> tuple[float, float]:

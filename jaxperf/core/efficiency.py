@@ -27,6 +27,9 @@ LEVELS = ("low", "nominal", "high")
 LEAST_UTILIZATION = 1e-6  # below it a sigmoid soon underflows to 0, and the time to infinity
 
 
+FAMILIES = ("gemm", "attention_prefill", "attention_decode", "moe", "elementwise", "linear_attention")
+
+
 class Utilization(eqx.Module):
     """Fractions in (0, 1] of the peak arithmetic rate and of the peak bandwidth that a kernel sustains [1]."""
 
@@ -68,15 +71,15 @@ class Efficiencies(eqx.Module):
     attention_decode: AbstractEfficiency
     moe: AbstractEfficiency
     elementwise: AbstractEfficiency
+    linear_attention: AbstractEfficiency
     link: Float[Array, "*batch"] = eqx.field(converter=as_float)
 
 
 def assumed_efficiencies(level: str = "nominal") -> Efficiencies:
     """The shipped assumptions at `level`: "low" (slow), "nominal" or "high" (1: the plain roofline)."""
     table = tomllib.loads(resources.files("jaxperf.core").joinpath("assumed_efficiencies.toml").read_text())
-    families = ("gemm", "attention_prefill", "attention_decode", "moe", "elementwise")
     per_family = {
         family: constant_efficiency(table[family]["compute"][level], table[family]["memory"][level])
-        for family in families
+        for family in FAMILIES
     }
     return Efficiencies(**per_family, link=table["link"]["bandwidth"][level])

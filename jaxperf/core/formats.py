@@ -1,7 +1,9 @@
 """Number formats: what a stored weight weighs, what a matrix unit multiplies, and what stands in where it cannot.
 
-Names follow the field: `fp8`, `int8` and `fp4` quantize weights and activations (W8A8, W4A4); `int8_wo` and `int4`
-are weight-only (W8A16, W4A16): stored small, multiplied in bf16.
+Names follow the field: `fp8`, `int8`, `fp4` (NVFP4) and the microscaling formats `mxfp8`, `mxfp6`, `mxfp4` (OCP MX 1.0)
+quantize weights and activations (W8A8, W4A4); names in `_wo`, `int4`, `int4_asym` and `int8_group` are weight-only
+(W8A16, W4A16): stored small, multiplied in bf16. Bytes of an element contain its share of the block's scale; a scale
+per tensor or per channel weighs nothing beside its elements and is left out.
 """
 
 from __future__ import annotations
@@ -46,16 +48,42 @@ class FormatFacts:
     note: str
 
 
+def with_scale(bits: float, block: float, scale_bytes: float) -> float:
+    """Bytes of an element of `bits` bits in blocks of `block` elements that share `scale_bytes` of scale and zero."""
+    return bits / 8.0 + scale_bytes / block
+
+
+def _narrow(itemsize: float, compute: str, note: str) -> FormatFacts:
+    """Weights and activations alike (W8A8, W4A4)."""
+    return FormatFacts(itemsize, itemsize, compute, "bf16", note)
+
+
+def _weight_only(itemsize: float, note: str) -> FormatFacts:
+    """Stored small, multiplied in bf16."""
+    return FormatFacts(itemsize, 2.0, "bf16", "bf16", note)
+
+
 FORMATS = {
+    "fp64": FormatFacts(8.0, 8.0, "fp64", "fp64", "IEEE double; devices without it have no time for it"),
     "fp32": FormatFacts(4.0, 4.0, "fp32", "fp32", "IEEE single on the vector or matrix units without TF32"),
     "tf32": FormatFacts(4.0, 4.0, "tf32", "tf32", "stored as fp32, multiplied as TF32"),
     "bf16": FormatFacts(2.0, 2.0, "bf16", "bf16", "16-bit brain float"),
     "fp16": FormatFacts(2.0, 2.0, "fp16", "fp16", "IEEE half"),
-    "fp8": FormatFacts(1.0, 1.0, "fp8", "bf16", "W8A8, E4M3, per-tensor or per-token scales (negligible bytes)"),
-    "int8": FormatFacts(1.0, 1.0, "int8", "bf16", "W8A8, per-channel scales (negligible bytes)"),
-    "fp4": FormatFacts(0.5 + 1.0 / 16.0, 0.5 + 1.0 / 16.0, "fp4", "bf16", "W4A4 NVFP4: one fp8 scale per 16 elements"),
-    "int8_wo": FormatFacts(1.0, 2.0, "bf16", "bf16", "W8A16 weight-only, per-channel scales"),
-    "int4": FormatFacts(0.5 + 2.0 / 128.0, 2.0, "bf16", "bf16", "W4A16 weight-only, one fp16 scale per 128 elements"),
+    "fp8": _narrow(1.0, "fp8", "W8A8, E4M3, per-tensor or per-token scales (negligible bytes)"),
+    "int8": _narrow(1.0, "int8", "W8A8, per-channel scales (negligible bytes)"),
+    "fp4": _narrow(
+        with_scale(4, 16, 1), "fp4", "W4A4 NVFP4: an fp8 scale per 16 elements, fp32 per tensor (negligible)"
+    ),
+    "mxfp8": _narrow(with_scale(8, 32, 1), "fp8", "W8A8 OCP MX: one E8M0 scale per 32 elements"),
+    "mxfp6": _narrow(with_scale(6, 32, 1), "fp8", "W6A6 OCP MX; counted at the fp8 rate (CDNA 4 is twice as fast)"),
+    "mxfp4": _narrow(with_scale(4, 32, 1), "fp4", "W4A4 OCP MX: one E8M0 scale per 32 elements"),
+    "fp8_wo": _weight_only(1.0, "W8A16 weight-only, per-tensor or per-channel scales"),
+    "int8_wo": _weight_only(1.0, "W8A16 weight-only, per-channel scales"),
+    "int8_group": _weight_only(with_scale(8, 128, 2), "W8A16 weight-only, one fp16 scale per 128 elements (GPTQ)"),
+    "int4": _weight_only(with_scale(4, 128, 2), "W4A16 weight-only, one fp16 scale per 128 elements"),
+    "int4_asym": _weight_only(with_scale(4, 128, 2.5), "W4A16, fp16 scale and 4-bit zero per 128 elements (AWQ, GPTQ)"),
+    "mxfp4_wo": _weight_only(with_scale(4, 32, 1), "W4A16 OCP MX (gpt-oss where fp4 is not multiplied natively)"),
+    "fp4_wo": _weight_only(with_scale(4, 16, 1), "W4A16 NVFP4"),
 }
 FORMAT_ALIASES = {
     "int4_wo": "int4",
@@ -63,6 +91,10 @@ FORMAT_ALIASES = {
     "w8a16": "int8_wo",
     "w8a8": "int8",
     "nvfp4": "fp4",
+    "awq": "int4_asym",
+    "gptq": "int4",
+    "double": "fp64",
+    "float64": "fp64",
     "bfloat16": "bf16",
     "float16": "fp16",
     "half": "fp16",

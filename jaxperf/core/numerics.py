@@ -22,6 +22,11 @@ def as_float(x: Any) -> Array:
     return jnp.asarray(x, jnp.result_type(float))
 
 
+def as_optional_float(x: Any) -> Array | None:
+    """`as_float`, except that `None` stays: a leaf the structure does not have."""
+    return None if x is None else as_float(x)
+
+
 def stack(points: Sequence[Any]) -> Any:
     """Pytrees of one structure stacked leaf by leaf along a new leading axis: the values of a sweep axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
@@ -30,6 +31,16 @@ def stream_cost(device: Device, stream: Stream, efficiency: AbstractEfficiency) 
         flops=stream.operations,
         bytes_moved=stream.read + stream.written,
     )
+
+
+def two_pass_reads(device: Device, groups: Scalar, group_bytes: Scalar) -> Scalar:
+    """How often device memory is read where every element of a group is needed twice: 1 or 2.
+
+    A first pass finds a maximum or a sum, a second uses it. The second comes from on-chip memory where the groups the
+    cores work on at a time, one each, fit the L2.
+    """
+    in_flight = jnp.minimum(groups, device.num_cores) * group_bytes
+    return jnp.where(in_flight <= device.l2_capacity, 1.0, 2.0)
 
 
 @jax.jit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, safe_sqrt
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
-from jaxperf.kernels.tiling import busiest_core_flops, choose_tile
+from jaxperf.kernels.schedules import Schedule, scheduled_work
 
 ROW_TOLERANCE = 0.01  # an expectation of 32.0000001 rows is 32 rows, not 33 in a tile of 64
 
@@ -59,7 +61,7 @@ def rank_rows(routing: Routing, tokens: Scalar, ranks: Scalar) -> Scalar:
     return tokens * routing.chosen / ranks * busiest_rank(routing, tokens, ranks)
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames="schedule")
 def grouped_gemm_cost(
     device: Device,
     gemm: GroupedGemm,
@@ -67,24 +69,28 @@ def grouped_gemm_cost(
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
     sharpness: Scalar | None = None,
+    schedule: Schedule = "data-parallel",
 ) -> Cost:
     """All touched experts of a rank in one launch: each group has its own tiles, all tiles share the cores.
 
     Rows are spread evenly over the touched experts; weights of touched experts are read once, cold.
 
+    **Arguments:** `schedule`: see `jaxperf.kernels.schedules`, structure; today's libraries hand out whole tiles.
     **Returns:** `Cost` of scalars; `flops` counts useful rows only, tile padding appears in the time.
     """
     rows_each = jnp.maximum(gemm.rows / gemm.groups, 1.0)
     whole_rows = ceil_div(jnp.maximum(rows_each - ROW_TOLERANCE, 1.0), as_float(1.0))
-    tile = choose_tile(device, whole_rows, gemm.n, gemm.k, gemm.groups, as_float(1.0))
-    busiest = busiest_core_flops(device, whole_rows, gemm.n, gemm.k, gemm.groups, tile)
+    work = scheduled_work(schedule, device, whole_rows, gemm.n, gemm.k, gemm.groups)
+    spilled = jnp.maximum(work.partial_sums - device.l2_capacity, 0.0)
+    per_core = work.busiest / matrix_peak(device, weights) + work.additions / device.vector_flops
     return kernel_cost(
         device,
         efficiency(gemm, device),
-        compute=busiest * device.num_cores / matrix_peak(device, weights),
+        compute=per_core * device.num_cores,
         flops=2.0 * gemm.rows * gemm.n * gemm.k,
         bytes_moved=gemm.rows * gemm.k * operand_itemsize(device, weights, activations)
         + gemm.groups * gemm.n * gemm.k * weights.itemsize
-        + gemm.rows * gemm.n * activations.itemsize,
+        + gemm.rows * gemm.n * activations.itemsize
+        + 2.0 * spilled,
         sharpness=sharpness,
     )

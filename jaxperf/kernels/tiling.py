@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -45,22 +47,25 @@ def choose_tile(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar,
     The reduction is split, `max_split` times at most, where the output has fewer tiles than the device has cores.
     """
     rows = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
-    best, least = None, None
+    candidates = []
     for tile_m, tile_n in LARGE_TILES:
         height = jnp.minimum(rows, tile_m)
         tiles = ceil_div(m, height) * ceil_div(n, as_float(tile_n)) * groups
         split = jnp.clip(floor_div(device.num_cores, tiles), 1.0, max_split)
         tile = Tile(height, tile_n, split)
-        load = busiest_core_flops(device, m, n, k, groups, tile)
-        if best is None or least is None:
-            best, least = tile, load
-        else:
-            better = load < least
-            best = Tile(
-                jnp.where(better, tile.m, best.m),
-                jnp.where(better, tile.n, best.n),
-                jnp.where(better, tile.split_k, best.split_k),
-            )
-            least = jnp.minimum(load, least)
-    assert best is not None  # LARGE_TILES is not empty
+        candidates.append((tile, busiest_core_flops(device, m, n, k, groups, tile)))
+    return least_loaded(candidates)
+
+
+def least_loaded(candidates: Sequence[tuple[Tile, Scalar]]) -> Tile:
+    """The tile of the least load on its busiest core, the first of equals; `candidates` are tiles with their loads."""
+    best, least = candidates[0]
+    for tile, load in candidates[1:]:
+        better = load < least
+        best = Tile(
+            jnp.where(better, tile.m, best.m),
+            jnp.where(better, tile.n, best.n),
+            jnp.where(better, tile.split_k, best.split_k),
+        )
+        least = jnp.minimum(load, least)
     return best

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.core.cost import Cost, Limiter
-from jaxperf.core.efficiency import ConstantEfficiency, Efficiencies, assumed_efficiencies, constant_efficiency
+from jaxperf.core.efficiency import (
+    FAMILIES,
+    ConstantEfficiency,
+    Efficiencies,
+    assumed_efficiencies,
+    constant_efficiency,
+)
 from jaxperf.core.feasible import SENTENCES, Reason, reason_bits, sentences
 from jaxperf.core.formats import (
     COMPUTE_FORMATS,
@@ -44,7 +50,23 @@ def test_every_format_multiplies_in_an_arithmetic_of_the_device(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "stored"), [("bf16", 2.0), ("fp8", 1.0), ("fp4", 0.5625), ("int4", 0.515625), ("int8_wo", 1.0)]
+    ("name", "stored"),
+    [
+        ("fp64", 8.0),
+        ("bf16", 2.0),
+        ("fp8", 1.0),
+        ("fp8_wo", 1.0),
+        ("int8_wo", 1.0),
+        ("int8_group", 1.0 + 2.0 / 128.0),
+        ("fp4", 0.5625),  # NVFP4: an fp8 scale per 16 elements
+        ("fp4_wo", 0.5625),
+        ("mxfp8", 1.0 + 1.0 / 32.0),  # OCP MX 1.0: an 8-bit scale per 32 elements
+        ("mxfp6", 0.75 + 1.0 / 32.0),
+        ("mxfp4", 0.5 + 1.0 / 32.0),
+        ("mxfp4_wo", 0.5 + 1.0 / 32.0),
+        ("int4", 0.515625),
+        ("int4_asym", 0.51953125),  # GPTQ and AWQ: fp16 scale and 4-bit zero per 128 elements
+    ],
 )
 def test_stored_bytes_include_the_scales(name: str, stored: float) -> None:
     assert float(number_format(name).itemsize) == stored
@@ -122,7 +144,7 @@ def test_a_constant_efficiency_returns_the_fractions_it_was_made_of(compute: flo
 
 def fractions(efficiencies: Efficiencies) -> dict[str, float]:
     found = {"link": float(efficiencies.link)}
-    for family in ("gemm", "attention_prefill", "attention_decode", "moe", "elementwise"):
+    for family in FAMILIES:
         utilization = getattr(efficiencies, family)(H100, DEVICES["a100"])
         found |= {f"{family}.compute": float(utilization.compute), f"{family}.memory": float(utilization.memory)}
     return found
@@ -130,6 +152,6 @@ def fractions(efficiencies: Efficiencies) -> dict[str, float]:
 
 def test_assumed_levels_are_ordered_and_the_high_one_is_the_plain_roofline() -> None:
     low, nominal, high = (fractions(assumed_efficiencies(level)) for level in ("low", "nominal", "high"))
-    assert len(low) == 11
+    assert len(low) == 13
     for name in low:
         assert 0.0 < low[name] < nominal[name] < high[name] == 1.0

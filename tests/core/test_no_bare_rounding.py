@@ -12,7 +12,7 @@ import jaxperf.core
 
 ROOT = Path(jaxperf.core.__file__).parents[1]
 EXEMPT = {"core/numerics.py"}
-ON_THE_HOST = ("models/parameters.py", "serving/ranking.py")  # exact Python integers and fractions
+ON_THE_HOST = ("models/parameters.py", "models/storage.py", "serving/ranking.py")  # exact Python integers and fractions
 FORMULA_LAYERS = ("core", "kernels", "network", "models", "serving")
 ROUNDING = {"ceil", "floor", "floor_divide", "trunc", "rint", "round"}
 ARRAY_LIBRARIES = {"jnp", "np", "numpy", "lax"}

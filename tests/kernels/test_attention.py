@@ -14,11 +14,10 @@ from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.kernels.attention import (
     AttentionShape,
-    causal_pairs,
     decode_attention_cost,
     prefill_attention_cost,
-    visited_tiles,
 )
+from jaxperf.kernels.masks import causal_pairs, visited_tiles
 from tests.devices import DEVICES, H100, TPU_V5P, efficiencies
 
 BF16, FP8 = number_format("bf16"), number_format("fp8")

@@ -15,9 +15,12 @@ from jaxperf import kernels
 from jaxperf.core.device import Device
 from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import as_float, overlap
-from jaxperf.kernels import attention, moe, tiling
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
+from jaxperf.kernels.batched_gemm import BatchedGemm, batched_gemm_cost
+from jaxperf.kernels.delta_rule import delta_prefill_cost
 from jaxperf.kernels.gemm import Gemm, gemm_cost
+from jaxperf.kernels.lightning import lightning_prefill_cost
+from jaxperf.kernels.recurrent import LinearAttentionShape
 from jaxperf.kernels.roofline import kernel_cost
 from jaxperf.kernels.tiling import Tile
 from tests.devices import DEVICES, H100, efficiencies, peak_index
@@ -27,7 +30,7 @@ BF16 = number_format("bf16")
 SMOOTH = ("peak_flops", "vector_flops", "memory_bandwidth", "launch_latency")
 UNUSED = (
     "memory_capacity tdp link_bandwidth link_latency node_size mesh torus_dimensions network_bandwidth "
-    "network_latency native l2_capacity"
+    "network_latency native l2_capacity energy_per_flop energy_per_byte idle_power energy_facts"
 ).split()
 TIMES = {name: jax.jit(lambda *given, point=kernel.point: point(*given).time) for name, kernel in KERNELS.items()}
 GRADIENTS = {
@@ -71,11 +74,11 @@ def test_slopes_of_rates_and_latencies_equal_finite_differences(name: str, m: fl
 @every_kernel
 def test_what_a_kernel_does_not_use_has_a_slope_of_exactly_zero(name: str) -> None:
     slopes = GRADIENTS[name](*arguments(H100), as_float(1000), as_float(4096))[0]
-    for field in UNUSED:
+    for field in set(UNUSED) - set(KERNELS[name].uses):
         assert np.all(np.asarray(getattr(slopes, field)) == 0.0), field
     others = np.delete(np.asarray(slopes.peak_flops), peak_index("bf16"))
     assert np.all(others == 0.0)
-    assert float(slopes.launch_latency) == 1.0
+    assert float(slopes.launch_latency) == KERNELS[name].launches
 
 
 def relaxed(a: Array, b: Array) -> Array:
@@ -89,10 +92,10 @@ def central(fn: Callable[[float], float], at: float) -> float:
 
 def relax(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace every integer quotient by the plain division it stands for."""
-    for module in (tiling, attention, moe):
-        monkeypatch.setattr(module, "ceil_div", relaxed)
-    for module in (tiling, attention):
-        monkeypatch.setattr(module, "floor_div", relaxed)
+    for found in pkgutil.iter_modules(kernels.__path__):
+        module = importlib.import_module(f"jaxperf.kernels.{found.name}")
+        for name in {"ceil_div", "floor_div"} & set(vars(module)):
+            monkeypatch.setattr(module, name, relaxed)
 
 
 def gemm_compute(cores: Array, m: Array, n: Array, k: Array) -> Array:
@@ -117,10 +120,36 @@ def prefill_compute(cores: Array, batch: Array, queries: Array, prefix: Array) -
     ).compute
 
 
+def lightning_times(cores: Array, batch: Array, tokens: Array, heads: Array) -> Array:
+    shape = LinearAttentionShape(heads, heads, 128, 128, 256)
+    cost = lightning_prefill_cost.__wrapped__(
+        H100.replace(num_cores=cores), shape, batch, tokens, BF16, efficiencies().linear_attention
+    )
+    return cost.compute + cost.memory
+
+
+def delta_compute(cores: Array, batch: Array, tokens: Array, heads: Array) -> Array:
+    shape = LinearAttentionShape(heads, heads / 2.0, 128, 128, 64)
+    return delta_prefill_cost.__wrapped__(
+        H100.replace(num_cores=cores), shape, batch, tokens, BF16, efficiencies().linear_attention
+    ).compute
+
+
+def batched_compute(cores: Array, batch: Array, m: Array, k: Array) -> Array:
+    shape = BatchedGemm(batch, m, as_float(1024), k)
+    cost = batched_gemm_cost.__wrapped__(
+        H100.replace(num_cores=cores), shape, BF16, BF16, efficiencies().gemm, "data-parallel"
+    )
+    return cost.compute
+
+
 EXACT_POINTS = {  # all quotients inside are whole numbers here
     "gemm": (gemm_compute, (128.0, 128.0 * 64, 128.0 * 6, 4096.0)),
     "decode": (decode_times, (128.0, 16.0, 4096.0, 8.0)),
     "prefill": (prefill_compute, (128.0, 4.0, 2048.0, 1024.0)),
+    "lightning": (lightning_times, (128.0, 8.0, 4096.0, 64.0)),
+    "delta": (delta_compute, (128.0, 8.0, 4096.0, 64.0)),
+    "batched_gemm": (batched_compute, (128.0, 8.0, 4096.0, 4096.0)),
 }
 
 
@@ -139,17 +168,6 @@ def test_the_slope_of_a_count_is_that_of_the_relaxed_formula(
 
     assert moved(values[argument]) == pytest.approx(exact, rel=1e-14)
     np.testing.assert_allclose(slope, central(moved, values[argument]), rtol=1e-6, atol=1e-9 * exact / values[argument])
-
-
-def test_every_kernel_module_that_divides_integers_is_relaxed_above() -> None:
-    names = (f"jaxperf.kernels.{found.name}" for found in pkgutil.iter_modules(kernels.__path__))
-    modules = {name: importlib.import_module(name) for name in names}
-    assert {name for name, module in modules.items() if hasattr(module, "ceil_div")} == {
-        module.__name__ for module in (tiling, attention, moe)
-    }
-    assert {name for name, module in modules.items() if hasattr(module, "floor_div")} == {
-        module.__name__ for module in (tiling, attention)
-    }
 
 
 def test_a_gradient_finds_the_binding_resource_only() -> None:

@@ -1,0 +1,165 @@
+"""Multi-head latent attention: a latent per token is cached, not its keys and values (DeepSeek-V2, arXiv 2405.04434).
+
+A cached token is a latent c of `kv_rank` elements, from which W_UK and W_UV make the keys and values of all heads, and
+one rotary key of `rope_dim` elements that all heads share. Not absorbed, keys and values are expanded and attention is
+multi-head. Absorbed, W_UK moves to the query and W_UV to the output, since q (W_UK c) = (W_UK^T q) c: attention is then
+multi-query on the latents themselves, which serve as keys and as values.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float
+
+from jaxperf.core.cost import Cost
+from jaxperf.core.device import Device
+from jaxperf.core.efficiency import AbstractEfficiency
+from jaxperf.core.formats import NumberFormat
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
+from jaxperf.kernels.batched_gemm import BatchedGemm, batched_gemm_cost
+from jaxperf.kernels.elementwise import Stream, stream_cost
+from jaxperf.kernels.gemm import linear_cost
+
+
+class LatentShape(eqx.Module):
+    """One layer on one rank: `heads` (split over ranks), widths of a query and key without and with rotary positions,
+    of a value, and of the latent (not split) [1]."""
+
+    heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    nope_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    rope_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    value_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    kv_rank: Float[Array, "*batch"] = eqx.field(converter=as_float)
+
+    @property
+    def cached_dim(self) -> Float[Array, "*batch"]:
+        """Elements cached per token, for all heads together [1]."""
+        return self.kv_rank + self.rope_dim
+
+    @property
+    def expanded(self) -> AttentionShape:
+        """Not absorbed: every head has its own keys and values."""
+        return AttentionShape(self.heads, self.heads, self.nope_dim + self.rope_dim, value_dim=self.value_dim)
+
+    @property
+    def absorbed(self) -> AttentionShape:
+        """Absorbed: all heads read the latent, whose first `kv_rank` elements are the value too."""
+        return AttentionShape(self.heads, 1.0, self.cached_dim, value_dim=self.kv_rank, cached_dim=self.cached_dim)
+
+
+@jax.jit
+def mla_prefill_cost(
+    device: Device,
+    shape: LatentShape,
+    batch: Scalar,
+    queries: Scalar,
+    prefix: Scalar,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+    sharpness: Scalar | None = None,
+) -> Cost:
+    """Prefill, not absorbed: causal multi-head attention over expanded keys and values.
+
+    These are activations of `mla_expand_cost`, which the prefix goes through as well: its latents are what is cached.
+
+    **Arguments:** as `prefill_attention_cost`. **Returns:** `Cost` of scalars.
+    """
+    return prefill_attention_cost(
+        device, shape.expanded, batch, queries, prefix, activations, activations, efficiency, sharpness
+    )
+
+
+@jax.jit
+def mla_decode_cost(
+    device: Device,
+    shape: LatentShape,
+    batch: Scalar,
+    context: Scalar,
+    cache: NumberFormat,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+    sharpness: Scalar | None = None,
+) -> Cost:
+    """Decode, absorbed: 2 heads context (2 kv_rank + rope_dim) FLOP, every cached latent read once for all heads.
+
+    **Arguments:** as `decode_attention_cost`. **Returns:** `Cost` of scalars.
+    """
+    return decode_attention_cost(device, shape.absorbed, batch, context, cache, activations, efficiency, sharpness)
+
+
+@jax.jit
+def mla_expanded_decode_cost(
+    device: Device,
+    shape: LatentShape,
+    batch: Scalar,
+    context: Scalar,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+    sharpness: Scalar | None = None,
+) -> Cost:
+    """Decode, not absorbed: multi-head attention over keys and values that `mla_expand_cost` of `batch * context`
+    tokens has just written.
+
+    **Arguments:** as `decode_attention_cost`. **Returns:** `Cost` of scalars.
+    """
+    return decode_attention_cost(
+        device, shape.expanded, batch, context, activations, activations, efficiency, sharpness
+    )
+
+
+@jax.jit
+def mla_expand_cost(
+    device: Device,
+    shape: LatentShape,
+    tokens: Scalar,
+    weights: NumberFormat,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """Keys and values of all heads from the latents of `tokens` tokens: one GEMM with W_UK and W_UV side by side."""
+    width = shape.heads * (shape.nope_dim + shape.value_dim)
+    return linear_cost(device, tokens, width, shape.kv_rank, weights, activations, efficiency)
+
+
+@jax.jit
+def mla_absorb_query_cost(
+    device: Device,
+    shape: LatentShape,
+    tokens: Scalar,
+    weights: NumberFormat,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """W_UK^T q: a batched GEMM over the heads, [tokens, nope_dim] x [nope_dim, kv_rank]."""
+    gemm = BatchedGemm(shape.heads, tokens, shape.kv_rank, shape.nope_dim)
+    return batched_gemm_cost(device, gemm, weights, activations, efficiency)
+
+
+@jax.jit
+def mla_absorb_output_cost(
+    device: Device,
+    shape: LatentShape,
+    tokens: Scalar,
+    weights: NumberFormat,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """W_UV o: a batched GEMM over the heads, [tokens, kv_rank] x [kv_rank, value_dim]."""
+    gemm = BatchedGemm(shape.heads, tokens, shape.value_dim, shape.kv_rank)
+    return batched_gemm_cost(device, gemm, weights, activations, efficiency)
+
+
+@jax.jit
+def latent_write_cost(
+    device: Device,
+    tokens: Scalar,
+    cached_dim: Scalar,
+    itemsize: Scalar,
+    cache: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """New latents and rotary keys: `itemsize` bytes an element in, the cache format out."""
+    elements = tokens * cached_dim
+    return stream_cost(device, Stream(elements * itemsize, elements * cache.itemsize), efficiency)

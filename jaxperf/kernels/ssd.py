@@ -1,0 +1,119 @@
+"""Mamba-2, structured state-space duality: chunked prefill and recurrent decode (Dao, Gu 2024, arXiv 2405.21060)."""
+
+from __future__ import annotations
+
+import jax
+
+from jaxperf.core.cost import Cost
+from jaxperf.core.device import Device
+from jaxperf.core.efficiency import AbstractEfficiency
+from jaxperf.core.formats import NumberFormat
+from jaxperf.core.numerics import Scalar, ceil_div
+from jaxperf.kernels.elementwise import Stream, stream_cost
+from jaxperf.kernels.recurrent import (
+    GATE_ITEMSIZE,
+    STATE_ITEMSIZE,
+    LinearAttentionShape,
+    chunk_pairs,
+    state_update_cost,
+)
+from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+
+STEP_OPERATIONS = 5.0  # decay h: 1; + B x: 2; C h: 2, per number of the state
+
+
+@jax.jit
+def ssd_prefill_cost(
+    device: Device,
+    shape: LinearAttentionShape,
+    batch: Scalar,
+    tokens: Scalar,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """Prompts of `tokens` tokens in three kernels: the state of every chunk, their passing on, the outputs.
+
+    With N = key_dim, P = value_dim, chunks of Q tokens and the pairs within them:
+    states: 2 N P per token and head; passing: 2 N P per chunk and head on the vector units;
+    outputs: C B^T, 2 N per pair and group; (C B^T) x, 2 P per pair and head; C h, 2 N P per token and head.
+    Cores multiply whole squares of Q x Q. Chunk states pass through device memory in fp32, four times.
+
+    **Arguments:** `shape`: `key_heads` are the groups of B and C, `key_dim` the state width, `value_dim` the head
+    width; `batch`: sequences [1]. **Returns:** `Cost` of scalars, the sum of three launches.
+    """
+    chunks = batch * ceil_div(tokens, shape.chunk)
+    states = chunks * shape.state_elements
+    passing = Stream(states * STATE_ITEMSIZE, states * STATE_ITEMSIZE, 2.0 * states)
+    return (
+        _chunk_states(device, shape, batch, tokens, activations, efficiency)
+        + stream_cost(device, passing, efficiency)
+        + _chunk_outputs(device, shape, batch, tokens, activations, efficiency)
+    )
+
+
+def _chunk_states(
+    device: Device,
+    shape: LinearAttentionShape,
+    batch: Scalar,
+    tokens: Scalar,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """B^T x of every chunk and head, one block each."""
+    chunks = batch * ceil_div(tokens, shape.chunk)
+    blocks = chunks * shape.heads
+    outer = 2.0 * shape.key_dim * shape.value_dim
+    read = (shape.key_width + shape.value_width) * activations.itemsize + shape.gates * shape.heads * GATE_ITEMSIZE
+    return kernel_cost(
+        device,
+        efficiency(shape, device),
+        compute=_busiest_time(device, blocks, shape.chunk * outer, activations),
+        flops=batch * tokens * shape.heads * outer,
+        bytes_moved=batch * tokens * read + chunks * shape.state_elements * STATE_ITEMSIZE,
+    )
+
+
+def _chunk_outputs(
+    device: Device,
+    shape: LinearAttentionShape,
+    batch: Scalar,
+    tokens: Scalar,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """(C B^T, decayed) x + C h of every chunk and head; C B^T is computed once for the heads of a group."""
+    chunks = batch * ceil_div(tokens, shape.chunk)
+    blocks = chunks * shape.heads
+    within = 2.0 * (shape.key_width + shape.value_width) / shape.heads  # FLOP per pair and head
+    outer = 2.0 * shape.key_dim * shape.value_dim
+    moved = 2.0 * (shape.key_width + shape.value_width) * activations.itemsize  # C, B, x and the output
+    gates = shape.gates * shape.heads * GATE_ITEMSIZE
+    pairs = batch * chunk_pairs(tokens, shape.chunk)
+    return kernel_cost(
+        device,
+        efficiency(shape, device),
+        compute=_busiest_time(device, blocks, shape.chunk * (shape.chunk * within + outer), activations),
+        flops=2.0 * pairs * (shape.key_width + shape.value_width) + batch * tokens * shape.heads * outer,
+        bytes_moved=batch * tokens * (moved + gates) + chunks * shape.state_elements * STATE_ITEMSIZE,
+    )
+
+
+def _busiest_time(device: Device, blocks: Scalar, block_flops: Scalar, activations: NumberFormat) -> Scalar:
+    """Time of ceil(blocks / cores) blocks on one core at its peak [s]."""
+    waves = ceil_div(blocks, device.num_cores)
+    return waves * block_flops * device.num_cores / matrix_peak(device, activations)
+
+
+@jax.jit
+def ssd_decode_cost(
+    device: Device,
+    shape: LinearAttentionShape,
+    batch: Scalar,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """One token per sequence: 5 FLOP per number of the state, which is read and written in fp32.
+
+    **Returns:** `Cost` of scalars.
+    """
+    return state_update_cost(device, shape, batch, STEP_OPERATIONS, shape.gates, activations, efficiency)

@@ -1,0 +1,102 @@
+"""Latent attention: the published cache, absorbed against not absorbed, hand counts of its products."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxperf.core.formats import number_format
+from jaxperf.core.numerics import as_float
+from jaxperf.kernels.mla import (
+    LatentShape,
+    latent_write_cost,
+    mla_absorb_output_cost,
+    mla_absorb_query_cost,
+    mla_decode_cost,
+    mla_expand_cost,
+    mla_expanded_decode_cost,
+    mla_prefill_cost,
+)
+from tests.devices import H100, efficiencies
+
+BF16, FP8 = number_format("bf16"), number_format("fp8")
+HIGH = efficiencies("high")
+DEEPSEEK = LatentShape(128, 128, 64, 128, 512)  # DeepSeek-V2 and V3: 128 heads, 4 x 128 latent, 64 rotary
+small = st.integers(1, 64)
+counts = (st.integers(1, 40), st.integers(1, 5000))
+
+
+def test_deepseek_v2_caches_576_elements_a_token() -> None:
+    """(d_c + d_h^R) l with d_c = 4 d_h = 512 and d_h^R = d_h / 2 = 64, arXiv 2405.04434 table 1; the whole of V3, 61
+    layers, is 70,272 bytes a token in bf16 (arXiv 2505.09343 table 1: 70.272 KB)."""
+    assert float(DEEPSEEK.cached_dim) == 576
+    assert float(DEEPSEEK.cached_dim) * 61 * 2 == 70_272
+    write = latent_write_cost(H100, as_float(10), DEEPSEEK.cached_dim, as_float(2), FP8, HIGH.elementwise)
+    assert float(write.bytes_moved) == 10 * 576 * (2 + 1)
+
+
+def reference_splits(groups: int, keys: int) -> int:
+    return max(1, min(4 * 132 // groups, max(1, keys // 128)))
+
+
+@given(*counts)
+@settings(max_examples=30)
+def test_absorbed_decode_reads_each_latent_once_for_all_heads(batch: int, context: int) -> None:
+    cost = mla_decode_cost(H100, DEEPSEEK, as_float(batch), as_float(context), FP8, BF16, HIGH.attention_decode)
+    assert float(cost.flops) == 2 * 128 * batch * context * (2 * 512 + 64)
+    splits = reference_splits(batch, context)
+    partial = 2 * splits * batch * 128 * 512 * 4 if splits > 1 else 0
+    assert float(cost.bytes_moved) == batch * (context * 576 + 128 * (576 + 512) * 2) + partial
+
+
+@given(*counts)
+@settings(max_examples=30)
+def test_expanded_decode_reads_keys_and_values_of_every_head(batch: int, context: int) -> None:
+    cost = mla_expanded_decode_cost(H100, DEEPSEEK, as_float(batch), as_float(context), BF16, HIGH.attention_decode)
+    assert float(cost.flops) == 2 * 128 * batch * context * (128 + 64 + 128)
+    splits = reference_splits(batch * 128, context)
+    partial = 2 * splits * batch * 128 * 128 * 4 if splits > 1 else 0
+    assert float(cost.bytes_moved) == batch * 128 * (128 + 64 + 128) * 2 * (context + 1) + partial
+
+
+@given(small, small, small, small, st.integers(1, 500), st.integers(1, 300))
+@settings(max_examples=30)
+def test_absorbing_moves_the_same_products_from_the_keys_to_the_queries(
+    heads: int, nope: int, value: int, rank: int, tokens: int, rope: int
+) -> None:
+    """q (W_UK c) = (W_UK^T q) c: per token the two absorbed products cost what expanding one token costs."""
+    shape = LatentShape(heads, nope, rope, value, rank)
+    arguments = (H100, shape, as_float(tokens), BF16, BF16, HIGH.gemm)
+    query, output = mla_absorb_query_cost(*arguments), mla_absorb_output_cost(*arguments)
+    assert float(query.flops) == 2 * heads * tokens * nope * rank
+    assert float(output.flops) == 2 * heads * tokens * value * rank
+    assert float(query.flops + output.flops) == float(mla_expand_cost(*arguments).flops)
+    partial_free = 2 * heads * (tokens * nope + nope * rank + tokens * rank)
+    assert float(query.bytes_moved) == partial_free  # too shallow to be split
+
+
+def test_absorbing_pays_in_decode_and_expanding_in_prefill() -> None:
+    batch, context = as_float(8), as_float(4096)
+    tokens = batch * context
+    absorbed = (
+        mla_decode_cost(H100, DEEPSEEK, batch, context, BF16, BF16, HIGH.attention_decode)
+        + mla_absorb_query_cost(H100, DEEPSEEK, batch, BF16, BF16, HIGH.gemm)
+        + mla_absorb_output_cost(H100, DEEPSEEK, batch, BF16, BF16, HIGH.gemm)
+    )
+    expanded = mla_expanded_decode_cost(H100, DEEPSEEK, batch, context, BF16, HIGH.attention_decode) + mla_expand_cost(
+        H100, DEEPSEEK, tokens, BF16, BF16, HIGH.gemm
+    )
+    assert float(absorbed.time) < 0.1 * float(expanded.time)
+    assert float(absorbed.flops) < float(expanded.flops)
+    prefill = mla_prefill_cost(H100, DEEPSEEK, as_float(1), context, as_float(0), BF16, HIGH.attention_prefill)
+    pairs = 4096 * 4097 / 2
+    assert float(prefill.flops) == 2 * 128 * (192 + 128) * pairs
+    assert float(prefill.flops) < 2 * 128 * (576 + 512) * pairs / 3
+    assert float(prefill.bytes_moved) == 4096 * 128 * 2 * 2 * (192 + 128)
+
+
+def test_all_heads_of_a_token_fill_one_block_of_rows() -> None:
+    """With one KV head the 128 queries are packed: compute is that of 128 rows, without padding."""
+    cost = mla_decode_cost(H100, DEEPSEEK, as_float(132 * 4), as_float(1024), BF16, BF16, HIGH.attention_decode)
+    np.testing.assert_allclose(cost.compute, float(cost.flops) / 989.4e12, rtol=1e-12)
