@@ -1,0 +1,173 @@
+"""Tables on disk: Parquet, CSV, JSON, plain or compressed, in pieces of a bounded number of rows."""
+
+from __future__ import annotations
+
+import csv as text_csv
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from hwspecs.errors import InputError
+
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+# What reading a plain or compressed file can raise.
+READ_ERRORS = (OSError, EOFError, zlib.error)
+SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".json", ".jsonl")
+
+
+def suffix_of(path: str | Path) -> str:
+    """The suffix of a table's name that tells its format.
+
+    **Raises:** `InputError` that lists what is read.
+    """
+    name = Path(path).name.lower()
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if name.endswith(suffix):
+            return suffix
+    raise InputError(f"{path}: the format is told by the file's name, which must end in {', '.join(SUFFIXES)}.")
+
+
+def data_hash(path: str | Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal, as provenance cards state it."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"Cannot read '{path}': {error.strerror}.") from None
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file, decompressed where its name ends in .gz.
+
+    **Raises:** `InputError` for a file that is missing, empty, truncated or not UTF-8.
+    """
+    try:
+        raw = Path(path).read_bytes()
+        text = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).decode("utf-8-sig")
+    except READ_ERRORS as error:
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
+        raise InputError(f"Cannot read '{path}': {reason}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text.") from None
+    if not text.strip():
+        raise InputError(f"{path} is empty.")
+    return text
+
+
+def read_pieces(path: str | Path, chunk: int | None = None) -> Iterator[pa.Table]:
+    """The rows of a table in order, at most `chunk` at a time (None: all at once). CSV columns are all text.
+
+    **Raises:** `InputError` for a file that is missing, empty, truncated or not of the format its name promises, and
+    for a CSV line with too many or too few fields.
+    """
+    path = Path(path)
+    suffix = suffix_of(path)
+    if chunk is not None and chunk < 1:
+        raise InputError(f"chunk must be at least 1 row, not {chunk}.")
+    try:
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty.")
+        if suffix == ".parquet":
+            yield from _parquet(path, chunk)
+        elif suffix in (".json", ".jsonl"):
+            yield from _split(_json(path), chunk)
+        else:
+            yield from _csv(path, chunk)
+    except READ_ERRORS as error:
+        reason = (getattr(error, "strerror", None) or str(error).splitlines()[0]).rstrip(".")
+        raise InputError(f"Cannot read '{path}': {reason}.") from None
+    except pa.ArrowException as error:
+        raise InputError(f"{path} is truncated or not what its name says: {str(error).splitlines()[0]}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text.") from None
+
+
+def _parquet(path: Path, chunk: int | None) -> Iterator[pa.Table]:
+    with pq.ParquetFile(path) as file:
+        _check_names(path, file.schema_arrow.names)
+        if chunk is None:
+            yield file.read()
+            return
+        for batch in file.iter_batches(batch_size=chunk):
+            yield pa.Table.from_batches([batch])
+
+
+def _split(table: pa.Table, chunk: int | None) -> Iterator[pa.Table]:
+    step = chunk or max(1, table.num_rows)
+    for start in range(0, max(1, table.num_rows), step):
+        yield table.slice(start, step)
+
+
+def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
+    delimiter, names = _header(path)
+    _check_names(path, names)
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    convert = csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False)
+    # One thread, because only then does the parser tell the number of a bad line.
+    options = csv.ReadOptions(use_threads=False, block_size=1 << 24)
+    try:
+        with csv.open_csv(path, read_options=options, parse_options=parse, convert_options=convert) as reader:
+            yield from _rows_at_a_time(reader, chunk)
+    except pa.ArrowInvalid as error:
+        ragged = _RAGGED.search(str(error))
+        if ragged is None:
+            raise
+        line, expected, actual = ragged.groups()
+        raise InputError(f"{path}, line {line}: {actual} fields where the header has {expected}.") from None
+
+
+def _rows_at_a_time(reader: Any, chunk: int | None) -> Iterator[pa.Table]:
+    held = pa.Table.from_batches([], schema=reader.schema)
+    for batch in reader:
+        held = pa.concat_tables([held, pa.Table.from_batches([batch])])
+        while chunk is not None and held.num_rows >= chunk:
+            yield held.slice(0, chunk)
+            held = held.slice(chunk)
+    if held.num_rows or chunk is None:
+        yield held
+
+
+def _header(path: Path) -> tuple[str, list[str]]:
+    """The delimiter and the column names of a CSV file."""
+    opened = gzip.open(path, "rt", encoding="utf-8-sig") if path.name.endswith(".gz") else None
+    with opened or path.open(encoding="utf-8-sig") as file:
+        line = file.readline()
+    delimiter = max(",;\t", key=line.count)
+    return delimiter, next(text_csv.reader([line], delimiter=delimiter), [])
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise InputError(f"{path}: the column '{repeated[0]}' occurs more than once.")
+    if not any(name.strip() for name in names):
+        raise InputError(f"{path} has no header line with column names.")
+
+
+def _json(path: Path) -> pa.Table:
+    text = read_text(path)
+    try:
+        lines = path.name.endswith(".jsonl")
+        records = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}.") from None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise InputError(f"{path} must be a list of objects, one a row.")
+    names = dict.fromkeys(name for record in records for name in record)
+    return pa.table({name: _json_column([record.get(name) for record in records]) for name in names})
+
+
+def _json_column(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values])

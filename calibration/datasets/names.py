@@ -1,0 +1,77 @@
+"""What people call devices, number formats and frameworks, and the one name each has here."""
+
+from __future__ import annotations
+
+import hwspecs
+from hwspecs.errors import InputError, did_you_mean
+
+DTYPES = (
+    "fp64",
+    "fp32",
+    "tf32",
+    "bf16",
+    "fp16",
+    "fp8",
+    "fp8_block",
+    "int8",
+    "int8_weight_only",
+    "int4_weight_only",
+    "w4a16_mxfp4",
+    "nvfp4",
+    "sq",
+)
+# Other spellings, in lower case and without "torch.".
+_DTYPE_SPELLINGS = {
+    "float64": "fp64",
+    "double": "fp64",
+    "float32": "fp32",
+    "float": "fp32",
+    "tensorfloat32": "tf32",
+    "bfloat16": "bf16",
+    "default": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "e4m3": "fp8",
+    "fp8_e4m3": "fp8",
+    "float8_e4m3fn": "fp8",
+    "f8e4m3": "fp8",
+    "int8_wo": "int8_weight_only",
+    "int4_wo": "int4_weight_only",
+    "smoothquant": "sq",
+}
+_FRAMEWORK_SPELLINGS = {"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm", "trt-llm": "trtllm", "pytorch": "torch"}
+ABSENT = frozenset(("", "none", "nan", "null", "n/a", "na"))
+
+
+def dtype_name(text: str) -> tuple[str, str]:
+    """The canonical number format and "", or "" and what is wrong with the text."""
+    spelled = text.strip().lower().removeprefix("torch.")
+    if spelled in ABSENT:
+        return "", ""
+    name = _DTYPE_SPELLINGS.get(spelled, spelled)
+    if name in DTYPES:
+        return name, ""
+    return "", f"{text!r} is not a known number format.{did_you_mean(text, (*DTYPES, *_DTYPE_SPELLINGS))}"
+
+
+def device_name(text: str, registry: hwspecs.Registry | None = None) -> tuple[str, str]:
+    """The name of a device in hwspecs (or in a registry with the user's own) and "", or "" and why it has none."""
+    if text.strip().lower() in ABSENT:
+        return "", ""
+    known = registry or hwspecs.open_registry()
+    try:
+        resolution = known.resolve(text)
+    except InputError:
+        return "", f"{text!r} is not a known device.{did_you_mean(text, known.aliases)}"
+    return (resolution.name, "") if resolution.name else ("", f"{text!r} has no specification: {resolution.reason}")
+
+
+def framework_name(text: str) -> tuple[str, str]:
+    """A framework in lower case, the few with several spellings under one, and ""."""
+    name = text.strip().lower()
+    return ("", "") if name in ABSENT else (_FRAMEWORK_SPELLINGS.get(name, name), "")
+
+
+def as_written(text: str) -> tuple[str, str]:
+    """The text itself without surrounding space, and ""."""
+    return text.strip(), ""

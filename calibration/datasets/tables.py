@@ -1,0 +1,202 @@
+"""Read a table of measured or wanted kernels: any of the shared tables, or a user's own with named columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import hwspecs
+from calibration.datasets import names
+from calibration.datasets.columns import Notes, Sheet, Text, open_sheet
+from calibration.datasets.families import COLLECTIVES, split_by_family
+from calibration.datasets.files import read_pieces
+from calibration.datasets.latency import read_latency
+from calibration.datasets.neusight import is_neusight
+from calibration.datasets.published import rewrite
+from calibration.datasets.schema import FAMILIES, KernelTable, Read
+from calibration.datasets.shapes import MOST, read_shape
+from hwspecs.errors import InputError
+from hwspecs.registry import Directory, Registry
+
+# The names a table may use for what identifies a row.
+_IDENTITY = {
+    "device": (("device", "gpu", "device_name", "gpu_name", "accelerator"), names.device_name),
+    "framework": (("framework", "backend"), names.framework_name),
+    "version": (("version", "framework_version"), names.as_written),
+    "kernel": (("kernel", "kernel_source", "kernel_name"), names.as_written),
+    "dtype": (("dtype", "data_type", "precision", "gemm_dtype", "moe_dtype", "attn_dtype"), names.dtype_name),
+    "cache": (("kv_dtype", "kv_cache_dtype", "cache"), names.dtype_name),
+}
+_TEXT = ("op", "distribution", "topology", "model", "source", "split", "origin")
+TEXT_COLUMNS = frozenset((*_TEXT, "kind", "family", *(name for known, _ in _IDENTITY.values() for name in known)))
+_ITEMSIZE = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "nvfp4": 0.5}
+
+
+def read_table(
+    path: str | Path, family: str | None = None, chunk: int | None = None, directories: Iterable[Directory] = ()
+) -> Read:
+    """All rows of a table, as one `KernelTable` a family, and everything that was wrong.
+
+    **Arguments:** `path`: .parquet, .csv, .tsv (also .gz), .json or .jsonl; `family`: one of `FAMILIES` where the
+    columns do not tell it; `chunk`: rows decoded at a time, which bounds the memory beside the result;
+    `directories`: the user's own devices, as for `hwspecs.open_registry`.
+    **Raises:** `InputError` for a file that cannot be read, lacks a column its family needs, has a time without a unit
+    or two that contradict each other. A bad row is a `Problem`, as is a repeated one; none is dropped silently.
+    """
+    notes = Notes()
+    pieces: dict[str, list[KernelTable]] = {}
+    registry = hwspecs.open_registry(directories)
+    rows = 0
+    for sheet in _sheets(path, chunk, notes):
+        rows += sheet.rows
+        for table in _tables(sheet, family, registry):
+            pieces.setdefault(table.family, []).append(table)
+    if rows == 0:
+        raise InputError(f"{path} has no rows.")
+    tables = tuple(_joined(pieces.pop(name)) for name in FAMILIES if name in pieces)
+    for table in tables:
+        _note_repeats(table, notes)
+    return Read(tables, notes.problems(), rows, str(path))
+
+
+def iterate_table(
+    path: str | Path, chunk: int, family: str | None = None, directories: Iterable[Directory] = ()
+) -> Iterator[Read]:
+    """The same a piece of at most `chunk` rows at a time, for tables larger than the memory; `row` counts on.
+
+    The family is told by each piece's columns, and repeated rows are counted within a piece.
+    """
+    registry = hwspecs.open_registry(directories)
+    start = 0
+    for table in read_pieces(path, chunk):
+        notes = Notes()
+        sheet = _sheet(table, str(path), start, notes)
+        tables = tuple(_tables(sheet, family, registry))
+        for part in tables:
+            _note_repeats(part, notes)
+        start += sheet.rows
+        yield Read(tables, notes.problems(), sheet.rows, str(path))
+    if start == 0:
+        raise InputError(f"{path} has no rows.")
+
+
+def _sheets(path: str | Path, chunk: int | None, notes: Notes) -> Iterator[Sheet]:
+    start = 0
+    for table in read_pieces(path, chunk):
+        yield _sheet(table, str(path), start, notes)
+        start += len(table)
+
+
+def _sheet(table: pa.Table, path: str, start: int, notes: Notes) -> Sheet:
+    """A piece with standard columns. B, M, N, K alone may come from NeuSight, where N is the reduction: say so."""
+    written = set(table.column_names)
+    if {"B", "M", "N", "K"} <= written and not is_neusight(written):
+        message = "read as B times [M, K] by [K, N], K the reduction; NeuSight's tables have a column OPName or H."
+        notes.alike(np.arange(start, start + len(table)), "K", message)
+    return open_sheet(rewrite(table), path, start, notes)
+
+
+def _tables(sheet: Sheet, family: str | None, registry: Registry) -> Iterator[KernelTable]:
+    if sheet.rows == 0:
+        return
+    groups = split_by_family(sheet, family)
+    identity = {name: _identity(sheet, name, registry) for name in _IDENTITY}
+    text = {name: sheet.named(name, names.as_written) for name in _TEXT if name in sheet}
+    latency = read_latency(sheet)
+    flag = _flags(sheet)
+    for name, index in groups:
+        shape, good = read_shape(sheet, name, index, alone=len(groups) == 1)
+        if not good.any():
+            continue
+        kept = index[good]
+        table = KernelTable(
+            family=name,
+            row=kept.astype(np.int64) + sheet.start,
+            **{key: column.take(kept) for key, column in identity.items()},
+            shape={key: values[good] for key, values in shape.items()},
+            latency=None if latency is None else latency[kept],
+            flag=flag[kept],
+            text={key: column.take(kept) for key, column in text.items()},
+        )
+        yield _collective(table) if name == "collective" else table
+
+
+def _identity(sheet: Sheet, name: str, registry: Registry) -> Text:
+    known, meaning = _IDENTITY[name]
+    column = next((column for column in known if column in sheet), name)
+    if name == "device":
+        return sheet.named(column, lambda text: names.device_name(text, registry))
+    return sheet.named(column, meaning)
+
+
+def _flags(sheet: Sheet) -> np.ndarray:
+    if "flag" not in sheet:
+        return np.zeros(sheet.rows, np.int64)
+    flags = sheet.number("flag")
+    wrong = np.zeros(sheet.rows, bool)
+    wrong[sheet.bad("flag")] = True
+    wrong |= (flags < 0) | (flags > MOST) | (flags != np.floor(flags)) & ~np.isnan(flags)
+    rows = np.flatnonzero(wrong)
+
+    def message(position: int) -> str:
+        return f"{sheet.written('flag', rows[position])} is no sum of flags; taken as 0."
+
+    sheet.notes.rows(rows + sheet.start, "flag", message, False)
+    return np.where(wrong | np.isnan(flags), 0.0, flags).astype(np.int64)
+
+
+def _collective(table: KernelTable) -> KernelTable:
+    """One word for each operation; the element count that stands for a MoE exchange's bytes turned into bytes."""
+    op = table.text.get("op")
+    if op is not None:
+        words = {word: COLLECTIVES.get(word.lower(), word.lower()) for word in set(op.tolist())}
+        table.text["op"] = np.array([words[word] for word in op.tolist()], object)
+    elements = table.shape["tokens"] * table.shape["hidden"]
+    counted = (elements > 0.0) & (table.shape["bytes"] == elements)
+    itemsize = {dtype: _ITEMSIZE.get(dtype, 1.0) for dtype in set(table.dtype.tolist())}
+    sizes = np.array([itemsize[dtype] for dtype in table.dtype.tolist()])
+    table.shape["bytes"] = np.where(counted, elements * sizes, table.shape["bytes"])
+    return table
+
+
+def _joined(parts: list[KernelTable]) -> KernelTable:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+
+    def join(name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return KernelTable(
+        family=first.family,
+        **{name: join(name) for name in ("row", *_IDENTITY, "flag")},
+        shape={name: np.concatenate([part.shape[name] for part in parts]) for name in first.shape},
+        latency=None if first.latency is None else join("latency"),
+        text={name: np.concatenate([part.text[name] for part in parts]) for name in first.text},
+    )
+
+
+def _note_repeats(table: KernelTable, notes: Notes) -> None:
+    """Count the rows that repeat the identity and shape of an earlier one (told by a 64-bit mix of their columns)."""
+    mixed = np.zeros(len(table), np.uint64)
+    words = (table.device, table.framework, table.version, table.kernel, table.dtype, table.cache, *table.text.values())
+    for column in words:
+        _mix(mixed, np.fromiter(map(hash, column.tolist()), np.int64, len(column)).view(np.uint64))
+    for column in table.shape.values():
+        _mix(mixed, column.view(np.uint64))
+    first = np.unique(mixed, return_index=True)[1]
+    repeated = np.ones(len(table), bool)
+    repeated[first] = False
+    notes.alike(table.row[repeated], "", f"repeats an earlier {table.family} row's identity and shape.")
+
+
+def _mix(state: np.ndarray, column: np.ndarray) -> None:
+    """Fold a column into the hashes, in place (the finalizer of SplitMix64)."""
+    state ^= column
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)

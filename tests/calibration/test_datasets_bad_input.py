@@ -1,0 +1,217 @@
+"""Files and rows that are wrong: refused or located in one plain sentence, never dropped silently."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hwspecs
+from calibration.datasets import data_hash, read_table
+from calibration.datasets.columns import LOCATED
+from hwspecs.errors import InputError
+
+GOOD = {"m": [8, 8], "n": [8, 16], "k": [8, 8]}
+
+
+def csv(path: Path, columns: dict[str, list[Any]]) -> Path:
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def refusal(path: Path, **given: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        read_table(path, **given)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t.csv", b"", "is empty"),
+        ("t.parquet", b"", "is empty"),
+        ("t.csv", b"m,n,k\n", "has no rows"),
+        ("t.csv", b"m,n,k\n8,8,8\n8,8\n", "line 3: 2 fields where the header has 3"),
+        ("t.csv", b"m,m,k\n8,8,8\n", "the column 'm' occurs more than once"),
+        ("t.csv", b"m,M,n,k\n8,8,8,8\n", "the columns 'm' and 'M' mean the same"),
+        ("t.csv", b"m,n,k\n\xff\xfe,8,8\n", "UTF"),
+        ("t.csv.gz", b"m,n,k\n8,8,8\n", "Cannot read"),
+        ("t.parquet", b"PAR1 and no more", "truncated or not what its name says"),
+        ("t.json", b'{"m": 1}', "must be a list of objects"),
+        ("t.json", b'[{"m": 1},\n {"m"', "line 2: not valid JSON"),
+        ("t.xlsx", b"PK", "must end in"),
+    ],
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    message = refusal(path)
+    assert said in message and str(path) in message
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert "No such file" in refusal(tmp_path / "absent.csv")
+    with pytest.raises(InputError, match="No such file"):
+        data_hash(tmp_path / "absent.csv")
+
+
+def test_a_truncated_parquet_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"m": list(range(1, 1000)), "n": [1] * 999, "k": [1] * 999}), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "truncated" in refusal(path)
+
+
+def test_a_missing_column_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    message = refusal(csv(tmp_path / "t.csv", {"m": [1], "n": [1], "kk": [1], "latency_us": [1]}))
+    assert "gemm comes nearest, but 'k' is missing. Did you mean kk?" in message
+    message = refusal(csv(tmp_path / "t.csv", {"q_len": [1], "heads": [1], "head_dims": [8], "kv_heads": [1]}))
+    assert "'head_dim' is missing, which attention_prefill needs. Did you mean head_dims?" in message
+
+
+def test_cached_tokens_that_are_not_stated_are_not_guessed(tmp_path: Path) -> None:
+    columns = {"q_len": [1], "kv_len": [9], "heads": [1], "kv_heads": [1], "head_dim": [8]}
+    assert "'prefix' is missing" in refusal(csv(tmp_path / "t.csv", columns))
+
+
+def test_columns_of_no_family(tmp_path: Path) -> None:
+    assert "no family of kernels fits" in refusal(csv(tmp_path / "t.csv", {"colour": ["red"]}))
+    assert "Did you mean moe or" in refusal(csv(tmp_path / "t.csv", GOOD), family="moes")
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("eight", "'eight' is not a number."),
+        ("-8", "must be a whole number from 1 to 2^53, not -8."),
+        ("0", "must be a whole number from 1 to 2^53, not 0."),
+        ("8.5", "must be a whole number from 1 to 2^53, not 8.5."),
+        ("", "no value."),
+        ("1e300", "must be a whole number from 1 to 2^53, not 1e+300."),
+        ("inf", "must be a whole number from 1 to 2^53, not inf."),
+    ],
+)
+def test_a_bad_cell_is_located_by_line_and_column(tmp_path: Path, cell: str, said: str) -> None:
+    read = read_table(csv(tmp_path / "t.csv", {"m": [8, cell, 8], "n": [8, 9, 10], "k": [8, 8, 8]}))
+    (problem,) = read.problems
+    assert (problem.row, problem.column, problem.excluded) == (1, "m", True)
+    assert read.located(problem) == f"{tmp_path / 't.csv'}, line 3, column 'm': {said}"
+    assert read.tables[0].row.tolist() == [0, 2]
+
+
+def test_a_bad_cell_in_parquet_is_located_by_row(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"m": [8, -1], "n": [8, 8], "k": [8, 8]}), tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.parquet")
+    assert "row 1, column 'm'" in read.located(read.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"), [("0", "positive"), ("-1", "positive"), ("inf", "positive"), ("fast", "fast")]
+)
+def test_a_bad_time_keeps_its_row_without_the_time(tmp_path: Path, cell: str, said: str) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"latency_us": [5, cell]}))
+    latency = read.tables[0].latency
+    assert latency is not None and latency[0] == pytest.approx(5e-6) and latency[1] != latency[1]
+    (problem,) = read.problems
+    assert (problem.row, problem.excluded) == (1, False) and said in problem.message
+
+
+def test_absent_times_are_counted(tmp_path: Path) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"latency_us": ["", "nan"]}))
+    assert [(problem.message, problem.count) for problem in read.problems] == [("no measured time.", 2)]
+
+
+def test_a_time_without_a_unit_is_refused(tmp_path: Path) -> None:
+    assert "does not state its unit" in refusal(csv(tmp_path / "t.csv", GOOD | {"latency": [1, 2]}))
+
+
+def test_two_units_must_agree(tmp_path: Path) -> None:
+    agreeing = csv(tmp_path / "a.csv", GOOD | {"latency_us": [1500, 2], "time_ms": [1.5, 0.002]})
+    latency = read_table(agreeing).tables[0].latency
+    assert latency is not None and latency.tolist() == pytest.approx([1.5e-3, 2e-6])
+    contradicting = csv(tmp_path / "b.csv", GOOD | {"latency_us": [1500, 2], "time_ms": [1.5, 2]})
+    assert "'latency_us' and 'time_ms' contradict each other, first in row 1" in refusal(contradicting)
+
+
+def test_unknown_names_are_kept_and_counted(tmp_path: Path) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"gpu": ["h1oo", "h1oo"], "dtype": ["bf17", "h100"]}))
+    assert read.tables[0].device.tolist() == ["", ""] and len(read.tables[0]) == 2
+    device, *formats = read.problems
+    assert (device.column, device.count, device.excluded) == ("gpu", 2, False)
+    assert "'h1oo' is not a known device. Did you mean" in device.message
+    assert "'bf17' is not a known number format. Did you mean bf16" in formats[0].message
+
+
+def test_a_known_device_without_a_specification_says_what_it_is(tmp_path: Path) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"gpu": ["A100x4", "h100"]}))
+    assert read.tables[0].device.tolist() == ["", "h100-sxm"]
+    assert read.problems[0].message == "'A100x4' has no specification: " + hwspecs.resolve("A100x4").reason
+
+
+def test_repeated_rows_are_counted(tmp_path: Path) -> None:
+    columns = {"m": [8, 8, 8, 9], "n": [8] * 4, "k": [8] * 4, "latency_us": [1, 2, 1, 1]}
+    read = read_table(csv(tmp_path / "t.csv", columns))
+    (problem,) = read.problems
+    assert (problem.row, problem.count, problem.excluded) == (1, 2, False)
+    assert len(read.tables[0]) == 4
+
+
+def test_impossible_combinations(tmp_path: Path) -> None:
+    columns = {"kv_len": [9, 9], "heads": [8, 2], "kv_heads": [8, 4], "head_dim": [64, 64]}
+    read = read_table(csv(tmp_path / "t.csv", columns))
+    assert read.tables[0].row.tolist() == [0]
+    assert read.problems[0].message == "4 is more than the 2 heads."
+
+
+def test_an_unknown_operation_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
+    columns = {"op": ["softmax", "sofmax"], "rows": [4, 4], "columns": [8, 8]}
+    read = read_table(csv(tmp_path / "t.csv", columns))
+    assert [table.family for table in read.tables] == ["softmax"]
+    assert "'sofmax' is no known operation. Did you mean softmax or" in read.problems[0].message
+
+
+def test_a_family_without_its_columns_among_others(tmp_path: Path) -> None:
+    read = read_table(csv(tmp_path / "t.csv", {"op": ["linear", "softmax"], "m": [4, 4], "n": [8, 8], "k": [8, 8]}))
+    assert [table.family for table in read.tables] == ["gemm"]
+    assert read.problems[0].excluded and "the column 'rows' is missing" in read.problems[0].message
+
+
+def test_very_many_bad_rows_are_located_up_to_a_limit_and_counted_beyond(tmp_path: Path) -> None:
+    rows = LOCATED + 7
+    pq.write_table(pa.table({"m": [0] * rows, "n": [8] * rows, "k": [8] * rows}), tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.parquet")
+    assert read.tables == () and len(read.problems) == LOCATED + 1
+    assert sum(problem.count for problem in read.problems) == rows
+
+
+def test_flags_that_are_none_are_taken_as_zero_and_located(tmp_path: Path) -> None:
+    columns = {"m": [8, 8, 8, 8], "n": [1, 2, 3, 4], "k": [8] * 4, "flag": [4, "", "bad", -1]}
+    read = read_table(csv(tmp_path / "t.csv", columns))
+    assert read.tables[0].flag.tolist() == [4, 0, 0, 0]
+    assert [(problem.row, problem.excluded) for problem in read.problems] == [(2, False), (3, False)]
+
+
+def test_text_that_is_not_utf8_is_an_unknown_name(tmp_path: Path) -> None:
+    names = pa.array([b"q\xff", b"h100"]).view(pa.string())
+    pq.write_table(pa.table({"gpu": names, "m": [1, 2], "n": [1, 1], "k": [1, 1]}), tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.parquet")
+    assert read.tables[0].device.tolist() == ["", "h100-sxm"]
+    assert len(read.problems) == 1
+
+
+@pytest.mark.parametrize("cut", [30, -20])
+def test_a_damaged_gzip_file(tmp_path: Path, cut: int) -> None:
+    whole = gzip.compress(b"m,n,k\n" + b"".join(b"%d,8,8\n" % i for i in range(1, 5000)))
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(whole[:cut])
+    assert "Cannot read" in refusal(path) or "truncated" in refusal(path)
+
+
+def test_a_published_layout_with_a_standard_column_beside_its_own(tmp_path: Path) -> None:
+    columns = {"OPName": ["linear"], "B": [1], "M": [1], "N": [1], "K": [1], "Device": ["Tesla P4"], "device": ["T4"]}
+    assert "the columns 'Device' and 'device' mean the same" in refusal(csv(tmp_path / "t.csv", columns))
