@@ -1,24 +1,56 @@
-"""`jaxperf models [NAME]`: the models that ship with the project, or what was understood of a config."""
+"""`jaxperf models [NAME]`: the models that ship with the project, what was understood of a config, or of a folder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxperf.cli.options import AsJson
+from hwspecs.errors import InputError
+from jaxperf.cli.options import AsJson, Quiet
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from jaxperf.io.model_check import Checked
     from jaxperf.models.config import ModelConfig
+    from jaxperf.models.quantization import Quantization
+
+EXIT_REFUSED = 2  # some of the user's files were refused: the user's input, as everywhere else
+COLUMNS = ("parameters", "active", "layers", "KV bytes/token (bf16)", "weights", "stored", "architecture")
 
 
 def models(
     name: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="A name, a config.json or a Hugging Face directory.")
     ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="DIR",
+            help="Read every model config below DIR and say what was understood, guessed and refused. "
+            "Exit code 0 when every file was read, 2 when one or more were refused.",
+        ),
+    ] = None,
+    classes: Annotated[bool, typer.Option("--classes", help="List the model classes that can be read.")] = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """List the models, or show what was understood of one."""
+    """List the models, show what was understood of one, or check a folder of configs."""
+    if sum((name is not None, check is not None, classes)) > 1:
+        raise InputError("MODEL, --check and --classes exclude each other; give one of them.")
+    if check is not None:
+        _check(check, as_json, quiet)
+    elif classes:
+        _classes(as_json)
+    else:
+        _models(name, as_json)
+
+
+def _models(name: str | None, as_json: bool) -> None:
     from jaxperf.io.huggingface import load_model, model_names
     from jaxperf.io.tables import json_text
 
@@ -30,36 +62,162 @@ def models(
     from jaxperf.report.text import console, table
 
     out = console()
-    columns = ("model", "parameters", "active", "layers", "KV bytes/token (bf16)", "architecture")
-    cells = [
-        (
-            row["name"],
-            f"{row['parameters'] / 1e9:.2f} B",
-            f"{row['active_parameters'] / 1e9:.2f} B",
-            str(row["layers"]),
-            f"{row['kv_bytes_per_token']:,}",
-            row["architecture"],
-        )
-        for row in rows
-    ]
-    out.print(table(f"{len(rows)} models" if name is None else "", columns, cells))
+    cells = [(row["name"], *_cells(row)) for row in rows]
+    out.print(table(f"{len(rows)} models" if name is None else "", ("model", *COLUMNS), cells))
     if name is not None:
-        for sentence in found[0].assumptions:
-            out.print(f"assumed: {sentence}", soft_wrap=True)
+        _details(out, found[0])
+
+
+def _details(out: Console, config: ModelConfig) -> None:
+    """What one row has no room for: the towers and the assumptions."""
+    from jaxperf.models.parameters import encoder_parameters
+
+    for encoder in config.encoders:
+        length = f", {encoder.length} positions for one input" if encoder.length else ""
+        size = encoder_parameters(encoder)
+        out.print(f"{encoder.kind} tower: {_count(size)}, {len(encoder.layers)} layers{length}", soft_wrap=True)
+    if config.quantization is not None:
+        out.print(_quantization(config.quantization), soft_wrap=True, markup=False)
+    for sentence in config.assumptions:
+        out.print(f"assumed: {sentence}", soft_wrap=True, markup=False)
+
+
+def _quantization(scheme: Quantization) -> str:
+    """The scheme in one line."""
+    from jaxperf.models.quantization import bits_per_weight
+
+    operands = f"activations {scheme.activations}" if scheme.activations else "activations not quantized"
+    cache = f", KV cache {scheme.kv_cache}" if scheme.kv_cache else ""
+    excluded = f", {len(scheme.excluded)} names of modules excluded" if scheme.excluded else ""
+    return (
+        f"quantized: {scheme.method}, {float(bits_per_weight(scheme)):.4g} bits a weight, {operands}{cache}{excluded}"
+    )
+
+
+def _classes(as_json: bool) -> None:
+    from jaxperf.io.families import FAMILIES
+    from jaxperf.io.tables import json_text
+
+    names = sorted(FAMILIES)
+    typer.echo(json_text(names) if as_json else "\n".join(names))
+
+
+# --- a folder ---------------------------------------------------------------------------------------------------------
+
+
+def _check(folder: str, as_json: bool, quiet: bool) -> None:
+    """Prints the table, or the same as JSON; exits with `EXIT_REFUSED` when a file was refused."""
+    from jaxperf.io.model_check import check_folder
+    from jaxperf.io.tables import json_text
+
+    with _file_bar(quiet) as report:
+        checked = check_folder(folder, report)
+    counts = _totals(checked)
+    if as_json:
+        typer.echo(json_text({"folder": folder, "files": [_plain(item) for item in checked], "totals": counts}))
+    else:
+        _print(checked, counts, quiet)
+    if counts["refused"]:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _totals(checked: Sequence[Checked]) -> dict[str, int]:
+    from jaxperf.io.model_check import GUESSED, REFUSED, UNDERSTOOD
+
+    found = {status: sum(item.status == status for item in checked) for status in (UNDERSTOOD, GUESSED, REFUSED)}
+    return {"files": len(checked), **found}
+
+
+def _plain(item: Checked) -> dict[str, Any]:
+    """One file as plain data; a refused one has its reason and nothing else."""
+    if item.model is None:
+        return {"path": item.path, "status": item.status, "reason": item.reason}
+    return {"path": item.path, "status": item.status, **summary(item.model)}
+
+
+def _print(checked: Sequence[Checked], counts: dict[str, int], quiet: bool) -> None:
+    from rich.markup import escape
+
+    from jaxperf.report.text import console, table
+
+    out = console()
+    out.width = max(out.width, 40 + max(len(item.path) for item in checked) + 100)  # a path is never cut
+    cells = [
+        (item.path, item.status, *(("",) * len(COLUMNS) if item.model is None else _cells(summary(item.model))))
+        for item in checked
+    ]
+    out.print(
+        table("", ("file", "status", *COLUMNS), [tuple(escape(_printable(cell)) for cell in row) for row in cells])
+    )
+    for item in checked if not quiet else ():
+        sentences = (item.reason,) if item.model is None else item.model.assumptions
+        for sentence in sentences:
+            label = "refused" if item.model is None else "assumed"
+            out.print(_printable(f"{label}: {item.path}: {sentence}"), soft_wrap=True, markup=False)
+    said = ", ".join(f"{count} {status}" for status, count in counts.items() if status != "files")
+    out.print(f"{counts['files']} files: {said}")
+
+
+def _printable(text: str) -> str:
+    """Names of files may hold anything; what a terminal would act on is shown escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+@contextmanager
+def _file_bar(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of the files done, on a terminal only."""
+    from jaxperf.report.text import console
+
+    terminal = console(stderr=True)
+    if quiet or not terminal.is_terminal:
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=terminal, transient=True) as bar:
+        task = bar.add_task("reading configs", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# --- one model --------------------------------------------------------------------------------------------------------
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        _count(row["parameters"]),
+        _count(row["active_parameters"]),
+        str(row["layers"] or row["encoder_layers"]),
+        f"{row['kv_bytes_per_token']:,}" if row["kv_bytes_per_token"] else "-",
+        row["weights"],
+        f"{row['stored_bytes'] / 1e9:.3g} GB",
+        row["architecture"],
+    )
+
+
+def _count(parameters: int) -> str:
+    """Parameters in billions, below that in millions."""
+    return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:.1f} M"
 
 
 def summary(config: ModelConfig) -> dict[str, Any]:
     """Counts of one model as plain data."""
     from jaxperf.models.parameters import active_parameter_count, kv_bytes_per_token, parameter_count
+    from jaxperf.models.storage import stored_bytes
 
+    scheme = config.quantization
     return {
         "name": config.name,
         "architecture": config.architecture,
         "parameters": parameter_count(config),
         "active_parameters": active_parameter_count(config),
         "layers": len(config.layers),
+        "encoder_layers": sum(len(encoder.layers) for encoder in config.encoders),
         "hidden": config.hidden,
         "kv_bytes_per_token": kv_bytes_per_token(config, 2),
         "max_context": config.max_context,
+        "weights": config.weight_format,
+        "stored_bytes": stored_bytes(config),
+        "quantization": None if scheme is None else scheme.method,
+        "kv_cache": None if scheme is None else scheme.kv_cache,
         "assumptions": list(config.assumptions),
     }

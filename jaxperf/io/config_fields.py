@@ -3,32 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from hwspecs.errors import InputError
-from jaxperf.models.config import (
-    LARGEST_COUNT,
-    MOST_LAYERS,
-    check_count,
-    check_flag,
-    show,
-)
+from jaxperf.models.checks import LARGEST_COUNT, MOST_LAYERS, check_count, check_flag, show
 
 # Accepted spellings, the preferred one first. `top_k` is last: old configs also use it for sampling.
 SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-        "hidden_size": ("hidden_size", "n_embd", "d_model"),
-        "vocab_size": ("vocab_size", "n_vocab"),
-        "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-        "num_key_value_heads": ("num_key_value_heads", "n_kv_heads", "num_kv_heads", "n_head_kv"),
-        "intermediate_size": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
+        "hidden_size": ("hidden_size", "n_embd", "d_model", "n_embed"),
+        "vocab_size": ("vocab_size", "n_vocab", "padded_vocab_size"),
+        "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"),
+        "num_key_value_heads": (
+            "num_key_value_heads",
+            "n_kv_heads",
+            "num_kv_heads",
+            "n_head_kv",
+            "kv_n_heads",
+            "multi_query_group_num",
+        ),
+        "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
+        "intermediate_size": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "block_ff_dim"),
         "moe_intermediate_size": ("moe_intermediate_size", "moe_ffn_hidden_size"),
-        "num_experts": ("num_experts", "num_local_experts", "n_routed_experts"),
-        "num_experts_per_tok": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k"),
-        "max_position_embeddings": ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"),
+        "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+        "num_experts_per_tok": (
+            "num_experts_per_tok",
+            "num_experts_per_token",
+            "moe_top_k",
+            "moe_topk",
+            "moe_k",
+            "top_k",
+        ),
+        "num_shared_experts": (
+            "num_shared_experts",
+            "n_shared_experts",
+            "num_shared_expert",
+            "moe_num_shared_experts",
+        ),
+        "shared_expert_intermediate_size": (
+            "shared_expert_intermediate_size",
+            "moe_shared_expert_intermediate_size",
+            "shared_intermediate_size",
+        ),
+        "state_size": ("state_size", "ssm_state_size", "mamba_d_state"),
+        "conv_kernel": ("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim", "short_conv_kernel_size"),
+        "mamba_num_heads": ("mamba_num_heads", "mamba_n_heads"),
+        "mamba_head_dim": ("mamba_head_dim", "mamba_d_head"),
+        "n_groups": ("n_groups", "mamba_n_groups"),
+        "time_step_rank": ("time_step_rank", "mamba_dt_rank"),
+        "use_conv_bias": ("use_conv_bias", "mamba_conv_bias"),
+        "mamba_proj_bias": ("mamba_proj_bias", "use_bias"),
+        "max_position_embeddings": (
+            "max_position_embeddings",
+            "n_positions",
+            "n_ctx",
+            "max_seq_len",
+            "seq_length",
+            "model_max_length",
+        ),
         "torch_dtype": ("torch_dtype", "dtype"),
     }
 )
@@ -80,6 +115,19 @@ class Fields:
             )
         return value
 
+    def count_or(self, field: str, default: int, smallest: int = 1) -> int:
+        """A size, or the default of the configuration class with a note that it was used."""
+        value = self.optional_count(field, smallest)
+        if value is None:
+            self.notes.append(f"{field} is absent; {default}, the default of {self.architecture}, was used.")
+        return default if value is None else value
+
+    def flag_or(self, field: str, default: bool) -> bool:
+        """A flag, or the default of the configuration class with a note that it was used."""
+        if self.find(field) is None:
+            self.notes.append(f"{field} is absent; {show(default)}, the default of {self.architecture}, was used.")
+        return self.flag(field, default)
+
     def flag(self, field: str, default: bool) -> bool:
         found = self.find(field)
         return default if found is None else check_flag(found[0], found[1])
@@ -99,5 +147,19 @@ class Fields:
     def layer_count(self) -> int:
         return self.count("num_hidden_layers", largest=MOST_LAYERS)
 
+    def nested(self, field: str) -> Fields:
+        """The fields of an object inside this one, such as `attn_config`; none when it is absent."""
+        value = self.data.get(field)
+        if value is not None and not isinstance(value, Mapping):
+            raise InputError(f"{field} is {show(value)}; it must be an object with fields.")
+        return replace(self, data=value or {})
 
-# --- pieces that families share ---------------------------------------------------------------------------------------
+    def uniform(self, field: str) -> Fields:
+        """The same fields with a list of equal items, one a layer, replaced by the item (HunYuan)."""
+        found = self.find(field)
+        if found is None or not isinstance(found[1], list):
+            return self
+        key, values = found
+        if not values or any(value != values[0] for value in values):
+            raise InputError(f"{key} is {show(values)} that differ; only the same value for every layer is supported.")
+        return replace(self, data={**self.data, key: values[0]})

@@ -1,6 +1,7 @@
 """Read a Hugging Face `config.json`, offline, into a `ModelConfig`; the models that ship with the project by name.
 
-The supported architectures are in `jaxperf.io.families`, the spellings of fields in `jaxperf.io.config_fields`.
+Which function reads a config is decided in `jaxperf.io.architectures`; the functions are in `jaxperf.io.families`, the
+spellings of fields in `jaxperf.io.config_fields`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.config_fields import SYNONYMS, Fields
-from jaxperf.io.families import FAMILIES, MODEL_TYPES
+from jaxperf.io.architectures import choose_family
+from jaxperf.io.config_fields import Fields
 from jaxperf.models.config import (
     ModelConfig,
     check_text,
@@ -30,50 +31,11 @@ Source = str | os.PathLike[str] | Mapping[str, Any]
 LARGEST_FILE = 16 * 2**20  # bytes; a config is a few kilobytes, so anything above is another kind of file
 
 
-def _architecture(data: Mapping[str, Any]) -> str:
-    """The class named by `architectures`, else the one that `model_type` implies, else an empty text."""
-    names = data.get("architectures")
-    if names is None:
-        kind = data.get("model_type")
-        return MODEL_TYPES.get(kind, kind) if isinstance(kind, str) and kind.isprintable() else ""
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
-        raise InputError(f"architectures is {show(names)}; it must be a list with the name of a model class.")
-    return next((name for name in names if name in FAMILIES), names[0])
-
-
-def _language_part(data: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], list[str]]:
-    """The architecture to read, the fields to read it from and what was assumed in choosing them."""
-    architecture = _architecture(data)
-    if architecture in FAMILIES:
-        note = f"architectures is absent; model_type was read as {architecture}."
-        return architecture, data, [] if data.get("architectures") else [note]
-    supported = ", ".join(FAMILIES)
-    inner = data.get("text_config")
-    if isinstance(inner, Mapping):
-        wrapper = f"the class {architecture}" if architecture else "the config"
-        language = _architecture(inner)
-        if language in FAMILIES:
-            outer = ("tie_word_embeddings", "quantization_config", *SYNONYMS["torch_dtype"])
-            inherited = {key: data[key] for key in outer if key in data and inner.get(key) is None}
-            return language, {**inner, **inherited}, [f"{wrapper} wraps {language}; only its text_config is described."]
-        inside = f"of class {language}" if language else "of an unnamed class"
-        raise InputError(
-            f"{wrapper} wraps a language model {inside}, which is not supported; supported are {supported}."
-        )
-    if not architecture:
-        raise InputError(f"the field architectures is missing; it must name one of {supported}.")
-    raise InputError(
-        f"the architecture {show(architecture)} is not supported; supported are {supported}."
-        + did_you_mean(architecture, FAMILIES)
-    )
-
-
 def _describe(data: Mapping[str, Any], where: str, name: str | None) -> ModelConfig:
     """Map the fields of one config; every `InputError` is prefixed with `where`."""
     try:
-        architecture, part, notes = _language_part(data)
-        fields = Fields(part, check_text("name", name or architecture), architecture, notes)
-        config = FAMILIES[architecture](fields)
+        family, architecture, part, notes = choose_family(data)
+        config = family(Fields(part, check_text("name", name or architecture), architecture, notes))
         own = data.get("_jaxperf")
         if isinstance(own, Mapping):  # only the shipped files have it: where the numbers come from, what was assumed
             notes.extend(Fields(own, "", "", []).listing("assumptions", str) or [])
@@ -82,7 +44,8 @@ def _describe(data: Mapping[str, Any], where: str, name: str | None) -> ModelCon
     return dataclasses.replace(config, assumptions=tuple(dict.fromkeys(notes)))
 
 
-def _parse(text: str, where: str) -> Mapping[str, Any]:
+def parse_config(text: str, where: str) -> Mapping[str, Any]:
+    """The fields in a text; every `InputError` begins with `where`."""
     if not text.strip():
         raise InputError(f"{where} is empty; it must hold a JSON object.")
     try:
@@ -98,7 +61,8 @@ def _parse(text: str, where: str) -> Mapping[str, Any]:
     return data
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file of at most `LARGEST_FILE` bytes. Raises `InputError` naming it."""
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE:
@@ -125,6 +89,15 @@ def _config_path(source: str | os.PathLike[str]) -> Path:
     return path
 
 
+def folder_name(path: Path) -> str:
+    """What a config.json is called: its folder, or the repository where that is a folder of the Hugging Face cache."""
+    folder = Path(os.path.abspath(path)).parent  # not resolved: the cache links every file to a folder "blobs"
+    for parent in (folder, *folder.parents):
+        if parent.name.startswith("models--"):
+            return parent.name.rpartition("--")[2] or parent.name
+    return folder.name or "config"
+
+
 def read_config(source: Source, name: str | None = None) -> ModelConfig:
     """Read one model description; nothing is downloaded.
 
@@ -136,8 +109,8 @@ def read_config(source: Source, name: str | None = None) -> ModelConfig:
     if isinstance(source, Mapping):
         return _describe(source, "config", name)
     path = _config_path(source)
-    default = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return _describe(_parse(_read_text(path), str(path)), str(path), name or default)
+    default = folder_name(path) if path.name == "config.json" else path.stem
+    return _describe(parse_config(read_text(path), str(path)), str(path), name or default)
 
 
 # --- the shipped models -----------------------------------------------------------------------------------------------
@@ -196,7 +169,7 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
         return read_config(spelled)
     where = f"shipped {shipped}.json"
     text = (_shipped() / f"{shipped}.json").read_text(encoding="utf-8")
-    config = _describe(_parse(text, where), where, shipped)
+    config = _describe(parse_config(text, where), where, shipped)
     if _key(spelled) == _key(shipped):
         return config
     note = f"{spelled} was read as the shipped {shipped}, which has the same shapes; the context limit is {shipped}'s."

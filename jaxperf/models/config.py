@@ -1,173 +1,181 @@
-"""Host-side description of a decoder-only transformer: what is in each layer, never how fast it runs.
+"""Host-side description of a transformer: what is in each layer, never how fast it runs.
 
 The kind of a layer is data of that layer, not a flag of the model, so hybrids (a few full-attention layers among
-windowed or recurrent ones, dense layers among expert ones) need no special case. Nothing here imports JAX.
+windowed or recurrent ones, dense layers among expert ones) need no special case. The kinds of token mixer are in
+`jaxperf.models.mixers`, those of feed-forward block in `jaxperf.models.feedforward`. Nothing here imports JAX.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from hwspecs.errors import InputError
+from jaxperf.models.checks import (
+    LARGEST_COUNT,
+    MOST_LAYERS,
+    check_count,
+    check_counts,
+    check_flag,
+    check_flags,
+    check_kind,
+    check_optional_counts,
+    check_text,
+    check_tuple,
+    show,
+)
+from jaxperf.models.feedforward import FeedForward, Mlp, Moe
+from jaxperf.models.mixers import (
+    Attention,
+    GatedDelta,
+    Indexer,
+    KimiDelta,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    Mixer,
+    Mla,
+    ShortConv,
+)
+from jaxperf.models.quantization import Quantization
 
-LARGEST_COUNT = 2**40  # a size above this is a mistake; every published size is far below
-MOST_LAYERS = 10_000  # layers are stored one by one, so their number has a tighter limit
-
-
-def show(value: Any) -> str:
-    """How a value from a file is quoted in a message: JSON spelling, containers and long texts shortened."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, (list, tuple)):
-        return f"a list of {len(value)}"
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError):  # not a JSON type, or an integer with more digits than Python prints
-        text = f"a value of type {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def check_count(label: str, value: Any, smallest: int = 1, largest: int = LARGEST_COUNT) -> int:
-    """`value` itself when it is an integer in range; a boolean is not an integer here. Raises `InputError`."""
-    if type(value) is not int or not smallest <= value <= largest:
-        raise InputError(f"{label} is {show(value)}; it must be an integer from {smallest} to {largest}.")
-    return value
-
-
-def check_flag(label: str, value: Any) -> bool:
-    """`value` itself when it is true or false. Raises `InputError`."""
-    if type(value) is not bool:
-        raise InputError(f"{label} is {show(value)}; it must be true or false.")
-    return value
-
-
-def check_text(label: str, value: Any) -> str:
-    """`value` itself when it is a text that is not blank. Raises `InputError`."""
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{label} is {show(value)}; it must be a text that is not blank.")
-    return value
-
-
-def _check_counts(owner: object, *names: str, smallest: int = 1) -> None:
-    for name in names:
-        check_count(f"{type(owner).__name__}.{name}", getattr(owner, name), smallest)
-
-
-def _check_flags(owner: object, *names: str) -> None:
-    for name in names:
-        check_flag(f"{type(owner).__name__}.{name}", getattr(owner, name))
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Softmax attention with grouped keys and values.
-
-    **Fields:** `heads` query heads, `kv_heads` key and value heads (divides `heads`), `head_dim` elements each;
-    `window` tokens seen by a query, `None` for full causal attention; `rotary` position embedding applied to
-    queries and keys; `qkv_bias` and `output_bias` on the projections; `qk_norm` one RMSNorm of `head_dim` weights
-    for queries and one for keys, shared by the heads (Qwen3).
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    window: int | None = None
-    rotary: bool = True
-    qkv_bias: bool = False
-    output_bias: bool = False
-    qk_norm: bool = False
-
-    def __post_init__(self) -> None:
-        _check_counts(self, "heads", "kv_heads", "head_dim")
-        if self.window is not None:
-            _check_counts(self, "window")
-        _check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm")
-        if self.heads % self.kv_heads:
-            raise InputError(
-                f"Attention.heads is {self.heads} and Attention.kv_heads is {self.kv_heads}; "
-                "the key and value heads must divide the query heads."
-            )
-
-
-@dataclass(frozen=True)
-class Mlp:
-    """Dense feed-forward block of `intermediate` units; `gated` has a third matrix (SwiGLU); `bias` on all matrices."""
-
-    intermediate: int
-    gated: bool = True
-    bias: bool = False
-
-    def __post_init__(self) -> None:
-        _check_counts(self, "intermediate")
-        _check_flags(self, "gated", "bias")
-
-
-@dataclass(frozen=True)
-class Moe:
-    """Mixture of experts: a linear router sends each token to `experts_per_token` of `experts` blocks.
-
-    **Fields:** `intermediate` units of one expert; `gated` as in `Mlp`, shared expert included;
-    `shared_intermediate` units of the expert every token visits (0 = none); `shared_gate` a scalar gate
-    (one row of hidden weights) on that shared expert (Qwen2-MoE). There are no biases.
-    """
-
-    experts: int
-    experts_per_token: int
-    intermediate: int
-    gated: bool = True
-    shared_intermediate: int = 0
-    shared_gate: bool = False
-
-    def __post_init__(self) -> None:
-        _check_counts(self, "experts", "experts_per_token", "intermediate")
-        _check_counts(self, "shared_intermediate", smallest=0)
-        _check_flags(self, "gated", "shared_gate")
-        if self.experts_per_token > self.experts:
-            raise InputError(
-                f"Moe.experts_per_token is {self.experts_per_token} and Moe.experts is {self.experts}; "
-                "a token cannot visit more experts than there are."
-            )
-        if self.shared_gate and not self.shared_intermediate:
-            raise InputError("Moe.shared_gate is true but Moe.shared_intermediate is 0; a gate needs a shared expert.")
-
-
-Mixer = Attention  # becomes a union when another token mixer arrives (linear attention, state space)
-FeedForward = Mlp | Moe
+__all__ = [
+    "LARGEST_COUNT",
+    "MOST_LAYERS",
+    "Attention",
+    "Encoder",
+    "FeedForward",
+    "GatedDelta",
+    "Indexer",
+    "KimiDelta",
+    "Layer",
+    "LightningAttention",
+    "Mamba1",
+    "Mamba2",
+    "Mixer",
+    "Mla",
+    "Mlp",
+    "ModelConfig",
+    "Moe",
+    "Quantization",
+    "ShortConv",
+    "Table",
+    "check_count",
+    "check_flag",
+    "check_text",
+    "layer_groups",
+    "show",
+]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One residual block pair: a token mixer and a feed-forward block, with `norms` norms of the hidden width.
+    """One residual layer: a token mixer and a feed-forward block, either of which may be missing (Nemotron-H).
 
-    `norm_bias` is true for LayerNorm (weight and bias) and false for RMSNorm (weight only).
+    **Fields:** `norms` of the hidden width in the layer (2; 4 with norms after the blocks as in Gemma 2, 1 where
+    both blocks read the same norm); `norm_bias` is true for LayerNorm (weight and bias) and false for RMSNorm
+    (weight only); `cross` attention to an encoder, between mixer and feed-forward; `beside` a second mixer that reads
+    the same input as the first (Falcon-H1: Mamba-2 beside attention); `parallel` mixer and feed-forward block read
+    the same input and are added once (GPT-J, Falcon, Command R); `norm_weight` false when the norms have no weights
+    at all (OLMo 1); `other_parameters` weights of the layer that none of its blocks has, such as layer scales;
+    `shared` the weights are those of an earlier layer: computed again but stored once (ALBERT).
     """
 
-    mixer: Mixer
-    ffn: FeedForward
+    mixer: Mixer | None
+    ffn: FeedForward | None
     norms: int = 2
     norm_bias: bool = False
+    cross: Attention | None = None
+    beside: Mixer | None = None
+    parallel: bool = False
+    norm_weight: bool = True
+    other_parameters: int = 0
+    shared: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mixer, Mixer):
-            raise InputError(f"Layer.mixer is {show(self.mixer)}; it must be an Attention.")
-        if not isinstance(self.ffn, FeedForward):
-            raise InputError(f"Layer.ffn is {show(self.ffn)}; it must be an Mlp or a Moe.")
-        _check_counts(self, "norms", smallest=0)
-        _check_flags(self, "norm_bias")
+        check_kind(self, "mixer", Mixer | None, "a token mixer such as Attention, or None")
+        check_kind(self, "ffn", FeedForward | None, "an Mlp, a Moe or None")
+        check_kind(self, "cross", Attention | None, "an Attention or None")
+        check_kind(self, "beside", Mixer | None, "a token mixer such as Mamba2, or None")
+        check_counts(self, "norms", "other_parameters", smallest=0)
+        check_flags(self, "norm_bias", "parallel", "norm_weight", "shared")
+        if self.mixer is None and self.ffn is None:
+            raise InputError("Layer.mixer and Layer.ffn are both None; a layer needs one of them.")
+        if self.parallel and (self.mixer is None or self.ffn is None):
+            raise InputError("Layer.parallel is true but one block is missing; it needs a mixer and a feed-forward.")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A lookup table of `rows` by `columns` weights beside the token table, such as the token types of BERT."""
+
+    name: str
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        check_text("Table.name", self.name)
+        check_counts(self, "rows", "columns")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A tower that reads its whole input at once and hands tokens to the decoder, or is itself the model (ViT).
+
+    **Fields:** `kind` of input: "text", "image" or "audio"; `length` positions its layers work on for one input (577
+    for a ViT-L/14 at 336 pixels, 1500 for 30 s in Whisper), `None` when it is the caller's; `tokens` it hands on for
+    one input, `None` for `length`; `vocabulary` rows of a token table of its own, 0 when it has none or shares the
+    decoder's; `positions` rows of a learned position table; `input_parameters` of the patch embedding or convolution
+    stem, each used once for each position; `tables` others; `norms` outside the layers, of the width `hidden`;
+    `projector_parameters` between its output and the decoder; `other_parameters` class token and the like; `merge`
+    positions joined into one token handed on, where `length` is the caller's (Qwen2-VL 4).
+    """
+
+    name: str
+    kind: str
+    hidden: int
+    layers: tuple[Layer, ...]
+    length: int | None = None
+    tokens: int | None = None
+    vocabulary: int = 0
+    positions: int = 0
+    input_parameters: int = 0
+    tables: tuple[Table, ...] = ()
+    norms: int = 1
+    norm_bias: bool = False
+    projector_parameters: int = 0
+    other_parameters: int = 0
+    merge: int = 1
+
+    def __post_init__(self) -> None:
+        check_text("Encoder.name", self.name)
+        if self.kind not in ("text", "image", "audio"):
+            raise InputError(f'Encoder.kind is {show(self.kind)}; it must be "text", "image" or "audio".')
+        check_counts(self, "hidden", "merge")
+        check_optional_counts(self, "length", "tokens")
+        check_counts(self, "vocabulary", "positions", "input_parameters", "norms", smallest=0)
+        check_counts(self, "projector_parameters", "other_parameters", smallest=0)
+        check_flags(self, "norm_bias")
+        check_tuple(self, "layers", Layer, "Layer")
+        check_tuple(self, "tables", Table, "Table")
+        check_count("The number of Encoder.layers", len(self.layers), largest=MOST_LAYERS)
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A decoder-only transformer, layer by layer. All sizes are element counts.
+    """A transformer, layer by layer. All sizes are element counts.
 
     **Fields:** `architecture` the Hugging Face class name; `positions` rows of the learned position table (0 with
     rotary positions; OPT stores two extra rows); `embedding_width` columns of the token table, projected to `hidden`
     and back when they differ (OPT-350m); `final_norm` a norm after the last layer, with a bias when `norm_bias`;
     `max_context` tokens the model was published for, `None` when unknown; `weight_format` as published
-    ("bf16", "fp16", "fp32", "fp8"); `assumptions` one plain sentence for everything guessed or ignored.
+    ("bf16", "fp16", "fp32", "fp8"); `assumptions` one plain sentence for everything guessed or ignored;
+    `encoders` towers that feed the layers (`layers` is empty and `vocabulary` 0 when the model is nothing else);
+    `mtp_layers` that predict further tokens, stored with the weights but in neither count of parameters (the 671 B
+    published for DeepSeek V3 leaves them out); `tables` beside the token and position tables; `embedding_norm` a
+    norm right after the token table (BLOOM), with a bias when `norm_bias`; `head_bias` on the output head (GPT-J);
+    `norm_weight` false when the final norm has no weights (OLMo 1); `other_parameters` of the model that no layer has;
+    `quantization` of the stored weights, `None` when they are in `weight_format` alone.
     """
 
     name: str
@@ -183,20 +191,31 @@ class ModelConfig:
     max_context: int | None
     weight_format: str
     assumptions: tuple[str, ...] = ()
+    encoders: tuple[Encoder, ...] = ()
+    mtp_layers: tuple[Layer, ...] = ()
+    tables: tuple[Table, ...] = ()
+    embedding_norm: bool = False
+    head_bias: bool = False
+    norm_weight: bool = True
+    other_parameters: int = 0
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         for name in ("name", "architecture", "weight_format"):
             check_text(f"ModelConfig.{name}", getattr(self, name))
-        _check_counts(self, "hidden", "vocabulary", "embedding_width")
-        _check_counts(self, "positions", smallest=0)
-        if self.max_context is not None:
-            _check_counts(self, "max_context")
-        _check_flags(self, "tied_embeddings", "final_norm", "norm_bias")
-        if not isinstance(self.layers, tuple) or not all(isinstance(layer, Layer) for layer in self.layers):
-            raise InputError(f"ModelConfig.layers is {show(self.layers)}; it must be a tuple of Layer.")
-        check_count("The number of ModelConfig.layers", len(self.layers), largest=MOST_LAYERS)
-        if not isinstance(self.assumptions, tuple) or not all(isinstance(line, str) for line in self.assumptions):
-            raise InputError(f"ModelConfig.assumptions is {show(self.assumptions)}; it must be a tuple of texts.")
+        check_tuple(self, "encoders", Encoder, "Encoder")
+        least = 0 if self.encoders else 1
+        check_counts(self, "hidden", "embedding_width")
+        check_counts(self, "vocabulary", smallest=least)
+        check_counts(self, "positions", "other_parameters", smallest=0)
+        check_optional_counts(self, "max_context")
+        check_flags(self, "tied_embeddings", "final_norm", "norm_bias", "embedding_norm", "head_bias", "norm_weight")
+        check_tuple(self, "layers", Layer, "Layer")
+        check_tuple(self, "mtp_layers", Layer, "Layer")
+        check_tuple(self, "tables", Table, "Table")
+        check_count("The number of ModelConfig.layers", len(self.layers), least, MOST_LAYERS)
+        check_tuple(self, "assumptions", str, "texts")
+        check_kind(self, "quantization", Quantization | None, "a Quantization or None")
 
 
 def layer_groups(config: ModelConfig) -> list[tuple[Layer, int]]:

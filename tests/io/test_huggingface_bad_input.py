@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
-from jaxperf.io.families import FAMILIES
+from jaxperf.io.families import FAMILIES, REFUSED
 from jaxperf.io.huggingface import LARGEST_FILE, load_model, read_config
+from jaxperf.models.parameters import parameter_count
 
 GOOD: dict[str, Any] = {
     "architectures": ["Qwen2MoeForCausalLM"],
@@ -175,13 +178,168 @@ def test_gpt2_mistakes() -> None:
     assert "only decoder-only GPT-2" in refusal(fields | {"n_embd": 64, "add_cross_attention": True})
 
 
-def test_unknown_architecture_lists_the_supported_and_the_nearest() -> None:
-    said = refusal(GOOD | {"architectures": ["LlamaForSequenceClassification"]})
-    assert all(name in said for name in FAMILIES)
-    assert 'the architecture "LlamaForSequenceClassification" is not supported' in said
-    assert "Did you mean" in said and "LlamaForCausalLM" in said.split("Did you mean")[1]
-    assert "not supported" in refusal({"model_type": "mamba2"})
+def test_unknown_architecture_names_the_nearest_and_where_all_are_listed() -> None:
+    said = refusal(GOOD | {"architectures": ["LlamaForSequenceLabels"]})
+    assert 'the architecture "LlamaForSequenceLabels" is not supported' in said
+    assert f"`jaxperf models --classes` lists the {len(FAMILIES)} that are" in said
+    assert "LlamaForCausalLM" in said.split("Did you mean")[1]
+    assert "not supported" in refusal({"model_type": "spaceship"})
     assert "architectures is missing" in refusal({"model_type": 3})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_architectures_that_are_known_and_refused_say_why(name: str) -> None:
+    by_class = refusal(GOOD | {"architectures": ["Unknown" if name.islower() else name], "model_type": name})
+    assert "is not supported" in by_class and REFUSED[name] in by_class
+    assert name not in FAMILIES
+
+
+# --- encoders, towers and encoder-decoder models ----------------------------------------------------------------------
+
+BERT: dict[str, Any] = {
+    "architectures": ["BertModel"],
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "vocab_size": 1000,
+    "max_position_embeddings": 128,
+    "torch_dtype": "float32",
+}
+VIT: dict[str, Any] = {**BERT, "architectures": ["ViTModel"], "image_size": 32, "patch_size": 8}
+T5: dict[str, Any] = {
+    "architectures": ["T5ForConditionalGeneration"],
+    "d_model": 64,
+    "d_kv": 16,
+    "d_ff": 96,
+    "num_layers": 2,
+    "num_heads": 4,
+    "vocab_size": 1000,
+    "relative_attention_num_buckets": 32,
+    "tie_word_embeddings": True,
+    "torch_dtype": "float32",
+}
+BART: dict[str, Any] = {
+    "architectures": ["BartModel"],
+    "d_model": 64,
+    **{f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in (("layers", 2), ("ffn_dim", 96))},
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "vocab_size": 1000,
+    "max_position_embeddings": 128,
+    "torch_dtype": "float32",
+}
+TEXT: dict[str, Any] = {key: value for key, value in LLAMA.items() if key != "architectures"} | {"head_dim": 16}
+LLAVA: dict[str, Any] = {
+    "architectures": ["LlavaForConditionalGeneration"],
+    "text_config": TEXT | {"model_type": "llama"},
+    "vision_config": {key: VIT[key] for key in VIT if key not in ("architectures", "vocab_size", "torch_dtype")},
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("fields", [BERT, VIT, T5, BART, LLAVA], ids=["bert", "vit", "t5", "bart", "llava"])
+def test_the_bases_are_good(fields: dict[str, Any]) -> None:
+    assert read_config(fields).assumptions == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes", "message"),
+    [
+        (BERT, {"hidden_size": 66}, "the hidden size 66 is not a multiple of the 4 attention heads"),
+        (BERT, {"max_position_embeddings": None}, "the required field max_position_embeddings"),
+        (BERT, {"type_vocab_size": "2"}, 'type_vocab_size is "2"; it must be an integer from 0'),
+        (BERT, {"architectures": ["BertForTokenClassification"], "num_labels": 0}, "num_labels is 0"),
+        (BERT, {"architectures": ["BertForTokenClassification"], "id2label": {}}, "The length of id2label is 0"),
+        (BERT, {"architectures": ["AlbertModel"], "num_hidden_groups": 3}, "num_hidden_groups is 3 and num_hidden"),
+        (BERT, {"architectures": ["AlbertModel"], "num_hidden_groups": 1, "inner_group_num": 2}, "inner_group_num"),
+        (BERT, {"architectures": ["RobertaModel"], "max_position_embeddings": 2}, "max_position_embeddings is 2"),
+        (BERT, {"architectures": ["ModernBertModel"], "layer_types": ["linear"] * 2}, 'layer_types contains "linear"'),
+        (BERT, {"architectures": ["DebertaV2Model"], "position_buckets": 0}, "position_buckets is 0"),
+        (BERT, {"architectures": ["Wav2Vec2Model"], "conv_dim": [8]}, "conv_dim has 1 items and conv_kernel 7"),
+        (BERT, {"architectures": ["Wav2Vec2Model"], "feat_extract_norm": "rms"}, 'it must be "group" or "layer"'),
+        (BERT, {"architectures": ["HubertModel"], "num_conv_pos_embedding_groups": 7}, "they must divide"),
+        (BERT, {"architectures": ["HubertModel"], "add_adapter": True}, "add_adapter is true"),
+        (VIT, {"patch_size": 64}, "patch_size is 64 and image_size is 32; a patch cannot be larger than the image"),
+        (VIT, {"image_size": [32, 16]}, "it must be an integer or a list of two equal integers"),
+        (VIT, {"image_size": None}, "the required field image_size"),
+        (VIT, {"qkv_bias": 1}, "qkv_bias is 1; it must be true or false"),
+        (T5, {"d_kv": None}, "the required field d_kv"),
+        (T5, {"feed_forward_proj": "gated"}, None),
+        (T5, {"feed_forward_proj": "a-b-c"}, 'feed_forward_proj is "a-b-c"; it must be an activation'),
+        (T5, {"feed_forward_proj": 1}, "feed_forward_proj is 1; it must be an activation"),
+        (T5, {"num_decoder_layers": 10**6}, "num_decoder_layers is 1000000"),
+        (T5, {"architectures": ["SwitchTransformersModel"], "num_experts": 2}, "num_sparse_encoder_layers is missing"),
+        (BART, {"decoder_attention_heads": 5}, "the hidden size 64 is not a multiple of the 5 attention heads"),
+        (BART, {"encoder_layers": None}, "the required field encoder_layers"),
+        (LLAVA, {"text_config": "llama"}, "the required field"),
+        (LLAVA, {"vision_config": [1]}, "vision_config is a list of 1; it must be an object"),
+        (LLAVA, {"vision_config": {"model_type": "swin"}}, 'vision_config.model_type is "swin"; towers of this class'),
+        (LLAVA, {"text_config": TEXT | {"model_type": "spaceship"}}, 'text_config is of the class "spaceship"'),
+        (LLAVA, {"text_config": TEXT | {"model_type": "llama", "hidden_size": -1}}, "hidden_size is -1"),
+        (
+            LLAVA,
+            {"text_config": TEXT | {"architectures": ["LlavaForConditionalGeneration"]}},
+            "no language model by itself",
+        ),
+        (LLAVA, {"text_config": BERT}, "text_config is of the class BertModel, which is no language model by itself"),
+        (LLAVA, {"multimodal_projector_bias": "no"}, 'multimodal_projector_bias is "no"; it must be true or false'),
+    ],
+    ids=range(34),
+)
+def test_mistakes_in_models_of_several_parts(
+    fields: dict[str, Any], changes: dict[str, Any], message: str | None
+) -> None:
+    if message is None:
+        assert read_config(fields | changes)
+    else:
+        assert message in refusal(fields | changes)
+
+
+def test_what_a_wrapper_leaves_out_is_taken_from_its_classes_and_said() -> None:
+    """The published LLaVA 1.5 writes hardly more of its language part than the vocabulary."""
+    config = read_config(LLAVA | {"text_config": {"model_type": "llama", "vocab_size": 32064}, "vision_config": None})
+    assert (config.hidden, len(config.layers), config.vocabulary) == (4096, 32, 32064)
+    assert config.encoders[0].hidden == 768
+    said = " ".join(config.assumptions)
+    assert "text_config leaves out hidden_size, intermediate_size, num_hidden_layers" in said
+    assert "vision_config is absent; the defaults of its Hugging Face class were used" in said
+
+
+def test_the_quantization_of_a_wrapper_is_that_of_its_language_part() -> None:
+    config = read_config(LLAVA | {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})
+    assert (config.weight_format, config.architecture) == ("int4_asym", "LlavaForConditionalGeneration")
+
+
+def test_unknown_wrappers_are_described_by_their_language_part_and_say_so() -> None:
+    config = read_config(LLAVA | {"architectures": ["NewForConditionalGeneration"]})
+    assert (
+        config.assumptions
+        == (
+            "architectures is absent; model_type was read as LlamaForCausalLM.",
+            "the class NewForConditionalGeneration wraps LlamaForCausalLM; only its text_config is described.",
+        )[1:]
+    )
+    assert "wraps a language model of an unnamed class" in refusal({"text_config": {}, "architectures": ["New"]})
+
+
+PARTS = ["text_config", "vision_config", "id2label", "num_labels", "image_size", "patch_size", "feed_forward_proj"]
+PARTS += ["num_hidden_groups", "cross_attention_layers", "vision_feature_layer", "mlp_ratio", "pos_att_type", "d_kv"]
+PARTS += ["encoder_layers", "num_sparse_encoder_layers", "layer_types", "norm_type", "embedding_size", "scale_factor"]
+GARBAGE = [None, True, -1, 0, 2**41, 1.5, float("nan"), "", "32", [], [1], [[1]], {}, {"a": 1}, {"model_type": "llama"}]
+SEVERAL = [name for name in FAMILIES if not name.endswith("ForCausalLM")]
+
+
+@given(st.sampled_from(sorted(SEVERAL)), st.dictionaries(st.sampled_from(PARTS), st.sampled_from(GARBAGE), max_size=5))
+def test_garbage_in_any_part_is_described_or_refused_but_never_crashes(name: str, changes: dict[str, Any]) -> None:
+    base = {**BERT, **VIT, **T5, **BART, **LLAVA}
+    try:
+        config = read_config(base | changes | {"architectures": [name]})
+    except InputError as error:
+        assert "\n" not in str(error) and len(str(error)) < 800
+    else:
+        assert parameter_count(config) > 0
 
 
 @pytest.mark.parametrize("name", ["lama-3-70b", "meta-llama/Llama-3-71B", "gpt5-xl"])

@@ -74,8 +74,8 @@ def test_what_is_absent_is_assumed_in_plain_words() -> None:
     assert config.assumptions == (
         "head_dim is absent; hidden_size / num_attention_heads = 16 was used.",
         "num_key_value_heads is absent; one for each attention head (4) was used.",
-        "tie_word_embeddings is absent; false, the default of LlamaForCausalLM, was used.",
         "torch_dtype is absent; bf16 weights were assumed.",
+        "tie_word_embeddings is absent; false, the default of LlamaForCausalLM, was used.",
     )
 
 
@@ -206,49 +206,33 @@ def test_weight_format(dtype: str, expected: str) -> None:
     assert read("LlamaForCausalLM", ROTARY, torch_dtype=dtype).weight_format == expected
 
 
-@pytest.mark.parametrize(
-    ("quantization", "summary"),
-    [
-        ({"quant_method": "gptq", "bits": 4}, "(gptq, 4 bits)"),
-        ({"quant_method": "fp8"}, "(fp8)"),
-        ({}, "(method not given)"),
-        ({"quant_method": "two\nlines", "bits": "4"}, "(method not given)"),
-        ("strange", "(method not given)"),
-    ],
-)
-def test_quantization_is_noted(quantization: Any, summary: str) -> None:
-    config = read("LlamaForCausalLM", ROTARY, quantization_config=quantization)
-    assert config.weight_format == "bf16"
-    assert len(config.assumptions) == 1
-    assert summary in config.assumptions[0] and "--weights" in config.assumptions[0]
-
-
 def test_model_type_stands_in_for_architectures() -> None:
     config = read_config({"model_type": "llama", **ROTARY})
     assert config.architecture == "LlamaForCausalLM"
     assert config.assumptions == ("architectures is absent; model_type was read as LlamaForCausalLM.",)
-    assert set(MODEL_TYPES.values()) == set(FAMILIES)
+    assert set(MODEL_TYPES.values()) <= set(FAMILIES)
 
 
 def test_wrapped_language_model_is_read_with_a_note() -> None:
     inner = {key: value for key, value in ROTARY.items() if key not in ("torch_dtype", "tie_word_embeddings")}
     outer = {"torch_dtype": "float16", "tie_word_embeddings": True, "vision_config": {}}
     config = read(
-        "Mistral3ForConditionalGeneration",
+        "UnheardOfForConditionalGeneration",
         outer,
         text_config={"model_type": "mistral", "sliding_window": None, **inner},
     )
     assert config.architecture == "MistralForCausalLM"
     assert (config.weight_format, config.tied_embeddings) == ("fp16", True)
-    note = "the class Mistral3ForConditionalGeneration wraps MistralForCausalLM; only its text_config is described."
+    note = "the class UnheardOfForConditionalGeneration wraps MistralForCausalLM; only its text_config is described."
     assert config.assumptions == (note,)
 
 
 def test_other_wrapped_models_are_refused_by_name() -> None:
     with pytest.raises(
-        InputError, match="the class Gemma3ForConditionalGeneration wraps .* class gemma3_text, which is not supported"
+        InputError,
+        match="the class UnheardOfForConditionalGeneration wraps .* class unheard_of, which is not supported",
     ):
-        read("Gemma3ForConditionalGeneration", {}, text_config={"model_type": "gemma3_text"})
+        read("UnheardOfForConditionalGeneration", {}, text_config={"model_type": "unheard_of"})
     with pytest.raises(InputError, match="wraps a language model of an unnamed class"):
         read("SomethingForConditionalGeneration", {}, text_config={})
     with pytest.raises(InputError, match="architectures is a list of 1; it must be"):

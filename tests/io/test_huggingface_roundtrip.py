@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import tempfile
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import SYNONYMS, WEIGHT_FORMATS
 from jaxperf.io.families import FAMILIES
-from jaxperf.io.huggingface import read_config
+from jaxperf.io.huggingface import model_names, read_config
 from jaxperf.models.config import Attention, Layer, Mlp, ModelConfig, Moe, layer_groups
-from jaxperf.models.parameters import active_parameter_count, parameter_breakdown, parameter_count
+from jaxperf.models.flops import flops_per_token
+from jaxperf.models.parameters import (
+    active_parameter_count,
+    kv_bytes_per_token,
+    parameter_breakdown,
+    parameter_count,
+    state_bytes,
+)
 
 SIZE = st.integers(1, 2**20)
 COUNT = st.integers(1, 64)
@@ -126,15 +135,42 @@ FIELDS = sorted(
 )
 
 
+def described_or_refused(fields: dict[str, Any]) -> None:
+    try:
+        config = read_config(fields)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert parameter_count(config) > 0 and flops_per_token(config, 4096) >= 0
+        assert kv_bytes_per_token(config, 2) >= 0 and state_bytes(config, 2) >= 0
+
+
 @given(
     st.sampled_from(sorted(FAMILIES)),
     st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(GARBAGE) | COUNT, max_size=8),
 )
 def test_garbage_is_described_or_refused_but_never_crashes(architecture: str, fields: dict[str, Any]) -> None:
     usual = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    try:
-        config = read_config({"architectures": [architecture], **usual, "vocab_size": 10, **fields})
-    except InputError as error:
-        assert "\n" not in str(error)
-    else:
-        assert parameter_count(config) > 0
+    described_or_refused({"architectures": [architecture], **usual, "vocab_size": 10, **fields})
+
+
+def shipped_fields() -> dict[str, dict[str, Any]]:
+    """One shipped config for each architecture."""
+    folder = resources.files("jaxperf.models") / "configs"
+    texts = [(folder / f"{name}.json").read_text(encoding="utf-8") for name in model_names()]
+    return {fields["architectures"][0]: fields for fields in map(json.loads, texts)}
+
+
+SHIPPED = shipped_fields()
+
+
+@pytest.mark.parametrize("architecture", SHIPPED)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_a_damaged_config_is_described_or_refused_but_never_crashes(architecture: str, data: st.DataObject) -> None:
+    fields = dict(SHIPPED[architecture])
+    for key in data.draw(st.lists(st.sampled_from(sorted(fields)), max_size=3), label="fields"):
+        fields[key] = data.draw(st.sampled_from(GARBAGE) | COUNT, label=key)
+    for key in data.draw(st.lists(st.sampled_from(sorted(fields)), max_size=2), label="removed"):
+        fields.pop(key, None)
+    described_or_refused(fields)

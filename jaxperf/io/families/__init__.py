@@ -1,0 +1,63 @@
+"""Model families: one small function per Hugging Face architecture, from the fields of a config to a `ModelConfig`.
+
+Each file describes one group and exports `FAMILIES` (class name -> function) and `MODEL_TYPES` (`model_type` ->
+class name); here they are merged. Defaults for absent fields are those of the Hugging Face configuration classes,
+and each one used is written into `ModelConfig.assumptions`. `REFUSED` gives the reason for what is not described.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from jaxperf.io.families import (
+    audio,
+    cohere,
+    encoders,
+    gemma,
+    gemma4,
+    glm,
+    gpt,
+    hybrid,
+    latent,
+    layernorm,
+    linear,
+    llama,
+    multimodal,
+    olmo,
+    parallel,
+    phi,
+    qwen,
+    seq2seq,
+    sparse,
+    state_space,
+    vision,
+)
+from jaxperf.io.families.common import Family
+from jaxperf.io.families.refused import REFUSED
+
+__all__ = ["FAMILIES", "MODEL_TYPES", "REFUSED"]
+
+_DECODERS = (
+    llama,
+    qwen,
+    gemma,
+    gemma4,
+    phi,
+    latent,
+    sparse,
+    glm,
+    cohere,
+    olmo,
+    layernorm,
+    gpt,
+    parallel,
+    hybrid,
+    linear,
+    state_space,
+)
+_GROUPS = (*_DECODERS, encoders, audio, vision, multimodal, seq2seq)
+
+FAMILIES: Mapping[str, Family] = MappingProxyType({name: read for g in _GROUPS for name, read in g.FAMILIES.items()})
+
+MODEL_TYPES: Mapping[str, str] = MappingProxyType({kind: name for g in _GROUPS for kind, name in g.MODEL_TYPES.items()})

@@ -1,0 +1,43 @@
+"""Phi 1 to 4 and Phi-3.5-MoE."""
+
+from __future__ import annotations
+
+from jaxperf.io.config_fields import Fields
+from jaxperf.io.families.common import Windows, decoder, gated_mlp, grouped_attention, rotary_model, routed
+from jaxperf.models.config import Layer, Mlp, ModelConfig
+
+
+def _phi(fields: Fields) -> ModelConfig:
+    """Phi 1 to 2: both blocks read one LayerNorm; everything has a bias, the output head too."""
+    norm = fields.flag("qk_layernorm", False)
+    attention = grouped_attention(
+        fields, multi_head=True, qkv_bias=True, output_bias=True, qk_norm=norm, qk_norm_bias=norm
+    )
+    block = Mlp(fields.count("intermediate_size"), gated=False, bias=True)
+    layer = Layer(attention, block, norms=1, norm_bias=True, parallel=True)
+    return decoder(fields, (layer,) * fields.layer_count(), head_bias=True)
+
+
+def _one_window(fields: Fields) -> Windows:
+    return (fields.optional_count("sliding_window"),) * fields.layer_count()
+
+
+def _phi3(fields: Fields) -> ModelConfig:
+    return rotary_model(fields, grouped_attention(fields, multi_head=True), gated_mlp(fields), _one_window(fields))
+
+
+def _phimoe(fields: Fields) -> ModelConfig:
+    bias = fields.flag("attention_bias", False)
+    attention = grouped_attention(fields, qkv_bias=bias, output_bias=bias)
+    model = rotary_model(fields, attention, routed(fields, "intermediate_size"), _one_window(fields), norm_bias=True)
+    return decoder(fields, model.layers, head_bias=fields.flag("lm_head_bias", False))
+
+
+FAMILIES = {
+    "PhiForCausalLM": _phi,
+    "Phi3ForCausalLM": _phi3,
+    "PhimoeForCausalLM": _phimoe,
+    "PhiMoEForCausalLM": _phimoe,
+}
+
+MODEL_TYPES = {"phi": "PhiForCausalLM", "phi3": "Phi3ForCausalLM", "phimoe": "PhimoeForCausalLM"}

@@ -1,0 +1,36 @@
+"""Architectures known by name and refused with a reason, so that nobody gets a wrong count for them."""
+
+from __future__ import annotations
+
+_RECURRENCE = "its recurrence is not among the token mixers described here"
+_COMPRESSED = "its attention to compressed tokens is not among the token mixers described here"
+_SHARED = "its attention layers share one set of weights, which a description layer by layer would count many times"
+
+REFUSED = {
+    "DeepseekV4ForCausalLM": _COMPRESSED,
+    "deepseek_v4": _COMPRESSED,
+    "RwkvForCausalLM": _RECURRENCE,
+    "rwkv": _RECURRENCE,
+    "RWKV5ForCausalLM": _RECURRENCE,
+    "Rwkv6ForCausalLM": _RECURRENCE,
+    "RWKV7ForCausalLM": _RECURRENCE,
+    "xLSTMForCausalLM": _RECURRENCE,
+    "xlstm": _RECURRENCE,
+    "RecurrentGemmaForCausalLM": _RECURRENCE,
+    "recurrent_gemma": _RECURRENCE,
+    "RetNetForCausalLM": _RECURRENCE,
+    "ZambaForCausalLM": _SHARED,
+    "zamba": _SHARED,
+    "Zamba2ForCausalLM": _SHARED,
+    "zamba2": _SHARED,
+    "JetMoeForCausalLM": "its attention heads are chosen by a router, which no attention described here does",
+    "jetmoe": "its attention heads are chosen by a router, which no attention described here does",
+    "LongcatFlashForCausalLM": "its router may choose experts that do nothing, so the work of a token varies",
+    "longcat_flash": "its router may choose experts that do nothing, so the work of a token varies",
+    "DeciLMForCausalLM": "its layers differ by rules (block_configs) that are not read",
+    "nemotron-nas": "its layers differ by rules (block_configs) that are not read",
+    "OpenELMForCausalLM": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
+    "openelm": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
+    "Phi3SmallForCausalLM": "its block-sparse attention is not among the token mixers described here",
+    "phi3small": "its block-sparse attention is not among the token mixers described here",
+}

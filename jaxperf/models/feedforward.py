@@ -1,0 +1,62 @@
+"""Feed-forward blocks of a described model, dense and with experts. Nothing here imports JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwspecs.errors import InputError
+from jaxperf.models.checks import check_counts, check_flags, check_optional_counts
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """Dense feed-forward block of `intermediate` units; `gated` has a third matrix (SwiGLU); `bias` on all matrices."""
+
+    intermediate: int
+    gated: bool = True
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "intermediate")
+        check_flags(self, "gated", "bias")
+
+
+@dataclass(frozen=True)
+class Moe:
+    """Mixture of experts: a linear router sends each token to `experts_per_token` of `experts` blocks.
+
+    **Fields:** `intermediate` units of one expert; `gated` as in `Mlp`, shared expert included;
+    `shared_intermediate` units of what every token visits: the shared experts together, or the dense block beside
+    the experts (Arctic, Llama 4), 0 = none; `shared_gate` a scalar gate (one row of hidden weights) on it
+    (Qwen2-MoE); `bias` on all matrices of the routed experts (gpt-oss); `router_bias` one for each expert in the
+    router (gpt-oss); `correction_bias` one for each expert, used to choose and not to weigh (DeepSeek V3);
+    `latent` width the routed experts read and write, projected from the hidden width and back, `None` for the
+    hidden width itself (Nemotron 3).
+    """
+
+    experts: int
+    experts_per_token: int
+    intermediate: int
+    gated: bool = True
+    shared_intermediate: int = 0
+    shared_gate: bool = False
+    bias: bool = False
+    router_bias: bool = False
+    correction_bias: bool = False
+    latent: int | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, "experts", "experts_per_token", "intermediate")
+        check_counts(self, "shared_intermediate", smallest=0)
+        check_optional_counts(self, "latent")
+        check_flags(self, "gated", "shared_gate", "bias", "router_bias", "correction_bias")
+        if self.experts_per_token > self.experts:
+            raise InputError(
+                f"Moe.experts_per_token is {self.experts_per_token} and Moe.experts is {self.experts}; "
+                "a token cannot visit more experts than there are."
+            )
+        if self.shared_gate and not self.shared_intermediate:
+            raise InputError("Moe.shared_gate is true but Moe.shared_intermediate is 0; a gate needs a shared expert.")
+
+
+FeedForward = Mlp | Moe

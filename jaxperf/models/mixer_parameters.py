@@ -1,0 +1,106 @@
+"""Weights of the token mixers, split into matrices (two FLOP a token and weight) and vectors (biases, norms, decays).
+
+Each shape is that of the class in Hugging Face transformers; the papers are named in `jaxperf.models.mixers`.
+"""
+
+from __future__ import annotations
+
+from jaxperf.models.mixers import (
+    Attention,
+    GatedDelta,
+    KimiDelta,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    Mixer,
+    Mla,
+    ShortConv,
+)
+
+
+def mixer_matrices(mixer: Mixer, hidden: int) -> int:
+    """Weights of the projections, read once for each token [1]; `hidden` is the width of the layer."""
+    match mixer:
+        case Attention():
+            source = 0 if mixer.shared_kv else mixer.kv_input or hidden
+            values = 0 if mixer.keys_as_values else mixer.value_width
+            keys_and_values = mixer.kv_heads * (mixer.head_dim + values)
+            outputs = mixer.heads * mixer.value_width
+            queries = mixer.heads * mixer.head_dim + mixer.output_gate * outputs
+            return hidden * (queries + outputs) + source * keys_and_values
+        case Mla():
+            return _mla_matrices(mixer, hidden)
+        case Mamba1(inner=inner, state=state, dt_rank=rank):
+            return hidden * 2 * inner + inner * (rank + 2 * state) + rank * inner + inner * hidden
+        case Mamba2(heads=heads):
+            inner, shared = mamba2_widths(mixer)
+            return hidden * (2 * inner + shared + heads) + inner * hidden
+        case GatedDelta(value_heads=value_heads):
+            keys, values = mixer.key_heads * mixer.key_dim, value_heads * mixer.value_dim
+            return hidden * (2 * keys + 2 * values + 2 * value_heads) + values * hidden
+        case KimiDelta(heads=heads, head_dim=rank):
+            width = heads * rank
+            return hidden * (4 * width + heads) + 2 * (hidden * rank + rank * width)
+        case LightningAttention(heads=heads, head_dim=head_dim):
+            return 5 * hidden * heads * head_dim
+        case ShortConv(width=width):
+            return 4 * hidden * width
+
+
+def _mla_matrices(mla: Mla, hidden: int) -> int:
+    queries = mla.heads * (mla.nope_dim + mla.rope_dim)
+    query = hidden * queries if mla.q_rank is None else mla.q_rank * (hidden + queries)
+    latent = hidden * (mla.kv_rank + mla.rope_dim) + mla.kv_rank * mla.heads * (mla.nope_dim + mla.value_dim)
+    indexer, own = 0, mla.own_indexer
+    if own is not None and mla.q_rank is not None:
+        indexer = mla.q_rank * own.heads * own.dim + hidden * (own.dim + own.heads)
+    return query + latent + mla.heads * mla.value_dim * hidden + indexer
+
+
+def mamba2_widths(mamba: Mamba2) -> tuple[int, int]:
+    """(channels, elements of B and C of all groups) [1]."""
+    return mamba.heads * mamba.head_dim, 2 * mamba.groups * mamba.state
+
+
+def mixer_vectors(mixer: Mixer, hidden: int) -> int:
+    """Weights that are in no projection: biases, norms, convolution taps, decays, sinks [1]."""
+    match mixer:
+        case Attention():
+            return _attention_vectors(mixer, hidden)
+        case Mla():
+            ranks = mixer.kv_rank + (mixer.q_rank or 0)
+            biases = (mixer.q_rank or 0) + mixer.kv_rank + mixer.rope_dim + hidden if mixer.bias else 0
+            return ranks + biases + (2 * mixer.own_indexer.dim if mixer.own_indexer else 0)
+        case Mamba1(inner=inner, state=state):
+            norms = mixer.dt_rank + 2 * state if mixer.inner_norms else 0
+            biases = mixer.conv_bias * inner + mixer.bias * (2 * inner + hidden)
+            return inner * (mixer.conv + state + 2) + biases + norms  # taps, decays, step-size bias, skip
+        case Mamba2(heads=heads):
+            inner, shared = mamba2_widths(mixer)
+            taps = (inner + shared) * (mixer.conv + mixer.conv_bias)
+            biases = mixer.bias * (2 * inner + shared + heads + hidden)
+            return taps + 3 * heads + mixer.gated_norm * inner + biases
+        case GatedDelta(value_heads=value_heads, value_dim=value_dim):
+            channels = 2 * mixer.key_heads * mixer.key_dim + value_heads * value_dim
+            return channels * mixer.conv + 2 * value_heads + value_dim
+        case KimiDelta(heads=heads, head_dim=head_dim):
+            return 3 * heads * head_dim * mixer.conv + heads + heads * head_dim + head_dim
+        case LightningAttention(heads=heads, head_dim=head_dim):
+            return heads * head_dim
+        case ShortConv(width=width):
+            return width * (mixer.conv + mixer.bias) + mixer.bias * (3 * width + hidden)
+
+
+def _attention_vectors(mixer: Attention, hidden: int) -> int:
+    own = not mixer.shared_kv
+    queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
+    gates = mixer.output_gate * mixer.heads * mixer.value_width
+    values = 0 if mixer.keys_as_values else mixer.kv_heads * mixer.value_width
+    biases = queries + gates + own * (mixer.key_bias * keys + values)
+    normed = queries + own * keys if mixer.qk_norm_wide else (1 + own) * mixer.head_dim
+    return (
+        mixer.qkv_bias * biases
+        + mixer.output_bias * hidden
+        + (mixer.qk_norm or mixer.qk_norm_wide) * (1 + mixer.qk_norm_bias) * normed
+        + (mixer.sinks + mixer.relative_buckets) * mixer.heads
+    )

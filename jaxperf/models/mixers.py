@@ -1,0 +1,247 @@
+"""Token mixers of a described model: what moves information between tokens in one layer. Nothing here imports JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwspecs.errors import InputError
+from jaxperf.models.checks import check_counts, check_flags, check_kind, check_optional_counts
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Softmax attention with grouped keys and values.
+
+    **Fields:** `heads` query heads, `kv_heads` key and value heads (divides `heads`), `head_dim` elements of a query
+    and a key; `window` tokens seen by a query, `None` for all earlier ones; `rotary` position embedding applied to
+    queries and keys; `qkv_bias` and `output_bias` on the projections; `qk_norm` one norm of `head_dim` weights
+    for queries and one for keys, shared by the heads (Qwen3);
+    `value_dim` elements of a value, `None` for `head_dim`; `causal` a query sees earlier tokens only (false in
+    encoders and in cross-attention); `chunk` tokens attend within aligned blocks of so many (Llama 4); `sinks` one
+    learned logit for each head (gpt-oss); `output_gate` the query projection has a twin that gates the output
+    (Qwen3-Next); `qk_norm_wide` the norms have one weight for each element of all heads instead (OLMo 2, Command R+);
+    `qk_norm_bias` they have biases too; `key_bias` false when the keys have none although `qkv_bias` is true
+    (Whisper); `alibi` a linear bias by distance, without weights (BLOOM); `relative_buckets` rows of a learned
+    relative-position table with one column a head, stored in this layer (T5: the first); `shared_kv` keys and values
+    are those of an earlier layer: no projections, no cache (Gemma 3n); `kv_input` width of what keys and values are
+    read from, `None` for the hidden width (cross-attention to a tower of another width);
+    `keys_as_values` one projection gives both, which are then normed and cached apart (Gemma 4).
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int | None = None
+    rotary: bool = True
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False
+    value_dim: int | None = None
+    causal: bool = True
+    chunk: int | None = None
+    sinks: bool = False
+    output_gate: bool = False
+    qk_norm_wide: bool = False
+    qk_norm_bias: bool = False
+    key_bias: bool = True
+    alibi: bool = False
+    relative_buckets: int = 0
+    shared_kv: bool = False
+    kv_input: int | None = None
+    keys_as_values: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "kv_heads", "head_dim")
+        check_optional_counts(self, "window", "value_dim", "chunk", "kv_input")
+        check_counts(self, "relative_buckets", smallest=0)
+        check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm", "causal", "sinks", "output_gate")
+        check_flags(self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values")
+        if self.heads % self.kv_heads:
+            raise InputError(
+                f"Attention.heads is {self.heads} and Attention.kv_heads is {self.kv_heads}; "
+                "the key and value heads must divide the query heads."
+            )
+        if self.keys_as_values and self.value_width != self.head_dim:
+            raise InputError("Attention.keys_as_values is true, so Attention.value_dim must be head_dim or None.")
+        if self.window is not None and self.chunk is not None:
+            raise InputError("Attention.window and Attention.chunk are both given; a layer has one of them.")
+
+    @property
+    def value_width(self) -> int:
+        """Elements of one value head [1]."""
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """The scorer of sparse attention that keeps the `top_k` tokens a query sees (DeepSeek V3.2, arXiv:2512.02556).
+
+    **Fields:** `heads` scoring queries of `dim` elements, against one cached key of `dim` elements a token; `shared`
+    the tokens are those an earlier layer chose: no weights, no cached key, no scores (GLM 5).
+    """
+
+    heads: int
+    dim: int
+    top_k: int
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "dim", "top_k")
+        check_flags(self, "shared")
+
+
+@dataclass(frozen=True)
+class Mla:
+    """Multi-head latent attention: keys and values are read from one cached latent (DeepSeek V2, arXiv:2405.04434).
+
+    **Fields:** `heads`; `q_rank` of the query compression, `None` without; `kv_rank` elements of the cached latent;
+    `nope_dim` and `rope_dim` elements of a query and key without and with rotary positions (the rotary part of the
+    key is shared by the heads and cached); `value_dim` elements of a value; `bias` on the projections into and out
+    of the layer; `rotary` false when the `rope_dim` part stays unrotated (Kimi Linear); `indexer` of sparse attention.
+    """
+
+    heads: int
+    q_rank: int | None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+    bias: bool = False
+    rotary: bool = True
+    indexer: Indexer | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "kv_rank", "value_dim")
+        check_counts(self, "nope_dim", "rope_dim", smallest=0)
+        check_optional_counts(self, "q_rank")
+        check_flags(self, "bias", "rotary")
+        check_kind(self, "indexer", Indexer | None, "an Indexer or None")
+        if self.nope_dim + self.rope_dim == 0:
+            raise InputError("Mla.nope_dim and Mla.rope_dim are both 0; a query needs elements.")
+        if self.indexer is not None and self.q_rank is None:
+            raise InputError("Mla.indexer is given but Mla.q_rank is None; the indexer reads the compressed query.")
+
+    @property
+    def own_indexer(self) -> Indexer | None:
+        """The indexer whose weights and keys this layer stores, if any."""
+        return None if self.indexer is None or self.indexer.shared else self.indexer
+
+
+@dataclass(frozen=True)
+class Mamba1:
+    """Selective state space with a state for each channel (Mamba, arXiv:2312.00752).
+
+    **Fields:** `inner` channels; `state` elements of each; `dt_rank` of the step-size projection; `conv` taps of the
+    causal convolution; `conv_bias` and `bias` (projections in and out); `inner_norms` of step size, B and C (Jamba).
+    """
+
+    inner: int
+    state: int
+    dt_rank: int
+    conv: int
+    conv_bias: bool = True
+    bias: bool = False
+    inner_norms: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "inner", "state", "dt_rank", "conv")
+        check_flags(self, "conv_bias", "bias", "inner_norms")
+
+
+@dataclass(frozen=True)
+class Mamba2:
+    """State space with one decay for each head (Mamba-2, arXiv:2405.21060).
+
+    **Fields:** `heads` of `head_dim` channels; `groups` of heads that share B and C; `state` elements of a channel;
+    `conv` taps over the channels, B and C; `conv_bias`, `bias` (projections in and out); `gated_norm` a norm of the
+    channels before the output projection.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    conv: int
+    conv_bias: bool = True
+    bias: bool = False
+    gated_norm: bool = True
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "head_dim", "groups", "state", "conv")
+        check_flags(self, "conv_bias", "bias", "gated_norm")
+        if self.heads % self.groups:
+            raise InputError(
+                f"Mamba2.heads is {self.heads} and Mamba2.groups is {self.groups}; the groups must divide the heads."
+            )
+
+
+@dataclass(frozen=True)
+class GatedDelta:
+    """Linear attention with the gated delta rule (arXiv:2412.06464), as in Qwen3-Next.
+
+    **Fields:** `key_heads` of `key_dim` elements, for queries and for keys; `value_heads` of `value_dim` elements, a
+    multiple of `key_heads`; `conv` taps over queries, keys and values. The state of a value head is
+    `key_dim x value_dim`.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, "key_heads", "value_heads", "key_dim", "value_dim", "conv")
+        if self.value_heads % self.key_heads:
+            raise InputError(
+                f"GatedDelta.value_heads is {self.value_heads} and GatedDelta.key_heads is {self.key_heads}; "
+                "the key heads must divide the value heads."
+            )
+
+
+@dataclass(frozen=True)
+class KimiDelta:
+    """Kimi delta attention: the delta rule with a decay for each channel (Kimi Linear, arXiv:2510.26692).
+
+    **Fields:** `heads` of `head_dim` elements for queries, keys and values; `conv` taps over each of the three. The
+    decay and the output gate pass through a rank of `head_dim`. The state of a head is `head_dim x head_dim`.
+    """
+
+    heads: int
+    head_dim: int
+    conv: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "head_dim", "conv")
+
+
+@dataclass(frozen=True)
+class LightningAttention:
+    """Linear attention with a fixed decay for each head, gated and normed (MiniMax-01, arXiv:2501.08313).
+
+    **Fields:** `heads` of `head_dim` elements for queries, keys and values; `block` tokens computed at once in a
+    prompt. The state of a head is `head_dim x head_dim`.
+    """
+
+    heads: int
+    head_dim: int
+    block: int = 256
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "head_dim", "block")
+
+
+@dataclass(frozen=True)
+class ShortConv:
+    """A gated causal convolution of `conv` taps over `width` channels (LFM2, arXiv:2511.23404)."""
+
+    width: int
+    conv: int
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "width", "conv")
+        check_flags(self, "bias")
+
+
+Mixer = Attention | Mla | Mamba1 | Mamba2 | GatedDelta | KimiDelta | LightningAttention | ShortConv
