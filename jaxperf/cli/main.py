@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from hwspecs.errors import InputError
+from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
+from jaxperf.cli.kernels import kernels
 from jaxperf.cli.models import models
 from jaxperf.cli.rank import rank
 from jaxperf.cli.sweep import sweep
+from jaxperf.cli.validate import validate
 
 EXIT_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -41,6 +44,16 @@ class Commands(TyperGroup):
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
+class Command(TyperCommand):
+    """Its help shows an argument that may be repeated as `<path>...`, not as Python's list of paths."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument) and parameter.nargs == -1:
+                setattr(parameter, "display_type", lambda ctx: "<path>...")  # noqa: B010
+
+
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
@@ -49,8 +62,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Analytical performance models of accelerators and LLM workloads, compiled with JAX.",
 )
-for command in (estimate, rank, sweep, devices, models):
-    app.command()(command)
+for command in (estimate, rank, sweep, kernels, calibrate, validate, devices, models):
+    app.command(cls=Command)(command)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Which devices a user means: names, aliases, TOML files and folders, or `all(memory >= 64 GB)`."""
+"""Which devices a user means: names, aliases, TOML files and folders, or `all(memory >= 64 GB, kind = gpu)`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,16 @@ FIELDS: dict[str, tuple[Callable[[DeviceSpec], float], str]] = {
     "tdp": (lambda spec: spec.tdp.si, "W"),
     "num_cores": (lambda spec: spec.num_cores.si, "1"),
     "link_bandwidth": (lambda spec: spec.node.link_bandwidth.si, "byte/s"),
+    "released": (lambda spec: float(spec.released[:4]), "1"),
+}
+# Field of a condition on a word -> that word of a spec; compared without case.
+WORDS: dict[str, Callable[[DeviceSpec], str]] = {
+    "kind": lambda spec: spec.kind,
+    "vendor": lambda spec: spec.vendor,
+    "architecture": lambda spec: spec.architecture,
 }
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
-_CONDITION = re.compile(r"^\s*([a-z0-9_]+)\s*(>=|<=|>|<)\s*(.+?)\s*$")
+_CONDITION = re.compile(r"^\s*([a-z0-9_]+)\s*(>=|<=|>|<|=)\s*(.+?)\s*$")
 
 
 def select_device(wanted: str, directories: Sequence[str | Path] = ()) -> DeviceSpec:
@@ -61,8 +68,8 @@ def select_axis_devices(
 def select_devices(wanted: str | Iterable[str], directories: Sequence[str | Path] = ()) -> dict[str, DeviceSpec]:
     """Name -> spec of every device meant, in the order asked for.
 
-    **Arguments:** `wanted`: "all", "all(FIELD >= QUANTITY, ...)", a comma-separated list, or a list of those;
-    an entry may be a name, an alias, a TOML file or a glob of them. `directories`: folders of the user's own devices.
+    **Arguments:** `wanted`: "all", "all(FIELD >= QUANTITY, WORD = TEXT, ...)", a comma-separated list, or a list of
+    those; an entry may be a name, an alias, a TOML file or a glob of them. `directories`: folders of the user's own devices.
     **Raises:** `InputError` for an unknown name (with the nearest ones), a bad condition, or an empty selection.
     """
     entries = _split(wanted) if isinstance(wanted, str) else [str(entry).strip() for entry in wanted]
@@ -122,10 +129,16 @@ def _condition(text: str) -> Callable[[DeviceSpec], bool]:
             f"Cannot read the condition '{text.strip()}'; write FIELD >= QUANTITY, such as memory >= 64 GB."
         )
     field, sign, quantity = match.groups()
+    if field in WORDS and sign == "=":
+        return lambda spec: WORDS[field](spec).casefold() == quantity.casefold()
     if field not in FIELDS:
+        allowed = (*FIELDS, *(f"{word} = ..." for word in WORDS))
         raise InputError(
-            f"Devices cannot be chosen by '{field}'; allowed: {', '.join(FIELDS)}.{did_you_mean(field, FIELDS)}"
+            f"Devices cannot be chosen by '{field} {sign}'; allowed: {', '.join(allowed)}."
+            + did_you_mean(field, (*FIELDS, *WORDS))
         )
+    if sign == "=":
+        raise InputError(f"'{text.strip()}' compares a quantity; write {field} >= or <= {quantity}.")
     read, unit = FIELDS[field]
     try:
         limit = hwspecs.parse_quantity(quantity, unit)

@@ -35,6 +35,8 @@ RANK_METRICS = (
     "num_devices",
 )
 
+MOST_REASONS = 12  # sentences about devices that are not ranked; above it they are only named
+
 
 @dataclass(frozen=True)
 class RankingReport:
@@ -116,8 +118,8 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
     out.print(table(title, (*columns, "memory", "decode limited by"), rows))
     if quiet:
         return
-    for entry in report.ranking.rejected:
-        out.print(f"not ranked  {entry.device}: {entry.why}", soft_wrap=True, markup=False)
+    for sentence in _not_ranked(report):
+        out.print(f"not ranked  {sentence}", soft_wrap=True, markup=False)
     if len(report.ranking.ranked) > 1:
         out.print(f"why         {why_first(report)}", soft_wrap=True, markup=False)
     for sentence in fallbacks(report):
@@ -126,6 +128,15 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
         out.print(f"note        {sentence}", soft_wrap=True, markup=False)
     out.print(f"from        {report.ranking.points:,} configurations; {UNCALIBRATED}", soft_wrap=True)
     out.print("            steady state of one replica: no queueing, no interference between prefill and decode")
+
+
+def _not_ranked(report: RankingReport) -> list[str]:
+    """One sentence a device with why it is not ranked; many are only named, their reasons are in the JSON."""
+    rejected = report.ranking.rejected
+    if len(rejected) <= MOST_REASONS:
+        return [f"{entry.device}: {entry.why}" for entry in rejected]
+    names = ", ".join(entry.device for entry in rejected)
+    return [f"{len(rejected)} devices, each with its reason in --json: {names}"]
 
 
 def _cells(report: RankingReport, index: int) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def test_conditions_files_folders_and_aliases(cli, own_folder: Path, sweep_file)
         (own_folder / "mine" / f"{name}.toml").write_text(f'name = "{name}"\nbase = "l4"\n')
     axes = {"batch": [1], "context": 64}
     for device, names in (
-        ("all(memory >= 250 GB, tdp < 1.2 kW)", {"b300", "mi325x"}),
+        ("all(memory >= 250 GB, memory_bandwidth >= 7 TB/s, tdp < 1.2 kW, kind = GPU)", {"b300", "mi350x"}),
         (["H100", "mine/*.toml", "chip-b", "l4"], {"h100-sxm", "chip-a", "chip-b", "l4"}),
     ):
         sweep_file(axes={"device": device, **axes}, devices_directory="mine", metrics=["tpot"])

@@ -45,6 +45,8 @@ def test_all_is_every_device() -> None:
         ("all(memory_bandwidth > 3 TB/s)", lambda spec: spec.memory_bandwidth.si > 3e12),
         ("all(num_cores <= 100)", lambda spec: spec.num_cores.si <= 100),
         ("all(link_bandwidth >= 400 GB/s)", lambda spec: spec.node.link_bandwidth.si >= 400e9),
+        ("all(kind = TPU)", lambda spec: spec.kind == "tpu"),
+        ("all(vendor = amd, released >= 2023)", lambda spec: spec.vendor == "AMD" and spec.released >= "2023"),
     ],
 )
 def test_conditions_against_brute_force(text: str, holds) -> None:

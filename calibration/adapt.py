@@ -1,0 +1,146 @@
+"""Adapt a fitted family to a device with a few of its rows: the heads of the new device's cells, in closed form.
+
+The prior is empirical Bayes: how the cells of the devices that were measured differ from the software's common heads.
+With no row it is the transfer prediction; with many, the rows decide (robust ridge regression, a few reweighted steps).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibration.datasets import data_hash
+from calibration.datasets.schema import Read
+from calibration.fit import FittedFamily, counts
+from calibration.inputs import Prepared, prepare
+from calibration.intervals import Spread, quantiles
+from calibration.levels import DEVICE_LEVELS, LEVELS
+from calibration.model import BOUND, Inputs, KernelModel
+from calibration.parameters import Parameters
+from jaxperf.core.numerics import as_float
+
+NOISE = 0.04  # residual that the model is not asked to explain [log 1]
+REWEIGHTED = 4
+
+
+def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[str] = ()) -> Parameters:
+    """All families that the tables have rows of, adapted to them; a family without parameters is left out."""
+    families, adapted = dict(parameters.families), {**parameters.card.get("adapted", {})}
+    for read in reads:
+        for table in read.tables:
+            known = (table.device != "") & (table.flag == 0)
+            if table.family in families and table.latency is not None and known.any():
+                rows = prepare(table.take(np.flatnonzero(known)), directories)
+                families[table.family] = adapt_family(families[table.family], rows)
+                cells = {str(name) for name in np.unique(rows.spelled["cell"].astype(str))}
+                adapted[table.family] = sorted(cells.union(adapted.get(table.family, ())))
+    files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
+    card = {**parameters.card, "adapted": adapted, "adapted_to": [*parameters.card.get("adapted_to", ()), *files]}
+    return Parameters(families, card)
+
+
+def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
+    """The family with heads for every cell of `data`; a cell it had is replaced."""
+    assert data.table.latency is not None
+    good = data.usable & np.isfinite(data.table.latency) & (data.table.latency > 0)
+    data = data.take(np.flatnonzero(good))
+    if not len(data.table):
+        return fitted
+    names = fitted.names.extended(data.spelled)
+    model = widened(fitted.model, {level: len(names.known[level]) for level in LEVELS})
+    x = data.inputs(names)
+    target = _raw(np.log(data.table.latency) - np.asarray(jax.vmap(model.law)(x)))
+    basis, common = np.asarray(jax.vmap(model.correction.basis)(x)), _common(model, x)
+    covariance = device_covariance(fitted)
+    cells = np.asarray(x.levels["cell"])
+    heads, device = np.array(model.correction.heads["cell"]), np.asarray(model.correction.heads["device"])
+    share = float(model.correction.share)
+    widths = dict(fitted.spread.cells)
+    for cell in np.unique(cells):
+        rows = np.flatnonzero(cells == cell)
+        at = int(x.levels["device"][rows[0]])
+        start = common[rows[0]] + device[at]
+        seen = np.any(device[at]) or names.known["device"][at] in fitted.names.known["device"]
+        mean = start if seen else share * start
+        total = ridge(basis[rows], target[rows], mean, covariance)
+        heads[cell] = total - start
+        left = basis[rows] @ total - target[rows]
+        widths[names.known["cell"][cell]] = shrunk_width(left, fitted.spread)
+    moved = eqx.tree_at(lambda tree: tree.correction.heads["cell"], model, as_float(heads))
+    moved = eqx.tree_at(lambda tree: (tree.correction.lowest, tree.correction.highest), moved, _widened_range(model, x))
+    spread = dataclasses.replace(fitted.spread, cells=widths)
+    return dataclasses.replace(fitted, names=names, model=moved, spread=spread)
+
+
+def ridge(basis: np.ndarray, target: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Heads w minimizing sum |basis w - target| / NOISE + (w - mean)' covariance^-1 (w - mean) / 2, by reweighting."""
+    w = mean
+    for _ in range(REWEIGHTED):
+        weight = 1.0 / np.sqrt((basis @ w - target) ** 2 + NOISE**2) / NOISE
+        # In the dual where there are fewer rows than heads would be cheaper; 65 heads are solved at once either way.
+        gram = (basis * weight[:, None]).T @ basis + np.linalg.inv(covariance)
+        w = mean + np.linalg.solve(gram, (basis * weight[:, None]).T @ (target - basis @ mean))
+    return w
+
+
+def device_covariance(fitted: FittedFamily) -> np.ndarray:
+    """Covariance [H, H] of what devices and cells add to the common heads, shrunk towards its diagonal."""
+    heads = fitted.model.correction.heads
+    devices = {name: np.asarray(heads["device"])[at] for at, name in enumerate(fitted.names.known["device"])}
+    cells = np.asarray(heads["cell"])
+    added = [cells[at] + devices.get(name.split("/", 1)[0], 0.0) for at, name in enumerate(fitted.names.known["cell"])]
+    if len(added) < 2:
+        return np.eye(cells.shape[1])
+    second = np.mean([np.outer(each, each) for each in added], axis=0)
+    return 0.5 * second + 0.5 * np.diag(np.diag(second)) + 1e-4 * np.eye(len(second))
+
+
+def shrunk_width(left: np.ndarray, spread: Spread, prior_rows: float = 20.0) -> tuple[float, float]:
+    """Half-widths of an adapted cell: between those of the transfer and of its own residuals, by its rows."""
+    own, weight = quantiles(left), len(left) / (len(left) + prior_rows)
+    grown = 1.0 + 10.0 / len(left) ** 0.5  # residuals of the rows that were fitted are too small
+    return tuple(  # type: ignore[return-value]
+        float(np.exp(weight * np.log(max(mine * grown, 1e-3)) + (1.0 - weight) * np.log(max(theirs, 1e-3))))
+        for mine, theirs in zip(own, spread.transfer, strict=True)
+    )
+
+
+def widened(model: KernelModel, names: dict[str, int]) -> KernelModel:
+    """The model with zero rows for names appended to its levels; the last row stays the unknown's."""
+
+    def more(leaf: jnp.ndarray, level: str) -> jnp.ndarray:
+        extra = names[level] + 1 - len(leaf)
+        return jnp.concatenate([leaf, jnp.zeros((extra, *leaf.shape[1:]), leaf.dtype)]) if extra else leaf
+
+    model = eqx.tree_at(
+        lambda tree: tree.law.offsets, model, {level: more(leaf, level) for level, leaf in model.law.offsets.items()}
+    )
+    heads = {level: more(leaf, level) for level, leaf in model.correction.heads.items()}
+    return eqx.tree_at(lambda tree: tree.correction.heads, model, heads)
+
+
+def _widened_range(model: KernelModel, x: Inputs) -> tuple[jnp.ndarray, jnp.ndarray]:
+    """The range of the features, the adapted rows in it."""
+    correction, seen = model.correction, x.features
+    return jnp.minimum(correction.lowest, seen.min(axis=0)), jnp.maximum(correction.highest, seen.max(axis=0))
+
+
+def _common(model: KernelModel, x: Inputs) -> np.ndarray:
+    """Heads of each row without its device's [R, H]."""
+    heads = model.correction.heads
+    levels = [level for level in heads if level not in DEVICE_LEVELS]
+    return np.asarray(model.correction.shared[None, :] + sum(heads[level][x.levels[level]] for level in levels))
+
+
+def _raw(correction: np.ndarray) -> np.ndarray:
+    """The argument of the bounded correction: inverse of B tanh(c / B)."""
+    return BOUND * np.arctanh(np.clip(correction / BOUND, -0.99, 0.99))
+
+
+__all__ = ["adapt", "adapt_family", "counts", "device_covariance", "ridge"]

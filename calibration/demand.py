@@ -1,0 +1,254 @@
+"""What a kernel asks of each resource of a device, from the same point functions that predictions are made of.
+
+A demand is the busy time of a resource at its datasheet rate: the cost of the kernel with every efficiency at 1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from calibration.datasets.schema import KernelTable
+from calibration.hardware import REFERENCE_CLOCK, Hardware
+from jaxperf.core.cost import Cost
+from jaxperf.core.device import Device
+from jaxperf.core.efficiency import constant_efficiency
+from jaxperf.core.formats import NumberFormat, number_format
+from jaxperf.core.numerics import as_float
+from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
+from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
+from jaxperf.kernels.gemm import linear_cost
+from jaxperf.kernels.mla import (
+    LatentShape,
+    mla_absorb_output_cost,
+    mla_absorb_query_cost,
+    mla_decode_cost,
+    mla_prefill_cost,
+)
+from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
+from jaxperf.kernels.roofline import matrix_peak
+
+CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
+USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid
+# DeepSeek's MLA: widths of a head's unrotated and rotated query, of its value, and of the latent (arXiv:2405.04434).
+NOPE, ROPE, VALUE, LATENT = 128.0, 64.0, 128.0, 512.0
+
+# Number format of the weights (and of the matrix unit) and of the activations, by the tables' dtype.
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "fp64": ("fp64", "fp64"),
+    "fp32": ("fp32", "fp32"),
+    "tf32": ("tf32", "tf32"),
+    "bf16": ("bf16", "bf16"),
+    "fp16": ("fp16", "fp16"),
+    "fp8": ("fp8", "bf16"),
+    "fp8_block": ("fp8", "bf16"),
+    "int8": ("int8", "bf16"),
+    "sq": ("int8", "bf16"),
+    "int8_weight_only": ("int8_wo", "bf16"),
+    "int4_weight_only": ("int4", "bf16"),
+    "w4a16_mxfp4": ("int4", "bf16"),
+    "nvfp4": ("fp4", "bf16"),
+}
+
+
+class Formats(eqx.Module):
+    """The formats of one kernel: weights, activations, KV cache."""
+
+    weights: NumberFormat
+    activations: NumberFormat
+    cache: NumberFormat
+
+
+class Demand(eqx.Module):
+    """Busy time at the datasheet rate of the arithmetic units on the busiest core, and of the memory [s]; `power`:
+    the time that the power limit alone would allow, at a nominal energy per FLOP [s]; `ideal`: useful FLOP at the peak,
+    all cores busy [s]; `flops` [FLOP], `moved` [byte].
+    """
+
+    compute: Float[Array, "*rows"]
+    memory: Float[Array, "*rows"]
+    power: Float[Array, "*rows"]
+    ideal: Float[Array, "*rows"]
+    flops: Float[Array, "*rows"]
+    moved: Float[Array, "*rows"]
+
+
+Shape = Mapping[str, Float[Array, ""]]
+Point = Callable[[Device, Shape, Formats], Cost]
+FULL = constant_efficiency(1.0, 1.0)
+STREAMS = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", "rope"))  # on the vector units
+
+
+def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
+    return linear_cost(device, x["m"], x["n"], x["k"], f.weights, f.activations, FULL)
+
+
+def _batched_gemm(device: Device, x: Shape, f: Formats) -> Cost:
+    # Each matrix of the batch has its own right-hand side: the groups of a grouped GEMM.
+    gemm = GroupedGemm(x["batch"] * x["m"], x["batch"], x["n"], x["k"])
+    return grouped_gemm_cost(device, gemm, f.weights, f.activations, FULL)
+
+
+def _attention_shape(x: Shape) -> AttentionShape:
+    return AttentionShape(x["heads"], x["kv_heads"], x["head_dim"], x["window"])
+
+
+def _prefill(device: Device, x: Shape, f: Formats) -> Cost:
+    shape = _attention_shape(x)
+    return prefill_attention_cost(device, shape, x["batch"], x["q_len"], x["prefix"], f.cache, f.weights, FULL)
+
+
+def _decode(device: Device, x: Shape, f: Formats) -> Cost:
+    shape = _attention_shape(x)
+    return decode_attention_cost(device, shape, x["batch"], x["kv_len"], f.cache, f.activations, FULL)
+
+
+def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
+    """One prefill chunk and the decodes beside it; `kv_decode` is summed over the sequences."""
+    some = jnp.maximum(x["n_decode"], 1.0)
+    shape, one = _attention_shape(x), jnp.ones_like(some)
+    chunk = jnp.maximum(x["prefill_q"], 1.0)
+    prefill = prefill_attention_cost(device, shape, one, chunk, x["prefill_kv"], f.cache, f.activations, FULL)
+    context = jnp.maximum(jnp.round(x["kv_decode"] / some), 1.0)
+    decode = decode_attention_cost(device, shape, some, context, f.cache, f.activations, FULL)
+    return as_float(x["prefill_q"] > 0.0) * prefill + as_float(x["n_decode"] > 0.0) * decode
+
+
+def _latent(x: Shape) -> LatentShape:
+    return LatentShape(x["heads"], NOPE, ROPE, VALUE, LATENT)
+
+
+def _mla_prefill(device: Device, x: Shape, f: Formats) -> Cost:
+    none = jnp.zeros_like(x["q_len"])
+    return mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], none, f.weights, FULL)
+
+
+def _mla_decode(device: Device, x: Shape, f: Formats) -> Cost:
+    return mla_decode_cost(device, _latent(x), x["batch"], x["kv_len"], f.cache, f.weights, FULL)
+
+
+def _mla_absorb_query(device: Device, x: Shape, f: Formats) -> Cost:
+    tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
+    return mla_absorb_query_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
+
+
+def _mla_absorb_output(device: Device, x: Shape, f: Formats) -> Cost:
+    tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
+    return mla_absorb_output_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
+
+
+def _moe(device: Device, x: Shape, f: Formats) -> Cost:
+    """Up, activation and down projections of the experts of one rank; every token of the layer enters on each."""
+    routing = Routing(x["experts"], x["topk"])
+    local = x["experts"] / x["ep"]
+    width = x["inter"] / x["tp"]
+    rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
+    groups = jnp.maximum(touched_experts(routing, x["tokens"], local), 1.0)
+    up = grouped_gemm_cost(device, GroupedGemm(rows, groups, 2.0 * width, x["hidden"]), f.weights, f.activations, FULL)
+    gate = activation_cost(device, rows, width, jnp.ones_like(rows), f.activations.itemsize, FULL)
+    down = grouped_gemm_cost(device, GroupedGemm(rows, groups, x["hidden"], width), f.weights, f.activations, FULL)
+    # Every token's copies are written and added up again, those of other ranks' experts as zeros.
+    copies = x["tokens"] * x["topk"] * x["hidden"] * f.activations.itemsize
+    combine = stream_cost(device, Stream(copies, copies), FULL)
+    return up + gate + down + combine
+
+
+def _quantize(device: Device, x: Shape, f: Formats) -> Cost:
+    elements = x["m"] * x["k"]
+    stream = Stream(elements * f.activations.itemsize, elements * f.weights.itemsize, 3.0 * elements)
+    return stream_cost(device, stream, FULL)
+
+
+def _row_wise(device: Device, x: Shape, f: Formats) -> Cost:
+    each = x["rows"] * x["columns"]
+    return stream_cost(device, Stream(each * f.activations.itemsize, each * f.activations.itemsize, 5.0 * each), FULL)
+
+
+def _streamed(device: Device, x: Shape, f: Formats) -> Cost:
+    size = f.activations.itemsize
+    return stream_cost(device, Stream(x["elements_in"] * size, x["elements_out"] * size, 4.0 * x["elements_out"]), FULL)
+
+
+def _convolution(device: Device, x: Shape, f: Formats) -> Cost:
+    """As the matrix product it is computed as: [batch out^2, in kernel^2] x [in kernel^2, out channels]."""
+    side = jnp.floor((x["input_size"] + 2.0 * x["padding"] - x["kernel_size"]) / x["stride"] + 1e-6) + 1.0
+    depth = x["input_channels"] * x["kernel_size"] ** 2
+    return linear_cost(device, x["batch"] * side**2, x["output_channels"], depth, f.weights, f.activations, FULL)
+
+
+POINTS: Mapping[str, Point] = {
+    "gemm": _gemm,
+    "bmm": _batched_gemm,
+    "attention_prefill": _prefill,
+    "attention_decode": _decode,
+    "attention_mixed": _mixed,
+    "mla_prefill": _mla_prefill,
+    "mla_decode": _mla_decode,
+    "mla_pre": _mla_absorb_query,
+    "mla_post": _mla_absorb_output,
+    "moe": _moe,
+    "quantize": _quantize,
+    "norm": _row_wise,
+    "softmax": _row_wise,
+    "embedding": _row_wise,
+    "elementwise": _streamed,
+    "rope": _streamed,
+    "convolution": _convolution,
+}
+
+
+def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
+    """The demands of every row.
+
+    **Arguments:** `hardware`: devices [D]; `index` [R]: the device of each row.
+    **Returns:** arrays [R] of float32; NaN where the family has no point function or the device lacks the format.
+    """
+    rows = len(table)
+    found = np.full((6, rows), np.nan, np.float32)
+    if table.family in POINTS and rows:
+        names = sorted(table.shape)
+        shape = np.stack([table.shape[name] for name in names]).astype(jnp.result_type(float))
+        formats, which = format_columns(table)
+        chunk = min(CHUNK, 1 << (rows - 1).bit_length())
+        for start in range(0, rows, chunk):
+            part = np.arange(start, start + chunk).clip(max=rows - 1)  # the last row again fills the last chunk
+            given = {name: column for name, column in zip(names, shape[:, part], strict=True)}
+            block = _demands(table.family, hardware.rows(index[part]), given, _rows(formats, which[part]))
+            stop = min(start + chunk, rows)
+            found[:, start:stop] = np.asarray(block)[:, : stop - start]
+    return Demand(*found)
+
+
+def _rows(formats: Formats, which: np.ndarray) -> Formats:
+    return jax.tree.map(lambda leaf: leaf[which], formats)
+
+
+def format_columns(table: KernelTable) -> tuple[Formats, np.ndarray]:
+    """The distinct formats of a table, stacked, and which of them each row has; an unknown dtype counts as bf16."""
+    spelled = np.char.add(np.char.add(table.dtype.astype(str), "|"), table.cache.astype(str))
+    distinct, which = np.unique(spelled, return_inverse=True)
+    each = []
+    for text in distinct:
+        dtype, _, cache = text.partition("|")
+        weights, activations = FORMATS.get(dtype, ("bf16", "bf16"))
+        kept = FORMATS.get(cache, (activations, ""))[0]
+        each.append(Formats(number_format(weights), number_format(activations), number_format(kept)))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), which
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _demands(family: str, hardware: Hardware, shape: Mapping[str, Array], formats: Formats) -> Float[Array, "6 rows"]:
+    cost = jax.vmap(POINTS[family])(hardware.device, shape, formats)
+    size = jax.vmap(lambda f: f.weights.operand_itemsize)(formats)
+    # Dynamic power grows with the square of the clock (voltage follows frequency); narrower operands switch less.
+    joule = 0.4e-12 * size * hardware.energy * (hardware.clock / REFERENCE_CLOCK) ** 2
+    power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
+    peak = jax.vmap(matrix_peak)(hardware.device, formats.weights)
+    rate = hardware.device.vector_flops if family in STREAMS else peak
+    return jnp.stack([cost.compute, cost.memory, power, cost.flops / rate, cost.flops, cost.bytes_moved])

@@ -1,0 +1,160 @@
+"""The whole evaluation of the kernel level, by one command: what is unseen is held out, and everything is refitted.
+
+Splits: "unseen generation" and "unseen device" leave out every row of one, and of all its relatives or only itself;
+"200 rows" adapts that generation's fit with 200 rows of the device, drawn by shape; "10 %" fits again with a tenth of
+the device's shapes. The share of the correction an unseen device gets and all widths are chosen inside the remaining
+devices. Beside ours stand the plain roofline and a constant: the median ratio to it on the devices that were fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from calibration.adapt import adapt_family
+from calibration.calibrate import calibrate_family, gather, generations, held_shapes
+from calibration.datasets.schema import Read
+from calibration.fit import FittedFamily, Settings, log_times, sample
+from calibration.inputs import Prepared, prepare
+
+SPLITS = ("unseen generation", "unseen device", "200 rows", "10 %")
+FEW = 200
+SALT = 1  # other shapes than those `calibrate` holds out
+MOST_SCORED = 4000  # rows scored of a cell: enough for a median to a tenth of a percent
+EVALUATION = Settings(steps=3000, rows_per_cell=2000)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Errors of one family, format and device under one split, in percent of the measured time; `coverage90`: share of
+    rows inside the 90 % interval [%]; `half_width`: its median half-width [%]."""
+
+    family: str
+    format: str
+    split: str
+    device: str
+    rows: int
+    median: float
+    mean: float
+    p90: float
+    roofline_median: float
+    roofline_mean: float
+    constant_median: float
+    constant_mean: float
+    coverage90: float
+    half_width: float
+
+
+def evaluate(
+    reads: Sequence[Read],
+    families: Sequence[str] | None = None,
+    settings: Settings = EVALUATION,
+    progress: Callable[[str], None] = lambda _: None,
+    splits: Sequence[str] = SPLITS,
+) -> list[Cell]:
+    """Every cell of every split. Raises `InputError` if no row can be evaluated."""
+    cells: list[Cell] = []
+    for family, table in gather(reads).items():
+        if families and family not in families:
+            continue
+        data = prepare(table)
+        data = data.take(np.flatnonzero(data.usable))
+        data = data.take(sample(data.spelled["cell"], MOST_SCORED, 2))
+        cells += _family(data, settings, progress, splits)
+    return cells
+
+
+def pooled(cells: Sequence[Cell], split: str) -> tuple[float, int]:
+    """Unweighted mean over (family, device) of the medians [%], and how many there are."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.split == split:
+            groups.setdefault((cell.family, cell.device), []).append(cell)
+    medians = [np.average([c.median for c in group], weights=[c.rows for c in group]) for group in groups.values()]
+    return (float(np.mean(medians)) if medians else float("nan")), len(medians)
+
+
+def _family(data: Prepared, settings: Settings, progress: Callable[[str], None], splits: Sequence[str]) -> list[Cell]:
+    born, devices = generations(data.table), data.table.device.astype(str)
+    found: list[Cell] = []
+    for name in np.unique(born):
+        rest = np.flatnonzero(born != name)
+        inside = np.unique(devices[born == name])
+        if not len(rest):
+            progress(f"{data.table.family}: only {name}; no generation to learn from")
+            continue
+        fitted = _fit(data.take(rest), settings, progress)
+        for device in inside:
+            target = data.take(np.flatnonzero(devices == device))
+            if "unseen generation" in splits:
+                found += _score(fitted, target, "unseen generation", data.take(rest))
+            if "200 rows" in splits:
+                few, left = _few(target)
+                found += _score(adapt_family(fitted, few), left, "200 rows", few)
+    for device in np.unique(devices):
+        rest, target = data.take(np.flatnonzero(devices != device)), data.take(np.flatnonzero(devices == device))
+        if len(rest.table) and "unseen device" in splits:
+            found += _score(_fit(rest, settings, progress), target, "unseen device", rest)
+        if "10 %" in splits:
+            tenth = held_shapes(target.table, SALT)
+            both = np.r_[np.flatnonzero(devices != device), np.flatnonzero(devices == device)[tenth]]
+            fitted = _fit(data.take(np.sort(both)), settings, progress)
+            found += _score(fitted, target.take(np.flatnonzero(~tenth)), "10 %", target.take(np.flatnonzero(tenth)))
+    return found
+
+
+def _fit(data: Prepared, settings: Settings, progress: Callable[[str], None]) -> FittedFamily:
+    return calibrate_family(data, settings, progress).family
+
+
+def _few(target: Prepared) -> tuple[Prepared, Prepared]:
+    """FEW rows of shapes that hash to a tenth, and all rows of other shapes."""
+    tenth = np.flatnonzero(held_shapes(target.table, SALT))
+    chosen = np.random.default_rng(0).permutation(tenth)[:FEW]
+    return target.take(np.sort(chosen)), target.take(np.flatnonzero(~held_shapes(target.table, SALT)))
+
+
+def _score(fitted: FittedFamily, target: Prepared, split: str, sources: Prepared) -> list[Cell]:
+    """Errors by format."""
+    assert target.table.latency is not None and sources.table.latency is not None
+    x = target.inputs(fitted.names)
+    log_time = log_times(fitted, target)
+    seen = np.asarray(x.levels["cell"]) < len(fitted.names.known["cell"])
+    excess = np.asarray(jax.vmap(fitted.model.correction.excess)(x))
+    width = fitted.spread.half_width(target.spelled["cell"], seen, excess)
+    residual = log_time - np.log(target.table.latency)
+    constant = np.median(sources.table.latency / sources.roofline) if len(sources.table) else np.nan
+    errors = {
+        "": np.abs(np.expm1(residual)),
+        "roofline_": np.abs(target.roofline / target.table.latency - 1),
+        "constant_": np.abs(constant * target.roofline / target.table.latency - 1),
+    }
+    cells = []
+    formats = target.table.dtype.astype(str)
+    for form in np.unique(formats):
+        at = formats == form
+        scores = {
+            f"{name}{kind}": float(100 * reduce(error[at]))
+            for name, error in errors.items()
+            for kind, reduce in (("median", np.median), ("mean", np.mean))
+        }
+        cells.append(
+            Cell(
+                family=target.table.family,
+                format=str(form),
+                split=split,
+                device=str(target.table.device[0]),
+                rows=int(at.sum()),
+                p90=float(100 * np.quantile(errors[""][at], 0.9)),
+                coverage90=float(100 * np.mean(np.abs(residual[at]) <= width[at])),
+                half_width=float(100 * np.median(np.expm1(width[at]))),
+                **scores,
+            )
+        )
+    return cells
+
+
+__all__ = ["SPLITS", "Cell", "evaluate", "pooled"]

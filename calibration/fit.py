@@ -1,0 +1,251 @@
+"""Fit a `KernelModel` to measured kernels: the law by maximum a posteriori, then the correction on its residuals.
+
+Losses are robust (pseudo-Huber) in the logarithm of the time, and every cell of data (device and software stack) weighs
+as the square root of its rows, so that no large table decides alone. Deterministic given `Settings.seed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from calibration.inputs import Prepared
+from calibration.intervals import Spread
+from calibration.levels import LEVELS, NO_NAMES, PRECISION, Names
+from calibration.model import Correction, Inputs, KernelModel, Law, law_offsets, no_heads
+from jaxperf.core.numerics import as_float
+
+# Prior mean and standard deviation of the law's parameters. 0.2 and 0.18: four fifths of a datasheet rate; 3 us: what a
+# kernel takes at least under graph replay; `on_chip`: a core takes 64 bytes a cycle from L2, give or take a tenth;
+# `cache_share`: a kernel timed again and again on the same buffers finds them in L2 while they fill most of it;
+# `floor_clock`: half of the floor is cycles on the device, half is not.
+PRIORS = {
+    "compute": (0.2, 0.1),
+    "memory": (0.18, 0.08),
+    "floor": (float(np.log(3e-6)), 0.4),
+    "power": (0.0, 0.2),
+    "on_chip": (0.0, 0.15),
+    "sharpness": (1.0, 0.4),
+    "block": (float(np.log(0.5e-6)), 0.7),
+    "floor_clock": (0.5, 0.25),
+    "cache_share": (-0.4, 0.4),
+    "cache_slope": (1.0, 0.3),
+}
+# Where a family differs by what is known of it: softmax shares the pipeline of an attention kernel, grouped
+# GEMMs are several launches with a sort before them, row-wise kernels are often launched eagerly.
+FAMILY_PRIORS = {
+    "gemm": {"cache_share": (-1.8, 0.3)},  # the tables cycle half a dozen weights, so a sixth of L2 each
+    "attention_prefill": {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)},
+    "attention_decode": {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)},
+    "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},
+}
+OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a fit is run; the values were chosen on leave-one-generation-out inside the training devices."""
+
+    seed: int = 0
+    law_steps: int = 500
+    law_rows: int = 40_000
+    prior: float = 4e-3
+    steps: int = 6000
+    batch: int = 2048
+    rate: float = 4e-3
+    widths: tuple[int, ...] = (64, 64)
+    decay: float = 1e-3
+    rows_per_cell: int = 8000
+    softness: float = 0.02  # residuals below this weigh squared, above it in proportion [log 1]
+
+
+DEFAULT = Settings()
+
+
+@dataclass(frozen=True)
+class FittedFamily:
+    """A model and the names it knows."""
+
+    family: str
+    features: tuple[str, ...]
+    names: Names
+    model: KernelModel
+    spread: Spread
+
+
+def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], None] = lambda _: None) -> FittedFamily:
+    """Fit one family on all usable rows with a latency.
+
+    **Raises:** `ValueError` if there are none.
+    """
+    latency = data.table.latency
+    assert latency is not None
+    good = data.usable & np.isfinite(latency) & (latency > 0)
+    data = data.take(np.flatnonzero(good))
+    if not len(data.table):
+        raise ValueError(f"{data.table.family}: no row to fit")
+    data = data.take(sample(data.spelled["cell"], settings.rows_per_cell, settings.seed))
+    names = NO_NAMES.extended(data.spelled)
+    x, y, weight = data.inputs(names), log_time(data), cell_weights(data.spelled["cell"])
+    few = sample_all(len(y), settings.law_rows, settings.seed)
+    priors = PRIORS | FAMILY_PRIORS.get(data.table.family, {})
+    law = fit_law(rows_of(x, few), y[few], weight[few], counts(names), priors, settings)
+    progress(f"{data.table.family}: law fitted on {len(y):,} rows")
+    correction = fit_correction(law, x, y, weight, data.features, counts(names), settings)
+    progress(f"{data.table.family}: correction fitted")
+    return FittedFamily(data.table.family, data.names, names, KernelModel(law, correction), Spread())
+
+
+def counts(names: Names) -> dict[str, int]:
+    """How many names each level has."""
+    return {level: len(names.known[level]) for level in LEVELS}
+
+
+def log_times(fitted: FittedFamily, data: Prepared) -> np.ndarray:
+    """Predicted logarithm of the time of every row [log s]."""
+    return np.asarray(_model_rows(fitted.model, data.inputs(fitted.names)), np.float64)
+
+
+@eqx.filter_jit
+def _model_rows(model: KernelModel, x: Inputs) -> Array:
+    return jax.vmap(model)(x)
+
+
+def log_time(data: Prepared) -> Float[Array, " R"]:
+    """Logarithm of the measured time [log s]."""
+    assert data.table.latency is not None
+    return as_float(np.log(data.table.latency))
+
+
+def cell_weights(cells: np.ndarray) -> Float[Array, " R"]:
+    """1 / sqrt(rows of the cell)."""
+    _, which, count = np.unique(cells.astype(str), return_inverse=True, return_counts=True)
+    return as_float(1.0 / np.sqrt(count[which]))
+
+
+def sample(cells: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """At most `most` rows of each cell, drawn without replacement, in their order."""
+    order = np.random.default_rng(seed).permutation(len(cells))
+    _, which = np.unique(cells[order].astype(str), return_inverse=True)
+    place = np.argsort(which, kind="stable")
+    first = np.r_[0, np.flatnonzero(np.diff(which[place])) + 1]
+    rank = np.arange(len(place)) - np.repeat(first, np.diff(np.r_[first, len(place)]))
+    return np.sort(order[place[rank < most]])
+
+
+def sample_all(rows: int, most: int, seed: int) -> np.ndarray:
+    """At most `most` of all rows."""
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:most])
+
+
+def robust(residual: Float[Array, " R"], softness: float) -> Float[Array, " R"]:
+    """Pseudo-Huber loss: absolute beyond `softness`."""
+    return jnp.sqrt(residual**2 + softness**2) - softness
+
+
+def fit_law(
+    x: Inputs,
+    y: Array,
+    weight: Array,
+    names: dict[str, int],
+    priors: Mapping[str, tuple[float, float]],
+    settings: Settings,
+) -> Law:
+    """Maximum a posteriori parameters of the law (Adam, full batch)."""
+    start = Law(**{name: as_float(mean) for name, (mean, _) in priors.items()}, offsets=law_offsets(names))
+    with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step
+        law = _descend_law(start, x, y, weight, dict(priors), settings)
+    last_is_zero = {level: each.at[-1].set(0.0) for level, each in law.offsets.items()}
+    return eqx.tree_at(lambda tree: tree.offsets, law, last_is_zero)
+
+
+@eqx.filter_jit
+def _descend_law(
+    start: Law, x: Inputs, y: Array, weight: Array, priors: dict[str, tuple[float, float]], settings: Settings
+) -> Law:
+    spread = as_float([OFFSET_SPREAD])
+    optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, settings.law_steps))
+
+    def loss(law: Law) -> Array:
+        error = jnp.sum(weight * robust(jax.vmap(law)(x) - y, settings.softness)) / jnp.sum(weight)
+        prior = sum(((getattr(law, name) - mean) / sd) ** 2 for name, (mean, sd) in priors.items())
+        levels = sum(jnp.sum((offset / spread) ** 2) for offset in law.offsets.values())
+        return error + settings.prior * (prior + 0.3 * levels)
+
+    def step(carry: Any, _: None) -> tuple[Any, None]:
+        law, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(law), state)
+        return (optax.apply_updates(law, updates), state), None
+
+    return jax.lax.scan(step, (start, optimizer.init(start)), None, length=settings.law_steps)[0][0]
+
+
+def fit_correction(
+    law: Law, x: Inputs, y: Array, weight: Array, measured: np.ndarray, names: dict[str, int], settings: Settings
+) -> Correction:
+    """The network and the heads, on the law's residuals (Adam, minibatches)."""
+    start = new_correction(measured, names, settings)
+    keys = jax.random.split(jax.random.key(settings.seed + 1), settings.steps)
+    with jax.numpy_dtype_promotion("standard"):
+        learned = _descend_correction(start, law, x, y, weight, keys, settings)
+    heads = {level: head.at[-1].set(0.0) for level, head in learned.heads.items()}
+    return eqx.tree_at(lambda tree: tree.heads, learned, heads)
+
+
+@eqx.filter_jit
+def _descend_correction(
+    start: Correction, law: Law, x: Inputs, y: Array, weight: Array, keys: Array, settings: Settings
+) -> Correction:
+    base = jax.vmap(law)(x)
+    learn = lambda c: (c.layers, c.shared, c.heads)  # noqa: E731
+    optimizer = optax.adam(optax.cosine_decay_schedule(settings.rate, settings.steps))
+    total = sum(len(head) - 1 for head in start.heads.values()) or 1
+
+    def loss(learned: Any, rows: Array) -> Array:
+        correction = eqx.tree_at(learn, start, learned)
+        error = robust(base[rows] + jax.vmap(correction)(rows_of(x, rows)) - y[rows], settings.softness)
+        penalty = sum(PRECISION[level] * jnp.sum(head**2) for level, head in correction.heads.items()) / total
+        return jnp.sum(weight[rows] * error) / jnp.sum(weight[rows]) + settings.decay * penalty
+
+    def step(carry: Any, key: Array) -> tuple[Any, None]:
+        learned, state = carry
+        rows = jax.random.randint(key, (settings.batch,), 0, len(y))
+        updates, state = optimizer.update(jax.grad(loss)(learned, rows), state)
+        return (optax.apply_updates(learned, updates), state), None
+
+    learned = jax.lax.scan(step, (learn(start), optimizer.init(learn(start))), keys)[0][0]
+    return eqx.tree_at(learn, start, learned)
+
+
+def new_correction(measured: np.ndarray, names: dict[str, int], settings: Settings) -> Correction:
+    """A correction of zero: random layers, zero heads, features standardized and bounded by what was measured."""
+    sizes = (measured.shape[1], *settings.widths)
+    keys = jax.random.split(jax.random.key(settings.seed), len(sizes))
+    layers = [
+        (jax.random.normal(key, (given, made)) * given**-0.5, jnp.zeros(made))
+        for key, given, made in zip(keys, sizes[:-1], sizes[1:], strict=False)
+    ]
+    low, high = np.quantile(measured, [0.001, 0.999], axis=0)
+    return Correction(
+        center=as_float(measured.mean(axis=0)),
+        scale=as_float(measured.std(axis=0) + 1e-3),
+        lowest=as_float(low),
+        highest=as_float(high),
+        layers=layers,
+        shared=jnp.zeros(sizes[-1] + 1),
+        heads=no_heads(names, sizes[-1] + 1),
+        share=as_float(1.0),
+    )
+
+
+def rows_of(x: Inputs, rows: Array | np.ndarray) -> Inputs:
+    """Some of the rows."""
+    return jax.tree.map(lambda leaf: leaf[rows], x)

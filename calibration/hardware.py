@@ -1,0 +1,52 @@
+"""The facts of the devices of a table, one row of arrays per device: demands and features are computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import hwspecs
+from hwspecs import DeviceSpec
+from jaxperf.core.device import Device, device_from_spec
+
+REFERENCE_CLOCK = 1.83e9  # matrix clock of the H100, against which other clocks are put [Hz]
+REFERENCE_ENERGY = 0.131e-12  # of a 16-bit operation in the H100's process (`hwspecs.energy_of`) [J/FLOP]
+UNSTATED = 1.6  # a device whose process has no published energy counts as one of a 7 nm class
+
+
+class Hardware(eqx.Module):
+    """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation relative to the H100's
+    process [1], all [D]."""
+
+    device: Device
+    clock: Float[Array, " D"]
+    tdp: Float[Array, " D"]
+    energy: Float[Array, " D"]
+
+    def rows(self, index: np.ndarray) -> Hardware:
+        """One row per entry of `index`."""
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+
+def load_hardware(names: Sequence[str], directories: Sequence[str | Path] = ()) -> Hardware:
+    """The facts of named devices, in the order given."""
+    specs = [hwspecs.load(name, directories) for name in names]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(device_from_spec(spec) for spec in specs))
+    return Hardware(
+        stacked,
+        jnp.asarray([spec.clock_rate.si for spec in specs]),
+        jnp.asarray([spec.tdp.si for spec in specs]),
+        jnp.asarray([switching_energy(spec) for spec in specs]),
+    )
+
+
+def switching_energy(spec: DeviceSpec) -> float:
+    """Energy of a 16-bit operation in the device's process, relative to the H100's [1]."""
+    facts = hwspecs.energy_of(spec)
+    return facts.per_flop["bf16"].si / REFERENCE_ENERGY if facts and "bf16" in facts.per_flop else UNSTATED

@@ -1,0 +1,149 @@
+"""The time of a kernel: a physical law with a handful of parameters, and a bounded learned correction of it.
+
+    log t = log(floor + (core^p + memory^p)^(1/p)) + s B tanh(c / B)
+
+core: arithmetic time over its efficiency, or the power limit where that is longer, and a start-up time for each block
+that the busiest core works through; memory: DRAM time over its efficiency
+for what misses L2, and L2's own time. c is linear in a small network's outputs, its coefficients the sum of the levels'
+(`calibration.levels`); s in [0, 1] takes the correction back where a kernel lies outside what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from calibration.levels import LEVELS
+
+BOUND = 2.0  # the correction stays within a factor e^2 of the physical law
+POWER_SHARPNESS = 4.0
+LEAST_SCALE = 0.5  # spread of a feature below which its distances are not measured by it [log2 1]
+FARTHEST = 4.0
+LAW = ("compute", "memory", "floor")  # parameters of the law that differ between levels
+Indices = Mapping[str, Int[Array, "*rows"]]
+
+
+class Inputs(eqx.Module):
+    """What the law and the correction read of one kernel; with a leading axis, of a table [R].
+
+    `compute`, `memory`, `power`, `on_chip`: logarithms of the demands [log s]; `footprint`: bytes over L2; `waves`:
+    blocks on the busiest core; `clock`: over the H100's [log 1]; `features`; `levels`: index of each level's name, the
+    one after the last meaning unknown.
+    """
+
+    compute: Float[Array, "*rows"]
+    memory: Float[Array, "*rows"]
+    power: Float[Array, "*rows"]
+    on_chip: Float[Array, "*rows"]
+    footprint: Float[Array, "*rows"]
+    waves: Float[Array, "*rows"]
+    clock: Float[Array, "*rows"]
+    features: Float[Array, "*rows F"]
+    levels: Indices
+
+
+class Law(eqx.Module):
+    """Parameters of the physical law, as logarithms.
+
+    `compute`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP; `floor`
+    [log s] and `floor_clock`, the power of the clock in it; `block`: start of one block at the H100's clock [log s];
+    `sharpness`: of the overlap; `cache_share`: share of L2 in which a repeated kernel finds its operands, and
+    `cache_slope`, how sharply it stops finding them. `offsets[level]` [names + 1, 3] adds to `compute`, `memory` and
+    `floor`; the last row is zero.
+    """
+
+    compute: Float[Array, ""]
+    memory: Float[Array, ""]
+    floor: Float[Array, ""]
+    power: Float[Array, ""]
+    on_chip: Float[Array, ""]
+    sharpness: Float[Array, ""]
+    block: Float[Array, ""]
+    floor_clock: Float[Array, ""]
+    cache_share: Float[Array, ""]
+    cache_slope: Float[Array, ""]
+    offsets: dict[str, Float[Array, "N 3"]]
+
+    def __call__(self, x: Inputs) -> Float[Array, ""]:
+        """Logarithm of the time [log s]."""
+        core, memory, floor = self.parts(x)
+        return jnp.logaddexp(_norm(core, memory, jnp.exp(self.sharpness)), floor)
+
+    def parts(self, x: Inputs) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        """Logarithms of what is overlapped and added: arithmetic, memory, floor [log s]."""
+        shift = sum(self.offsets[level][x.levels[level]] for level in self.offsets)
+        compute = x.compute + self.compute + shift[0]
+        core = jnp.logaddexp(_norm(compute, x.power + self.power, POWER_SHARPNESS), x.waves + self.block - x.clock)
+        missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
+        memory = jnp.logaddexp(x.memory + self.memory + shift[1] + missed, x.on_chip + self.on_chip)
+        return core, memory, self.floor - self.floor_clock * x.clock + shift[2]
+
+
+class Correction(eqx.Module):
+    """The learned correction.
+
+    `center`, `scale`, `lowest`, `highest` [F] standardize the features and say what range was measured; `layers`:
+    weights and biases; `shared` [H] and `heads[level]` [names + 1, H]: coefficients of the H outputs and a constant;
+    `share` [1]: the part of the correction that a device never measured gets.
+    """
+
+    center: Float[Array, " F"]
+    scale: Float[Array, " F"]
+    lowest: Float[Array, " F"]
+    highest: Float[Array, " F"]
+    layers: list[tuple[Array, Array]]
+    shared: Float[Array, " H"]
+    heads: dict[str, Float[Array, "N H"]]
+    share: Float[Array, ""]
+
+    def basis(self, x: Inputs) -> Float[Array, " H"]:
+        """Outputs of the network, each in (-1, 1), and the constant 1."""
+        hidden = (x.features - self.center) / self.scale
+        for weights, bias in self.layers:
+            hidden = jnp.tanh(hidden @ weights + bias)
+        return jnp.concatenate([hidden, jnp.ones_like(hidden[:1])])
+
+    def excess(self, x: Inputs) -> Float[Array, ""]:
+        """How far outside the measured range of its features a row lies, in standard deviations, largest feature."""
+        below = jnp.maximum(self.lowest - x.features, 0.0)
+        above = jnp.maximum(x.features - self.highest, 0.0)
+        # A feature that hardly varied says little by its spread; a far shape is far enough at FARTHEST.
+        return jnp.minimum(jnp.max((below + above) / jnp.maximum(self.scale, LEAST_SCALE)), FARTHEST)
+
+    def __call__(self, x: Inputs) -> Float[Array, ""]:
+        """The correction of the logarithm of the time, within +-BOUND."""
+        heads = self.shared + sum(self.heads[level][x.levels[level]] for level in self.heads)
+        raw = self.basis(x) @ heads
+        known = x.levels["device"] < len(self.heads["device"]) - 1
+        trust = jnp.where(known, 1.0, self.share) * jnp.exp(-self.excess(x))
+        return trust * BOUND * jnp.tanh(raw / BOUND)
+
+
+class KernelModel(eqx.Module):
+    """The law and its correction for one family."""
+
+    law: Law
+    correction: Correction
+
+    def __call__(self, x: Inputs) -> Float[Array, ""]:
+        """Logarithm of the time [log s]."""
+        return self.law(x) + self.correction(x)
+
+
+def _norm(a: Array, b: Array, p: Array | float) -> Array:
+    """log (e^(pa) + e^(pb))^(1/p): a maximum with a soft corner."""
+    return jnp.logaddexp(p * a, p * b) / p
+
+
+def law_offsets(names: Mapping[str, int]) -> dict[str, Float[Array, "N 3"]]:
+    """Zero offsets for the levels of software: how a device differs is left to the datasheet and the correction."""
+    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in ("format", "framework", "stack")}
+
+
+def no_heads(names: Mapping[str, int], width: int) -> dict[str, Float[Array, "N H"]]:
+    """Zero heads for every level."""
+    return {level: jnp.zeros((names[level] + 1, width)) for level in LEVELS}

@@ -1,0 +1,221 @@
+"""`jaxperf calibrate DATA... -o PARAMS`: parameters from measured kernels, or a few rows to adapt those there are."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.measured import Families, Params
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+
+if TYPE_CHECKING:
+    from calibration.datasets import Read
+    from calibration.fit import Settings
+    from calibration.parameters import Parameters
+
+WIDTH = 110  # of the table: a narrower terminal wraps it, and no figure is cut
+ERROR_COLUMNS = ("family", "format", "device", "split", "rows")
+
+
+def calibrate(
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="PARAMS", help="Writes PARAMS.safetensors and PARAMS.json.")
+    ],
+    data: Annotated[
+        list[Path] | None, typer.Argument(metavar="DATA", help="Tables of measured kernels, or folders of them.")
+    ] = None,
+    adapt: Annotated[
+        list[Path] | None,
+        typer.Option("--adapt", metavar="TABLE", help="Adapt to a few rows of a device; may be repeated."),
+    ] = None,
+    params: Params = None,
+    exclude_device: Annotated[
+        list[str] | None,
+        typer.Option("--exclude-device", metavar="NAME", help="Learn nothing from this device; may be repeated."),
+    ] = None,
+    family: Families = None,
+    devices_dir: DevicesDirectory = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of the fit (default: 0).")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit parameters to measured kernels, or with --adapt alone adapt the parameters of --params."""
+    from jaxperf.cli.measured import check_families, start_single_precision
+
+    start_single_precision()
+    import dataclasses
+
+    from calibration.parameters import load_parameters, save_parameters
+
+    families = family or []
+    check_families(families)
+    check_place(out)
+    _check_question(data, adapt, params, exclude_device, seed)
+    _check_directories(devices_dir or [], data)
+    read, few = [], []
+    if data:
+        parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet)
+    else:
+        parameters = load_parameters(params)
+    if adapt:
+        parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
+    command = _command(data or [], adapt or [], exclude_device or [], families, seed)
+    if not data and "command" in parameters.card:
+        command = f"{parameters.card['command']} && {command}"
+    parameters = dataclasses.replace(parameters, card={**parameters.card, "command": command})
+    save_parameters(parameters, out)
+    _report(parameters, [*read, *few], out, as_json, quiet)
+
+
+def settings(seed: int | None) -> Settings:
+    """How the fit is run."""
+    from calibration.fit import Settings
+
+    return Settings() if seed is None else Settings(seed=seed)
+
+
+def check_place(out: Path) -> None:
+    """Raises `InputError` unless both files of the parameters can be written."""
+    from jaxperf.io.tables import check_output
+
+    base = str(out).removesuffix(".safetensors").removesuffix(".json")
+    for ending in (".safetensors", ".json"):
+        check_output(Path(base + ending), [ending])
+
+
+def _check_question(
+    data: list[Path] | None, adapt: list[Path] | None, params: Path | None, excluded: list[str] | None, seed: int | None
+) -> None:
+    """Options that contradict each other."""
+    if data and params is not None:
+        raise InputError("DATA makes new parameters and --params names old ones; give one of them.")
+    if not data and not adapt:
+        raise InputError("Nothing to learn from: give DATA to fit, or --adapt TABLE to adapt the parameters there are.")
+    if not data and (excluded or seed is not None):
+        raise InputError("--exclude-device and --seed belong to a fit; without DATA there is none.")
+    if seed is not None and not 0 <= seed < 2**31:
+        raise InputError(f"--seed is {seed}; it must be a whole number from 0 to {2**31 - 1}.")
+
+
+def _check_directories(directories: Sequence[Path], data: list[Path] | None) -> None:
+    import hwspecs
+
+    if data and directories:
+        raise InputError(
+            "--devices-dir: a fit reads only the devices that ship with jaxperf; "
+            "give the table of your own device to --adapt, without DATA."
+        )
+    hwspecs.open_registry(directories)
+
+
+def check_excluded(names: Sequence[str], reads: Sequence[Read]) -> None:
+    """Raises `InputError` for an unknown device, or one that has no row in the data."""
+    import hwspecs
+
+    there = sorted({name for read in reads for table in read.tables for name in set(table.device.tolist()) if name})
+    for text in names:
+        try:
+            name = hwspecs.resolve(text).name
+        except InputError:
+            hint = did_you_mean(text, hwspecs.open_registry().aliases)
+            raise InputError(
+                f"--exclude-device: '{text}' is not a known device.{hint} The data has {', '.join(there) or 'none'}."
+            ) from None
+        if name not in there:
+            raise InputError(
+                f"--exclude-device: the data has no row of '{text}'.{did_you_mean(text, there)} "
+                f"It has {', '.join(there) or 'no known device'}."
+            )
+
+
+def _fit(
+    paths: list[Path], families: list[str], excluded: list[str], how: Settings, quiet: bool
+) -> tuple[Parameters, list[Read]]:
+    from calibration.calibrate import calibrate as fit
+    from jaxperf.cli.measured import read_measured_tables, step_log
+
+    reads, left_out = read_measured_tables(paths, families)
+    check_excluded(excluded, reads)
+    if not quiet:
+        _say_left_out(left_out)
+    with step_log(quiet) as progress:
+        return fit(reads, excluded, how, progress), reads
+
+
+def _adapt(
+    parameters: Parameters,
+    paths: list[Path],
+    families: list[str],
+    directories: list[Path],
+    quiet: bool,
+) -> tuple[Parameters, list[Read]]:
+    """The parameters with the tables' devices; refused where no row could be learned from."""
+    from calibration.adapt import adapt
+    from jaxperf.cli.measured import read_measured_tables
+
+    reads, left_out = read_measured_tables(paths, families, directories)
+    if not quiet:
+        _say_left_out(left_out)
+    adapted = adapt(parameters, reads, [str(folder) for folder in directories])
+    changed = [name for name, each in adapted.families.items() if each is not parameters.families[name]]
+    if not changed:
+        there = sorted({table.family for read in reads for table in read.tables})
+        raise InputError(
+            f"Nothing to adapt with in {', '.join(map(str, paths))} ({', '.join(there)}): it takes rows with a known "
+            f"device and a time, of a family that the parameters have ({', '.join(sorted(parameters.families))})."
+        )
+    return adapted, reads
+
+
+def _say_left_out(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        typer.echo(f"left out: {sentence}", err=True)
+
+
+def _command(
+    data: Sequence[Path], adapt: Sequence[Path], excluded: Sequence[str], families: Sequence[str], seed: int | None
+) -> str:
+    """The command as the card states it, with the names of the files but not where they lay."""
+    words = ["jaxperf", "calibrate", *(path.name for path in data)]
+    for option, values in (("--adapt", [path.name for path in adapt]), ("--exclude-device", excluded)):
+        words += [word for value in values for word in (option, value)]
+    words += [word for name in families for word in ("--family", name)]
+    return shlex.join(words + ([] if seed is None else ["--seed", str(seed)]))
+
+
+def _report(parameters: Parameters, reads: Sequence[Read], out: Path, as_json: bool, quiet: bool) -> None:
+    from jaxperf.cli.measured import print_problems, problems_record
+    from jaxperf.io.tables import json_text
+    from jaxperf.report.text import console
+
+    problems = problems_record(reads)
+    base = str(out).removesuffix(".safetensors").removesuffix(".json")
+    written = [base + ending for ending in (".safetensors", ".json")]
+    if as_json:
+        typer.echo(json_text({"written": written, "problems": problems, "card": parameters.card}))
+        return
+    screen = console()
+    screen.width = max(screen.width, WIDTH)
+    screen.print(error_table(parameters.card.get("errors", [])))
+    if not quiet:
+        print_problems(screen, problems)
+    screen.print(f"written: {' and '.join(written)}", soft_wrap=True, markup=False)
+
+
+def error_table(errors: Sequence[Mapping[str, Any]]) -> Any:
+    """The error table of a card: medians of |predicted / measured - 1| in percent, the roofline's beside it."""
+    from jaxperf.report.text import table
+
+    columns = (*ERROR_COLUMNS, "median", "mean", "p90", "roofline's median")
+    keys = ("median", "mean", "p90", "roofline_median")
+    ordered = sorted(errors, key=lambda row: tuple(str(row[name]) for name in ("split", "family", "device", "format")))
+    cells = [
+        (*(str(row[name]) for name in ERROR_COLUMNS[:-1]), f"{row['rows']:,}", *(f"{row[key]:.1f}" for key in keys))
+        for row in ordered
+    ]
+    return table("Errors on what the fit did not see, in percent of the measured time", columns, cells)

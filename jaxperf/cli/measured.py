@@ -1,0 +1,181 @@
+"""What the commands on measured kernels share: JAX in 32 bits, tables and folders of them, what was wrong with rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calibration.datasets import Read
+    from calibration.parameters import Parameters
+
+TABLES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")  # what is opened of a folder
+LOCATED = 10  # so many problems are shown; the rest is counted
+
+Params = Annotated[
+    Path | None,
+    typer.Option("--params", metavar="PARAMS", help="Parameters made by jaxperf calibrate (default: the shipped)."),
+]
+Families = Annotated[
+    list[str] | None,
+    typer.Option("--family", metavar="NAME", help="Only this family, such as gemm; may be repeated."),
+]
+
+
+def start_single_precision() -> None:
+    """JAX as every command starts it, but in 32 bits: the scatter of measured times is thousands of roundings wide,
+    and a fit is then the same as from Python, where 32 bits are JAX's own default."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    import jax
+
+    jax.config.update("jax_enable_x64", False)
+
+
+def check_families(names: Sequence[str]) -> None:
+    """Raises `InputError` for a name that is no family, or one that no law is written for."""
+    from calibration.datasets import FAMILIES
+    from calibration.demand import POINTS
+
+    for name in names:
+        if name not in FAMILIES:
+            raise InputError(
+                f"--family: '{name}' is not a family.{did_you_mean(name, FAMILIES)} Known: {', '.join(POINTS)}."
+            )
+        if name not in POINTS:
+            raise InputError(f"--family: {name} has no model to fit; those that have: {', '.join(POINTS)}.")
+
+
+def read_measured_tables(
+    paths: Sequence[Path], families: Sequence[str] = (), directories: Sequence[Path] = ()
+) -> tuple[list[Read], list[str]]:
+    """Every table of measured kernels among files and folders, each file once, and a sentence for each file of a folder
+    that is none.
+
+    **Arguments:** `families`: only their rows, if any; `directories`: of the user's own devices.
+    **Raises:** `InputError` for a path that does not exist, a named file that cannot be used, or where nothing is left.
+    """
+    reads: dict[Path, Read] = {}
+    left_out: list[str] = []
+    for path in paths:
+        files = _files(path)
+        for file in files or [path]:
+            if file.resolve() in reads:
+                continue
+            try:
+                reads[file.resolve()] = _read_measured(file, directories)
+            except InputError as error:
+                if not files:
+                    raise
+                left_out.append(str(error))
+    if not reads:
+        raise InputError(f"No table of measured kernels in {', '.join(map(str, paths))}: {left_out[0]}")
+    return _only(list(reads.values()), families), left_out
+
+
+def _files(path: Path) -> list[Path]:
+    """The tables of a folder; empty for anything but a folder."""
+    if not path.is_dir():
+        return []
+    found = [file for file in sorted(path.iterdir()) if file.name.lower().endswith(TABLES) and file.name[0] != "."]
+    if not found:
+        raise InputError(f"{path} holds no table: none of its files ends in {', '.join(TABLES)}.")
+    return found
+
+
+def _read_measured(path: Path, directories: Sequence[Path]) -> Read:
+    """A table, or the products of a profile whose operations recorded their shapes."""
+    from calibration.datasets import format_of, read_table
+
+    kind = format_of(path)
+    read = read_table(path, directories=directories) if kind == "table" else _read_profile(path, kind)
+    if not read.tables:
+        reason = f": {read.located(read.problems[0])}" if read.problems else "."
+        raise InputError(f"{path} has no row that can be used{reason}")
+    if all(table.latency is None for table in read.tables):
+        raise InputError(f"{path} has no measured times; name the column latency_us (or _s, _ms, _ns).")
+    return read
+
+
+def _read_profile(path: Path, kind: str) -> Read:
+    from calibration.datasets import KernelTimes, Read, read_measured
+
+    if kind == "nccl_log":
+        raise InputError(f"{path} holds collectives, which are not fitted here.")
+    found = read_measured(path)
+    if not isinstance(found, KernelTimes) or not found.tables:
+        raise InputError(f"{path} ({kind}) names kernels but not their shapes; profile with record_shapes=True.")
+    return Read(found.tables, found.problems, sum(map(len, found.tables)), str(path))
+
+
+def _only(reads: list[Read], families: Sequence[str]) -> list[Read]:
+    import dataclasses
+
+    if not families:
+        return reads
+    there = sorted({table.family for read in reads for table in read.tables})
+    for name in families:
+        if name not in there:
+            raise InputError(f"--family: the data has no row of {name}; it has {', '.join(there)}.")
+    kept = [
+        dataclasses.replace(read, tables=tuple(table for table in read.tables if table.family in families))
+        for read in reads
+    ]
+    return [read for read in kept if read.tables]
+
+
+def problems_record(reads: Sequence[Read]) -> dict[str, Any]:
+    """How many rows something was wrong with, and the first problems as sentences with file and row."""
+    sentences = [read.located(problem) for read in reads for problem in read.problems[:LOCATED]]
+    counts = [problem.count for read in reads for problem in read.problems]
+    return {"rows": sum(counts), "kinds": len(counts), "first": sentences[:LOCATED]}
+
+
+def print_problems(out: Console, problems: dict[str, Any]) -> None:
+    """The first problems, one a line, then how many more there are."""
+    for sentence in problems["first"]:
+        out.print(f"problem: {sentence}", soft_wrap=True, markup=False)
+    more = problems["kinds"] - len(problems["first"])
+    if more:
+        out.print(f"problem: and {more:,} more; {problems['rows']:,} rows in all have one.")
+
+
+def parameters_record(parameters: Parameters, path: Path | None) -> dict[str, Any]:
+    """Which parameters gave an answer: where they lie, when they were made, from how many files and on what devices."""
+    card = parameters.card
+    return {
+        "path": "shipped" if path is None else str(path),
+        "created": card.get("created"),
+        "data": card.get("data", []),
+        "devices": card.get("devices", []),
+        "families": sorted(parameters.families),
+    }
+
+
+@contextmanager
+def step_log(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Yields a callback that shows a finished step and the time so far, on a terminal only."""
+    from jaxperf.report.text import console
+
+    terminal = console(stderr=True)
+    if quiet or not terminal.is_terminal:
+        yield lambda text: None
+        return
+    started = time.monotonic()
+    with terminal.status("fitting") as status:
+
+        def report(text: str) -> None:
+            terminal.print(f"{time.monotonic() - started:6.0f} s  {text}", markup=False)
+            status.update(f"fitting; last: {text}")
+
+        yield report

@@ -1,0 +1,163 @@
+"""A fit finds a law it was given, is deterministic, and falls back where nothing was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calibration.adapt import adapt_family
+from calibration.calibrate import calibrate_family, generation, held_shapes
+from calibration.demand import POINTS, demand
+from calibration.fit import FittedFamily, Settings, cell_weights, fit, log_times, sample
+from calibration.hardware import load_hardware
+from calibration.inputs import Prepared, prepare
+from calibration.model import BOUND
+from tests.calibration.kernels import blank_table, gemm_table, with_latency
+
+QUICK = Settings(steps=250, law_steps=200, law_rows=2000, batch=256, widths=(16, 16))
+
+
+@pytest.fixture(scope="module")
+def data() -> Prepared:
+    return prepare(gemm_table(900))
+
+
+@pytest.fixture(scope="module")
+def fitted(data: Prepared) -> FittedFamily:
+    return fit(data, QUICK)
+
+
+def errors(fitted: FittedFamily, data: Prepared) -> np.ndarray:
+    assert data.table.latency is not None
+    return np.abs(np.expm1(log_times(fitted, data) - np.log(data.table.latency)))
+
+
+def test_a_known_law_is_found(fitted: FittedFamily) -> None:
+    unseen = prepare(gemm_table(300, seed=1))
+    assert np.median(errors(fitted, unseen)) < 0.06
+    roofline = np.abs(unseen.roofline / unseen.table.latency - 1.0)
+    assert np.median(errors(fitted, unseen)) < 0.3 * np.median(roofline)
+
+
+def test_fits_are_deterministic(data: Prepared, fitted: FittedFamily) -> None:
+    again = fit(data, QUICK)
+    for a, b in zip(jax.tree.leaves(again.model), jax.tree.leaves(fitted.model), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_unknown_device_gets_the_law_alone(fitted: FittedFamily) -> None:
+    model = fitted.model
+    law_only = dataclasses.replace(model.correction, share=jnp.zeros(()))
+    x = prepare(gemm_table(50, devices=("mi300x",))).inputs(fitted.names)
+    assert float(jnp.max(jnp.abs(jax.vmap(law_only)(x)))) == 0.0
+
+
+def test_the_correction_is_bounded_and_dies_far_outside(fitted: FittedFamily) -> None:
+    huge = {"m": np.full(4, 2.0**24), "n": np.full(4, 2.0**24), "k": np.full(4, 2.0**24), "batch": np.ones(4)}
+    x = prepare(blank_table("gemm", huge, np.full(4, "h100-sxm", dtype=object))).inputs(fitted.names)
+    assert float(jnp.max(jnp.abs(jax.vmap(fitted.model.correction)(x)))) < 0.05
+    inside = prepare(gemm_table(200)).inputs(fitted.names)
+    assert float(jnp.max(jnp.abs(jax.vmap(fitted.model.correction)(inside)))) <= BOUND
+
+
+def test_heads_of_unknown_names_are_zero(fitted: FittedFamily) -> None:
+    for head in (*fitted.model.correction.heads.values(), *fitted.model.law.offsets.values()):
+        np.testing.assert_array_equal(head[-1], 0.0)
+
+
+def test_a_few_rows_adapt_to_a_slower_device(fitted: FittedFamily) -> None:
+    slow = prepare(gemm_table(400, devices=("mi300x",), slow=2.6))
+    few, rest = slow.take(np.arange(60)), slow.take(np.arange(60, 400))
+    before, after = errors(fitted, rest), errors(adapt_family(fitted, few), rest)
+    assert np.median(after) < 0.6 * np.median(before)
+
+
+def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:
+    empty = prepare(gemm_table(10)).take(np.arange(0))
+    assert adapt_family(fitted, empty) is fitted
+
+
+def test_intervals_cover_what_they_say() -> None:
+    generator = np.random.default_rng(3)
+    table = gemm_table(2000)
+    noisy = with_latency(table, table.latency * np.exp(0.05 * generator.standard_normal(2000)))
+    family = calibrate_family(prepare(noisy), QUICK, lambda _: None).family
+    fresh = gemm_table(1000, seed=5)
+    fresh = prepare(with_latency(fresh, fresh.latency * np.exp(0.05 * generator.standard_normal(1000))))
+    width = family.spread.half_width(fresh.spelled["cell"], np.full(1000, True), np.zeros(1000))
+    inside = np.abs(log_times(family, fresh) - np.log(fresh.table.latency)) <= width
+    assert 0.82 < inside.mean() < 0.97
+
+
+def test_every_family_has_finite_demands_on_every_kind_of_device() -> None:
+    heads = {"heads": 8, "kv_heads": 2, "head_dim": 128, "window": 0}
+    rows = {"rows": 64, "columns": 4096}
+    image = {"input_channels": 64, "output_channels": 64, "input_size": 56, "kernel_size": 3, "stride": 1, "padding": 1}
+    sizes = {
+        "gemm": {"m": 64, "n": 512, "k": 512, "batch": 1},
+        "bmm": {"m": 64, "n": 64, "k": 64, "batch": 8},
+        "attention_prefill": {"batch": 2, "q_len": 512, "prefix": 0, **heads},
+        "attention_decode": {"batch": 4, "kv_len": 900, **heads},
+        "attention_mixed": {"prefill_q": 64, "prefill_kv": 0, "n_decode": 3, "kv_decode": 900, **heads},
+        "mla_prefill": {"heads": 16, "batch": 2, "q_len": 256, "kv_len": 256},
+        "mla_decode": {"heads": 16, "batch": 2, "q_len": 1, "kv_len": 2048},
+        "mla_pre": {"heads": 16, "batch": 8, "q_len": 1, "kv_len": 0},
+        "mla_post": {"heads": 16, "batch": 8, "q_len": 1, "kv_len": 0},
+        "moe": {"tokens": 64, "hidden": 1024, "inter": 512, "topk": 2, "experts": 8, "tp": 1, "ep": 2},
+        "quantize": {"m": 64, "k": 4096},
+        **dict.fromkeys(("norm", "softmax", "embedding"), rows),
+        **dict.fromkeys(("elementwise", "rope"), {"elements_in": 8192, "elements_out": 4096, "rows": 4}),
+        "convolution": {"batch": 8, **image},
+    }
+    assert set(sizes) == set(POINTS)
+    for family, shape in sizes.items():
+        devices = np.array(["h100-sxm", "v100-pcie-32gb", "mi300x"], dtype=object)
+        table = blank_table(family, {name: np.full(3, float(value)) for name, value in shape.items()}, devices)
+        ready = prepare(table)
+        assert ready.usable.all(), family
+        assert (ready.roofline > 0).all(), family
+
+
+def test_a_gemm_demands_its_flops_and_bytes() -> None:
+    table = blank_table(
+        "gemm", {"m": [256.0], "n": [1024.0], "k": [512.0], "batch": [1.0]}, np.array(["h100-sxm"], object)
+    )
+    found = demand(table, load_hardware(["h100-sxm"]), np.zeros(1, int))
+    assert found.flops[0] == 2 * 256 * 1024 * 512
+    assert found.moved[0] == 2 * (256 * 512 + 1024 * 512 + 256 * 1024)
+
+
+def test_samples_take_at_most_so_many_of_each_cell_and_weigh_them_alike() -> None:
+    cells = np.array(["a"] * 100 + ["b"] * 4, dtype=object)
+    taken = sample(cells, 10, seed=0)
+    assert sorted(cells[taken]) == ["a"] * 10 + ["b"] * 4
+    assert (np.diff(taken) > 0).all()
+    weights = np.asarray(cell_weights(cells))
+    np.testing.assert_allclose([weights[0], weights[-1]], [0.1, 0.5], rtol=1e-6)
+
+
+def test_held_shapes_are_the_same_on_every_device() -> None:
+    one, other = gemm_table(300, devices=("h100-sxm",)), gemm_table(300, devices=("l40s",))
+    np.testing.assert_array_equal(held_shapes(one), held_shapes(other))
+    assert 0 < held_shapes(one).mean() < 0.3
+
+
+GENERATIONS = {
+    "h100-sxm": "hopper",
+    "h20": "hopper",
+    "a40": "ampere",
+    "a100-sxm-80gb": "ampere",
+    "l4": "ada",
+    "t4": "turing",
+    "mi210": "cdna",
+    "p4": "pascal",
+}
+
+
+@pytest.mark.parametrize(("device", "name"), GENERATIONS.items())
+def test_generations_group_dies_of_one_family(device: str, name: str) -> None:
+    assert generation(device) == name

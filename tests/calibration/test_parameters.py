@@ -1,0 +1,104 @@
+"""Parameters survive the disk, and anything wrong with the files is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from calibration.calibrate import calibrate
+from calibration.fit import Settings
+from calibration.parameters import Parameters, load_parameters, save_parameters
+from calibration.predict import predict
+from hwspecs.errors import InputError
+from tests.calibration.kernels import as_read, blank_table, gemm_table
+
+QUICK = Settings(steps=60, law_steps=60, law_rows=500, batch=128, widths=(8, 8))
+
+
+@pytest.fixture(scope="module")
+def parameters() -> Parameters:
+    return calibrate([as_read(gemm_table(400))], settings=QUICK)
+
+
+@pytest.fixture
+def saved(parameters: Parameters, tmp_path: Path) -> Path:
+    save_parameters(parameters, tmp_path / "p")
+    return tmp_path / "p"
+
+
+def test_round_trip(parameters: Parameters, saved: Path) -> None:
+    again = load_parameters(saved)
+    assert set(again.families) == {"gemm"}
+    assert again.card["devices"] == ["a100-sxm-80gb", "h100-sxm", "l40s"]
+    leaves = (jax.tree.leaves(each.families["gemm"].model) for each in (again, parameters))
+    for a, b in zip(*leaves, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert again.families["gemm"].spread.cells == parameters.families["gemm"].spread.cells
+    read = as_read(gemm_table(50, seed=9))
+    first, second = predict(read, parameters), predict(read, again)
+    np.testing.assert_array_equal(first.columns["predicted_us"], second.columns["predicted_us"])
+
+
+def test_a_flipped_byte_is_noticed(saved: Path) -> None:
+    path = saved.with_suffix(".safetensors")
+    body = bytearray(path.read_bytes())
+    body[-3] ^= 1
+    path.write_bytes(bytes(body))
+    with pytest.raises(InputError, match="checksum"):
+        load_parameters(saved)
+
+
+@pytest.mark.parametrize(("schema", "told"), [(0, "make them again"), (99, "newer jaxperf"), (None, "make them again")])
+def test_another_schema_says_what_to_do(saved: Path, schema: int | None, told: str) -> None:
+    path = saved.with_suffix(".json")
+    card = json.loads(path.read_text())
+    path.write_text(json.dumps(card | {"schema": schema}))
+    with pytest.raises(InputError, match=told):
+        load_parameters(saved)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": 1}'])
+def test_a_damaged_card_is_named(saved: Path, damage: str) -> None:
+    saved.with_suffix(".json").write_text(damage)
+    with pytest.raises(InputError, match=r"p\.json"):
+        load_parameters(saved)
+
+
+def test_missing_files_and_unwritable_places_are_named(parameters: Parameters, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="jaxperf calibrate"):
+        load_parameters(tmp_path / "nothing")
+    with pytest.raises(InputError, match="Cannot write"):
+        save_parameters(parameters, tmp_path / "no" / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predictions_keep_the_rows_and_say_where_they_come_from(parameters: Parameters) -> None:
+    known, other = gemm_table(20, seed=4), gemm_table(20, devices=("mi300x",), seed=4)
+    sizes = {"rows": np.full(3, 8.0), "columns": np.full(3, 64.0)}
+    alone = blank_table("norm", sizes, np.array(["h100-sxm", "h100-sxm", ""], dtype=object))
+    found = predict(as_read(known, other, alone), parameters).columns
+    assert list(found["tier"]) == ["measured"] * 20 + ["transfer"] * 20 + ["roofline"] * 2 + [""]
+    assert "device never measured" in found["reason"][20]
+    assert "unknown" in found["reason"][-1] and np.isnan(found["predicted_us"][-1])
+    told = found["tier"] != ""
+    assert (found["lower_us"][told] <= found["predicted_us"][told]).all()
+    assert (found["predicted_us"][told] <= found["upper_us"][told]).all()
+    assert set(found["limiter"][told]) <= {"compute", "memory", "latency"}
+    wider = np.log(found["upper_us"] / found["lower_us"])
+    assert np.median(wider[20:40]) > np.median(wider[:20])
+
+
+def test_excluded_devices_are_not_learned_from() -> None:
+    found = calibrate([as_read(gemm_table(300))], exclude=["L40S"], settings=QUICK)
+    assert found.card["devices"] == ["a100-sxm-80gb", "h100-sxm"]
+    assert found.card["excluded"] == ["l40s"]
+
+
+def test_nothing_to_learn_from_is_one_sentence() -> None:
+    table = blank_table("gemm", {"m": [1.0], "n": [1.0], "k": [1.0], "batch": [1.0]}, np.array([""], dtype=object))
+    with pytest.raises(InputError, match="No usable row"):
+        calibrate([as_read(table)], settings=QUICK)

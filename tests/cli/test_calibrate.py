@@ -1,0 +1,241 @@
+"""`jaxperf calibrate`: a tiny fit end to end, adapting, folders of tables, and every mistake one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import calibration.adapt
+import calibration.calibrate
+import jaxperf.cli.calibrate
+from calibration.datasets import data_hash
+from calibration.fit import Settings
+from calibration.parameters import Parameters, load_parameters, save_parameters
+from jaxperf.cli.main import app
+
+HEADER = "device,framework,version,kernel,dtype,m,n,k,latency_us"
+PEAKS = {"a100-sxm-80gb": (312e12, 2.04e12), "a40": (150e12, 0.696e12), "h100-sxm": (989e12, 3.35e12)}
+TINY = Settings(steps=50, law_steps=50, batch=32, widths=(4,))
+NCCL = """# nThread 1 nGpus 8 minBytes 8 maxBytes 8
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+        1024           256     float     sum      -1    20.00    0.05    0.09      0    20.00    0.05    0.09      0
+"""
+FILES = ("p.json", "p.safetensors")
+
+
+def gemms(device: str, reached: float = 0.7) -> list[str]:
+    """Rows of a device that reaches a share of its peaks after 4 us, with 3 % scatter."""
+    flops, bandwidth = PEAKS[device]
+    scatter = np.random.default_rng(0)
+    rows = []
+    for m in (1, 64, 512, 4096):
+        for n, k in ((1024, 1024), (4096, 1024), (4096, 4096), (8192, 2048), (2048, 8192)):
+            bound = max(2 * m * n * k / flops, 2 * (m * k + n * k + m * n) / bandwidth)
+            time = (bound / reached + 4e-6) * np.exp(scatter.normal(0.0, 0.03))
+            rows.append(f"{device},vllm,0.24.0,cublas,bf16,{m},{n},{k},{time * 1e6:.3f}")
+    return rows
+
+
+def write(path: Path, *devices: str, reached: float = 0.7) -> Path:
+    path.write_text("\n".join([HEADER, *(row for device in devices for row in gemms(device, reached))]) + "\n")
+    return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_jax() -> Iterator[None]:
+    """A command runs in a process of its own, under JAX's default promotion."""
+    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, ("allow", "standard", False), strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: dataclasses.replace(TINY, seed=seed or 0))
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Path:
+    """Parameters of two Ampere devices, fitted once; what the command printed lies beside them."""
+    folder = tmp_path_factory.mktemp("fitted")
+    data = write(folder / "gemm.csv", "a100-sxm-80gb", "a40", "h100-sxm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache_home))
+        patch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: TINY)
+        arguments = ["calibrate", str(data), "-o", str(folder / "p"), "--exclude-device", "H100", "--json"]
+        result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    (folder / "said.json").write_text(result.stdout)
+    return folder / "p"
+
+
+def test_a_fit_ends_in_two_files_and_a_card(fitted: Path) -> None:
+    card = json.loads(fitted.with_name("said.json").read_text())["card"]
+    assert card["data"] == [{"file": "gemm.csv", "sha256": data_hash(fitted.with_name("gemm.csv")), "rows": 60}]
+    assert card["devices"] == ["a100-sxm-80gb", "a40"] and card["excluded"] == ["h100-sxm"]
+    assert card["command"] == "jaxperf calibrate gemm.csv --exclude-device H100"
+    assert str(fitted.parent) not in json.dumps(card)
+    assert {row["device"] for row in card["errors"]} == {"a100-sxm-80gb", "a40"}
+    assert sorted(path.name for path in fitted.parent.iterdir()) == ["gemm.csv", *FILES, "said.json"]
+    assert sorted(load_parameters(fitted).families) == ["gemm"]
+
+
+def test_a_fit_beats_the_roofline_where_it_was_made(cli, fitted: Path, parse_json) -> None:
+    said = cli("kernels", fitted.with_name("gemm.csv"), "-o", "out.csv", "--params", fitted, "--json")
+    groups = {group["tier"]: group for group in parse_json(said.stdout)["groups"]}
+    assert groups["measured"]["rows"] == 40 and groups["transfer"]["rows"] == 20
+    assert groups["measured"]["error"] < 0.5 * groups["measured"]["roofline_error"]
+
+
+def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path) -> None:
+    """A device that reaches half of what the fitted ones reach."""
+    write(own_folder / "few.csv", "h100-sxm", reached=0.35)
+    result = cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "few.csv")
+    assert result.exit_code == 0, result.output
+    assert "unseen shapes" in result.stdout and "written: p.safetensors and p.json" in result.stdout
+    errors = []
+    for params in (fitted, "p"):
+        assert cli("kernels", "few.csv", "-o", "out.parquet", "--params", params).exit_code == 0
+        rows = pq.read_table("out.parquet").to_pylist()
+        errors.append(np.median([abs(row["predicted_us"] / row["latency_us"] - 1.0) for row in rows]))
+    assert errors[1] < errors[0]
+    how = "jaxperf calibrate gemm.csv --exclude-device H100 && jaxperf calibrate --adapt few.csv"
+    assert json.loads(Path("p.json").read_text())["command"] == how
+
+
+def test_a_folder_is_read_file_by_file(cli, fitted: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each table once, also where it is named beside its folder; what is no table of kernels is named."""
+    asked: dict[str, Any] = {}
+
+    def fit(reads: Any, exclude: Any, settings: Settings, progress: Any) -> Parameters:
+        asked.update(files=[Path(read.path).name for read in reads], exclude=list(exclude), seed=settings.seed)
+        return load_parameters(fitted)
+
+    monkeypatch.setattr(calibration.calibrate, "calibrate", fit)
+    folder = own_folder / "data"
+    folder.mkdir()
+    write(folder / "b.csv", "a40")
+    write(folder / "a.tsv", "h100-sxm").write_text((folder / "b.csv").read_text().replace(",", "\t"))
+    (folder / "trace.csv").write_text("time,tokens\n1,2\n")
+    (folder / "wanted.csv").write_text("device,m,n,k\na40,1,1,1\n")
+    (folder / "notes.md").write_text("no table")
+    result = cli("calibrate", folder / "b.csv", folder, "-o", "p", "--seed", "7", "--exclude-device", "a40")
+    assert result.exit_code == 0, result.output
+    assert asked == {"files": ["b.csv", "a.tsv"], "exclude": ["a40"], "seed": 7}
+    left_out = [line for line in result.stderr.splitlines() if line.startswith("left out: ")]
+    assert len(left_out) == 2 and "trace.csv" in left_out[0] and "wanted.csv has no measured times" in left_out[1]
+    assert json.loads(Path("p.json").read_text())["command"].endswith("--seed 7")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Nothing to learn from"),
+        (("gemm.csv", "--params", "p"), "give one of them"),
+        (("--adapt", "gemm.csv", "--seed", "1"), "belong to a fit"),
+        (("--adapt", "gemm.csv", "--params", "none"), "none.safetensors"),
+        (("--adapt", "norm.csv", "--params", "FITTED"), "Nothing to adapt with in norm.csv (norm)"),
+        (("--adapt", "nobody.csv", "--params", "FITTED"), "a known device"),
+        (("gemm.csv", "--seed", "-1"), "--seed is -1"),
+        (("gemm.csv", "--devices-dir", "empty"), "give the table of your own device to --adapt"),
+        (("--adapt", "gemm.csv", "--devices-dir", "none"), "none is not a directory"),
+        (("gemm.csv", "--family", "gem"), "'gem' is not a family. Did you mean gemm"),
+        (("gemm.csv", "--family", "collective"), "collective has no model to fit"),
+        (("gemm.csv", "--family", "moe"), "the data has no row of moe; it has gemm"),
+        (("gemm.csv", "--exclude-device", "h100-sxn"), "Did you mean h100-sxm"),
+        (("gemm.csv", "--exclude-device", "l40s"), "the data has no row of 'l40s'"),
+        (("gemm.csv", "--exclude-device", "a40"), "No usable row"),
+        (("nobody.csv",), "No usable row"),
+        (("none.csv",), "No such file"),
+        (("wanted.csv",), "wanted.csv has no measured times"),
+        (("lacks.csv",), "'k' is missing"),
+        (("shapeless.json",), "names kernels but not their shapes"),
+        (("nccl.log",), "holds collectives"),
+        (("empty",), "empty holds no table"),
+        (("useless",), "No table of measured kernels in useless"),
+    ],
+)
+def test_refused(refuse, fitted: Path, own_folder: Path, arguments: tuple[str, ...], said: str) -> None:
+    write(own_folder / "gemm.csv", "a40")
+    (own_folder / "norm.csv").write_text("device,op,rows,columns,latency_us\na40,norm,16,16,3\n")
+    (own_folder / "nobody.csv").write_text("m,n,k,latency_us\n16,16,16,3\n")
+    (own_folder / "wanted.csv").write_text("device,m,n,k\na40,1,1,1\n")
+    (own_folder / "lacks.csv").write_text("device,m,n,latency_us\na40,1,1,1\n")
+    trace = {"traceEvents": [{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 2, "dur": 40.0}]}
+    (own_folder / "shapeless.json").write_text(json.dumps(trace))
+    (own_folder / "nccl.log").write_text(NCCL)
+    (own_folder / "empty").mkdir()
+    (own_folder / "useless").mkdir()
+    (own_folder / "useless" / "trace.csv").write_text("time,tokens\n1,2\n")
+    given = [str(fitted) if each == "FITTED" else each for each in arguments]
+    assert said in refuse("calibrate", *given, "-o", "p")
+    assert not any((own_folder / name).exists() for name in FILES)
+
+
+def test_a_profile_with_shapes_adapts(cli, fitted: Path, own_folder: Path) -> None:
+    product = {"External id": 1, "Input Dims": [[512, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 9, "args": product},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 2, "dur": 40.0, "args": {"External id": 1}},
+    ]
+    trace = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "traceEvents": events}
+    (own_folder / "trace.json").write_text(json.dumps(trace))
+    assert cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "trace.json").exit_code == 0
+    assert load_parameters("p").families["gemm"].names.known["cell"][-1].startswith("h100-sxm/torch/")
+
+
+@pytest.mark.parametrize("out", ["nowhere/p", "folder"])
+def test_an_output_that_cannot_be_written_is_refused_first(refuse, own_folder: Path, out: str) -> None:
+    (own_folder / "folder.json").mkdir()
+    assert "Cannot write" in refuse("calibrate", "not-even-read.csv", "-o", out)
+
+
+def test_ctrl_c_leaves_what_was_there(cli, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibration.calibrate, "fit", interrupted)
+    write(own_folder / "gemm.csv", "a40")
+    for name in FILES:
+        (own_folder / name).write_text("older")
+    assert cli("calibrate", "gemm.csv", "-o", "p").exit_code == 130
+    assert [(own_folder / name).read_text() for name in FILES] == ["older", "older"]
+    assert sorted(path.name for path in own_folder.iterdir()) == ["gemm.csv", *FILES]
+
+
+def test_a_full_disk_is_one_sentence(refuse, own_folder: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, body: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    write(own_folder / "few.csv", "h100-sxm")
+    monkeypatch.setattr(calibration.adapt, "adapt", lambda parameters, reads, directories: _touched(parameters))
+    monkeypatch.setattr("calibration.parameters._write", full)
+    said = refuse("calibrate", "-o", "p", "--params", fitted, "--adapt", "few.csv")
+    assert said == "jaxperf: Cannot write 'p': No space left on device.\n"
+
+
+def _touched(parameters: Parameters) -> Parameters:
+    """As if every family had been adapted."""
+    families = {name: dataclasses.replace(each) for name, each in parameters.families.items()}
+    return dataclasses.replace(parameters, families=families)
+
+
+def test_parameters_round_trip(fitted: Path, own_folder: Path) -> None:
+    """What one command writes another reads back to the same bytes."""
+    save_parameters(load_parameters(fitted), own_folder / "again")
+    for ending in (".safetensors", ".json"):
+        assert (own_folder / f"again{ending}").read_bytes() == Path(f"{fitted}{ending}").read_bytes()
