@@ -7,7 +7,7 @@ OUT ?= out
 .PHONY: demo test bench validate lint docs clean
 
 demo: $(VENV)/.installed
-	$(BIN)/jaxperf rank llama-3-70b --devices all --slo ttft=2s,tpot=50ms --plot $(OUT)/ranking.png
+	$(BIN)/jaxperf rank llama-3-70b --devices 'all(memory >= 24 GB, memory_bandwidth >= 300 GB/s)' --slo ttft=2s,tpot=50ms --plot $(OUT)/ranking.png
 	$(BIN)/jaxperf sweep benchmarks/million.yaml -o $(OUT)/million.parquet --plot $(OUT)/pareto.png
 
 test: $(VENV)/.installed

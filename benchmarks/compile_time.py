@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from benchmarks.grid import MODEL, all_devices, only
+from benchmarks.grid import MODEL, large_devices, only
 from benchmarks.table import Row
 from jaxperf.io.huggingface import load_model
 from jaxperf.serving.study import Study
@@ -27,7 +27,7 @@ METRICS = {
 def run() -> list[Row]:
     """Informational. Kernel functions are jitted, so the first study also pays for tracing them."""
     jax.config.update("jax_enable_x64", True)
-    devices = all_devices()
+    devices = large_devices()
     rows = []
     for task, metrics in METRICS.items():
         for intervals in (False, True):

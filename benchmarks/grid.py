@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-import hwspecs
 from benchmarks import numpy_decode as twin
-from jaxperf.core.device import Device, load_device
+from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS
+from jaxperf.io.fleet import select_devices
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.config import Mlp, ModelConfig
 from jaxperf.serving.study import Study
@@ -22,6 +22,7 @@ from jaxperf.sweeps import Sweep, linspace, powers
 METRICS = ("tpot", "tokens_per_second", "memory", "reason")
 MODEL = "llama-3.1-70b"  # Llama-3-70B, trained for the contexts of the grid
 CACHE = "bf16"
+LARGE = "all(memory >= 40 GB, memory_bandwidth >= 600 GB/s)"
 FULL = {
     "tensor_parallel": (1, 2, 4, 8),
     "batch": powers(1, 512),
@@ -66,14 +67,14 @@ def only(point: Any, names: Sequence[str]) -> Any:
     return selected
 
 
-def all_devices() -> dict[str, Device]:
-    """Every shipped device by name."""
-    return {name: load_device(name) for name in hwspecs.names()}
+def large_devices() -> dict[str, Device]:
+    """The shipped devices that a 70 B model is asked about, by name."""
+    return {name: device_from_spec(spec) for name, spec in select_devices(LARGE).items()}
 
 
 def full_grid() -> Grid:
-    """All devices and more than a million points."""
-    return Grid(load_model(MODEL), all_devices(), FULL)
+    """Those devices and more than a million points."""
+    return Grid(load_model(MODEL), large_devices(), FULL)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from benchmarks.grid import MODEL, all_devices, only
+from benchmarks.grid import MODEL, large_devices, only
 from benchmarks.table import Row
 from benchmarks.timing import medians
 from jaxperf.io.huggingface import load_model
@@ -56,7 +56,7 @@ def run() -> list[Row]:
 
 def serving_sweep() -> Sweep:
     """Prefill and decode of the same model on every device, float64."""
-    devices = all_devices()
+    devices = large_devices()
     study = Study(load_model(MODEL), "serve", METRICS)
     values = {
         "device": list(devices),
