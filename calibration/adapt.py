@@ -47,15 +47,14 @@ def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[s
 
 def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
     """The family with heads for every cell of `data`; a cell it had is replaced."""
-    assert data.table.latency is not None
-    good = data.usable & np.isfinite(data.table.latency) & (data.table.latency > 0)
+    good = data.usable & np.isfinite(data.table.measured) & (data.table.measured > 0)
     data = data.take(np.flatnonzero(good))
     if not len(data.table):
         return fitted
     names = fitted.names.extended(data.spelled)
     model = widened(fitted.model, {level: len(names.known[level]) for level in LEVELS})
     x = data.inputs(names)
-    target = _raw(np.log(data.table.latency) - np.asarray(jax.vmap(model.law)(x)))
+    target = _raw(np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x)))
     basis, common = np.asarray(jax.vmap(model.correction.basis)(x)), _common(model, x)
     covariance = device_covariance(fitted)
     cells = np.asarray(x.levels["cell"])

@@ -183,7 +183,7 @@ def _transfer(
             continue
         fitted = fit(data.take(outside), fold)
         unseen = data.take(inside)
-        x, y = unseen.inputs(fitted.names), np.log(unseen.table.latency)
+        x, y = unseen.inputs(fitted.names), np.log(unseen.table.measured)
         law = np.asarray(jax.vmap(fitted.model.law)(x))
         whole = np.asarray(jax.vmap(fitted.model.correction)(x))
         tried.append((unseen, law - y, whole))
@@ -203,15 +203,13 @@ def _transfer(
 
 
 def _residual(fitted: FittedFamily, data: Prepared) -> np.ndarray:
-    assert data.table.latency is not None
-    return log_times(fitted, data) - np.log(data.table.latency)
+    return log_times(fitted, data) - np.log(data.table.measured)
 
 
 def _errors(data: Prepared, residual: np.ndarray, split: str) -> list[dict[str, Any]]:
     """Error rows of the card: one a device and format."""
-    assert data.table.latency is not None
     error = np.abs(np.expm1(residual))
-    roof = np.abs(data.roofline / data.table.latency - 1.0)
+    roof = np.abs(data.roofline / data.table.measured - 1.0)
     rows = []
     devices, formats = data.table.device.astype(str), data.table.dtype.astype(str)
     for device in np.unique(devices):

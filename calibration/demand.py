@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -65,18 +66,23 @@ class Formats(eqx.Module):
     cache: NumberFormat
 
 
-class Demand(eqx.Module):
+@dataclass(frozen=True)
+class Demand:
     """Busy time at the datasheet rate of the arithmetic units on the busiest core, and of the memory [s]; `power`:
     the time that the power limit alone would allow, at a nominal energy per FLOP [s]; `ideal`: useful FLOP at the peak,
     all cores busy [s]; `flops` [FLOP], `moved` [byte].
     """
 
-    compute: Float[Array, "*rows"]
-    memory: Float[Array, "*rows"]
-    power: Float[Array, "*rows"]
-    ideal: Float[Array, "*rows"]
-    flops: Float[Array, "*rows"]
-    moved: Float[Array, "*rows"]
+    compute: np.ndarray
+    memory: np.ndarray
+    power: np.ndarray
+    ideal: np.ndarray
+    flops: np.ndarray
+    moved: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Demand:
+        """The rows that an index or a mask selects."""
+        return Demand(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
 Shape = Mapping[str, Float[Array, ""]]

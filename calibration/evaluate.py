@@ -119,18 +119,17 @@ def _few(target: Prepared) -> tuple[Prepared, Prepared]:
 
 def _score(fitted: FittedFamily, target: Prepared, split: str, sources: Prepared) -> list[Cell]:
     """Errors by format."""
-    assert target.table.latency is not None and sources.table.latency is not None
     x = target.inputs(fitted.names)
     log_time = log_times(fitted, target)
     seen = np.asarray(x.levels["cell"]) < len(fitted.names.known["cell"])
     excess = np.asarray(jax.vmap(fitted.model.correction.excess)(x))
     width = fitted.spread.half_width(target.spelled["cell"], seen, excess)
-    residual = log_time - np.log(target.table.latency)
-    constant = np.median(sources.table.latency / sources.roofline) if len(sources.table) else np.nan
+    residual = log_time - np.log(target.table.measured)
+    constant = np.median(sources.table.measured / sources.roofline) if len(sources.table) else np.nan
     errors = {
         "": np.abs(np.expm1(residual)),
-        "roofline_": np.abs(target.roofline / target.table.latency - 1),
-        "constant_": np.abs(constant * target.roofline / target.table.latency - 1),
+        "roofline_": np.abs(target.roofline / target.table.measured - 1),
+        "constant_": np.abs(constant * target.roofline / target.table.measured - 1),
     }
     cells = []
     formats = target.table.dtype.astype(str)

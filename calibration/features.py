@@ -84,7 +84,8 @@ def _family(table: KernelTable, demand: Demand, hardware: Hardware, index: np.nd
     x, cores = table.shape, _of(hardware.device.num_cores, index)
     cache = _of(hardware.device.l2_capacity, index)
     if table.family in ("gemm", "bmm", "convolution", "mla_pre", "mla_post"):
-        return _tiles(*_matrix(table), cores, cache)
+        rows, batch, columns, depth = _matrix(table)
+        return _tiles(rows, batch, columns, depth, cores, cache)
     if table.family == "moe":
         rows = np.maximum(x["tokens"] * x["topk"] / x["experts"], 1.0)
         wave = _tiles(rows, x["experts"] / x["ep"], 2.0 * x["inter"] / x["tp"], x["hidden"], cores, cache)
@@ -104,7 +105,7 @@ def _family(table: KernelTable, demand: Demand, hardware: Hardware, index: np.nd
     return {}
 
 
-def _matrix(table: KernelTable) -> tuple[np.ndarray, ...]:
+def _matrix(table: KernelTable) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """rows, batch, columns, depth of the product."""
     x = table.shape
     if table.family == "convolution":

@@ -86,8 +86,7 @@ def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], 
 
     **Raises:** `ValueError` if there are none.
     """
-    latency = data.table.latency
-    assert latency is not None
+    latency = data.table.measured
     good = data.usable & np.isfinite(latency) & (latency > 0)
     data = data.take(np.flatnonzero(good))
     if not len(data.table):
@@ -121,8 +120,7 @@ def _model_rows(model: KernelModel, x: Inputs) -> Array:
 
 def log_time(data: Prepared) -> Float[Array, " R"]:
     """Logarithm of the measured time [log s]."""
-    assert data.table.latency is not None
-    return as_float(np.log(data.table.latency))
+    return as_float(np.log(data.table.measured))
 
 
 def cell_weights(cells: np.ndarray) -> Float[Array, " R"]:
@@ -183,9 +181,10 @@ def _descend_law(
     def step(carry: Any, _: None) -> tuple[Any, None]:
         law, state = carry
         updates, state = optimizer.update(jax.grad(loss)(law), state)
-        return (optax.apply_updates(law, updates), state), None
+        return (eqx.apply_updates(law, updates), state), None
 
-    return jax.lax.scan(step, (start, optimizer.init(start)), None, length=settings.law_steps)[0][0]
+    first: Any = start
+    return jax.lax.scan(step, (first, optimizer.init(first)), None, length=settings.law_steps)[0][0]
 
 
 def fit_correction(

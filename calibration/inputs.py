@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -38,7 +37,7 @@ class Prepared:
         """The rows that an index or a mask selects."""
         return Prepared(
             self.table.take(rows),
-            jax.tree.map(lambda leaf: leaf[rows], self.demand),
+            self.demand.take(rows),
             self.names,
             self.features[rows],
             self.on_chip[rows],

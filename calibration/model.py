@@ -75,7 +75,7 @@ class Law(eqx.Module):
 
     def parts(self, x: Inputs) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
         """Logarithms of what is overlapped and added: arithmetic, memory, floor [log s]."""
-        shift = sum(self.offsets[level][x.levels[level]] for level in self.offsets)
+        shift = sum((self.offsets[level][x.levels[level]] for level in self.offsets), start=jnp.zeros(len(LAW)))
         compute = x.compute + self.compute + shift[0]
         core = jnp.logaddexp(_norm(compute, x.power + self.power, POWER_SHARPNESS), x.waves + self.block - x.clock)
         missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))

@@ -138,6 +138,13 @@ class KernelTable:
     def __len__(self) -> int:
         return len(self.row)
 
+    @property
+    def measured(self) -> np.ndarray:
+        """`latency` of a table that is known to have one [s]."""
+        if self.latency is None:
+            raise ValueError(f"this table of {self.family} has no latency")
+        return self.latency
+
     def take(self, index: np.ndarray) -> KernelTable:
         """The rows that `index` (positions or a mask) selects."""
         return KernelTable(
