@@ -35,35 +35,59 @@ def decode_step(model: ModelConfig, launch: str = "graph") -> Step:
     """The decode step of a model as a pure, differentiable function of one point.
 
     **Returns:** `step(device, *, batch, context, tensor_parallel, ..., weights, kv_cache, level) -> StepCost`; see
-    `deployed` for the arguments that all steps share. `context` is the tokens of a sequence, the new one included.
+    `deployed` for the arguments that all steps share. `context` is the tokens of a sequence, the new one included;
+    `source` the tokens of an encoder that it reads by cross-attention, see `decode_cost`.
     """
 
-    def cost(deployment: Deployment, network: Transformer, *, batch: Any = 1.0, context: Any = 2048.0) -> StepCost:
-        return decode_cost(deployment, network, as_float(batch), as_float(context))
+    def cost(
+        deployment: Deployment, network: Transformer, *, batch: Any = 1.0, context: Any = 2048.0, source: Any = None
+    ) -> StepCost:
+        return decode_cost(deployment, network, as_float(batch), as_float(context), _optional(source))
 
     return deployed(model, cost, launch)
 
 
 def prefill_step(model: ModelConfig, launch: str = "graph") -> Step:
-    """The prefill of `batch` prompts of `prompt` tokens with `prefix` cached ones each; otherwise as `decode_step`."""
+    """The prefill of `batch` prompts of `prompt` tokens with `prefix` cached ones each; otherwise as `decode_step`.
+
+    `media_tokens` of each prompt come from images or sound; where it is not given these encoders stay idle.
+    """
 
     def cost(
-        deployment: Deployment, network: Transformer, *, batch: Any = 1.0, prompt: Any = 2048.0, prefix: Any = 0.0
+        deployment: Deployment,
+        network: Transformer,
+        *,
+        batch: Any = 1.0,
+        prompt: Any = 2048.0,
+        prefix: Any = 0.0,
+        media_tokens: Any = None,
     ) -> StepCost:
-        return prefill_cost(deployment, network, as_float(batch), as_float(prompt), as_float(prefix))
+        lengths = as_float(prompt), as_float(prefix), _optional(media_tokens)
+        return prefill_cost(deployment, network, as_float(batch), *lengths)
 
     return deployed(model, cost, launch)
 
 
 def serve_step(model: ModelConfig, launch: str = "graph") -> Callable[..., ServingCost]:
-    """Steady state with `batch` requests of `prompt` tokens in and `output` out; otherwise as `decode_step`."""
+    """Steady state with `batch` requests of `prompt` tokens in and `output` out; otherwise as `prefill_step`."""
 
     def cost(
-        deployment: Deployment, network: Transformer, *, batch: Any = 1.0, prompt: Any = 2048.0, output: Any = 256.0
+        deployment: Deployment,
+        network: Transformer,
+        *,
+        batch: Any = 1.0,
+        prompt: Any = 2048.0,
+        output: Any = 256.0,
+        media_tokens: Any = None,
     ) -> ServingCost:
-        return serving_cost(deployment, network, as_float(batch), as_float(prompt), as_float(output))
+        lengths = as_float(prompt), as_float(output), _optional(media_tokens)
+        return serving_cost(deployment, network, as_float(batch), *lengths)
 
     return deployed(model, cost, launch)
+
+
+def _optional(number: Any) -> Any:
+    return None if number is None else as_float(number)
 
 
 def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
@@ -73,7 +97,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     `data_parallel` (1 each), `weights` and `kv_cache` (format names, default bf16), `routing_skew` (1), `level` of
     the assumed efficiencies ("low", "nominal", "high"), and what `cost` itself takes. Numbers may be traced.
     """
-    network = transformer(model)
+    network = transformer(model)  # refuses a kind of layer that is not timed
     assumed_host(launch)  # refuses an unknown mode here, not at the first call
     own = tuple(inspect.signature(cost).parameters)[2:]
     allowed = (*LAYOUT_NAMES, *own, "weights", "kv_cache", "routing_skew", "level")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.models.deployment import Deployment, Parallelism
-from jaxperf.models.layers import AttentionMixer, DenseFfn, LayerGroup, MoeFfn, Transformer
+from jaxperf.models.layers import LayerGroup, Tower, Transformer
+from jaxperf.models.transformer import in_own_format
 
 # Share of the memory an engine lets itself use; the rest is left to the runtime and to fragmentation.
 # vLLM's gpu_memory_utilization has the same default.
@@ -31,93 +34,114 @@ class MemoryUse(eqx.Module):
 
 
 def memory_use(
-    deployment: Deployment, model: Transformer, sequences: Scalar, length: Scalar, tokens: Scalar
+    deployment: Deployment,
+    model: Transformer,
+    sequences: Scalar,
+    length: Scalar,
+    tokens: Scalar,
+    source: Scalar | None = None,
+    positions: Scalar | None = None,
 ) -> MemoryUse:
     """Memory for `sequences` sequences of one attention replica that grow to `length` tokens each.
 
-    **Arguments:** `tokens`: the most tokens one step works on at once (the prompt, in prefill) [1].
+    **Arguments:** `tokens`: the most tokens one step works on at once (the prompt, in prefill) [1]; `source`: tokens
+    of encoders that each sequence reads by cross-attention, None for none [1]; `positions`: the most positions that
+    encoders work on at once, None for none [1].
     """
     return MemoryUse(
         weights=weight_bytes(deployment, model),
-        kv_cache=kv_cache_bytes(deployment, model, sequences, length),
-        activations=activation_bytes(deployment, model, tokens, jnp.minimum(sequences, tokens)),
+        kv_cache=kv_cache_bytes(deployment, model, sequences, length, source),
+        activations=activation_bytes(deployment, model, tokens, jnp.minimum(sequences, tokens), positions),
         usable=deployment.device.memory_capacity * USABLE_SHARE,
     )
 
 
 def stage_share(model: Transformer, layout: Parallelism) -> Scalar:
-    """Share of the layers on the fullest stage: ceil(layers / stages) / layers [1]."""
+    """Share of the layers on the fullest stage: ceil(layers / stages) / layers; 1 without layers [1]."""
+    if not model.groups:
+        return as_float(1.0)
     return ceil_div(model.num_layers, layout.pipeline_parallel) / model.num_layers
 
 
 def weight_bytes(deployment: Deployment, model: Transformer) -> Scalar:
-    """Matrices in the weight format, tables and norms unquantized; biases are left out (below 0.1 %) [byte]."""
+    """Matrices in the weight format, all else unquantized; biases are left out (below 0.1 %) [byte].
+
+    Encoders are on the first stage, split over the tensor-parallel ranks like the layers.
+    """
     layout, itemsize = deployment.layout, deployment.activations.itemsize
-    matrices = sum(
-        (group.repeats * layer_matrix_elements(group, model.hidden, layout) for group in model.groups),
-        start=as_float(0.0),
-    )
-    norms = 2.0 * model.hidden * model.num_layers
-    share = stage_share(model, layout)
+    layers = group_weight_bytes(deployment, model.hidden, model.groups)
     # With several stages the first holds the embedding and the last the head: the fullest holds one of them.
     tables = jnp.where(layout.pipeline_parallel > 1.0, 1.0, 1.0 + model.output_tables)
-    rows = ceil_div(model.vocabulary, layout.tensor_parallel) * tables + model.positions
-    return matrices * share * deployment.weights.itemsize + (norms * share + rows * model.hidden) * itemsize
+    rows = ceil_div(model.vocabulary, layout.tensor_parallel) * tables
+    ends = rows * model.embedding_width + model.positions * model.hidden + model.extra
+    if model.projected:
+        ends = ends + 2.0 * model.embedding_width * model.hidden
+    towers = [_tower_weight_bytes(deployment, tower) for tower in model.towers]
+    return sum(towers, start=layers * stage_share(model, layout) + ends * itemsize)
 
 
-def layer_matrix_elements(group: LayerGroup, hidden: Scalar, layout: Parallelism) -> Scalar:
-    """Matrix elements of one layer on one rank [1]."""
-    return attention_elements(group.mixer, hidden, layout) + ffn_elements(group.ffn, hidden, layout)
+def group_weight_bytes(deployment: Deployment, hidden: Scalar, groups: Sequence[LayerGroup]) -> Scalar:
+    """Weights of all layers of the groups on one rank [byte]."""
+    total = as_float(0.0)
+    for group in (group for group in groups if group.stored):
+        stored = (group.norms * hidden + group.extra) * deployment.activations.itemsize
+        for block, kind in group.blocks:
+            formats = in_own_format(deployment, group, kind)
+            stored = stored + block.matrix_elements(hidden, formats.layout) * formats.weights.itemsize
+            stored = stored + block.other_elements(hidden, formats.layout) * formats.activations.itemsize
+        total = total + group.repeats * stored
+    return total
 
 
-def attention_elements(mixer: AttentionMixer, hidden: Scalar, layout: Parallelism) -> Scalar:
-    """Query, key, value and output projections of one rank [1]."""
-    shape = mixer.shard(layout.tensor_parallel)
-    return hidden * shape.head_dim * 2.0 * (shape.heads + shape.kv_heads)
+def _tower_weight_bytes(deployment: Deployment, tower: Tower) -> Scalar:
+    """Layers, tables, patch embedding and projector of one encoder [byte]."""
+    rows = ceil_div(tower.vocabulary, deployment.layout.tensor_parallel) + tower.positions + tower.input_depth
+    rest = rows * tower.hidden + tower.projector + tower.extra
+    return group_weight_bytes(deployment, tower.hidden, tower.groups) + rest * deployment.activations.itemsize
 
 
-def ffn_elements(ffn: DenseFfn | MoeFfn, hidden: Scalar, layout: Parallelism) -> Scalar:
-    """Up, gate and down projections of one rank; its experts, the shared expert and the router of a MoE layer [1]."""
-    projections = 2.0 + ffn.gates
-    if isinstance(ffn, DenseFfn):
-        return projections * hidden * ceil_div(ffn.intermediate, layout.tensor_parallel)
-    experts = ceil_div(ffn.experts, layout.expert_parallel)
-    width = ceil_div(ffn.intermediate, layout.expert_tensor_parallel)
-    shared = ceil_div(ffn.shared_intermediate, layout.tensor_parallel)
-    return hidden * (projections * (experts * width + shared) + ffn.experts)
+def kv_cache_bytes(
+    deployment: Deployment, model: Transformer, sequences: Scalar, length: Scalar, source: Scalar | None = None
+) -> Scalar:
+    """What all layers of the stage keep of their sequences: keys and values, latents, recurrent states [byte].
 
-
-def kv_cache_bytes(deployment: Deployment, model: Transformer, sequences: Scalar, length: Scalar) -> Scalar:
-    """Keys and values of every layer of the stage; windowed layers keep their window only [byte]."""
-    layout = deployment.layout
-    elements = as_float(0.0)
-    for group in model.groups:
-        shape = group.mixer.shard(layout.tensor_parallel)
-        kept = jnp.minimum(length, shape.span)
-        elements = elements + group.repeats * 2.0 * shape.kv_heads * shape.head_dim * kept
-    return elements * stage_share(model, layout) * sequences * deployment.cache.itemsize
-
-
-def activation_bytes(deployment: Deployment, model: Transformer, tokens: Scalar, outputs: Scalar) -> Scalar:
-    """Largest set of tensors alive at once in one layer, or the logits [byte].
-
-    Alive while the feed-forward runs: residual, normed input, up (and gate) output, its activation. Inference keeps
-    no activation of an earlier layer.
+    Windowed layers keep their window only, recurrent ones the same state at any length; the encoder's keys and values
+    are kept once for each sequence.
     """
     layout = deployment.layout
-    widest = as_float(0.0)
+    elements, states = as_float(0.0), as_float(0.0)
     for group in model.groups:
-        widest = jnp.maximum(widest, _ffn_width(group.ffn, model.hidden, layout))
-    alive = tokens * (2.0 * model.hidden + widest) * deployment.activations.itemsize
-    logits = outputs * model.vocabulary * LOGIT_ITEMSIZE
-    return jnp.maximum(alive, logits)
+        for mixer in group.mixers:
+            elements = elements + group.repeats * mixer.cached_elements(layout, length)
+            states = states + group.repeats * mixer.state_bytes(layout, deployment.activations.itemsize)
+        if group.cross is not None and source is not None:
+            elements = elements + group.repeats * group.cross.cached_elements(layout, source)
+    return (elements * deployment.cache.itemsize + states) * stage_share(model, layout) * sequences
 
 
-def _ffn_width(ffn: DenseFfn | MoeFfn, hidden: Scalar, layout: Parallelism) -> Scalar:
-    """Elements per token alive inside the feed-forward of one rank [1]."""
-    tensors = 2.0 + ffn.gates
-    if isinstance(ffn, DenseFfn):
-        return tensors * ceil_div(ffn.intermediate, layout.tensor_parallel)
-    copies = ffn.chosen * layout.data_parallel / layout.expert_parallel
-    # Each copy of a token is also held as the input and the output of its expert.
-    return (tensors * ceil_div(ffn.intermediate, layout.expert_tensor_parallel) + 2.0 * hidden) * copies
+def activation_bytes(
+    deployment: Deployment, model: Transformer, tokens: Scalar, outputs: Scalar, positions: Scalar | None = None
+) -> Scalar:
+    """Largest set of tensors alive at once in one layer, or the logits [byte].
+
+    Alive while the feed-forward runs: residual, normed input, up (and gate) output, its activation; while a mixer
+    runs: what its projections put out and take in. Inference keeps no activation of an earlier layer.
+    """
+    itemsize = deployment.activations.itemsize
+    alive = tokens * widest_layer(deployment.layout, model.hidden, model.groups) * itemsize
+    if positions is not None:
+        for tower in model.towers:
+            encoding = positions * widest_layer(deployment.layout, tower.hidden, tower.groups) * itemsize
+            alive = jnp.maximum(alive, encoding)
+    return jnp.maximum(alive, outputs * model.vocabulary * LOGIT_ITEMSIZE)
+
+
+def widest_layer(layout: Parallelism, hidden: Scalar, groups: Sequence[LayerGroup]) -> Scalar:
+    """Elements per token alive at once in the widest layer [1]."""
+    widest = as_float(0.0)
+    for group in groups:
+        for mixer in group.mixers:
+            widest = jnp.maximum(widest, mixer.matrix_elements(hidden, layout) / hidden)  # columns in and out
+        if group.ffn is not None:
+            widest = jnp.maximum(widest, group.ffn.alive(hidden, layout))
+    return 2.0 * hidden + widest

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxperf.core.cost import Cost, Limiter
-from jaxperf.core.feasible import Reason, reason_bits
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
-from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
+from hwspecs.errors import InputError
+from jaxperf.core.cost import Limiter
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.blocks.phase import Decode, Phase, Prefill
 from jaxperf.models.deployment import Deployment
+from jaxperf.models.feasibility import infeasibility
 from jaxperf.models.host import step_time
-from jaxperf.models.layers import DenseFfn, MoeFfn, Transformer
+from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import MemoryUse, memory_use, stage_share
-from jaxperf.models.transformer import END_KERNELS, Kernels, add_up, edge_kernels, layer_kernels
+from jaxperf.models.towers import PREFIX, own_prompt, source_tokens, tower_kernels, tower_positions
+from jaxperf.models.transformer import END_KERNELS, add_up, edge_kernels, group_kernels
 from jaxperf.network.collectives import send_cost
 from jaxperf.network.link import pair_fabric
 
@@ -69,86 +69,91 @@ class StepCost(eqx.Module):
         return index
 
 
+LAYER_COLLECTIVES = (
+    "attention_all_reduce",
+    "cross_attention_all_reduce",
+    "mixer_all_reduce",
+    "state_all_reduce",
+    "ffn_all_reduce",
+    "shared_all_reduce",
+    "expert_dispatch",
+    "expert_combine",
+)
 COLLECTIVES = frozenset(
-    {
-        "attention_all_reduce",
-        "ffn_all_reduce",
-        "logits_all_gather",
-        "expert_dispatch",
-        "expert_combine",
-        "pipeline_send",
-    }
+    {"logits_all_gather", "pipeline_send", *LAYER_COLLECTIVES, *(PREFIX + name for name in LAYER_COLLECTIVES)}
 )
 
 
-def decode_cost(deployment: Deployment, model: Transformer, batch: Scalar, context: Scalar) -> StepCost:
+def decode_cost(
+    deployment: Deployment, model: Transformer, batch: Scalar, context: Scalar, source: Scalar | None = None
+) -> StepCost:
     """One new token for each of `batch` sequences with `context` tokens each, the new one included.
 
     With p pipeline stages the sequences of a replica run as min(p, sequences) microbatches, one per stage; a
     sequence waits for its own pass through all stages or for the busiest stage to serve all microbatches, whichever
     is longer.
 
-    **Arguments:** `batch`: sequences over all data-parallel replicas [1]; `context`: tokens per sequence [1].
+    **Arguments:** `batch`: sequences over all data-parallel replicas [1]; `context`: tokens per sequence [1];
+    `source`: tokens of an encoder that each sequence reads by cross-attention; None for those of one input of a
+    fixed length, else for as many as `context` [1].
     **Returns:** `StepCost` of scalars; `time` is the time per output token.
+    **Raises:** `InputError` for a model without a decoder.
     """
+    check_decodes(model)
     layout = deployment.layout
     sequences = ceil_div(batch, layout.data_parallel)
     in_flight = jnp.minimum(layout.pipeline_parallel, sequences)
     microbatch = ceil_div(sequences, in_flight)
-    attend = functools.partial(_decode_attention, deployment, microbatch, context)
-    kernels = step_kernels(deployment, model, microbatch, microbatch, attend)
-    memory = memory_use(deployment, model, sequences, context, microbatch)
+    source = source_tokens(model, context, None) if source is None else source
+    kernels = step_kernels(deployment, model, Decode(microbatch, context, source), microbatch)
+    memory = memory_use(deployment, model, sequences, context, microbatch, source)
     return _step(deployment, model, kernels, in_flight, memory, batch, context)
 
 
-def prefill_cost(deployment: Deployment, model: Transformer, batch: Scalar, prompt: Scalar, prefix: Scalar) -> StepCost:
+def prefill_cost(
+    deployment: Deployment,
+    model: Transformer,
+    batch: Scalar,
+    prompt: Scalar,
+    prefix: Scalar,
+    media: Scalar | None = None,
+) -> StepCost:
     """The prompts of `batch` sequences in one step, `prefix` tokens of each already cached.
 
+    Where an encoder reads the prompt (T5) the decoder reads its start token only; a model that is nothing but
+    encoders ends with them.
+
     **Arguments:** `batch`: sequences over all data-parallel replicas [1]; `prompt`: new tokens of each [1];
-    `prefix`: cached tokens of each [1].
+    `prefix`: cached tokens of each [1]; `media`: tokens of each prompt that encoders make from images or sound, None
+    where these encoders stay idle [1].
     **Returns:** `StepCost` of scalars; `time` is the time to the first token, without queueing.
     """
     sequences = ceil_div(batch, deployment.layout.data_parallel)
-    attend = functools.partial(_prefill_attention, deployment, sequences, prompt, prefix)
-    kernels = step_kernels(deployment, model, sequences * prompt, sequences, attend)
-    memory = memory_use(deployment, model, sequences, prefix + prompt, sequences * prompt)
-    return _step(deployment, model, kernels, as_float(1.0), memory, batch, prefix + prompt)
+    tokens, source = own_prompt(model, prompt), source_tokens(model, prompt, media)
+    kernels = tower_kernels(deployment, model, sequences, prompt, media)
+    if model.groups:
+        phase = Prefill(sequences, tokens, prefix, source)
+        kernels = step_kernels(deployment, model, phase, sequences) | kernels
+    positions = tower_positions(model, sequences, prompt, media)
+    memory = memory_use(deployment, model, sequences, prefix + tokens, sequences * tokens, source, positions)
+    length = prefix + (jnp.maximum(tokens, prompt) if model.encodes_prompt else tokens)
+    return _step(deployment, model, kernels, as_float(1.0), memory, batch, length)
 
 
-def _decode_attention(deployment: Deployment, sequences: Scalar, context: Scalar, shape: AttentionShape) -> Cost:
-    activations, efficiency = deployment.activations, deployment.efficiencies.attention_decode
-    return decode_attention_cost(
-        deployment.device, shape, sequences, context, deployment.cache, activations, efficiency
-    )
+def check_decodes(model: Transformer) -> None:
+    """Raises `InputError` for a model that is nothing but encoders: it makes no tokens, only its prefill is timed."""
+    if not model.groups:
+        raise InputError("This model is an encoder: it generates no tokens, so it has no decode; ask for its prefill.")
 
 
-def _prefill_attention(
-    deployment: Deployment, sequences: Scalar, prompt: Scalar, prefix: Scalar, shape: AttentionShape
-) -> Cost:
-    activations, efficiency = deployment.activations, deployment.efficiencies.attention_prefill
-    return prefill_attention_cost(
-        deployment.device, shape, sequences, prompt, prefix, deployment.cache, activations, efficiency
-    )
-
-
-def step_kernels(
-    deployment: Deployment,
-    model: Transformer,
-    tokens: Scalar,
-    outputs: Scalar,
-    attend: Callable[[AttentionShape], Cost],
-) -> Kernels:
+def step_kernels(deployment: Deployment, model: Transformer, phase: Phase, outputs: Scalar) -> Kernels:
     """All kernels of one microbatch by name, those of alike layers times their count, sends between stages included."""
-    kernels: Kernels = {}
-    for group in model.groups:
-        for name, cost in layer_kernels(deployment, model.hidden, group, tokens, attend).items():
-            repeated = cost * group.repeats
-            kernels[name] = kernels[name] + repeated if name in kernels else repeated
+    kernels = group_kernels(deployment, model.hidden, model.groups, phase)
     layout = deployment.layout
     fabric = pair_fabric(deployment.device, layout.num_devices, deployment.efficiencies.link)
-    send = send_cost(fabric, tokens * model.hidden * deployment.activations.itemsize)
+    send = send_cost(fabric, phase.tokens * model.hidden * deployment.activations.itemsize)
     sends = {"pipeline_send": send * (layout.pipeline_parallel - 1.0)}
-    return kernels | edge_kernels(deployment, model, tokens, outputs) | sends
+    return kernels | edge_kernels(deployment, model, phase.tokens, outputs) | sends
 
 
 def _step(
@@ -161,8 +166,10 @@ def _step(
     length: Scalar,
 ) -> StepCost:
     layout = deployment.layout
-    ends = add_up({name: kernels[name] for name in END_KERNELS}, lambda cost: cost.time)
-    sends = kernels["pipeline_send"].time
+    ends, sends = as_float(0.0), as_float(0.0)
+    if model.groups:
+        at_ends = {name: cost for name, cost in kernels.items() if name in END_KERNELS or name.startswith(PREFIX)}
+        ends, sends = add_up(at_ends, lambda cost: cost.time), kernels["pipeline_send"].time
     through = add_up(kernels, lambda cost: cost.time)
     share = stage_share(model, layout)
     # One stage's layers, and the ends with it: the last stage has the head.
@@ -179,35 +186,4 @@ def _step(
         reason=reason,
         memory=memory,
         kernels=kernels,
-    )
-
-
-def infeasibility(
-    deployment: Deployment, model: Transformer, memory: MemoryUse, batch: Scalar, length: Scalar
-) -> Int[Array, ""]:
-    """Bits of `core.feasible.Reason`; 0 where the step can run."""
-    layout = deployment.layout
-    tensor, expert = layout.tensor_parallel, layout.expert_parallel
-    uneven_heads, uneven_experts = jnp.asarray(False), ~divides(expert, tensor * layout.data_parallel)
-    for group in model.groups:
-        mixer, ffn = group.mixer, group.ffn
-        replicated = (tensor > mixer.kv_heads) & divides(mixer.kv_heads, tensor)
-        uneven_heads = uneven_heads | ~divides(tensor, mixer.heads) | ~(divides(tensor, mixer.kv_heads) | replicated)
-        if isinstance(ffn, DenseFfn):
-            uneven_heads = uneven_heads | ~divides(tensor, ffn.intermediate)
-        else:
-            uneven_heads = uneven_heads | ~divides(tensor, ffn.shared_intermediate)
-            whole = divides(expert, ffn.experts) & divides(layout.expert_tensor_parallel, ffn.intermediate)
-            uneven_experts = uneven_experts | ~whole
-    if not any(isinstance(group.ffn, MoeFfn) for group in model.groups):
-        uneven_experts = uneven_experts | (expert > 1.0)
-    return reason_bits(
-        {
-            Reason.TENSOR_PARALLEL: uneven_heads,
-            Reason.PIPELINE_PARALLEL: layout.pipeline_parallel > model.num_layers,
-            Reason.EXPERT_PARALLEL: uneven_experts,
-            Reason.DATA_PARALLEL: batch < layout.data_parallel,
-            Reason.CONTEXT: length > model.max_context,
-            Reason.MEMORY: memory.total > memory.usable,  # last: it alone depends on every axis of a grid
-        }
     )

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, ceil_div
-from jaxperf.kernels.attention import AttentionShape
-from jaxperf.kernels.elementwise import activation_cost, rotary_cost
-from jaxperf.kernels.gather import embedding_cost, kv_write_cost
-from jaxperf.kernels.gemm import linear_cost
-from jaxperf.kernels.normalization import residual_norm_cost
+from jaxperf.kernels.gather import embedding_cost
+from jaxperf.models.blocks.base import AbstractMixer, Kernels
+from jaxperf.models.blocks.launch import add, norm, plain_linear, reduce
+from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment
-from jaxperf.models.layers import AttentionMixer, DenseFfn, LayerGroup, MoeFfn, Transformer
-from jaxperf.models.moe import moe_kernels
-from jaxperf.network.collectives import all_gather_cost, all_reduce_cost
+from jaxperf.models.layers import LayerGroup, Transformer
+from jaxperf.network.collectives import all_gather_cost
 
-Kernels = dict[str, Cost]
-AttentionKernel = Callable[[AttentionShape], Cost]
-
-END_KERNELS = ("embedding", "final_norm", "output_head", "logits_all_gather")
+END_KERNELS = ("embedding", "embedding_projection", "final_norm", "head_projection", "output_head", "logits_all_gather")
+# What depends on the context, least first.
+CONTEXT_KERNELS = ("indexer", "top_k", "attention")
 
 
 def add_up(kernels: Kernels, quantity: Callable[[Cost], Scalar]) -> Scalar:
@@ -31,72 +29,83 @@ def add_up(kernels: Kernels, quantity: Callable[[Cost], Scalar]) -> Scalar:
     Over a grid only attention depends on the context: added last, it leaves every earlier partial sum as small as
     the axes it really uses.
     """
-    first = [quantity(cost) for name, cost in kernels.items() if name != "attention"]
-    last = [quantity(cost) for name, cost in kernels.items() if name == "attention"]
+    first = [quantity(cost) for name, cost in kernels.items() if name not in CONTEXT_KERNELS]
+    last = [quantity(kernels[name]) for name in CONTEXT_KERNELS if name in kernels]
     return functools.reduce(jnp.add, first + last)
 
 
-def layer_kernels(
-    deployment: Deployment, hidden: Scalar, group: LayerGroup, tokens: Scalar, attend: AttentionKernel
-) -> Kernels:
-    """One layer for `tokens` tokens on one rank; `attend` is the attention kernel of the phase (prefill or decode)."""
-    kernels = attention_kernels(deployment, hidden, group.mixer, tokens, attend)
-    if isinstance(group.ffn, MoeFfn):
-        return kernels | moe_kernels(deployment, hidden, group.ffn, tokens)
-    return kernels | dense_ffn_kernels(deployment, hidden, group.ffn, tokens)
+def merged(parts: Sequence[Kernels]) -> Kernels:
+    """All kernels by name, those of the same name added."""
+    together: Kernels = {}
+    for part in parts:
+        for name, cost in part.items():
+            together[name] = together[name] + cost if name in together else cost
+    return together
 
 
-def attention_kernels(
-    deployment: Deployment, hidden: Scalar, mixer: AttentionMixer, tokens: Scalar, attend: AttentionKernel
-) -> Kernels:
-    """Norm, projections, rotary embedding, cache write, attention, all-reduce."""
-    device, weights, activations = deployment.device, deployment.weights, deployment.activations
-    gemm, stream = deployment.efficiencies.gemm, deployment.efficiencies.elementwise
-    itemsize = activations.itemsize
-    shape = mixer.shard(deployment.layout.tensor_parallel)
-    query_width = shape.heads * shape.head_dim
-    kv_width = shape.kv_heads * shape.head_dim
-    kernels = {
-        "attention_norm": residual_norm_cost(device, tokens, hidden, itemsize, stream),
-        "qkv_projection": linear_cost(device, tokens, query_width + 2.0 * kv_width, hidden, weights, activations, gemm),
-    }
-    if mixer.rotary:
-        heads = shape.heads + shape.kv_heads
-        kernels["rotary"] = rotary_cost(device, tokens, heads, shape.head_dim, itemsize, stream)
-    return kernels | {
-        "kv_write": kv_write_cost(device, tokens, shape.kv_heads, shape.head_dim, itemsize, deployment.cache, stream),
-        "attention": attend(shape),
-        "output_projection": linear_cost(device, tokens, hidden, query_width, weights, activations, gemm),
-        "attention_all_reduce": all_reduce_cost(deployment.tensor_fabric, tokens * hidden * itemsize),
-    }
+def group_kernels(deployment: Deployment, hidden: Scalar, groups: Sequence[LayerGroup], phase: Phase) -> Kernels:
+    """Every layer of the groups: the kernels of one layer times how often it occurs."""
+    layers = [(layer_kernels(deployment, hidden, group, phase), group.repeats) for group in groups]
+    return merged([{name: cost * repeats for name, cost in kernels.items()} for kernels, repeats in layers])
 
 
-def dense_ffn_kernels(deployment: Deployment, hidden: Scalar, ffn: DenseFfn, tokens: Scalar) -> Kernels:
-    """Norm, up (and gate) projection, activation, down projection, all-reduce."""
-    device, weights, activations = deployment.device, deployment.weights, deployment.activations
-    gemm, stream = deployment.efficiencies.gemm, deployment.efficiencies.elementwise
-    itemsize = activations.itemsize
-    width = ceil_div(ffn.intermediate, deployment.layout.tensor_parallel)
-    return {
-        "ffn_norm": residual_norm_cost(device, tokens, hidden, itemsize, stream),
-        "up_projection": linear_cost(device, tokens, (1.0 + ffn.gates) * width, hidden, weights, activations, gemm),
-        "activation": activation_cost(device, tokens, width, ffn.gates, itemsize, stream),
-        "down_projection": linear_cost(device, tokens, hidden, width, weights, activations, gemm),
-        "ffn_all_reduce": all_reduce_cost(deployment.tensor_fabric, tokens * hidden * itemsize),
-    }
+def layer_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, phase: Phase) -> Kernels:
+    """One layer on one rank: its blocks, the norms around them, and what joins their outputs."""
+    parts = [norm_kernels(deployment, hidden, group, phase.tokens)]
+    mixing, feeding = (in_own_format(deployment, group, block) for block in ("mixer", "ffn"))
+    if group.mixer is not None:
+        parts += [mixer.kernels(mixing, hidden, phase) for mixer in group.mixers]
+        if not group.added_once:
+            parts.append(reduce_kernel(deployment, hidden, group.mixer, phase))
+    if group.parallel or group.beside is not None:
+        parts.append({"branch_add": add(deployment, phase.tokens, hidden)})
+    if group.cross is not None:
+        parts.append(group.cross.kernels(mixing, hidden, phase))
+        parts.append(reduce_kernel(deployment, hidden, group.cross, phase))
+    if group.ffn is not None:
+        parts.append(group.ffn.kernels(feeding, hidden, phase.tokens))
+    return merged(parts)
+
+
+def in_own_format(deployment: Deployment, group: LayerGroup, block: str) -> Deployment:
+    """The deployment as a block sees it: its weights in the activations' format where the checkpoint excludes it."""
+    if block not in group.unquantized:
+        return deployment
+    return dataclasses.replace(deployment, weights=deployment.activations)
+
+
+def reduce_kernel(deployment: Deployment, hidden: Scalar, mixer: AbstractMixer, phase: Phase) -> Kernels:
+    """The all-reduce after a mixer's output projection."""
+    return {f"{mixer.name}_all_reduce": reduce(deployment, phase.tokens, hidden)}
+
+
+def norm_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, tokens: Scalar) -> Kernels:
+    """A norm for each block while they last, then norms after the blocks (Gemma 2 has four for two blocks).
+
+    Each adds the residual; a norm after its block instead of before costs the same.
+    """
+    blocks = [mixer.name for mixer in (group.mixer, group.cross) if mixer is not None]
+    blocks += [] if group.ffn is None else ["ffn"]
+    names = [f"{block}_norm" for block in blocks] + [f"post_{block}_norm" for block in blocks]
+    return {name: norm(deployment, tokens, hidden) for name in names[: group.norms]}
 
 
 def edge_kernels(deployment: Deployment, model: Transformer, tokens: Scalar, outputs: Scalar) -> Kernels:
     """Before the first layer and after the last: embedding, final norm, output head for `outputs` tokens, logits.
 
-    The tables are split over the vocabulary and stay unquantized, as in every quantization in use.
+    The tables are split over the vocabulary and stay unquantized, as in every quantization in use; the projections
+    between their width and the model's (OPT-350m) are small and held by every rank.
     """
     device, tables = deployment.device, deployment.activations
-    gemm, stream = deployment.efficiencies.gemm, deployment.efficiencies.elementwise
-    columns = ceil_div(model.vocabulary, deployment.layout.tensor_parallel)
-    return {
-        "embedding": embedding_cost(device, tokens, model.hidden, tables.itemsize, stream),
-        "final_norm": residual_norm_cost(device, outputs, model.hidden, tables.itemsize, stream),
-        "output_head": linear_cost(device, outputs, columns, model.hidden, tables, tables, gemm),
-        "logits_all_gather": all_gather_cost(deployment.tensor_fabric, outputs * model.vocabulary * tables.itemsize),
+    columns, width = ceil_div(model.vocabulary, deployment.layout.tensor_parallel), model.embedding_width
+    logits = outputs * model.vocabulary * tables.itemsize
+    kernels = {
+        "embedding": embedding_cost(device, tokens, width, tables.itemsize, deployment.efficiencies.elementwise),
+        "final_norm": norm(deployment, outputs, model.hidden),
+        "output_head": plain_linear(deployment, outputs, columns, width),
+        "logits_all_gather": all_gather_cost(deployment.tensor_fabric, logits),
     }
+    if model.projected:
+        kernels["embedding_projection"] = plain_linear(deployment, tokens, model.hidden, width)
+        kernels["head_projection"] = plain_linear(deployment, outputs, width, model.hidden)
+    return kernels

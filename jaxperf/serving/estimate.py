@@ -6,17 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec
 from jaxperf.core.feasible import sentences
 from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, STAND_INS
-from jaxperf.models.config import Layer, ModelConfig, Moe, layer_groups
+from jaxperf.core.numerics import as_float
+from jaxperf.models.config import ModelConfig, Moe
+from jaxperf.models.deployment import Parallelism
+from jaxperf.models.excluded import unquantized_blocks
+from jaxperf.models.feasibility import uneven_ranks
+from jaxperf.models.layers import transformer
+from jaxperf.models.parameters import parameter_count
+from jaxperf.models.quantization import bits_per_weight
 from jaxperf.serving.explain import Explanation, explain
-from jaxperf.serving.study import Study, checked_values
+from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
+UNTIMED_SHARE = 0.002  # of the parameters: what is not timed and more than that is said
+UNSAID_SHARE = 0.01  # by which the bits of a weight may differ from those of the format without a word
+MOST_RANKS = 512  # tensor-parallel ranks that are looked at to say which are allowed
+WORDS = {"mixer": "attention", "ffn": "the feed-forward blocks", "shared": "the shared experts"}
 ESTIMATE_METRICS = (
     "ttft",
     "tpot",
@@ -60,6 +73,7 @@ def estimate(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], lau
     **Arguments:** `point`: batch, prompt, output, weights, kv_cache and the four parallel counts.
     **Raises:** `InputError` for a value out of range or a layout that the model cannot be split into.
     """
+    check_has_task(model, "serve")
     checked = {name: checked_values(name, value)[0] for name, value in point.items()}
     check_layout(model, checked)
     device = device_from_spec(spec)
@@ -69,13 +83,47 @@ def estimate(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], lau
 
 
 def notes_of(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any]) -> list[str]:
-    """What was assumed or replaced: model guesses, and number formats the device lacks."""
-    notes = list(model.assumptions)
+    """What was assumed, replaced or left out: of the model, and number formats the device lacks."""
+    notes = [*model.assumptions, *stored_as(model, point["weights"]), *left_out(model, point)]
     weights = FORMATS[point["weights"]]
     for role, compute in (("weights", weights.compute), ("activations", FORMATS[weights.activations].compute)):
         stand_in = stand_in_of(spec, compute)
         if stand_in is not None:
             notes.append(f"{spec.name} has no {compute} matrix units: {role} are multiplied in {stand_in}.")
+    return notes
+
+
+def stored_as(model: ModelConfig, weights: str) -> list[str]:
+    """That the weights are in the checkpoint's own format, and how far its bytes are from those of the format."""
+    scheme = model.quantization
+    if scheme is None or scheme.weights != weights:
+        return []
+    bits, counted = float(bits_per_weight(scheme)), 8.0 * FORMATS[weights].itemsize
+    close = abs(counted - bits) < UNSAID_SHARE * bits
+    apart = "" if close else f"; its {bits:.3g} bits a weight are counted as {counted:.3g}"
+    return [f"{weights} is how the checkpoint stores its weights ({scheme.method}){apart}."]
+
+
+def left_out(model: ModelConfig, point: Mapping[str, Any]) -> list[str]:
+    """What this estimate does not do with the model, and which of its blocks no weight format touches."""
+    notes = []
+    if makes_tokens(model) and MEDIA not in point:
+        kinds = " and ".join(dict.fromkeys(tower.kind for tower in model.encoders))
+        notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {MEDIA} gives it work.")
+    if model.mtp_layers:
+        notes.append(
+            f"{len(model.mtp_layers)} layers for multi-token prediction are neither loaded nor run: "
+            "decoding is not speculative."
+        )
+    extra = model.other_parameters + sum(layer.other_parameters for layer in model.layers)
+    if extra > UNTIMED_SHARE * parameter_count(model):
+        notes.append(
+            f"{extra / 1e6:,.0f} M weights that no attention or feed-forward block has are in memory, untimed."
+        )
+    unquantized = {block for index in range(len(model.layers)) for block in unquantized_blocks(model, index)}
+    if unquantized:
+        names = " and ".join(WORDS[block] for block in WORDS if block in unquantized)
+        notes.append(f"The checkpoint leaves {names} unquantized in some or all layers; so does this, in any format.")
     return notes
 
 
@@ -89,16 +137,9 @@ def stand_in_of(spec: DeviceSpec, compute: str) -> str | None:
 
 def tensor_splits(model: ModelConfig) -> list[int]:
     """Tensor-parallel counts that divide every layer; key-value heads may also be replicated evenly."""
-
-    def fits(layer: Layer, ranks: int) -> bool:
-        mixer, ffn = layer.mixer, layer.ffn
-        key_values = mixer.kv_heads % ranks == 0 or ranks % mixer.kv_heads == 0
-        width = isinstance(ffn, Moe) or ffn.intermediate % ranks == 0
-        return mixer.heads % ranks == 0 and key_values and width
-
-    most = min(layer.mixer.heads for layer in model.layers)
-    kinds = [layer for layer, _ in layer_groups(model)]
-    return [ranks for ranks in range(1, most + 1) if all(fits(layer, ranks) for layer in kinds)]
+    arrays, counts = transformer(model), range(1, MOST_RANKS + 1)
+    uneven = jax.vmap(lambda ranks: uneven_ranks(Parallelism(ranks), arrays))(as_float(counts))
+    return [ranks for ranks, refused in zip(counts, uneven.tolist(), strict=True) if not refused]
 
 
 def check_tensor_splits(model: ModelConfig, counts: Sequence[int]) -> None:

@@ -19,7 +19,9 @@ from jaxperf.models.layers import transformer
 from jaxperf.models.step import StepCost
 from jaxperf.serving.metrics import Metrics, metrics_of, with_intervals
 from jaxperf.serving.phases import ServingCost, serving_cost
-from jaxperf.serving.study import Assumed, Study, assumed_at, deployment_of, formats_of
+from jaxperf.serving.study import MEDIA, Assumed, Study, assumed_at, deployment_of, formats_of
+
+WORKLOAD = ("batch", "prompt", "output", MEDIA)
 
 
 class Explanation(eqx.Module):
@@ -49,9 +51,10 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any]], Explanation]:
     """The compiled function behind `explain`, kept so that asking again about the same study costs no compile."""
 
     def one(assumed: Assumed, given: Mapping[str, Any]) -> Explanation:
-        rest = {name: value for name, value in given.items() if name not in ("batch", "prompt", "output")}
+        rest = {name: value for name, value in given.items() if name not in WORKLOAD}
         deployment = deployment_of(assumed, **rest)
-        cost = serving_cost(deployment, transformer(study.model), given["batch"], given["prompt"], given["output"])
+        batch, prompt, output = given["batch"], given["prompt"], given["output"]
+        cost = serving_cost(deployment, transformer(study.model), batch, prompt, output, given.get(MEDIA))
         metrics = metrics_of(deployment, cost, given["output"])
         return Explanation({name: metrics[name] for name in study.metrics}, cost)
 

@@ -13,6 +13,7 @@ from jaxtyping import Array
 from jaxperf.core.numerics import Scalar
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
+from jaxperf.models.towers import prompt_tokens, source_tokens
 from jaxperf.serving.phases import ServingCost, decode_cost, prefill_cost, serving_cost
 
 Metrics = dict[str, Array]
@@ -65,23 +66,34 @@ def throughput_metrics(deployment: Deployment, tokens_per_second: Scalar) -> Met
     }
 
 
-def decode_metrics(deployment: Deployment, model: Transformer, batch: Scalar, *, context: Scalar) -> Metrics:
+def decode_metrics(
+    deployment: Deployment, model: Transformer, batch: Scalar, *, context: Scalar, media_tokens: Scalar | None = None
+) -> Metrics:
     """All metrics of `TASK_METRICS["decode"]` for one point."""
-    step = decode_cost(deployment, model, batch, context)
+    step = decode_cost(deployment, model, batch, context, source_tokens(model, context, media_tokens))
     return {"tpot": step.time, **throughput_metrics(deployment, batch / step.time), **_common(step)}
 
 
-def prefill_metrics(deployment: Deployment, model: Transformer, batch: Scalar, *, prompt: Scalar) -> Metrics:
+def prefill_metrics(
+    deployment: Deployment, model: Transformer, batch: Scalar, *, prompt: Scalar, media_tokens: Scalar | None = None
+) -> Metrics:
     """All metrics of `TASK_METRICS["prefill"]`; tokens are prompt tokens, all `batch` prompts run in one step."""
-    step = prefill_cost(deployment, model, batch, prompt, jnp.zeros_like(prompt))
-    return {"ttft": step.time, **throughput_metrics(deployment, batch * prompt / step.stage_time), **_common(step)}
+    step = prefill_cost(deployment, model, batch, prompt, jnp.zeros_like(prompt), media_tokens)
+    rate = batch * prompt_tokens(model, prompt) / step.stage_time
+    return {"ttft": step.time, **throughput_metrics(deployment, rate), **_common(step)}
 
 
 def serve_metrics(
-    deployment: Deployment, model: Transformer, batch: Scalar, *, prompt: Scalar, output: Scalar
+    deployment: Deployment,
+    model: Transformer,
+    batch: Scalar,
+    *,
+    prompt: Scalar,
+    output: Scalar,
+    media_tokens: Scalar | None = None,
 ) -> Metrics:
     """All metrics for requests of `prompt` tokens in and `output` out."""
-    return metrics_of(deployment, serving_cost(deployment, model, batch, prompt, output), output)
+    return metrics_of(deployment, serving_cost(deployment, model, batch, prompt, output, media_tokens), output)
 
 
 def metrics_of(deployment: Deployment, cost: ServingCost, output: Scalar) -> Metrics:

@@ -8,9 +8,11 @@ from jaxtyping import Array, Float, Int
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.models.deployment import Deployment
+from jaxperf.models.feasibility import infeasibility
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import MemoryUse, memory_use
-from jaxperf.models.step import StepCost, decode_cost, infeasibility, prefill_cost
+from jaxperf.models.step import StepCost, check_decodes, decode_cost, prefill_cost
+from jaxperf.models.towers import own_prompt, source_tokens, tower_positions
 
 
 class ServingCost(eqx.Module):
@@ -31,24 +33,35 @@ class ServingCost(eqx.Module):
 
 
 def serving_cost(
-    deployment: Deployment, model: Transformer, batch: Scalar, prompt: Scalar, output: Scalar
+    deployment: Deployment,
+    model: Transformer,
+    batch: Scalar,
+    prompt: Scalar,
+    output: Scalar,
+    media: Scalar | None = None,
 ) -> ServingCost:
     """Requests of `prompt` tokens in and `output` tokens out, `batch` of them in decode at any time.
 
     A generation of `batch` requests takes its prefills, one prompt per data-parallel replica at a time, and
     output - 1 decode steps (the prefill makes the first token):
     tokens/s = batch * output / (ceil(batch / dp) * t_prefill + (output - 1) * t_decode).
-    Attention is linear in the context, so the mean decode step is the one at context prompt + output / 2.
+    Attention is linear in the context, so the mean decode step is the one at context prompt + output / 2. Where an
+    encoder reads the prompt, the decoder's context is its own tokens only and the prompt is what it attends across to.
 
+    **Arguments:** `media`: tokens of each prompt that encoders make from images or sound, None for none [1].
     **Returns:** `ServingCost` of scalars.
+    **Raises:** `InputError` for a model without a decoder.
     """
+    check_decodes(model)
     layout = deployment.layout
-    one_prompt_each = jnp.minimum(batch, layout.data_parallel)
-    prefill = prefill_cost(deployment, model, one_prompt_each, prompt, as_float(0.0))
-    decode = decode_cost(deployment, model, batch, prompt + output / 2.0)
-    sequences = ceil_div(batch, layout.data_parallel)
-    memory = memory_use(deployment, model, sequences, prompt + output, jnp.maximum(prompt, sequences))
-    reason = infeasibility(deployment, model, memory, batch, prompt + output)
+    one_prompt_each, sequences = jnp.minimum(batch, layout.data_parallel), ceil_div(batch, layout.data_parallel)
+    own, source = own_prompt(model, prompt), source_tokens(model, prompt, media)
+    prefill = prefill_cost(deployment, model, one_prompt_each, prompt, as_float(0.0), media)
+    decode = decode_cost(deployment, model, batch, own + output / 2.0, source)
+    positions = tower_positions(model, as_float(1.0), prompt, media)
+    memory = memory_use(deployment, model, sequences, own + output, jnp.maximum(own, sequences), source, positions)
+    length = own + output if own is prompt else jnp.maximum(own + output, prompt)
+    reason = infeasibility(deployment, model, memory, batch, length)
     generation = sequences * prefill.stage_time + (output - 1.0) * decode.time
     runs = reason == 0
     return ServingCost(

@@ -23,7 +23,8 @@ from jaxperf.sweeps.plan import check_size
 
 COUNTS = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "batch")
 LENGTHS = {"context": 2048, "prompt": 2048, "output": 256}  # tokens, where the user gives none
-LARGEST = {"context": 2**27, "prompt": 2**27, "output": 2**27, "batch": 2**20, "max_batch": 2**20}
+MEDIA = "media_tokens"  # tokens of each prompt that encoders make from images or sound; not given: they stay idle
+LARGEST = {**dict.fromkeys((*LENGTHS, MEDIA), 2**27), "batch": 2**20, "max_batch": 2**20}
 LARGEST_GROUP = 2**17  # ranks of one parallel axis
 LARGEST_SKEW = 1e4
 
@@ -39,13 +40,15 @@ class Study:
 
     def __post_init__(self) -> None:
         check_task(self.task)
+        check_has_task(self.model, self.task)
         check_metrics(self.task, self.metrics)
         assumed_host(self.launch)
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """Names that can be an axis of this study."""
-        return ("device", *COUNTS, *TASK_LENGTHS[self.task], "weights", "kv_cache", "routing_skew")
+        media = (MEDIA,) if makes_tokens(self.model) else ()
+        return ("device", *COUNTS, *TASK_LENGTHS[self.task], *media, "weights", "kv_cache", "routing_skew")
 
     @property
     def units(self) -> dict[str, str]:
@@ -66,7 +69,7 @@ class Study:
             model = transformer(self.model)
             given = {name: as_float(1.0) for name in (*COUNTS, "routing_skew")} | given
             batch = given.pop("batch")
-            lengths = {name: given.pop(name) for name in TASK_LENGTHS[self.task]}
+            lengths = {name: given.pop(name) for name in (*TASK_LENGTHS[self.task], MEDIA) if name in given}
             deployment = deployment_of(assumed_at(level, self.launch), **given)
             found = TASKS[self.task](deployment, model, batch, **lengths)
             return {name: found[name] for name in self.metrics}
@@ -168,6 +171,23 @@ def check_task(task: str) -> None:
     """Raises `InputError` unless `task` is one of `TASKS`."""
     if task not in TASKS:
         raise InputError(f"Unknown task '{task}'; allowed: {', '.join(TASKS)}.{did_you_mean(task, TASKS)}")
+
+
+def check_has_task(model: ModelConfig, task: str) -> None:
+    """Raises `InputError` where a model that is nothing but encoders is asked for more than its prefill."""
+    if not model.layers and task != "prefill":
+        raise InputError(
+            f"{model.name} is an encoder: it generates no tokens, so it has no decode. Its prefill is timed by a sweep "
+            "of task prefill."
+        )
+
+
+def makes_tokens(model: ModelConfig) -> bool:
+    """Whether the model has an encoder that makes tokens of a prompt from images or sound."""
+    crosses = any(layer.cross is not None for layer in model.layers)
+    return bool(model.layers) and any(
+        tower.kind == "image" or (tower.kind == "audio" and not crosses) for tower in model.encoders
+    )
 
 
 def check_metrics(task: str, metrics: Sequence[str]) -> None:

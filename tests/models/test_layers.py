@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import typing
 
 import pytest
 
+from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
-from jaxperf.io.huggingface import load_model, model_names
-from jaxperf.models.config import Moe
+from jaxperf.io.huggingface import load_model
+from jaxperf.models.blocks import catalog
+from jaxperf.models.config import FeedForward, Mamba2, Mixer, Moe
 from jaxperf.models.deployment import Parallelism
 from jaxperf.models.layers import AttentionMixer, DenseFfn, MoeFfn, transformer
 from tests.devices import deployment, model
+from tests.models.shipped import one_of_each
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", one_of_each())
 def test_the_arrays_hold_every_layer_of_the_description(name: str) -> None:
     described, arrays = load_model(name), transformer(load_model(name))
     assert float(arrays.num_layers) == len(described.layers)
@@ -24,8 +28,21 @@ def test_the_arrays_hold_every_layer_of_the_description(name: str) -> None:
     kinds = [isinstance(layer.ffn, Moe) for layer in described.layers]
     counted = sum(float(group.repeats) for group in arrays.groups if isinstance(group.ffn, MoeFfn))
     assert counted == sum(kinds)
-    windows = sum((layer.mixer.window or 0) for layer in described.layers)
-    assert sum(float(group.repeats * group.mixer.window) for group in arrays.groups) == windows
+    windows = sum((getattr(layer.mixer, "window", None) or 0) for layer in described.layers)
+    windowed = [group for group in arrays.groups if isinstance(group.mixer, AttentionMixer)]
+    assert sum(float(group.repeats * group.mixer.window) for group in windowed) == windows
+    for tower, encoder in zip(arrays.towers, described.encoders, strict=True):
+        assert sum(float(group.repeats) for group in tower.groups) == len(encoder.layers)
+
+
+def test_a_kind_of_layer_that_is_not_timed_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "MIXERS", {kind: one for kind, one in catalog.MIXERS.items() if kind is not Mamba2})
+    with pytest.raises(InputError, match="token mixer Mamba2 is not timed by this version; timed are Attention, Mla"):
+        transformer(load_model("nemotron-h-8b"))
+
+
+def test_every_described_kind_is_timed() -> None:
+    assert set(catalog.MIXERS) == set(typing.get_args(Mixer)) and set(catalog.FFNS) == set(typing.get_args(FeedForward))
 
 
 @pytest.mark.parametrize(("ranks", "heads", "kv_heads"), [(1, 64, 8), (2, 32, 4), (8, 8, 1), (16, 4, 1), (64, 1, 1)])

@@ -112,7 +112,9 @@ def test_twice_the_layers_take_twice_the_time_between_the_ends() -> None:
     def body(layers: int) -> float:
         group = dataclasses.replace(LLAMA_7B.groups[0], repeats=as_float(layers))
         step = decode_step(deployment(), dataclasses.replace(LLAMA_7B, groups=(group,)), 8, 1024)
-        return float(step.time - step.host) - sum(float(step.kernels[name].time) for name in END_KERNELS)
+        return float(step.time - step.host) - sum(
+            float(step.kernels[name].time) for name in END_KERNELS if name in step.kernels
+        )
 
     assert body(32) == pytest.approx(2 * body(16), rel=1e-12)
 

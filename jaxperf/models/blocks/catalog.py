@@ -1,0 +1,61 @@
+"""Which file times which described block. A kind that is missing here is refused by name, never skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hwspecs.errors import InputError
+from jaxperf.models import config as described
+from jaxperf.models.blocks.attention import attention_mixer
+from jaxperf.models.blocks.base import AbstractFfn, AbstractMixer
+from jaxperf.models.blocks.cross_attention import cross_attention
+from jaxperf.models.blocks.gated_delta import gated_delta_mixer
+from jaxperf.models.blocks.kimi_delta import kimi_delta_mixer
+from jaxperf.models.blocks.latent import latent_mixer
+from jaxperf.models.blocks.lightning import lightning_mixer
+from jaxperf.models.blocks.mamba1 import mamba1_mixer
+from jaxperf.models.blocks.mamba2 import mamba2_mixer
+from jaxperf.models.blocks.mlp import dense_ffn
+from jaxperf.models.blocks.moe import moe_ffn
+from jaxperf.models.blocks.short_conv import short_conv_mixer
+
+MIXERS: Mapping[type, Callable[[Any], AbstractMixer]] = {
+    described.Attention: attention_mixer,
+    described.Mla: latent_mixer,
+    described.Mamba1: mamba1_mixer,
+    described.Mamba2: mamba2_mixer,
+    described.GatedDelta: gated_delta_mixer,
+    described.KimiDelta: kimi_delta_mixer,
+    described.LightningAttention: lightning_mixer,
+    described.ShortConv: short_conv_mixer,
+}
+FFNS: Mapping[type, Callable[..., AbstractFfn]] = {
+    described.Mlp: dense_ffn,
+    described.Moe: moe_ffn,
+}
+
+
+def mixer_of(mixer: described.Mixer) -> AbstractMixer:
+    """The arrays of a described token mixer. Raises `InputError` for a kind that is not timed."""
+    return _arrays(MIXERS, mixer, "token mixer")
+
+
+def cross_of(attention: described.Attention) -> AbstractMixer:
+    """The arrays of a described cross-attention."""
+    return cross_attention(attention)
+
+
+def ffn_of(ffn: described.FeedForward, unquantized: tuple[str, ...] = ()) -> AbstractFfn:
+    """The arrays of a described feed-forward block; `unquantized` as in `excluded.unquantized_blocks`.
+
+    **Raises:** `InputError` for a kind that is not timed.
+    """
+    return _arrays(FFNS, ffn, "feed-forward block", unquantized)
+
+
+def _arrays(kinds: Mapping[type, Callable[..., Any]], block: Any, role: str, *structure: Any) -> Any:
+    if type(block) not in kinds:
+        timed = ", ".join(kind.__name__ for kind in kinds)
+        raise InputError(f"The {role} {type(block).__name__} is not timed by this version; timed are {timed}.")
+    return kinds[type(block)](block, *structure)

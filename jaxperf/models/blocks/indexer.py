@@ -1,0 +1,78 @@
+"""The indexer of sparse latent attention (DeepSeek V3.2, arXiv:2512.02556): it chooses the tokens a query sees.
+
+A few small heads score every earlier token against one cached key; the `chosen` best are then attended to on the
+latent, in prefill as in decode. Every tensor-parallel rank scores with all of these heads.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from jaxperf.core.cost import Cost
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.kernels.mla import LatentShape
+from jaxperf.kernels.sparse_attention import (
+    Indexer,
+    indexer_decode_cost,
+    indexer_prefill_cost,
+    sparse_decode_attention_cost,
+    sparse_prefill_attention_cost,
+    top_k_cost,
+)
+from jaxperf.models import mixers as described
+from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.blocks.launch import cache_write, plain_linear
+from jaxperf.models.blocks.phase import Decode, Phase
+from jaxperf.models.deployment import Deployment
+
+
+class IndexerArrays(eqx.Module):
+    """Scoring heads, elements of their queries and of the cached key, tokens chosen for each query [1]."""
+
+    heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    chosen: Float[Array, "*batch"] = eqx.field(converter=as_float)
+
+    def kernels(self, at: Deployment, hidden: Scalar, q_rank: Scalar, phase: Phase) -> Kernels:
+        """Projections of queries, key and head weights, the write of the key, scores and the choice."""
+        tokens, stream = phase.tokens, at.efficiencies.elementwise
+        shape, gemm = Indexer(self.heads, self.dim, self.chosen), at.efficiencies.gemm
+        kernels = {
+            "indexer_query_projection": plain_linear(at, tokens, self.heads * self.dim, q_rank),
+            "indexer_key_projection": plain_linear(at, tokens, self.dim + self.heads, hidden),
+            "indexer_key_write": cache_write(at, tokens, self.dim),
+        }
+        if isinstance(phase, Decode):
+            scores = indexer_decode_cost(
+                at.device, shape, phase.sequences, phase.context, at.cache, at.activations, gemm
+            )
+            columns = phase.context
+        else:
+            scores = indexer_prefill_cost(
+                at.device, shape, phase.sequences, phase.prompt, phase.prefix, at.cache, at.activations, gemm
+            )
+            columns = phase.prefix + (phase.prompt + 1.0) / 2.0  # the mean of what the queries see
+        return kernels | {"indexer": scores, "top_k": top_k_cost(at.device, tokens, columns, self.chosen, stream)}
+
+    def attend(self, at: Deployment, shape: LatentShape, phase: Phase) -> Cost:
+        """Attention of the heads of `shape` to the chosen tokens, on the latent."""
+        core, sequences = shape.absorbed, phase.sequences
+        if isinstance(phase, Decode):
+            efficiency = at.efficiencies.attention_decode
+            return sparse_decode_attention_cost(
+                at.device, core, self.chosen, sequences, phase.context, at.cache, at.activations, efficiency
+            )
+        efficiency = at.efficiencies.attention_prefill
+        return sparse_prefill_attention_cost(
+            at.device, core, self.chosen, sequences, phase.prompt, phase.prefix, at.cache, at.activations, efficiency
+        )
+
+    def elements(self, hidden: Scalar, q_rank: Scalar) -> Scalar:
+        """Elements of its projections [1]."""
+        return q_rank * self.heads * self.dim + hidden * (self.dim + self.heads)
+
+
+def indexer_arrays(indexer: described.Indexer) -> IndexerArrays:
+    """The arrays of a described indexer."""
+    return IndexerArrays(indexer.heads, indexer.dim, indexer.top_k)

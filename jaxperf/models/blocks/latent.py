@@ -1,0 +1,152 @@
+"""Multi-head latent attention (DeepSeek V2, arXiv:2405.04434): one cached latent for all heads.
+
+In decode the up-projections of keys and values are absorbed into the query and the output (section 2.1.3 and appendix
+C), so that attention works on the latent itself; in prefill they are applied, which takes fewer FLOP for many queries.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float
+
+from jaxperf.core.cost import Cost
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.kernels.mla import (
+    LatentShape,
+    mla_absorb_output_cost,
+    mla_absorb_query_cost,
+    mla_decode_cost,
+    mla_expand_cost,
+    mla_prefill_cost,
+)
+from jaxperf.models.blocks.base import AbstractMixer, Kernels
+from jaxperf.models.blocks.indexer import IndexerArrays, indexer_arrays
+from jaxperf.models.blocks.launch import cache_write, linear, plain_norm, rotary
+from jaxperf.models.blocks.phase import Decode, Phase, Prefill
+from jaxperf.models.deployment import Deployment, Parallelism
+from jaxperf.models.mixers import Mla
+
+
+class LatentMixer(AbstractMixer):
+    """Latent attention of one layer, whole model; `q_rank` is used where `compressed` [1].
+
+    Tensor parallelism splits the heads; the projections to the latents and the cache are held by every rank.
+    """
+
+    name: ClassVar[str] = "attention"
+
+    heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    q_rank: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    kv_rank: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    nope_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    rope_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    value_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    compressed: bool = eqx.field(static=True)
+    rotary: bool = eqx.field(static=True)
+    indexer: IndexerArrays | None = None
+
+    @property
+    def cached_width(self) -> Float[Array, "*batch"]:
+        """Elements kept of a token: the latent and the rotary key that the heads share [1]."""
+        return self.kv_rank + self.rope_dim
+
+    def shard(self, ranks: Scalar) -> LatentShape:
+        """The heads of one of `ranks` tensor-parallel ranks; the latent is not split."""
+        heads = ceil_div(self.heads, ranks)
+        return LatentShape(heads, self.nope_dim, self.rope_dim, self.value_dim, self.kv_rank)
+
+    def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
+        tokens, shape = phase.tokens, self.shard(deployment.layout.tensor_parallel)
+        kernels = self._query_kernels(deployment, hidden, tokens, shape.heads)
+        if self.rotary:
+            kernels["rotary"] = rotary(deployment, tokens, shape.heads + 1.0, self.rope_dim)
+        kernels["kv_write"] = cache_write(deployment, tokens, self.cached_width)
+        if self.indexer is not None:
+            kernels |= self.indexer.kernels(deployment, hidden, self.q_rank, phase)
+            kernels |= absorbed(deployment, shape, tokens, self.indexer.attend(deployment, shape, phase))
+        elif isinstance(phase, Decode):
+            kernels |= absorbed(deployment, shape, tokens, attend_latent(deployment, shape, phase))
+        else:
+            kernels |= expanded(deployment, shape, phase)
+        kernels["output_projection"] = linear(deployment, tokens, hidden, shape.heads * self.value_dim)
+        return kernels
+
+    def _query_kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar, heads: Scalar) -> Kernels:
+        """From the hidden state to the queries of the rank's heads and the latent of keys and values."""
+        queries = heads * (self.nope_dim + self.rope_dim)
+        if not self.compressed:
+            return {
+                "query_projection": linear(deployment, tokens, queries, hidden),
+                "latent_projection": linear(deployment, tokens, self.cached_width, hidden),
+                "latent_norm": plain_norm(deployment, tokens, self.kv_rank),
+            }
+        return {
+            "latent_projection": linear(deployment, tokens, self.q_rank + self.cached_width, hidden),
+            "latent_norm": plain_norm(deployment, tokens, self.q_rank + self.kv_rank),
+            "query_projection": linear(deployment, tokens, queries, self.q_rank),
+        }
+
+    def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        heads = self.shard(layout.tensor_parallel).heads
+        depth = self.q_rank if self.compressed else hidden
+        query = depth * heads * (self.nope_dim + self.rope_dim)
+        into_latents = hidden * (self.cached_width + (self.q_rank if self.compressed else 0.0))
+        out_of_latent = self.kv_rank * heads * (self.nope_dim + self.value_dim)
+        return query + into_latents + out_of_latent + heads * self.value_dim * hidden
+
+    def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, self.q_rank)
+
+    def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
+        return length * (self.cached_width if self.indexer is None else self.cached_width + self.indexer.dim)
+
+    def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
+        return as_float(0.0)
+
+    def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
+        return ~divides(layout.tensor_parallel, self.heads)
+
+
+def absorbed(at: Deployment, shape: LatentShape, tokens: Scalar, core: Cost) -> Kernels:
+    """Attention on the latent: the up-projections are applied to the queries before and to the outputs after it."""
+    gemm = at.efficiencies.gemm
+    return {
+        "absorb_query": mla_absorb_query_cost(at.device, shape, tokens, at.weights, at.activations, gemm),
+        "attention": core,
+        "absorb_output": mla_absorb_output_cost(at.device, shape, tokens, at.weights, at.activations, gemm),
+    }
+
+
+def attend_latent(at: Deployment, shape: LatentShape, phase: Decode) -> Cost:
+    """One new token against the cached latents."""
+    efficiency = at.efficiencies.attention_decode
+    return mla_decode_cost(at.device, shape, phase.sequences, phase.context, at.cache, at.activations, efficiency)
+
+
+def expanded(at: Deployment, shape: LatentShape, phase: Prefill) -> Kernels:
+    """Attention on keys and values of all heads, which are made from the latents of prefix and prompt first."""
+    keys = phase.sequences * (phase.prefix + phase.prompt)
+    efficiency = at.efficiencies.attention_prefill
+    return {
+        "latent_expansion": mla_expand_cost(at.device, shape, keys, at.weights, at.activations, at.efficiencies.gemm),
+        "attention": mla_prefill_cost(
+            at.device, shape, phase.sequences, phase.prompt, phase.prefix, at.activations, efficiency
+        ),
+    }
+
+
+def latent_mixer(mla: Mla) -> LatentMixer:
+    """The arrays of a described mixer."""
+    return LatentMixer(
+        mla.heads,
+        mla.q_rank or 0,
+        mla.kv_rank,
+        mla.nope_dim,
+        mla.rope_dim,
+        mla.value_dim,
+        compressed=mla.q_rank is not None,
+        rotary=mla.rotary and mla.rope_dim > 0,
+        indexer=None if mla.indexer is None else indexer_arrays(mla.indexer),
+    )

@@ -1,0 +1,82 @@
+"""Kernels that many blocks launch, on the device, in the formats and at the efficiencies of a deployment."""
+
+from __future__ import annotations
+
+from jaxperf.core.cost import Cost
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.kernels.elementwise import Stream, activation_cost, rotary_cost, stream_cost
+from jaxperf.kernels.gather import kv_write_cost
+from jaxperf.kernels.gemm import linear_cost
+from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost
+from jaxperf.kernels.normalization import residual_norm_cost
+from jaxperf.models.deployment import Deployment
+from jaxperf.network.collectives import all_reduce_cost
+
+
+def linear(at: Deployment, tokens: Scalar, columns: Scalar, depth: Scalar) -> Cost:
+    """A projection with weights in the weight format."""
+    return linear_cost(at.device, tokens, columns, depth, at.weights, at.activations, at.efficiencies.gemm)
+
+
+def plain_linear(at: Deployment, tokens: Scalar, columns: Scalar, depth: Scalar) -> Cost:
+    """A projection that quantization leaves alone: weights in the format of the activations."""
+    return linear_cost(at.device, tokens, columns, depth, at.activations, at.activations, at.efficiencies.gemm)
+
+
+def norm(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
+    """Norm of `width` elements a token, with the residual addition fused into it."""
+    return residual_norm_cost(at.device, tokens, width, at.activations.itemsize, at.efficiencies.elementwise)
+
+
+def activation(at: Deployment, tokens: Scalar, width: Scalar, gates: Scalar) -> Cost:
+    """Activation function, times a second operand where `gates` is 1."""
+    return activation_cost(at.device, tokens, width, gates, at.activations.itemsize, at.efficiencies.elementwise)
+
+
+def rotary(at: Deployment, tokens: Scalar, heads: Scalar, head_dim: Scalar) -> Cost:
+    """Rotary embedding of `heads` queries and keys."""
+    return rotary_cost(at.device, tokens, heads, head_dim, at.activations.itemsize, at.efficiencies.elementwise)
+
+
+def cache_write(at: Deployment, tokens: Scalar, elements: Scalar) -> Cost:
+    """`elements` a token from activations to the cache, in its format."""
+    stream, itemsize = at.efficiencies.elementwise, at.activations.itemsize
+    return kv_write_cost(at.device, tokens, as_float(0.5), elements, itemsize, at.cache, stream)  # a key and a value
+
+
+def reduce(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
+    """All-reduce of `width` elements a token over the tensor-parallel ranks."""
+    return all_reduce_cost(at.tensor_fabric, tokens * width * at.activations.itemsize)
+
+
+def add(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
+    """Sum (or product) of two tensors of `width` elements a token."""
+    elements, itemsize = tokens * width, at.activations.itemsize
+    return stream_cost(
+        at.device, Stream(2.0 * elements * itemsize, elements * itemsize, elements), at.efficiencies.elementwise
+    )
+
+
+def gate(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
+    """A tensor times an activation function of another, `width` elements a token."""
+    return activation(at, tokens, width, as_float(1.0))
+
+
+def plain_norm(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
+    """Norm of `width` elements a token without a residual: one stream read, one written, about 4 operations each."""
+    elements, itemsize = tokens * width, at.activations.itemsize
+    stream = Stream(elements * itemsize, elements * itemsize, 4.0 * elements)
+    return stream_cost(at.device, stream, at.efficiencies.elementwise)
+
+
+def gated_norm(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
+    """Norm of a tensor times an activation of another, `width` elements a token: two streams read, one written."""
+    elements, itemsize = tokens * width, at.activations.itemsize
+    stream = Stream(2.0 * elements * itemsize, elements * itemsize, 12.0 * elements)
+    return stream_cost(at.device, stream, at.efficiencies.elementwise)
+
+
+def linear_per_head(at: Deployment, tokens: Scalar, heads: Scalar, columns: Scalar, depth: Scalar) -> Cost:
+    """A projection of its own for each head, [tokens, depth] x [depth, columns], all in one launch."""
+    gemm = GroupedGemm(tokens * heads, heads, columns, depth)
+    return grouped_gemm_cost(at.device, gemm, at.weights, at.activations, at.efficiencies.gemm)

@@ -1,0 +1,130 @@
+"""A mixture of experts on the busiest rank: router, dispatch, grouped GEMMs, combine; the shared expert."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.kernels.elementwise import activation_cost
+from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
+from jaxperf.models.blocks.base import AbstractFfn, Kernels
+from jaxperf.models.blocks.exchange import exchange_costs
+from jaxperf.models.blocks.launch import activation, linear, plain_linear, reduce
+from jaxperf.models.deployment import Deployment, Parallelism
+from jaxperf.models.feedforward import Moe
+
+
+class MoeFfn(AbstractFfn):
+    """Mixture of experts: experts, experts per token, width of one expert and of the shared expert (0: none) [1].
+
+    `latent`: width that the routed experts read and write, between two projections of their own; 0 where that is the
+    width of the layer. `plain_shared`: the shared expert stays unquantized whatever the routed ones are.
+    """
+
+    experts: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    chosen: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    intermediate: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    gates: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    shared_intermediate: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    latent: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    has_latent: bool = eqx.field(static=True, default=False)
+    plain_shared: bool = eqx.field(static=True, default=False)
+
+    def width(self, hidden: Scalar) -> Scalar:
+        """Elements of a token as the routed experts see it [1]."""
+        return self.latent if self.has_latent else hidden
+
+    def kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar) -> Kernels:
+        routing = Routing(self.experts, self.chosen, deployment.routing_skew)
+        dispatch, combine = exchange_costs(deployment, self.width(hidden), routing, tokens)
+        return (
+            {"router": plain_linear(deployment, tokens, self.experts, hidden)}
+            | self._latent_kernel("latent_down_projection", deployment, tokens, self.latent, hidden)
+            | {"expert_dispatch": dispatch}
+            | self._expert_kernels(deployment, routing, self.width(hidden), tokens)
+            | {"expert_combine": combine}
+            | self._latent_kernel("latent_up_projection", deployment, tokens, hidden, self.latent)
+            | self._shared_kernels(deployment, hidden, tokens)
+        )
+
+    def _latent_kernel(self, name: str, deployment: Deployment, tokens: Scalar, n: Scalar, k: Scalar) -> Kernels:
+        """A projection into or out of the latent width, held whole by every rank."""
+        return {name: linear(deployment, tokens, n, k)} if self.has_latent else {}
+
+    def _expert_kernels(self, deployment: Deployment, routing: Routing, depth: Scalar, tokens: Scalar) -> Kernels:
+        """The routed experts; `tokens` are those of one attention replica, the experts see the tokens of all."""
+        device, layout, efficiencies = deployment.device, deployment.layout, deployment.efficiencies
+        weights, activations = deployment.weights, deployment.activations
+        everyone = tokens * layout.data_parallel
+        rows = rank_rows(routing, everyone, layout.expert_parallel)
+        groups = touched_experts(routing, everyone, ceil_div(self.experts, layout.expert_parallel))
+        width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
+        up = GroupedGemm(rows, groups, (1.0 + self.gates) * width, depth)
+        down = GroupedGemm(rows, groups, depth, width)
+        return {
+            "expert_up_projection": grouped_gemm_cost(device, up, weights, activations, efficiencies.moe),
+            "expert_activation": activation_cost(
+                device, rows, width, self.gates, activations.itemsize, efficiencies.elementwise
+            ),
+            "expert_down_projection": grouped_gemm_cost(device, down, weights, activations, efficiencies.moe),
+        }
+
+    def _shared_kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar) -> Kernels:
+        """The expert every token visits, split over the tensor-parallel ranks; costs nothing where its width is 0.
+
+        With one attention replica the combining all-reduce adds its partial sums too; with several, or when the routed
+        experts work in another width, it needs its own.
+        """
+        layout, project = deployment.layout, plain_linear if self.plain_shared else linear
+        width = ceil_div(self.shared_intermediate, layout.tensor_parallel)
+        exists = (width > 0.0).astype(width.dtype)
+        some = jnp.maximum(width, 1.0)
+        apart = as_float(1.0) if self.has_latent else (layout.data_parallel > 1.0).astype(width.dtype)
+        return {
+            "shared_up_projection": exists * project(deployment, tokens, (1.0 + self.gates) * some, hidden),
+            "shared_activation": exists * activation(deployment, tokens, some, self.gates),
+            "shared_down_projection": exists * project(deployment, tokens, hidden, some),
+            "shared_all_reduce": exists * apart * reduce(deployment, tokens, hidden),
+        }
+
+    def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        experts = ceil_div(self.experts, layout.expert_parallel)
+        width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
+        routed = (2.0 + self.gates) * self.width(hidden) * experts * width + 2.0 * hidden * self.latent
+        return routed if self.plain_shared else routed + self._shared_elements(hidden, layout)
+
+    def _shared_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        return (2.0 + self.gates) * hidden * ceil_div(self.shared_intermediate, layout.tensor_parallel)
+
+    def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        router = hidden * self.experts
+        return router + self._shared_elements(hidden, layout) if self.plain_shared else router
+
+    def alive(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        copies = self.chosen * layout.data_parallel / layout.expert_parallel
+        width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
+        # Each copy of a token is also held as the input and the output of its expert.
+        return ((2.0 + self.gates) * width + 2.0 * self.width(hidden)) * copies
+
+    def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
+        return ~divides(layout.tensor_parallel, self.shared_intermediate)
+
+    def uneven_experts(self, layout: Parallelism) -> Bool[Array, ""]:
+        spread = divides(layout.expert_parallel, self.experts)
+        return ~(spread & divides(layout.expert_tensor_parallel, self.intermediate))
+
+
+def moe_ffn(moe: Moe, unquantized: tuple[str, ...] = ()) -> MoeFfn:
+    """The arrays of a described block; `unquantized` as in `excluded.unquantized_blocks`."""
+    return MoeFfn(
+        moe.experts,
+        moe.experts_per_token,
+        moe.intermediate,
+        1.0 if moe.gated else 0.0,
+        moe.shared_intermediate,
+        latent=moe.latent or 0,
+        has_latent=moe.latent is not None,
+        plain_shared="shared" in unquantized,
+    )

@@ -1,0 +1,67 @@
+"""What all mixers with a state of constant size share: no cache that grows, a state, taps of a short convolution."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import ClassVar
+
+from jaxperf.core.cost import Cost
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.kernels.causal_conv import causal_conv_cost, causal_conv_decode_cost
+from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape
+from jaxperf.models.blocks.base import AbstractMixer
+from jaxperf.models.blocks.phase import Decode, Phase
+from jaxperf.models.deployment import Deployment, Parallelism
+
+
+class AbstractRecurrent(AbstractMixer):
+    """A mixer whose memory of a sequence does not grow with it."""
+
+    name: ClassVar[str] = "mixer"
+
+    @abc.abstractmethod
+    def recurrent_elements(self, layout: Parallelism) -> Scalar:
+        """Elements of the recurrent state of one sequence on one rank [1]."""
+
+    @abc.abstractmethod
+    def convolution(self, layout: Parallelism) -> tuple[Scalar, Scalar]:
+        """(channels on one rank, taps) of the causal convolution; (0, 1) without one [1]."""
+
+    @abc.abstractmethod
+    def decay_elements(self, layout: Parallelism) -> Scalar:
+        """Decays, step-size biases and skips of one rank, which are in no matrix [1]."""
+
+    def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
+        return as_float(0.0)
+
+    def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
+        """The state in fp32 and the convolution's last inputs, `taps - 1` a channel [byte]."""
+        channels, taps = self.convolution(layout)
+        return self.recurrent_elements(layout) * STATE_ITEMSIZE + channels * (taps - 1.0) * itemsize
+
+    def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        channels, taps = self.convolution(layout)
+        return channels * taps + self.decay_elements(layout)
+
+
+def convolve(at: Deployment, phase: Phase, channels: Scalar, taps: Scalar) -> Cost:
+    """The causal convolution of a phase."""
+    itemsize, stream = at.activations.itemsize, at.efficiencies.elementwise
+    if isinstance(phase, Decode):
+        return causal_conv_decode_cost(at.device, phase.sequences, channels, taps, itemsize, stream)
+    return causal_conv_cost(at.device, phase.sequences, phase.prompt, channels, taps, itemsize, stream)
+
+
+def recur(
+    at: Deployment,
+    phase: Phase,
+    shape: LinearAttentionShape,
+    prefill: Callable[..., Cost],
+    decode: Callable[..., Cost],
+) -> Cost:
+    """The state's update and its reading: in chunks of the prompt, or one token against the state."""
+    if isinstance(phase, Decode):
+        return decode(at.device, shape, phase.sequences, at.activations, at.efficiencies.elementwise)
+    efficiency = at.efficiencies.linear_attention
+    return prefill(at.device, shape, phase.sequences, phase.prompt, at.activations, efficiency)

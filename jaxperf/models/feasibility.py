@@ -1,0 +1,46 @@
+"""Whether a model can be split and run as asked: each check of a step, as bits."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from jaxperf.core.feasible import Reason, reason_bits
+from jaxperf.core.numerics import Scalar, divides
+from jaxperf.models.deployment import Deployment, Parallelism
+from jaxperf.models.layers import MoeFfn, Transformer
+from jaxperf.models.memory import MemoryUse
+
+
+def infeasibility(
+    deployment: Deployment, model: Transformer, memory: MemoryUse, batch: Scalar, length: Scalar
+) -> Int[Array, ""]:
+    """Bits of `core.feasible.Reason`; 0 where the step can run."""
+    layout = deployment.layout
+    expert = layout.expert_parallel
+    uneven_experts = ~divides(expert, layout.tensor_parallel * layout.data_parallel)
+    groups = model.split_groups
+    for group in groups:
+        if group.ffn is not None:
+            uneven_experts = uneven_experts | group.ffn.uneven_experts(layout)
+    if not any(isinstance(group.ffn, MoeFfn) for group in groups):
+        uneven_experts = uneven_experts | (expert > 1.0)
+    return reason_bits(
+        {
+            Reason.TENSOR_PARALLEL: uneven_ranks(layout, model),
+            Reason.PIPELINE_PARALLEL: layout.pipeline_parallel > jnp.maximum(model.num_layers, 1.0),
+            Reason.EXPERT_PARALLEL: uneven_experts,
+            Reason.DATA_PARALLEL: batch < layout.data_parallel,
+            Reason.CONTEXT: length > model.max_context,
+            Reason.MEMORY: memory.total > memory.usable,  # last: it alone depends on every axis of a grid
+        }
+    )
+
+
+def uneven_ranks(layout: Parallelism, model: Transformer) -> Bool[Array, ""]:
+    """Whether the tensor-parallel ranks cannot have equal shares of every layer."""
+    refused = jnp.asarray(False)
+    for group in model.split_groups:
+        for block, _ in group.blocks:
+            refused = refused | block.uneven(layout)
+    return refused

@@ -1,0 +1,112 @@
+"""One shipped model of every architecture through `estimate`, and what is said aloud about it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hwspecs
+from hwspecs.errors import InputError
+from jaxperf.core.device import load_device
+from jaxperf.core.numerics import as_float
+from jaxperf.io.huggingface import load_model
+from jaxperf.models.quantization import Quantization
+from jaxperf.serving.estimate import check_layout, estimate, left_out, stored_as, tensor_splits
+from jaxperf.serving.metrics import TASK_METRICS
+from jaxperf.serving.study import Study, formats_of, makes_tokens
+from tests.models.shipped import decoders, one_of_each, unlike_decoders
+
+H200 = hwspecs.load("h200-sxm")
+DEVICE = load_device("h200-sxm")
+POINT: dict[str, Any] = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 1,
+    "expert_parallel": 1,
+    "data_parallel": 1,
+    "batch": 4,
+    "prompt": 100,
+    "output": 20,
+    "weights": "fp8",
+    "kv_cache": "bf16",
+}
+WHOLE = ("reason", "ttft", "tpot", "tokens_per_second", "memory", "limiter")
+
+
+@pytest.mark.parametrize("name", unlike_decoders())
+def test_a_request_to_every_kind_of_decoder(name: str) -> None:
+    """Kernel by kernel, as compiling whole requests to so many models takes minutes."""
+    point = Study(load_model(name), "serve", WHOLE).at_level("nominal")
+    lengths = {"batch": as_float(1), "prompt": as_float(100), "output": as_float(20)}
+    roomy = DEVICE.replace(memory_capacity=4e12)
+    found = point(device=roomy, **lengths, **formats_of("fp8", "bf16"))
+    assert int(found["reason"]) == 0
+    assert 0.0 < float(found["tpot"]) < 1.0 and 0.0 < float(found["ttft"]) < 1.0
+
+
+def test_an_estimate_of_an_encoder_decoder() -> None:
+    found = estimate(load_model("t5-small"), H200, POINT)
+    assert found.feasible, found.reasons
+    assert all(np.isfinite(value) for value in found.explanation.metrics.values())
+
+
+@pytest.mark.parametrize("name", decoders())
+def test_every_decoder_can_be_asked_about(name: str) -> None:
+    model = load_model(name)
+    assert tensor_splits(model)[0] == 1
+    check_layout(model, POINT)
+    assert Study(model, "serve", ("tpot",)).parameters
+
+
+@pytest.mark.parametrize("name", [name for name in one_of_each() if name not in decoders()])
+def test_a_model_that_generates_nothing_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="is an encoder: it generates no tokens, so it has no decode"):
+        estimate(load_model(name), H200, POINT)
+    with pytest.raises(InputError, match="is an encoder"):
+        Study(load_model(name), "decode", ("tpot",))
+    assert Study(load_model(name), "prefill", ("ttft",)).parameters
+
+
+def test_the_throughput_of_an_encoder_counts_its_positions() -> None:
+    study = Study(load_model("vit-large-16"), "prefill", TASK_METRICS["prefill"])
+    lengths = {"batch": as_float(8), "prompt": as_float(1)}
+    found = study.at_level("nominal")(device=DEVICE, **lengths, **formats_of("bf16", "bf16"))
+    assert float(found["tokens_per_second"]) == pytest.approx(8 * 197 / float(found["ttft"]), rel=1e-9)
+
+
+def test_what_is_left_out_is_said() -> None:
+    llava = load_model("llava-1.5-7b")
+    assert makes_tokens(llava) and not makes_tokens(load_model("whisper-large-v3"))
+    (idle,) = left_out(llava, POINT)
+    assert "image encoder is in memory but idle" in idle
+    assert left_out(llava, {**POINT, "media_tokens": 576}) == []
+    assert any("multi-token prediction" in note for note in left_out(load_model("deepseek-v3"), POINT))
+    assert left_out(load_model("llama-3.1-8b"), POINT) == []
+    assert any("untimed" in note for note in left_out(load_model("gemma-3n-e2b-text"), POINT))
+
+
+def test_the_checkpoints_own_format_is_the_default_and_is_said() -> None:
+    scheme = Quantization("gptq", "int4", 4, group_size=32, excluded=("self_attn",))
+    model = dataclasses.replace(load_model("llama-3.1-8b"), weight_format="int4", quantization=scheme)
+    axes = {one.name: one for one in Study(model, "decode", ("tpot",)).axes({"device": None}, {"h200-sxm": DEVICE})}
+    assert list(axes["weights"].labels["weights"]) == ["int4"]
+    (said,) = stored_as(model, "int4")
+    assert said == "int4 is how the checkpoint stores its weights (gptq); its 4.5 bits a weight are counted as 4.12."
+    assert stored_as(model, "fp8") == stored_as(load_model("llama-3.1-8b"), "bf16") == []
+    assert left_out(model, POINT) == [
+        "The checkpoint leaves attention unquantized in some or all layers; so does this, in any format."
+    ]
+
+
+def test_images_are_a_parameter_of_models_that_read_them() -> None:
+    study = Study(load_model("llava-1.5-7b"), "prefill", ("ttft",))
+    devices = {"h200-sxm": DEVICE}
+    assert "media_tokens" in study.parameters
+    axes = study.axes({"device": None, "media_tokens": [576, 1152], "prompt": 2000}, devices)
+    assert [one.name for one in axes][:2] == ["device", "media_tokens"]
+    with pytest.raises(InputError, match="'media_tokens' is not a parameter"):
+        Study(load_model("llama-3.1-8b"), "prefill", ("ttft",)).axes(
+            {"device": None, "media_tokens": 576}, {"h200-sxm": DEVICE}
+        )
