@@ -47,13 +47,13 @@ def waves(table: KernelTable, hardware: Hardware, index: np.ndarray) -> np.ndarr
         blocks = np.ceil(x["prefill_q"] / QUERY_BLOCK) * x["heads"] + x["n_decode"] * x["kv_heads"]
     else:
         return np.zeros(len(table))
-    return np.ceil(blocks / cores)
+    return np.ceil(blocks / cores) * _of(hardware.many_cores, index)
 
 
 def on_chip_time(demand: Demand, hardware: Hardware, index: np.ndarray) -> np.ndarray:
-    """Time for all cores together to take the kernel's bytes from L2 [s]."""
+    """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
     cores, clock = _of(hardware.device.num_cores, index), _of(hardware.clock, index)
-    return np.asarray(demand.moved) / (CORE_BYTES_PER_CYCLE * cores * clock)
+    return np.asarray(demand.moved) / (CORE_BYTES_PER_CYCLE * cores * clock) * _of(hardware.many_cores, index)
 
 
 def _of(leaf: object, index: np.ndarray) -> np.ndarray:

@@ -22,12 +22,14 @@ UNSTATED = 1.6  # a device whose process has no published energy counts as one o
 
 class Hardware(eqx.Module):
     """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation relative to the H100's
-    process [1], all [D]."""
+    process [1]; `many_cores`: 1 for a GPU, whose cores each take small blocks, 0 for the few large cores of others; all
+    [D]."""
 
     device: Device
     clock: Float[Array, " D"]
     tdp: Float[Array, " D"]
     energy: Float[Array, " D"]
+    many_cores: Float[Array, " D"]
 
     def rows(self, index: np.ndarray) -> Hardware:
         """One row per entry of `index`."""
@@ -43,6 +45,7 @@ def load_hardware(names: Sequence[str], directories: Sequence[str | Path] = ()) 
         jnp.asarray([spec.clock_rate.si for spec in specs]),
         jnp.asarray([spec.tdp.si for spec in specs]),
         jnp.asarray([switching_energy(spec) for spec in specs]),
+        jnp.asarray([1.0 if spec.kind == "gpu" else 0.0 for spec in specs]),
     )
 
 

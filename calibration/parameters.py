@@ -109,6 +109,9 @@ def _write(path: Path, body: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(body)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # as any other new file; mkstemp keeps it to its owner
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

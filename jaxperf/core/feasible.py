@@ -17,6 +17,7 @@ class Reason(enum.IntFlag):
     EXPERT_PARALLEL = 8
     DATA_PARALLEL = 16
     CONTEXT = 32
+    FORMAT = 64
 
 
 SENTENCES = {
@@ -26,6 +27,7 @@ SENTENCES = {
     Reason.EXPERT_PARALLEL: "expert parallel does not divide the experts and the tensor x data parallel group",
     Reason.DATA_PARALLEL: "fewer sequences than data-parallel replicas",
     Reason.CONTEXT: "the context is longer than the model was trained for",
+    Reason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
 }
 
 

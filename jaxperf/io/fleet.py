@@ -69,7 +69,8 @@ def select_devices(wanted: str | Iterable[str], directories: Sequence[str | Path
     """Name -> spec of every device meant, in the order asked for.
 
     **Arguments:** `wanted`: "all", "all(FIELD >= QUANTITY, WORD = TEXT, ...)", a comma-separated list, or a list of
-    those; an entry may be a name, an alias, a TOML file or a glob of them. `directories`: folders of the user's own devices.
+    those; an entry may be a name, an alias, a TOML file or a glob of them. `directories`: folders of the user's own
+    devices.
     **Raises:** `InputError` for an unknown name (with the nearest ones), a bad condition, or an empty selection.
     """
     entries = _split(wanted) if isinstance(wanted, str) else [str(entry).strip() for entry in wanted]

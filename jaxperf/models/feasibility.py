@@ -32,9 +32,16 @@ def infeasibility(
             Reason.EXPERT_PARALLEL: uneven_experts,
             Reason.DATA_PARALLEL: batch < layout.data_parallel,
             Reason.CONTEXT: length > model.max_context,
+            Reason.FORMAT: unknown_format(deployment),
             Reason.MEMORY: memory.total > memory.usable,  # last: it alone depends on every axis of a grid
         }
     )
+
+
+def unknown_format(deployment: Deployment) -> Bool[Array, ""]:
+    """Whether the device has no arithmetic for the weights or the activations, not even a stand-in."""
+    peaks = deployment.device.peak_flops
+    return (peaks[deployment.weights.compute] <= 0.0) | (peaks[deployment.activations.compute] <= 0.0)
 
 
 def uneven_ranks(layout: Parallelism, model: Transformer) -> Bool[Array, ""]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("estimate", "rank", "sweep", "devices", "models")
+COMMANDS = ("estimate", "rank", "sweep", "devices", "models", "kernels", "calibrate", "validate")
 HEAVY = ("jax", "numpy", "pydantic", "pint", "pyarrow", "matplotlib", "yaml")
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxperf.core.feasible import Reason
+from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import as_float
 from tests.devices import H100, decode_step, deployment, model, prefill_step
 
@@ -80,3 +81,11 @@ def test_a_time_is_undefined_exactly_where_there_is_a_reason(
     if int(step.reason) == 0:
         assert 0.0 < float(step.time) < 10.0 and float(step.memory.total) <= float(step.memory.usable)
     assert math.isfinite(float(step.memory.total)) and math.isfinite(float(step.flops))
+
+
+def test_a_device_without_the_arithmetic_is_infeasible_with_its_reason() -> None:
+    without = ROOMY.replace(peak_flops=ROOMY.peak_flops.at[COMPUTE_FORMATS.index("fp64")].set(0.0))
+    for device, expected in ((without, Reason.FORMAT), (ROOMY, Reason(0))):
+        step = decode_step(deployment(device=device, weights="fp64"), model("gpt2"), 1, 64)
+        assert Reason(int(step.reason)) == expected
+        assert math.isnan(float(step.time)) == bool(expected)
