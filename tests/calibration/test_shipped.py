@@ -81,6 +81,6 @@ def test_errors_on_the_measured_tables_are_those_of_the_card(shipped: Parameters
             found = predict_table(sample, shipped)
             error = np.abs(found["predicted_us"] * 1e-6 / sample.measured - 1)
             inside = (sample.measured * 1e6 >= found["lower_us"]) & (sample.measured * 1e6 <= found["upper_us"])
-            print(f"{family}: median {100 * np.median(error):.1f} %, inside the 90 % interval {100 * inside.mean():.1f} %")
+            print(f"{family}: median {100 * np.median(error):.1f} %, covered {100 * inside.mean():.1f} %")
             assert np.median(error) < 0.06, family
             assert 0.85 < inside.mean() < 0.99, family

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
-from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.parameters import parameter_count
 from jaxperf.serving.phases import serving_cost
 from tests.devices import H100, deployment, model
@@ -20,11 +17,10 @@ T5, WHISPER, LLAVA = (model(name) for name in ("t5-base", "whisper-large-v3", "l
 MLLAMA = model("llama-3.2-11b-vision")
 
 
-def merging(name: str) -> Transformer:
-    """The model with a tower that joins four positions into one token (Qwen2-VL, arXiv:2409.12191, section 2.1)."""
-    config = load_model(name)
-    towers = tuple(dataclasses.replace(tower, merge=4) for tower in config.encoders)
-    return transformer(dataclasses.replace(config, encoders=towers))
+def test_towers_that_join_positions_say_so() -> None:
+    """Four into one: Qwen2-VL (arXiv:2409.12191, section 2.1) and its successors, Mistral Small 3.1."""
+    for name in ("qwen2-vl-7b", "qwen2.5-vl-7b", "qwen3-vl-8b", "mistral-small-3.1-24b"):
+        assert [tower.merge for tower in load_model(name).encoders] == [4], name
 
 
 def test_t5_encodes_its_prompt_and_decodes_from_one_token() -> None:
@@ -88,7 +84,7 @@ def test_image_towers_are_idle_without_images_and_run_once_for_each() -> None:
 
 
 def test_a_tower_of_any_size_works_on_four_positions_a_token() -> None:
-    kernels = prefill_once(deployment(ROOMY), merging("qwen2-vl-7b"), 1, 2000, media=1000).kernels
+    kernels = prefill_once(deployment(ROOMY), model("qwen2-vl-7b"), 1, 2000, media=1000).kernels
     assert float(kernels["encoder_attention"].flops) == 32 * 4 * 16 * 80 * 4000 * 4000
     assert float(kernels["encoder_projector"].flops) == pytest.approx(
         2 * 1000 * float(model("qwen2-vl-7b").towers[0].projector), rel=1e-12
@@ -122,6 +118,6 @@ def test_bert_by_hand() -> None:
 
 
 def test_windows_of_an_image_tower_are_sequences_of_their_own() -> None:
-    kernels = prefill_once(deployment(ROOMY), merging("qwen2.5-vl-7b"), 1, 2000, media=1024).kernels
+    kernels = prefill_once(deployment(ROOMY), model("qwen2.5-vl-7b"), 1, 2000, media=1024).kernels
     whole, local = 4096 * 4096, 4096 * 64
     assert float(kernels["encoder_attention"].flops) == 4 * 16 * 80 * (4 * whole + 28 * local)

@@ -72,7 +72,7 @@ def qwen2_tower(fields: Fields) -> Encoder:
     layer = Layer(mixer, Mlp(hidden * fields.count("mlp_ratio"), gated=False, bias=True), norm_bias=True)
     projector = merger(hidden, merged, fields.count("hidden_size"), 2 * hidden)
     layers = (layer,) * fields.layer_count()
-    return _qwen_encoder(fields, hidden, layers, False, projector_parameters=projector)
+    return _qwen_encoder(fields, hidden, layers, False, projector_parameters=projector, merge=merged)
 
 
 def qwen25_tower(fields: Fields) -> Encoder:
@@ -86,7 +86,7 @@ def qwen25_tower(fields: Fields) -> Encoder:
     block = Mlp(fields.count("intermediate_size"), bias=True)
     layers = tuple(Layer(whole if index in full else local, block) for index in range(fields.layer_count()))
     projector = merger(hidden, merged, fields.count("out_hidden_size"), hidden)
-    return _qwen_encoder(fields, hidden, layers, False, projector_parameters=projector)
+    return _qwen_encoder(fields, hidden, layers, False, projector_parameters=projector, merge=merged)
 
 
 def qwen3_tower(fields: Fields) -> Encoder:
@@ -98,7 +98,9 @@ def qwen3_tower(fields: Fields) -> Encoder:
     out, deep = fields.count("out_hidden_size"), len(fields.listing("deepstack_visual_indexes", int) or [])
     projector = merger(hidden, merged, out, 2 * hidden) + deep * merger(hidden, merged, out, 2 * merged * hidden)
     positions, layers = fields.count("num_position_embeddings"), (layer,) * fields.layer_count()
-    return _qwen_encoder(fields, hidden, layers, True, positions=positions, projector_parameters=projector)
+    return _qwen_encoder(
+        fields, hidden, layers, True, positions=positions, projector_parameters=projector, merge=merged
+    )
 
 
 MLLAMA_VISION = {

@@ -163,7 +163,7 @@ def _mistral3(fields: Fields) -> ModelConfig:
     projector += dense(tower.hidden * _feature_layers(fields), text.hidden, bias) + dense(
         text.hidden, text.hidden, bias
     )
-    return _joined(fields, text, tower, projector, None)
+    return _joined(fields, text, dataclasses.replace(tower, merge=merged), projector, None)
 
 
 def _qwen_vl(
