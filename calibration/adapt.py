@@ -27,6 +27,7 @@ from jaxperf.core.numerics import as_float
 
 NOISE = 0.04  # residual that the model is not asked to explain [log 1]
 REWEIGHTED = 4
+FAR = 0.5 * BOUND  # median residual above which a cell gets a factor of its own [log 1]
 
 
 def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[str] = ()) -> Parameters:
@@ -54,6 +55,7 @@ def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
     names = fitted.names.extended(data.spelled)
     model = widened(fitted.model, {level: len(names.known[level]) for level in LEVELS})
     x = data.inputs(names)
+    model = scaled(model, x, data)
     target = _raw(np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x)))
     basis, common = np.asarray(jax.vmap(model.correction.basis)(x)), _common(model, x)
     covariance = device_covariance(fitted)
@@ -75,6 +77,20 @@ def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
     moved = eqx.tree_at(lambda tree: (tree.correction.lowest, tree.correction.highest), moved, _widened_range(model, x))
     spread = dataclasses.replace(fitted.spread, cells=widths)
     return dataclasses.replace(fitted, names=names, model=moved, spread=spread)
+
+
+def scaled(model: KernelModel, x: Inputs, data: Prepared) -> KernelModel:
+    """The law of each cell times one factor, where the law alone is so far off that a bounded correction cannot follow.
+
+    Such a cell is of a kind of device the law was not written for; the factor is the median ratio of its rows.
+    """
+    residual = np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x))
+    cells, offsets = np.asarray(x.levels["cell"]), np.array(model.law.offsets["cell"])
+    for cell in np.unique(cells):
+        median = float(np.median(residual[cells == cell]))
+        if abs(median) > FAR:
+            offsets[cell] += median
+    return eqx.tree_at(lambda tree: tree.law.offsets["cell"], model, as_float(offsets))
 
 
 def ridge(basis: np.ndarray, target: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:

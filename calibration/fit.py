@@ -173,6 +173,7 @@ def _descend_law(
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, settings.law_steps))
 
     def loss(law: Law) -> Array:
+        law = eqx.tree_at(lambda tree: tree.offsets["cell"], law, start.offsets["cell"])  # adaptation's, not the fit's
         error = jnp.sum(weight * robust(jax.vmap(law)(x) - y, settings.softness)) / jnp.sum(weight)
         prior = sum(((getattr(law, name) - mean) / sd) ** 2 for name, (mean, sd) in priors.items())
         levels = sum(jnp.sum((offset / spread) ** 2) for offset in law.offsets.values())

@@ -140,8 +140,11 @@ def _norm(a: Array, b: Array, p: Array | float) -> Array:
 
 
 def law_offsets(names: Mapping[str, int]) -> dict[str, Float[Array, "N 3"]]:
-    """Zero offsets for the levels of software: how a device differs is left to the datasheet and the correction."""
-    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in ("format", "framework", "stack")}
+    """Zero offsets for the levels of software, and for single cells, which only adaptation fills.
+
+    How a device differs is otherwise left to its datasheet and to the correction.
+    """
+    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in ("format", "framework", "stack", "cell")}
 
 
 def no_heads(names: Mapping[str, int], width: int) -> dict[str, Float[Array, "N H"]]:

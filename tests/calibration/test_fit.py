@@ -76,6 +76,19 @@ def test_a_few_rows_adapt_to_a_slower_device(fitted: FittedFamily) -> None:
     assert np.median(after) < 0.6 * np.median(before)
 
 
+def test_a_device_of_another_kind_gets_a_factor_of_its_own(fitted: FittedFamily) -> None:
+    """Thirty times the law is beyond what the bounded correction can follow (e^2), but not beyond a factor."""
+    table = gemm_table(400, devices=("tpu-v6e",))
+    x = prepare(table).inputs(fitted.names)
+    slow = prepare(with_latency(table, 30.0 * np.exp(np.asarray(jax.vmap(fitted.model.law)(x)))))
+    few, rest = slow.take(np.arange(60)), slow.take(np.arange(60, 400))
+    adapted = adapt_family(fitted, few)
+    assert np.median(errors(fitted, rest)) > 0.9
+    assert np.median(errors(adapted, rest)) < 0.05
+    untouched = prepare(gemm_table(50, devices=("h100-sxm",)))
+    np.testing.assert_allclose(errors(adapted, untouched), errors(fitted, untouched), atol=0.02)
+
+
 def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:
     empty = prepare(gemm_table(10)).take(np.arange(0))
     assert adapt_family(fitted, empty) is fitted
