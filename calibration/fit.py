@@ -58,12 +58,12 @@ class Settings:
     law_steps: int = 500
     law_rows: int = 40_000
     prior: float = 4e-3
-    steps: int = 6000
+    steps: int = 8000
     batch: int = 2048
     rate: float = 4e-3
     widths: tuple[int, ...] = (64, 64)
     decay: float = 1e-3
-    rows_per_cell: int = 8000
+    rows_per_cell: int = 12_000
     softness: float = 0.02  # residuals below this weigh squared, above it in proportion [log 1]
 
 
