@@ -20,7 +20,7 @@ from calibration.datasets.schema import Read
 from calibration.fit import FittedFamily, counts
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread, quantiles
-from calibration.levels import DEVICE_LEVELS, LEVELS
+from calibration.levels import DEVICE_LEVELS
 from calibration.model import BOUND, Inputs, KernelModel
 from calibration.parameters import Parameters
 from jaxperf.core.numerics import as_float
@@ -53,7 +53,7 @@ def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
     if not len(data.table):
         return fitted
     names = fitted.names.extended(data.spelled)
-    model = widened(fitted.model, {level: len(names.known[level]) for level in LEVELS})
+    model = widened(fitted.model, counts(names))
     x = data.inputs(names)
     model = scaled(model, x, data)
     target = _raw(np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x)))
@@ -67,8 +67,7 @@ def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
         rows = np.flatnonzero(cells == cell)
         at = int(x.levels["device"][rows[0]])
         start = common[rows[0]] + device[at]
-        seen = np.any(device[at]) or names.known["device"][at] in fitted.names.known["device"]
-        mean = start if seen else share * start
+        mean = start if at < len(fitted.names.known["device"]) else share * start
         total = ridge(basis[rows], target[rows], mean, covariance)
         heads[cell] = total - start
         left = basis[rows] @ total - target[rows]
@@ -98,7 +97,6 @@ def ridge(basis: np.ndarray, target: np.ndarray, mean: np.ndarray, covariance: n
     w = mean
     for _ in range(REWEIGHTED):
         weight = 1.0 / np.sqrt((basis @ w - target) ** 2 + NOISE**2) / NOISE
-        # In the dual where there are fewer rows than heads would be cheaper; 65 heads are solved at once either way.
         gram = (basis * weight[:, None]).T @ basis + np.linalg.inv(covariance)
         w = mean + np.linalg.solve(gram, (basis * weight[:, None]).T @ (target - basis @ mean))
     return w
@@ -156,6 +154,3 @@ def _common(model: KernelModel, x: Inputs) -> np.ndarray:
 def _raw(correction: np.ndarray) -> np.ndarray:
     """The argument of the bounded correction: inverse of B tanh(c / B)."""
     return BOUND * np.arctanh(np.clip(correction / BOUND, -0.99, 0.99))
-
-
-__all__ = ["adapt", "adapt_family", "counts", "device_covariance", "ridge"]

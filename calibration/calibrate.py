@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -88,7 +88,7 @@ class Calibrated:
     card_rows: list[dict[str, Any]]
 
 
-def gather(reads: Sequence[Read], excluded: set[str | None] = frozenset()) -> dict[str, KernelTable]:  # type: ignore[assignment]
+def gather(reads: Sequence[Read], excluded: Collection[str | None] = ()) -> dict[str, KernelTable]:
     """The rows fit to learn from, by family, of all files: known device, a latency, no flag."""
     found: dict[str, list[KernelTable]] = {}
     for read in reads:

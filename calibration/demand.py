@@ -21,7 +21,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import constant_efficiency
 from jaxperf.core.formats import NumberFormat, number_format
-from jaxperf.core.numerics import as_float
+from jaxperf.core.numerics import as_float, floor_div
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
 from jaxperf.kernels.gemm import linear_cost
@@ -36,7 +36,10 @@ from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_ro
 from jaxperf.kernels.roofline import matrix_peak
 
 CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
-USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid
+USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid; assumed
+# Of one FLOP, per byte of its operands, at the H100's clock and process, everything around the multiplier included [J].
+# Assumed from 0.8 pJ a 16-bit FLOP, at which 700 W sustain three quarters of the H100's peak; `Law.power` corrects it.
+NOMINAL_ENERGY = 0.4e-12
 # DeepSeek's MLA: widths of a head's unrotated and rotated query, of its value, and of the latent (arXiv:2405.04434).
 NOPE, ROPE, VALUE, LATENT = 128.0, 64.0, 128.0, 512.0
 
@@ -92,7 +95,8 @@ STREAMS = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", 
 
 
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
-    return linear_cost(device, x["m"], x["n"], x["k"], f.weights, f.activations, FULL)
+    # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
+    return linear_cost(device, x["batch"] * x["m"], x["n"], x["k"], f.weights, f.activations, FULL)
 
 
 def _batched_gemm(device: Device, x: Shape, f: Formats) -> Cost:
@@ -183,7 +187,7 @@ def _streamed(device: Device, x: Shape, f: Formats) -> Cost:
 
 def _convolution(device: Device, x: Shape, f: Formats) -> Cost:
     """As the matrix product it is computed as: [batch out^2, in kernel^2] x [in kernel^2, out channels]."""
-    side = jnp.floor((x["input_size"] + 2.0 * x["padding"] - x["kernel_size"]) / x["stride"] + 1e-6) + 1.0
+    side = floor_div(x["input_size"] + 2.0 * x["padding"] - x["kernel_size"], x["stride"]) + 1.0
     depth = x["input_channels"] * x["kernel_size"] ** 2
     return linear_cost(device, x["batch"] * side**2, x["output_channels"], depth, f.weights, f.activations, FULL)
 
@@ -253,7 +257,7 @@ def _demands(family: str, hardware: Hardware, shape: Mapping[str, Array], format
     cost = jax.vmap(POINTS[family])(hardware.device, shape, formats)
     size = jax.vmap(lambda f: f.weights.operand_itemsize)(formats)
     # Dynamic power grows with the square of the clock (voltage follows frequency); narrower operands switch less.
-    joule = 0.4e-12 * size * hardware.energy * (hardware.clock / REFERENCE_CLOCK) ** 2
+    joule = NOMINAL_ENERGY * size * hardware.energy * (hardware.clock / REFERENCE_CLOCK) ** 2
     power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
     peak = jax.vmap(matrix_peak)(hardware.device, formats.weights)
     rate = hardware.device.vector_flops if family in STREAMS else peak

@@ -3,7 +3,8 @@
 Splits: "unseen generation" and "unseen device" leave out every row of one, and of all its relatives or only itself;
 "200 rows" adapts that generation's fit with 200 rows of the device, drawn by shape; "10 %" fits again with a tenth of
 the device's shapes. The share of the correction an unseen device gets and all widths are chosen inside the remaining
-devices. Beside ours stand the plain roofline and a constant: the median ratio to it on the devices that were fitted.
+devices. Beside ours stand the plain roofline and a constant: the median ratio to it on
+the rows that the split adds to the fit (the other devices, or the 200 rows or the tenth of this one).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def evaluate(
     progress: Callable[[str], None] = lambda _: None,
     splits: Sequence[str] = SPLITS,
 ) -> list[Cell]:
-    """Every cell of every split. Raises `InputError` if no row can be evaluated."""
+    """Every cell of every split; none where the tables have no usable row."""
     cells: list[Cell] = []
     for family, table in gather(reads).items():
         if families and family not in families:
@@ -154,6 +155,3 @@ def _score(fitted: FittedFamily, target: Prepared, split: str, sources: Prepared
             )
         )
     return cells
-
-
-__all__ = ["SPLITS", "Cell", "evaluate", "pooled"]

@@ -23,7 +23,7 @@ def features(
     table: KernelTable, demand: Demand, hardware: Hardware, index: np.ndarray
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Names [F] and values [R, F] of the features, float32; `index` [R] is the device of each row."""
-    columns = _general(demand, hardware, index) | _sizes(table) | _family(table, demand, hardware, index)
+    columns = _general(demand, hardware, index) | _sizes(table) | _family(table, hardware, index)
     return tuple(columns), np.stack(list(columns.values()), axis=1).astype(np.float32)
 
 
@@ -80,7 +80,7 @@ def _sizes(table: KernelTable) -> dict[str, np.ndarray]:
     return {f"log2 {name}": _log2(values + (values == 0)) for name, values in table.shape.items()}
 
 
-def _family(table: KernelTable, demand: Demand, hardware: Hardware, index: np.ndarray) -> dict[str, np.ndarray]:
+def _family(table: KernelTable, hardware: Hardware, index: np.ndarray) -> dict[str, np.ndarray]:
     x, cores = table.shape, _of(hardware.device.num_cores, index)
     cache = _of(hardware.device.l2_capacity, index)
     if table.family in ("gemm", "bmm", "convolution", "mla_pre", "mla_post"):
@@ -115,7 +115,9 @@ def _matrix(table: KernelTable) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     if "heads" in x:
         rows = x["batch"] * np.maximum(x["q_len"], 1)
         return rows, x["heads"], np.full_like(rows, 512.0), np.full_like(rows, 128.0)
-    return x["m"], x.get("batch", np.ones_like(x["m"])), x["n"], x["k"]
+    if table.family == "gemm":  # the batch shares its right-hand side
+        return x["batch"] * x["m"], np.ones_like(x["m"]), x["n"], x["k"]
+    return x["m"], x["batch"], x["n"], x["k"]
 
 
 def _tiles(

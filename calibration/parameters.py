@@ -154,6 +154,3 @@ def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, n
     spread = Spread(pairs(described["cells"]), widths["measured"], widths["transfer"])
     model = jax.tree_util.tree_unflatten(tree, found)
     return FittedFamily(family, tuple(described["features"]), names, model, spread)
-
-
-__all__ = ["SCHEMA", "Parameters", "load_parameters", "save_parameters"]

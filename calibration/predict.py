@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from calibration.datasets.schema import KernelTable, Read
 from calibration.fit import FittedFamily, rows_of
 from calibration.inputs import Prepared, prepare
+from calibration.intervals import UNKNOWN
 from calibration.model import Inputs, KernelModel
 from calibration.parameters import Parameters
 from jaxperf.core.numerics import as_float
@@ -77,19 +78,12 @@ def _roofline(data: Prepared) -> dict[str, np.ndarray]:
     return {
         "predicted_us": time,
         "lower_us": time,
-        "upper_us": time * np.exp(data_free_width()),
+        "upper_us": time * np.exp(UNKNOWN[1]),
         "roofline_us": time,
         "limiter": LIMITERS[bound],
         "tier": np.full(rows, "roofline", dtype=object),
         "reason": np.full(rows, f"no fitted parameters of {data.table.family}", dtype=object),
     }
-
-
-def data_free_width() -> float:
-    """Half-width where nothing was measured [log 1]."""
-    from calibration.intervals import UNKNOWN
-
-    return UNKNOWN[1]
 
 
 def _fitted(fitted: FittedFamily, data: Prepared, parameters: Parameters) -> dict[str, np.ndarray]:
@@ -121,6 +115,7 @@ def _reasons(fitted: FittedFamily, data: Prepared, x: Inputs, excess: np.ndarray
     }
     reason = np.full(len(data.table), "", dtype=object)
     for part, text in (
+        (data.table.dtype == "", "no known number format: bf16 assumed"),
         (excess > 1.0, "shape outside what was measured"),
         (unseen["stack"], "this kernel and version never measured"),
         (unseen["framework"], "framework never measured: generic"),

@@ -144,6 +144,16 @@ def test_a_gemm_demands_its_flops_and_bytes() -> None:
     assert found.moved[0] == 2 * (256 * 512 + 1024 * 512 + 256 * 1024)
 
 
+def test_a_batch_of_a_gemm_is_more_rows_and_of_a_bmm_more_matrices() -> None:
+    def moved(family: str, m: float, batch: float) -> float:
+        shape = {"m": [m], "n": [512.0], "k": [256.0], "batch": [batch]}
+        table = blank_table(family, shape, np.array(["h100-sxm"], object))
+        return float(demand(table, load_hardware(["h100-sxm"]), np.zeros(1, int)).moved[0])
+
+    assert moved("gemm", 64, 4) == moved("gemm", 256, 1) == 2 * (256 * 256 + 512 * 256 + 256 * 512)
+    assert moved("bmm", 64, 4) == 4 * moved("bmm", 64, 1) == 4 * 2 * (64 * 256 + 512 * 256 + 64 * 512)
+
+
 def test_samples_take_at_most_so_many_of_each_cell_and_weigh_them_alike() -> None:
     cells = np.array(["a"] * 100 + ["b"] * 4, dtype=object)
     taken = sample(cells, 10, seed=0)

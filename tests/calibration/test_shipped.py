@@ -70,6 +70,12 @@ def test_an_unknown_framework_falls_to_the_generic_level_aloud(shipped: Paramete
     assert np.isfinite(found["predicted_us"]).all()
 
 
+def test_a_missing_number_format_is_assumed_aloud(shipped: Parameters) -> None:
+    shape = {"m": [64.0], "n": [64.0], "k": [64.0], "batch": [1.0]}
+    table = blank_table("gemm", shape, np.array(["h100-sxm"], dtype=object), dtype="")
+    assert "bf16 assumed" in predict_table(table, shipped)["reason"][0]
+
+
 @pytest.mark.validation
 def test_errors_on_the_measured_tables_are_those_of_the_card(shipped: Parameters, data_directory) -> None:
     from calibration.calibrate import gather
