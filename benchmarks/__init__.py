@@ -9,6 +9,7 @@ What is measured:
 - `fraction_of_copy`: the GEMM formula over dense float32 columns, as bandwidth over that of a copy on this machine.
 - `one_compile`: programs that XLA compiles during a sweep of many blocks.
 - `million_sweep`: cold start to a Parquet file of more than a million configurations; time and peak memory.
+- `kernel_table`: a million kernels predicted with the shipped parameters, in memory and by the whole command.
 - `cold_start`: `python -m jaxperf --help` and the imports.
 - `compile_time`: tracing and compiling the point functions of a study.
 

@@ -23,6 +23,7 @@ BENCHMARKS = {
     "fraction_of_copy": True,
     "one_compile": True,
     "million_sweep": False,
+    "kernel_table": False,
     "cold_start": False,
     "compile_time": True,
 }

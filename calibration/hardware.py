@@ -26,10 +26,10 @@ class Hardware(eqx.Module):
     [D]."""
 
     device: Device
-    clock: Float[Array, " D"]
-    tdp: Float[Array, " D"]
-    energy: Float[Array, " D"]
-    many_cores: Float[Array, " D"]
+    clock: Float[Array | np.ndarray, " D"]
+    tdp: Float[Array | np.ndarray, " D"]
+    energy: Float[Array | np.ndarray, " D"]
+    many_cores: Float[Array | np.ndarray, " D"]
 
     def rows(self, index: np.ndarray) -> Hardware:
         """One row per entry of `index`."""
@@ -37,15 +37,16 @@ class Hardware(eqx.Module):
 
 
 def load_hardware(names: Sequence[str], directories: Sequence[str | Path] = ()) -> Hardware:
-    """The facts of named devices, in the order given."""
+    """The facts of named devices, in the order given, on the host."""
     specs = [hwspecs.load(name, directories) for name in names]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(device_from_spec(spec) for spec in specs))
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(device_from_spec(spec) for spec in specs))
+    number = jnp.result_type(float)
     return Hardware(
         stacked,
-        jnp.asarray([spec.clock_rate.si for spec in specs]),
-        jnp.asarray([spec.tdp.si for spec in specs]),
-        jnp.asarray([switching_energy(spec) for spec in specs]),
-        jnp.asarray([1.0 if spec.kind == "gpu" else 0.0 for spec in specs]),
+        np.array([spec.clock_rate.si for spec in specs], number),
+        np.array([spec.tdp.si for spec in specs], number),
+        np.array([switching_energy(spec) for spec in specs], number),
+        np.array([1.0 if spec.kind == "gpu" else 0.0 for spec in specs], number),
     )
 
 

@@ -2,25 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
+from calibration.datasets.groups import Groups, group
 from calibration.datasets.schema import KernelTable
-from calibration.demand import Demand, demand
+from calibration.demand import POINTS, Demand, Formats, Shape, _demands, format_columns
 from calibration.features import features, on_chip_time, waves
-from calibration.hardware import REFERENCE_CLOCK, load_hardware
+from calibration.hardware import REFERENCE_CLOCK, Hardware, load_hardware
 from calibration.levels import Names, spell
 from calibration.model import Inputs
-from jaxperf.core.numerics import as_float
+from jaxperf.core.numerics import Scalar, as_float
+
+PLAIN = (*Demand.__dataclass_fields__, "on_chip", "footprint", "waves", "clock")
+LEAST = 1e-30
+MOST = 50.0  # of a feature: no kernel on any device has more, so that a bad row's infinity does no harm
+
+
+class Kind(eqx.Module):
+    """What the kernels of a group share: their device, their number formats, and whether their routing is skewed."""
+
+    hardware: Hardware
+    formats: Formats
+    skewed: Float[Array | np.ndarray, "*groups"]
+
+    def rows(self, index: np.ndarray) -> Kind:
+        """One row per entry of `index`."""
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+
+class Point(eqx.Module):
+    """One kernel on one device: the demands of `Demand`; `on_chip`: time of its bytes from L2 [s]; `footprint`: bytes
+    over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1]; `features` and their `names`."""
+
+    compute: Scalar
+    memory: Scalar
+    power: Scalar
+    ideal: Scalar
+    flops: Scalar
+    moved: Scalar
+    on_chip: Scalar
+    footprint: Scalar
+    waves: Scalar
+    clock: Scalar
+    features: list[Scalar]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def usable(self) -> Bool[Array, ""]:
+        """Whether the demands are numbers: the device has the format, and nothing overflows."""
+        finite = [jnp.isfinite(each) for each in (self.compute, self.memory, *self.features)]
+        return functools.reduce(jnp.logical_and, finite)
+
+    @property
+    def roofline(self) -> Scalar:
+        """The plain roofline: the longer of useful FLOP at the matrix peak and bytes at the bandwidth [s]."""
+        return jnp.maximum(self.ideal, self.memory)
+
+    def inputs(self, names: Sequence[str], levels: Mapping[str, Int[Array, ""]]) -> Inputs:
+        """What a model reads that was fitted on the features `names`, of a kernel with these `levels`."""
+        own = dict(zip(self.names, self.features, strict=True))
+        return Inputs(
+            compute=_log(self.compute),
+            memory=_log(self.memory),
+            power=_log(self.power),
+            on_chip=_log(self.on_chip),
+            footprint=self.footprint,
+            waves=_log(self.waves),
+            clock=_log(self.clock),
+            features=jnp.nan_to_num(jnp.stack([own[name] for name in names]), posinf=MOST, neginf=-MOST),
+            levels=dict(levels),
+        )
+
+
+def describe(family: str, kind: Kind, x: Shape) -> Point:
+    """The demands and features of one kernel."""
+    asked, hardware = _demand(family, kind, x), kind.hardware
+    seen = features(family, x, asked, hardware, as_float(kind.skewed))
+    return Point(
+        **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
+        on_chip=on_chip_time(asked, hardware),
+        footprint=jnp.log(jnp.maximum(asked.moved, 1.0) / hardware.device.l2_capacity),
+        waves=waves(family, x, hardware),
+        clock=as_float(hardware.clock) / REFERENCE_CLOCK,
+        features=list(seen.values()),
+        names=tuple(seen),
+    )
+
+
+def _demand(family: str, kind: Kind, x: Shape) -> Demand:
+    one = jax.tree.map(lambda leaf: leaf[None], (kind.hardware, dict(x), kind.formats))
+    stacked = _demands(family, *one)
+    # Static slices undo the stack; without them XLA keeps it, and computes every demand once for each of the six.
+    each = [jax.lax.index_in_dim(stacked, place, keepdims=False)[0] for place in range(len(stacked))]
+    return Demand(*each)  # type: ignore[arg-type]  # of scalars here, of columns elsewhere
+
+
+def _log(x: Scalar) -> Scalar:
+    return jnp.log(jnp.maximum(x, LEAST))
+
+
+def load_kinds(table: KernelTable, directories: Sequence[str | Path] = ()) -> Kind:
+    """What each of a few rows, one a group, shares with its group."""
+    devices, index = np.unique(table.device.astype(str), return_inverse=True)
+    formats, form = format_columns(table)
+    routing = table.text["distribution"] if "distribution" in table.text else [""] * len(table)
+    skewed = np.array([float("power" in text) for text in routing], jnp.result_type(float))
+    hosted = jax.tree.map(lambda leaf: np.asarray(leaf)[form], formats)
+    return Kind(load_hardware(list(devices), directories).rows(index), hosted, skewed)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers."""
+    """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
+
+    `names` and `features` [R, F] float32; `on_chip` [s], `footprint` [log 1], `waves` and `clock` [1] as in `Point`;
+    `spelled`: the names of the rows at each level.
+    """
 
     table: KernelTable
     demand: Demand
@@ -55,7 +161,7 @@ class Prepared:
 
     def inputs(self, names: Names) -> Inputs:
         """The arrays of a model that knows `names`."""
-        log = lambda x: as_float(np.log(np.maximum(x, 1e-30)))  # noqa: E731
+        log = lambda x: as_float(np.log(np.maximum(x, LEAST)))  # noqa: E731
         return Inputs(
             compute=log(self.demand.compute),
             memory=log(self.demand.memory),
@@ -71,21 +177,50 @@ class Prepared:
 
 def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepared:
     """Demands, features and names of every row. Rows without a device must have been taken out before."""
-    devices, index = np.unique(table.device.astype(str), return_inverse=True)
-    hardware = load_hardware(list(devices), directories)
-    asked = demand(table, hardware, index)
-    names, values = features(table, asked, hardware, index)
-    cache = np.asarray(hardware.device.l2_capacity, np.float64)[index]
-    usable = np.isfinite(asked.compute) & np.isfinite(asked.memory) & np.isfinite(values).all(axis=1)
+    rows, groups = len(table), group(table)
+    plain = {name: np.full(rows, np.nan, np.float32) for name in PLAIN}
+    names: tuple[str, ...] = ()
+    values = np.empty((rows, 0), np.float32)
+    for point, at in _points(table, groups, directories):
+        if not names:
+            names, values = point.names, np.empty((rows, len(point.names)), np.float32)
+        for name, column in plain.items():
+            column[at] = getattr(point, name)
+        for place, column in enumerate(point.features):
+            values[at, place] = column
+    usable = np.isfinite(plain["compute"]) & np.isfinite(plain["memory"]) & np.isfinite(values).all(axis=1)
     return Prepared(
         table,
-        asked,
+        Demand(**{name: plain[name] for name in Demand.__dataclass_fields__}),
         names,
-        np.nan_to_num(values, posinf=50.0, neginf=-50.0),
-        on_chip_time(asked, hardware, index).astype(np.float32),
-        np.log(np.maximum(asked.moved, 1.0) / cache),
-        waves(table, hardware, index),
-        np.asarray(hardware.clock, np.float64)[index] / REFERENCE_CLOCK,
-        spell(table),
+        np.nan_to_num(values, posinf=MOST, neginf=-MOST),
+        plain["on_chip"],
+        plain["footprint"],
+        plain["waves"],
+        plain["clock"],
+        {level: np.asarray(column) for level, column in spell(table, groups).items()},
         usable,
     )
+
+
+def _points(
+    table: KernelTable, groups: Groups, directories: Sequence[str | Path]
+) -> Iterator[tuple[Point, np.ndarray]]:
+    """All rows, a chunk at a time: `Point`s and which rows they are [C, B]; none where the family has no law."""
+    if table.family not in POINTS or not len(table):
+        return
+    kinds = load_kinds(table.take(groups.first), directories)
+    for kind, at in groups.chunks():
+        yield _described(table.family, kinds.rows(kind), shapes(table, at)), at
+
+
+def shapes(table: KernelTable, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The shapes of some rows, in the number type that is computed with."""
+    number = jnp.result_type(float)
+    return {name: column[rows].astype(number) for name, column in table.shape.items()}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _described(family: str, kinds: Kind, x: Shape) -> Point:
+    """The kernels of a chunk: kinds [C], shapes [C, B]."""
+    return jax.vmap(jax.vmap(functools.partial(describe, family), in_axes=(None, 0)))(kinds, x)

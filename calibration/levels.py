@@ -7,12 +7,14 @@ falls back to "generic". `Names` turns the text of a row into an index a level.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from calibration.datasets.groups import Groups, group
 from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Column, Text, as_text
 
 LEVELS = ("format", "framework", "stack", "device", "cell")
 # Prior precision of a level's parameters: the more specific, the more it must be shown by data.
@@ -26,15 +28,15 @@ class Names:
 
     known: Mapping[str, tuple[str, ...]]
 
-    def index(self, spelled: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def index(self, spelled: Mapping[str, Column]) -> dict[str, np.ndarray]:
         """Index of each row's name a level [R]; an unknown name has the index after the last."""
-        return {level: _positions(spelled[level], self.known[level]) for level in LEVELS}
+        return {level: _positions(as_text(spelled[level]), self.known[level]) for level in LEVELS}
 
-    def extended(self, spelled: Mapping[str, np.ndarray]) -> Names:
+    def extended(self, spelled: Mapping[str, Column]) -> Names:
         """With the names of more rows appended."""
         return Names(
             {
-                level: (*known, *(name for name in np.unique(spelled[level]) if name not in set(known)))
+                level: (*known, *(name for name in sorted(as_text(spelled[level]).counts()) if name not in set(known)))
                 for level, known in self.known.items()
             }
         )
@@ -43,34 +45,32 @@ class Names:
 NO_NAMES = Names({level: () for level in LEVELS})
 
 
-def spell(table: KernelTable) -> dict[str, np.ndarray]:
-    """The names of each row at every level [R]."""
-    kind = table.text.get("op", np.full(len(table), "")).astype(str)
-    form = _join(table.dtype, table.cache, kind)
-    stack = _join(table.framework, table.version, table.kernel, form)
+def spell(table: KernelTable, groups: Groups | None = None) -> dict[str, Text]:
+    """The names of each row at every level [R]. `groups`: of the table, where they are known already."""
+    groups = groups or group(table)
+    each = spell_each(table.take(groups.first))
+    return {level: Text(names, groups.which) for level, names in each.items()}
+
+
+def spell_each(table: KernelTable) -> dict[str, np.ndarray]:
+    """The same for a few rows, spelled one by one."""
+    kinds = table.text["op"] if "op" in table.text else [""] * len(table)
+    forms = _joined(table.dtype, table.cache, kinds)
+    stacks = _joined(table.framework, table.version, table.kernel, forms)
     return {
-        "format": form,
-        "framework": table.framework.astype(str),
-        "stack": stack,
-        "device": table.device.astype(str),
-        "cell": _join(table.device, stack),
+        "format": forms,
+        "framework": _joined(table.framework),
+        "stack": stacks,
+        "device": _joined(table.device),
+        "cell": _joined(table.device, stacks),
     }
 
 
-def _join(*columns: np.ndarray) -> np.ndarray:
-    """Texts joined by "/", computed once per distinct combination."""
-    codes, total = np.zeros(len(columns[0]), np.int64), 1
-    parts = []
-    for column in columns:
-        distinct, which = np.unique(column.astype(str), return_inverse=True)
-        codes, total = codes * len(distinct) + which, total * len(distinct)
-        parts.append((distinct, which))
-    _, first, back = np.unique(codes, return_index=True, return_inverse=True)
-    spelled = np.array(["/".join(distinct[which[at]] for distinct, which in parts) for at in first], dtype=object)
-    return spelled[back] if len(first) else np.array([], dtype=object)
+def _joined(*columns: Iterable[str]) -> np.ndarray:
+    return np.array(["/".join(parts) for parts in zip(*columns, strict=True)], dtype=object)
 
 
-def _positions(spelled: np.ndarray, known: tuple[str, ...]) -> np.ndarray:
+def _positions(spelled: Text, known: tuple[str, ...]) -> np.ndarray:
     place = {name: position for position, name in enumerate(known)}
-    distinct, which = np.unique(spelled.astype(str), return_inverse=True)
-    return np.array([place.get(name, len(known)) for name in distinct], np.int32)[which]
+    index = [place.get(name, len(known)) for name in spelled.values.tolist()]
+    return np.array(index, np.int32)[spelled.codes]

@@ -6,153 +6,153 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
+from calibration.answers import (
+    ADAPTED,
+    DEVICE,
+    FORMAT,
+    FRAMEWORK,
+    LIMITERS,
+    MEASURED,
+    NO_FORMAT,
+    REMARKS,
+    ROOFLINE,
+    STACK,
+    TIERS,
+    TRANSFER,
+    UNUSABLE,
+    Trust,
+    answers,
+)
+from calibration.datasets.groups import group
 from calibration.datasets.schema import KernelTable, Read
-from calibration.fit import FittedFamily, rows_of
-from calibration.inputs import Prepared, prepare
+from calibration.datasets.text import Text, as_text, repeated
+from calibration.demand import POINTS
+from calibration.fit import FittedFamily
 from calibration.intervals import UNKNOWN
-from calibration.model import Inputs, KernelModel
+from calibration.levels import spell_each
 from calibration.parameters import Parameters
-from jaxperf.core.numerics import as_float
 
-CHUNK = 2**16  # rows at once: features and hidden layers stay near the processor
-MICRO = 1e6
-LIMITERS = np.array(["compute", "memory", "latency"], dtype=object)
+NUMBERS = ("predicted", "lower", "upper", "roofline")
+UNREAD = "the row could not be read"
+UNKNOWN_DEVICE = "the device is unknown or has no specification"
+Columns = dict[str, np.ndarray | Text]
 
 
 @dataclass(frozen=True)
 class Predicted:
     """`columns` for all rows of the file, in its order, and `summary`: what a reader should know, one line each."""
 
-    columns: dict[str, np.ndarray]
+    columns: Columns
     summary: list[str]
 
 
 def predict(read: Read, parameters: Parameters, directories: Sequence[str] = ()) -> Predicted:
     """Predict all rows of a table that was read.
 
-    **Returns:** columns `predicted_us`, `lower_us`, `upper_us` (90 % interval), `roofline_us` [us], `limiter`, `tier`
-    ("measured", "adapted", "transfer", "roofline", or "" without a prediction) and `reason`, all [rows of the file].
+    **Returns:** columns `predicted_us`, `lower_us`, `upper_us` (90 % interval), `roofline_us` [us], and as `Text`
+    `limiter`, `tier` ("measured", "adapted", "transfer", "roofline", or "" without a prediction) and `reason`, all
+    [rows of the file].
     """
-    numbers = {name: np.full(read.rows, np.nan) for name in ("predicted_us", "lower_us", "upper_us", "roofline_us")}
-    texts = {name: np.full(read.rows, "", dtype=object) for name in ("limiter", "tier", "reason")}
-    texts["reason"][:] = "the row could not be read"
+    found = _nothing(read.rows, UNREAD)
     for table in read.tables:
-        found = predict_table(table, parameters, directories)
-        for name, column in found.items():
-            (numbers if name in numbers else texts)[name][table.row] = column
-    return Predicted(numbers | texts, _summary(read, texts))
+        found = _placed(found, table.row, _columns(table, parameters, directories))
+    return Predicted(found, _summary(read, found))
 
 
 def predict_table(table: KernelTable, parameters: Parameters, directories: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """The columns of one table, [rows of the table]."""
-    rows = len(table)
-    found: dict[str, np.ndarray] = {
-        name: np.full(rows, np.nan) for name in ("predicted_us", "lower_us", "upper_us", "roofline_us")
-    }
-    found |= {name: np.full(rows, "", dtype=object) for name in ("limiter", "tier", "reason")}
+    """The columns of one table, [rows of the table]; those of text are arrays of Python strings."""
+    return {name: np.asarray(column) for name, column in _columns(table, parameters, directories).items()}
+
+
+def _columns(table: KernelTable, parameters: Parameters, directories: Sequence[str]) -> Columns:
+    """Rows without a device have no prediction; the others are predicted together."""
+    found = _nothing(len(table), UNKNOWN_DEVICE)
     known = np.flatnonzero(table.device != "")
-    found["reason"][table.device == ""] = "the device is unknown or has no specification"
     if not len(known):
         return found
-    data = prepare(table.take(known), directories)
-    fitted = parameters.families.get(table.family)
-    columns = _roofline(data) if fitted is None else _fitted(fitted, data, parameters)
-    usable = data.usable
-    for name, column in columns.items():
-        found[name][known[usable]] = column[usable]
-    found["reason"][known[~usable]] = f"no model of {table.family} in this format on this device"
-    return found
+    part = table if len(known) == len(table) else table.take(known)
+    return _placed(found, known, _of_devices(part, parameters, directories))
 
 
-def _roofline(data: Prepared) -> dict[str, np.ndarray]:
-    """Without parameters of the family: the plain roofline, a lower bound rather than an estimate."""
-    time = data.roofline * MICRO
-    bound = np.where(data.demand.compute > data.demand.memory, 0, 1)
-    rows = len(time)
-    return {
-        "predicted_us": time,
-        "lower_us": time,
-        "upper_us": time * np.exp(UNKNOWN[1]),
-        "roofline_us": time,
-        "limiter": LIMITERS[bound],
-        "tier": np.full(rows, "roofline", dtype=object),
-        "reason": np.full(rows, f"no fitted parameters of {data.table.family}", dtype=object),
+def _of_devices(table: KernelTable, parameters: Parameters, directories: Sequence[str]) -> Columns:
+    reasons = [_told(code) for code in range(2 * UNUSABLE)]
+    reasons[UNUSABLE] = f"no model of {table.family} in this format on this device"
+    if table.family not in POINTS:
+        return _nothing(len(table), reasons[UNUSABLE])
+    fitted, groups = parameters.families.get(table.family), group(table)
+    if fitted is None:
+        reasons[0] = f"no fitted parameters of {table.family}"
+        trust = _no_trust(len(groups))
+    else:
+        adapted = parameters.card.get("adapted", {}).get(table.family, ())
+        trust = _trust(fitted, table.take(groups.first), adapted)
+    found = answers(table, groups, fitted, trust, directories)
+    texts = {
+        "limiter": Text(_strings(*LIMITERS), np.asarray(found.limiter)),
+        "tier": Text(_strings(*TIERS), np.asarray(found.tier)),
+        "reason": Text(_strings(*reasons), np.asarray(found.remarks)),
     }
+    return {f"{name}_us": np.asarray(getattr(found, name)) for name in NUMBERS} | texts
 
 
-def _fitted(fitted: FittedFamily, data: Prepared, parameters: Parameters) -> dict[str, np.ndarray]:
-    x = data.inputs(fitted.names)
-    log_time, excess, limiter = _evaluate(fitted.model, x)
-    cell = np.asarray(x.levels["cell"])
-    seen = cell < len(fitted.names.known["cell"])
-    width = fitted.spread.half_width(data.spelled["cell"], seen, excess)
-    tier = np.where(seen, "measured", "transfer").astype(object)
-    adapted = set(parameters.card.get("adapted", {}).get(fitted.family, ()))
-    if adapted:
-        tier[np.isin(data.spelled["cell"].astype(str), list(adapted))] = "adapted"
-    return {
-        "predicted_us": np.exp(log_time) * MICRO,
-        "lower_us": np.exp(log_time - width) * MICRO,
-        "upper_us": np.exp(log_time + width) * MICRO,
-        "roofline_us": data.roofline * MICRO,
-        "limiter": LIMITERS[limiter],
-        "tier": tier,
-        "reason": _reasons(fitted, data, x, excess),
-    }
+def _no_trust(groups: int) -> Trust:
+    return Trust({}, np.full(groups, UNKNOWN[1]), np.full(groups, ROOFLINE), np.zeros(groups, int))
 
 
-def _reasons(fitted: FittedFamily, data: Prepared, x: Inputs, excess: np.ndarray) -> np.ndarray:
-    """What is not measured about a row: its device, its software stack, or its shape; "" where all is."""
-    known = fitted.names.known
-    unseen = {
-        level: np.asarray(x.levels[level]) >= len(known[level]) for level in ("device", "framework", "stack", "format")
-    }
-    reason = np.full(len(data.table), "", dtype=object)
-    for part, text in (
-        (data.table.dtype == "", "no known number format: bf16 assumed"),
-        (excess > 1.0, "shape outside what was measured"),
-        (unseen["stack"], "this kernel and version never measured"),
-        (unseen["framework"], "framework never measured: generic"),
-        (unseen["format"], "format never measured: generic"),
-        (unseen["device"], "device never measured"),
-        (data.table.shape.get("prefix", np.zeros(len(data.table))) > 0, "cached prefix: extrapolated"),
-    ):
-        reason[part] = np.where(reason[part] == "", text, reason[part] + "; " + text)
-    return reason
+def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str]) -> Trust:
+    """In the groups that the rows of `table` stand for."""
+    known, spelled = fitted.names.known, spell_each(table)
+    levels = fitted.names.index(spelled)
+    unseen = {level: at >= len(known[level]) for level, at in levels.items()}
+    width = fitted.spread.half_width(spelled["cell"], ~unseen["cell"], np.zeros(len(table)))
+    tier = np.where(unseen["cell"], TRANSFER, MEASURED)
+    tier[np.isin(spelled["cell"].astype(str), list(adapted))] = ADAPTED
+    remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
+    return Trust(levels, width, tier, remarks + FORMAT * unseen["format"] + DEVICE * unseen["device"])
 
 
-def _evaluate(model: KernelModel, x: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logarithm of the time, excess and limiter of all rows, in chunks of one compiled shape."""
-    rows = len(x.compute)
-    out = np.empty((3, rows), np.float32)
-    chunk = min(CHUNK, 1 << (rows - 1).bit_length())
-    for start in range(0, rows, chunk):
-        part = np.arange(start, start + chunk).clip(max=rows - 1)
-        stop = min(start + chunk, rows)
-        out[:, start:stop] = np.asarray(_chunk(model, rows_of(x, part)))[:, : stop - start]
-    return out[0].astype(np.float64), out[1].astype(np.float64), out[2].astype(np.int64)
+def _told(code: int) -> str:
+    """The remarks that a sum of bits stands for, as one text."""
+    return "; ".join(text for bit, text in enumerate(REMARKS) if code >> bit & 1)
 
 
-@eqx.filter_jit
-def _chunk(model: KernelModel, x: Inputs) -> Float[Array, "3 R"]:
-    def row(x: Inputs) -> Float[Array, " 3"]:
-        longest = jnp.argmax(jnp.stack(model.law.parts(x)))
-        return jnp.stack([model(x), model.correction.excess(x), as_float(longest)])
-
-    return jax.vmap(row, out_axes=1)(x)
+# --- columns of all rows of a file ------------------------------------------------------------------------------------
 
 
-def _summary(read: Read, texts: dict[str, np.ndarray]) -> list[str]:
+def _strings(*values: str) -> np.ndarray:
+    return np.array(values, dtype=object)
+
+
+def _nothing(rows: int, reason: str) -> Columns:
+    """The columns of rows without a prediction."""
+    numbers: Columns = {f"{name}_us": np.full(rows, np.nan) for name in NUMBERS}
+    return numbers | {"limiter": repeated("", rows), "tier": repeated("", rows), "reason": repeated(reason, rows)}
+
+
+def _placed(into: Columns, rows: np.ndarray, found: Columns) -> Columns:
+    """Columns with those of some of their rows put in their places."""
+    if np.array_equal(rows, np.arange(len(into["reason"]))):
+        return found
+    return {name: _put(column, rows, found[name]) for name, column in into.items()}
+
+
+def _put(into: np.ndarray | Text, rows: np.ndarray, found: np.ndarray | Text) -> np.ndarray | Text:
+    if isinstance(into, Text):
+        found, codes = as_text(found), into.codes.astype(np.int64)
+        codes[rows] = found.codes.astype(np.int64) + len(into.values)
+        return Text(np.concatenate([into.values, found.values]), codes)
+    whole = into.copy()
+    whole[rows] = found
+    return whole
+
+
+def _summary(read: Read, found: Columns) -> list[str]:
     lines = []
     for table in read.tables:
-        tiers = Counter(texts["tier"][table.row])
-        told = ", ".join(f"{count:,} {tier or 'without a prediction'}" for tier, count in sorted(tiers.items()))
+        tiers = sorted(as_text(found["tier"][table.row]).counts().items())
+        told = ", ".join(f"{count:,} {tier or 'without a prediction'}" for tier, count in tiers)
         lines.append(f"{table.family}: {told}")
-    reasons = Counter(reason for reason in texts["reason"] if reason)
+    reasons = Counter({reason: count for reason, count in as_text(found["reason"]).counts().items() if reason})
     return lines + [f"{count:,} rows: {reason}" for reason, count in reasons.most_common(10)]

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from calibration.datasets.names import ABSENT
 from calibration.datasets.schema import Problem
+from calibration.datasets.text import Text, repeated
 from hwspecs.errors import InputError
 
 LOCATED = 10_000  # so many problems are located one by one; the rest is counted by what is wrong
@@ -43,17 +44,6 @@ class Notes:
         """All of them, in the order of the rows."""
         alike = [Problem(first, key[0], key[1], count, key[2]) for key, (first, count) in self._alike.items()]
         return tuple(sorted((*self._located, *alike), key=lambda problem: problem.row))
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text column as its distinct values and the position of each row's value among them."""
-
-    values: np.ndarray
-    codes: np.ndarray
-
-    def take(self, index: np.ndarray) -> np.ndarray:
-        return self.values[self.codes[index]]
 
 
 def standard_name(name: str) -> str:
@@ -97,7 +87,7 @@ class Sheet:
     def named(self, name: str, meaning: Callable[[str], tuple[str, str]]) -> Text:
         """A text column with each distinct value translated once; what is not understood becomes "" and is noted."""
         if name not in self.columns:
-            return Text(np.array([""], object), np.zeros(self.rows, np.int64))
+            return repeated("", self.rows)
         text = self.text(name)
         known = [meaning(value) for value in text.values]
         for code, (_, wrong) in enumerate(known):

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from calibration.datasets.text import Column as TextColumn
+
 # Bits of `KernelTable.flag`. The first six are the shared kernel tables' own; a row of the fit has none of them.
 FLAG_ABOVE_PEAK = 1  # faster than the datasheet's peak rate
 FLAG_HOST_BOUND = 2  # a table bound by host launches (eager mode)
@@ -115,25 +117,26 @@ class KernelTable:
     """Rows of one family as columns of equal length, SI units.
 
     `row` [R] int64 is the position in the user's table, so that predictions go back to the same rows in the same
-    order. Text columns [R] hold Python strings (dtype object), "" where absent: `device` a name of hwspecs, or "" when
-    unknown or known without a specification; `framework` in lower case, `version` and `kernel` as written; `dtype` and
-    `cache` (of the KV cache) one of `names.DTYPES`. `shape` [R] float64 by the standard names of `FAMILIES[family]`.
-    `latency` [R] float64 [s], NaN where absent, or None for a table without one. `flag` [R] int64, the sum of
-    `FLAG_*`, 0 where absent. `text`: the other text columns that matter, such as op, distribution, source, split.
+    order. Text columns [R] are `Text` or arrays of Python strings (dtype object), "" where absent: `device` a name of
+    hwspecs, or "" when unknown or known without a specification; `framework` in lower case, `version` and `kernel` as
+    written; `dtype` and `cache` (of the KV cache) one of `names.DTYPES`. `shape` [R] float64 by the standard names of
+    `FAMILIES[family]`. `latency` [R] float64 [s], NaN where absent, or None for a table without one. `flag` [R] int64,
+    the sum of `FLAG_*`, 0 where absent. `text`: the other text columns that matter, such as op, distribution, source,
+    split.
     """
 
     family: str
     row: np.ndarray
-    device: np.ndarray
-    framework: np.ndarray
-    version: np.ndarray
-    kernel: np.ndarray
-    dtype: np.ndarray
-    cache: np.ndarray
+    device: TextColumn
+    framework: TextColumn
+    version: TextColumn
+    kernel: TextColumn
+    dtype: TextColumn
+    cache: TextColumn
     shape: dict[str, np.ndarray]
     latency: np.ndarray | None
     flag: np.ndarray
-    text: dict[str, np.ndarray]
+    text: dict[str, TextColumn]
 
     def __len__(self) -> int:
         return len(self.row)

@@ -10,14 +10,16 @@ import pyarrow as pa
 
 import hwspecs
 from calibration.datasets import names
-from calibration.datasets.columns import Notes, Sheet, Text, open_sheet
+from calibration.datasets.columns import Notes, Sheet, open_sheet
 from calibration.datasets.families import COLLECTIVES, split_by_family
 from calibration.datasets.files import read_pieces
+from calibration.datasets.groups import grouped
 from calibration.datasets.latency import read_latency
 from calibration.datasets.neusight import is_neusight
 from calibration.datasets.published import rewrite
 from calibration.datasets.schema import FAMILIES, KernelTable, Read
 from calibration.datasets.shapes import MOST, read_shape
+from calibration.datasets.text import Text, as_text, joined
 from hwspecs.errors import InputError
 from hwspecs.registry import Directory, Registry
 
@@ -115,11 +117,11 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry) -> Iterator[Ke
         table = KernelTable(
             family=name,
             row=kept.astype(np.int64) + sheet.start,
-            **{key: column.take(kept) for key, column in identity.items()},
+            **{key: column[kept] for key, column in identity.items()},
             shape={key: values[good] for key, values in shape.items()},
             latency=None if latency is None else latency[kept],
             flag=flag[kept],
-            text={key: column.take(kept) for key, column in text.items()},
+            text={key: column[kept] for key, column in text.items()},
         )
         yield _collective(table) if name == "collective" else table
 
@@ -150,14 +152,13 @@ def _flags(sheet: Sheet) -> np.ndarray:
 
 def _collective(table: KernelTable) -> KernelTable:
     """One word for each operation; the element count that stands for a MoE exchange's bytes turned into bytes."""
-    op = table.text.get("op")
-    if op is not None:
-        words = {word: COLLECTIVES.get(word.lower(), word.lower()) for word in set(op.tolist())}
-        table.text["op"] = np.array([words[word] for word in op.tolist()], object)
+    if "op" in table.text:
+        op = as_text(table.text["op"])
+        table.text["op"] = op.translated(lambda word: COLLECTIVES.get(word.lower(), word.lower()))
     elements = table.shape["tokens"] * table.shape["hidden"]
     counted = (elements > 0.0) & (table.shape["bytes"] == elements)
-    itemsize = {dtype: _ITEMSIZE.get(dtype, 1.0) for dtype in set(table.dtype.tolist())}
-    sizes = np.array([itemsize[dtype] for dtype in table.dtype.tolist()])
+    dtype = as_text(table.dtype)
+    sizes = np.array([_ITEMSIZE.get(name, 1.0) for name in dtype.values.tolist()])[dtype.codes]
     table.shape["bytes"] = np.where(counted, elements * sizes, table.shape["bytes"])
     return table
 
@@ -172,22 +173,25 @@ def _joined(parts: list[KernelTable]) -> KernelTable:
 
     return KernelTable(
         family=first.family,
-        **{name: join(name) for name in ("row", *_IDENTITY, "flag")},
+        row=join("row"),
+        **{name: joined([getattr(part, name) for part in parts]) for name in _IDENTITY},
+        flag=join("flag"),
         shape={name: np.concatenate([part.shape[name] for part in parts]) for name in first.shape},
         latency=None if first.latency is None else join("latency"),
-        text={name: np.concatenate([part.text[name] for part in parts]) for name in first.text},
+        text={name: joined([part.text[name] for part in parts]) for name in first.text},
     )
 
 
 def _note_repeats(table: KernelTable, notes: Notes) -> None:
     """Count the rows that repeat the identity and shape of an earlier one (told by a 64-bit mix of their columns)."""
-    mixed = np.zeros(len(table), np.uint64)
-    words = (table.device, table.framework, table.version, table.kernel, table.dtype, table.cache, *table.text.values())
-    for column in words:
-        _mix(mixed, np.fromiter(map(hash, column.tolist()), np.int64, len(column)).view(np.uint64))
+    if not len(table):
+        return
+    mixed = grouped([getattr(table, name) for name in _IDENTITY] + list(table.text.values())).which.astype(np.uint64)
     for column in table.shape.values():
         _mix(mixed, column.view(np.uint64))
-    first = np.unique(mixed, return_index=True)[1]
+    order = np.argsort(mixed)
+    alike = mixed[order]
+    first = np.minimum.reduceat(order, np.flatnonzero(np.r_[True, alike[1:] != alike[:-1]]))
     repeated = np.ones(len(table), bool)
     repeated[first] = False
     notes.alike(table.row[repeated], "", f"repeats an earlier {table.family} row's identity and shape.")

@@ -21,6 +21,7 @@ from pyarrow import csv
 from calibration.datasets.columns import parse_numbers, parse_text, standard_name
 from calibration.datasets.files import read_pieces, suffix_of
 from calibration.datasets.tables import TEXT_COLUMNS
+from calibration.datasets.text import Column, Text
 from hwspecs.errors import InputError
 
 CHUNK = 1 << 18  # rows held at a time
@@ -34,7 +35,7 @@ def scatter(rows: int, row: np.ndarray, values: np.ndarray) -> np.ndarray:
     return column
 
 
-def write_with(path_in: str | Path, path_out: str | Path, columns: Mapping[str, np.ndarray]) -> None:
+def write_with(path_in: str | Path, path_out: str | Path, columns: Mapping[str, Column]) -> None:
     """Write the table `path_in` with extra columns to `path_out`, whose suffix tells the format.
 
     **Arguments:** `columns`: one array [rows of the table] a new column; a number that is not finite and None become
@@ -109,7 +110,9 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(numbers, kind, mask=np.isnan(numbers))])
 
 
-def _array(values: np.ndarray) -> pa.Array:
+def _array(values: Column) -> pa.Array:
+    if isinstance(values, Text):
+        return pa.array(values)
     values = np.asarray(values)
     if values.ndim != 1:
         raise InputError(f"a new column must be one-dimensional, not of shape {values.shape}.")

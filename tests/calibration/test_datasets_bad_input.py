@@ -161,6 +161,12 @@ def test_repeated_rows_are_counted(tmp_path: Path) -> None:
     assert len(read.tables[0]) == 4
 
 
+def test_a_repeated_row_is_told_in_any_spelling(tmp_path: Path) -> None:
+    columns = {"gpu": ["H100", "h100_sxm", "l40s"], "m": [8] * 3, "n": [8] * 3, "k": [8] * 3}
+    (problem,) = read_table(csv(tmp_path / "t.csv", columns)).problems
+    assert (problem.row, problem.count, problem.excluded) == (1, 1, False)
+
+
 def test_impossible_combinations(tmp_path: Path) -> None:
     columns = {"kv_len": [9, 9], "heads": [8, 2], "kv_heads": [8, 4], "head_dim": [64, 64]}
     read = read_table(csv(tmp_path / "t.csv", columns))

@@ -1,0 +1,85 @@
+"""Rows of a table that share everything but their shape, gathered: what they share is computed once a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Column, as_text, repeated
+
+IDENTITY = ("device", "framework", "version", "kernel", "dtype", "cache")
+CHUNK = 2**13  # rows computed at once: their features and hidden layers stay near the processor
+BLOCKS = (256, 16, 1)  # rows of one group side by side; the fewer, the more groups a chunk holds
+WASTE = 1.5  # a block size is too large where its padding makes a table so many times longer
+DENSE = 4  # codes up to so many times the rows are numbered by a table, beyond that by sorting
+
+
+@dataclass(frozen=True)
+class Groups:
+    """`which` [R]: the group of each row; `first` [G]: a row of each group."""
+
+    which: np.ndarray
+    first: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The rows in blocks of one group each, and the blocks in chunks of one size: groups [C] and rows [C, B].
+
+        A block is filled up by its last row again, the last chunk by its last block.
+        """
+        count = np.bincount(self.which, minlength=len(self))
+        size = next(size for size in BLOCKS if size == 1 or _padded(count, size) <= WASTE * len(self.which))
+        blocks = -(-count // size)
+        group = np.repeat(np.arange(len(self)), blocks)
+        start = np.r_[0, np.cumsum(count)][:-1]
+        before = np.arange(len(group)) - np.repeat(np.r_[0, np.cumsum(blocks)][:-1], blocks)
+        place = before[:, None] * size + np.arange(size)
+        rows = _order(self.which)[start[group, None] + np.minimum(place, count[group, None] - 1)]
+        each = CHUNK // size
+        chunks = np.arange(-(-len(group) // each) * each).clip(max=len(group) - 1).reshape(-1, each)
+        return [(group[chunk], rows[chunk]) for chunk in chunks]
+
+
+def group(table: KernelTable) -> Groups:
+    """The groups of a table: rows alike in device, software, formats, operation and routing."""
+    absent = repeated("", len(table))
+    columns: list[Column] = [getattr(table, name) for name in IDENTITY]
+    return grouped([*columns, table.text.get("op", absent), table.text.get("distribution", absent)])
+
+
+def grouped(columns: Sequence[Column]) -> Groups:
+    """Groups of rows that have the same text in every column."""
+    which, total = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        text = as_text(column).distinct()
+        if len(text.values) > 1:
+            which, total = _numbered(which * len(text.values) + text.codes, total * len(text.values))
+    first = np.empty(total, np.int64)
+    first[which[::-1]] = np.arange(len(which))[::-1]
+    return Groups(which, first[: total if len(which) else 0])
+
+
+def _numbered(codes: np.ndarray, limit: int) -> tuple[np.ndarray, int]:
+    """Codes below `limit` renumbered without gaps, and how many there are."""
+    if limit > DENSE * len(codes) + CHUNK:
+        distinct, which = np.unique(codes, return_inverse=True)
+        return which, len(distinct)
+    present = np.zeros(limit, bool)
+    present[codes] = True
+    number = np.cumsum(present) - 1
+    return number[codes], int(number[-1]) + 1
+
+
+def _padded(count: np.ndarray, size: int) -> int:
+    return int((-(-count // size) * size).sum())
+
+
+def _order(which: np.ndarray) -> np.ndarray:
+    """The rows, group after group; small integers are sorted by counting."""
+    small = which.astype(np.uint16) if len(which) and which.max() < 2**16 else which
+    return np.argsort(small, kind="stable")
