@@ -1,0 +1,173 @@
+"""Multi-head attention as an eager class computes it: projections, products of all scores, softmax (arXiv:1706.03762).
+
+The scores of masked tokens are computed too: only `jaxperf.models.fusion.flash_attention` leaves them out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hwspecs.errors import InputError
+from jaxperf.models.mixers import Attention
+from jaxperf.models.workloads.kernels import movement, stream
+from jaxperf.models.workloads.operations import (
+    add,
+    chosen,
+    contiguous,
+    dropout,
+    filled,
+    joined,
+    layer_norm,
+    linear,
+    matmul,
+    multiply,
+    pointwise,
+    rms_norm,
+    scaled,
+    softmax,
+    split,
+    view,
+)
+from jaxperf.models.workloads.styles import Style
+from jaxperf.models.workloads.tape import Tape, Tensor
+
+CORE = "core"  # scope of what the scores and their softmax need: what selective recomputation runs again
+CAUSAL, PADDING, BIAS = "causal_mask", "padding_mask", "head_bias"  # names of the node that adds to the scores
+REFUSED = ("sinks", "output_gate", "shared_kv", "keys_as_values")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What all layers of a stack share: the `mask` that is added to the scores and what it is, of `CAUSAL`, `PADDING`
+    and `BIAS`; cosine and sine of the rotary positions ([seq, head_dim] each); whether norms are LayerNorms; and the
+    mask of cross-attention."""
+
+    style: Style
+    mask: Tensor | None = None
+    mask_is: str = PADDING
+    rotary: tuple[Tensor, Tensor] | None = None
+    layer_norms: bool = True
+    cross_mask: Tensor | None = None
+
+
+def check_attention(mixer: Attention, where: str) -> None:
+    """Raises `InputError` that begins with `where` for what is not built yet."""
+    for name in REFUSED:
+        if getattr(mixer, name):
+            raise InputError(f"{where}: Attention.{name} has no workload graph yet, like {', '.join(REFUSED)}.")
+
+
+def attention(tape: Tape, x: Tensor, mixer: Attention, given: Given, memory: Tensor | None = None) -> Tensor:
+    """[batch, seq, hidden] to the same; keys and values come from `memory` where it is given (cross-attention)."""
+    q, k, v = _projections(tape, x, mixer, given, memory)
+    if given.style.scale == "queries":
+        q = scaled(tape, q)
+    q, k, v = (by_head(tape, part, heads) for part, heads in zip((q, k, v), _counts(mixer), strict=True))
+    if mixer.qk_norm and not mixer.qk_norm_wide:
+        q, k = (_norm(tape, part, mixer, given, name) for part, name in ((q, "q_norm"), (k, "k_norm")))
+    if mixer.rotary and given.rotary is not None and memory is None:
+        q, k = rotated(tape, q, given.rotary), rotated(tape, k, given.rotary)
+    k, v = _repeated(tape, k, mixer), _repeated(tape, v, mixer)
+    if given.style.copies:
+        q, k, v = (_flat(tape, part) for part in (q, k, v))
+    return linear(tape, merged(tape, attended(tape, q, k, v, given), x), x.shape[-1], "output", mixer.output_bias)
+
+
+def attended(tape: Tape, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
+    """softmax(q k^T / sqrt(d) + mask) v, of [..., seq, head_dim] each."""
+    turned = view(tape, k, *k.shape[:-2], k.shape[-1], k.shape[-2], name="transpose")
+    with tape.scope(CORE):
+        weights = _weights(tape, matmul(tape, q, turned, "scores"), given)
+        return matmul(tape, weights, v, "values")
+
+
+def _counts(mixer: Attention) -> tuple[int, int, int]:
+    return mixer.heads, mixer.kv_heads, mixer.kv_heads
+
+
+def _projections(
+    tape: Tape, x: Tensor, mixer: Attention, given: Given, memory: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [batch, seq, heads x head_dim], normed over all heads where the mixer does so."""
+    widths = (mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim, mixer.kv_heads * mixer.value_width)
+    source = x if memory is None else memory
+    if given.style.joined and memory is None:
+        q, k, v = split(tape, linear(tape, x, sum(widths), "qkv", mixer.qkv_bias), widths)
+    else:
+        q = linear(tape, x, widths[0], "query", mixer.qkv_bias)
+        k = linear(tape, source, widths[1], "key", mixer.qkv_bias and mixer.key_bias)
+        v = linear(tape, source, widths[2], "value", mixer.qkv_bias)
+    if mixer.qk_norm_wide:
+        q, k = (_norm(tape, part, mixer, given, name) for part, name in ((q, "q_norm"), (k, "k_norm")))
+    return q, k, v
+
+
+def _norm(tape: Tape, x: Tensor, mixer: Attention, given: Given, name: str) -> Tensor:
+    """Of each head, or of all heads together; like the other norms of the layer a LayerNorm or an RMSNorm."""
+    return layer_norm(tape, x, name, mixer.qk_norm_bias) if given.layer_norms else rms_norm(tape, x, name)
+
+
+def by_head(tape: Tape, x: Tensor, heads: int) -> Tensor:
+    """[batch, seq, width] to [batch, heads, seq, width / heads]."""
+    batch, seq, width = x.shape
+    parted = view(tape, x, batch, seq, heads, width // heads)
+    return view(tape, parted, batch, heads, seq, width // heads, name="permute")
+
+
+def rotated(tape: Tape, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """x cos + rotate(x) sin, with the halves of x exchanged and one negated (arXiv:2104.09864)."""
+    with tape.scope("rotary"):
+        straight = multiply(tape, x, rotary[0])
+        half = view(tape, x, *x.shape[:-1], x.shape[-1] / 2, name="half")
+        turned = joined(tape, (x, pointwise(tape, half, "neg", backward=0)), x.shape)
+        return add(tape, straight, multiply(tape, turned, rotary[1]))
+
+
+def _repeated(tape: Tape, x: Tensor, mixer: Attention) -> Tensor:
+    """Keys or values of a group copied for each of its query heads; backward their gradients are summed."""
+    if mixer.kv_heads == mixer.heads:
+        return x
+    batch, _, seq, width = x.shape
+    shape = (batch, mixer.heads, seq, width)
+    copied = movement(x.elements * tape.itemsize, math.prod(shape) * tape.itemsize)
+    return tape.record("repeat", "copy", (x,), shape, [copied], [stream("sum", math.prod(shape), x.elements, x.rows)])
+
+
+def _flat(tape: Tape, x: Tensor) -> Tensor:
+    """[batch, heads, seq, width] copied in order and seen as [batch x heads, seq, width]."""
+    batch, heads, seq, width = x.shape
+    return view(tape, contiguous(tape, x), batch * heads, seq, width)
+
+
+def _weights(tape: Tape, scores: Tensor, given: Given) -> Tensor:
+    """Scores [..., seq, source] scaled, masked and normed."""
+    style = given.style
+    if style.scale == "scores":
+        scores = scaled(tape, scores, "divu", name="scale")
+    elif style.scale == "tensor":
+        number = filled(tape, 1)
+        scores = _over(tape, scores, number)
+    if style.mask == "where":
+        filled(tape, 1)
+        scores = chosen(tape, scores, scores.shape[-1] * scores.shape[-2], name=CAUSAL)
+    elif style.mask != "none" and given.mask is not None:
+        scores = add(tape, scores, given.mask, name=given.mask_is)
+    if style.mask == "clamp":
+        scores = pointwise(tape, scores, "max", name="clamp")
+    weights = softmax(tape, scores)
+    return dropout(tape, weights) if style.dropout else weights
+
+
+def _over(tape: Tape, x: Tensor, number: Tensor) -> Tensor:
+    """x over one number that lies on the device, and has no gradient."""
+    op = stream("div", x.elements + 1, x.elements, x.rows)
+    return tape.record("scale", "elementwise", (x, number), x.shape, [op], [op])
+
+
+def merged(tape: Tape, mixed: Tensor, x: Tensor) -> Tensor:
+    """Heads side by side again [batch, seq, heads x value_dim], by one copy."""
+    batch, seq = x.shape[0], x.shape[1]
+    heads, width = math.prod(mixed.shape[:-2]) / batch, mixed.shape[-1]
+    turned = view(tape, mixed, batch, seq, heads, width, name="permute")
+    return view(tape, contiguous(tape, turned), batch, seq, heads * width)
