@@ -1,0 +1,251 @@
+"""`jaxperf measure -o TABLE`: time kernels on this machine's own device, as a table that `calibrate` reads."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+
+if TYPE_CHECKING:
+    from calibration.microbench.operation import JaxDevice, Operation
+    from calibration.microbench.run import Measurement, Plan
+
+BACKENDS = ("cpu", "gpu")
+BUFFERS = ("resident", "cold", "both")
+WIDTH = 90  # of the table: a narrower terminal wraps it, and no figure is cut
+ENDINGS = (".parquet", ".csv")  # the card takes the .json
+
+
+def measure(
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="FILE", help="The table, .parquet or .csv; its card is FILE's .json."),
+    ],
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="What JAX runs on: cpu or gpu.")] = "cpu",
+    known_as: Annotated[
+        str | None,
+        typer.Option("--as", metavar="DEVICE", help="Its name in jaxperf devices (default: what the system calls it)."),
+    ] = None,
+    family: Annotated[
+        list[str] | None,
+        typer.Option("--family", metavar="NAME", help="Only this family, such as gemm; may be repeated."),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option("--dtype", metavar="FORMAT", help="Only this format, such as fp32; may be repeated."),
+    ] = None,
+    points: Annotated[int, typer.Option("--points", metavar="N", help="Sizes an operation.")] = 40,
+    longest: Annotated[
+        str, typer.Option("--longest", metavar="TIME", help="No kernel whose roofline takes longer.")
+    ] = "5ms",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="No kernel is begun later.")] = "5min",
+    buffers: Annotated[
+        str, typer.Option("--buffers", metavar="STATE", help="Operands resident in the cache, cold, or both.")
+    ] = "resident",
+    statistic: Annotated[
+        str, typer.Option("--statistic", metavar="NAME", help="The time of a row: median or fastest of the repeats.")
+    ] = "median",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, other sizes.")] = 0,
+    devices_dir: DevicesDirectory = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure kernels on this machine: a table for calibrate and kernels, and a card of how it was taken."""
+    from jaxperf.io.tables import check_output
+
+    check_output(out, ENDINGS)
+    check_output(out.with_suffix(".json"), [".json"])
+    _check_choices(device, buffers, statistic, points, seed)
+    seconds = [_seconds("--longest", longest), _seconds("--budget", budget)]
+    from jaxperf.cli.measured import start_single_precision
+
+    start_single_precision()
+    from calibration.microbench.run import Plan
+
+    found = _jax_devices(device)
+    plan = Plan(
+        device=_hardware(known_as, found[0], devices_dir or []),
+        operations=_operations(family or [], dtype or [], found),
+        count=points,
+        dtypes=tuple(dtype or ()),
+        states=("resident", "cold") if buffers == "both" else (buffers,),
+        longest=seconds[0],
+        budget=seconds[1],
+        statistic=statistic,
+        seed=seed,
+        directories=tuple(devices_dir or ()),
+    )
+    _run(plan, found[0], out, as_json, quiet)
+
+
+# --- the question -----------------------------------------------------------------------------------------------------
+
+
+def _check_choices(device: str, buffers: str, statistic: str, points: int, seed: int) -> None:
+    for option, text, allowed in (
+        ("--device", device, BACKENDS),
+        ("--buffers", buffers, BUFFERS),
+        ("--statistic", statistic, ("median", "fastest")),
+    ):
+        if text not in allowed:
+            hint = did_you_mean(text, allowed)
+            raise InputError(f"{option}: '{text}' is not allowed; allowed: {', '.join(allowed)}.{hint}")
+    if points < 1:
+        raise InputError(f"--points is {points}; it must be 1 or more.")
+    if not 0 <= seed < 2**31:
+        raise InputError(f"--seed is {seed}; it must be a whole number from 0 to {2**31 - 1}.")
+
+
+def _seconds(option: str, text: str) -> float:
+    import hwspecs
+
+    try:
+        return hwspecs.parse_quantity(text, "s")
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from None
+
+
+def _jax_devices(backend: str) -> tuple[JaxDevice, ...]:
+    import jax
+
+    try:
+        return tuple(jax.devices(backend))
+    except RuntimeError:
+        there = ", ".join(sorted({each.platform for each in jax.devices()}))
+        raise InputError(
+            f"--device: JAX finds no {backend} here, only {there}; a GPU needs its driver and a jaxlib built for it."
+        ) from None
+
+
+def _hardware(known_as: str | None, device: JaxDevice, directories: Sequence[Path]) -> str:
+    """The name in hwspecs. Raises `InputError` that says how to give one."""
+    import hwspecs
+    from calibration.microbench.machine import processor_name
+
+    if known_as is not None:
+        try:
+            return hwspecs.load(known_as, directories).name
+        except InputError as error:
+            raise InputError(f"--as: {error}") from None
+    told = processor_name() if device.platform == "cpu" else device.device_kind
+    try:
+        return hwspecs.load(told or "", directories).name
+    except InputError:
+        raise InputError(
+            f"The system calls this device '{told}', which names no specification. Give --as DEVICE, one that "
+            "`jaxperf devices` lists, or describe it in a TOML file of its own (docs/add-a-device.md) and add "
+            "--devices-dir."
+        ) from None
+
+
+def _operations(
+    families: Sequence[str], dtypes: Sequence[str], devices: tuple[JaxDevice, ...]
+) -> tuple[Operation, ...]:
+    """What is measured; collectives where there are several devices."""
+    from calibration.microbench.collectives import collectives
+    from calibration.microbench.registry import OPERATIONS
+    from calibration.microbench.registry import families as families_of
+
+    everything = (*OPERATIONS, *collectives(devices))
+    there = families_of(everything)
+    for name in families:
+        if name == "collective" and len(devices) < 2:
+            raise InputError(f"--family: collective needs two devices or more; JAX finds {len(devices)} here.")
+        if name not in there:
+            raise InputError(
+                f"--family: '{name}' is not measured.{did_you_mean(name, there)} Known: {', '.join(there)}."
+            )
+    kept = tuple(each for each in everything if not families or each.family in families)
+    formats = sorted({dtype for each in kept for dtype in each.dtypes})
+    for name in dtypes:
+        if name not in formats:
+            hint = did_you_mean(name, formats)
+            raise InputError(f"--dtype: '{name}' is not measured in these families; known: {', '.join(formats)}.{hint}")
+    return kept
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def _run(plan: Plan, device: JaxDevice, out: Path, as_json: bool, quiet: bool) -> None:
+    from calibration.microbench.card import baseline, caches_flush, outcome
+    from calibration.microbench.run import measure as measured
+    from calibration.microbench.store import save
+    from jaxperf.cli.progress import progress_bar
+
+    wanted = plan.points()
+    start = {"command": _command(), **baseline(plan, device)}
+    flush = caches_flush(plan, device)
+    done: list[Measurement] = []
+    stopped = None
+    try:
+        with progress_bar("measuring", quiet) as report:
+            for each in measured(plan, wanted, device, flush):
+                done.append(each)
+                if report:
+                    report(len(done), len(wanted))
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    if stopped is None and len(done) < len(wanted):
+        stopped = "budget used up"
+    rows = [each.row for each in done if each.row is not None]
+    if not rows:
+        if stopped == "interrupted":
+            raise KeyboardInterrupt("Interrupted before the first kernel was measured; nothing is written.")
+        reason = done[0].problem if done else "the budget ended before the first kernel; give a longer --budget."
+        raise InputError(f"Not one kernel was measured: {reason}")
+    card = start | outcome(plan, wanted, done, stopped)
+    save(rows, card, out)
+    if stopped == "interrupted":
+        raise KeyboardInterrupt(f"Interrupted: {len(rows)} of {len(wanted)} kernels are measured and kept in '{out}'.")
+    _print(rows, card, out, as_json, quiet)
+
+
+def _command() -> str:
+    """The command as the card states it, with the names of files but not where they lay."""
+    return shlex.join(["jaxperf", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
+
+
+def _print(rows: Sequence[dict[str, Any]], card: dict[str, Any], out: Path, as_json: bool, quiet: bool) -> None:
+    from calibration.microbench.store import card_path, summary
+    from jaxperf.io.tables import json_text
+    from jaxperf.report.text import console, table
+
+    if as_json:
+        typer.echo(json_text({"written": [str(out), str(card_path(out))], **card, "families": summary(rows)}))
+        return
+    screen = console()
+    screen.width = max(screen.width, WIDTH)
+    columns = ("family", "op", "dtype", "operands", "rows", "shortest", "longest", "spread", "median/fastest")
+    cells = [
+        (
+            *(each[name] for name in columns[:4]),
+            f"{each['rows']:,}",
+            f"{each['shortest_us']:,.4g} us",
+            f"{each['longest_us']:,.4g} us",
+            f"{each['spread']:.0%}",
+            f"{each['median_over_fastest']:.2f}",
+        )
+        for each in summary(rows)
+    ]
+    title = f"{card['kernels_measured']:,} of {card['kernels_planned']:,} kernels measured on {card['device']}"
+    screen.print(table(title, columns, cells))
+    if not quiet:
+        floor = card["dispatch_floor_us"]
+        screen.print(
+            f"in every time: the dispatch of a call, {floor['median']:.1f} us (fastest {floor['fastest']:.1f}); "
+            f"memory streams at {card['stream_bandwidth'] / 1e9:.1f} GB/s; load {card['before']['load']} before, "
+            f"{card['after']['load']} after",
+            soft_wrap=True,
+            markup=False,
+        )
+        for sentence in (*card["problems"], *filter(None, (card["stopped"], card["collectives"]))):
+            screen.print(f"note: {sentence}", soft_wrap=True, markup=False)
+    screen.print(f"written: {out} and {card_path(out)}", soft_wrap=True, markup=False)
