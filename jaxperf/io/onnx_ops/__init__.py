@@ -1,0 +1,1 @@
+"""What each ONNX operator is to a device, in the terms of `jaxperf.io.primitives`."""
