@@ -1,0 +1,143 @@
+"""`jaxperf batches TABLE -o OUT`: a table of fixed batches with prefill and decode step, the same rows in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
+from jaxperf.cli.measured import Params
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from calibration.composition.batches_parameters import StepParameters
+    from calibration.composition.batches_rows import BatchTable
+
+Steps = Annotated[
+    Path | None,
+    typer.Option("--steps", metavar="STEPS", help="Scalars of the step, fitted to batches (default: the shipped)."),
+]
+
+
+def batches(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLE", help="Rows of gpu, tp, model, dtype, framework, batch, output_len, prompt_lengths."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
+    ],
+    params: Params = None,
+    steps: Steps = None,
+    devices_dir: DevicesDirectory = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict fixed batches on an engine: prefill of all prompts, then the decode step, each with a 90 % interval."""
+    from jaxperf.cli.measured import parameters_record, start_single_precision
+
+    start_single_precision()
+    import hwspecs
+    from calibration.composition.batches import TIMES, predict_batches
+    from calibration.composition.batches_parameters import load_steps
+    from calibration.composition.batches_rows import read_batches
+    from calibration.datasets import write_with
+    from calibration.parameters import load_parameters
+    from jaxperf.io.tables import json_text
+
+    check_places(table, out, TIMES[0])
+    directories = [str(folder) for folder in devices_dir or ()]
+    hwspecs.open_registry(directories)
+    scalars, kernels = load_steps(steps), load_parameters(params)
+    read = read_batches(table, directories)
+    columns = predict_batches(read, scalars, kernels, directories)
+    write_with(table, out, columns)
+    record = {
+        "table": str(table),
+        "out": str(out),
+        **summary(read, columns),
+        "steps": steps_record(scalars, steps),
+        "parameters": parameters_record(kernels, params),
+    }
+    if as_json:
+        typer.echo(json_text(record))
+    else:
+        _print(record, quiet)
+    if not record["predicted"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def summary(read: BatchTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    """How many rows were predicted, why others were not, what to know of those that were, and where the table states
+    times, the errors, as plain data."""
+    import numpy as np
+
+    known = np.isfinite(columns["predicted_prefill_s"])
+    reasons = columns["reason"]
+    notes = Counter(text for each in reasons[known].tolist() for text in each.split("; ") if text)
+    return {
+        "rows": read.rows,
+        "predicted": int(known.sum()),
+        "tiers": dict(Counter(columns["tier"][known].tolist())),
+        "errors": [row for phase in ("prefill", "decode_step") for row in _errors(read, columns, phase)],
+        "without_prediction": [{"row": int(row), "reason": reasons[row]} for row in np.flatnonzero(~known)],
+        "notes": [{"reason": reason, "rows": count} for reason, count in notes.most_common()],
+    }
+
+
+def _errors(read: BatchTable, columns: dict[str, np.ndarray], phase: str) -> list[dict[str, Any]]:
+    """Mean and median error of a phase over the rows that state its time; nothing where none does."""
+    import numpy as np
+
+    place = 0 if phase == "prefill" else 1
+    rows = [batch.row for batch in read.batches if np.isfinite(batch.measured[place])]
+    measured = np.array([batch.measured[place] for batch in read.batches if np.isfinite(batch.measured[place])])
+    error = np.abs(columns[f"predicted_{phase}_s"][rows] / measured - 1.0)
+    error = error[np.isfinite(error)]
+    if not len(error):
+        return []
+    return [{"phase": phase, "rows": len(error), "mean": float(error.mean()), "median": float(np.median(error))}]
+
+
+def steps_record(parameters: StepParameters, path: Path | None) -> dict[str, Any]:
+    """Which scalars gave an answer: where they lie, when they were made, on what devices and of which files."""
+    card = parameters.card
+    return {
+        "path": "shipped" if path is None else str(path),
+        "created": card.get("created"),
+        "devices": list(parameters.devices),
+        "data": card.get("data", []),
+    }
+
+
+def _print(record: dict[str, Any], quiet: bool) -> None:
+    from jaxperf.report.text import console, table
+
+    out = console()
+    cells = [
+        (row["phase"].replace("_", " "), f"{row['rows']:,}", f"{row['mean']:.1%}", f"{row['median']:.1%}")
+        for row in record["errors"]
+    ]
+    title = f"{record['predicted']:,} of {record['rows']:,} rows predicted"
+    out.print(table(title, ("phase", "rows with a time", "mean error", "median"), cells) if cells else title)
+    for entry in record["without_prediction"]:
+        out.print(f"no prediction (row {entry['row']}): {entry['reason']}", soft_wrap=True, markup=False)
+    if not quiet:
+        for entry in record["notes"]:
+            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        tiers = ", ".join(f"{count:,} {tier}" for tier, count in sorted(record["tiers"].items()))
+        source = record["steps"]
+        out.print(
+            f"devices: {tiers or 'none'}; scalars: {source['path']}, made {source['created']} on "
+            f"{len(source['devices'])} devices; errors are no test where these have seen the rows",
+            soft_wrap=True,
+            markup=False,
+        )
+    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

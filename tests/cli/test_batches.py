@@ -1,0 +1,144 @@
+"""`jaxperf batches`: the same rows in the same order, what is said about them, and every mistake one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+from calibration.composition.batches import TIMES
+from calibration.parameters import Parameters, save_parameters
+
+HEADER = "note,gpu,tp,model,dtype,framework,batch,output_len,prompt_lengths,prefill_s,decode_step_s"
+TABLE = f"""{HEADER}
+a,L20,1,llama-3.2-1b,bf16,sglang,2,100,"[300, 200]",0.02,0.005
+b,L21,1,llama-3.2-1b,bf16,sglang,2,100,"[300, 200]",,
+c,H100,2,llama-3.2-1b,,other,1,07,[50],,
+d,L20,1,llama-3.2-1bb,bf16,sglang,1,100,[50],,
+"e, last",L20,1,llama-3.2-1b,bf16,sglang,3,100,[50],,
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_jax() -> Iterator[None]:
+    """A command runs in a process of its own, under JAX's default promotion."""
+    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, ("allow", "standard", False), strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernel parameters without a family: large products then have the usual efficiency of such cores."""
+    path = tmp_path_factory.mktemp("parameters") / "none"
+    save_parameters(Parameters({}, {"created": "2026-11-21", "data": [], "devices": []}), path)
+    return path
+
+
+@pytest.fixture
+def table(own_folder: Path) -> Path:
+    path = own_folder / "in.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture
+def predict(cli, kernels: Path, parse_json) -> Callable[..., dict]:
+    """Runs the command with --json and returns what it says."""
+
+    def run(*arguments: object, code: int = 0) -> dict:
+        result = cli("batches", *arguments, "--params", kernels, "--json")
+        assert result.exit_code == code, result.output
+        return parse_json(result.stdout)
+
+    return run
+
+
+def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
+    said = predict(table, "-o", "out.csv")
+    with (own_folder / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [*HEADER.split(","), *TIMES, "tier", "reason"]
+    assert [row["note"] for row in rows] == ["a", "b", "c", "d", "e, last"]
+    assert [bool(row["predicted_prefill_s"]) for row in rows] == [True, False, True, False, False]
+    assert [row["tier"] for row in rows] == ["measured", "", "unseen", "", ""]
+    assert rows[2]["output_len"] == "07"
+    for phase in ("prefill", "decode_step"):
+        names = [f"predicted_{phase}_s{end}" for end in ("_lower", "", "_upper")]
+        lower, time, upper = (float(rows[0][name]) for name in names)
+        assert 0.0 < lower < time < upper
+    assert "L21" in rows[1]["reason"] and "did you mean" in rows[3]["reason"].lower()
+    assert rows[4]["reason"] == "batch: 3 is stated, but prompt_lengths holds 1."
+    for words in ("bf16 assumed", "as sglang", "no device of its generation", "model never measured"):
+        assert words in rows[2]["reason"]
+    assert said["rows"] == 5 and said["predicted"] == 2
+    assert [entry["row"] for entry in said["without_prediction"]] == [1, 3, 4]
+    assert {entry["phase"]: entry["rows"] for entry in said["errors"]} == {"prefill": 1, "decode_step": 1}
+
+
+def test_the_text_says_what_is_not_known(cli, kernels: Path, table: Path) -> None:
+    result = cli("batches", table, "-o", "out.json", "--params", kernels)
+    assert result.exit_code == 0
+    for words in ("2 of 5 rows predicted", "no prediction (row 3)", "model never measured", "written: out.json"):
+        assert words in result.stdout
+    quiet = cli("batches", table, "-o", "out.json", "--params", kernels, "--quiet").stdout
+    assert "note" not in quiet and "no prediction (row 3)" in quiet
+
+
+def test_not_one_row_is_told_by_the_exit_code(predict: Callable[..., dict], own_folder: Path) -> None:
+    (own_folder / "in.csv").write_text("\n".join([HEADER, TABLE.splitlines()[2]]) + "\n")
+    assert predict("in.csv", "-o", "out.parquet", code=3)["predicted"] == 0
+    assert (own_folder / "out.parquet").exists()
+
+
+def test_an_own_device_is_predicted(predict: Callable[..., dict], own_folder: Path) -> None:
+    (own_folder / "my").mkdir()
+    (own_folder / "my" / "fast-l20.toml").write_text(
+        'base = "l20"\nname = "fast-l20"\ndisplay_name = "Fast"\naliases = []\n'
+        '[memory_bandwidth]\nquantity = "1728 GB/s"\nsource = "datasheet"\nconfidence = "estimated"\nnote = "twice"\n'
+    )
+    rows = [TABLE.splitlines()[1], TABLE.splitlines()[1].replace("L20", "fast-l20")]
+    (own_folder / "in.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    predict("in.csv", "-o", "out.json", "--devices-dir", "my")
+    slow, fast = json.loads((own_folder / "out.json").read_text())
+    assert fast["tier"] == "transfer"
+    assert fast["predicted_decode_step_s"] < 0.75 * slow["predicted_decode_step_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("missing.csv", "-o", "out.csv"), "missing.csv"),
+        (("in.csv", "-o", "in.csv"), "is the input"),
+        (("in.csv", "-o", "out.xls"), "must end in"),
+        (("in.csv", "-o", "no/out.csv"), "does not exist"),
+        (("done.csv", "-o", "out.csv"), "already has a column 'predicted_prefill_s'"),
+        (("short.csv", "-o", "out.csv"), "the column 'prompt_lengths' is missing"),
+        (("in.csv", "-o", "out.csv", "--steps", "none"), "Cannot read parameters"),
+        (("in.csv", "-o", "out.csv", "--params", "none"), "Cannot read parameters"),
+        (("in.csv", "-o", "out.csv", "--devices-dir", "none"), "none"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    refuse: Callable[..., str], table: Path, own_folder: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    (own_folder / "done.csv").write_text(f"{HEADER},predicted_prefill_s\n{TABLE.splitlines()[1]},0.1\n")
+    (own_folder / "short.csv").write_text("gpu,tp,model,output_len\nL20,1,gpt2,5\n")
+    before = sorted(path.name for path in own_folder.iterdir())
+    assert sentence in refuse("batches", *arguments)
+    assert sorted(path.name for path in own_folder.iterdir()) == before
+
+
+def test_without_measured_batches_validation_says_where_they_go(
+    refuse: Callable[..., str], own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAXPERF_DATA", str(own_folder))
+    assert "JAXPERF_DATA" in refuse("validate", "batches")
