@@ -23,6 +23,7 @@ from calibration.intervals import Spread, quantiles
 from calibration.levels import DEVICE_LEVELS
 from calibration.model import BOUND, Inputs, KernelModel
 from calibration.parameters import Parameters
+from calibration.regimes import regimes
 from jaxperf.core.numerics import as_float
 
 NOISE = 0.04  # residual that the model is not asked to explain [log 1]
@@ -35,12 +36,13 @@ def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[s
     families, adapted = dict(parameters.families), {**parameters.card.get("adapted", {})}
     for read in reads:
         for table in read.tables:
-            known = (table.device != "") & (table.flag == 0)
-            if table.family in families and table.latency is not None and known.any():
-                rows = prepare(table.take(np.flatnonzero(known)), directories)
-                families[table.family] = adapt_family(families[table.family], rows)
-                cells = {str(name) for name in np.unique(rows.spelled["cell"].astype(str))}
-                adapted[table.family] = sorted(cells.union(adapted.get(table.family, ())))
+            known = table.take(np.flatnonzero((table.device != "") & (table.flag == 0)))
+            for name, at in regimes(known):
+                if name in families and table.latency is not None and len(at):
+                    rows = prepare(known.take(at), directories)
+                    families[name] = adapt_family(families[name], rows)
+                    cells = {str(cell) for cell in np.unique(rows.spelled["cell"].astype(str))}
+                    adapted[name] = sorted(cells.union(adapted.get(name, ())))
     files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
     card = {**parameters.card, "adapted": adapted, "adapted_to": [*parameters.card.get("adapted_to", ()), *files]}
     return Parameters(families, card)
@@ -54,7 +56,7 @@ def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
         return fitted
     names = fitted.names.extended(data.spelled)
     model = widened(fitted.model, counts(names))
-    x = data.inputs(names)
+    x = data.inputs(names, fitted.features)
     model = scaled(model, x, data)
     target = _raw(np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x)))
     basis, common = np.asarray(jax.vmap(model.correction.basis)(x)), _common(model, x)
@@ -84,12 +86,12 @@ def scaled(model: KernelModel, x: Inputs, data: Prepared) -> KernelModel:
     Such a cell is of a kind of device the law was not written for; the factor is the median ratio of its rows.
     """
     residual = np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x))
-    cells, offsets = np.asarray(x.levels["cell"]), np.array(model.law.offsets["cell"])
+    cells, factors = np.asarray(x.levels["cell"]), np.array(model.law.factors)
     for cell in np.unique(cells):
         median = float(np.median(residual[cells == cell]))
         if abs(median) > FAR:
-            offsets[cell] += median
-    return eqx.tree_at(lambda tree: tree.law.offsets["cell"], model, as_float(offsets))
+            factors[cell] += median
+    return eqx.tree_at(lambda tree: tree.law.factors, model, as_float(factors))
 
 
 def ridge(basis: np.ndarray, target: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -131,11 +133,15 @@ def widened(model: KernelModel, names: dict[str, int]) -> KernelModel:
         extra = names[level] + 1 - len(leaf)
         return jnp.concatenate([leaf, jnp.zeros((extra, *leaf.shape[1:]), leaf.dtype)]) if extra else leaf
 
-    model = eqx.tree_at(
-        lambda tree: tree.law.offsets, model, {level: more(leaf, level) for level, leaf in model.law.offsets.items()}
-    )
+    laws = [{level: more(leaf, level) for level, leaf in each.items()} for each in _levels_of_law(model)]
+    model = eqx.tree_at(_levels_of_law, model, laws)
+    model = eqx.tree_at(lambda tree: tree.law.factors, model, more(model.law.factors, "cell"))
     heads = {level: more(leaf, level) for level, leaf in model.correction.heads.items()}
     return eqx.tree_at(lambda tree: tree.correction.heads, model, heads)
+
+
+def _levels_of_law(model: KernelModel) -> list[dict[str, jnp.ndarray]]:
+    return [model.law.offsets, model.law.habit_offsets]
 
 
 def _widened_range(model: KernelModel, x: Inputs) -> tuple[jnp.ndarray, jnp.ndarray]:

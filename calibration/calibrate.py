@@ -22,11 +22,13 @@ import numpy as np
 import hwspecs
 from calibration.datasets import data_hash
 from calibration.datasets.schema import KernelTable, Read
+from calibration.datasets.text import Column
 from calibration.demand import POINTS
 from calibration.fit import DEFAULT, FittedFamily, Settings, fit, log_times, sample
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread, by_cell, pooled, quantiles
 from calibration.parameters import Parameters
+from calibration.regimes import regime, regimes
 from jaxperf.core.numerics import as_float
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -55,7 +57,7 @@ def calibrate(
     tables = gather(reads, excluded)
     fitted, errors = {}, []
     for family, table in tables.items():
-        if families and family not in families:
+        if families and not {family, table.family} & set(families):
             continue
         data = prepare(table, directories)
         data = data.take(np.flatnonzero(data.usable))
@@ -89,7 +91,7 @@ class Calibrated:
 
 
 def gather(reads: Sequence[Read], excluded: Collection[str | None] = ()) -> dict[str, KernelTable]:
-    """The rows fit to learn from, by family, of all files: known device, a latency, no flag."""
+    """The rows fit to learn from, by model (`calibration.regimes`), of all files: known device, a latency, no flag."""
     found: dict[str, list[KernelTable]] = {}
     for read in reads:
         for table in read.tables:
@@ -97,8 +99,10 @@ def gather(reads: Sequence[Read], excluded: Collection[str | None] = ()) -> dict
                 continue
             good = (table.flag == 0) & (table.device != "") & np.isfinite(table.latency) & (table.latency > 0)
             good &= ~np.isin(table.device.astype(str), [name for name in excluded if name])
-            if good.any():
-                found.setdefault(table.family, []).append(table.take(np.flatnonzero(good)))
+            learned = table.take(np.flatnonzero(good))
+            for name, rows in regimes(learned):
+                if len(rows):
+                    found.setdefault(name, []).append(learned.take(rows))
     return {family: joined(tables) for family, tables in sorted(found.items())}
 
 
@@ -108,7 +112,7 @@ def joined(tables: Sequence[KernelTable]) -> KernelTable:
         return tables[0]
     kept = ("op", "distribution", "split")
 
-    def text(table: KernelTable, name: str) -> np.ndarray:
+    def text(table: KernelTable, name: str) -> Column:
         return table.text.get(name, np.full(len(table), "", dtype=object))
 
     columns = {
@@ -127,7 +131,7 @@ def calibrate_family(
     data: Prepared, settings: Settings, progress: Progress, directories: Sequence[str] = ()
 ) -> Calibrated:
     """Fit one family, with its share and its intervals."""
-    family, held = data.table.family, held_shapes(data.table)
+    family, held = regime(data.table), held_shapes(data.table)
     fold = dataclasses.replace(settings, **{name: min(getattr(settings, name), most) for name, most in FOLD.items()})
     share, transfer, rows = _transfer(
         data.take(sample(data.spelled["cell"], 2 * fold.rows_per_cell, 1)), fold, progress, directories
@@ -183,11 +187,11 @@ def _transfer(
             continue
         fitted = fit(data.take(outside), fold)
         unseen = data.take(inside)
-        x, y = unseen.inputs(fitted.names), np.log(unseen.table.measured)
+        x, y = unseen.inputs(fitted.names, fitted.features), np.log(unseen.table.measured)
         law = np.asarray(jax.vmap(fitted.model.law)(x))
         whole = np.asarray(jax.vmap(fitted.model.correction)(x))
         tried.append((unseen, law - y, whole))
-        progress(f"{data.table.family}: without {name}")
+        progress(f"{regime(data.table)}: without {name}")
     if not tried:
         return 0.0, Spread().transfer, []
     # The correction is bounded by a tanh of its share-free argument: scaling it is exact for `share`.
@@ -217,7 +221,7 @@ def _errors(data: Prepared, residual: np.ndarray, split: str) -> list[dict[str, 
             at = (devices == device) & (formats == form)
             rows.append(
                 {
-                    "family": data.table.family,
+                    "family": regime(data.table),
                     "format": str(form),
                     "device": str(device),
                     "split": split,

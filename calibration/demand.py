@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.hardware import REFERENCE_CLOCK, Hardware
+from calibration.hardware import Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import constant_efficiency
@@ -38,7 +38,8 @@ from jaxperf.kernels.roofline import matrix_peak
 CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
 USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid; assumed
 # Of one FLOP, per byte of its operands, at the H100's clock and process, everything around the multiplier included [J].
-# Assumed from 0.8 pJ a 16-bit FLOP, at which 700 W sustain three quarters of the H100's peak; `Law.power` corrects it.
+# Assumed from 0.8 pJ a 16-bit FLOP, at which 700 W sustain three quarters of the H100's peak; `Law.power` and
+# `Law.power_clock` correct it.
 NOMINAL_ENERGY = 0.4e-12
 # DeepSeek's MLA: widths of a head's unrotated and rotated query, of its value, and of the latent (arXiv:2405.04434).
 NOPE, ROPE, VALUE, LATENT = 128.0, 64.0, 128.0, 512.0
@@ -56,7 +57,7 @@ FORMATS: Mapping[str, tuple[str, str]] = {
     "sq": ("int8", "bf16"),
     "int8_weight_only": ("int8_wo", "bf16"),
     "int4_weight_only": ("int4", "bf16"),
-    "w4a16_mxfp4": ("int4", "bf16"),
+    "w4a16_mxfp4": ("mxfp4_wo", "bf16"),
     "nvfp4": ("fp4", "bf16"),
 }
 
@@ -256,8 +257,7 @@ def format_columns(table: KernelTable) -> tuple[Formats, np.ndarray]:
 def _demands(family: str, hardware: Hardware, shape: Mapping[str, Array], formats: Formats) -> Float[Array, "6 rows"]:
     cost = jax.vmap(POINTS[family])(hardware.device, shape, formats)
     size = jax.vmap(lambda f: f.weights.operand_itemsize)(formats)
-    # Dynamic power grows with the square of the clock (voltage follows frequency); narrower operands switch less.
-    joule = NOMINAL_ENERGY * size * hardware.energy * (hardware.clock / REFERENCE_CLOCK) ** 2
+    joule = NOMINAL_ENERGY * size * hardware.energy  # narrower operands switch less
     power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
     peak = jax.vmap(matrix_peak)(hardware.device, formats.weights)
     rate = hardware.device.vector_flops if family in STREAMS else peak

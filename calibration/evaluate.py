@@ -59,7 +59,7 @@ def evaluate(
     """Every cell of every split; none where the tables have no usable row."""
     cells: list[Cell] = []
     for family, table in gather(reads).items():
-        if families and family not in families:
+        if families and not {family, table.family} & set(families):
             continue
         data = prepare(table)
         data = data.take(np.flatnonzero(data.usable))
@@ -120,7 +120,7 @@ def _few(target: Prepared) -> tuple[Prepared, Prepared]:
 
 def _score(fitted: FittedFamily, target: Prepared, split: str, sources: Prepared) -> list[Cell]:
     """Errors by format."""
-    x = target.inputs(fitted.names)
+    x = target.inputs(fitted.names, fitted.features)
     log_time = log_times(fitted, target)
     seen = np.asarray(x.levels["cell"]) < len(fitted.names.known["cell"])
     excess = np.asarray(jax.vmap(fitted.model.correction.excess)(x))

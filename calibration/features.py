@@ -11,7 +11,7 @@ import numpy as np
 
 from calibration.datasets.schema import FAMILIES
 from calibration.demand import Demand, Shape
-from calibration.hardware import Hardware
+from calibration.hardware import REFERENCE_CLOCK, Hardware
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div, next_power_of_two
 
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
@@ -68,7 +68,8 @@ def _general(demand: Demand, hardware: Hardware) -> dict[str, Scalar]:
         "compute over memory": jnp.log2(compute / memory),
         "bytes over L2": jnp.log2(_some(demand.moved) / hardware.device.l2_capacity),
         "duration over launch": jnp.log2(jnp.maximum(compute, memory) / LAUNCH),
-        "power over compute": jnp.log2(_some(demand.power) / compute),
+        "power over compute": jnp.log2(_some(demand.power) * (hardware.clock / REFERENCE_CLOCK) ** 2 / compute),
+        "power over compute at one clock": jnp.log2(_some(demand.power) / compute),
     }
 
 

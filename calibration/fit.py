@@ -20,7 +20,8 @@ from jaxtyping import Array, Float
 from calibration.inputs import Prepared
 from calibration.intervals import Spread
 from calibration.levels import LEVELS, NO_NAMES, PRECISION, Names
-from calibration.model import Correction, Inputs, KernelModel, Law, law_offsets, no_heads
+from calibration.model import Correction, Inputs, KernelModel, Law, law_habits, law_offsets, no_heads
+from calibration.regimes import regime
 from jaxperf.core.numerics import as_float
 
 # Prior mean and standard deviation of the law's parameters. 0.2 and 0.18: four fifths of a datasheet rate; 3 us: what a
@@ -32,6 +33,7 @@ PRIORS = {
     "memory": (0.18, 0.08),
     "floor": (float(np.log(3e-6)), 0.4),
     "power": (0.0, 0.2),
+    "power_clock": (2.0, 0.3),  # voltage follows the clock
     "on_chip": (0.0, 0.15),
     "sharpness": (1.0, 0.4),
     "block": (float(np.log(0.5e-6)), 0.7),
@@ -47,7 +49,18 @@ FAMILY_PRIORS = {
     "attention_decode": {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)},
     "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},
 }
+# Matrix products on vector units: every operand passes the register file, so a FLOP takes several times the energy of
+# one in a matrix unit (16 pJ at 12 nm); the clock adds nothing that they show, and tables are launched eagerly.
+ON_VECTOR_UNITS = {
+    "compute": (0.15, 0.1),
+    "memory": (0.6, 0.4),
+    "floor": (float(np.log(20e-6)), 0.7),
+    "power": (1.55, 0.3),
+    "power_clock": (0.0, 0.3),
+}
+FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_UNITS)
 OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
+HABIT_SPREAD, HABIT_OFFSET_SPREAD = 0.3, 0.1  # how far a habit's power may be from 0, and a level's from the family's
 
 
 @dataclass(frozen=True)
@@ -91,16 +104,17 @@ def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], 
     data = data.take(np.flatnonzero(good))
     if not len(data.table):
         raise ValueError(f"{data.table.family}: no row to fit")
+    family = regime(data.table)
     data = data.take(sample(data.spelled["cell"], settings.rows_per_cell, settings.seed))
     names = NO_NAMES.extended(data.spelled)
     x, y, weight = data.inputs(names), log_time(data), cell_weights(data.spelled["cell"])
     few = sample_all(len(y), settings.law_rows, settings.seed)
-    priors = PRIORS | FAMILY_PRIORS.get(data.table.family, {})
+    priors = PRIORS | FAMILY_PRIORS.get(family, {})
     law = fit_law(rows_of(x, few), y[few], weight[few], counts(names), priors, settings)
-    progress(f"{data.table.family}: law fitted on {len(y):,} rows")
+    progress(f"{family}: law fitted on {len(y):,} rows")
     correction = fit_correction(law, x, y, weight, data.features, counts(names), settings)
-    progress(f"{data.table.family}: correction fitted")
-    return FittedFamily(data.table.family, data.names, names, KernelModel(law, correction), Spread())
+    progress(f"{family}: correction fitted")
+    return FittedFamily(family, data.names, names, KernelModel(law, correction), Spread())
 
 
 def counts(names: Names) -> dict[str, int]:
@@ -110,7 +124,7 @@ def counts(names: Names) -> dict[str, int]:
 
 def log_times(fitted: FittedFamily, data: Prepared) -> np.ndarray:
     """Predicted logarithm of the time of every row [log s]."""
-    return np.asarray(_model_rows(fitted.model, data.inputs(fitted.names)), np.float64)
+    return np.asarray(_model_rows(fitted.model, data.inputs(fitted.names, fitted.features)), np.float64)
 
 
 @eqx.filter_jit
@@ -158,11 +172,23 @@ def fit_law(
     settings: Settings,
 ) -> Law:
     """Maximum a posteriori parameters of the law (Adam, full batch)."""
-    start = Law(**{name: as_float(mean) for name, (mean, _) in priors.items()}, offsets=law_offsets(names))
+    start = new_law({name: mean for name, (mean, _) in priors.items()}, names, x.habits.shape[-1])
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step
         law = _descend_law(start, x, y, weight, dict(priors), settings)
-    last_is_zero = {level: each.at[-1].set(0.0) for level, each in law.offsets.items()}
-    return eqx.tree_at(lambda tree: tree.offsets, law, last_is_zero)
+    last_is_zero = lambda levels: {level: each.at[-1].set(0.0) for level, each in levels.items()}  # noqa: E731
+    learned = last_is_zero(law.offsets), last_is_zero(law.habit_offsets)
+    return eqx.tree_at(lambda tree: (tree.offsets, tree.habit_offsets), law, learned)
+
+
+def new_law(means: Mapping[str, float], names: dict[str, int], habits: int) -> Law:
+    """A law whose levels and habits are all zero."""
+    return Law(
+        **{name: as_float(mean) for name, mean in means.items()},
+        habits=jnp.zeros((2, habits)),
+        offsets=law_offsets(names),
+        habit_offsets=law_habits(names, habits),
+        factors=jnp.zeros(names["cell"] + 1),
+    )
 
 
 @eqx.filter_jit
@@ -173,10 +199,12 @@ def _descend_law(
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, settings.law_steps))
 
     def loss(law: Law) -> Array:
-        law = eqx.tree_at(lambda tree: tree.offsets["cell"], law, start.offsets["cell"])  # adaptation's, not the fit's
+        law = eqx.tree_at(lambda tree: tree.factors, law, start.factors)  # adaptation's, not the fit's
         error = jnp.sum(weight * robust(jax.vmap(law)(x) - y, settings.softness)) / jnp.sum(weight)
         prior = sum(((getattr(law, name) - mean) / sd) ** 2 for name, (mean, sd) in priors.items())
         levels = sum(jnp.sum((offset / spread) ** 2) for offset in law.offsets.values())
+        levels += sum(jnp.sum((each / HABIT_OFFSET_SPREAD) ** 2) for each in law.habit_offsets.values())
+        levels += jnp.sum((law.habits / HABIT_SPREAD) ** 2)
         return error + settings.prior * (prior + 0.3 * levels)
 
     def step(carry: Any, _: None) -> tuple[Any, None]:

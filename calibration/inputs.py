@@ -17,6 +17,7 @@ from calibration.datasets.groups import Groups, group
 from calibration.datasets.schema import KernelTable
 from calibration.demand import POINTS, Demand, Formats, Shape, _demands, format_columns
 from calibration.features import features, on_chip_time, waves
+from calibration.habits import habits
 from calibration.hardware import REFERENCE_CLOCK, Hardware, load_hardware
 from calibration.levels import Names, spell
 from calibration.model import Inputs
@@ -41,7 +42,8 @@ class Kind(eqx.Module):
 
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `on_chip`: time of its bytes from L2 [s]; `footprint`: bytes
-    over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1]; `features` and their `names`."""
+    over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1]; `features` and their `names`;
+    `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -54,12 +56,13 @@ class Point(eqx.Module):
     waves: Scalar
     clock: Scalar
     features: list[Scalar]
+    habits: list[Scalar]
     names: tuple[str, ...] = eqx.field(static=True)
 
     @property
     def usable(self) -> Bool[Array, ""]:
         """Whether the demands are numbers: the device has the format, and nothing overflows."""
-        finite = [jnp.isfinite(each) for each in (self.compute, self.memory, *self.features)]
+        finite = [jnp.isfinite(each) for each in (self.compute, self.memory, *self.features, *self.habits)]
         return functools.reduce(jnp.logical_and, finite)
 
     @property
@@ -79,6 +82,7 @@ class Point(eqx.Module):
             waves=_log(self.waves),
             clock=_log(self.clock),
             features=jnp.nan_to_num(jnp.stack([own[name] for name in names]), posinf=MOST, neginf=-MOST),
+            habits=jnp.stack(self.habits) if self.habits else jnp.zeros(0),
             levels=dict(levels),
         )
 
@@ -94,6 +98,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         waves=waves(family, x, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         features=list(seen.values()),
+        habits=list(habits(family, x, hardware, as_float(kind.skewed)).values()),
         names=tuple(seen),
     )
 
@@ -124,14 +129,15 @@ def load_kinds(table: KernelTable, directories: Sequence[str | Path] = ()) -> Ki
 class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
-    `names` and `features` [R, F] float32; `on_chip` [s], `footprint` [log 1], `waves` and `clock` [1] as in `Point`;
-    `spelled`: the names of the rows at each level.
+    `names` and `features` [R, F], `habits` [R, H] float32; `on_chip` [s], `footprint` [log 1], `waves` and `clock` [1]
+    as in `Point`; `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
     demand: Demand
     names: tuple[str, ...]
     features: np.ndarray
+    habits: np.ndarray
     on_chip: np.ndarray
     footprint: np.ndarray
     waves: np.ndarray
@@ -146,6 +152,7 @@ class Prepared:
             self.demand.take(rows),
             self.names,
             self.features[rows],
+            self.habits[rows],
             self.on_chip[rows],
             self.footprint[rows],
             self.waves[rows],
@@ -159,8 +166,9 @@ class Prepared:
         """The plain roofline: the longer of useful FLOP at the matrix peak and bytes at the bandwidth [s]."""
         return np.maximum(self.demand.ideal, self.demand.memory)
 
-    def inputs(self, names: Names) -> Inputs:
-        """The arrays of a model that knows `names`."""
+    def inputs(self, names: Names, features: Sequence[str] = ()) -> Inputs:
+        """The arrays of a model that knows `names` and was fitted on these `features`; on all, if none are given."""
+        columns = [self.names.index(name) for name in features or self.names]
         log = lambda x: as_float(np.log(np.maximum(x, LEAST)))  # noqa: E731
         return Inputs(
             compute=log(self.demand.compute),
@@ -170,7 +178,8 @@ class Prepared:
             footprint=as_float(self.footprint),
             waves=log(self.waves),
             clock=log(self.clock),
-            features=as_float(self.features),
+            features=as_float(self.features[:, columns]),
+            habits=as_float(self.habits),
             levels={level: jnp.asarray(at) for level, at in names.index(self.spelled).items()},
         )
 
@@ -180,20 +189,25 @@ def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepa
     rows, groups = len(table), group(table)
     plain = {name: np.full(rows, np.nan, np.float32) for name in PLAIN}
     names: tuple[str, ...] = ()
-    values = np.empty((rows, 0), np.float32)
+    values, wasted = np.empty((rows, 0), np.float32), np.empty((rows, 0), np.float32)
     for point, at in _points(table, groups, directories):
         if not names:
             names, values = point.names, np.empty((rows, len(point.names)), np.float32)
+            wasted = np.empty((rows, len(point.habits)), np.float32)
         for name, column in plain.items():
             column[at] = getattr(point, name)
         for place, column in enumerate(point.features):
             values[at, place] = column
-    usable = np.isfinite(plain["compute"]) & np.isfinite(plain["memory"]) & np.isfinite(values).all(axis=1)
+        for place, column in enumerate(point.habits):
+            wasted[at, place] = column
+    usable = np.isfinite(plain["compute"]) & np.isfinite(plain["memory"])
+    usable &= np.isfinite(values).all(axis=1) & np.isfinite(wasted).all(axis=1)
     return Prepared(
         table,
         Demand(**{name: plain[name] for name in Demand.__dataclass_fields__}),
         names,
         np.nan_to_num(values, posinf=MOST, neginf=-MOST),
+        np.nan_to_num(wasted, posinf=MOST, neginf=-MOST),
         plain["on_chip"],
         plain["footprint"],
         plain["waves"],

@@ -3,9 +3,10 @@
     log t = log(floor + (core^p + memory^p)^(1/p)) + s B tanh(c / B)
 
 core: arithmetic time over its efficiency, or the power limit where that is longer, and a start-up time for each block
-that the busiest core works through; memory: DRAM time over its efficiency
-for what misses L2, and L2's own time. c is linear in a small network's outputs, its coefficients the sum of the levels'
-(`calibration.levels`); s in [0, 1] takes the correction back where a kernel lies outside what was measured.
+that the busiest core works through; memory: DRAM time over its efficiency for what misses L2, and L2's own time; both
+stretch by powers of a family's habits (`calibration.habits`). c is linear in a small network's outputs, its
+coefficients the sum of the levels' (`calibration.levels`); s in [0, 1] takes the correction back where a kernel lies
+outside what was measured.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Inputs(eqx.Module):
     """What the law and the correction read of one kernel; with a leading axis, of a table [R].
 
     `compute`, `memory`, `power`, `on_chip`: logarithms of the demands [log s]; `footprint`: bytes over L2; `waves`:
-    blocks on the busiest core; `clock`: over the H100's [log 1]; `features`; `levels`: index of each level's name, the
-    one after the last meaning unknown.
+    blocks on the busiest core; `clock`: over the H100's [log 1]; `features`; `habits` [log 1]; `levels`: index of each
+    level's name, the one after the last meaning unknown.
     """
 
     compute: Float[Array, "*rows"]
@@ -43,30 +44,37 @@ class Inputs(eqx.Module):
     waves: Float[Array, "*rows"]
     clock: Float[Array, "*rows"]
     features: Float[Array, "*rows F"]
+    habits: Float[Array, "*rows H"]
     levels: Indices
 
 
 class Law(eqx.Module):
     """Parameters of the physical law, as logarithms.
 
-    `compute`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP; `floor`
+    `compute`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP at the
+    H100's clock, and `power_clock`, the power of the clock in it; `floor`
     [log s] and `floor_clock`, the power of the clock in it; `block`: start of one block at the H100's clock [log s];
     `sharpness`: of the overlap; `cache_share`: share of L2 in which a repeated kernel finds its operands, and
-    `cache_slope`, how sharply it stops finding them. `offsets[level]` [names + 1, 3] adds to `compute`, `memory` and
-    `floor`; the last row is zero.
+    `cache_slope`, how sharply it stops finding them. `habits` [2, H]: powers of the habits in the arithmetic and in the
+    memory time. `offsets[level]` [names + 1, 3] adds to `compute`, `memory` and `floor`, `habit_offsets[level]`
+    [names + 1, 2, H] to `habits`, `factors` [cells + 1] to the whole [log 1]; the last row is zero.
     """
 
     compute: Float[Array, ""]
     memory: Float[Array, ""]
     floor: Float[Array, ""]
     power: Float[Array, ""]
+    power_clock: Float[Array, ""]
     on_chip: Float[Array, ""]
     sharpness: Float[Array, ""]
     block: Float[Array, ""]
     floor_clock: Float[Array, ""]
     cache_share: Float[Array, ""]
     cache_slope: Float[Array, ""]
+    habits: Float[Array, "2 H"]
     offsets: dict[str, Float[Array, "N 3"]]
+    habit_offsets: dict[str, Float[Array, "N 2 H"]]
+    factors: Float[Array, " N"]
 
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """Logarithm of the time [log s]."""
@@ -76,11 +84,16 @@ class Law(eqx.Module):
     def parts(self, x: Inputs) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
         """Logarithms of what is overlapped and added: arithmetic, memory, floor [log s]."""
         shift = sum((self.offsets[level][x.levels[level]] for level in self.offsets), start=jnp.zeros(len(LAW)))
-        compute = x.compute + self.compute + shift[0]
-        core = jnp.logaddexp(_norm(compute, x.power + self.power, POWER_SHARPNESS), x.waves + self.block - x.clock)
+        powers = self.habits + sum(self.habit_offsets[level][x.levels[level]] for level in self.habit_offsets)
+        slower = powers @ x.habits
+        power = x.power + self.power + self.power_clock * x.clock
+        busy = _norm(x.compute + self.compute + shift[0], power, POWER_SHARPNESS)
+        core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]
         missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
-        memory = jnp.logaddexp(x.memory + self.memory + shift[1] + missed, x.on_chip + self.on_chip)
-        return core, memory, self.floor - self.floor_clock * x.clock + shift[2]
+        memory = jnp.logaddexp(x.memory + self.memory + shift[1] + missed, x.on_chip + self.on_chip) + slower[1]
+        floor = self.floor - self.floor_clock * x.clock + shift[2]
+        factor = self.factors[x.levels["cell"]]
+        return core + factor, memory + factor, floor + factor
 
 
 class Correction(eqx.Module):
@@ -140,11 +153,13 @@ def _norm(a: Array, b: Array, p: Array | float) -> Array:
 
 
 def law_offsets(names: Mapping[str, int]) -> dict[str, Float[Array, "N 3"]]:
-    """Zero offsets for the levels of software, and for single cells, which only adaptation fills.
+    """Zero offsets for the levels of software; how a device differs is left to its datasheet and to the correction."""
+    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in ("format", "framework", "stack")}
 
-    How a device differs is otherwise left to its datasheet and to the correction.
-    """
-    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in ("format", "framework", "stack", "cell")}
+
+def law_habits(names: Mapping[str, int], habits: int) -> dict[str, Float[Array, "N 2 H"]]:
+    """Zero offsets of the habits' powers: how software uses a device, so of the levels of software."""
+    return {level: jnp.zeros((names[level] + 1, 2, habits)) for level in ("framework", "stack")}
 
 
 def no_heads(names: Mapping[str, int], width: int) -> dict[str, Float[Array, "N H"]]:

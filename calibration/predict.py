@@ -33,6 +33,7 @@ from calibration.fit import FittedFamily
 from calibration.intervals import UNKNOWN
 from calibration.levels import spell_each
 from calibration.parameters import Parameters
+from calibration.regimes import regimes
 
 NUMBERS = ("predicted", "lower", "upper", "roofline")
 UNREAD = "the row could not be read"
@@ -73,20 +74,24 @@ def _columns(table: KernelTable, parameters: Parameters, directories: Sequence[s
     if not len(known):
         return found
     part = table if len(known) == len(table) else table.take(known)
-    return _placed(found, known, _of_devices(part, parameters, directories))
+    for name, rows in regimes(part):
+        alike = part if len(rows) == len(part) else part.take(rows)
+        found = _placed(found, known[rows], _of_devices(alike, name, parameters, directories))
+    return found
 
 
-def _of_devices(table: KernelTable, parameters: Parameters, directories: Sequence[str]) -> Columns:
+def _of_devices(table: KernelTable, name: str, parameters: Parameters, directories: Sequence[str]) -> Columns:
+    """Of rows that the model `name` predicts."""
     reasons = [_told(code) for code in range(2 * UNUSABLE)]
     reasons[UNUSABLE] = f"no model of {table.family} in this format on this device"
     if table.family not in POINTS:
         return _nothing(len(table), reasons[UNUSABLE])
-    fitted, groups = parameters.families.get(table.family), group(table)
+    fitted, groups = parameters.families.get(name), group(table)
     if fitted is None:
-        reasons[0] = f"no fitted parameters of {table.family}"
+        reasons[0] = f"no fitted parameters of {name}"
         trust = _no_trust(len(groups))
     else:
-        adapted = parameters.card.get("adapted", {}).get(table.family, ())
+        adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted)
     found = answers(table, groups, fitted, trust, directories)
     texts = {

@@ -223,7 +223,7 @@ def test_a_full_disk_is_one_sentence(refuse, own_folder: Path, fitted: Path, mon
 
     write(own_folder / "few.csv", "h100-sxm")
     monkeypatch.setattr(calibration.adapt, "adapt", lambda parameters, reads, directories: _touched(parameters))
-    monkeypatch.setattr("calibration.parameters._write", full)
+    monkeypatch.setattr("calibration.stored.write_whole", full)
     said = refuse("calibrate", "-o", "p", "--params", fitted, "--adapt", "few.csv")
     assert said == "jaxperf: Cannot write 'p': No space left on device.\n"
 

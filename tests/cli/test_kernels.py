@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -16,11 +15,11 @@ import pytest
 import calibration.datasets
 import calibration.predict
 from calibration.datasets import read_table
-from calibration.fit import PRIORS, FittedFamily, Settings, counts, new_correction
+from calibration.fit import PRIORS, FittedFamily, Settings, counts, new_correction, new_law
 from calibration.inputs import prepare
 from calibration.intervals import Spread
 from calibration.levels import NO_NAMES
-from calibration.model import KernelModel, Law, law_offsets
+from calibration.model import KernelModel
 from calibration.parameters import Parameters, save_parameters
 
 HEADER = "note,device,framework,version,kernel,dtype,m,n,k,latency_us"
@@ -56,7 +55,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert table is not None
     data = prepare(table)
     names = NO_NAMES.extended(data.spelled)
-    law = Law(**{name: jnp.asarray(mean) for name, (mean, _) in PRIORS.items()}, offsets=law_offsets(counts(names)))
+    law = new_law({name: mean for name, (mean, _) in PRIORS.items()}, counts(names), habits=0)
     features = np.concatenate([data.features - 20.0, data.features + 20.0])
     model = KernelModel(law, new_correction(features, counts(names), Settings(widths=(4,))))
     spread = Spread(measured=(0.05, 0.1), transfer=(0.2, 0.4))

@@ -1,0 +1,94 @@
+"""Which model a row belongs to, and the ratios that the law takes powers of."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.fit import PRIORS, new_law
+from calibration.inputs import prepare
+from calibration.levels import NO_NAMES
+from calibration.model import Law
+from calibration.regimes import regime, regimes
+from tests.calibration.kernels import blank_table
+
+
+def gemms(*formats: str):
+    rows = len(formats)
+    shape = {"m": np.full(rows, 512.0), "n": np.full(rows, 4096.0), "k": np.full(rows, 4096.0), "batch": np.ones(rows)}
+    table = blank_table("gemm", shape, np.full(rows, "h100-sxm", dtype=object))
+    table.dtype[:] = formats
+    return table
+
+
+def prefill(**sizes: float):
+    ordinary = {"batch": 4, "q_len": 4096, "prefix": 0, "heads": 32, "kv_heads": 32, "head_dim": 128, "window": 0}
+    shape = {name: np.array([float(value)]) for name, value in (ordinary | sizes).items()}
+    return prepare(blank_table("attention_prefill", shape, np.array(["h100-sxm"], dtype=object))).habits[0]
+
+
+def test_every_row_has_one_model() -> None:
+    found = dict(regimes(gemms("bf16", "fp32", "fp8", "fp64")))
+    assert {name: rows.tolist() for name, rows in found.items()} == {"gemm": [0, 2], "gemm_vector": [1, 3]}
+    assert regime(gemms("fp32", "fp32")) == "gemm_vector"
+    with pytest.raises(ValueError, match="too many"):
+        regime(gemms("fp32", "bf16"))
+
+
+def test_an_ordinary_prefill_wastes_nothing() -> None:
+    np.testing.assert_allclose(prefill(), 0.0, atol=1e-6)
+
+
+def test_habits_are_logarithms_of_what_is_wasted() -> None:
+    assert prefill(q_len=64)[1] == pytest.approx(math.log(2))  # a block of 128 queries holds 64
+    assert prefill(batch=1, heads=1, kv_heads=1, q_len=128)[2] == pytest.approx(math.log(132))  # one block, 132 cores
+    assert prefill(kv_heads=4)[3] == pytest.approx(math.log(8))
+    seen, all_pairs = 1024 * 4096 - 1024**2 / 2, 4096**2 / 2
+    assert prefill(window=1024)[0] == pytest.approx(math.log(all_pairs / seen))
+
+
+@settings(max_examples=20, deadline=None)
+@given(tokens=st.integers(1, 10**6), experts=st.sampled_from([1, 8, 256]), topk=st.sampled_from([1, 8]))
+def test_habits_of_experts_are_finite(tokens: int, experts: int, topk: int) -> None:
+    sizes = {"tokens": tokens, "hidden": 4096, "inter": 1024, "experts": experts, "topk": topk, "tp": 1, "ep": 1}
+    shape = {name: np.array([float(value)]) for name, value in sizes.items()}
+    data = prepare(blank_table("moe", shape, np.array(["h100-sxm"], dtype=object)))
+    assert np.isfinite(data.habits).all()
+    assert (data.habits[:, :3] >= 0.0).all()
+
+
+def time_of(law: Law, data) -> float:
+    return float(law(_one(data)))
+
+
+def _one(data):
+    return jax.tree.map(lambda leaf: leaf[0], data.inputs(NO_NAMES))
+
+
+def test_a_power_of_zero_leaves_the_law_and_more_makes_it_slower() -> None:
+    shape = {
+        "batch": 1.0,
+        "q_len": 64.0,
+        "prefix": 0.0,
+        "heads": 8.0,
+        "kv_heads": 1.0,
+        "head_dim": 128.0,
+        "window": 0.0,
+    }
+    columns = {name: np.array([value]) for name, value in shape.items()}
+    data = prepare(blank_table("attention_prefill", columns, np.array(["h100-sxm"], dtype=object)))
+    means = {name: mean for name, (mean, _) in PRIORS.items()}
+    none = dict.fromkeys(("format", "framework", "stack", "device", "cell"), 0)
+    plain = new_law(means, none, habits=data.habits.shape[1])
+    powers = [
+        time_of(type(plain)(**{**vars(plain), "habits": jnp.full_like(plain.habits, power)}), data)
+        for power in (0.0, 0.5, 1.0)
+    ]
+    assert powers[0] == pytest.approx(time_of(plain, data))
+    assert powers[0] < powers[1] < powers[2]
