@@ -1,0 +1,110 @@
+"""Isolated times of operations on devices, from fitted kernel parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.datasets.schema import KernelTable, Read
+from calibration.parameters import Parameters
+from calibration.predict import predict_table
+from jaxperf.models.graph import Op
+
+MICRO = 1e-6
+NINETY = 1.645  # standard deviations in half of a 90 % interval of a normal distribution
+ITEMSIZE = 4.0  # plain movement is predicted as that of fp32 elements [byte]
+ROW = 1024.0  # elements of a row of what has no rows of its own
+EMPTY = Op("elementwise", {"elements_in": 1.0, "elements_out": 1.0, "rows": 1.0}, note="add")  # nothing but a launch
+TIMES = ("predicted", "lower", "upper", "roofline")
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """Times of K operations on D devices [D, K] in seconds; `tier` [D, K], the word of `calibration.predict`; `empty`
+    [D]: the time of a kernel that does nothing, 0 where there is no model of it."""
+
+    predicted: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    roofline: np.ndarray
+    tier: np.ndarray
+    empty: np.ndarray
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """Standard deviation of the logarithm that the 90 % intervals mean [log 1]."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.log(self.upper / self.predicted) / NINETY
+
+
+def kernel_times(
+    ops: Sequence[Op],
+    devices: Sequence[str],
+    parameters: Parameters,
+    framework: str = "torch",
+    directories: Sequence[str] = (),
+) -> KernelTimes:
+    """Times of every operation on every device, canonical names of hwspecs. NaN where there is no model of it."""
+    ops = [*ops, EMPTY]
+    shape = (len(devices), len(ops))
+    found = {name: np.full(shape, np.nan) for name in TIMES}
+    tier = np.full(shape, "", dtype=object)
+    for family in dict.fromkeys(_family(op) for op in ops):
+        places = np.array([place for place, op in enumerate(ops) if _family(op) == family])
+        table = _table(family, [ops[place] for place in places], devices, framework)
+        columns = predict_table(table, parameters, directories)
+        block = np.ix_(np.arange(len(devices)), places)
+        for name in TIMES:
+            found[name][block] = MICRO * columns[f"{name}_us"].reshape(len(devices), len(places))
+        tier[block] = columns["tier"].reshape(len(devices), len(places))
+    empty = np.nan_to_num(found["predicted"][:, -1])
+    return KernelTimes(**{name: column[:, :-1] for name, column in found.items()}, tier=tier[:, :-1], empty=empty)
+
+
+def nameless(read: Read) -> Read:
+    """The tables without the names and versions of their kernels: which one a library chooses is known only after the
+    measurement, so that nobody can ask for it in a graph."""
+    return dataclasses.replace(read, tables=tuple(_nameless(table) for table in read.tables))
+
+
+def _nameless(table: KernelTable) -> KernelTable:
+    empty = np.full(len(table), "", dtype=object)
+    return dataclasses.replace(table, kernel=empty, version=empty)
+
+
+def _family(op: Op) -> str:
+    return "elementwise" if op.family == "memory" else op.family
+
+
+def _columns(op: Op) -> Mapping[str, float]:
+    """The shape in the columns of its family's table; what moves bytes counts as an elementwise operation on fp32."""
+    if op.family != "memory":
+        return op.shape
+    read, written = (max(op.shape[name] / ITEMSIZE, 1.0) for name in ("bytes_in", "bytes_out"))
+    return {"elements_in": read, "elements_out": written, "rows": max(written / ROW, 1.0)}
+
+
+def _table(family: str, ops: Sequence[Op], devices: Sequence[str], framework: str) -> KernelTable:
+    """One row a device and operation, devices slowest."""
+    rows = len(ops) * len(devices)
+    shapes = [_columns(op) for op in ops]
+    empty = np.full(rows, "", dtype=object)
+    text = lambda values: np.tile(np.array(values, dtype=object), len(devices))  # noqa: E731
+    dtype = text(["fp32" if op.family == "memory" else op.dtype for op in ops])
+    return KernelTable(
+        family=family,
+        row=np.arange(rows),
+        device=np.repeat(np.array(devices, dtype=object), len(ops)),
+        framework=np.full(rows, framework, dtype=object),
+        version=empty,
+        kernel=empty,
+        dtype=dtype,
+        cache=dtype if family.startswith("attention") else empty,
+        shape={name: np.tile([max(shape[name], 0.0) for shape in shapes], len(devices)) for name in shapes[0]},
+        latency=None,
+        flag=np.zeros(rows, np.int64),
+        text={"op": text(["" if op.family == "memory" else op.note for op in ops])},
+    )

@@ -1,0 +1,159 @@
+"""Tables of iterations: device, model, mode, seq, batch, variant a row, with measured times where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import hwspecs
+from calibration.datasets.columns import parse_numbers, parse_text
+from calibration.datasets.files import read_pieces
+from calibration.datasets.names import device_name
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.huggingface import load_model, read_config
+from jaxperf.io.op_graph import read_op_graph
+from jaxperf.io.workloads import NEUSIGHT, load_workload
+from jaxperf.models.graph import Graph
+
+TEXT = ("device", "model", "mode", "variant")
+NUMBERS = ("seq", "batch")
+MODES = {"inf": "inf", "inference": "inf", "train": "train", "training": "train"}
+VARIANTS = {"": "plain", "plain": "plain", "fusion": "fusion", "fused": "fusion"}
+LABELS = ("label_ms", "label_fw_ms", "label_bwall_ms")
+PEERS = ("pred_neusight", "pred_habitat", "pred_micro", "pred_roofline")
+MILLI = 1e-3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: `device` of hwspecs or "", `reason` why it cannot be predicted or ""; `label`: measured forward and
+    whole iteration [s], NaN where absent; `peers`: the predictions of other tools [s]."""
+
+    place: int
+    device: str
+    model: str
+    mode: str
+    seq: int
+    batch: int
+    variant: str
+    reason: str
+    label: float = float("nan")
+    label_forward: float = float("nan")
+    peers: tuple[float, ...] = ()
+
+    @property
+    def configuration(self) -> tuple[str, str, int, int, str]:
+        """What its graph depends on."""
+        return self.model, self.mode, self.seq, self.batch, self.variant
+
+    @property
+    def file(self) -> str:
+        """Name of its graph's file, as NeuSight calls it."""
+        end = "" if self.variant == "plain" else f"-{self.variant}"
+        return f"{self.model}-{self.mode}-{self.seq}-{self.batch}{end}.csv"
+
+
+def read_rows(path: str | Path, directories: Sequence[str] = ()) -> list[Row]:
+    """The rows of a table.
+
+    **Raises:** `InputError` for a file that cannot be read, and a column that is missing.
+    """
+    registry = hwspecs.open_registry(list(directories))
+    rows: list[Row] = []
+    for table in read_pieces(path, 1 << 16):
+        missing = [name for name in (*TEXT[:3], *NUMBERS) if name not in table.column_names]
+        if missing:
+            hint = did_you_mean(missing[0], table.column_names)
+            needed = ", ".join((*TEXT[:3], *NUMBERS))
+            raise InputError(f"{path} has no column '{missing[0]}'; a table of iterations has {needed}.{hint}")
+        text = {name: _texts(table, name) for name in TEXT}
+        numbers = {name: _numbers(table, name) for name in (*NUMBERS, *LABELS, *PEERS)}
+        for place in range(len(table)):
+            one = {name: column[place] for name, column in text.items()}
+            row = _row(len(rows), one, {name: column[place] for name, column in numbers.items()}, registry)
+            rows.append(row)
+    if not rows:
+        raise InputError(f"{path} has no rows.")
+    return rows
+
+
+def _texts(table, name: str) -> list[str]:
+    if name not in table.column_names:
+        return [""] * len(table)
+    column = parse_text(table[name])
+    return [str(column.values[code]) if code >= 0 else "" for code in column.codes.tolist()]
+
+
+def _numbers(table, name: str) -> np.ndarray:
+    return parse_numbers(table[name])[0] if name in table.column_names else np.full(len(table), np.nan)
+
+
+def _row(place: int, text: dict[str, str], number: dict[str, float], registry: hwspecs.Registry) -> Row:
+    device, reason = device_name(text["device"], registry)
+    reason = reason or ("" if device else "the device is not given")
+    mode = MODES.get(text["mode"].strip().lower(), "")
+    if not mode:
+        reason = reason or f"mode '{text['mode']}' is neither inf nor train"
+    for name in NUMBERS:
+        if not (number[name] >= 1 and number[name] == round(number[name])):
+            reason = reason or f"{name} is not a whole number from 1"
+    written = text["variant"].strip().lower()
+    variant = VARIANTS.get(written, written)
+    if variant not in VARIANTS.values():
+        reason = reason or f"variant '{written}' needs the network between devices: no prediction"
+    whole = lambda value: int(value) if np.isfinite(value) else 0  # noqa: E731
+    label, forward = number["label_ms"], number["label_fw_ms"]
+    return Row(
+        place,
+        device,
+        text["model"].strip(),
+        mode,
+        whole(number["seq"]),
+        whole(number["batch"]),
+        variant,
+        reason,
+        label * MILLI if label > 0 else np.nan,
+        forward * MILLI if forward > 0 else np.nan,
+        tuple(number[name] * MILLI for name in PEERS),
+    )
+
+
+class Graphs:
+    """The graphs of rows: those of a folder, and built ones of the rest."""
+
+    def __init__(self, folder: str | Path | None = None):
+        self.folder = None if folder is None else Path(folder)
+        self.found: dict[tuple, tuple[Graph | None, str]] = {}
+        if self.folder is not None and not self.folder.is_dir():
+            raise InputError(f"'{self.folder}' is not a folder of graphs.")
+
+    def of(self, row: Row) -> tuple[Graph | None, str]:
+        """The graph of a row and "", or None and why there is none.
+
+        **Raises:** `InputError` for a file of the folder that is not understood.
+        """
+        if row.configuration not in self.found:
+            self.found[row.configuration] = self._open(row)
+        return self.found[row.configuration]
+
+    def _open(self, row: Row) -> tuple[Graph | None, str]:
+        path = None if self.folder is None else self.folder / row.file
+        if path is not None and path.is_file():
+            return read_op_graph(path, number_of_layers(row.model)), ""
+        try:
+            return load_workload(row.model, row.mode, row.seq, row.batch, row.variant), ""
+        except InputError as error:
+            return None, f"no graph: {error}"
+
+
+def number_of_layers(model: str) -> int | None:
+    """How many layers a model of a known name has; None for an unknown one."""
+    try:
+        known = NEUSIGHT.get(model.lower(), model)
+        config = load_model(known) if isinstance(known, str) else read_config(known, model)
+    except InputError:
+        return None
+    return max([len(config.layers), *(len(encoder.layers) for encoder in config.encoders)])

@@ -1,0 +1,148 @@
+"""`jaxperf graphs TABLE -o OUT`: a table of iterations with predictions, the same rows in the same order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError
+from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
+from jaxperf.cli.measured import Params
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from calibration.composition.predict_graphs import GraphParameters
+    from calibration.composition.rows import Row
+
+MILLI = 1e-3
+
+
+def graphs(
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="Rows of device, model, mode, seq, batch and variant.")
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
+    ],
+    graphs: Annotated[
+        Path | None,
+        typer.Option("--graphs", metavar="DIR", help="Operation graphs, MODEL-MODE-SEQ-BATCH[-VARIANT].csv."),
+    ] = None,
+    adapt: Annotated[
+        Path | None, typer.Option("--adapt", metavar="TABLE", help="Measured operations of the device; ten are enough.")
+    ] = None,
+    params: Params = None,
+    devices_dir: DevicesDirectory = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict iterations of models: time, 90 % interval, the device's and the host's work, and the plain roofline."""
+    from jaxperf.cli.measured import start_single_precision
+
+    start_single_precision()
+    from calibration.composition.graph_parameters import load_graphs
+    from calibration.composition.predict_graphs import predict_rows
+    from calibration.composition.rows import Graphs, read_rows
+    from calibration.datasets import write_with
+    from jaxperf.io.tables import json_text
+
+    check_places(table, out, "predicted_ms")
+    directories = [str(folder) for folder in devices_dir or ()]
+    rows = read_rows(table, directories)
+    opened = Graphs(graphs)
+    parameters = load_graphs(kernels=params)
+    if adapt is not None:
+        parameters = adapted(parameters, adapt, directories)
+    columns = predict_rows(rows, opened, parameters, directories)
+    write_with(table, out, columns)
+    record = {"table": str(table), "out": str(out), **summary(rows, columns), "created": parameters.card.get("created")}
+    if as_json:
+        typer.echo(json_text(record))
+    else:
+        _print(record, quiet)
+    if not record["predicted"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def adapted(parameters: GraphParameters, path: Path, directories: Sequence[str]) -> GraphParameters:
+    """The parameters with their kernels adapted to measured operations.
+
+    **Raises:** `InputError` for a table without measured operations of a known device and family.
+    """
+    import dataclasses
+
+    from calibration.adapt import adapt
+    from calibration.composition.kernel_times import nameless
+    from calibration.datasets import read_table
+
+    read = read_table(path, directories=directories)
+    if not any(table.latency is not None and table.family in parameters.kernels.families for table in read.tables):
+        raise InputError(f"{path} has no measured operation that the kernels are fitted for.")
+    return dataclasses.replace(parameters, kernels=adapt(parameters.kernels, [nameless(read)], directories))
+
+
+def summary(rows: Sequence[Row], columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Rows by tier with the error where they state a time, and why rows have no prediction, as plain data."""
+    import numpy as np
+
+    time = columns["predicted_ms"] * MILLI
+    known = np.isfinite(time)
+    label = np.array([row.label for row in rows])
+    groups = []
+    for tier in sorted({str(tier) for tier in columns["tier"][known]}):
+        at = known & (columns["tier"] == tier)
+        labelled = at & np.isfinite(label)
+        error = np.abs(time[labelled] / label[labelled] - 1.0)
+        groups.append(
+            {
+                "tier": tier,
+                "rows": int(at.sum()),
+                "lower": float(np.median(columns["lower_ms"][at] / columns["predicted_ms"][at] - 1.0)),
+                "upper": float(np.median(columns["upper_ms"][at] / columns["predicted_ms"][at] - 1.0)),
+                "labelled": int(labelled.sum()),
+                "error": float(error.mean()) if len(error) else float("nan"),
+            }
+        )
+    count = lambda mask: [  # noqa: E731
+        {"reason": reason, "rows": number}
+        for reason, number in Counter(str(reason) for reason in columns["reason"][mask] if reason).most_common()
+    ]
+    return {
+        "rows": len(rows),
+        "predicted": int(known.sum()),
+        "groups": groups,
+        "without_prediction": count(~known),
+        "notes": count(known),
+    }
+
+
+def _print(record: dict[str, Any], quiet: bool) -> None:
+    from jaxperf.report.text import console, table
+
+    out = console()
+    heads = ("tier", "rows", "90 % interval", "with a time", "mean error")
+    cells = [
+        (
+            group["tier"],
+            f"{group['rows']:,}",
+            f"{group['lower']:+.0%} {group['upper']:+.0%}",
+            f"{group['labelled']:,}",
+            "-" if not group["labelled"] else f"{group['error']:.1%}",
+        )
+        for group in record["groups"]
+    ]
+    title = f"{record['predicted']:,} of {record['rows']:,} iterations predicted"
+    out.print(table(title, heads, cells) if cells else title)
+    for entry in record["without_prediction"]:
+        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    if not quiet:
+        for entry in record["notes"]:
+            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        out.print(f"parameters made {record['created']}; no test of them where they have seen the rows", soft_wrap=True)
+    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

@@ -1,0 +1,121 @@
+"""`jaxperf graphs`: the same rows in the same order with what the shipped parameters predict, and every mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import pyarrow.parquet as pq
+import pytest
+
+HEADER = "note,device,model,mode,seq,batch,variant,label_ms"
+TABLE = f"""{HEADER}
+"a, first",Tesla T4,bert_large,inf,512,8,plain,694.46
+b,Tesla T5,bert_large,inf,512,8,plain,
+c,A100-PCIE-40GB,gpt2_large,train,1024,4,dp4,452.3
+d,A100-PCIE-40GB,no-such-model,inf,1024,4,plain,
+e,h100-pcie,gpt2_large,train,1024,1,,
+"""
+ADDED = ["predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms", "tier", "reason"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_jax() -> Iterator[None]:
+    """A command runs in a process of its own, under JAX's default promotion."""
+    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, ("allow", "standard", False), strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture
+def table(own_folder: Path) -> Path:
+    path = own_folder / "in.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture
+def predict(cli, parse_json) -> Callable[..., dict]:
+    """Runs the command with --json and returns what it says."""
+
+    def run(*arguments: object, code: int = 0) -> dict:
+        result = cli("graphs", *arguments, "--json")
+        assert result.exit_code == code, result.output
+        return parse_json(result.stdout)
+
+    return run
+
+
+def test_what_rows_get(predict, table: Path, own_folder: Path) -> None:
+    said = predict(table, "-o", "out.parquet")
+    read = pq.read_table("out.parquet")
+    assert read.column_names == [*HEADER.split(","), *ADDED]
+    first, unknown, parallel, nameless, other = read.to_pylist()
+    assert [row["note"] for row in read.to_pylist()] == ["a, first", "b", "c", "d", "e"]
+    for row in (first, other):
+        assert row["lower_ms"] <= row["predicted_ms"] <= row["upper_ms"]
+        assert row["roofline_ms"] < row["predicted_ms"] and 0 < row["host_ms"] < row["kernel_ms"]
+    assert first["tier"] == "measured" and other["tier"] == "transfer"
+    assert abs(first["predicted_ms"] / first["label_ms"] - 1.0) < 0.25
+    for row, reason in ((unknown, "not a known device"), (parallel, "needs the network"), (nameless, "no graph")):
+        assert row["predicted_ms"] is None and reason in row["reason"]
+    assert (said["rows"], said["predicted"]) == (5, 2)
+    assert {group["tier"]: group["rows"] for group in said["groups"]} == {"measured": 1, "transfer": 1}
+    assert sum(entry["rows"] for entry in said["without_prediction"]) == 3
+
+
+def test_a_graph_of_the_folder_is_used(predict, table: Path, own_folder: Path) -> None:
+    (own_folder / "graphs").mkdir()
+    (own_folder / "graphs" / "bert_large-inf-512-8.csv").write_text(
+        "Name,OpName,FwOps,BwOps,AccOps,Prev,Next,InputShapes,OutputShape\n"
+        'a,Linear,"[[\'Linear\', (4096, 4096, 4096)]]",[],[],set(),set(),"[(4096, 4096)]","(4096, 4096)"\n'
+    )
+    predict(table, "-o", "out.parquet", "--graphs", "graphs")
+    row = pq.read_table("out.parquet").to_pylist()[0]
+    assert row["roofline_ms"] == pytest.approx(2e3 * 4096**3 / 8.1e12, rel=0.05)  # fp32 peak of the T4's datasheet
+
+
+def test_adapting_to_measured_operations(predict, table: Path, own_folder: Path) -> None:
+    """Products measured three times slower than any model says make every iteration slower."""
+    predict(table, "-o", "before.parquet")
+    lines = [f"h100-pcie,torch,fp32,{2**n},4096,4096,{3e-6 * 2**n * 2 * 4096**2 / 51e6}" for n in range(6, 13)]
+    (own_folder / "own.csv").write_text("device,framework,dtype,m,n,k,latency_us\n" + "\n".join(lines))
+    predict(table, "-o", "after.parquet", "--adapt", "own.csv")
+    before, after = (pq.read_table(name).to_pylist()[4]["predicted_ms"] for name in ("before.parquet", "after.parquet"))
+    assert math.isfinite(after) and after != pytest.approx(before, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("in.csv", "-o", "in.csv"), "is the input"),
+        (("absent.csv", "-o", "out.csv"), "absent.csv"),
+        (("in.csv", "-o", "out.csv", "--graphs", "absent"), "'absent' is not a folder of graphs"),
+        (("in.csv", "-o", "out.csv", "--params", "absent"), "Cannot read parameters"),
+        (("in.csv", "-o", "out.csv", "--adapt", "in.csv"), "in.csv"),
+        (("in.csv", "-o", "out.xyz"), "xyz"),
+    ],
+)
+def test_mistakes_are_one_sentence(cli, table: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = cli("graphs", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output and "Traceback" not in result.output
+    assert not Path("out.csv").exists()
+
+
+def test_nothing_predicted_is_infeasible(cli, own_folder: Path) -> None:
+    (own_folder / "in.csv").write_text(f"{HEADER}\nb,Tesla T5,bert_large,inf,512,8,plain,\n")
+    result = cli("graphs", "in.csv", "-o", "out.csv")
+    assert result.exit_code == 3
+    assert "no prediction (1)" in result.output
+
+
+def test_validate_names_what_it_needs(cli, own_folder: Path) -> None:
+    result = cli("validate", "graphs", own_folder)
+    assert result.exit_code == 2 and "e2e_labels.csv" in result.output
