@@ -1,0 +1,88 @@
+"""What `jaxperf trace` and `jaxperf estimate --onnx` do with a traced program: price its kernels and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hwspecs import DeviceSpec
+    from jaxperf.io.program import Program
+
+EXIT_INFEASIBLE = 3  # not one operation has a time on the device
+
+
+def check_outputs(out: Path | None, plot: Path | None) -> None:
+    """Refuse files that cannot be written before anything is computed."""
+    from jaxperf.io.tables import check_output
+    from jaxperf.report.plots import check_picture
+
+    check_output(out)
+    check_picture(plot)
+
+
+def device_of(name: str, directories: Sequence[Path]) -> tuple[DeviceSpec, list[str]]:
+    """The device meant, and the folders in which its specification is found again by its name."""
+    from jaxperf.io.fleet import select_device
+
+    spec = select_device(name, directories)
+    own = [Path(name).absolute().parent] if name.endswith(".toml") else []
+    return spec, [str(folder) for folder in (*directories, *own)]
+
+
+def answer(
+    program: Program,
+    device: str,
+    devices_dir: Sequence[Path],
+    params: Path | None,
+    framework: str,
+    launch: str,
+    fuse: bool,
+    out: Path | None,
+    plot: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print, write and draw the operations of a program on a device.
+
+    **Raises:** `InputError` for a program without kernels or parameters that cannot be read; `typer.Exit` with 3
+    where no operation has a time on the device.
+    """
+    from jaxperf.cli.composed import check_launch, compose, kernels_for
+    from jaxperf.cli.measured import parameters_record
+    from jaxperf.cli.priced import price
+    from jaxperf.io.lowering import lower
+    from jaxperf.io.tables import json_text, write_rows
+    from jaxperf.report.operations import breakdown_figure, operation_rows, print_breakdown, totals
+    from jaxperf.report.plots import save
+
+    check_launch(launch)
+    spec, directories = device_of(device, devices_dir)
+    traced = lower(program, fuse)
+    parameters = kernels_for(launch, framework, params)
+    ops = (op for node in traced.graph.nodes for op in node.forward)
+    prices = price(ops, spec.name, parameters, framework, directories)
+    rows = operation_rows(traced, prices)
+    record: dict[str, Any] = {
+        "name": program.name,
+        "device": spec.name,
+        "fused": fuse,
+        "framework": framework or "generic",
+        "totals": totals(traced, rows),
+        "whole": compose(traced.graph, prices, launch, framework),
+        "rows": rows,
+        "parameters": parameters_record(parameters, params),
+    }
+    if as_json:
+        typer.echo(json_text(record))
+    else:
+        print_breakdown(record, quiet)
+    if record["totals"]["without_time"] == len(rows):
+        raise typer.Exit(EXIT_INFEASIBLE)
+    if out is not None:
+        write_rows(rows, out, {"jaxperf": json_text({key: record[key] for key in record if key != "rows"})})
+    if plot is not None:
+        save(breakdown_figure(f"{program.name} on {spec.name}", rows), plot)

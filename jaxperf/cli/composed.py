@@ -1,0 +1,80 @@
+"""The time of a whole program: its kernels on the device, and the host that launches them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from hwspecs.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from calibration.parameters import Parameters
+    from jaxperf.models.composition import Composition
+    from jaxperf.models.graph import Graph
+    from jaxperf.report.operations import Prices
+
+MODES = ("graph", "eager")
+# End of an interval -> (price of a kernel, level of the assumed host): a slow host belongs to the slow end.
+ENDS = {"time": ("time", "nominal"), "lower": ("lower", "high"), "upper": ("upper", "low")}
+
+
+def check_launch(launch: str) -> None:
+    """Raises `InputError` unless `launch` is "graph" or "eager"."""
+    if launch not in MODES:
+        raise InputError(f"--launch: '{launch}' is not one of {', '.join(MODES)}.{did_you_mean(launch, MODES)}")
+
+
+def kernels_for(launch: str, framework: str, params: Path | None) -> Parameters:
+    """The fitted kernels: those given, those that the fitted host of PyTorch goes with, or the shipped ones."""
+    if params is None and launch == "eager" and framework == "torch":
+        from calibration.composition.graph_parameters import load_graphs
+
+        return load_graphs().kernels
+    from calibration.parameters import load_parameters
+
+    return load_parameters(params)
+
+
+def compose(graph: Graph, prices: Prices, launch: str, framework: str) -> dict[str, Any]:
+    """Time of the program with its 90 % interval and what the host alone takes [s], and where the host's part is from.
+
+    "graph": a compiled program or a captured graph, its kernels back to back. "eager": the host launches each kernel;
+    for PyTorch as fitted on measured iterations, else with the assumed time of a launch.
+    """
+    import jax.numpy as jnp
+
+    from jaxperf.models.composition import iteration_time
+    from jaxperf.models.graph_steps import lay_out
+
+    laid = lay_out(graph)
+    found: dict[str, Any] = {"launch": launch, "source": _source(launch, framework)}
+    for end, (name, level) in ENDS.items():
+        times = [getattr(prices[op.key], name) for op in laid.ops]
+        known = jnp.asarray([0.0 if math.isnan(time) else time for time in times])
+        iteration = iteration_time(laid.steps, known, _composition(launch, framework, level))
+        found[end] = float(iteration.time)
+        found |= {"host": float(iteration.host)} if end == "time" else {}
+    return found
+
+
+def _source(launch: str, framework: str) -> str:
+    if launch == "graph":
+        return "kernels back to back, as a compiled program or a captured graph has them"
+    if framework == "torch":
+        return "host as fitted on measured iterations of PyTorch"
+    return "host time of a launch assumed, not measured"
+
+
+def _composition(launch: str, framework: str, level: str) -> Composition:
+    from jaxperf.models.composition import Composition
+    from jaxperf.models.host import assumed_host
+
+    if launch == "graph":
+        return Composition(launch=0.0, node=0.0, gap=0.0, overhead=0.0)
+    if framework == "torch":
+        from calibration.composition.graph_parameters import load_graphs
+
+        return load_graphs().compositions["plain"]
+    return Composition(launch=assumed_host(launch, level).launch_interval, node=0.0, gap=0.0, overhead=0.0)
