@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hwspecs.errors import InputError
-    from jaxperf.api import decode_step, prefill_step, serve_step, sweep
-    from jaxperf.core.device import Device, load_device, load_devices
+    from jaxperf.api import decode_step, load_device, load_devices, prefill_step, serve_step, sweep
+    from jaxperf.core.device import Device
     from jaxperf.io.huggingface import load_model, read_config
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
 
@@ -41,8 +41,8 @@ _HOMES = {
     "decode_step": "jaxperf.api",
     "geomspace": "jaxperf.sweeps.values",
     "linspace": "jaxperf.sweeps.values",
-    "load_device": "jaxperf.core.device",
-    "load_devices": "jaxperf.core.device",
+    "load_device": "jaxperf.api",
+    "load_devices": "jaxperf.api",
     "load_model": "jaxperf.io.huggingface",
     "powers": "jaxperf.sweeps.values",
     "prefill_step": "jaxperf.api",

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+import hwspecs
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.core.device import Device, load_device
-from jaxperf.core.efficiency import LEVELS
+from jaxperf.core.device import Device
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
 from jaxperf.core.numerics import as_float
+from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
+from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import assumed_host
 from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.step import StepCost, decode_cost, prefill_cost
 from jaxperf.serving.phases import ServingCost, serving_cost
-from jaxperf.serving.study import COUNTS, LENGTHS, assumed_at, axis_of, checked_number, checked_values, deployment_of
+from jaxperf.serving.study import (
+    COUNTS,
+    LENGTHS,
+    Assumed,
+    assumed_at,
+    axis_of,
+    checked_number,
+    checked_values,
+    deployment_of,
+)
 from jaxperf.sweeps import Sweep, axis
 
 if TYPE_CHECKING:
@@ -93,9 +105,10 @@ def _optional(number: Any) -> Any:
 def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     """`cost` with its deployment built from plain arguments.
 
-    **Returns:** a function of a `Device` and, by keyword: `tensor_parallel`, `pipeline_parallel`, `expert_parallel`,
+    **Returns:** a function of a device and, by keyword: `tensor_parallel`, `pipeline_parallel`, `expert_parallel`,
     `data_parallel` (1 each), `weights` and `kv_cache` (format names, default bf16), `routing_skew` (1), `level` of
-    the assumed efficiencies ("low", "nominal", "high"), and what `cost` itself takes. Numbers may be traced.
+    the efficiencies ("low", "nominal", "high" or "roofline"), and what `cost` itself takes. Numbers may be traced. A
+    `CalibratedDevice` (`load_device`) has the fitted efficiencies, a plain `Device` the assumed ones.
     """
     network = transformer(model)  # refuses a kind of layer that is not timed
     assumed_host(launch)  # refuses an unknown mode here, not at the first call
@@ -103,11 +116,11 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     allowed = (*LAYOUT_NAMES, *own, "weights", "kv_cache", "routing_skew", "level")
 
     @jax.jit
-    def evaluate(deployment: Deployment, arguments: Mapping[str, Any]) -> Any:
-        return cost(deployment, network, **arguments)
+    def evaluate(assumed: Assumed, placed: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+        return cost(deployment_of(assumed, **placed), network, **arguments)
 
     def step(
-        device: Device,
+        device: Device | CalibratedDevice,
         *,
         weights: str | NumberFormat = "bf16",
         activations: NumberFormat | None = None,
@@ -125,24 +138,41 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
         if activations is None:
             partner = FORMATS[format_name(weights)].activations if isinstance(weights, str) else "bf16"
             activations = number_format(partner)
-        deployment = deployment_of(
-            assumed_at(level, launch),
-            device=device,
-            weights=number_format(weights),
-            activations=activations,
-            cache=number_format(format_name(kv_cache, CACHE_FORMATS) if isinstance(kv_cache, str) else kv_cache),
-            routing_skew=routing_skew,
-            **layout,
-        )
-        return evaluate(deployment, given)
+        placed = {
+            "device": device,
+            "weights": number_format(weights),
+            "activations": activations,
+            "cache": number_format(format_name(kv_cache, CACHE_FORMATS) if isinstance(kv_cache, str) else kv_cache),
+            "routing_skew": routing_skew,
+        }
+        return evaluate(assumed_at(level, launch), placed | layout, given)
 
     return step
 
 
 def check_level(level: str) -> None:
-    """Raises `InputError` unless `level` is one of `LEVELS`."""
-    if level not in LEVELS:
-        raise InputError(f"Unknown level {level!r}; allowed: {', '.join(LEVELS)}.{did_you_mean(str(level), LEVELS)}")
+    """Raises `InputError` unless `level` is one of `RATE_LEVELS`."""
+    if level not in RATE_LEVELS:
+        hint = did_you_mean(str(level), RATE_LEVELS)
+        raise InputError(f"Unknown level {level!r}; allowed: {', '.join(RATE_LEVELS)}.{hint}")
+
+
+def load_device(
+    name: str, directories: Sequence[str | Path] = (), params: str | Path | None = None
+) -> CalibratedDevice:
+    """The device of that name, alias or TOML file, with what it sustains by the parameters at `params` or the shipped.
+
+    **Raises:** `InputError` with the nearest names, or for parameters that cannot be read.
+    """
+    return calibration_of(hwspecs.load(name, directories), load_sustained_table(params)).calibrated
+
+
+def load_devices(
+    *names: str, directories: Sequence[str | Path] = (), params: str | Path | None = None
+) -> tuple[CalibratedDevice, ...]:
+    """Several devices in the order of their names."""
+    table = load_sustained_table(params)
+    return tuple(calibration_of(hwspecs.load(name, directories), table).calibrated for name in names)
 
 
 def sweep(step: PointCost, **axes: Any) -> xarray.Dataset:
@@ -191,17 +221,24 @@ def _axis(name: str, value: Any) -> Any:
     return axis(name, values)
 
 
-def _named_devices(value: Any) -> dict[str, Device]:
+def _named_devices(value: Any) -> dict[str, Device | CalibratedDevice]:
     """Name -> device, from names, devices (numbered in order) or a mapping."""
     if isinstance(value, Mapping):
-        return {str(name): _device(each) for name, each in value.items()}
-    entries = list(value) if isinstance(value, list | tuple) else [value]
-    return {entry if isinstance(entry, str) else str(index): _device(entry) for index, entry in enumerate(entries)}
+        found = {str(name): _device(each) for name, each in value.items()}
+    else:
+        entries = list(value) if isinstance(value, list | tuple) else [value]
+        found = {entry if isinstance(entry, str) else str(index): _device(entry) for index, entry in enumerate(entries)}
+    if len({isinstance(each, CalibratedDevice) for each in found.values()}) > 1:
+        raise InputError(
+            "'device' mixes calibrated devices (names, jaxperf.load_device) with plain ones; give one kind: "
+            "calibrated.replace(...) changes the facts of a calibrated one."
+        )
+    return found
 
 
-def _device(value: Any) -> Device:
+def _device(value: Any) -> Device | CalibratedDevice:
     if isinstance(value, str):
         return load_device(value)
-    if not isinstance(value, Device):
+    if not isinstance(value, Device | CalibratedDevice):
         raise InputError(f"'device' holds a {type(value).__name__}; give names, devices or a mapping of names to them.")
     return value

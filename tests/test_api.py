@@ -54,7 +54,7 @@ def test_formats_arrays_and_scalars_as_axes() -> None:
         STEP, device=H100, weights=["bf16", "w8a8"], kv_cache="fp8", batch=batches, context=jnp.array([64.0])
     )
     assert list(found.weights.values) == ["bf16", "int8"] and list(found.kv_cache.values) == ["fp8"]
-    assert bool((found.time.sel(weights="int8") < found.time.sel(weights="bf16")).all())
+    assert bool((found.memory.sel(weights="int8") < found.memory.sel(weights="bf16")).all())
 
 
 def test_one_trace_per_sweep() -> None:
@@ -94,8 +94,28 @@ def test_gradients_through_a_step(wide: bool) -> None:
 
 
 def test_levels_bracket_the_nominal() -> None:
-    low, nominal, high = (float(STEP(H100, context=64, level=level).time) for level in ("low", "nominal", "high"))
-    assert high < nominal < low
+    levels = ("low", "nominal", "high", "roofline")
+    low, nominal, high, roofline = (float(STEP(H100, context=64, level=level).time) for level in levels)
+    assert roofline < high < nominal < low
+
+
+def test_a_plain_device_has_the_assumed_efficiencies() -> None:
+    plain = H100.device
+    assert float(STEP(plain, context=64).time) != float(STEP(H100, context=64).time)
+    assert float(STEP(plain, context=64, level="high").time) == float(STEP(plain, context=64, level="roofline").time)
+
+
+def test_calibrated_and_plain_devices_are_not_mixed() -> None:
+    with pytest.raises(jp.InputError, match="mixes calibrated devices"):
+        jp.sweep(STEP, device={"a": H100, "b": MI300X.device})
+
+
+def test_a_calibrated_device_shows_the_facts_of_its_device() -> None:
+    wider = H100.replace(memory_bandwidth=4e12)
+    assert float(wider.memory_bandwidth) == pytest.approx(4e12, rel=1e-6)
+    assert float(wider.num_cores) == float(H100.num_cores)
+    with pytest.raises(AttributeError, match="nothing"):
+        H100.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -131,7 +151,7 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
         (lambda: STEP(H100, contxt=64), "Did you mean context"),
         (lambda: STEP(H100, weights="fp9"), "Did you mean fp8"),
         (lambda: STEP(H100, kv_cache="int4"), "allowed here"),
-        (lambda: STEP(H100, level="highest"), "allowed: low, nominal, high. Did you mean high"),
+        (lambda: STEP(H100, level="highest"), "allowed: low, nominal, high, roofline. Did you mean high"),
         (lambda: jp.decode_step(GPT2, launch="grph"), "Did you mean graph"),
         (lambda: jp.load_model("gpt22"), "Did you mean gpt2"),
         (lambda: jp.load_devices("h100", "nope"), "is not a known device"),

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jaxperf.cli.onnx import ModelOrOnnx, OnnxFile, OnnxShapes, estimate_onnx, one_of
 from jaxperf.cli.options import (
     AsJson,
     DevicesDirectory,
     KvCache,
     Launch,
-    Model,
     Output,
     OutputFile,
     Plot,
     Prompt,
     Quiet,
+    SustainedRates,
     Weights,
 )
 
@@ -27,8 +28,11 @@ EXIT_INFEASIBLE = 3
 
 
 def estimate(
-    model: Model,
+    context: typer.Context,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="A device name, alias or TOML file.")],
+    model: ModelOrOnnx = None,
+    onnx: OnnxFile = None,
+    shapes: OnnxShapes = None,
     tensor_parallel: Annotated[
         int, typer.Option("--tp", "--tensor-parallel", metavar="N", help="Tensor-parallel ranks.")
     ] = 1,
@@ -46,15 +50,20 @@ def estimate(
     kv_cache: KvCache = "bf16",
     launch: Launch = "graph",
     devices_dir: DevicesDirectory = None,
+    params: SustainedRates = None,
     out: OutputFile = None,
     plot: Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """TTFT, TPOT, tokens/s, memory and the limiter of every kernel for one configuration."""
+    model = one_of(context, model, onnx)
+    if onnx is not None:
+        return estimate_onnx(onnx, shapes, batch, device, devices_dir, params, launch, out, plot, as_json, quiet)
     from jaxperf.cli.compute import start_jax
 
     start_jax()
+    from jaxperf.core.sustained_file import load_sustained_table
     from jaxperf.io.fleet import select_device
     from jaxperf.io.huggingface import load_model
     from jaxperf.io.tables import check_output, json_text, write_rows
@@ -65,7 +74,7 @@ def estimate(
     check_output(out)
     check_picture(plot)
     spec = select_device(device, devices_dir or ())
-    point = {
+    point: dict[str, Any] = {
         "tensor_parallel": tensor_parallel,
         "pipeline_parallel": pipeline_parallel,
         "expert_parallel": expert_parallel,
@@ -76,7 +85,8 @@ def estimate(
         "kv_cache": kv_cache,
     }
     config = load_model(model)
-    answer = evaluate(config, spec, {**point, "weights": config.weight_format if weights is None else weights}, launch)
+    point |= {"weights": config.weight_format if weights is None else weights}
+    answer = evaluate(config, spec, point, launch, load_sustained_table(params))
     record = estimate_record(answer)
     if as_json:
         typer.echo(json_text(record))

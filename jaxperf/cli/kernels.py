@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from calibration.datasets import KernelTable, Read
+    from calibration.datasets.text import Text
     from calibration.predict import Predicted
 
 EXIT_INFEASIBLE = 3  # not one row could be predicted
@@ -74,9 +75,10 @@ def kernels(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def check_places(table: Path, out: Path) -> None:
+def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
     """What can be found wrong with the two files before anything is computed.
 
+    **Arguments:** `added`: a column that the command adds.
     **Raises:** `InputError` for an output that is the input or cannot be written, or an input that has predictions.
     """
     from calibration.datasets.files import read_pieces, suffix_of
@@ -87,8 +89,8 @@ def check_places(table: Path, out: Path) -> None:
     if table.exists() and out.exists() and os.path.samefile(table, out):
         raise InputError(f"{out} is the input; write to another file.")
     first = next(read_pieces(table, 1), None)
-    if first is not None and "predicted_us" in first.column_names:
-        raise InputError(f"{table} already has a column 'predicted_us'; give the table without its predictions.")
+    if first is not None and added in first.column_names:
+        raise InputError(f"{table} already has a column '{added}'; give the table without its predictions.")
 
 
 # --- what is said about the answer ------------------------------------------------------------------------------------
@@ -98,11 +100,13 @@ def summary(read: Read, predicted: Predicted) -> dict[str, Any]:
     """Rows by family and tier, why rows have no prediction, and what to know of those that have, as plain data."""
     import numpy as np
 
+    from calibration.datasets.text import as_text
+
     columns = predicted.columns
-    known = np.isfinite(columns["predicted_us"])
-    without = Counter(columns["reason"][~known].tolist())
+    known, reason = np.isfinite(np.asarray(columns["predicted_us"])), as_text(columns["reason"])
+    without = Counter(reason[~known].counts())
     notes: Counter[str] = Counter()
-    for reasons, count in Counter(columns["reason"][known].tolist()).items():
+    for reasons, count in reason[known].counts().items():
         notes.update({reason: count for reason in reasons.split("; ") if reason})
     return {
         "rows": read.rows,
@@ -117,12 +121,14 @@ def _counted(reasons: Counter[str]) -> list[dict[str, Any]]:
     return [{"reason": reason, "rows": count} for reason, count in reasons.most_common()]
 
 
-def _groups(table: KernelTable, columns: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+def _groups(table: KernelTable, columns: dict[str, np.ndarray | Text]) -> Iterator[dict[str, Any]]:
     """One entry a tier of a family, with medians over its rows; errors where the table states a time."""
     import numpy as np
 
+    from calibration.datasets.text import as_text
+
     own = {name: column[table.row] for name, column in columns.items()}
-    for tier in sorted(set(own["tier"].tolist())):
+    for tier in sorted(as_text(own["tier"]).counts()):
         at = (own["tier"] == tier) & np.isfinite(own["predicted_us"])
         time = own["predicted_us"][at]
         if not len(time):

@@ -11,13 +11,17 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from hwspecs.errors import InputError
+from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
+from jaxperf.cli.graphs import graphs
 from jaxperf.cli.kernels import kernels
+from jaxperf.cli.measure import measure
 from jaxperf.cli.models import models
 from jaxperf.cli.rank import rank
 from jaxperf.cli.sweep import sweep
+from jaxperf.cli.trace import trace
 from jaxperf.cli.validate import validate
 
 EXIT_INPUT = 2
@@ -62,7 +66,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Analytical performance models of accelerators and LLM workloads, compiled with JAX.",
 )
-for command in (estimate, rank, sweep, kernels, calibrate, validate, devices, models):
+for command in (estimate, rank, sweep, trace, kernels, graphs, batches, measure, calibrate, validate, devices, models):
     app.command(cls=Command)(command)
 
 

@@ -27,6 +27,10 @@ DevicesDirectory = Annotated[
     list[Path] | None,
     typer.Option("--devices-dir", metavar="DIR", help="Folder of your own device TOML files; may be repeated."),
 ]
+SustainedRates = Annotated[
+    Path | None,
+    typer.Option("--params", metavar="PARAMS", help="Parameters made by jaxperf calibrate (default: the shipped)."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
 OutputFile = Annotated[

@@ -17,6 +17,7 @@ from jaxperf.cli.options import (
     Plot,
     Prompt,
     Quiet,
+    SustainedRates,
     Weights,
     parse_assignments,
     parse_prices,
@@ -52,6 +53,7 @@ def rank(
     kv_cache: KvCache = "bf16",
     launch: Launch = "graph",
     devices_dir: DevicesDirectory = None,
+    params: SustainedRates = None,
     out: OutputFile = None,
     plot: Plot = None,
     as_json: AsJson = False,
@@ -82,6 +84,7 @@ def rank(
         config,
         specs,
         fixed,
+        params=params,
         launch=launch,
         targets=parse_assignments("--slo", slo, TARGETS, "s"),
         objective=by,
@@ -103,23 +106,35 @@ def rank(
 
 
 def _evaluate(
-    config: Any, specs: Any, fixed: dict[str, Any], *, launch: str, max_devices: int, max_batch: int, **how: Any
+    config: Any,
+    specs: Any,
+    fixed: dict[str, Any],
+    *,
+    params: Path | None,
+    launch: str,
+    max_devices: int,
+    max_batch: int,
+    **how: Any,
 ) -> RankingReport:
-    from jaxperf.core.device import device_from_spec
+    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
     from jaxperf.report.ranking import RANK_METRICS, RankingReport
     from jaxperf.serving.explain import explain
+    from jaxperf.serving.provenance import provenance_of
     from jaxperf.serving.ranking import batches_up_to, layouts
     from jaxperf.serving.ranking import rank as search
     from jaxperf.serving.study import Study, checked_number
 
     group = int(checked_number("max_devices", max_devices))
     batches = batches_up_to(int(checked_number("max_batch", max_batch)))
-    arrays = {name: device_from_spec(spec) for name, spec in specs.items()}
+    table = load_sustained_table(params)
+    known = {name: calibration_of(spec, table) for name, spec in specs.items()}
+    arrays = {name: each.calibrated for name, each in known.items()}
     study = Study(config, "serve", RANK_METRICS, launch)
     found = search(study, arrays, layouts=layouts(config, group), fixed=fixed, batches=batches, **how)
     winners = [(arrays[entry.device], entry.point) for entry in found.ranked]
     explained = explain(study, *map(list, zip(*winners, strict=True))) if winners else []
-    return RankingReport(config, specs, fixed, how["targets"], found, explained)
+    origin = provenance_of(config, known, [fixed["weights"]])
+    return RankingReport(config, specs, fixed, how["targets"], found, explained, origin)
 
 
 def _draw(report: RankingReport, path: Path) -> None:

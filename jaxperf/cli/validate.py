@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from calibration.evaluate import Cell
 
 WIDTH = 130  # of the table: a narrower terminal wraps it, and no figure is cut
-LEVELS = ("kernels",)
+LEVELS = ("kernels", "batches", "graphs")
 # The tables of single kernels in the folder of measured data; the others there hold whole steps or copies of these.
 SHARED = ("kernels", "neusight/ops.parquet", "neusight/ops_conv.parquet", "static_batch/gemm_fp8.parquet")
 FIGURES = ("median", "mean", "p90", "roofline_median", "roofline_mean", "constant_median", "constant_mean")
 
 
 def validate(
-    level: Annotated[str, typer.Argument(metavar="LEVEL", help="What is validated: kernels.")],
+    level: Annotated[str, typer.Argument(metavar="LEVEL", help="What is validated: kernels, batches or graphs.")],
     data: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -32,6 +32,10 @@ def validate(
         ),
     ] = None,
     family: Families = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="kernels: only the table that the parameters carry, without a refit.")
+    ] = False,
+    params: Annotated[Path | None, typer.Option("--params", help="--card: of these parameters.")] = None,
     out: OutputFile = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -39,6 +43,18 @@ def validate(
     """Errors on devices, generations and shapes that the fit never saw, with roofline and fitted constant beside."""
     if level not in LEVELS:
         raise InputError(f"Cannot validate '{level}'; allowed: {', '.join(LEVELS)}.{did_you_mean(level, LEVELS)}")
+    if level == "batches":
+        from jaxperf.cli.validate_batches import validate_batches
+
+        return validate_batches(data or [], out, as_json, quiet)
+    if level == "graphs":
+        from jaxperf.cli.validate_graphs import validate_graphs
+
+        return validate_graphs(data or [], out, as_json, quiet)
+    if card:
+        from jaxperf.cli.card import show_card
+
+        return show_card(params, out, as_json)
     from jaxperf.cli.measured import check_families, problems_record, read_measured_tables, start_single_precision
 
     start_single_precision()

@@ -1,8 +1,9 @@
 """The share of a datasheet rate that a kernel family reaches: bounded, one per resource, applied before the overlap.
 
-Until calibration they are assumptions, kept with their reasons in `assumed_efficiencies.toml`: a nominal value, and
-a low and a high one that bracket it. The high one is 1, the plain roofline, so the low end of every time interval is
-a physical bound. Anything computed from them is to be called "uncalibrated".
+Fitted ones come from `jaxperf.core.sustained`. Where there are none stand assumptions, kept with their reasons in
+`assumed_efficiencies.toml`: a nominal value, and a low and a high one that bracket it. The high one is 1, the plain
+roofline, so the low end of every time interval is a physical bound. Anything computed from them alone is to be called
+"uncalibrated".
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import abc
 import tomllib
 from importlib import resources
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -31,10 +33,17 @@ FAMILIES = ("gemm", "attention_prefill", "attention_decode", "moe", "elementwise
 
 
 class Utilization(eqx.Module):
-    """Fractions in (0, 1] of the peak arithmetic rate and of the peak bandwidth that a kernel sustains [1]."""
+    """Fractions in (0, 1] of the peak arithmetic rate and of the peak bandwidth that a kernel sustains [1].
+
+    What nobody fitted is `None`, which is structure. `floor`: what launching and draining add [s], else the device's
+    launch latency; `exposed`: how much of the shorter of arithmetic and transfer shows beside the longer, 0 for perfect
+    overlap, 1 for the root of the sum of their squares [1].
+    """
 
     compute: Float[Array, "*batch"]
     memory: Float[Array, "*batch"]
+    floor: Float[Array, "*batch"] | None = None
+    exposed: Float[Array, "*batch"] | None = None
 
 
 class AbstractEfficiency(eqx.Module):
@@ -63,6 +72,18 @@ def constant_efficiency(compute: float, memory: float) -> ConstantEfficiency:
     return ConstantEfficiency(logits[0], logits[1])
 
 
+class SustainedEfficiency(AbstractEfficiency):
+    """Fitted on kernels of the family: the same for every shape, see `jaxperf.core.sustained`."""
+
+    compute: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    memory: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    floor: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    exposed: Float[Array, "*batch"] = eqx.field(converter=as_float)
+
+    def __call__(self, kernel: eqx.Module, device: eqx.Module) -> Utilization:
+        return Utilization(self.compute, self.memory, self.floor, self.exposed)
+
+
 class Efficiencies(eqx.Module):
     """One efficiency per kernel family, and the share of the link rate that collectives reach."""
 
@@ -77,9 +98,14 @@ class Efficiencies(eqx.Module):
 
 def assumed_efficiencies(level: str = "nominal") -> Efficiencies:
     """The shipped assumptions at `level`: "low" (slow), "nominal" or "high" (1: the plain roofline)."""
-    table = tomllib.loads(resources.files("jaxperf.core").joinpath("assumed_efficiencies.toml").read_text())
+    table = assumed_shares()
     per_family = {
         family: constant_efficiency(table[family]["compute"][level], table[family]["memory"][level])
         for family in FAMILIES
     }
     return Efficiencies(**per_family, link=table["link"]["bandwidth"][level])
+
+
+def assumed_shares() -> dict[str, Any]:
+    """The shipped assumptions as they stand in the file: family -> resource -> level -> share [1]."""
+    return tomllib.loads(resources.files("jaxperf.core").joinpath("assumed_efficiencies.toml").read_text())

@@ -1,4 +1,8 @@
-"""The roofline with efficiencies applied per resource before the overlap (Williams, Waterman, Patterson, CACM 2009)."""
+"""The roofline with efficiencies applied per resource before the overlap (Williams, Waterman, Patterson, CACM 2009).
+
+Fitted efficiencies come with their own launch floor and with how much of the shorter resource shows: a sum of squares,
+the p-norm of `core.numerics.overlap` at p = 2, which costs a square root where another p costs powers.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,9 @@ from jaxperf.core.device import Device
 from jaxperf.core.efficiency import Utilization
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, overlap
+
+FITTED_SHARPNESS = 2.0  # of the overlap that the fitted efficiencies are fitted with
+LEAST_SQUARE = 1e-36  # keeps the slope of a square root finite where a kernel does nothing [s^2]
 
 
 def matrix_peak(device: Device, number_format: NumberFormat) -> Float[Array, ""]:
@@ -33,22 +40,37 @@ def kernel_cost(
     stretch: Scalar | float = 1.0,
     sharpness: Scalar | None = None,
 ) -> Cost:
-    """t = overlap(compute / e_compute, bytes / bandwidth / e_memory) + launch latency.
+    """t = overlap(compute / e_compute, bytes / bandwidth / e_memory) + floor.
 
     **Arguments:** `compute`: time of the busiest core at its peak rate [s]; `flops`: useful FLOP; `bytes_moved`: to
     and from device memory [byte]; `stretch`: how much longer the transfer takes because too few cores ask for data
-    (>= 1); `sharpness`: see `overlap`.
-    **Returns:** `Cost` with the launch latency as its latency.
+    (>= 1); `sharpness`: see `overlap`, in place of what the utilization says of the overlap.
+    **Returns:** `Cost` with the floor as its latency: the fitted one, else the device's launch latency.
     """
     busy_compute = compute / utilization.compute
     busy_memory = bytes_moved * stretch / (device.memory_bandwidth * utilization.memory)
+    if sharpness is None and utilization.exposed is not None:
+        busy = partial_overlap(busy_compute, busy_memory, utilization.exposed)
+    else:
+        busy = overlap(busy_compute, busy_memory, sharpness=sharpness)
+    floor = device.launch_latency if utilization.floor is None else utilization.floor
     return Cost(
-        time=overlap(busy_compute, busy_memory, sharpness=sharpness) + device.launch_latency,
+        time=busy + floor,
         compute=busy_compute,
         memory=busy_memory,
         network=as_float(0.0),
-        latency=device.launch_latency,
+        latency=floor,
         flops=flops,
         bytes_moved=bytes_moved,
         launches=1.0,
     )
+
+
+def partial_overlap(a: Scalar, b: Scalar, exposed: Scalar) -> Scalar:
+    """t = sqrt(max(a, b)^2 + exposed min(a, b)^2): the exact maximum at 0, the p-norm with p = 2 at 1.
+
+    **Arguments:** `a`, `b`: times [s]; `exposed` in [0, 1] [1].
+    **Returns:** combined time [s].
+    """
+    longest, shortest = jnp.maximum(a, b), jnp.minimum(a, b)
+    return jnp.sqrt(longest * longest + exposed * shortest * shortest + LEAST_SQUARE)

@@ -11,7 +11,6 @@ from jaxperf.core.cost import Cost, Limiter
 from jaxperf.models.step import COLLECTIVES
 from jaxperf.report.text import (
     LIMITER_WORDS,
-    UNCALIBRATED,
     console,
     gigabytes,
     interval,
@@ -50,7 +49,8 @@ def estimate_record(answer: Estimate) -> dict[str, Any]:
         },
         "kernels": kernel_rows(answer),
         "notes": list(answer.notes),
-        "provenance": {"efficiencies": UNCALIBRATED, "device_values": device_confidence(answer)},
+        "roofline": {name: _number(answer.explanation.roofline[name]) for name in ("ttft", "tpot")},
+        "provenance": {**answer.provenance.record, "device_values": device_confidence(answer)},
     }
 
 
@@ -148,7 +148,9 @@ def _kernel_table(answer: Estimate) -> Any:
 
 def _print_provenance(answer: Estimate) -> None:
     out = console()
-    out.print(f"from       {UNCALIBRATED}", soft_wrap=True)
+    roofline = {name: milliseconds(float(answer.explanation.roofline[name])) for name in ("ttft", "tpot")}
+    out.print(f"from       {answer.provenance.sentence}", soft_wrap=True, markup=False)
+    out.print(f"           plain roofline: TTFT {roofline['ttft']} ms, TPOT {roofline['tpot']} ms", soft_wrap=True)
     out.print(f"           device values: {device_confidence(answer)}", soft_wrap=True)
     out.print("           TTFT: one prompt, no queueing; TPOT: no interference from prefills; cold weights")
     for note in answer.notes:

@@ -69,7 +69,7 @@ def ranking_figure(
     axes.barh(names, values, color="#3b6ea5", xerr=[values - lower, upper - values], ecolor="#666666", capsize=2)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"{unit} (bar: nominal, whisker: range of assumed efficiencies)")
+    axes.set_xlabel(f"{unit} (bar: nominal, whisker: interval)")
     axes.set_title(title, loc="left", fontsize="medium")
     return figure
 

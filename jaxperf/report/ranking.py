@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from jaxperf.core.formats import FORMATS
 from jaxperf.models.config import ModelConfig
 from jaxperf.report.text import (
-    UNCALIBRATED,
     console,
     interval,
     layout_words,
@@ -20,6 +19,7 @@ from jaxperf.report.text import (
 )
 from jaxperf.serving.estimate import stand_in_of
 from jaxperf.serving.explain import Explanation, limiter_shares
+from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.ranking import OBJECTIVES, Ranking
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ MOST_REASONS = 12  # sentences about devices that are not ranked; above it they 
 
 @dataclass(frozen=True)
 class RankingReport:
-    """A ranking with what it was asked of; `explained` holds one explanation per ranked device, in order."""
+    """A ranking with what it was asked of; `explained` holds one explanation per ranked device, in order; `origin` is
+    where the numbers of all devices asked about come from."""
 
     model: ModelConfig
     specs: Mapping[str, DeviceSpec]
@@ -48,6 +49,7 @@ class RankingReport:
     targets: Mapping[str, float]
     ranking: Ranking
     explained: Sequence[Explanation]
+    origin: Provenance
 
     @property
     def targets_text(self) -> str:
@@ -64,7 +66,7 @@ class RankingReport:
             "targets_seconds": dict(self.targets),
             "objective": self.ranking.objective,
             "points": self.ranking.points,
-            "efficiencies": UNCALIBRATED,
+            **self.origin.record,
             "not_ranked": {entry.device: entry.why for entry in self.ranking.rejected},
         }
 
@@ -94,6 +96,7 @@ def ranking_rows(report: RankingReport) -> list[dict[str, Any]]:
                 **{name: float(value) for name, value in explanation.metrics.items()},
                 "limited_by": limiter_words(shares, 1),
                 "weights_multiplied_in": multiplied_in(report, entry.device),
+                **{f"tier_{family}": tier for family, tier in report.origin.tiers[entry.device].items()},
             }
         )
     return rows
@@ -126,7 +129,7 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
         out.print(f"note        {sentence}", soft_wrap=True, markup=False)
     for sentence in report.model.assumptions:
         out.print(f"note        {sentence}", soft_wrap=True, markup=False)
-    out.print(f"from        {report.ranking.points:,} configurations; {UNCALIBRATED}", soft_wrap=True)
+    out.print(f"from        {report.ranking.points:,} configurations; {report.origin.sentence}", soft_wrap=True)
     out.print("            steady state of one replica: no queueing, no interference between prefill and decode")
 
 
@@ -172,7 +175,7 @@ def why_first(report: RankingReport) -> str:
         facts[f"{compute} peak"] = a.peak_flops[compute].si / b.peak_flops[compute].si
     words = ", ".join(f"{value:.2f} x the {name}" for name, value in facts.items())
     if score_interval(report, 0)[0] < score_interval(report, 1)[1]:
-        doubt = "; the ranges overlap, so the order of close devices may change once calibrated"
+        doubt = "; the ranges overlap, so the order of close devices is not certain"
     else:
         doubt = ""
     return f"{first} gives {ratio:.2f} x {second}: it has {words}{doubt}."

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import jaxperf
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.core.efficiency import PROVENANCE
-from jaxperf.io.tables import WRITERS, check_folder_of, check_output, write_rows
+from jaxperf.io.tables import WRITERS, check_folder_of, check_output, json_text, write_rows
 from jaxperf.report.text import console, table
 from jaxperf.serving.metrics import METRICS
+from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.study import Study, check_metrics
 from jaxperf.sweeps import Pareto, Reducer, Selection, Sweep, TopK, reduce_sweep, stream_parquet, write_selection
 
@@ -27,10 +27,12 @@ THROUGHPUTS = ("tokens_per_second_per_device", "tokens_per_second", "tokens_per_
 
 @dataclass(frozen=True)
 class SweepReport:
-    """A finished sweep: `selections` are the best points and the front of `reducers`, in that order."""
+    """A finished sweep: `selections` are the best points and the front of `reducers`, in that order; `origin` is where
+    the numbers come from."""
 
     study: Study
     specs: Mapping[str, DeviceSpec]
+    origin: Provenance
     sweep: Sweep
     reducers: Sequence[Reducer]
     selections: Sequence[Selection]
@@ -92,6 +94,7 @@ def _front(metrics: Sequence[str], where: str | None) -> Pareto:
 def write_kept(
     built: Sweep,
     study: Study,
+    origin: Provenance,
     keep: Keep,
     reducers: Sequence[Reducer],
     out: Path,
@@ -103,7 +106,8 @@ def write_kept(
         "jaxperf.version": jaxperf.__version__,
         "jaxperf.model": study.model.name,
         "jaxperf.task": study.task,
-        "jaxperf.efficiencies": PROVENANCE,
+        "jaxperf.efficiencies": origin.sentence,
+        "jaxperf.provenance": json_text(origin.record),
     }
     if keep.kind == "all":
         stored = stream_parquet(
@@ -144,7 +148,7 @@ def sweep_record(report: SweepReport) -> dict[str, Any]:
         "points": report.sweep.plan.points,
         "axes": {one.name: one.size for one in report.sweep.axes},
         "seconds": report.seconds,
-        "provenance": PROVENANCE,
+        "provenance": report.origin.record,
         "best": [_rows(report.sweep, selection)[:BEST_COUNT] for selection in report.selections],
         "front_size": report.front_size,
     }
@@ -172,7 +176,7 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     out.print(table(f"Best by {_first_metric(report)}", names, cells))
     if len(report.selections) > 1:
         out.print(f"{report.front_size:,} points on the Pareto front of {' and '.join(_objectives(report))}")
-    out.print(f"from  {PROVENANCE}", soft_wrap=True)
+    out.print(f"from  {report.origin.sentence}", soft_wrap=True)
 
 
 def _cell(name: str, value: Any) -> str:

@@ -12,9 +12,7 @@ from rich.table import Table
 
 import hwspecs
 from jaxperf.core.cost import Limiter
-from jaxperf.core.efficiency import PROVENANCE
 
-UNCALIBRATED = PROVENANCE
 LIMITER_WORDS = {
     Limiter.COMPUTE: "compute",
     Limiter.MEMORY: "memory",

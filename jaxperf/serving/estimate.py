@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from hwspecs.errors import InputError
-from jaxperf.core.device import device_from_spec
 from jaxperf.core.feasible import sentences
 from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, STAND_INS
 from jaxperf.core.numerics import as_float
+from jaxperf.core.sustained_file import SustainedTable, calibration_of, load_sustained_table
 from jaxperf.models.config import ModelConfig, Moe
 from jaxperf.models.deployment import Parallelism
 from jaxperf.models.excluded import unquantized_blocks
@@ -21,6 +21,7 @@ from jaxperf.models.layers import transformer
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.quantization import bits_per_weight
 from jaxperf.serving.explain import Explanation, explain
+from jaxperf.serving.provenance import Provenance, provenance_of
 from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ ESTIMATE_METRICS = (
 class Estimate:
     """The answer to one configuration, with what it was asked of.
 
-    `peak`: dense peak the weights are multiplied at [FLOP/s]; `notes`: fallbacks and assumptions, said aloud.
+    `peak`: dense peak the weights are multiplied at [FLOP/s]; `provenance`: where the efficiencies come from; `notes`:
+    fallbacks and assumptions, said aloud.
     """
 
     model: ModelConfig
@@ -54,6 +56,7 @@ class Estimate:
     point: Mapping[str, Any]
     explanation: Explanation
     peak: float
+    provenance: Provenance
     notes: tuple[str, ...]
 
     @property
@@ -67,19 +70,28 @@ class Estimate:
         return not self.reasons
 
 
-def estimate(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], launch: str = "graph") -> Estimate:
+def estimate(
+    model: ModelConfig,
+    spec: DeviceSpec,
+    point: Mapping[str, Any],
+    launch: str = "graph",
+    table: SustainedTable | None = None,
+) -> Estimate:
     """Evaluate one configuration.
 
-    **Arguments:** `point`: batch, prompt, output, weights, kv_cache and the four parallel counts.
+    **Arguments:** `point`: batch, prompt, output, weights, kv_cache and the four parallel counts; `table`: what devices
+    sustain, None for the shipped one.
     **Raises:** `InputError` for a value out of range or a layout that the model cannot be split into.
     """
     check_has_task(model, "serve")
     checked = {name: checked_values(name, value)[0] for name, value in point.items()}
     check_layout(model, checked)
-    device = device_from_spec(spec)
+    calibration = calibration_of(spec, load_sustained_table() if table is None else table)
+    device = calibration.calibrated
     (explanation,) = explain(Study(model, "serve", ESTIMATE_METRICS, launch), [device], [checked])
     peak = float(device.peak_flops[COMPUTE_FORMATS.index(FORMATS[checked["weights"]].compute)])
-    return Estimate(model, spec, checked, explanation, peak, tuple(notes_of(model, spec, checked)))
+    provenance = provenance_of(model, {spec.name: calibration}, [checked["weights"]])
+    return Estimate(model, spec, checked, explanation, peak, provenance, tuple(notes_of(model, spec, checked)))
 
 
 def notes_of(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any]) -> list[str]:

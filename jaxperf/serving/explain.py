@@ -15,6 +15,7 @@ from jaxperf.core.cost import Limiter
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS
 from jaxperf.core.numerics import as_float, stack
+from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice
 from jaxperf.models.layers import transformer
 from jaxperf.models.step import StepCost
 from jaxperf.serving.metrics import Metrics, metrics_of, with_intervals
@@ -25,13 +26,17 @@ WORKLOAD = ("batch", "prompt", "output", MEDIA)
 
 
 class Explanation(eqx.Module):
-    """Metrics with interval ends, and the costs behind them at the nominal assumptions; leaves are host arrays."""
+    """Metrics with interval ends, the costs behind their nominal values, and the metrics at the plain roofline; leaves
+    are host arrays."""
 
     metrics: Metrics
     cost: ServingCost
+    roofline: Metrics
 
 
-def explain(study: Study, devices: Sequence[Device], points: Sequence[Mapping[str, Any]]) -> list[Explanation]:
+def explain(
+    study: Study, devices: Sequence[Device | CalibratedDevice], points: Sequence[Mapping[str, Any]]
+) -> list[Explanation]:
     """Explanations of several points in one compiled call.
 
     **Arguments:** `study`: its task is "serve"; `devices`, `points`: one device and one set of parameter values each,
@@ -56,15 +61,15 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any]], Explanation]:
         batch, prompt, output = given["batch"], given["prompt"], given["output"]
         cost = serving_cost(deployment, transformer(study.model), batch, prompt, output, given.get(MEDIA))
         metrics = metrics_of(deployment, cost, given["output"])
-        return Explanation({name: metrics[name] for name in study.metrics}, cost)
+        return Explanation({name: metrics[name] for name in study.metrics}, cost, {})
 
     def every(points: Mapping[str, Any]) -> Explanation:
         # One program for all levels: three copies of it would take three times as long to compile.
-        levels = stack([assumed_at(level, study.launch) for level in LEVELS])
+        levels = stack([assumed_at(level, study.launch) for level in RATE_LEVELS])
         found = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(levels, points)
-        at = {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(LEVELS)}
-        metrics = with_intervals({level: explanation.metrics for level, explanation in at.items()})
-        return Explanation(metrics, at["nominal"].cost)
+        at = {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(RATE_LEVELS)}
+        metrics = with_intervals({level: at[level].metrics for level in LEVELS})
+        return Explanation(metrics, at["nominal"].cost, at[ROOFLINE].metrics)
 
     return jax.jit(every)
 

@@ -12,6 +12,7 @@ import numpy as np
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.device import Device
 from jaxperf.core.feasible import Reason, sentences
+from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.config import ModelConfig, Moe
 from jaxperf.serving.study import Study
 from jaxperf.sweeps import Results, Sweep
@@ -81,7 +82,7 @@ def batches_up_to(largest: int) -> list[int]:
 
 def rank(
     study: Study,
-    devices: Mapping[str, Device],
+    devices: Mapping[str, Device | CalibratedDevice],
     *,
     layouts: Sequence[Mapping[str, int]],
     fixed: Mapping[str, object],

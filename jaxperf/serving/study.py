@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS, Efficiencies, assumed_efficiencies
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
 from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice, sustained_efficiencies
 from jaxperf.models.config import ModelConfig, show
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import Host, assumed_host
@@ -58,10 +61,10 @@ class Study:
         return {name: facts.unit for name, facts in {**names, **ends}.items()}
 
     def at_level(self, level: str) -> Callable[..., Metrics]:
-        """The pure function of one point under the assumptions at `level` ("low", "nominal" or "high").
+        """The pure function of one point at `level` of what is fitted or assumed: one of `RATE_LEVELS`.
 
         Its arguments are the study's parameters: `device` and formats as Modules, everything else as scalars; what is
-        not given among counts and skew is 1.
+        not given among counts and skew is 1. A plain `Device` has the assumed efficiencies.
         **Returns:** the study's metrics.
         """
 
@@ -85,11 +88,11 @@ class Study:
 
         return point
 
-    def axes(self, values: Mapping[str, Any], devices: Mapping[str, Device]) -> list[Axis]:
+    def axes(self, values: Mapping[str, Any], devices: Mapping[str, Device | CalibratedDevice]) -> list[Axis]:
         """Axes from plain values, in the order given; what is not named gets one value, its default, at the end.
 
         **Arguments:** `values`: parameter -> a number, a name, or a sequence of them; a mapping of several parameters
-        is a zip axis. `devices`: name -> `Device`, the values of `device` in that order.
+        is a zip axis. `devices`: name -> device, the values of `device` in that order, calibrated all or none.
         **Raises:** `InputError` for an unknown parameter or a value out of range.
         """
         named = [name for key, value in values.items() for name in (value if isinstance(value, Mapping) else [key])]
@@ -127,7 +130,7 @@ def _count(value: Any) -> int:
     return len(value) if isinstance(value, Sequence) and not isinstance(value, str) else 1
 
 
-def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device]) -> Axis:
+def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device | CalibratedDevice]) -> Axis:
     """The axis of one parameter from checked values; those of `device` are names in `devices`, or None for all."""
     if name == "device":
         names = list(devices) if list(values) == [None] else list(values)
@@ -201,35 +204,44 @@ def check_metrics(task: str, metrics: Sequence[str]) -> None:
 
 
 class Assumed(NamedTuple):
-    """What a deployment assumes until calibration replaces it."""
+    """What a deployment assumes where nothing is fitted: host costs, links, and all efficiencies of a plain `Device`.
+    `level`: index into `RATE_LEVELS` of what is fitted."""
 
     efficiencies: Efficiencies
     host: Host
+    level: Int[Array, ""]
 
 
 def assumed_at(level: str, launch: str) -> Assumed:
-    """The shipped assumptions at `level` ("low", "nominal" or "high") for a launch mode."""
-    return Assumed(assumed_efficiencies(level), assumed_host(launch, level))
+    """The shipped assumptions at a level of `RATE_LEVELS` for a launch mode; at the roofline they are the fast end."""
+    fast = LEVELS[-1] if level == ROOFLINE else level
+    index = jnp.asarray(RATE_LEVELS.index(level), jnp.int32)
+    return Assumed(assumed_efficiencies(fast), assumed_host(launch, fast), index)
 
 
 def deployment_of(
     assumed: Assumed,
     *,
-    device: Device,
+    device: Device | CalibratedDevice,
     weights: NumberFormat,
     activations: NumberFormat,
     cache: NumberFormat,
     routing_skew: Scalar | float = 1.0,
     **layout: Scalar,
 ) -> Deployment:
-    """The deployment of one point under given assumptions."""
+    """The deployment of one point: with the fitted efficiencies of a `CalibratedDevice`, else the assumed ones."""
+    efficiencies = assumed.efficiencies
+    if isinstance(device, CalibratedDevice):
+        link, sustained = efficiencies.link, device.sustained
+        efficiencies = sustained_efficiencies(sustained, assumed.level, link, weights, activations)
+        device = device.device
     return Deployment(
         device=device,
         layout=Parallelism(**layout),
         weights=weights,
         activations=activations,
         cache=cache,
-        efficiencies=assumed.efficiencies,
+        efficiencies=efficiencies,
         host=assumed.host,
         routing_skew=routing_skew,
     )

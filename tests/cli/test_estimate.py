@@ -16,7 +16,9 @@ def test_json_is_complete(cli, parse_json) -> None:
     answer = parse_json(result.stdout)
     assert (answer["model"], answer["device"], answer["feasible"], answer["reasons"]) == ("gpt2", "h100-sxm", True, [])
     assert answer["point"]["batch"] == 4 and answer["point"]["kv_cache"] == "bf16"
-    assert "uncalibrated" in answer["provenance"]["efficiencies"]
+    assert answer["provenance"]["efficiencies"].startswith("calibrated: ")
+    assert set(answer["provenance"]["tiers"]["h100-sxm"].values()) == {"transfer"}, "nothing was measured in fp32"
+    assert 0.0 < answer["roofline"]["tpot"] < answer["metrics"]["tpot_lower"]
     metrics = answer["metrics"]
     for name in INTERVALS:
         assert 0.0 < metrics[f"{name}_lower"] <= metrics[name] <= metrics[f"{name}_upper"] < math.inf
@@ -38,7 +40,8 @@ def test_text_says_interval_limit_and_origin(cli) -> None:
         "TTFT",
         "TPOT",
         "limited by",
-        "uncalibrated",
+        "calibrated: ",
+        "plain roofline: TTFT",
         "device values:",
         "no queueing",
         "Kernels of one device",

@@ -137,7 +137,7 @@ def test_rows_are_the_same_in_every_format(cli, own_folder: Path, parse_json, co
     assert [{name: str(value) for name, value in row.items()} for row in document["rows"]] == texts
     assert document["rows"]
     for provenance in (document["metadata"]["jaxperf"], table.schema.metadata[b"jaxperf"].decode()):
-        assert "uncalibrated" in json.dumps(parse_json(provenance))
+        assert "calibrated: " in json.dumps(parse_json(provenance))
 
 
 def test_a_missing_folder_is_made_for_pictures_and_sweeps(cli, own_folder: Path, sweep_file) -> None:

@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("estimate", "rank", "sweep", "devices", "models", "kernels", "calibrate", "validate")
+COMMANDS = (
+    "estimate",
+    "rank",
+    "sweep",
+    "devices",
+    "models",
+    "kernels",
+    "graphs",
+    "batches",
+    "trace",
+    "measure",
+    "calibrate",
+    "validate",
+)
 HEAVY = ("jax", "numpy", "pydantic", "pint", "pyarrow", "matplotlib", "yaml")
 
 

@@ -34,7 +34,7 @@ def test_all_rows_with_units_and_provenance(cli, own_folder: Path, sweep_file) -
     ends = [f"{name}_{end}" for name in INTERVALS for end in ("lower", "upper")]
     assert set(table.column_names) == {"device", "batch", "context", "weights", "kv_cache", *METRICS, *ends}
     metadata = table.schema.metadata
-    assert b"uncalibrated" in metadata[b"jaxperf.efficiencies"] and metadata[b"jaxperf.model"] == b"gpt2"
+    assert metadata[b"jaxperf.efficiencies"].startswith(b"calibrated: ") and metadata[b"jaxperf.model"] == b"gpt2"
     units = {field.name: (field.metadata or {}).get(b"units") for field in table.schema}
     assert (units["tpot"], units["tpot_lower"], units["tokens_per_second"], units["memory"]) == (
         b"s",
@@ -65,7 +65,7 @@ def _named(folder: Path) -> tuple[list[str], list[pa.Array]]:
 def test_json_summary(cli, sweep_file, parse_json) -> None:
     sweep_file()
     summary = parse_json(run(cli, "--json").stdout)
-    assert summary["points"] == 24 and "uncalibrated" in summary["provenance"]
+    assert summary["points"] == 24 and "calibrated: " in summary["provenance"]["efficiencies"]
     assert summary["axes"]["device"] == 2 and summary["out"] == "rows.parquet"
     best = summary["best"][0]
     assert [row["tokens_per_second"] for row in best] == sorted((r["tokens_per_second"] for r in best), reverse=True)
@@ -104,7 +104,7 @@ def test_selections_round_trip_in_every_format(cli, own_folder: Path, sweep_file
         run(cli, out=f"kept.{ending}")
     rows = rows_of(own_folder / "kept.parquet")
     document = parse_json((own_folder / "kept.json").read_text())
-    assert document["rows"] == rows and "uncalibrated" in str(document["metadata"])
+    assert document["rows"] == rows and "calibrated: " in str(document["metadata"])
     with (own_folder / "kept.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [{name: str(value) for name, value in row.items()} for row in rows]
 

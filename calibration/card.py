@@ -1,0 +1,49 @@
+"""The error table of a parameter card: what `calibrate` measured while it fitted, summed up by family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+FIGURES = ("median", "mean", "p90", "roofline_median")
+
+
+def by_device(errors: Sequence[Mapping[str, Any]], split: str) -> dict[tuple[str, str], dict[str, float]]:
+    """`FIGURES` [%] and rows of each (family, device) under one split, formats weighted by their rows."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in errors:
+        if row["split"] == split:
+            groups.setdefault((row["family"], row["device"]), []).append(row)
+    return {cell: _weighted(rows) for cell, rows in groups.items()}
+
+
+def by_family(errors: Sequence[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
+    """A row a family: the unweighted mean over its devices of `FIGURES` [%], and its worst device by the median."""
+    cells = by_device(errors, split)
+    found = []
+    for family in sorted({family for family, _ in cells}):
+        own = {device: figures for (name, device), figures in cells.items() if name == family}
+        worst = max(own, key=lambda device: own[device]["median"])
+        figures = {name: float(np.mean([each[name] for each in own.values()])) for name in FIGURES}
+        counts = {"devices": len(own), "rows": int(sum(each["rows"] for each in own.values()))}
+        told = {"worst_device": worst, "worst_median": own[worst]["median"]}
+        found.append({"split": split, "family": family, **counts, **figures, **told})
+    return found
+
+
+def pooled(errors: Sequence[Mapping[str, Any]], split: str) -> dict[str, float]:
+    """The unweighted mean over all (family, device) of the median and of the roofline's [%], and how many there are."""
+    cells = list(by_device(errors, split).values())
+    if not cells:
+        return {"median": float("nan"), "roofline_median": float("nan"), "cells": 0}
+    means = {name: float(np.mean([cell[name] for cell in cells])) for name in ("median", "roofline_median")}
+    return means | {"cells": len(cells)}
+
+
+def _weighted(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    counts = [row["rows"] for row in rows]
+    return {name: float(np.average([row[name] for row in rows], weights=counts)) for name in FIGURES} | {
+        "rows": float(sum(counts))
+    }

@@ -1,0 +1,45 @@
+"""The error table that fitted parameters carry: no refit, so seconds instead of hours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+COLUMNS = ("family", "devices", "rows", "median", "mean", "p90", "roofline_median", "worst_device", "worst_median")
+HEADS = ("family", "devices", "rows", "median", "mean", "p90", "roofline", "worst device", "its median")
+
+
+def show_card(params: Path | None, out: Path | None, as_json: bool) -> None:
+    """Print, or write, the errors by family of both splits that `calibrate` scores."""
+    from calibration.card import by_family, pooled
+    from calibration.parameters import load_parameters
+    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.report.text import console, number, table
+
+    check_output(out)
+    errors = load_parameters(params).card["errors"]
+    splits = list(dict.fromkeys(row["split"] for row in errors))
+    families = [row for split in splits for row in by_family(errors, split)]
+    if out is not None:
+        write_rows(families, out, {})
+    if as_json:
+        typer.echo(json_text({"families": families, "pooled": {split: pooled(errors, split) for split in splits}}))
+        return
+    screen = console()
+    for split in splits:
+        whole = pooled(errors, split)
+        title = (
+            f"{split}: errors in percent of the measured time; pooled median {number(whole['median'])} over "
+            f"{whole['cells']} families x devices, roofline {number(whole['roofline_median'])}"
+        )
+        rows = [[_told(row[name]) for name in COLUMNS] for row in families if row["split"] == split]
+        screen.print(table(title, HEADS, rows))
+
+
+def _told(value: str | float) -> str:
+    from jaxperf.report.text import number
+
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else number(value)

@@ -1,0 +1,91 @@
+"""What a device sustains of its datasheet rates in each kernel family, by level and format class: fitted numbers.
+
+Who a device is decides what was measured of it, so these go with the device as a second set of arrays, never as
+fields of `Device`; stacked, both are one sweep axis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxperf.core.device import Device
+from jaxperf.core.efficiency import FAMILIES, LEVELS, Efficiencies, SustainedEfficiency
+from jaxperf.core.formats import COMPUTE_FORMATS, NumberFormat
+from jaxperf.core.numerics import as_float
+
+CLASSES = ("32-bit", "16-bit", "8-bit", "4-bit")
+ROOFLINE = "roofline"
+RATE_LEVELS = (*LEVELS, ROOFLINE)
+MATRIX_FAMILIES = ("gemm", "moe")  # multiply the weights in their format; all others work on activations
+
+
+def format_class(compute: str) -> str:
+    """The class of a format of `COMPUTE_FORMATS`; what is wider than 16 bits counts as 32."""
+    narrow = {"bf16": "16-bit", "fp16": "16-bit", "fp8": "8-bit", "int8": "8-bit", "fp4": "4-bit", "int4": "4-bit"}
+    return narrow.get(compute, "32-bit")
+
+
+CLASS_OF_FORMAT = tuple(CLASSES.index(format_class(name)) for name in COMPUTE_FORMATS)
+
+
+class Rates(eqx.Module):
+    """Of one family [levels of `RATE_LEVELS`, `CLASSES`]: `compute` and `memory`, shares of the peaks [1], the power
+    limit in them; `floor`: launch and drain [s]; `exposed`: see `Utilization`."""
+
+    compute: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
+    memory: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
+    floor: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
+    exposed: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
+
+
+class Sustained(eqx.Module):
+    """The rates of every family of `FAMILIES`, those that nobody measured at their assumed values."""
+
+    rates: dict[str, Rates]
+
+
+class CalibratedDevice(eqx.Module):
+    """A device and what it sustains: stands wherever a point function takes a `Device`, and shows its fields."""
+
+    device: Device
+    sustained: Sustained
+
+    def replace(self, **changes: Any) -> CalibratedDevice:
+        """A copy with some leaves of the device changed; its shares of the peaks stay."""
+        return dataclasses.replace(self, device=self.device.replace(**changes))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Device.__dataclass_fields__:
+            return getattr(self.device, name)
+        raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+
+
+def sustained_efficiencies(
+    sustained: Sustained,
+    level: Int[Array, ""],
+    link: Float[Array, ""],
+    weights: NumberFormat,
+    activations: NumberFormat,
+) -> Efficiencies:
+    """The efficiencies of one deployment.
+
+    **Arguments:** `sustained`: leaves [levels, classes]; `level`: index into `RATE_LEVELS`; `link`: share of the link
+    rate that collectives reach [1]. Kernels of `MATRIX_FAMILIES` take the class of `weights`, all others that of
+    `activations`.
+    **Returns:** `Efficiencies` of scalars.
+    """
+    class_of = jnp.asarray(CLASS_OF_FORMAT, jnp.int32)
+    of_weights, of_activations = class_of[weights.compute], class_of[activations.compute]
+
+    def efficiency(family: str) -> SustainedEfficiency:
+        column = of_weights if family in MATRIX_FAMILIES else of_activations
+        rates = sustained.rates[family]
+        leaves = (rates.compute, rates.memory, rates.floor, rates.exposed)
+        return SustainedEfficiency(*(leaf[level, column] for leaf in leaves))
+
+    return Efficiencies(**{family: efficiency(family) for family in FAMILIES}, link=link)

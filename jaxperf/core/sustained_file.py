@@ -1,0 +1,179 @@
+"""The fitted table of sustained rates on disk, and what it says of one device.
+
+A device with rows of a family has its own numbers. Another of the same kind has the family's, under its own power
+limit (`sustained_compute`), with the interval of generations left out. One of a kind that nobody measured, and a
+family without a fit, keep the assumed efficiencies. Which of these it was is the tier.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import hwspecs
+from hwspecs.errors import InputError
+from jaxperf.core.device import device_from_spec
+from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
+from jaxperf.core.sustained import CLASSES, CalibratedDevice, Rates, Sustained
+
+if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
+
+SCHEMA = 1
+SHIPPED = "sustained.json"
+ENDING = ".sustained.json"  # of the table beside parameters that jaxperf calibrate wrote
+TIERS = ("measured", "adapted", "transfer", "assumed")
+KIND = "gpu"  # what the families were measured on, and so where they are transferred to
+POWER_SHARPNESS = 4.0  # how gradually the power limit takes over from the efficiency
+OPERANDS = {
+    "32-bit": (("fp32",), 4.0),
+    "16-bit": (("bf16", "fp16"), 2.0),
+    "8-bit": (("fp8", "int8"), 1.0),
+    "4-bit": (("fp4", "int4"), 0.5),
+}
+Tiers = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class SustainedTable:
+    """The table of one file: `families` and `power` as stored, and where it is from."""
+
+    families: Mapping[str, Mapping[str, Any]]
+    power: Mapping[str, float]
+    card: Mapping[str, Any]
+    path: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the table says of one device: its arrays, and the tier of every family and format class."""
+
+    calibrated: CalibratedDevice
+    tiers: Tiers
+    table: SustainedTable
+
+
+def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
+    """The table at `path` (itself, or the base name of the parameters it lies beside), or the shipped one.
+
+    **Raises:** `InputError` for a file that is missing, damaged or of another schema, saying what to do.
+    """
+    file = _place(path)
+    remedy = "make it again with jaxperf calibrate"
+    try:
+        card = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read sustained rates '{file}': {error.strerror}; {remedy}.") from None
+    except ValueError as error:
+        raise InputError(f"Sustained rates '{file}' are damaged ({error}); {remedy}.") from None
+    schema = card.get("schema") if isinstance(card, dict) else None
+    if schema != SCHEMA:
+        newer = isinstance(schema, int) and schema > SCHEMA
+        remedy = "a newer jaxperf reads it" if newer else remedy
+        raise InputError(
+            f"Sustained rates '{file}' have schema {schema}; this version reads schema {SCHEMA}: {remedy}."
+        )
+    try:
+        _check(card)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"Sustained rates '{file}' are damaged ({error}); {remedy}.") from None
+    shipped = "shipped" if path is None else str(file)
+    rest = {name: value for name, value in card.items() if name not in ("families", "power")}
+    return SustainedTable(card["families"], card["power"], rest, shipped)
+
+
+def _place(path: str | Path | None) -> Path:
+    if path is None:
+        return Path(str(resources.files("calibration") / "fitted" / SHIPPED))
+    text = str(path)
+    if text.endswith(ENDING) or Path(text).name == SHIPPED:
+        return Path(text)
+    return Path(text.removesuffix(".safetensors").removesuffix(".json") + ENDING)
+
+
+def _check(card: Mapping[str, Any]) -> None:
+    """Raises `ValueError` or what reading a wrong structure raises."""
+    for name in ("usable_share", "reference_clock", "reference_energy", "unstated_energy"):
+        if not card["power"][name] > 0.0:
+            raise ValueError(f"power.{name} is {card['power'][name]}")
+    for family, each in card["families"].items():
+        if family not in FAMILIES:
+            raise ValueError(f"unknown family {family!r}")
+        for form, entry in each["classes"].items():
+            if form not in CLASSES:
+                raise ValueError(f"{family}: unknown format class {form!r}")
+            for device, row in {"": entry, **entry["devices"]}.items():
+                where = f"{family}.{form}.{device or 'family'}"
+                if not (0.0 < row["compute"] <= 1.0 and 0.0 < row["memory"] <= 1.0 and row["floor"] > 0.0):
+                    raise ValueError(f"{where}: a share is not in (0, 1] or a floor not above 0")
+                if not 0.0 <= row["half_width"][0] <= row["half_width"][1]:
+                    raise ValueError(f"{where}: half-widths {row['half_width']} are not in order")
+                if device and row["tier"] not in TIERS:
+                    raise ValueError(f"{where}: unknown tier {row['tier']!r}")
+
+
+def calibration_of(spec: DeviceSpec, table: SustainedTable) -> Calibration:
+    """The rates of one device at every level, and where each comes from."""
+    assumed = assumed_shares()
+    rates, tiers = {}, {}
+    for family in FAMILIES:
+        columns = [_column(spec, table, family, form, assumed[family]) for form in CLASSES]
+        leaves = np.array([values for values, _ in columns])  # [classes, leaves, levels]
+        rates[family] = Rates(*np.moveaxis(leaves, (0, 1, 2), (2, 0, 1)))
+        tiers[family] = {form: tier for form, (_, tier) in zip(CLASSES, columns, strict=True)}
+    return Calibration(CalibratedDevice(device_from_spec(spec), Sustained(rates)), tiers, table)
+
+
+def _column(
+    spec: DeviceSpec, table: SustainedTable, family: str, form: str, assumed: Mapping[str, Mapping[str, float]]
+) -> tuple[list[list[float]], str]:
+    """(compute, memory, floor, exposed) at the levels of `RATE_LEVELS`, and the tier."""
+    launch = spec.launch_latency.si
+    classes = table.families.get(family, {}).get("classes", {})
+    entry = next((classes[name] for name in _nearest(form) if name in classes), None)
+    row = None if entry is None else entry["devices"].get(spec.name)
+    if entry is None or (row is None and spec.kind != KIND):
+        shares = [[*(assumed[resource][level] for level in LEVELS), 1.0] for resource in ("compute", "memory")]
+        return [*shares, [launch] * 4, [0.0] * 4], "assumed"
+    same = form in classes
+    tier = row["tier"] if row is not None and same else "transfer"
+    values = entry if row is None else row
+    width = (row if row is not None and same else entry)["half_width"][1]
+    compute = sustained_compute(spec, values["compute"], entry["energy"], form, table.power)
+    slower, faster = float(np.exp(-width)), float(np.exp(width))
+    share = lambda value: [value * slower, value, min(value * faster, 1.0), 1.0]  # noqa: E731
+    floor = values["floor"]
+    floors = [floor / slower, floor, floor / faster, launch]
+    return [share(compute), share(values["memory"]), floors, [1.0, 1.0, 1.0, 0.0]], tier
+
+
+def _nearest(form: str) -> Sequence[str]:
+    """The class itself, then those to borrow from, next wider first."""
+    at = CLASSES.index(form)
+    return [*CLASSES[at::-1], *CLASSES[at + 1 :]]
+
+
+def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, power: Mapping[str, float]) -> float:
+    """Share of the peak that the efficiency and the power limit leave: (share^-4 + (P / P_usable)^4)^(-1/4) [1].
+
+    P = peak x energy x operand bytes x (process energy) x (clock / reference)^2 is what the peak would draw.
+
+    **Arguments:** `share`: of the peak without a power limit [1]; `energy`: of one FLOP per byte of its operands, at
+    the reference clock and process [J]; `form`: format class; `power`: the reference and the usable share of the TDP.
+    """
+    peaks = {"fp32": spec.vector_flops.si} | {name: value.si for name, value in spec.peak_flops.items()}
+    names, size = next(OPERANDS[each] for each in _nearest(form) if set(OPERANDS[each][0]) & set(peaks))
+    peak = max(peaks[name] for name in names if name in peaks)
+    facts = hwspecs.energy_of(spec)
+    process = power["unstated_energy"]
+    if facts is not None and "bf16" in facts.per_flop:
+        process = facts.per_flop["bf16"].si / power["reference_energy"]
+    clock = spec.clock_rate.si / power["reference_clock"]
+    drawn = peak * energy * size * process * clock**2 / (power["usable_share"] * spec.tdp.si)
+    return float((share**-POWER_SHARPNESS + drawn**POWER_SHARPNESS) ** (-1.0 / POWER_SHARPNESS))

@@ -1,0 +1,115 @@
+"""Where an answer's numbers come from: the tier of every kernel family a model uses, on every device asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxperf.core.efficiency import FAMILIES, PROVENANCE
+from jaxperf.core.formats import FORMATS
+from jaxperf.core.sustained import MATRIX_FAMILIES, format_class
+from jaxperf.core.sustained_file import TIERS, Calibration
+from jaxperf.models.config import Layer, ModelConfig, Moe
+from jaxperf.models.mixers import Attention, Mla, ShortConv
+
+NAMED = 4  # so many devices of a tier are named; more are counted
+WIDTHS = (
+    "90 % interval of kernels, their errors taken as fully correlated; links and host over the range assumed of them"
+)
+WHY = {
+    "measured": "",
+    "adapted": " (a few rows of this device)",
+    "transfer": " (no row of this device)",
+    "assumed": " (nothing alike was measured)",
+}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """`tiers`: device -> family -> tier; `created`: when the parameters were fitted; `path`: which they are."""
+
+    tiers: Mapping[str, Mapping[str, str]]
+    created: str
+    path: str
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether any family of any device has fitted numbers."""
+        return any(tier != "assumed" for each in self.tiers.values() for tier in each.values())
+
+    @property
+    def sentence(self) -> str:
+        """One sentence: tiers, when they were fitted, and what the interval means."""
+        if not self.calibrated:
+            return PROVENANCE
+        told = _one(*self.tiers.values()) if len(self.tiers) == 1 else _many(self.tiers)
+        return f"calibrated: {told}, fitted {self.created[:7]}; {WIDTHS}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As plain data; `efficiencies` is the sentence."""
+        tiers = {device: dict(families) for device, families in self.tiers.items()}
+        return {"efficiencies": self.sentence, "tiers": tiers, "fitted": self.created, "parameters": self.path}
+
+
+def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], weights: Sequence[str]) -> Provenance:
+    """The tiers that count for a model in some weight formats; of several formats the least certain."""
+    families = families_of(model)
+    tiers = {
+        device: {family: _tier(calibration, family, weights) for family in families}
+        for device, calibration in calibrations.items()
+    }
+    tables = [calibration.table for calibration in calibrations.values()]
+    created = str(tables[0].card.get("created", "")) if tables else ""
+    return Provenance(tiers, created, tables[0].path if tables else "")
+
+
+def families_of(model: ModelConfig) -> tuple[str, ...]:
+    """The kernel families that a model's steps launch, in the order of `FAMILIES`."""
+    layers = [*model.layers, *(layer for tower in model.encoders for layer in tower.layers)]
+    used = {"gemm", "elementwise"}.union(*map(_families_of_layer, layers))
+    return tuple(family for family in FAMILIES if family in used)
+
+
+def _families_of_layer(layer: Layer) -> set[str]:
+    found = {"moe"} if isinstance(layer.ffn, Moe) else set()
+    for mixer in (layer.mixer, layer.beside, layer.cross):
+        if isinstance(mixer, Attention | Mla):
+            found |= {"attention_prefill", "attention_decode"}
+        elif mixer is not None and not isinstance(mixer, ShortConv):
+            found.add("linear_attention")
+    return found
+
+
+def _tier(calibration: Calibration, family: str, weights: Iterable[str]) -> str:
+    """The least certain tier among the format classes that kernels of the family have."""
+    facts = [FORMATS[name] for name in weights]
+    computes = [each.compute if family in MATRIX_FAMILIES else FORMATS[each.activations].compute for each in facts]
+    return max((calibration.tiers[family][format_class(name)] for name in computes), key=TIERS.index)
+
+
+def _one(tiers: Mapping[str, str]) -> str:
+    """`measured tier`, or which families have which tier."""
+    groups: dict[str, list[str]] = {}
+    for tier in TIERS:
+        names = [family.replace("_", " ") for family, each in tiers.items() if each == tier]
+        groups |= {tier: names} if names else {}
+    if len(groups) == 1:
+        (tier,) = groups
+        return f"{tier} tier{WHY[tier]}"
+    return "; ".join(f"{tier} tier for {', '.join(names)}{WHY[tier]}" for tier, names in groups.items())
+
+
+def _many(devices: Mapping[str, Mapping[str, str]]) -> str:
+    """Which devices have which tiers."""
+    groups: dict[str, list[str]] = {}
+    for device, tiers in devices.items():
+        different = sorted(set(tiers.values()), key=TIERS.index)
+        groups.setdefault(" and ".join(different), []).append(device)
+    parts = []
+    for tier in sorted(groups, key=lambda text: [TIERS.index(word) for word in text.split(" and ")]):
+        names = groups[tier]
+        who = ", ".join(names) if len(names) <= NAMED else f"{len(names)} devices"
+        parts.append(f"{tier} tier for {who}")
+    return "; ".join(parts)

@@ -1,0 +1,40 @@
+"""`--params`: one's own sustained rates in estimate, rank and sweep, and what is said of files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jaxperf.core.sustained_file import load_sustained_table
+
+RANK = ("rank", "gpt2", "--devices", "h100-sxm", "--max-devices", "1", "--max-batch", "1")
+COMMANDS = (("estimate", "gpt2", "--device", "h100-sxm"), RANK)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_missing_file_is_named(cli, command: tuple[str, ...]) -> None:
+    result = cli(*command, "--params", "nowhere")
+    assert result.exit_code == 2 and "nowhere.sustained.json" in result.stderr and "jaxperf calibrate" in result.stderr
+
+
+def test_a_missing_file_is_named_before_a_sweep_starts(cli, sweep_file, own_folder: Path) -> None:
+    sweep_file(model="gpt2", task="decode", axes={"device": "h100-sxm"}, metrics=["tpot"])
+    result = cli("sweep", "sweep.yaml", "-o", "rows.parquet", "--params", "nowhere")
+    assert result.exit_code == 2 and result.stderr.startswith("jaxperf: Cannot read sustained rates 'nowhere.sustained")
+    assert not (own_folder / "rows.parquet").exists()
+
+
+def test_own_rates_change_the_answer_and_are_named(cli, own_folder: Path, parse_json) -> None:
+    table = load_sustained_table()
+    families = json.loads(json.dumps(table.families))
+    row = families["gemm"]["classes"]["16-bit"]["devices"]["h100-sxm"]
+    row["memory"], row["floor"] = row["memory"] / 4.0, row["floor"] * 4.0
+    Path("mine.sustained.json").write_text(json.dumps({**table.card, "families": families, "power": dict(table.power)}))
+    question = ("estimate", "gpt2", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--weights", "bf16")
+    shipped, own = (parse_json(cli(*question, "--json", *more).stdout) for more in ((), ("--params", "mine")))
+    assert own["metrics"]["tpot"] > shipped["metrics"]["tpot"]
+    assert own["provenance"]["parameters"] == "mine.sustained.json"
+    assert shipped["provenance"]["parameters"] == "shipped"
+    assert set(own["provenance"]["tiers"]["h100-sxm"].values()) == {"measured"}

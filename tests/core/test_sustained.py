@@ -1,0 +1,150 @@
+"""The fitted table of sustained rates: what it says of a device, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hwspecs
+from hwspecs.errors import InputError
+from jaxperf.core.efficiency import FAMILIES, assumed_shares
+from jaxperf.core.formats import COMPUTE_FORMATS, number_format
+from jaxperf.core.sustained import CLASS_OF_FORMAT, CLASSES, RATE_LEVELS, format_class, sustained_efficiencies
+from jaxperf.core.sustained_file import calibration_of, load_sustained_table, sustained_compute
+
+SHIPPED = load_sustained_table()
+H100, B200, EPYC = (hwspecs.load(name) for name in ("h100-sxm", "b200", "epyc-9654"))
+LOW, NOMINAL, HIGH, ROOFLINE = range(len(RATE_LEVELS))
+
+
+def test_shares_are_bounded_and_levels_in_order() -> None:
+    for spec in (H100, B200, EPYC):
+        for family, rates in calibration_of(spec, SHIPPED).calibrated.sustained.rates.items():
+            for leaf in (np.asarray(rates.compute), np.asarray(rates.memory)):
+                assert leaf.shape == (len(RATE_LEVELS), len(CLASSES)), family
+                assert (leaf > 0.0).all() and (np.diff(leaf, axis=0) >= 0.0).all() and (leaf[ROOFLINE] == 1.0).all()
+            floor = np.asarray(rates.floor)
+            assert (np.diff(floor[:ROOFLINE], axis=0) <= 0.0).all()
+            assert (floor[ROOFLINE] == np.float32(spec.launch_latency.si)).all() or floor.dtype == np.float64
+
+
+def test_tiers_measured_transfer_and_assumed() -> None:
+    measured, transfer, other_kind = (calibration_of(spec, SHIPPED).tiers for spec in (H100, B200, EPYC))
+    assert measured["gemm"]["16-bit"] == measured["gemm"]["8-bit"] == "measured"
+    assert measured["gemm"]["4-bit"] == measured["gemm"]["32-bit"] == "transfer"  # borrowed from another class
+    assert {transfer[family]["16-bit"] for family in SHIPPED.families} == {"transfer"}
+    assert {tier for each in other_kind.values() for tier in each.values()} == {"assumed"}
+    assert measured["linear_attention"]["16-bit"] == "assumed"
+
+
+def test_a_family_without_a_fit_keeps_the_assumed_shares() -> None:
+    rates = calibration_of(H100, SHIPPED).calibrated.sustained.rates["linear_attention"]
+    shares = assumed_shares()["linear_attention"]
+    for resource in ("compute", "memory"):
+        found = np.asarray(getattr(rates, resource))[:ROOFLINE, 1]
+        assert found == pytest.approx([shares[resource][level] for level in ("low", "nominal", "high")])
+    assert (np.asarray(rates.exposed) == 0.0).all()
+
+
+def test_a_transferred_interval_is_wider_than_a_measured_one() -> None:
+    def ratio(spec: Any) -> float:
+        memory = np.asarray(calibration_of(spec, SHIPPED).calibrated.sustained.rates["gemm"].memory)
+        return float(memory[NOMINAL, CLASSES.index("16-bit")] / memory[LOW, CLASSES.index("16-bit")])
+
+    assert ratio(B200) > ratio(H100) > 1.0
+
+
+def test_the_power_limit_takes_compute_and_never_more_than_the_share() -> None:
+    def at(tdp: float) -> float:
+        limit = H100.tdp.model_copy(update={"quantity": f"{tdp} W"})
+        return sustained_compute(H100.model_copy(update={"tdp": limit}), 0.9, 4e-13, "16-bit", SHIPPED.power)
+
+    found = [at(tdp) for tdp in (50.0, 200.0, 700.0, 1e5)]
+    assert found == sorted(found) and found[-1] == pytest.approx(0.9)
+    # Far below the limit the rate is what the power pays for: half the power, half the rate.
+    assert at(50.0) == pytest.approx(2.0 * at(25.0), rel=1e-3)
+
+
+def test_every_format_has_a_class_and_each_kernel_takes_its_own() -> None:
+    assert len(CLASS_OF_FORMAT) == len(COMPUTE_FORMATS)
+    assert [format_class(name) for name in ("fp64", "tf32", "bf16", "int8", "fp4")] == [
+        "32-bit",
+        "32-bit",
+        "16-bit",
+        "8-bit",
+        "4-bit",
+    ]
+    sustained = calibration_of(H100, SHIPPED).calibrated.sustained
+    found = sustained_efficiencies(sustained, np.int32(NOMINAL), 0.75, number_format("fp8"), number_format("bf16"))
+    for family in FAMILIES:
+        column = CLASSES.index("8-bit" if family in ("gemm", "moe") else "16-bit")
+        expected = np.asarray(sustained.rates[family].compute)[NOMINAL, column]
+        assert float(getattr(found, family).compute) == float(expected), family
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    card = {
+        **SHIPPED.card,
+        "families": json.loads(json.dumps(SHIPPED.families)),
+        "power": dict(SHIPPED.power),
+    }
+    return tmp_path / "mine.sustained.json", card
+
+
+def test_a_table_beside_parameters_is_found_by_their_name(stored: tuple[Path, dict[str, Any]]) -> None:
+    path, card = stored
+    path.write_text(json.dumps(card))
+    for given in (path, path.parent / "mine", path.parent / "mine.json", path.parent / "mine.safetensors"):
+        assert load_sustained_table(given).families == SHIPPED.families
+    assert load_sustained_table(path).path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda card: card.update(schema=2), "a newer jaxperf reads it"),
+        (lambda card: card.update(schema=0), "make it again"),
+        (lambda card: card.pop("schema"), "have schema None"),
+        (lambda card: card.pop("families"), "are damaged"),
+        (lambda card: card["power"].update(usable_share=0.0), "power.usable_share is 0.0"),
+        (lambda card: card["families"].update(gem=card["families"].pop("gemm")), "unknown family 'gem'"),
+        (lambda card: card["families"]["gemm"]["classes"]["16-bit"].update(compute=1.1), "gemm.16-bit.family: a share"),
+        (
+            lambda card: card["families"]["gemm"]["classes"]["16-bit"]["devices"]["h100-sxm"].update(floor=-1e-6),
+            "gemm.16-bit.h100-sxm: a share",
+        ),
+        (
+            lambda card: card["families"]["moe"]["classes"]["16-bit"].update(half_width=[0.5, 0.1]),
+            "moe.16-bit.family: half-widths",
+        ),
+        (
+            lambda card: card["families"]["moe"]["classes"]["16-bit"]["devices"]["l40s"].update(tier="sure"),
+            "unknown tier 'sure'",
+        ),
+        (lambda card: card["families"]["moe"]["classes"].update({"5-bit": {}}), "unknown format class '5-bit'"),
+    ],
+)
+def test_damaged_tables_are_refused(stored: tuple[Path, dict[str, Any]], change: Any, said: str) -> None:
+    path, card = stored
+    change(card)
+    path.write_text(json.dumps(card))
+    with pytest.raises(InputError, match=said):
+        load_sustained_table(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"'])
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.sustained.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="x.sustained.json"):
+        load_sustained_table(path)
+
+
+def test_a_missing_file_says_what_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="jaxperf calibrate"):
+        load_sustained_table(tmp_path / "none")

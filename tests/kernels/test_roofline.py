@@ -1,0 +1,57 @@
+"""Fitted utilizations in a kernel's cost: their floor, and the overlap that they were fitted with."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxperf.core.efficiency import SustainedEfficiency, Utilization
+from jaxperf.core.numerics import as_float, overlap
+from jaxperf.kernels.roofline import FITTED_SHARPNESS, kernel_cost, partial_overlap
+from tests.devices import A100
+
+times = st.floats(1e-7, 10.0)
+
+
+def cost(utilization: Utilization, **changes: float):
+    work = {"compute": 3e-4, "flops": 1e9, "bytes_moved": 8e8} | changes
+    return kernel_cost(A100, utilization, **{name: as_float(value) for name, value in work.items()})
+
+
+@given(times, times, st.floats(0.0, 1.0))
+def test_partial_overlap_is_between_the_longest_and_the_sum(a: float, b: float, exposed: float) -> None:
+    found = float(partial_overlap(as_float(a), as_float(b), as_float(exposed)))
+    assert max(a, b) * (1.0 - 1e-12) <= found <= np.hypot(a, b) * (1.0 + 1e-12)
+
+
+@given(times, times)
+def test_at_its_ends_it_is_the_maximum_and_the_norm(a: float, b: float) -> None:
+    x, y = as_float(a), as_float(b)
+    np.testing.assert_allclose(partial_overlap(x, y, as_float(0.0)), max(a, b), rtol=1e-14)
+    norm = overlap(x, y, sharpness=as_float(FITTED_SHARPNESS))
+    np.testing.assert_allclose(partial_overlap(x, y, as_float(1.0)), norm, rtol=1e-12)
+
+
+@pytest.mark.parametrize("a", [0.0, 1e-5])
+@pytest.mark.parametrize("b", [0.0, 1e-5])
+def test_its_slope_is_finite_where_a_kernel_does_nothing(a: float, b: float) -> None:
+    slopes = jax.grad(partial_overlap, (0, 1, 2))(as_float(a), as_float(b), as_float(1.0))
+    assert all(np.isfinite(float(slope)) for slope in slopes)
+
+
+def test_a_fitted_floor_stands_in_for_the_launch_latency() -> None:
+    fitted = SustainedEfficiency(0.8, 0.9, 7e-6, 0.0)(A100, A100)
+    plain = Utilization(as_float(0.8), as_float(0.9))
+    assert float(cost(fitted).latency) == pytest.approx(7e-6)
+    assert float(cost(plain).latency) == pytest.approx(float(A100.launch_latency))
+    difference = float(cost(fitted).time) - float(cost(plain).time)
+    assert difference == pytest.approx(7e-6 - float(A100.launch_latency), rel=1e-6)
+
+
+def test_what_is_exposed_costs_time() -> None:
+    hidden, shown = (cost(SustainedEfficiency(0.8, 0.9, 7e-6, exposed)(A100, A100)) for exposed in (0.0, 1.0))
+    assert float(shown.time) > float(hidden.time)
+    assert float(shown.compute) == float(hidden.compute)
