@@ -160,6 +160,7 @@ def deployment_of(scalars: Scalars, point: Point, link: Scalar) -> Deployment:
         cache=point.activations,
         efficiencies=Efficiencies(
             gemm=Fraction(matrix, 1.0),
+            plain_gemm=Fraction(matrix, 1.0),
             attention_prefill=Fraction(share["attention"], 1.0),
             attention_decode=Fraction(share["attention"], share["cache_reads"]),
             moe=Fraction(MOE_SHARE * matrix, 1.0),

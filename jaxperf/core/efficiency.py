@@ -85,9 +85,13 @@ class SustainedEfficiency(AbstractEfficiency):
 
 
 class Efficiencies(eqx.Module):
-    """One efficiency per kernel family, and the share of the link rate that collectives reach."""
+    """One efficiency per kernel family, and the share of the link rate that collectives reach.
+
+    `gemm` is of products with weights in their own format, `plain_gemm` of those that quantization leaves alone.
+    """
 
     gemm: AbstractEfficiency
+    plain_gemm: AbstractEfficiency
     attention_prefill: AbstractEfficiency
     attention_decode: AbstractEfficiency
     moe: AbstractEfficiency
@@ -103,7 +107,7 @@ def assumed_efficiencies(level: str = "nominal") -> Efficiencies:
         family: constant_efficiency(table[family]["compute"][level], table[family]["memory"][level])
         for family in FAMILIES
     }
-    return Efficiencies(**per_family, link=table["link"]["bandwidth"][level])
+    return Efficiencies(**per_family, plain_gemm=per_family["gemm"], link=table["link"]["bandwidth"][level])
 
 
 def assumed_shares() -> dict[str, Any]:

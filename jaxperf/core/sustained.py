@@ -75,17 +75,19 @@ def sustained_efficiencies(
     """The efficiencies of one deployment.
 
     **Arguments:** `sustained`: leaves [levels, classes]; `level`: index into `RATE_LEVELS`; `link`: share of the link
-    rate that collectives reach [1]. Kernels of `MATRIX_FAMILIES` take the class of `weights`, all others that of
-    `activations`.
+    rate that collectives reach [1]. Kernels of `MATRIX_FAMILIES` take the class of `weights`, all others and plain
+    products that of `activations`.
     **Returns:** `Efficiencies` of scalars.
     """
     class_of = jnp.asarray(CLASS_OF_FORMAT, jnp.int32)
     of_weights, of_activations = class_of[weights.compute], class_of[activations.compute]
 
-    def efficiency(family: str) -> SustainedEfficiency:
-        column = of_weights if family in MATRIX_FAMILIES else of_activations
+    def efficiency(family: str, column: Int[Array, ""]) -> SustainedEfficiency:
         rates = sustained.rates[family]
         leaves = (rates.compute, rates.memory, rates.floor, rates.exposed)
         return SustainedEfficiency(*(leaf[level, column] for leaf in leaves))
 
-    return Efficiencies(**{family: efficiency(family) for family in FAMILIES}, link=link)
+    per_family = {
+        family: efficiency(family, of_weights if family in MATRIX_FAMILIES else of_activations) for family in FAMILIES
+    }
+    return Efficiencies(**per_family, plain_gemm=efficiency("gemm", of_activations), link=link)

@@ -84,6 +84,9 @@ def test_every_format_has_a_class_and_each_kernel_takes_its_own() -> None:
         column = CLASSES.index("8-bit" if family in ("gemm", "moe") else "16-bit")
         expected = np.asarray(sustained.rates[family].compute)[NOMINAL, column]
         assert float(getattr(found, family).compute) == float(expected), family
+    plain, bare = found.plain_gemm, sustained.rates["gemm"]
+    assert float(plain.compute) == float(bare.compute[NOMINAL, CLASSES.index("16-bit")])
+    assert float(plain.compute) != float(found.gemm.compute)  # the head of a quantized model is not quantized
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def linear(at: Deployment, tokens: Scalar, columns: Scalar, depth: Scalar) -> Co
 
 def plain_linear(at: Deployment, tokens: Scalar, columns: Scalar, depth: Scalar) -> Cost:
     """A projection that quantization leaves alone: weights in the format of the activations."""
-    return linear_cost(at.device, tokens, columns, depth, at.activations, at.activations, at.efficiencies.gemm)
+    return linear_cost(at.device, tokens, columns, depth, at.activations, at.activations, at.efficiencies.plain_gemm)
 
 
 def norm(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
