@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from jaxperf.api import decode_step, load_device, load_devices, prefill_step, serve_step, sweep
     from jaxperf.core.device import Device
     from jaxperf.io.huggingface import load_model, read_config
+    from jaxperf.io.jaxpr_graph import trace
+    from jaxperf.io.lowering import lower
+    from jaxperf.io.onnx_graph import read_onnx
+    from jaxperf.io.workloads import load_workload
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
 
 __version__ = "0.1.0"
@@ -27,11 +31,15 @@ __all__ = [
     "load_device",
     "load_devices",
     "load_model",
+    "load_workload",
+    "lower",
     "powers",
     "prefill_step",
     "read_config",
+    "read_onnx",
     "serve_step",
     "sweep",
+    "trace",
 ]
 
 _HOMES = {
@@ -44,11 +52,15 @@ _HOMES = {
     "load_device": "jaxperf.api",
     "load_devices": "jaxperf.api",
     "load_model": "jaxperf.io.huggingface",
+    "load_workload": "jaxperf.io.workloads",
+    "lower": "jaxperf.io.lowering",
     "powers": "jaxperf.sweeps.values",
     "prefill_step": "jaxperf.api",
     "read_config": "jaxperf.io.huggingface",
+    "read_onnx": "jaxperf.io.onnx_graph",
     "serve_step": "jaxperf.api",
     "sweep": "jaxperf.api",
+    "trace": "jaxperf.io.jaxpr_graph",
 }
 
 

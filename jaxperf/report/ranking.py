@@ -118,7 +118,7 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
     )
     columns = ("#", "device", report.ranking.objective, "range", "TTFT ms", "TPOT ms", "range", "replica", "batch")
     rows = [_cells(report, index) for index in range(len(report.ranking.ranked))]
-    out.print(table(title, (*columns, "memory", "decode limited by"), rows))
+    out.print(table(title, (*columns, "memory", "kernels", "decode limited by"), rows))
     if quiet:
         return
     for sentence in _not_ranked(report):
@@ -156,6 +156,7 @@ def _cells(report: RankingReport, index: int) -> tuple[str, ...]:
         f"{int(metrics['num_devices'])} x {layout_words(dict(entry.point))}",
         str(entry.point["batch"]),
         f"{metrics['memory_share']:.0%}",
+        report.origin.least(entry.device),
         limiter_words(limiter_shares(explanation.cost.decode), 2),
     )
 
@@ -174,11 +175,17 @@ def why_first(report: RankingReport) -> str:
     if compute in a.peak_flops and compute in b.peak_flops:
         facts[f"{compute} peak"] = a.peak_flops[compute].si / b.peak_flops[compute].si
     words = ", ".join(f"{value:.2f} x the {name}" for name, value in facts.items())
+    tiers = [report.origin.least(device) for device in (first, second)]
+    uneven = (
+        f"; its kernels are of the {tiers[0]} tier, those of {second} of the {tiers[1]} tier"
+        if tiers[0] != tiers[1]
+        else ""
+    )
     if score_interval(report, 0)[0] < score_interval(report, 1)[1]:
         doubt = "; the ranges overlap, so the order of close devices is not certain"
     else:
         doubt = ""
-    return f"{first} gives {ratio:.2f} x {second}: it has {words}{doubt}."
+    return f"{first} gives {ratio:.2f} x {second}: it has {words}{uneven}{doubt}."
 
 
 def fallbacks(report: RankingReport) -> list[str]:

@@ -46,6 +46,10 @@ class Provenance:
         told = _one(*self.tiers.values()) if len(self.tiers) == 1 else _many(self.tiers)
         return f"calibrated: {told}, fitted {self.created[:7]}; {WIDTHS}"
 
+    def least(self, device: str) -> str:
+        """The least certain tier of a device."""
+        return max(self.tiers[device].values(), key=TIERS.index)
+
     @property
     def record(self) -> dict[str, Any]:
         """As plain data; `efficiencies` is the sentence."""
