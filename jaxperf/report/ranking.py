@@ -176,11 +176,8 @@ def why_first(report: RankingReport) -> str:
         facts[f"{compute} peak"] = a.peak_flops[compute].si / b.peak_flops[compute].si
     words = ", ".join(f"{value:.2f} x the {name}" for name, value in facts.items())
     tiers = [report.origin.least(device) for device in (first, second)]
-    uneven = (
-        f"; its kernels are of the {tiers[0]} tier, those of {second} of the {tiers[1]} tier"
-        if tiers[0] != tiers[1]
-        else ""
-    )
+    told = f"; its kernels are of the {tiers[0]} tier, those of {second} of the {tiers[1]} tier"
+    uneven = told if tiers[0] != tiers[1] else ""
     if score_interval(report, 0)[0] < score_interval(report, 1)[1]:
         doubt = "; the ranges overlap, so the order of close devices is not certain"
     else:
