@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,6 +19,18 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Compilation makes the first example slow, so a deadline per example would only measure the machine.
 hypothesis.settings.register_profile("jaxperf", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("jaxperf")
+
+
+@pytest.fixture(scope="module")
+def plain_jax() -> Iterator[None]:
+    """As a command runs, in a process of its own: JAX's default promotion, 32 bits."""
+    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, ("allow", "standard", False), strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 @pytest.fixture(scope="session")

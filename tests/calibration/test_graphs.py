@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -30,16 +28,7 @@ from tests.calibration.kernels import as_read, blank_table, gemm_table, with_lat
 TRUE = {"dense": 0.95, "stream": 0.9, "backward_dense": 1.03, "backward_stream": 0.9, "accumulate": 0.5}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def plain_jax() -> Iterator[None]:
-    """As the command runs: JAX's default promotion, 32 bits."""
-    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, ("allow", "standard", False), strict=True):
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 def layered(layers: float, width: float) -> Laid:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +32,7 @@ TINY = {"m": 8, "n": 64, "k": 64, "batch": 2, "q_len": 16, "kv_len": 16, "heads"
 TINY |= {"rows": 4, "columns": 64, "tokens": 6, "hidden": 128, "inter": 64, "topk": 2, "experts": 4}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def plain_jax() -> Iterator[None]:
-    """What is measured runs as users' code does, in JAX's own promotion and 32 bits."""
-    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, ("allow", "standard", False), strict=True):
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 def tiny(operation: Operation, dtype: str | None = None, state: str = "resident") -> Point:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -51,16 +49,7 @@ def write(path: Path, *devices: str, reached: float = 0.7) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True, scope="module")
-def plain_jax() -> Iterator[None]:
-    """A command runs in a process of its own, under JAX's default promotion."""
-    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, ("allow", "standard", False), strict=True):
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture(autouse=True)

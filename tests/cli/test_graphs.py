@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import jax
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,16 +20,7 @@ e,h100-pcie,gpt2_large,train,1024,1,,
 ADDED = ["predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms", "tier", "reason"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def plain_jax() -> Iterator[None]:
-    """A command runs in a process of its own, under JAX's default promotion."""
-    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, ("allow", "standard", False), strict=True):
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -127,18 +125,6 @@ def test_ctrl_c_ends_with_130_and_no_file(cli, table: Path, own_folder: Path, mo
     monkeypatch.setattr(calibration.evaluate, "evaluate", interrupted)
     assert cli("validate", "kernels", table, "-o", "cells.csv").exit_code == 130
     assert [path.name for path in own_folder.iterdir()] == ["gemm.csv"]
-
-
-@pytest.fixture
-def plain_jax() -> Iterator[None]:
-    """A command runs in a process of its own, under JAX's default promotion."""
-    names = ("jax_numpy_rank_promotion", "jax_numpy_dtype_promotion", "jax_enable_x64")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, ("allow", "standard", False), strict=True):
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 def test_a_tiny_evaluation_in_earnest(
