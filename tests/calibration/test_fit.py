@@ -86,7 +86,7 @@ def test_a_device_of_another_kind_gets_a_factor_of_its_own(fitted: FittedFamily)
     law = jax.vmap(adapted.model.law)(rest.inputs(adapted.names, adapted.features))
     np.testing.assert_allclose(np.exp(np.asarray(law)), rest.table.measured, rtol=1e-4)  # the factor is the median's
     assert np.median(errors(fitted, rest)) > 0.9
-    assert np.median(errors(adapted, rest)) < 0.1  # what the correction learned on GPUs is still to be unlearned
+    assert np.median(errors(adapted, rest)) < 0.05
     untouched = prepare(gemm_table(50, devices=("h100-sxm",)))
     np.testing.assert_allclose(errors(adapted, untouched), errors(fitted, untouched), atol=0.02)
 
