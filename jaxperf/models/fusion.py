@@ -7,7 +7,6 @@ become one is not moved any more; what others read is still written.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -32,7 +31,7 @@ def _fused_step(node: Node) -> Node:
         return node
     written = sum(op.count * op.shape["elements_out"] for op in node.backward)
     elements = written / sum(out for _, _, out in optimizer.kernels)
-    launches = max(min(op.count for op in node.backward), math.ceil(elements / MOST_ELEMENTS))
+    launches = max(min(op.count for op in node.backward), -(-elements // MOST_ELEMENTS))
     read, out = optimizer.fused
     one = stream("fused", read * elements / launches, out * elements / launches)
     one = dataclasses.replace(one, count=float(launches), dtype=node.backward[0].dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -93,6 +92,6 @@ def _over_lists(word: str, read: int, written: int, tensors: Counter[float]) -> 
     """One operation over all tensors, in as few launches as their number and their elements allow."""
     elements = sum(size * count for size, count in tensors.items())
     lists = min(max(read, written), len(MOST_TENSORS))
-    launches = max(math.ceil(sum(tensors.values()) / MOST_TENSORS[lists - 1]), math.ceil(elements / MOST_ELEMENTS))
+    launches = max(-(-sum(tensors.values()) // MOST_TENSORS[lists - 1]), -(-elements // MOST_ELEMENTS))
     each = elements / launches
     return dataclasses.replace(stream(word, read * each, written * each), count=float(launches))
