@@ -79,7 +79,7 @@ def _family(op: Op) -> str:
     return "elementwise" if op.family == "memory" else op.family
 
 
-def _columns(op: Op) -> Mapping[str, float]:
+def table_shape(op: Op) -> Mapping[str, float]:
     """The shape in the columns of its family's table; what moves bytes counts as an elementwise operation on fp32."""
     if op.family != "memory":
         return op.shape
@@ -90,7 +90,7 @@ def _columns(op: Op) -> Mapping[str, float]:
 def _table(family: str, ops: Sequence[Op], devices: Sequence[str], framework: str) -> KernelTable:
     """One row a device and operation, devices slowest."""
     rows = len(ops) * len(devices)
-    shapes = [_columns(op) for op in ops]
+    shapes = [table_shape(op) for op in ops]
     empty = np.full(rows, "", dtype=object)
     text = lambda values: np.tile(np.array(values, dtype=object), len(devices))  # noqa: E731
     dtype = text(["fp32" if op.family == "memory" else op.dtype for op in ops])

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 MICRO = 1e-6
 TIMES = {"time": "predicted_us", "lower": "lower_us", "upper": "upper_us", "roofline": "roofline_us"}
-MEMORY_ITEM = 4.0  # unknown operations are priced as streams of fp32 elements [byte]
 INSTEAD = {"tf32": ("tf32", "fp32", "bf16"), "fp32": ("fp32", "bf16")}
 # The word by which the fit tells an operation apart within its family and format, where it needs one.
 WORDS: Mapping[tuple[str, str], str] = {
@@ -73,12 +72,13 @@ def _family(
 ) -> list[Price]:
     import numpy as np
 
+    from calibration.composition.kernel_times import table_shape
     from calibration.datasets.schema import KernelTable
     from calibration.predict import predict_table
 
-    shapes = [_shape(op) for op in ops]
+    shapes = [table_shape(op) for op in ops]
     fill = lambda text: np.full(len(ops), text, dtype=object)  # noqa: E731
-    dtypes = np.array([op.dtype for op in ops], dtype=object)
+    dtypes = np.array(["fp32" if op.family == "memory" else op.dtype for op in ops], dtype=object)
     words = np.array([WORDS.get((family, op.dtype), op.note.lower()) for op in ops], dtype=object)
     table = KernelTable(
         family,
@@ -96,13 +96,6 @@ def _family(
     )
     columns = predict_table(table, parameters, directories)
     return [_price(columns, row, op.dtype) for row, op in enumerate(ops)]
-
-
-def _shape(op: Op) -> Mapping[str, float]:
-    if op.family != "memory":
-        return op.shape
-    elements = {name: max(op.shape[f"bytes_{name}"] / MEMORY_ITEM, 1.0) for name in ("in", "out")}
-    return {"elements_in": elements["in"], "elements_out": elements["out"], "rows": 1.0}
 
 
 def _price(columns: Mapping[str, np.ndarray], row: int, dtype: str) -> Price:
