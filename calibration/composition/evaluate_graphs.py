@@ -33,10 +33,8 @@ QUANTILE = 0.9
 LONGEST = 2048  # steps of a graph that compositions are fitted on
 Kernels = Callable[[str], Parameters]
 # Rows that are predicted and reported but teach nothing: the P4's labels are of a throttled device (its whole
-# iterations are up to twice the sum of its isolated kernels), and "switch4" is not the model of the graph that is built
-# under its name: four times faster on an L4 than switchxl4 on an A100.
+# iterations are up to twice the sum of its isolated kernels).
 SUSPECT_DEVICES = frozenset(("p4",))
-SUSPECT_MODELS = frozenset(("switch4",))
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def nested_half_widths(results: Sequence[Result], rho: float) -> list[float]:
 
 def trusted(row: Row) -> bool:
     """Whether a row's label is believed, so that parameters are fitted and intervals are judged on it."""
-    return row.device not in SUSPECT_DEVICES and row.model not in SUSPECT_MODELS
+    return row.device not in SUSPECT_DEVICES
 
 
 def gated(row: Row) -> bool:
@@ -160,8 +158,7 @@ def cells(results: Sequence[Result], rho: float) -> list[dict[str, object]]:
     groups: dict[tuple[str, str, str], list[tuple[Result, float]]] = {}
     for result, half in zip(results, halves, strict=True):
         mode = result.row.mode if result.row.variant == "plain" else result.row.variant
-        suspect = "" if result.row.model not in SUSPECT_MODELS else f" {result.row.model}"
-        for device in (result.row.device + suspect, *(("pooled",) if gated(result.row) else ())):
+        for device in (result.row.device, *(("pooled",) if gated(result.row) else ())):
             groups.setdefault((result.split, mode, device), []).append((result, half))
     return [_cell(split, mode, device, members) for (split, mode, device), members in sorted(groups.items())]
 

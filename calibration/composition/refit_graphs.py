@@ -24,7 +24,6 @@ import numpy as np
 from calibration.composition.evaluate_graphs import (
     LEFT_OUT,
     SUSPECT_DEVICES,
-    SUSPECT_MODELS,
     Result,
     batches_of,
     cells,
@@ -141,7 +140,7 @@ def card(measured: Measured, results: Sequence[Result], rho: float) -> dict[str,
         "data": [{"file": name, "sha256": data_hash(path)} for name, path in names.items()],
         "devices": sorted({row.device for row in measured.rows}),
         "settings": dataclasses.asdict(SETTINGS),
-        "not_fitted": sorted(SUSPECT_DEVICES | SUSPECT_MODELS),
+        "not_fitted": sorted(SUSPECT_DEVICES),
         "command": "python -m calibration.composition.refit_graphs FOLDER",
         "errors": rows,
     }

@@ -33,7 +33,6 @@ NEUSIGHT: Mapping[str, str | Mapping[str, Any]] = MappingProxyType(
         "gpt3_27": "gpt3-2.7b",
         "opt_13": "opt-1.3b",
         "switchxl4": _SWITCH_XL4,
-        "switch4": _SWITCH_XL4,
     }
 )
 

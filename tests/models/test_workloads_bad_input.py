@@ -68,7 +68,6 @@ def test_every_shipped_model_has_a_graph_or_a_reason() -> None:
         ("gpt3_xl", "train", 2879.6),
         ("opt_13", "inf", 1315.8),
         ("switchxl4", "inf", 5267.6),
-        ("switch4", "inf", 5267.6),
         ("ResNet-50", "inf", 25.6),
     ],
 )
