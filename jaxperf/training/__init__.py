@@ -1,0 +1,1 @@
+"""L4: distributed training: layouts, step time, memory, uncertainty, search."""
