@@ -28,6 +28,9 @@ from jaxperf.models.config import (
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
+# How the names of quantized checkpoints end, before or after the name of the method's parts: -FP8, -GPTQ-Int4, -W4A16.
+QUANTIZED_NAME = re.compile(r"(?:-(?:fp8|fp4|nvfp4|mxfp4|mxfp8|int8|int4|awq|gptq|gguf|w\d+a\d+|dynamic|kv|bf16))+$")
+
 LARGEST_FILE = 16 * 2**20  # bytes; a config is a few kilobytes, so anything above is another kind of file
 
 
@@ -142,23 +145,32 @@ def _key(name: str) -> str:
     return name.strip().casefold().replace("_", "-").replace(" ", "-")
 
 
-def _shipped_name(name: str) -> str | None:
-    """The shipped model that a name, an alias or the last part of an alias stands for."""
+def _shipped_name(name: str) -> tuple[str | None, str]:
+    """(the shipped model that a name, an alias or the last part of an alias stands for, the ending left out for it).
+
+    The ending is that of a quantized checkpoint, "" where the name itself is known.
+    """
     aliases = model_aliases()
     known = {_key(alias.rpartition("/")[2]): shipped for alias, shipped in aliases.items()}
     known |= {_key(alias): shipped for alias, shipped in aliases.items()}
     known |= {_key(shipped): shipped for shipped in model_names()}
-    return known.get(_key(name))
+    key = _key(name)
+    plain = QUANTIZED_NAME.sub("", key)
+    bare = plain.rpartition("/")[2]  # a checkpoint may be someone else's: nvidia/Llama-3.1-8B-Instruct-FP8
+    if key in known or plain == key:
+        return known.get(key), ""
+    return known.get(plain, known.get(bare)), key[len(plain) :]
 
 
 def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
     """Describe a model from a path, a shipped name or an alias of one, in that order; nothing is downloaded.
 
     A directory without a `config.json` does not hide a shipped model of the same name. An alias is recorded in
-    `assumptions`. Raises `InputError` naming the nearest known names, or what `read_config` raises.
+    `assumptions`, and so is the ending of a quantized checkpoint, whose shapes are those of the model. Raises
+    `InputError` naming the nearest known names, or what `read_config` raises.
     """
     spelled = os.fspath(name_or_path)
-    shipped = _shipped_name(spelled) if isinstance(spelled, str) else None
+    shipped, ending = _shipped_name(spelled) if isinstance(spelled, str) else (None, "")
     if shipped is None or os.path.isfile(spelled) or os.path.isfile(os.path.join(spelled, "config.json")):
         if isinstance(spelled, str) and spelled.strip() and not os.path.exists(spelled):
             names = (*model_names(), *model_aliases())
@@ -173,4 +185,6 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
     if _key(spelled) == _key(shipped):
         return config
     note = f"{spelled} was read as the shipped {shipped}, which has the same shapes; the context limit is {shipped}'s."
+    if ending:
+        note += f" How {ending} stores its weights is not known here: they are in {config.weight_format} unless given."
     return dataclasses.replace(config, assumptions=(note, *config.assumptions))

@@ -146,3 +146,23 @@ def test_describing_a_model_does_not_import_jax() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [
+        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b"),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b"),
+        ("deepseek-ai/DeepSeek-R1-NVFP4", "deepseek-v3"),
+    ],
+)
+def test_a_quantized_checkpoint_has_the_shapes_of_its_model_and_says_so(spelled: str, name: str) -> None:
+    config = load_model(spelled)
+    assert config.layers == load_model(name).layers
+    assert "How -" in config.assumptions[0] and name in config.assumptions[0]
+
+
+def test_an_ending_alone_finds_no_model() -> None:
+    with pytest.raises(InputError, match="No model or path"):
+        load_model("no-such-model-FP8")

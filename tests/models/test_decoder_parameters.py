@@ -134,6 +134,7 @@ TOTAL = {
     "pythia-12b": ("11.846072320", CARD),
     "qwen3-coder-480b-a35b": ("480", CARD),
     "qwen3-next-80b-a3b": ("80", CARD),
+    "qwen3.5-397b-a17b": ("397", CARD),
     "santacoder-1.1b": ("1.1", "arXiv:2301.03988"),
     "seed-oss-36b": ("36", CARD),
     "smollm3-3b": ("3", CARD),
@@ -180,6 +181,7 @@ ACTIVE = {
     "phi-3.5-moe": ("6.6", 0, "arXiv:2404.14219"),
     "qwen3-coder-480b-a35b": ("35", 0, CARD),
     "qwen3-next-80b-a3b": ("3", 2, CARD),
+    "qwen3.5-397b-a17b": ("17", 0, CARD),
 }
 
 # Billions without token table and output head, which these cards give instead of or beside the total.
