@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hwspecs.checks import Deviation, expected_peaks, peak_deviations
     from hwspecs.energy import EnergyFacts, energy_of
     from hwspecs.errors import InputError, did_you_mean, nearest
+    from hwspecs.network import NetworkSpec, load_network, network_names
     from hwspecs.quantity import format_quantity, parse_quantity
     from hwspecs.registry import (
         Registry,
@@ -39,6 +40,7 @@ __all__ = [
     "InputError",
     "LinkSpec",
     "MemorySpec",
+    "NetworkSpec",
     "NodeSpec",
     "ProcessSpec",
     "Registry",
@@ -53,9 +55,11 @@ __all__ = [
     "load_architecture",
     "load_link",
     "load_memory",
+    "load_network",
     "load_process",
     "names",
     "nearest",
+    "network_names",
     "open_registry",
     "parse_quantity",
     "peak_deviations",
@@ -74,6 +78,8 @@ def _home(name: str) -> str | None:
             return "values"
         case "ArchitectureSpec" | "DeviceSpec" | "LinkSpec" | "MemorySpec" | "NodeSpec" | "ProcessSpec":
             return "schema"
+        case "NetworkSpec" | "load_network" | "network_names":
+            return "network"
         case "EnergyFacts" | "energy_of":
             return "energy"
         case "Deviation" | "expected_peaks" | "peak_deviations":

@@ -1,4 +1,4 @@
-"""Collectives in closed form, alpha-beta (Hockney 1994; Thakur, Rabenseifner, Gropp 2005), on one or several nodes.
+"""Collectives on one or several nodes with the closed forms of `alpha_beta` (cost level a).
 
 Inside a node the small-message algorithms of serving engines compete with the bandwidth-optimal one; across nodes the
 hierarchical form is used: reduce-scatter inside, all-reduce of the shards between nodes, all-gather inside.
@@ -11,6 +11,14 @@ import jax.numpy as jnp
 
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.network.alpha_beta import (
+    Hop,
+    direct_all_reduce,
+    one_shot_all_reduce,
+    ring_all_gather,
+    ring_all_reduce,
+)
+from jaxperf.network.alpha_beta_exchange import send
 from jaxperf.network.link import Fabric
 
 
@@ -29,14 +37,14 @@ def all_reduce_cost(fabric: Fabric, size: Scalar) -> Cost:
     """
     n, nodes = fabric.local_ranks, fabric.nodes
     alpha, rate = fabric.local_latency, fabric.local_bandwidth
-    one_shot = alpha + (n - 1.0) * size / rate
-    two_shot = 2.0 * alpha + 2.0 * (n - 1.0) / n * size / rate
+    one_shot = one_shot_all_reduce(n, size, Hop(alpha, rate))
+    two_shot = direct_all_reduce(n, size, Hop(alpha, rate))
     rings = 2.0 * fabric.ring_steps * alpha + 2.0 * (n - 1.0) / n * size / rate
     direct = jnp.where(nodes > 1.0, two_shot, jnp.minimum(one_shot, two_shot))
     local = jnp.where(n > 1.0, jnp.where(fabric.ring_steps > 0.0, rings, direct), 0.0)
-    between = _ring(nodes, size / n, fabric)
+    between = ring_all_reduce(nodes, size / n, Hop(fabric.network_latency, fabric.network_bandwidth))
     ranks = n * nodes
-    return network_cost(local + 2.0 * between, 2.0 * (ranks - 1.0) / ranks * size)
+    return network_cost(local + between, 2.0 * (ranks - 1.0) / ranks * size)
 
 
 @jax.jit
@@ -45,8 +53,9 @@ def all_gather_cost(fabric: Fabric, size: Scalar) -> Cost:
     n, nodes = fabric.local_ranks, fabric.nodes
     steps = jnp.where(fabric.ring_steps > 0.0, fabric.ring_steps, 1.0)
     local = jnp.where(n > 1.0, steps * fabric.local_latency + (n - 1.0) / n * size / fabric.local_bandwidth, 0.0)
+    between = ring_all_gather(nodes, size / n, Hop(fabric.network_latency, fabric.network_bandwidth))
     ranks = n * nodes
-    return network_cost(local + _ring(nodes, size / n, fabric), (ranks - 1.0) / ranks * size)
+    return network_cost(local + between, (ranks - 1.0) / ranks * size)
 
 
 @jax.jit
@@ -68,11 +77,6 @@ def all_to_all_cost(fabric: Fabric, size: Scalar) -> Cost:
 @jax.jit
 def send_cost(fabric: Fabric, size: Scalar) -> Cost:
     """Point to point: alpha + S / B, between nodes where the group spans several."""
-    local = fabric.local_latency + size / fabric.local_bandwidth
-    remote = fabric.network_latency + size / fabric.network_bandwidth
+    local = send(size, Hop(fabric.local_latency, fabric.local_bandwidth))
+    remote = send(size, Hop(fabric.network_latency, fabric.network_bandwidth))
     return network_cost(jnp.where(fabric.nodes > 1.0, remote, local), size)
-
-
-def _ring(nodes: Scalar, shard: Scalar, fabric: Fabric) -> Scalar:
-    """One pass of a ring over `nodes`: (N-1) alpha + (N-1)/N S / B; zero for one node [s]."""
-    return (nodes - 1.0) * fabric.network_latency + (nodes - 1.0) / nodes * shard / fabric.network_bandwidth

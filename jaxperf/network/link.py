@@ -31,12 +31,18 @@ class Fabric(eqx.Module):
 
 def group_fabric(device: Device, ranks: Scalar, link_efficiency: Scalar) -> Fabric:
     """The fabric of `ranks` devices placed densely: nodes are filled one after the other."""
-    local = jnp.minimum(ranks, device.node_size)
+    return split_fabric(
+        device, jnp.minimum(ranks, device.node_size), ceil_div(ranks, device.node_size), link_efficiency
+    )
+
+
+def split_fabric(device: Device, local: Scalar, nodes: Scalar, link_efficiency: Scalar) -> Fabric:
+    """The fabric of a group with `local` ranks in each of `nodes` nodes, each rank with its own port to the network."""
     axes, steps = torus_shape(local, device.torus_dimensions)
     share = link_share(device, local, axes)
     return Fabric(
         local_ranks=local,
-        nodes=ceil_div(ranks, device.node_size),
+        nodes=nodes,
         local_bandwidth=device.link_bandwidth * share * link_efficiency,
         local_latency=device.link_latency,
         network_bandwidth=device.network_bandwidth * link_efficiency,

@@ -1,0 +1,57 @@
+"""Which links a parallel group really has: how many of its ranks share a node, and how many ports leave the node.
+
+Ranks are numbered densely, node after node. A group of every `stride`-th rank (tensor parallel 1, data parallel the
+product of the inner degrees) has g / stride members in a node of g devices, so its ring over the nodes has that many
+network ports per node: g / stride times the port of one device, not one port and not all g.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from jaxperf.core.device import Device
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
+from jaxperf.network.link import Fabric, split_fabric
+
+
+def local_members(node_size: Scalar, members: Scalar, stride: Scalar) -> Scalar:
+    """Members of a group, one at every `stride`-th device, that sit in one node of `node_size` devices [1]."""
+    return jnp.clip(floor_div(node_size, stride), 1.0, members)
+
+
+def group_link(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Fabric:
+    """The fabric of a group of `members` ranks that are `stride` devices apart.
+
+    **Arguments:** `members`, `stride`: positive integers [1]; `link_efficiency`: share of the links' rate that is
+    reached, all of it if `None` [1].
+    **Returns:** the split between local and remote ranks; each rank keeps its own share of the network.
+    """
+    efficiency = as_float(1.0) if link_efficiency is None else link_efficiency
+    local = local_members(device.node_size, members, stride)
+    return split_fabric(device, local, ceil_div(members, local), efficiency)
+
+
+def pair_link(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Fabric:
+    """The fabric of neighbors of a group, the stages of a pipeline: of all pairs, those with the slowest link.
+
+    Neighbors meet over the network as soon as the whole group does not fit into one node.
+    """
+    group = group_link(device, members, stride, link_efficiency)
+    pair = group_link(device, jnp.minimum(members, 2.0), stride, link_efficiency)
+    ranks = jnp.minimum(members, 2.0)
+    nodes = jnp.where(group.nodes > 1.0, ranks, 1.0)
+    return dataclasses.replace(pair, local_ranks=ranks / nodes, nodes=nodes)
+
+
+def group_bandwidth(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Scalar:
+    """Bus bandwidth of a ring through the whole group, min(B_link, (g / t) B_port) [byte/s].
+
+    All members of a node inject at once, each through its own port; inside one node only the link counts.
+    """
+    fabric = group_link(device, members, stride, link_efficiency)
+    ports = fabric.local_ranks * fabric.network_bandwidth
+    alone = fabric.local_ranks <= 1.0
+    remote = jnp.where(alone, fabric.network_bandwidth, jnp.minimum(fabric.local_bandwidth, ports))
+    return jnp.where(fabric.nodes > 1.0, remote, fabric.local_bandwidth)

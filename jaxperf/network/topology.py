@@ -1,0 +1,132 @@
+"""Networks as data: one axis after the other, each a ring, a line, a full connection or a switch.
+
+A torus is several rings, a mesh several lines, a node behind a switch in a fat tree a switch inside and a switch
+outside; sizes, bandwidths and latencies may differ from axis to axis. Only the kinds are structure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.network.alpha_beta import Hop
+
+if TYPE_CHECKING:
+    from hwspecs.network import NetworkSpec
+
+Kind = Literal["ring", "line", "full", "switch"]
+KINDS: tuple[Kind, ...] = ("ring", "line", "full", "switch")
+
+
+class Axis(eqx.Module):
+    """`size` ranks [1] joined by links of `bandwidth` in one direction [byte/s] and `latency` of one step [s].
+
+    A ring or line has one link to each neighbor, a full connection one to each other rank, a switch one port for each
+    rank. `oversubscription` is that of the switch: ports over uplinks, 1 where it does not block.
+    """
+
+    kind: Kind = eqx.field(static=True)
+    size: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    oversubscription: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+
+
+Topology = tuple[Axis, ...]  # innermost axis first
+
+
+def torus(sizes: Sequence[Scalar | float], bandwidth: Scalar, latency: Scalar, wrapped: bool = True) -> Topology:
+    """Rings along every axis; with `wrapped` false a mesh, as a slice of a torus has no wrap-around links."""
+    return tuple(Axis("ring" if wrapped else "line", size, bandwidth, latency) for size in sizes)
+
+
+def torus_slice(spec: NetworkSpec, sizes: Sequence[int], latency: Scalar) -> Topology:
+    """A slice of a pod: an axis closes into a ring where the slice has a multiple of `spec.wrapped_multiple` chips.
+
+    **Raises:** `InputError` if the network is no torus or the slice does not fit into its pod.
+    """
+    if spec.kind != "torus" or spec.wrapped_multiple is None or spec.pod_size is None:
+        raise InputError(f"{spec.name} is not a torus.")
+    shape = " x ".join(map(str, sizes))
+    if spec.extents is not None and len(sizes) != len(spec.extents.sizes()):
+        raise InputError(f"A slice of {spec.name} has {len(spec.extents.sizes())} axes, and {shape} has {len(sizes)}.")
+    if min(sizes) < 1 or math.prod(sizes) > spec.pod_size.si:
+        raise InputError(f"A slice of {shape} chips does not fit into the {spec.pod_size.quantity} of {spec.name}.")
+    closed = [size % spec.wrapped_multiple.si == 0 for size in sizes]
+    rate = spec.bandwidth.si
+    return tuple(
+        Axis("ring" if ring else "line", size, rate, latency) for size, ring in zip(sizes, closed, strict=True)
+    )
+
+
+def fat_tree(node: Axis, leaf_nodes: Scalar, leaves: Scalar, port: Hop, oversubscription: Scalar) -> Topology:
+    """`leaves` leaf switches of `leaf_nodes` nodes each below a spine; every rank has a `port` [byte/s, s].
+
+    The leaves' uplinks are 1 / oversubscription of their ports, and reaching another leaf takes two more switches.
+    """
+    leaf = Axis("switch", leaf_nodes, port.bandwidth, port.latency)
+    return node, leaf, Axis("switch", leaves, port.bandwidth, 2.0 * port.latency, oversubscription)
+
+
+def rail_optimized(node: Axis, nodes: Scalar, rail_bandwidth: Scalar, rail_latency: Scalar) -> Topology:
+    """A fat tree whose leaves join the ranks of equal place in all nodes: between nodes each rank has a rail.
+
+    A leaf does not block, so an all-reduce of shards along the rails meets no oversubscription; what changes rails
+    first crosses the node (NCCL's PXN).
+    """
+    return node, Axis("switch", nodes, rail_bandwidth, rail_latency)
+
+
+def num_ranks(topology: Topology) -> Scalar:
+    """Ranks of the whole network [1]."""
+    ranks = as_float(1.0)
+    for axis in topology:
+        ranks = ranks * axis.size
+    return ranks
+
+
+def injection(axis: Axis) -> Scalar:
+    """What one rank can send along an axis, all its links together, one direction [byte/s].
+
+    A ring of two has one link, not two; a line has one that counts, because its ends have no other; an oversubscribed
+    switch lets only its share of the port through.
+    """
+    if axis.kind == "ring":
+        return axis.bandwidth * jnp.where(axis.size > 2.0, 2.0, 1.0)
+    if axis.kind == "full":
+        return axis.bandwidth * jnp.maximum(axis.size - 1.0, 1.0)
+    return axis.bandwidth / axis.oversubscription if axis.kind == "switch" else axis.bandwidth
+
+
+def bisection(axis: Axis) -> Scalar:
+    """What crosses the middle of an axis in one direction, of all its ranks [byte/s].
+
+    Ring 2 b (b for two ranks), line b, full connection (n/2)^2 b, switch n/2 b / oversubscription.
+    """
+    if axis.kind in ("ring", "line"):
+        return injection(axis)
+    half = 0.5 * axis.size
+    return half * half * axis.bandwidth if axis.kind == "full" else half * injection(axis)
+
+
+def hop_of(axis: Axis, reduction: Scalar | None = None) -> Hop:
+    """The axis as the closed forms of `alpha_beta` see it: all links of a rank as one."""
+    return Hop(axis.latency, injection(axis), reduction)
+
+
+def leaf_share(nodes: Scalar, leaf_nodes: Scalar, oversubscription: Scalar) -> Scalar:
+    """Share of its port that a node keeps in an all-to-all over `nodes` behind leaves of `leaf_nodes` each [1].
+
+    A leaf of L nodes has uplinks for L / o. Of a node's traffic (N - L) / (N - 1) leaves the leaf, which keeps the
+    uplinks busy o (N - L) / (N - 1) times as long as the port; the slower of the two counts. A ring of neighbors
+    leaves a leaf once and the rails of an all-reduce do not, so neither slows down.
+    """
+    leaving = jnp.maximum(nodes - leaf_nodes, 0.0) / jnp.maximum(nodes - 1.0, 1.0)
+    return 1.0 / jnp.maximum(oversubscription * leaving, 1.0)
