@@ -1,7 +1,8 @@
 """Errors of whole iterations with each device held out in turn, from kernels and from compositions that never saw it.
 
 Three splits: "left out": no row of the device, neither kernels nor iterations; "ten operations": its kernels adapted to
-ten of its operations, none of an iteration; "kernels measured": all its kernels, no iteration of it.
+ten of its operations, none of an iteration; "kernels measured": all its kernels, no iteration of it. Iterations over
+several devices are predicted in the first alone, and nothing is fitted to any of them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import numpy as np
 
 import hwspecs
 from calibration.adapt import adapt
+from calibration.composition.graph_answers import Prediction, Width, predict_able
 from calibration.composition.graphs import Batch, distinct_ops, fit_composition, samples_of
 from calibration.composition.kernel_times import kernel_times
-from calibration.composition.predict_graphs import Prediction, Width, predict_able
+from calibration.composition.parallel import ONE_DEVICE
+from calibration.composition.parallel_predict import predict_parallel
 from calibration.composition.rows import PEERS, Row
 from calibration.composition.ten_operations import ten_operations
 from calibration.datasets.schema import Read
@@ -83,9 +86,12 @@ def held_out(
     found = []
     known = batches_of(rows, laid, measured)
     for device in sorted({row.device for row in rows}):
-        own = [row for row in rows if row.device == device]
+        own = [row for row in rows if row.device == device and row.layout == ONE_DEVICE]
         unseen = without(device)
         compositions = fit_compositions(batches_of(rows, laid, unseen), device)
+        several = [row for row in rows if row.device == device and row.layout != ONE_DEVICE]
+        answered = predict_parallel(several, compositions, unseen)
+        found += [Result(LEFT_OUT, row, answer) for row, answer, _ in answered if answer is not None]
         few = ten_operations(reads, device, own, laid, unseen)
         kernels = {LEFT_OUT: unseen, MEASURED: measured} | ({TEN: adapt(unseen, [few])} if few is not None else {})
         for split, parameters in kernels.items():
@@ -142,8 +148,9 @@ def nested_half_widths(results: Sequence[Result], rho: float) -> list[float]:
 
 
 def trusted(row: Row) -> bool:
-    """Whether a row's label is believed, so that parameters are fitted and intervals are judged on it."""
-    return row.device not in SUSPECT_DEVICES
+    """Whether a row's label is of one device and believed, so that parameters are fitted and intervals are judged on
+    it."""
+    return row.device not in SUSPECT_DEVICES and row.layout == ONE_DEVICE
 
 
 def gated(row: Row) -> bool:
@@ -157,10 +164,17 @@ def cells(results: Sequence[Result], rho: float) -> list[dict[str, object]]:
     halves = nested_half_widths(results, rho)
     groups: dict[tuple[str, str, str], list[tuple[Result, float]]] = {}
     for result, half in zip(results, halves, strict=True):
-        mode = result.row.mode if result.row.variant == "plain" else result.row.variant
-        for device in (result.row.device, *(("pooled",) if gated(result.row) else ())):
+        for mode, device in _groups(result.row):
             groups.setdefault((result.split, mode, device), []).append((result, half))
     return [_cell(split, mode, device, members) for (split, mode, device), members in sorted(groups.items())]
+
+
+def _groups(row: Row) -> list[tuple[str, str]]:
+    """Mode and device of the rows of the error table that a row counts in."""
+    mode = row.mode if row.variant == "plain" else row.variant
+    if row.layout != ONE_DEVICE:
+        return [(mode, row.device), ("several devices", "pooled")]
+    return [(mode, row.device), *([(mode, "pooled")] if gated(row) else [])]
 
 
 def _cell(split: str, mode: str, device: str, members: list[tuple[Result, float]]) -> dict[str, object]:

@@ -40,7 +40,8 @@ def kernels_without(
     """Kernels fitted without each of the devices.
 
     An unseen device gets `SHARE` of the learned correction, a constant, so that nothing about it is chosen on it; the
-    intervals are those of `every`, which the width of iterations scales anyway.
+    intervals are those of `every`, which the width of iterations scales anyway. A device without a measured operation
+    has `every` itself.
     """
     tables = gather(reads)
     data = {name: _few(table) for name, table in tables.items() if table.family in FAMILIES}
@@ -53,8 +54,12 @@ def kernels_without(
             families[name] = dataclasses.replace(fitted, model=model, spread=every.families[name].spread)
         return Parameters(families, {"excluded": [device]})
 
+    known = {name for rows in data.values() for name in np.unique(rows.table.device.astype(str))}
     found = {}
     for device in devices:
+        if device not in known:
+            found[device] = every
+            continue
         place = None if kept is None else kept / device
         found[device] = _kept(place, functools.partial(made, device), f"kernels without {device}", progress)
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import hwspecs
+from calibration.composition.parallel import ONE_DEVICE, Layout, parse_layout
 from calibration.datasets.columns import parse_numbers, parse_text
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name
@@ -16,6 +17,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.io.op_graph import read_op_graph
 from jaxperf.io.workloads import NEUSIGHT, load_workload
+from jaxperf.models.config import ModelConfig
 from jaxperf.models.graph import Graph
 
 TEXT = ("device", "model", "mode", "variant")
@@ -30,7 +32,8 @@ MILLI = 1e-3
 @dataclass(frozen=True)
 class Row:
     """One row: `device` of hwspecs or "", `reason` why it cannot be predicted or ""; `label`: measured forward and
-    whole iteration [s], NaN where absent; `peers`: the predictions of other tools [s]."""
+    whole iteration [s], NaN where absent; `peers`: the predictions of other tools [s]; `layout` over devices; `part`:
+    what of an iteration the row stands for, "" for all of it."""
 
     place: int
     device: str
@@ -43,11 +46,13 @@ class Row:
     label: float = float("nan")
     label_forward: float = float("nan")
     peers: tuple[float, ...] = ()
+    layout: Layout = ONE_DEVICE
+    part: str = ""
 
     @property
-    def configuration(self) -> tuple[str, str, int, int, str]:
+    def configuration(self) -> tuple[str, str, int, int, str, str]:
         """What its graph depends on."""
-        return self.model, self.mode, self.seq, self.batch, self.variant
+        return self.model, self.mode, self.seq, self.batch, self.variant, self.part
 
     @property
     def file(self) -> str:
@@ -102,8 +107,11 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
             reason = reason or f"{name} is not a whole number from 1"
     written = text["variant"].strip().lower()
     variant = VARIANTS.get(written, written)
-    if variant not in VARIANTS.values():
-        reason = reason or f"variant '{written}' needs the network between devices: no prediction"
+    layout = ONE_DEVICE if variant in VARIANTS.values() else parse_layout(written)
+    if layout is None:
+        reason = reason or f"variant '{written}' is neither plain, fusion nor devices as in dp4, tp4 and pp4_1"
+    elif variant not in VARIANTS.values() and layout == ONE_DEVICE:
+        variant = "plain"
     whole = lambda value: int(value) if np.isfinite(value) else 0  # noqa: E731
     label, forward = number["label_ms"], number["label_fw_ms"]
     return Row(
@@ -118,6 +126,7 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
         label * MILLI if label > 0 else np.nan,
         forward * MILLI if forward > 0 else np.nan,
         tuple(number[name] * MILLI for name in PEERS),
+        layout or ONE_DEVICE,
     )
 
 
@@ -131,7 +140,7 @@ class Graphs:
             raise InputError(f"'{self.folder}' is not a folder of graphs.")
 
     def of(self, row: Row) -> tuple[Graph | None, str]:
-        """The graph of a row and "", or None and why there is none.
+        """The graph of a row and "", or None and why there is none; of several devices what one would work through.
 
         **Raises:** `InputError` for a file of the folder that is not understood.
         """
@@ -140,20 +149,26 @@ class Graphs:
         return self.found[row.configuration]
 
     def _open(self, row: Row) -> tuple[Graph | None, str]:
+        alone = row.layout == ONE_DEVICE
         path = None if self.folder is None else self.folder / row.file
-        if path is not None and path.is_file():
+        if alone and path is not None and path.is_file():
             return read_op_graph(path, number_of_layers(row.model)), ""
         try:
-            return load_workload(row.model, row.mode, row.seq, row.batch, row.variant), ""
+            return load_workload(row.model, row.mode, row.seq, row.batch, row.variant if alone else "plain"), ""
         except InputError as error:
             return None, f"no graph: {error}"
+
+
+def described(model: str) -> ModelConfig:
+    """The description of a model by NeuSight's or its own name. Raises `InputError` for an unknown one."""
+    known = NEUSIGHT.get(model.lower(), model)
+    return load_model(known) if isinstance(known, str) else read_config(known, model)
 
 
 def number_of_layers(model: str) -> int | None:
     """How many layers a model of a known name has; None for an unknown one."""
     try:
-        known = NEUSIGHT.get(model.lower(), model)
-        config = load_model(known) if isinstance(known, str) else read_config(known, model)
+        config = described(model)
     except InputError:
         return None
     return max([len(config.layers), *(len(encoder.layers) for encoder in config.encoders)])

@@ -84,7 +84,8 @@ def lay_out(graph: Graph, multiple: int = 64) -> Laid:
 
 def _walk(nodes: Sequence[Node], order: Sequence[int], parts: tuple[tuple[str, int], ...]) -> list[_Step]:
     steps: list[_Step] = []
-    order = [position for position in order if nodes[position].kind != "input"]
+    names = [name for name, _ in parts]
+    order = [at for at in order if nodes[at].kind != "input" or any(getattr(nodes[at], name) for name in names)]
     for at, position in enumerate(order):
         node = nodes[position]
         if steps and steps[-1].op is None and not steps[-1].repeats:

@@ -188,14 +188,14 @@ def test_rows_say_why_they_cannot_be_predicted(tmp_path: Path):
         "Tesla T5,bert_large,inf,512,8,plain,700\n"
         "Tesla T4,bert_large,predict,512,8,plain,700\n"
         "Tesla T4,bert_large,inf,512,0.5,plain,700\n"
-        "Tesla T4,gpt2_large,train,1024,4,dp4,700\n"
+        "Tesla T4,gpt2_large,train,1024,4,ep4,700\n"
     )
     rows = read_rows(path)
     assert [each.place for each in rows] == list(range(6))
     assert rows[0].device == "t4" and rows[0].label == pytest.approx(0.7) and rows[0].reason == ""
     assert rows[0].file == "bert_large-inf-512-8.csv"
     assert rows[1].variant == "plain" and math.isnan(rows[1].label) and rows[1].reason == ""
-    reasons = ("'Tesla T5' is not a known device", "mode 'predict'", "batch is not a whole number", "'dp4' needs the")
+    reasons = ("'Tesla T5' is not a known device", "mode 'predict'", "batch is not a whole number", "'ep4' is neither")
     for each, reason in zip(rows[2:], reasons, strict=True):
         assert reason in each.reason
 

@@ -48,16 +48,17 @@ def test_what_rows_get(predict, table: Path, own_folder: Path) -> None:
     assert read.column_names == [*HEADER.split(","), *ADDED]
     first, unknown, parallel, nameless, other = read.to_pylist()
     assert [row["note"] for row in read.to_pylist()] == ["a, first", "b", "c", "d", "e"]
-    for row in (first, other):
+    for row in (first, parallel, other):
         assert row["lower_ms"] <= row["predicted_ms"] <= row["upper_ms"]
         assert row["roofline_ms"] < row["predicted_ms"] and 0 < row["host_ms"] < row["kernel_ms"]
     assert first["tier"] == "measured" and other["tier"] == "transfer"
+    assert "several devices" in parallel["reason"]
     assert abs(first["predicted_ms"] / first["label_ms"] - 1.0) < 0.25
-    for row, reason in ((unknown, "not a known device"), (parallel, "needs the network"), (nameless, "no graph")):
+    for row, reason in ((unknown, "not a known device"), (nameless, "no graph")):
         assert row["predicted_ms"] is None and reason in row["reason"]
-    assert (said["rows"], said["predicted"]) == (5, 2)
-    assert {group["tier"]: group["rows"] for group in said["groups"]} == {"measured": 1, "transfer": 1}
-    assert sum(entry["rows"] for entry in said["without_prediction"]) == 3
+    assert (said["rows"], said["predicted"]) == (5, 3)
+    assert {group["tier"]: group["rows"] for group in said["groups"]} == {"measured": 2, "transfer": 1}
+    assert sum(entry["rows"] for entry in said["without_prediction"]) == 2
 
 
 def test_a_graph_of_the_folder_is_used(predict, table: Path, own_folder: Path) -> None:
