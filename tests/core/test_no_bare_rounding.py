@@ -19,9 +19,11 @@ ON_THE_HOST = (
     "models/storage.py",
     "models/training_memory.py",
     "models/workloads/",
+    "network/astra",
+    "network/link_load_paths.py",
     "serving/ranking.py",
 )
-FORMULA_LAYERS = ("core", "kernels", "network", "models", "serving")
+FORMULA_LAYERS = ("core", "kernels", "loopnest", "network", "models", "serving", "training")
 ROUNDING = {"ceil", "floor", "floor_divide", "trunc", "rint", "round"}
 ARRAY_LIBRARIES = {"jnp", "np", "numpy", "lax"}
 
