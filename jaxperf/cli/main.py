@@ -20,6 +20,7 @@ from jaxperf.cli.kernels import kernels
 from jaxperf.cli.measure import measure
 from jaxperf.cli.models import models
 from jaxperf.cli.rank import rank
+from jaxperf.cli.replay import replay
 from jaxperf.cli.sweep import sweep
 from jaxperf.cli.trace import trace
 from jaxperf.cli.validate import validate
@@ -66,7 +67,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Analytical performance models of accelerators and LLM workloads, compiled with JAX.",
 )
-for command in (estimate, rank, sweep, trace, kernels, graphs, batches, measure, calibrate, validate, devices, models):
+for command in (estimate, rank, sweep, trace, kernels, graphs, batches, replay, measure, calibrate, validate, devices, models):
     app.command(cls=Command)(command)
 
 

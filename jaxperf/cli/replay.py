@@ -1,0 +1,213 @@
+"""`jaxperf replay TRACE... --device NAME --n N`: a Chakra trace on another device, topology or number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.options import AsJson, DevicesDirectory, OutputFile, Quiet
+
+if TYPE_CHECKING:
+    from jaxperf.core.device import Device
+    from jaxperf.training.replay.run import Replay
+    from jaxperf.training.replay.world import World
+
+COMPUTE = ("roofline", "recorded")
+LEVELS = ("low", "nominal", "high")
+KINDS = {"switch": (0.0, 0.0), "mesh": (1.0, 0.0), "torus-2d": (0.0, 2.0), "torus-3d": (0.0, 3.0)}
+# Key of --topology -> (leaf of the device, its unit).
+TOPOLOGY = {
+    "node": ("node_size", "1"),
+    "link": ("link_bandwidth", "byte/s"),
+    "link-latency": ("link_latency", "s"),
+    "network": ("network_bandwidth", "byte/s"),
+    "network-latency": ("network_latency", "s"),
+}
+
+Ranks = Annotated[int | None, typer.Option("--n", metavar="N", help="Ranks to replay as (default: as recorded).")]
+Recorded = Annotated[
+    int | None, typer.Option("--recorded", metavar="N", help="Ranks of the recorded run, where the traces name fewer.")
+]
+Dimensions = Annotated[
+    str, typer.Option("--dims", metavar="N,N", help="Sizes of the recorded run's dimensions, innermost first.")
+]
+Groups = Annotated[
+    Path | None, typer.Option("--groups", metavar="FILE", help="Ranks of each communicator group, a JSON file.")
+]
+Grow = Annotated[
+    list[str] | None,
+    typer.Option("--grow", metavar="GROUP", help="The group along which ranks are added (default: all ranks)."),
+]
+Sharded = Annotated[
+    list[str] | None,
+    typer.Option("--sharded", metavar="GROUP", help="Its all-gathers rebuild one buffer: shards shrink as it grows."),
+]
+Topology = Annotated[
+    str,
+    typer.Option("--topology", metavar="KEY=VALUE,...", help="node=16,link=450GB/s,network=50GB/s,kind=switch."),
+]
+Compute = Annotated[str, typer.Option("--compute", metavar="HOW", help="Time of computation: roofline or recorded.")]
+Dtype = Annotated[str, typer.Option("--dtype", metavar="FORMAT", help="Number format of the matrix peak.")]
+Level = Annotated[str, typer.Option("--efficiency", metavar="LEVEL", help="Assumed shares: low, nominal, high (all).")]
+OneStream = Annotated[bool, typer.Option("--one-stream", help="One message at a time on a rank, as in ASTRA-sim.")]
+
+
+def replay(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE", help="Chakra traces (.et, .json) or their folder.")],
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="A device name, alias or TOML file.")],
+    ranks: Ranks = None,
+    recorded: Recorded = None,
+    dims: Dimensions = "",
+    groups: Groups = None,
+    grow: Grow = None,
+    sharded: Sharded = None,
+    topology: Topology = "",
+    compute: Compute = "roofline",
+    dtype: Dtype = "bf16",
+    efficiency: Level = "nominal",
+    one_stream: OneStream = False,
+    devices_dir: DevicesDirectory = None,
+    out: OutputFile = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Replay Chakra execution traces on another device, topology or number of ranks, without a run."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    from jaxperf.core.device import device_from_spec
+    from jaxperf.core.formats import COMPUTE_FORMATS
+    from jaxperf.io.chakra import read_groups, read_traces
+    from jaxperf.io.fleet import select_device
+    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.training.replay.demands import Rules
+    from jaxperf.training.replay.prices import assumed_machine
+    from jaxperf.training.replay.run import replay as run
+    from jaxperf.training.replay.world import world_of
+
+    check_output(out)
+    for option, value, allowed in (
+        ("--compute", compute, COMPUTE),
+        ("--dtype", dtype, COMPUTE_FORMATS),
+        ("--efficiency", efficiency, LEVELS),
+    ):
+        _check_word(option, value, allowed)
+    for option, value in (("--n", ranks), ("--recorded", recorded)):
+        if value is not None and value < 1:
+            raise InputError(f"{option} is {value}; it must be an integer from 1.")
+    read = read_traces(traces)
+    spec = select_device(device, devices_dir or ())
+    machine = assumed_machine(rewired(device_from_spec(spec), topology), dtype, efficiency)
+    known = read_groups(groups) if groups else {}
+    world = world_of(read, ranks, recorded, known, parse_sizes("--dims", dims), (*(grow or ()), *(sharded or ())))
+    rules = Rules(compute == "recorded", world.names_of(sharded or ()))
+    found = run(read, world, machine, rules, one_stream)
+    record = _record(found, world, spec.name)
+    typer.echo(json_text(record)) if as_json else _print(record, quiet)
+    if out is not None:
+        write_rows(_rows(found), out, {"jaxperf": json_text(record)})
+
+
+def _check_word(option: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise InputError(
+            f"{option}: '{value}' is unknown; allowed: {', '.join(allowed)}.{did_you_mean(value, allowed)}"
+        )
+
+
+def parse_sizes(option: str, text: str) -> tuple[int, ...]:
+    """`8,4` as integers from 1. Raises `InputError` naming the option."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"{option}: '{text}' is no list of integers from 1, such as 8,4.")
+    return tuple(map(int, parts))
+
+
+def rewired(device: Device, text: str) -> Device:
+    """The device with the links of `node=16,link=450GB/s,...` in place of its own.
+
+    **Raises:** `InputError` naming the key for one that is unknown, given twice, or has no such value.
+    """
+    import hwspecs
+    from jaxperf.core.numerics import as_float
+
+    changes: dict[str, Any] = {}
+    keys = ("kind", *TOPOLOGY)
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        key, sign, value = (piece.strip() for piece in part.partition("="))
+        if key not in keys or not sign:
+            raise InputError(f"--topology: '{part}' is none of {', '.join(keys)} = VALUE.{did_you_mean(key, keys)}")
+        if key == "kind":
+            _check_word("--topology: kind", value, tuple(KINDS))
+            found = dict(zip(("mesh", "torus_dimensions"), KINDS[value], strict=True))
+        else:
+            leaf, unit = TOPOLOGY[key]
+            try:
+                found = {leaf: hwspecs.parse_quantity(value, unit)}
+            except InputError as error:
+                raise InputError(f"--topology: {key}: {error}") from None
+            if key == "node" and not found[leaf].is_integer():
+                raise InputError(f"--topology: node is {value}; it must be a number of devices.")
+        if not changes.keys().isdisjoint(found):
+            raise InputError(f"--topology: {key} is given twice; give it once.")
+        changes |= {leaf: as_float(number) for leaf, number in found.items()}
+    return device.replace(**changes)
+
+
+def _record(found: Replay, world: World, device: str) -> dict[str, Any]:
+    return {
+        "device": device,
+        "ranks": world.ranks,
+        "recorded_ranks": world.recorded,
+        "time_s": found.time,
+        "critical_path_s": dict(found.critical),
+        "classes": [
+            {
+                "rank": each.rank,
+                "ranks": each.ranks,
+                "time_s": each.time,
+                "compute_s": each.compute,
+                "communication_s": each.communication,
+                "exposed_communication_s": each.exposed_communication,
+            }
+            for each in found.ranks
+        ],
+    }
+
+
+def _rows(found: Replay) -> list[dict[str, Any]]:
+    return [
+        {
+            "rank": each.rank,
+            "node": each.operation.id,
+            "name": each.operation.name,
+            "kind": each.operation.collective or each.operation.kind,
+            "group": each.operation.group,
+            "start_s": each.start,
+            "end_s": each.end,
+        }
+        for each in found.operations
+    ]
+
+
+def _print(record: dict[str, Any], quiet: bool) -> None:
+    from jaxperf.report.text import console, quantity, table
+
+    out = console()
+    times = ("time_s", "compute_s", "communication_s", "exposed_communication_s")
+    rows = [
+        (str(each["rank"]), str(each["ranks"]), *(quantity(each[name], "s") for name in times))
+        for each in record["classes"]
+    ]
+    title = f"{record['ranks']:,} ranks on {record['device']} (recorded: {record['recorded_ranks']:,})"
+    columns = ("rank", "stands for", "time", "compute", "communication", "exposed")
+    out.print(f"{title}: [bold]{quantity(record['time_s'], 's')}[/bold]", soft_wrap=True)
+    out.print(table("", columns, rows))
+    parts = ", ".join(f"{what} {quantity(time, 's')}" for what, time in record["critical_path_s"].items() if time > 0)
+    out.print(f"longest chain: {parts or 'nothing takes time'}", soft_wrap=True)
+    if not quiet:
+        out.print("Messages that share a link at the same time do not slow one another here.")

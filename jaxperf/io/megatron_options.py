@@ -1,0 +1,138 @@
+"""The options in a text of Megatron-style arguments or a shell script that sets them: names and their values.
+
+Comments and line continuations go; a variable that the text sets to one value is put in, `${NAME:-default}` and
+`$((...))` of integers too. Options in a variable or array are read where it is set. What cannot be known without
+running the script stays as it is, and is refused only where it is needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from pathlib import Path
+
+from hwspecs.errors import InputError
+
+Options = dict[str, list[str]]  # name without dashes, underscores for dashes -> its values
+
+_ASSIGNMENT = re.compile(
+    r"""(?:^|[\s;])(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=
+    (\((?:[^()]|\$\(\([^()]*\)\))*\) | "[^"]*" | '[^']*' | \$\(\([^()]*\)\) | \S*)""",
+    re.X,
+)
+_VARIABLE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
+_ARITHMETIC = re.compile(r"\$\(\(([^()]*)\)\)")
+_NAME = re.compile(r"\b[A-Za-z_]\w*")
+_WORD = re.compile(r"[;|&<>()]+|[^\s;|&<>()]+")
+_QUOTES = "\"'"
+_COMMENT = re.compile(r"(^|\s)#[^\n]*")
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,  # the shell divides integers
+}
+_DEPTH = 20  # variables within variables
+
+
+def read_options(path: str | Path) -> Options:
+    """The options of a file. Raises `InputError` as `parse_options` does, and for a file that cannot be read."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"{path} cannot be read: {reason}.") from None
+    return parse_options(text, str(path))
+
+
+def parse_options(text: str, source: str) -> Options:
+    """The options of a text.
+
+    **Raises:** `InputError` naming the option for one that is given twice with different values, and for a text
+    without options.
+    """
+    text = _COMMENT.sub(r"\1", text.replace("\\\r\n", " ").replace("\\\n", " "))
+    variables = _variables(text)
+    words = _WORD.findall(_expand(_ASSIGNMENT.sub(_options_set, text), variables))
+    found: Options = {}
+    for name, values in _options([word.strip(_QUOTES) for word in words]):
+        if found.get(name, values) != values:
+            raise InputError(f"{source}: --{_dashed(name)} is given twice: {_shown(found[name])} and {_shown(values)}.")
+        found[name] = values
+    if not found:
+        raise InputError(f"{source} holds no option such as --num-layers 96.")
+    return found
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _shown(values: list[str]) -> str:
+    return " ".join(values) or "set"
+
+
+def _variables(text: str) -> dict[str, str]:
+    """What the text sets: options to nothing, because they are read where they are set; two values are none."""
+    found: dict[str, set[str]] = {}
+    for name, value in _ASSIGNMENT.findall(text):
+        found.setdefault(name, set()).add("" if "--" in value else value.strip(_QUOTES))
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def _options_set(match: re.Match[str]) -> str:
+    """The options in an assignment, apart from what stands around it; nothing in place of any other."""
+    value = match.group(2).strip("()" + _QUOTES)
+    return f" ; {value} ; " if "--" in value else " "
+
+
+def _expand(text: str, variables: dict[str, str]) -> str:
+    """The text with the variables put in; those that are not set stay."""
+
+    def put(match: re.Match[str]) -> str:
+        name, default = match.group(1) or match.group(3), match.group(2)
+        value = variables.get(name)
+        return match.group(0) if value is None and default is None else default if value is None else value
+
+    def calculate(match: re.Match[str]) -> str:
+        return _calculated(_NAME.sub(lambda name: variables.get(name.group(), name.group()), match.group(1)))
+
+    for _ in range(_DEPTH):
+        larger = _ARITHMETIC.sub(calculate, _VARIABLE.sub(put, text))
+        if larger == text or len(larger) > 10**6:
+            break
+        text = larger
+    return text
+
+
+def _calculated(formula: str) -> str:
+    """The value of `$((formula))`, or that text where it is no formula of integers (yet)."""
+    try:
+        return str(_value(ast.parse(formula.strip(), mode="eval").body))
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
+        return f"$(({formula}))"
+
+
+def _value(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    raise ValueError
+
+
+def _options(words: list[str]) -> list[tuple[str, list[str]]]:
+    """(name, values) of each option, in order; its values reach to the next option or the end of the command."""
+    found: list[tuple[str, list[str]]] = []
+    open_option = False
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            name, sign, value = word[2:].partition("=")
+            found.append((name.replace("-", "_"), [value] if sign else []))
+            open_option = not sign
+        elif set(word) <= set(";|&<>()"):
+            open_option = False
+        elif open_option:
+            found[-1][1].append(word)
+    return found

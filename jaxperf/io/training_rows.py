@@ -1,0 +1,34 @@
+"""Rows of a table of training steps from the files people describe runs with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hwspecs.errors import InputError
+from jaxperf.io.calculon import read_calculon
+from jaxperf.io.megatron import read_megatron
+from jaxperf.io.training_configuration import TrainingConfiguration
+
+ENDINGS = (".args", ".txt", ".sh", ".json")
+
+
+def read_configuration(
+    *paths: str | Path, devices: int | None = None, device: str | None = None
+) -> TrainingConfiguration:
+    """Of one file of Megatron's arguments (.args, .txt, .sh), or of Calculon's JSON files, named or in a folder.
+
+    **Raises:** `InputError` as `read_megatron` and `read_calculon` do, and for another ending.
+    """
+    files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    if files and all(file.suffix == ".json" for file in files):
+        return read_calculon(files, device)
+    if len(files) == 1 and files[0].suffix in ENDINGS:
+        return read_megatron(files[0], devices, device)
+    shown = ", ".join(map(str, paths)) or "nothing"
+    raise InputError(f"{shown}: give one file of Megatron's arguments ({', '.join(ENDINGS[:-1])}) or Calculon's .json.")
+
+
+def rows_from(*paths: str | Path, devices: int | None = None, device: str | None = None) -> list[dict[str, Any]]:
+    """One row, with the columns of a table of training steps, of the configuration that the files describe."""
+    return [read_configuration(*paths, devices=devices, device=device).row()]

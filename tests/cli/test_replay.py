@@ -1,0 +1,89 @@
+"""`jaxperf replay` as a user types it: answers, files, and mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from jaxperf.io.chakra import write_chakra
+from jaxperf.training.replay.trace import Operation, Trace
+
+Cli = Callable[..., Result]
+Refuse = Callable[..., str]
+
+
+@pytest.fixture
+def trace(own_folder: Path) -> Path:
+    """Two layers of one rank of eight: work, and an all-reduce of its gradients."""
+    steps = (
+        Operation(0, "one", "compute", flops=1e12, bytes_moved=1e8, duration=0.002),
+        Operation(1, "one.grad", "collective", (0,), collective="all_reduce", size=1e8),
+        Operation(2, "two", "compute", (0,), flops=1e12, bytes_moved=1e8, duration=0.002),
+        Operation(3, "two.grad", "collective", (2,), collective="all_reduce", size=1e8),
+    )
+    path = own_folder / "step.0.et"
+    write_chakra(Trace(0, steps), path)
+    return path
+
+
+def test_a_trace_on_ten_thousand_ranks_is_answered(cli: Cli, trace: Path, own_folder: Path) -> None:
+    result = cli("replay", trace, "--device", "h100-sxm", "--recorded", 8, "--n", 10_000, "-o", "out.csv")
+    assert result.exit_code == 0
+    assert "10,000 ranks on h100-sxm (recorded: 8)" in result.stdout
+    with (own_folder / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["kind"] for row in rows] == ["compute", "all_reduce", "compute", "all_reduce"]
+    assert all(float(row["end_s"]) > float(row["start_s"]) for row in rows)
+
+
+def test_json_holds_what_the_text_says(cli: Cli, trace: Path) -> None:
+    def run(*options: str) -> dict:
+        result = cli("replay", trace, "--device", "h100-sxm", "--recorded", "8", "--json", *options)
+        assert result.exit_code == 0
+        return json.loads(result.stdout)
+
+    base = run()
+    assert (base["ranks"], base["recorded_ranks"], base["device"]) == (8, 8, "h100-sxm")
+    assert sum(base["critical_path_s"].values()) == pytest.approx(base["time_s"])
+    assert base["classes"][0]["ranks"] == 8
+    assert run("--n", "64")["time_s"] > base["time_s"]
+    wide = run("--n", "64", "--topology", "node=64")
+    assert base["time_s"] < wide["time_s"] < run("--n", "64")["time_s"]
+    assert run("--topology", "link=45GB/s,link-latency=1ms,kind=switch")["time_s"] > base["time_s"]
+    assert run("--compute", "recorded")["classes"][0]["compute_s"] == pytest.approx(0.004)
+    assert run("--efficiency", "high")["time_s"] < base["time_s"] < run("--efficiency", "low")["time_s"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--device", "h100-smx"], "h100-sxm"),
+        (["--n", "0"], "--n is 0"),
+        (["--topology", "nodes=8"], "Did you mean node"),
+        (["--topology", "node=8,node=16"], "node is given twice"),
+        (["--topology", "node=8.5"], "number of devices"),
+        (["--topology", "link=450"], "--topology: link"),
+        (["--topology", "kind=ring"], "allowed: switch, mesh"),
+        (["--dims", "8,x"], "--dims: '8,x'"),
+        (["--compute", "guess"], "allowed: roofline, recorded"),
+        (["--dtype", "bf61"], "Did you mean bf16"),
+        (["--efficiency", "most"], "allowed: low, nominal, high"),
+        (["--grow", "dp"], "named or described 'dp'"),
+        (["--groups", "absent.json"], "absent.json cannot be read"),
+        (["-o", "out.xyz"], "the ending must be one of"),
+    ],
+)
+def test_mistakes_are_one_sentence(refuse: Refuse, trace: Path, options: list[str], says: str) -> None:
+    device = [] if "--device" in options else ["--device", "h100-sxm"]
+    assert says in refuse("replay", trace, *device, *options)
+
+
+def test_files_that_are_no_trace_are_refused(refuse: Refuse, own_folder: Path) -> None:
+    (own_folder / "noise.0.et").write_bytes(bytes(range(256)))
+    assert "noise.0.et" in refuse("replay", "noise.0.et", "--device", "h100-sxm")
+    assert "cannot be read" in refuse("replay", "absent.0.et", "--device", "h100-sxm")
