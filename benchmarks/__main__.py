@@ -24,6 +24,7 @@ BENCHMARKS = {
     "one_compile": True,
     "million_sweep": False,
     "kernel_table": False,
+    "training_sweep": True,
     "cold_start": False,
     "compile_time": True,
 }

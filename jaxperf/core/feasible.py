@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from typing import TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
+
+Bit = TypeVar("Bit", bound=enum.IntFlag)
 
 
 class Reason(enum.IntFlag):
@@ -31,7 +35,7 @@ SENTENCES = {
 }
 
 
-def reason_bits(checks: dict[Reason, Bool[Array, ...]]) -> Int[Array, ...]:
+def reason_bits(checks: Mapping[Bit, Bool[Array, ...]]) -> Int[Array, ...]:
     """The bits of all checks that failed (True means infeasible)."""
     return sum(
         (jnp.where(failed, jnp.int32(reason), jnp.int32(0)) for reason, failed in checks.items()),
@@ -39,6 +43,6 @@ def reason_bits(checks: dict[Reason, Bool[Array, ...]]) -> Int[Array, ...]:
     )
 
 
-def sentences(bits: int) -> list[str]:
+def sentences(bits: int, words: Mapping[Bit, str] = SENTENCES) -> list[str]:
     """The plain-word reasons of a bit mask."""
-    return [text for reason, text in SENTENCES.items() if int(bits) & reason]
+    return [text for reason, text in words.items() if int(bits) & reason]

@@ -1,0 +1,308 @@
+"""The training step once more in plain Python, one configuration at a time, as Calculon and its like work.
+
+An independent writing of the equations of docs/training.md for dense and expert decoders with flash attention, 1F1B or
+interleaved pipelines and every parallel axis; floats and `math` only. It is the reference of the tests and the
+contender of `training_sweep`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+
+Numbers = SimpleNamespace
+Pair = tuple[float, float]  # of the forward and the backward pass; or of dense layers and experts
+
+
+def plain(module: object, fields: Mapping[str, float] | None = None) -> Numbers:
+    """The scalar leaves of a Module as Python numbers, some replaced."""
+    found = {}
+    for name, leaf in vars(module).items():
+        found[name] = leaf.tolist() if hasattr(leaf, "tolist") else leaf
+    return Numbers(**{**found, **(fields or {})})
+
+
+def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pair:
+    """(time of one step [s], bytes on the fullest stage [byte]), whether or not the layout can run."""
+    m, tokens = run.global_batch / (run.data * run.microbatch), run.microbatch * run.sequence / run.context
+    layer = _layer(model, run, device, e, tokens)
+    head, table = _ends(model, run, device, e, tokens)
+    stages = _stages(model.layers, run.pipeline)
+    times = [layers * layer["total"] for layers in stages]
+    times[0] += table
+    times[-1] += head
+    busy = max(range(len(times)), key=lambda stage: (times[stage], stage in (0, len(times) - 1), -stage))
+    layers = stages[busy]
+    compute = layers * (layer["forward"] + layer["backward"])
+    sends = _shown(2 * run.interleave * _send(model, run, device, e, tokens), compute, e.overlap_pipeline)
+    waits = sends + run.interleave * e.stage_overhead
+    one = times[busy] + waits
+    idle = sum(times) + run.pipeline * waits - one if run.pipeline > 1 else 0.0
+    idle /= run.interleave if run.schedule == 2 else 1
+    own = _parameters(model, run, layers, float(busy in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied)
+    data = _data(run, device, e, own, layers, layers * layer["forward"], layers * layer["backward"], m)
+    optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
+    optimizer += run.quantized * (run.weight_bytes + 2 * run.operand_bytes) * sum(own)
+    time = m * one + idle + data + optimizer / (device.memory_bandwidth * e.stream) + e.step_overhead
+    return time, _memory(model, run, e, tokens, m, stages)
+
+
+def _stages(layers: float, pipeline: float) -> list[float]:
+    full = math.ceil(layers / pipeline)
+    spare = int(full * pipeline - layers)
+    stages = [float(full)] * int(pipeline)
+    stages[-1] -= math.ceil(spare / 2)
+    stages[0] -= spare // 2
+    return stages
+
+
+def _shown(message: float, window: float, share: float) -> float:
+    return message - min(share * message, window)
+
+
+def _product(
+    device: Numbers, e: Numbers, rate: float, m: float, n: float, k: float, groups: float, sizes: Sequence[float]
+) -> float:
+    if not m * n * k:
+        return 0.0
+    wave = e.wave_loss * device.num_cores * 128 * 128
+    traffic = groups * (sizes[0] * m * k + sizes[1] * k * n + sizes[2] * m * n)
+    return max(2 * (groups * m * n + wave) * (k + e.depth_ramp) / rate, traffic / (device.memory_bandwidth * e.stream))
+
+
+def _linear(
+    device: Numbers,
+    run: Numbers,
+    e: Numbers,
+    rate: float,
+    m: float,
+    n: float,
+    k: float,
+    groups: float = 1.0,
+    operand: float | None = None,
+) -> Pair:
+    o, y = run.operand_bytes if operand is None else operand, run.activation_bytes
+    forward = _product(device, e, rate, m, n, k, groups, (o, o, y))
+    backward = _product(device, e, rate, m, k, n, groups, (o, o, y))
+    return forward, backward + _product(device, e, rate, k, n, m, groups, (o, o, 2 * run.gradient_bytes))
+
+
+def _block(
+    device: Numbers,
+    run: Numbers,
+    e: Numbers,
+    rate: float,
+    rows: float,
+    hidden: float,
+    weights: float,
+    width: float,
+    split: float,
+    groups: float = 1.0,
+) -> Pair:
+    if not weights:
+        return 0.0, 0.0
+    first = _linear(device, run, e, rate, rows, (weights / hidden - width) / split, hidden, groups)
+    second = _linear(device, run, e, rate, rows, hidden, width / split, groups)
+    return first[0] + second[0], first[1] + second[1]
+
+
+def _layer(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: float) -> dict[str, float]:
+    a, d, x = (count / model.layers for count in (model.attention_layers, model.dense_layers, model.moe_layers))
+    peak, plain_peak = device.peak_flops[run.compute_format], device.peak_flops[run.plain_format]
+    rate, t, h, b = peak * e.gemm, run.tensor, model.hidden, run.activation_bytes
+    split = t if run.sequence_parallel else 1.0
+    routed = model.topk * run.expert_tensor / t * e.imbalance if x else 0.0
+    gemm = [0.0, 0.0]
+    parts = [
+        (a, _block(device, run, e, rate, tokens, h, model.attention_weights, model.value_width, t)),
+        (d, _block(device, run, e, rate, tokens, h, model.dense_ffn_weights, model.ffn_width, t)),
+        (x, _block(device, run, e, rate, tokens, h, model.shared_weights, model.shared_width, t)),
+        (x, _linear(device, run, e, plain_peak * e.plain_gemm, tokens / split, model.router / h, h, operand=b)),
+    ]
+    for share, (forward, backward) in parts:
+        gemm = [gemm[0] + share * forward, gemm[1] + share * backward]
+    experts = (0.0, 0.0)
+    if x:
+        local = model.experts / run.expert
+        rows, width = tokens * routed / local + 64, model.expert_width
+        block = (model.expert_hidden, model.expert_weights, width, run.expert_tensor, local)
+        experts = tuple(x * part for part in _block(device, run, e, rate * e.grouped_gemm, rows, *block))
+    seen = run.sequence / 2 if model.causal else run.sequence
+    if model.window:
+        window = min(model.window, run.sequence)
+        seen += model.window_layers / model.attention_layers * (window - window**2 / (2 * run.sequence) - seen)
+    unit = 2 * a * tokens / t * seen / plain_peak
+    core = (model.score_width + model.value_width, 3 * model.score_width + 2 * model.value_width)
+    attention = (unit * core[0] / e.attention, unit * core[1] / e.attention_backward)
+    elements = (a + d + x) * h * 5 / split + a * 2 * (model.score_width + model.kv_width / 2) / t
+    act = 2 + model.gated
+    elements += (d * model.ffn_width + x * model.shared_width) * act / t
+    elements += x * routed * (act * model.expert_width / run.expert_tensor + 4 * model.expert_hidden)
+    inputs = a * (h + model.value_width / t) + d * (h + model.ffn_width / t)
+    inputs += x * routed * (model.expert_hidden + model.expert_width / run.expert_tensor)
+    casts = run.quantized * (b + 2 * run.operand_bytes) * inputs
+    moved = tokens / (device.memory_bandwidth * e.stream)
+    vector = ((elements * b + casts) * moved, (2 * elements * b + casts) * moved)
+    forward, backward = (sum(each) for each in zip(gemm, experts, attention, vector, strict=True))
+    again = {0: 0.0, 1: attention[0], 2: forward}[run.recompute]
+    shown = _messages(model, run, device, e, tokens, (a, d, x), gemm, attention, (forward, backward))
+    full = shown[0] if run.recompute == 2 else 0.0
+    overhead = e.layer_overhead + (x * model.experts / run.expert * e.expert_overhead if x else 0.0)
+    passes = (forward + shown[0], backward + again + shown[1] + full)
+    total = sum(passes)
+    if e.host_layer:
+        long, short = max(total, e.host_layer), min(total, e.host_layer)
+        total = math.sqrt(long**2 + 0.25 * short**2)
+    return {"forward": passes[0], "backward": passes[1], "total": total + overhead}
+
+
+def _messages(
+    model: Numbers,
+    run: Numbers,
+    device: Numbers,
+    e: Numbers,
+    tokens: float,
+    shares: tuple[float, float, float],
+    gemm: Sequence[float],
+    attention: Pair,
+    layer: Pair,
+) -> Pair:
+    """What shows of tensor, context and expert communication, forward and backward."""
+    (a, d, x), b, t = shares, run.activation_bytes, run.tensor
+    blocks = a + d + (x if model.shared_weights else 0.0)
+    one = blocks * _ring(device, e, t, 1, tokens * model.hidden * b)
+    again = 1 if run.sequence_parallel else 0
+    kept = tokens * model.kv_width / min(t, model.kv_heads) * b * run.context
+    keys = a * _ring(device, e, run.context, t, kept)
+    pairs = [
+        (2 * one, gemm[0], (2 + again) * one, gemm[1], e.overlap_tensor),
+        (keys, attention[0], 2 * keys, attention[1], e.overlap_context),
+    ]
+    if x:
+        rows = tokens / t * model.expert_hidden * e.imbalance
+        there = _exchange(device, e, run.expert, run.expert_tensor, rows * run.dispatch_bytes, model.topk)
+        back = _exchange(device, e, run.expert, run.expert_tensor, rows * b, model.topk)
+        gather = 2 * _ring(device, e, run.expert_tensor, 1, rows * b * model.topk * run.expert_tensor)
+        pairs.append((x * (there + back + gather), layer[0], x * (2 * back + gather), layer[1], e.overlap_expert))
+    forward = sum(_shown(ahead, window, share) for ahead, window, _, _, share in pairs)
+    return forward, sum(_shown(behind, window, share) for _, _, behind, window, share in pairs)
+
+
+def _group(device: Numbers, members: float, stride: float) -> Pair:
+    local = min(max(device.node_size // stride, 1), members)
+    return local, math.ceil(members / local)
+
+
+def _ring(device: Numbers, e: Numbers, members: float, stride: float, size: float, messages: float = 1.0) -> float:
+    if members <= 1:
+        return 0.0
+    local, nodes = _group(device, members, stride)
+    inside, ports = device.link_bandwidth * e.link_local, local * device.network_bandwidth * e.link_network
+    rate = inside if nodes == 1 else ports if local == 1 else min(inside, ports)
+    n = local * nodes
+    hops = (nodes - 1) * device.network_latency + (local - 1) * device.link_latency
+    return (n - 1) / n * size / rate + messages * hops
+
+
+def _exchange(device: Numbers, e: Numbers, members: float, stride: float, size: float, copies: float) -> float:
+    if members <= 1:
+        return 0.0
+    local, nodes = _group(device, members, stride)
+    inside = size * copies * (local - 1) / (local * nodes) / (device.link_bandwidth * e.link_local)
+    between = size * copies * (1 - 1 / nodes) / (device.network_bandwidth * e.link_network)
+    return max(inside, between) + (device.network_latency if nodes > 1 else device.link_latency)
+
+
+def _send(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: float) -> float:
+    if run.pipeline <= 1:
+        return 0.0
+    size = tokens * model.hidden * run.activation_bytes
+    apart = _group(device, run.pipeline, run.tensor * run.context * run.data)[1] > 1
+    rate = device.network_bandwidth * e.link_network if apart else device.link_bandwidth * e.link_local
+    gather = 0.0 if run.sequence_parallel else _ring(device, e, run.tensor, 1, size)
+    return (device.network_latency if apart else device.link_latency) + size / run.tensor / rate + gather
+
+
+def _ends(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: float) -> Pair:
+    columns, b = model.vocab / run.tensor, run.activation_bytes
+    rate = device.peak_flops[run.plain_format] * e.plain_gemm
+    bandwidth = device.memory_bandwidth * e.stream
+    head = sum(_linear(device, run, e, rate, tokens, columns, model.hidden, operand=b))
+    split = run.tensor if run.sequence_parallel else 1
+    return head + tokens * columns * (3 * b + 8) / bandwidth, tokens * model.hidden / split * 5 * b / bandwidth
+
+
+def _parameters(model: Numbers, run: Numbers, layers: float, tables: float) -> Pair:
+    """(dense, experts) of one rank before ZeRO."""
+    a, d, x = (count / model.layers for count in (model.attention_layers, model.dense_layers, model.moe_layers))
+    matrices = a * model.attention_weights + d * model.dense_ffn_weights + x * (model.shared_weights + model.router)
+    layer = matrices / run.tensor + model.other_parameters / model.layers
+    experts = x * model.experts * model.expert_weights / (run.expert * run.expert_tensor)
+    return layers * layer + tables * model.vocab * model.hidden / run.tensor, layers * experts
+
+
+def _copies(run: Numbers) -> Pair:
+    experts = run.tensor * run.context * run.data / (run.expert * run.expert_tensor)
+    return run.data * run.context, max(experts, 1.0)
+
+
+def _sharded(run: Numbers, own: Pair, stage: float) -> Pair:
+    copies = _copies(run) if run.zero >= stage else (1.0, 1.0)
+    return own[0] / copies[0], own[1] / copies[1]
+
+
+def _data(
+    run: Numbers, device: Numbers, e: Numbers, own: Pair, layers: float, forward: float, backward: float, m: float
+) -> float:
+    def passes(itemsize: float) -> float:
+        groups = zip(own, _copies(run), (run.tensor, run.expert * run.expert_tensor), strict=True)
+        total = 0.0
+        for elements, copies, stride in groups:
+            messages = layers if run.zero == 3 else max(elements / 40e6, 1.0)
+            total += _ring(device, e, copies, stride, elements * itemsize, messages) if elements else 0.0
+        return total
+
+    share = e.overlap_data * (1 - 1 / max(layers, 1))
+    scatter, gather = passes(run.gradient_bytes), passes(run.weight_bytes)
+    if run.zero == 0:
+        return _shown(2 * scatter, backward, share)
+    if run.zero == 1:
+        return _shown(scatter, backward, share) + _shown(gather, forward, share)
+    if run.zero == 2:
+        return (m if run.pipeline <= 1 else 1) * _shown(scatter, backward, share) + _shown(gather, forward, share)
+    return m * (_shown(scatter + gather, backward, share) + _shown(gather, forward, share))
+
+
+def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, stages: Sequence[float]) -> float:
+    kept, layer = _activations(model, run, e, tokens)
+    p, v = run.pipeline, run.interleave
+    live = (p + (p - 1) / v, ((v - 1) * p + 1) / v) if run.schedule == 2 else (p, 1)
+    totals = []
+    for stage, ahead in ((0, live[0]), (-1, live[1])):
+        tables = (2 - model.tied if p <= 1 else 1.0, 1.0)[0]
+        own = _parameters(model, run, stages[stage], tables)
+        gradients = sum(own if run.zero == 2 and p > 1 else _sharded(run, own, 2))
+        states = sum(_sharded(run, own, 3)) * run.weight_bytes + gradients * run.gradient_bytes
+        states += sum(_sharded(run, own, 1)) * run.optimizer_bytes
+        one = _parameters(model, run, 1, 0)
+        buffers = (2 * sum(one) * run.weight_bytes if run.zero == 3 else 0) + (layer if run.recompute == 2 else 0)
+        if stage == -1 or p <= 1:
+            buffers += tokens * model.vocab / run.tensor * (run.activation_bytes + 4)
+        totals.append(states + stages[stage] * min(ahead, m) * kept + buffers)
+    return max(totals) + e.reserved_memory
+
+
+def _activations(model: Numbers, run: Numbers, e: Numbers, tokens: float) -> Pair:
+    """Bytes the average layer keeps of a micro-batch, and those without recomputation."""
+    a, d, x = (count / model.layers for count in (model.attention_layers, model.dense_layers, model.moe_layers))
+    t, b, o = run.tensor, run.activation_bytes, run.operand_bytes
+    split = t if run.sequence_parallel else 1
+    inner = (1 + model.gated) * b + o
+    rows = a * ((model.score_width / t + model.kv_width / min(t, model.kv_heads) + model.latent_width) * b)
+    rows += a * (model.value_width * o + 4 * model.heads) / t
+    rows += (d * model.ffn_width + x * model.shared_width) / t * inner
+    routed = model.topk * run.expert_tensor / t * e.imbalance if x else 0.0
+    rows += x * routed * (model.expert_width / run.expert_tensor * inner + model.expert_hidden * (o + b))
+    layer = tokens * (rows + (a + d + x) * model.hidden * (b + o) / split)
+    return (tokens * model.hidden * b / split if run.recompute == 2 else layer), layer

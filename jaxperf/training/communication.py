@@ -1,0 +1,166 @@
+"""Communication of one layer and micro-batch, between stages, and of the step: sizes, groups and times.
+
+Collectives are rings over the links a group really has: inside a node its local link, between nodes the ports of all
+its members there together, whichever is slower.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.device import Device
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.network.hierarchy import group_link, pair_link
+from jaxperf.network.link import Fabric
+from jaxperf.training.efficiencies import TrainingEfficiencies
+from jaxperf.training.layout import Layout
+from jaxperf.training.model import TrainingModel
+
+
+class Exchange(eqx.Module):
+    """Time of the messages of a forward and of a backward pass [s]."""
+
+    forward: Float[Array, "*batch"]
+    backward: Float[Array, "*batch"]
+
+
+class Groups(eqx.Module):
+    """The links of every group of a layout."""
+
+    tensor: Fabric
+    context: Fabric
+    expert: Fabric
+    expert_tensor: Fabric
+    shard: Fabric
+    replica: Fabric
+    expert_data: Fabric
+    stages: Fabric
+
+
+def layout_groups(device: Device, layout: Layout, efficiencies: TrainingEfficiencies) -> Groups:
+    """Groups by their stride: tensor ranks are neighbours, then context, data and pipeline ranks."""
+    tensor, one = layout.tensor, as_float(1.0)
+    replicas = layout.data * layout.context / layout.shard
+
+    def group(members: Scalar, stride: Scalar) -> Fabric:
+        return _sustained(group_link(device, members, stride), efficiencies)
+
+    return Groups(
+        tensor=group(tensor, one),
+        context=group(layout.context, tensor),
+        expert=group(layout.expert, layout.expert_tensor),
+        expert_tensor=group(layout.expert_tensor, one),
+        shard=group(layout.shard, tensor),
+        replica=group(replicas, tensor * layout.shard),
+        expert_data=group(jnp.maximum(layout.expert_data, 1.0), layout.expert * layout.expert_tensor),
+        stages=_sustained(pair_link(device, layout.pipeline, layout.stage_ranks), efficiencies),
+    )
+
+
+def _sustained(fabric: Fabric, efficiencies: TrainingEfficiencies) -> Fabric:
+    """The fabric at the share of its rates that collectives reach."""
+    return dataclasses.replace(
+        fabric,
+        local_bandwidth=fabric.local_bandwidth * efficiencies.link_local,
+        network_bandwidth=fabric.network_bandwidth * efficiencies.link_network,
+    )
+
+
+def ring_pass(fabric: Fabric, size: Scalar, messages: Scalar | float = 1.0) -> Scalar:
+    """One reduce-scatter or all-gather of `size` bytes in all, cut into `messages`; an all-reduce is two.
+
+    t = (n - 1) / n S / min(B_local, m B_port) + messages x hops: a ring enters and leaves a node of m members through
+    all their ports (NCCL's rings; Thakur, Rabenseifner, Gropp 2005 for the count). Zero for one rank.
+    """
+    n = fabric.local_ranks * fabric.nodes
+    between = fabric.nodes > 1.0
+    ports = fabric.local_ranks * fabric.network_bandwidth
+    inside = jnp.where(fabric.local_ranks > 1.0, fabric.local_bandwidth, ports)
+    rate = jnp.where(between, jnp.minimum(inside, ports), fabric.local_bandwidth)
+    hops = (fabric.nodes - 1.0) * fabric.network_latency + (fabric.local_ranks - 1.0) * fabric.local_latency
+    return jnp.where(n > 1.0, (n - 1.0) / n * size / rate + messages * hops, 0.0)
+
+
+def exchange_pass(
+    fabric: Fabric, size: Scalar, copies: Scalar, deduplicate: Scalar | float = 0.0, node_limit: Scalar | float = 0.0
+) -> Scalar:
+    """Tokens of `size` bytes in all, each sent to `copies` ranks drawn evenly: inside the node and between nodes at
+    once, the slower counts.
+
+    Without `deduplicate` a token travels once for each expert; with it once for each rank and, between nodes, once
+    for each node, n (1 - (1 - 1/n)^k) of them, `node_limit` nodes at most where it is above 0 (DeepSeek-V3,
+    arXiv:2412.19437, section 3.2.2). Zero for one rank.
+    """
+    n, nodes = fabric.local_ranks * fabric.nodes, fabric.nodes
+    merged, limited = as_float(deduplicate) > 0.0, as_float(node_limit) > 0.0
+    to_ranks = jnp.where(merged, distinct(n, copies), copies)
+    even = distinct(nodes, copies)
+    to_nodes = jnp.where(merged, jnp.where(limited, jnp.minimum(even, node_limit), even), copies)
+    local = size * to_ranks * (fabric.local_ranks - 1.0) / n / fabric.local_bandwidth
+    remote = size * to_nodes * (1.0 - 1.0 / nodes) / fabric.network_bandwidth
+    hops = jnp.where(nodes > 1.0, fabric.network_latency, fabric.local_latency)
+    return jnp.where(n > 1.0, jnp.maximum(local, jnp.where(nodes > 1.0, remote, 0.0)) + hops, 0.0)
+
+
+def distinct(bins: Scalar, draws: Scalar) -> Scalar:
+    """Expected number of different ones among `draws` even draws of `bins`: n (1 - (1 - 1/n)^k) [1]."""
+    missed = jnp.where(bins > 1.0, 1.0 - 1.0 / jnp.maximum(bins, 2.0), 1.0)
+    return jnp.where(bins > 1.0, bins * (1.0 - missed**draws), 1.0)
+
+
+def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exchange:
+    """Two all-reduces of the residual rows forward and two backward a layer of two blocks (Megatron-LM,
+    arXiv:1909.08053); with sequence parallelism a gather and a scatter each, and the input gathered once more for the
+    gradient of the weight (Korthikanti et al. 2022, arXiv:2205.05198)."""
+    shared = jnp.where(model.shared_weights > 0.0, model.moe_layers, 0.0)
+    blocks = (model.attention_layers + model.mixer_layers + model.dense_layers + shared) / model.layers
+    one = blocks * ring_pass(groups.tensor, layout.tokens * model.hidden * layout.activation_bytes)
+    again = jnp.where(layout.sequence_parallel > 0.0, 1.0, 0.0)
+    return Exchange(2.0 * one, (2.0 + again) * one)
+
+
+def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exchange:
+    """Keys and values around the context-parallel group.
+
+    Ring: c - 1 sends of them, backward also of their gradients (arXiv:2310.01889). All-gather: one of all, backward a
+    gather and a scatter (Llama 3, arXiv:2407.21783, section 3.3.2). Ulysses: all-to-all of queries, keys, values and
+    outputs, as many backward (arXiv:2309.14509).
+    """
+    itemsize = layout.activation_bytes
+    kept = layout.tokens * model.kv_width / jnp.minimum(layout.tensor, model.kv_heads) * itemsize
+    rows = layout.tokens * (model.score_width + model.value_width) / layout.tensor * itemsize + kept
+    gather = ring_pass(groups.context, kept * layout.context)  # the same bytes as c - 1 sends
+    a2a = exchange_pass(groups.context, rows, as_float(1.0))
+    ulysses = layout.context_method > 1.5
+    share = model.attention_layers / model.layers
+    return Exchange(share * jnp.where(ulysses, a2a, gather), share * jnp.where(ulysses, a2a, 2.0 * gather))
+
+
+def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbalance: Scalar) -> Exchange:
+    """Dispatch and combine forward, their mirror images backward; the ranks that share an expert gather its rows
+    and scatter its results. The busiest rank sends for all."""
+    tokens = layout.tokens / layout.tensor * model.expert_hidden * imbalance
+
+    def moved(itemsize: Scalar) -> Scalar:
+        return exchange_pass(groups.expert, tokens * itemsize, model.topk, layout.deduplicate, layout.node_limit)
+
+    dispatch, combine = moved(layout.dispatch_bytes), moved(layout.activation_bytes)
+    rows = tokens * layout.activation_bytes * model.topk * layout.expert_tensor
+    shared = 2.0 * ring_pass(groups.expert_tensor, rows)
+    share = jnp.where(model.topk > 0.0, model.moe_layers / model.layers, 0.0)
+    return Exchange(share * (dispatch + combine + shared), share * (2.0 * combine + shared))
+
+
+def stage_send(model: TrainingModel, layout: Layout, groups: Groups) -> Scalar:
+    """One micro-batch handed to the next stage: each tensor rank sends its share over its own port, and where rows are
+    not split the receivers gather them (Narayanan et al. 2021, arXiv:2104.04473, section 4.1) [s]."""
+    size = layout.tokens * model.hidden * layout.activation_bytes
+    apart, pair = groups.stages.nodes > 1.0, groups.stages
+    rate = jnp.where(apart, pair.network_bandwidth, pair.local_bandwidth)
+    latency = jnp.where(apart, pair.network_latency, pair.local_latency)
+    gathered = jnp.where(layout.sequence_parallel > 0.0, 0.0, ring_pass(groups.tensor, size))
+    return jnp.where(layout.pipeline > 1.0, latency + size / layout.tensor / rate + gathered, 0.0)

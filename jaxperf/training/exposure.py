@@ -1,0 +1,169 @@
+"""Communication of a step by kind, in all and what compute does not hide of it."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar
+from jaxperf.network.link import Fabric
+from jaxperf.training.communication import (
+    Exchange,
+    Groups,
+    context_exchange,
+    expert_exchange,
+    ring_pass,
+    stage_send,
+    tensor_exchange,
+)
+from jaxperf.training.compute import LayerCompute
+from jaxperf.training.efficiencies import TrainingEfficiencies
+from jaxperf.training.layout import Layout
+from jaxperf.training.memory import StageParameters
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.overlap import exposed_time, inner_share
+
+BUCKET = 40e6  # gradients sent together, Megatron-LM's default [1]
+
+
+class Communication(eqx.Module):
+    """Time of the messages of one step on one rank of the busiest stage, by kind [s]."""
+
+    tensor: Float[Array, "*batch"]
+    context: Float[Array, "*batch"]
+    expert: Float[Array, "*batch"]
+    pipeline: Float[Array, "*batch"]
+    data: Float[Array, "*batch"]
+    offload: Float[Array, "*batch"]
+
+    @property
+    def total(self) -> Float[Array, "*batch"]:
+        """All kinds [s]."""
+        return self.tensor + self.context + self.expert + self.pipeline + self.data + self.offload
+
+
+class LayerExchange(eqx.Module):
+    """One kind of communication of the average layer and one micro-batch: in all, and what shows forward and
+    backward [s]."""
+
+    total: Float[Array, "*batch"]
+    forward: Float[Array, "*batch"]
+    backward: Float[Array, "*batch"]
+
+
+class Both(eqx.Module):
+    """A communication in all, and what the step waits for [s]."""
+
+    total: Float[Array, "*batch"]
+    exposed: Float[Array, "*batch"]
+
+
+def layer_exchanges(
+    model: TrainingModel,
+    layout: Layout,
+    groups: Groups,
+    compute: LayerCompute,
+    efficiencies: TrainingEfficiencies,
+) -> dict[str, LayerExchange]:
+    """Tensor, context and expert communication of the average layer, each beside the compute it may hide behind.
+
+    Full recomputation repeats the forward messages before the backward pass.
+    """
+    again = jnp.where(layout.recompute > 1.5, layout.recomputed_share, 0.0)
+    gemm, attention, layer = compute.gemm, compute.attention, compute.total
+
+    def exchange(messages: Exchange, before: Scalar, after: Scalar, share: Scalar) -> LayerExchange:
+        forward = exposed_time(messages.forward, before, share)
+        backward = exposed_time(messages.backward, after, share)
+        total = (1.0 + again) * messages.forward + messages.backward
+        return LayerExchange(total, forward, backward + again * forward)
+
+    return {
+        "tensor": exchange(
+            tensor_exchange(model, layout, groups),
+            gemm.forward,
+            gemm.backward + gemm.weight,
+            layout.overlap_tensor * efficiencies.overlap_tensor,
+        ),
+        "context": exchange(
+            context_exchange(model, layout, groups),
+            attention.forward,
+            attention.backward,
+            layout.overlap_context * efficiencies.overlap_context,
+        ),
+        "expert": exchange(
+            expert_exchange(model, layout, groups, efficiencies.imbalance),
+            layer.forward,
+            layer.backward + layer.weight,
+            layout.overlap_expert * efficiencies.overlap_expert,
+        ),
+    }
+
+
+def pipeline_sends(
+    model: TrainingModel, layout: Layout, groups: Groups, window: Scalar, efficiencies: TrainingEfficiencies
+) -> Both:
+    """A chunk's output and the gradient of its input, `interleave` times a stage and micro-batch; `window`: compute of
+    the stage meanwhile [s]."""
+    total = 2.0 * layout.interleave * stage_send(model, layout, groups)
+    share = layout.overlap_pipeline * efficiencies.overlap_pipeline
+    return Both(total, exposed_time(total, window, share))
+
+
+def offload_copies(kept: Scalar, forward: Scalar, backward: Scalar, layout: Layout, e: TrainingEfficiencies) -> Both:
+    """Kept activations of a stage and micro-batch to host memory and back; `kept` [byte], compute beside them [s]."""
+    copy = layout.offload * kept / e.host_bandwidth
+    share = layout.overlap_offload * e.overlap_offload
+    return Both(2.0 * copy, exposed_time(copy, forward, share) + exposed_time(copy, backward, share))
+
+
+def data_exchange(
+    own: StageParameters,
+    layout: Layout,
+    groups: Groups,
+    layers: Scalar,
+    forward: Scalar,
+    backward: Scalar,
+    efficiencies: TrainingEfficiencies,
+) -> Both:
+    """Gradients and weights among the data-parallel ranks, of one step.
+
+    ZeRO-0 all-reduces gradients once a step; ZeRO-1 scatters them and gathers weights; ZeRO-2 scatters after each
+    micro-batch, but with a pipeline once (Llama 3, arXiv:2407.21783, section 3.3.2); ZeRO-3 (FSDP) scatters after each
+    and gathers weights before each forward and each backward pass, layer by layer; the others by buckets. With shard
+    groups (HSDP) their replicas all-reduce what a rank keeps. Context-parallel ranks hold copies of the weights.
+
+    **Arguments:** `own`: parameters of the stage [1]; `layers` it has [1]; `forward`, `backward`: its compute for one
+    micro-batch [s].
+    **Returns:** `Both`: what is sent, and what compute cannot hide: never the first and the last layer's.
+    """
+    learned = 1.0 - layout.frozen
+    dense, experts = learned * own.dense + own.adapters, learned * own.experts
+
+    def passes(dense: Scalar, experts: Scalar, itemsize: Scalar) -> Scalar:
+        return _passes(groups.shard, dense, itemsize, layers, layout) + _passes(
+            groups.expert_data, experts, itemsize, layers, layout
+        )
+
+    m, each = layout.microbatches, layout.split_weights
+    scatter = passes(dense, experts, layout.gradient_bytes)
+    gather = passes(dense, experts, layout.weight_bytes)
+    whole = passes(own.dense + own.adapters, own.experts, layout.weight_bytes)
+    scatters = jnp.where(layout.split_gradients > 0.0, m, 1.0)
+    replicas = 2.0 * ring_pass(groups.replica, dense * layout.gradient_bytes / layout.shard)
+    reduced = jnp.where(layout.zero > 0.5, scatter, 2.0 * scatter)  # a gather of gradients too
+    updated = jnp.where(layout.zero > 0.5, gather, 0.0)
+    share = layout.overlap_data * efficiencies.overlap_data * inner_share(layers)
+    before = jnp.where(each > 0.0, m * exposed_time(whole, forward, share), exposed_time(updated, forward, share))
+    behind = exposed_time(reduced + each * whole, backward, share)
+    return Both(
+        total=scatters * reduced + replicas + jnp.where(each > 0.0, 2.0 * m * whole, updated),
+        exposed=before + scatters * behind + exposed_time(replicas, backward, share),
+    )
+
+
+def _passes(fabric: Fabric, elements: Scalar, itemsize: Scalar, layers: Scalar, layout: Layout) -> Scalar:
+    """One pass over `elements`, a message a layer in ZeRO-3 and a bucket else; nothing where there are none [s]."""
+    messages = jnp.where(layout.split_weights > 0.0, layers, jnp.maximum(elements / BUCKET, 1.0))
+    return jnp.where(elements > 0.0, ring_pass(fabric, elements * itemsize, messages), 0.0)

@@ -1,0 +1,49 @@
+"""FLOP of a training step, and the counts they share with its time and memory."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar
+from jaxperf.training.layout import Layout
+from jaxperf.training.model import TrainingModel
+
+
+def attended_tokens(model: TrainingModel, sequence: Scalar) -> Scalar:
+    """Mean tokens a query sees over the attention layers: s / 2 causal, s otherwise, w - w^2 / 2s in a window [1]."""
+    window = jnp.minimum(jnp.where(model.window > 0.0, model.window, sequence), sequence)
+    share = model.window_layers / jnp.maximum(model.attention_layers, 1.0)
+    full = jnp.where(model.causal > 0.0, 0.5 * sequence, sequence)
+    windowed = jnp.where(model.causal > 0.0, window - 0.5 * window * window / sequence, window)
+    return full + share * (windowed - full)
+
+
+def adapter_width(model: TrainingModel, layout: Layout) -> Scalar:
+    """Inputs and outputs of all adapted linear layers of the average layer on one rank; times the rank of LoRA this is
+    its parameters (Hu et al. 2021, arXiv:2106.09685) [1]."""
+    dense = (
+        model.attention_layers * model.attention_adapters
+        + model.mixer_layers * model.mixer_adapters
+        + model.dense_layers * model.ffn_adapters
+    )
+    experts = model.moe_layers * model.expert_adapters * model.experts / (layout.expert * layout.expert_tensor)
+    return (dense / layout.tensor + experts) / model.layers
+
+
+def step_flops(model: TrainingModel, layout: Layout) -> tuple[Scalar, Scalar]:
+    """(useful, issued) FLOP of one step over all devices: issued ones count recomputation too.
+
+    6 a weight and token, 4 where weights are frozen (no product for their gradients); attention over the tokens that
+    are seen; three times the scan's. The MFU convention of PaLM (arXiv:2204.02311, appendix B) with causal attention
+    halved.
+    """
+    tokens = layout.global_batch * layout.sequence
+    seen = attended_tokens(model, layout.sequence)
+    attention = model.attention_layers * 2.0 * (model.score_width + model.value_width) * seen
+    layers = 2.0 * model.layers * model.active_layer_parameters
+    adapters = 2.0 * layout.lora_rank * adapter_width(model, layout) * layout.tensor * model.layers
+    passes = 3.0 - layout.frozen
+    core = attention + model.mixer_layers * model.state_flops
+    useful = passes * (layers + 2.0 * model.embedding) + 3.0 * (core + adapters)
+    again = jnp.where(layout.recompute > 1.5, layers + core, jnp.where(layout.recompute > 0.5, attention, 0.0))
+    return tokens * useful, tokens * (useful + layout.recomputed_share * again)

@@ -1,0 +1,96 @@
+"""Why a layout cannot run: bits of data, not errors."""
+
+from __future__ import annotations
+
+import enum
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from jaxperf.core.device import Device
+from jaxperf.core.feasible import reason_bits, sentences
+from jaxperf.core.numerics import Scalar, divides
+from jaxperf.training.layout import Layout
+from jaxperf.training.model import TrainingModel
+
+
+class TrainingReason(enum.IntFlag):
+    """Bits of the `reason` of a training step; 0 means feasible."""
+
+    MEMORY = 1
+    WORLD = 2
+    TENSOR = 4
+    TENSOR_LINK = 8
+    STAGES = 16
+    CONTEXT = 32
+    EXPERTS = 64
+    EXPERT_GROUP = 128
+    BATCH = 256
+    SCHEDULE = 512
+    SHARD_GROUP = 1024
+    FORMAT = 2048
+    NETWORK = 4096
+
+
+SENTENCES = {
+    TrainingReason.MEMORY: "weights, states and activations of the fullest stage do not fit in device memory",
+    TrainingReason.WORLD: "tensor x context x data x pipeline ranks are not the devices there are",
+    TrainingReason.TENSOR: "tensor parallel does not divide the heads and the feed-forward width",
+    TrainingReason.TENSOR_LINK: "a tensor group spans nodes that no network joins",
+    TrainingReason.STAGES: "the pipeline's chunks do not divide the layers, or are more than the layers",
+    TrainingReason.CONTEXT: "context parallel does not divide the sequence, or (Ulysses) the heads of a tensor rank",
+    TrainingReason.EXPERTS: "expert parallel does not divide the experts, or the model has none",
+    TrainingReason.EXPERT_GROUP: "expert x expert-tensor ranks do not divide the devices of a pipeline stage",
+    TrainingReason.BATCH: "data parallel x micro-batch does not divide the global batch",
+    TrainingReason.SCHEDULE: "the schedule needs several pipeline stages, or does not interleave chunks",
+    TrainingReason.SHARD_GROUP: "the shard group does not divide the data-parallel ranks",
+    TrainingReason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
+    TrainingReason.NETWORK: "the layout spans nodes that no network joins",
+}
+
+
+def layout_reasons(model: TrainingModel, layout: Layout, device: Device, memory: Scalar) -> Int[Array, ""]:
+    """Bits of `TrainingReason`; 0 where the step can run. `memory`: bytes of the fullest stage [byte]."""
+    return reason_bits(structure_checks(model, layout) | device_checks(layout, device, memory))
+
+
+def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReason, Bool[Array, ""]]:
+    """What the model and the batch forbid (True: infeasible)."""
+    chunks = layout.pipeline * layout.interleave
+    heads = jnp.where(model.attention_layers > 0.0, model.heads, layout.tensor)
+    width = jnp.where(model.dense_layers > 0.0, model.ffn_width, layout.tensor)
+    has_experts = (model.moe_layers > 0.0) & (model.topk > 0.0)
+    group = layout.expert * layout.expert_tensor
+    ulysses = (layout.context_method > 1.5) & ~divides(layout.tensor * layout.context, heads)
+    uneven = (layout.uneven <= 0.0) & ~divides(chunks, model.layers)
+    chunked = layout.schedule > 1.5
+    needs_chunks = (layout.schedule < 1.5) & (layout.interleave > 1.0)
+    return {
+        TrainingReason.WORLD: (layout.devices > 0.0) & (layout.world != layout.devices),
+        TrainingReason.TENSOR: ~divides(layout.tensor, heads) | ~divides(layout.tensor, width),
+        TrainingReason.STAGES: uneven | (chunks > model.layers),
+        TrainingReason.CONTEXT: ~divides(layout.context, layout.sequence) | ((layout.context > 1.0) & ulysses),
+        TrainingReason.EXPERTS: jnp.where(has_experts, ~divides(layout.expert, model.experts), group > 1.0),
+        TrainingReason.EXPERT_GROUP: has_experts & ~divides(group, layout.stage_ranks),
+        TrainingReason.BATCH: ~divides(layout.data * layout.microbatch, layout.global_batch),
+        TrainingReason.SCHEDULE: (chunked & (layout.pipeline <= 1.0)) | needs_chunks,
+        TrainingReason.SHARD_GROUP: (layout.shard_group > 0.0) & ~divides(layout.shard_group, layout.data),
+    }
+
+
+def device_checks(layout: Layout, device: Device, memory: Scalar) -> dict[TrainingReason, Bool[Array, ""]]:
+    """What the device and its links forbid (True: infeasible)."""
+    no_network = device.network_bandwidth <= 0.0
+    peaks = device.peak_flops
+    missing = (peaks[layout.compute_format] <= 0.0) | (peaks[layout.plain_format] <= 0.0)
+    return {
+        TrainingReason.TENSOR_LINK: no_network & (layout.tensor > device.node_size),
+        TrainingReason.NETWORK: no_network & (layout.world > device.node_size),
+        TrainingReason.FORMAT: missing,
+        TrainingReason.MEMORY: memory > device.memory_capacity,
+    }
+
+
+def reason_sentences(bits: int) -> list[str]:
+    """The plain-word reasons of a bit mask."""
+    return sentences(bits, SENTENCES)

@@ -1,0 +1,191 @@
+"""Memory of the fullest pipeline stage: states by ZeRO stage, activations of the live micro-batches, buffers.
+
+States follow Rajbhandari et al. 2020 (arXiv:1910.02054, section 3). Activations follow the count of Korthikanti et al.
+2022 (arXiv:2205.05198, section 4), tensor by tensor, so that gated, grouped-query and expert layers have their own.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxperf.core.numerics import Scalar
+from jaxperf.training.compute import routed_rows
+from jaxperf.training.flops import adapter_width
+from jaxperf.training.layout import Layout
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.schedules import live_microbatches, stage_layers, weight_copies
+
+SCORE_COPIES = 2.0  # unfused attention keeps its softmax and what dropout made of it
+LOGIT_FP32 = 4.0  # bytes a logit of the fp32 copy that the loss reads
+LIVE_LAYERS = 2.0  # gathered at a time where weights are split: the present one and the next
+LOG_SUM = 4.0  # bytes a head and row that flash attention keeps of its softmax
+
+
+class StageMemory(eqx.Module):
+    """Bytes on one rank of the fullest stage, by kind [byte]."""
+
+    weights: Float[Array, "*batch"]
+    gradients: Float[Array, "*batch"]
+    optimizer: Float[Array, "*batch"]
+    activations: Float[Array, "*batch"]
+    temporary: Float[Array, "*batch"]
+
+    @property
+    def total(self) -> Float[Array, "*batch"]:
+        """All of it [byte]."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.temporary
+
+
+class StageParameters(eqx.Module):
+    """Parameters on one rank before ZeRO splits them: `dense` over the data-parallel group, `experts` over the copies
+    of an expert, `adapters` of LoRA, `layer` one layer's of `dense` and `expert_layer` one layer's of `experts` [1]."""
+
+    dense: Float[Array, "*batch"]
+    experts: Float[Array, "*batch"]
+    adapters: Float[Array, "*batch"]
+    layer: Float[Array, "*batch"]
+    expert_layer: Float[Array, "*batch"]
+
+
+def stage_parameters(model: TrainingModel, layout: Layout, layers: Scalar, tables: Scalar) -> StageParameters:
+    """Of a stage with `layers` layers and `tables` token tables (embedding or head)."""
+    vectors = model.other_parameters / model.layers  # replicated over tensor ranks, spread over the layers
+    layer = model.dense_layer_parameters / layout.tensor + vectors
+    expert_layer = model.expert_layer_parameters / (layout.expert * layout.expert_tensor)
+    return StageParameters(
+        dense=layers * layer + tables * model.embedding / layout.tensor,
+        experts=layers * expert_layer,
+        adapters=layers * layout.lora_rank * adapter_width(model, layout),
+        layer=layer,
+        expert_layer=expert_layer,
+    )
+
+
+def stage_memory(model: TrainingModel, layout: Layout, imbalance: Scalar, reserved: Scalar) -> StageMemory:
+    """Bytes of the fullest of the first and the last stage, with what is `reserved` among the buffers.
+
+    The first has the embedding and most live micro-batches, the last the head and the logits.
+
+    **Arguments:** scalar leaves; `imbalance` [1]; `reserved` [byte]. **Returns:** `StageMemory` [byte].
+    """
+    stages = stage_layers(model, layout)
+    live_first, live_last = live_microbatches(layout)
+    single = layout.pipeline <= 1.0
+    head = jnp.where(single, 1.0 - model.tied, 1.0)  # a tied head on another stage is a copy
+    logits = layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
+    none = jnp.zeros_like(logits)
+    first_tables = jnp.where(single, 1.0 + head, 1.0)
+    first = _one_stage(
+        model, layout, stages.first, first_tables, live_first, jnp.where(single, logits, none), imbalance
+    )
+    last = _one_stage(model, layout, stages.last, first_tables, live_last, logits, imbalance)
+    fuller = last.total > first.total
+    fields = {
+        name: jnp.where(fuller, getattr(last, name), getattr(first, name))
+        for name in ("weights", "gradients", "optimizer", "activations", "temporary")
+    }
+    fields["temporary"] = fields["temporary"] + reserved
+    return StageMemory(**fields)
+
+
+def _one_stage(
+    model: TrainingModel,
+    layout: Layout,
+    layers: Scalar,
+    tables: Scalar,
+    live: Scalar,
+    logits: Scalar,
+    imbalance: Scalar,
+) -> StageMemory:
+    own = stage_parameters(model, layout, layers, tables)
+    shard, expert_shard = layout.shard, jnp.maximum(layout.expert_data, 1.0)
+    learned = 1.0 - layout.frozen
+
+    def split(sharded: Bool[Array, ""]) -> Scalar:
+        dense = own.dense / jnp.where(sharded, shard, 1.0)
+        return dense + own.experts / jnp.where(sharded, expert_shard, 1.0)
+
+    def learns(sharded: Bool[Array, ""]) -> Scalar:
+        return learned * split(sharded) + own.adapters / jnp.where(sharded, shard, 1.0)
+
+    gathered = layout.split_weights * LIVE_LAYERS * (own.layer + own.expert_layer) * layout.weight_bytes
+    kept = kept_activations(model, layout, imbalance)
+    again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
+    return StageMemory(
+        weights=(split(layout.split_weights > 0.0) + own.adapters) * layout.weight_bytes * weight_copies(layout),
+        gradients=learns(layout.split_gradients > 0.0) * layout.gradient_bytes,
+        optimizer=learns(layout.zero > 0.5) * layout.optimizer_bytes,
+        activations=layers * live * kept * (1.0 - layout.offload),
+        temporary=gathered + again + logits,
+    )
+
+
+def kept_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
+    """What the average layer keeps of one micro-batch: everything its backward pass reads, or with full recomputation
+    its input [byte]."""
+    layer = layer_activations(model, layout, imbalance)
+    recomputed = layer + layout.recomputed_share * (layer_input(model, layout) - layer)
+    return jnp.where(layout.recompute > 1.5, recomputed, layer)
+
+
+def layer_input(model: TrainingModel, layout: Layout) -> Scalar:
+    """The residual rows that enter a layer: all that full recomputation keeps of it, 2 s b h / t [byte]."""
+    return layout.tokens * model.hidden * layout.activation_bytes / layout.residual_split
+
+
+def layer_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
+    """What the average layer keeps of one micro-batch for its backward pass, on one rank, without full recomputation.
+
+    With attention, GELU and dropout it is Korthikanti's s b h (34 + 5 a s / h), split or not by tensor and sequence
+    parallelism; without dropout 32, with flash attention without the 5 a s / h.
+    """
+    mean = (
+        model.attention_layers * _attention_activations(model, layout)
+        + model.mixer_layers * _mixer_activations(model, layout)
+        + model.dense_layers * _dense_activations(model, layout)
+        + model.moe_layers * _expert_activations(model, layout, imbalance)
+    ) / model.layers
+    return layout.tokens * mean
+
+
+def _residual(model: TrainingModel, layout: Layout) -> Scalar:
+    """Inputs of the norm and of the first product, and the mask of dropout, for a token [byte]."""
+    per_element = layout.activation_bytes + layout.operand_bytes + model.dropout
+    return model.hidden * per_element / layout.residual_split
+
+
+def _attention_activations(model: TrainingModel, layout: Layout) -> Scalar:
+    """Queries, keys, values, scores where they are kept, and the input of the output projection: a token [byte]."""
+    itemsize, split = layout.activation_bytes, layout.tensor
+    keys = model.kv_width / jnp.minimum(split, model.kv_heads)
+    scores = model.heads / split * layout.sequence * (SCORE_COPIES * itemsize + model.dropout)
+    unfused = (layout.flash <= 0.0) & (layout.recompute <= 0.5)
+    softmax = jnp.where(unfused, scores, LOG_SUM * model.heads / split * jnp.where(layout.flash > 0.0, 1.0, 0.0))
+    rows = (model.score_width / split + keys + model.latent_width) * itemsize
+    return _residual(model, layout) + rows + model.value_width / split * layout.operand_bytes + softmax
+
+
+def _mixer_activations(model: TrainingModel, layout: Layout) -> Scalar:
+    """Both halves of the input projection, what the convolution and the scan made of them: a token [byte]."""
+    width = model.mixer_width / layout.tensor
+    return _residual(model, layout) + width * (4.0 * layout.activation_bytes + layout.operand_bytes)
+
+
+def _dense_activations(model: TrainingModel, layout: Layout) -> Scalar:
+    """Inputs of the activation function, two where gated, and of the second product: a token [byte]."""
+    return _residual(model, layout) + model.ffn_width / layout.tensor * _activation_bytes(model, layout)
+
+
+def _expert_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
+    """Routed rows and what the busiest rank's experts make of them, beside the shared expert: a token [byte]."""
+    routed = routed_rows(model, layout) / layout.tokens * imbalance
+    inner = model.expert_width / layout.expert_tensor * _activation_bytes(model, layout)
+    rows = model.expert_hidden * (layout.operand_bytes + layout.activation_bytes)  # into the experts and out of them
+    shared = model.shared_width / layout.tensor * _activation_bytes(model, layout)
+    return _residual(model, layout) + routed * (inner + rows) + shared
+
+
+def _activation_bytes(model: TrainingModel, layout: Layout) -> Scalar:
+    return (1.0 + model.gated) * layout.activation_bytes + layout.operand_bytes

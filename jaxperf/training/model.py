@@ -1,0 +1,112 @@
+"""A transformer as the numbers a training step needs: sizes of its average layer by kind of block."""
+
+from __future__ import annotations
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import as_float
+
+
+class TrainingModel(eqx.Module):
+    """Sizes of a decoder (or encoder) of `layers` layers; every block is counted in the layers that have it.
+
+    Of the whole model: `layers`, `hidden`, `vocab`, `tied` (1: the output head is the token table),
+    `other_parameters` (norms, biases, position tables: whatever is in no matrix below), `causal`, `dropout` (1: after
+    attention, in it and after the feed-forward block), `gated` (1: SwiGLU, three matrices).
+
+    Softmax attention, in each of `attention_layers`: `attention_weights` of all its projections; `score_width` = heads
+    x elements of a query, `value_width` = heads x elements of a value, `kv_width` elements of key and value a token
+    that the core reads, `latent_width` elements of compressed queries and keys (MLA) kept beside them; `heads`,
+    `kv_heads`; `window_layers` of these see `window` tokens only.
+
+    Recurrent mixers, in each of `mixer_layers`: `mixer_weights`, `mixer_width` (channels its output projection
+    reads), `state_flops` of the scan for a token.
+
+    Feed-forward: `dense_layers` with `dense_ffn_weights` and `ffn_width`; `moe_layers` with `experts` of
+    `expert_weights` and `expert_width` reading rows of `expert_hidden`, `topk` a token, `shared_weights` and
+    `shared_width` that every token visits, `router` weights. `*_adapters`: sum of inputs and outputs of the linear
+    layers of one block, which a LoRA adapter multiplies by its rank.
+
+    All are element counts [1], except `state_flops` [FLOP].
+    """
+
+    layers: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    hidden: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    vocab: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    tied: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    causal: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    dropout: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    gated: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    other_parameters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    attention_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    attention_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    score_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    value_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    kv_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    latent_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    heads: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    kv_heads: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    window: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    window_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    attention_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    mixer_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    mixer_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    mixer_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    state_flops: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    mixer_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    dense_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    dense_ffn_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    ffn_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    ffn_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    moe_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    experts: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    topk: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    expert_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    expert_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    expert_hidden: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    shared_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    shared_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    router: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    expert_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    @property
+    def embedding(self) -> Float[Array, "*batch"]:
+        """Elements of the token table [1]."""
+        return self.vocab * self.hidden
+
+    @property
+    def dense_layer_parameters(self) -> Float[Array, "*batch"]:
+        """Matrices of the average layer that data parallelism replicates everywhere: all but the routed experts [1]."""
+        blocks = (
+            self.attention_layers * self.attention_weights
+            + self.mixer_layers * self.mixer_weights
+            + self.dense_layers * self.dense_ffn_weights
+            + self.moe_layers * (self.shared_weights + self.router)
+        )
+        return blocks / self.layers
+
+    @property
+    def expert_layer_parameters(self) -> Float[Array, "*batch"]:
+        """All routed experts of the average layer [1]."""
+        return self.moe_layers * self.experts * self.expert_weights / self.layers
+
+    @property
+    def active_layer_parameters(self) -> Float[Array, "*batch"]:
+        """Matrices of the average layer that one token is multiplied with [1]."""
+        return self.dense_layer_parameters + self.moe_layers * self.topk * self.expert_weights / self.layers
+
+    @property
+    def parameters(self) -> Float[Array, "*batch"]:
+        """All stored parameters [1]."""
+        layer = self.dense_layer_parameters + self.expert_layer_parameters
+        return self.layers * layer + (2.0 - self.tied) * self.embedding + self.other_parameters
+
+    @property
+    def active_parameters(self) -> Float[Array, "*batch"]:
+        """Parameters in use for one token, tables in full: the convention of published figures [1]."""
+        return self.layers * self.active_layer_parameters + (2.0 - self.tied) * self.embedding + self.other_parameters

@@ -1,0 +1,115 @@
+"""`TrainingModel` of a model description, or of the sizes a table of training runs gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hwspecs.errors import InputError
+from jaxperf.models.checks import check_count
+from jaxperf.models.config import Layer, ModelConfig
+from jaxperf.models.feedforward import Mlp, Moe
+from jaxperf.models.mixers import Attention, Mla
+from jaxperf.models.parameters import parameter_count
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.model_fields import (
+    attention_fields,
+    dense_fields,
+    expert_fields,
+    layer_matrices,
+    mean,
+    mixer_fields,
+)
+
+
+def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
+    """The numbers of a described model; `parameters` is exactly its `parameter_count`.
+
+    Sizes that differ among layers are averaged over the layers of one kind, so that weights are exact. A tower beside
+    the language model (images, sound) is stored but not computed; a text encoder predicts tokens over its own table.
+
+    **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe.
+    """
+    layers, vocabulary = _layers(config)
+    mixers = [mixer for layer in layers for mixer in (layer.mixer, layer.beside) if mixer is not None]
+    fields = {
+        **attention_fields([mixer for mixer in mixers if isinstance(mixer, (Attention, Mla))], config.hidden),
+        **mixer_fields([mixer for mixer in mixers if not isinstance(mixer, (Attention, Mla))], config.hidden),
+        **dense_fields([layer.ffn for layer in layers if isinstance(layer.ffn, Mlp)], config.hidden),
+        **expert_fields([layer.ffn for layer in layers if isinstance(layer.ffn, Moe)], config.hidden),
+    }
+    blocks = [layer.ffn for layer in layers if layer.ffn is not None]
+    numbers = {
+        "layers": len(layers),
+        "hidden": config.hidden,
+        "vocab": vocabulary,
+        "tied": float(config.tied_embeddings),
+        "dropout": float(dropout),
+        "gated": mean(blocks, lambda block: float(block.gated), 1.0),
+        **fields,
+    }
+    tables = (2 - config.tied_embeddings) * vocabulary * config.hidden
+    counted = tables + sum(layer_matrices(layer, config.hidden) for layer in layers)
+    return TrainingModel(**numbers, other_parameters=parameter_count(config) - counted)
+
+
+def training_model_from_shape(
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    ffn: int,
+    gated: bool,
+    vocab: int,
+    experts: int = 0,
+    topk: int = 0,
+    moe_ffn: int = 0,
+    shared_experts: int = 0,
+    *,
+    dense_layers: int = 0,
+    tied: bool = False,
+    causal: bool = True,
+    dropout: bool = False,
+    positions: int = 0,
+) -> TrainingModel:
+    """A uniform transformer from its sizes; with `experts`, all but the first `dense_layers` have them.
+
+    `shared_experts` are as wide as a routed one; `positions` rows of a learned table. All sizes are counts [1].
+
+    **Raises:** `InputError` for sizes that make no model, with the field and what is allowed.
+    """
+    check_count("layers", layers)
+    attention = Attention(heads, kv_heads, head_dim, causal=causal)
+    dense = Mlp(ffn, gated)
+    sparse = Moe(experts, topk, moe_ffn, gated, shared_experts * moe_ffn) if experts else dense
+    first = min(dense_layers, layers) if experts else 0
+    config = ModelConfig(
+        name="shape",
+        architecture="shape",
+        hidden=hidden,
+        vocabulary=vocab,
+        layers=(Layer(attention, dense, norm_bias=not gated),) * first
+        + (Layer(attention, sparse, norm_bias=not gated),) * (layers - first),
+        tied_embeddings=tied,
+        positions=positions,
+        embedding_width=hidden,
+        final_norm=True,
+        norm_bias=not gated,
+        max_context=None,
+        weight_format="bf16",
+    )
+    return training_model(config, dropout)
+
+
+def _layers(config: ModelConfig) -> tuple[Sequence[Layer], int]:
+    """The layers that read the tokens and the rows of their token table; those of BERT are in its one tower."""
+    towers = config.encoders
+    if not config.layers and len(towers) == 1 and towers[0].kind == "text":
+        tokens = sum(table.rows for table in towers[0].tables if table.name == "tokens")
+        return towers[0].layers, towers[0].vocabulary or tokens
+    if not config.layers or any(layer.cross is not None for layer in config.layers):
+        raise InputError(
+            f"Model '{config.name}' has no single stream of tokens; a training step is modelled for decoders and for "
+            "text encoders, not for encoder-decoders or vision towers."
+        )
+    return config.layers, config.vocabulary

@@ -1,0 +1,158 @@
+"""Fields of a `TrainingModel` by kind of block: sizes of a described model, averaged over the layers of the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from jaxperf.models.config import Layer
+from jaxperf.models.feedforward import Mlp, Moe
+from jaxperf.models.flops import mixer_flops
+from jaxperf.models.mixer_parameters import mixer_matrices
+from jaxperf.models.mixers import (
+    Attention,
+    GatedDelta,
+    KimiDelta,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    Mixer,
+    Mla,
+    ShortConv,
+)
+from jaxperf.models.parameters import shared_expert_parameters
+
+Part = TypeVar("Part")
+
+
+def attention_fields(mixers: Sequence[Attention | Mla], hidden: int) -> dict[str, float]:
+    """Fields of softmax attention, averaged over the layers that have it."""
+    windows = [window for mixer in mixers if (window := _window(mixer))]
+    return {
+        "attention_layers": len(mixers),
+        "causal": mean(mixers, lambda mixer: float(not isinstance(mixer, Attention) or mixer.causal), 1.0),
+        "attention_weights": mean(mixers, lambda mixer: mixer_matrices(mixer, hidden)),
+        "score_width": mean(mixers, lambda mixer: mixer.heads * _score_elements(mixer)),
+        "value_width": mean(mixers, lambda mixer: mixer.heads * _value_elements(mixer)),
+        "kv_width": mean(mixers, lambda mixer: _kv_heads(mixer) * (_score_elements(mixer) + _value_elements(mixer))),
+        "latent_width": mean(mixers, _latent_elements),
+        "heads": mean(mixers, lambda mixer: mixer.heads, 1.0),
+        "kv_heads": mean(mixers, _kv_heads, 1.0),
+        "window": mean(windows, float),
+        "window_layers": len(windows),
+        "attention_adapters": mean(
+            mixers,
+            lambda mixer: _ends(hidden, mixer_matrices(mixer, hidden), mixer.heads * _value_elements(mixer)),
+        ),
+    }
+
+
+def mixer_fields(mixers: Sequence[Mixer], hidden: int) -> dict[str, float]:
+    """Fields of recurrent mixers, averaged over the layers that have one."""
+    return {
+        "mixer_layers": len(mixers),
+        "mixer_weights": mean(mixers, lambda mixer: mixer_matrices(mixer, hidden)),
+        "mixer_width": mean(mixers, _channels),
+        "state_flops": mean(mixers, lambda mixer: mixer_flops(mixer, 1)),
+        "mixer_adapters": mean(mixers, lambda mixer: _ends(hidden, mixer_matrices(mixer, hidden), _channels(mixer))),
+    }
+
+
+def dense_fields(blocks: Sequence[Mlp], hidden: int) -> dict[str, float]:
+    """Fields of dense feed-forward blocks, averaged over the layers that have one."""
+    return {
+        "dense_layers": len(blocks),
+        "dense_ffn_weights": mean(blocks, lambda block: _dense_matrices(block, hidden)),
+        "ffn_width": mean(blocks, lambda block: block.intermediate),
+        "ffn_adapters": mean(blocks, lambda block: _ends(hidden, _dense_matrices(block, hidden), block.intermediate)),
+    }
+
+
+def expert_fields(blocks: Sequence[Moe], hidden: int) -> dict[str, float]:
+    """Fields of expert blocks, averaged over the layers that have one."""
+    return {
+        "moe_layers": len(blocks),
+        "experts": mean(blocks, lambda block: block.experts, 1.0),
+        "topk": mean(blocks, lambda block: block.experts_per_token),
+        "expert_weights": mean(blocks, lambda block: _expert_matrices(block, hidden)),
+        "expert_width": mean(blocks, lambda block: block.intermediate),
+        "expert_hidden": mean(blocks, lambda block: block.latent or hidden),
+        "shared_weights": mean(blocks, lambda block: shared_expert_parameters(block, hidden)),
+        "shared_width": mean(blocks, lambda block: block.shared_intermediate),
+        "router": mean(blocks, lambda block: block.experts * hidden),
+        "expert_adapters": mean(
+            blocks,
+            lambda block: _ends(block.latent or hidden, _expert_matrices(block, hidden), block.intermediate),
+        ),
+    }
+
+
+def layer_matrices(layer: Layer, hidden: int) -> int:
+    """Elements of one layer that the fields of `TrainingModel` count as matrices [1]."""
+    ffn = layer.ffn
+    mixers = sum(mixer_matrices(mixer, hidden) for mixer in (layer.mixer, layer.beside) if mixer is not None)
+    match ffn:
+        case Mlp():
+            return mixers + _dense_matrices(ffn, hidden)
+        case Moe():
+            around = shared_expert_parameters(ffn, hidden) + ffn.experts * hidden
+            return mixers + around + ffn.experts * _expert_matrices(ffn, hidden)
+    return mixers
+
+
+def _dense_matrices(block: Mlp, hidden: int) -> int:
+    return (3 if block.gated else 2) * hidden * block.intermediate
+
+
+def _expert_matrices(block: Moe, hidden: int) -> int:
+    return (3 if block.gated else 2) * (block.latent or hidden) * block.intermediate
+
+
+def _ends(hidden: int, weights: int, width: int) -> float:
+    """Inputs and outputs of the two linear layers of a block: hidden to weights / hidden - width, width to hidden."""
+    return hidden + (weights / hidden - width) + width + hidden
+
+
+def _window(mixer: Attention | Mla) -> float:
+    """Tokens a query sees at most, 0 for all; in aligned chunks it sees half a chunk on average."""
+    match mixer:
+        case Mla(indexer=indexer):
+            return 0.0 if indexer is None else indexer.top_k
+        case Attention(chunk=int(chunk)):
+            return chunk / 2.0
+    return mixer.window or 0.0
+
+
+def _score_elements(mixer: Attention | Mla) -> int:
+    return mixer.nope_dim + mixer.rope_dim if isinstance(mixer, Mla) else mixer.head_dim
+
+
+def _value_elements(mixer: Attention | Mla) -> int:
+    return mixer.value_dim if isinstance(mixer, Mla) else mixer.value_width
+
+
+def _kv_heads(mixer: Attention | Mla) -> int:
+    return mixer.heads if isinstance(mixer, Mla) else mixer.kv_heads
+
+
+def _latent_elements(mixer: Attention | Mla) -> int:
+    return (mixer.q_rank or 0) + mixer.kv_rank + mixer.rope_dim if isinstance(mixer, Mla) else 0
+
+
+def _channels(mixer: Mixer) -> int:
+    """Channels that the output projection of a recurrent mixer reads [1]."""
+    match mixer:
+        case Mamba1(inner=inner):
+            return inner
+        case Mamba2() | KimiDelta() | LightningAttention():
+            return mixer.heads * mixer.head_dim
+        case ShortConv(width=width):
+            return width
+        case GatedDelta():
+            return mixer.value_heads * mixer.value_dim
+    raise TypeError(type(mixer))  # attention has no channels
+
+
+def mean(parts: Sequence[Part], of: Callable[[Part], float], empty: float = 0.0) -> float:
+    """The mean over the parts, `empty` where there are none."""
+    return sum(of(part) for part in parts) / len(parts) if parts else empty

@@ -1,0 +1,100 @@
+"""Pipeline schedules: how long stages idle and how many micro-batches they hold, selected by a traced code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar, ceil_div
+from jaxperf.training.layout import SCHEDULES, Layout
+from jaxperf.training.model import TrainingModel
+
+
+class Stages(eqx.Module):
+    """Layers of the `first`, of the `last` and of the stages between, which have the most, `middle` [1]."""
+
+    first: Float[Array, "*batch"]
+    middle: Float[Array, "*batch"]
+    last: Float[Array, "*batch"]
+
+
+def stage_layers(model: TrainingModel, layout: Layout) -> Stages:
+    """ceil(L / p) layers a stage; what is missing to a full pipeline is left out at the two ends, the last stage first,
+    because they have the head and the embedding to compute (Llama 3, arXiv:2407.21783, section 3.3.2). Chunks of one
+    stage may differ by a layer, so that interleaving needs no more of them."""
+    full = ceil_div(model.layers, layout.pipeline)
+    spare = full * layout.pipeline - model.layers
+    at_last = ceil_div(spare, 2.0 * jnp.ones_like(spare))
+    return Stages(
+        first=jnp.maximum(full - (spare - at_last), 0.0),
+        middle=full,
+        last=jnp.maximum(full - at_last, 0.0),
+    )
+
+
+def select_schedule(code: Scalar, values: Mapping[str, Scalar]) -> Scalar:
+    """The value of the schedule with that code."""
+    chosen = values[SCHEDULES[0]]
+    for index, name in enumerate(SCHEDULES[1:], start=1):
+        chosen = jnp.where(code > index - 0.5, values[name], chosen)
+    return chosen
+
+
+def idle_time(layout: Layout, fill: Scalar, forward: Scalar, backward: Scalar, weight: Scalar) -> Scalar:
+    """How long the busiest stage idles in a step.
+
+    (p-1) (F + B + W) in GPipe and 1F1B, over v when interleaved (arXiv:2104.04473); (p-1) (F + B - W) in ZB-H1,
+    (p-1) (F + B - 2 W) in ZB-H2 and ZB-V (arXiv:2401.10241), never below zero; DualPipe (p/2 - 1) (F&B + B + W - 3 W)
+    with F&B = F + B + W (DeepSeek-V3, arXiv:2412.19437, table 2). `fill` stands for the (p-1) (F + B + W): the sum over
+    all stages but the busiest, so that uneven stages count as they are.
+
+    **Arguments:** `fill` [s]; `forward`, `backward`, `weight`: F, B and W of a stage and micro-batch [s].
+    **Returns:** idle time [s].
+    """
+    whole = forward + backward + weight
+    each = fill / jnp.where(whole > 0.0, whole, 1.0)  # p - 1 where stages are even
+    halves = jnp.maximum(0.5 * layout.pipeline - 1.0, 0.0)
+    second = each * jnp.maximum(forward + backward - 2.0 * weight, 0.0)
+    return select_schedule(
+        layout.schedule,
+        {
+            "gpipe": fill,
+            "1f1b": fill,
+            "interleaved": fill / layout.interleave,
+            "zb-h1": each * jnp.maximum(forward + backward - weight, 0.0),
+            "zb-h2": second,
+            "zb-v": second,
+            "dualpipe": halves * jnp.maximum(whole + backward - 2.0 * weight, 0.0),
+        },
+    )
+
+
+def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar]:
+    """Micro-batches whose activations the first and the last stage hold at most, in units of all layers of a stage.
+
+    GPipe m; 1F1B p - i on stage i; interleaved p (1 + (p-1) / (p v)) on the first and 1 on the last but for the v - 1
+    chunks before it (arXiv:2205.05198, section 4.2.3); ZB-H1 and ZB-V p, ZB-H2 2 p - 1 (arXiv:2401.10241); DualPipe
+    p + 1. Never more than there are.
+    """
+    p, v, m = layout.pipeline, layout.interleave, layout.microbatches
+    ones = jnp.ones_like(p)
+    first = {
+        "gpipe": m,
+        "1f1b": p,
+        "interleaved": p + (p - 1.0) / v,
+        "zb-h1": p,
+        "zb-h2": 2.0 * p - 1.0,
+        "zb-v": p,
+        "dualpipe": p + 1.0,
+    }
+    last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v, "zb-h1": ones}
+    fewest, most = (select_schedule(layout.schedule, each) for each in (last, first))
+    return jnp.minimum(most, m), jnp.minimum(fewest, m)
+
+
+def weight_copies(layout: Layout) -> Scalar:
+    """Copies of a stage's weights a rank keeps: two in DualPipe, which runs the pipeline from both ends [1]."""
+    return jnp.where(layout.schedule > SCHEDULES.index("dualpipe") - 0.5, 2.0, 1.0)

@@ -1,0 +1,199 @@
+"""One training step of a model in a layout on a device: time by kind, memory, utilization, energy.
+
+The busiest pipeline stage works through its micro-batches one after the other; what its communication cannot hide
+behind compute adds to each; the other stages' work is waited for once, less what the schedule fills in.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.device import Device
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.kernels.roofline import partial_overlap
+from jaxperf.training.communication import layout_groups
+from jaxperf.training.compute import Ends, LayerCompute, ends_compute, layer_compute
+from jaxperf.training.efficiencies import TrainingEfficiencies
+from jaxperf.training.energy import step_energy
+from jaxperf.training.exposure import (
+    Communication,
+    LayerExchange,
+    data_exchange,
+    layer_exchanges,
+    offload_copies,
+    pipeline_sends,
+)
+from jaxperf.training.flops import step_flops
+from jaxperf.training.layout import Layout
+from jaxperf.training.layout_checks import layout_reasons
+from jaxperf.training.memory import kept_activations, stage_memory, stage_parameters
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.optimizer import optimizer_time
+from jaxperf.training.products import sustained_rates
+from jaxperf.training.results import Compute, TrainingStep
+from jaxperf.training.schedules import idle_time
+from jaxperf.training.stages import BusiestStage, busiest_stage
+
+HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared: 12 % more than the longer at most
+
+
+class _Layer(eqx.Module):
+    """The average layer and one micro-batch: passes with what shows of their communication, and recomputation [s]."""
+
+    forward: Float[Array, "*batch"]
+    backward: Float[Array, "*batch"]
+    weight: Float[Array, "*batch"]
+    recompute: Float[Array, "*batch"]
+    host: Float[Array, "*batch"]
+
+    @property
+    def total(self) -> Float[Array, "*batch"]:
+        """The whole layer [s]."""
+        return self.forward + self.backward + self.weight + self.host
+
+
+def training_step(
+    model: TrainingModel, layout: Layout, device: Device, efficiencies: TrainingEfficiencies
+) -> TrainingStep:
+    """Time, memory and utilization of one training step.
+
+    t = m t_stage + idle + exposed(data) + optimizer + overhead, with t_stage the busiest stage's layers, ends and what
+    shows of their communication (Narayanan et al. 2021, arXiv:2104.04473; Isaev et al. 2023, Calculon).
+
+    **Arguments:** scalar leaves each; batching is the caller's `vmap`.
+    **Returns:** `TrainingStep` of scalars. Infeasible layouts have `time` NaN and their `reason`, no error.
+    """
+    rates = sustained_rates(device, layout, efficiencies)
+    groups = layout_groups(device, layout, efficiencies)
+    compute = layer_compute(model, layout, rates, efficiencies.imbalance)
+    ends = ends_compute(model, layout, rates)
+    exchanges = layer_exchanges(model, layout, groups, compute, efficiencies)
+    layer = _layer(layout, compute, exchanges, _overhead(model, layout, efficiencies), efficiencies.host_layer)
+    stage = busiest_stage(model, layout, layer.total, ends)
+    forward, backward = stage.layers * layer.forward, stage.layers * (layer.backward + layer.weight)
+    sends = pipeline_sends(model, layout, groups, forward + backward, efficiencies)
+    offload = offload_copies(
+        stage.layers * kept_activations(model, layout, efficiencies.imbalance), forward, backward, layout, efficiencies
+    )
+    own = stage_parameters(model, layout, stage.layers, stage.tables(model.tied))
+    data = data_exchange(own, layout, groups, stage.layers, forward, backward, efficiencies)
+    waits = sends.exposed + offload.exposed + layout.interleave * efficiencies.stage_overhead
+    one = stage.time(layer.total, ends) + waits
+    idle = _idle(model, layout, layer, ends, stage, one, waits)
+    optimizer = optimizer_time(own, layout, rates.memory)
+    m = layout.microbatches
+    time = m * one + idle + data.exposed + optimizer + efficiencies.step_overhead
+    parts = _compute_parts(compute, layer, ends, stage, m, optimizer, layout, efficiencies)
+    exposed = _by_kind(exchanges, stage.layers * m, m, sends.exposed, offload.exposed, data.exposed, shown=True)
+    sent = _by_kind(exchanges, stage.layers * m, m, sends.total, offload.total, data.total, shown=False)
+    return _answer(model, layout, device, efficiencies, time, idle, parts, exposed, sent)
+
+
+def _layer(
+    layout: Layout,
+    compute: LayerCompute,
+    exchanges: dict[str, LayerExchange],
+    overhead: Scalar,
+    launching: Scalar,
+) -> _Layer:
+    """The passes with their waits; the host launches ahead unless it takes longer (`launching`)."""
+    whole = compute.total
+    full = layout.recomputed_share * whole.forward
+    again = jnp.where(layout.recompute > 1.5, full, 0.0)
+    again = again + jnp.where(layout.recompute == 1.0, layout.recomputed_share * compute.attention.forward, 0.0)
+    forward = whole.forward + sum(each.forward for each in exchanges.values())
+    backward = whole.backward + again + sum(each.backward for each in exchanges.values())
+    device_time = forward + backward + whole.weight
+    elapsed = partial_overlap(device_time, launching, as_float(HOST_SHOWS))
+    elapsed = jnp.where(launching > 0.0, elapsed, device_time)
+    return _Layer(forward, backward, whole.weight, again, elapsed - device_time + overhead)
+
+
+def _overhead(model: TrainingModel, layout: Layout, efficiencies: TrainingEfficiencies) -> Scalar:
+    """Added to the average layer and micro-batch [s]."""
+    experts = jnp.where(model.topk > 0.0, model.moe_layers / model.layers * model.experts / layout.expert, 0.0)
+    return efficiencies.layer_overhead + experts * efficiencies.expert_overhead
+
+
+def _idle(
+    model: TrainingModel, layout: Layout, layer: _Layer, ends: Ends, stage: BusiestStage, one: Scalar, waits: Scalar
+) -> Scalar:
+    """Idle time of the busiest stage: what the others take for one micro-batch, as the schedule fills it."""
+    everything = model.layers * layer.total + ends.embedding + ends.head + layout.pipeline * waits
+    fill = jnp.where(layout.pipeline > 1.0, everything - one, 0.0)
+    passes = (layer.forward, layer.backward, layer.weight)
+    return idle_time(layout, fill, *(stage.layers * each for each in passes))
+
+
+def _compute_parts(
+    compute: LayerCompute,
+    layer: _Layer,
+    ends: Ends,
+    stage: BusiestStage,
+    microbatches: Scalar,
+    optimizer: Scalar,
+    layout: Layout,
+    efficiencies: TrainingEfficiencies,
+) -> Compute:
+    layers = stage.layers * microbatches
+    scheduling = microbatches * layout.interleave * efficiencies.stage_overhead + efficiencies.step_overhead
+    return Compute(
+        gemm=layers * compute.gemm.total,
+        experts=layers * compute.experts.total,
+        attention=layers * compute.attention.total,
+        vector=layers * compute.vector.total,
+        ends=microbatches * (stage.embedding * ends.embedding + stage.head * ends.head),
+        recompute=layers * layer.recompute,
+        optimizer=optimizer,
+        host=layers * layer.host + scheduling,
+    )
+
+
+def _by_kind(
+    exchanges: dict[str, LayerExchange],
+    layers: Scalar,
+    microbatches: Scalar,
+    sends: Scalar,
+    offload: Scalar,
+    data: Scalar,
+    shown: bool,
+) -> Communication:
+    kinds = {name: layers * (each.forward + each.backward if shown else each.total) for name, each in exchanges.items()}
+    return Communication(**kinds, pipeline=microbatches * sends, data=data, offload=microbatches * offload)
+
+
+def _answer(
+    model: TrainingModel,
+    layout: Layout,
+    device: Device,
+    efficiencies: TrainingEfficiencies,
+    time: Scalar,
+    idle: Scalar,
+    compute: Compute,
+    exposed: Communication,
+    sent: Communication,
+) -> TrainingStep:
+    useful, issued = step_flops(model, layout)
+    peak = device.peak_flops[layout.compute_format] * layout.world
+    memory = stage_memory(model, layout, efficiencies.imbalance, efficiencies.reserved_memory)
+    reason = layout_reasons(model, layout, device, memory.total)
+    checked = jnp.where(reason == 0, time, jnp.nan)
+    streamed = (compute.vector + compute.optimizer) * efficiencies.stream
+    return TrainingStep(
+        time=checked,
+        unchecked_time=time,
+        compute=compute,
+        exposed=exposed,
+        communication=sent,
+        idle=idle,
+        bubble_fraction=idle / time,
+        mfu=useful / (peak * time),
+        hfu=issued / (peak * time),
+        flops=useful,
+        memory=memory,
+        tokens_per_second=layout.global_batch * layout.sequence / time,
+        energy=step_energy(device, layout, issued, streamed, time),
+        reason=reason,
+    )

@@ -1,0 +1,162 @@
+"""Messages against hand sums: groups by stride, rings through all ports, exchanges, overlap."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxperf.core.numerics import as_float
+from jaxperf.io.huggingface import load_model
+from jaxperf.network.link import Fabric
+from jaxperf.training.communication import (
+    context_exchange,
+    distinct,
+    exchange_pass,
+    expert_exchange,
+    layout_groups,
+    ring_pass,
+    stage_send,
+    tensor_exchange,
+)
+from jaxperf.training.efficiencies import assumed_training_efficiencies
+from jaxperf.training.exposure import data_exchange
+from jaxperf.training.layout import Layout, training_layout
+from jaxperf.training.memory import StageParameters
+from jaxperf.training.model_build import training_model
+from jaxperf.training.overlap import exposed_time
+from tests.devices import H100
+
+LLAMA = training_model(load_model("llama-3-70b"))
+MIXTRAL = training_model(load_model("mixtral-8x7b"))
+IDEAL = dataclasses.replace(assumed_training_efficiencies(), link_local=as_float(1.0), link_network=as_float(1.0))
+FREE = H100.replace(link_latency=0.0, network_latency=0.0)  # 450 GB/s inside, 50 GB/s a port
+LOCAL, PORT = 450e9, 50e9
+
+
+def groups(layout: Layout):
+    return layout_groups(FREE, layout, IDEAL)
+
+
+def test_groups_by_their_stride() -> None:
+    """Tensor 4 on nodes of 8: two data-parallel ranks a node, so 16 of them span 8 nodes."""
+    found = groups(training_layout(tensor=4, data=16, pipeline=2))
+    shape = {name: (float(each.local_ranks), float(each.nodes)) for name, each in vars(found).items()}
+    assert shape["tensor"] == (4, 1) and shape["shard"] == (2, 8) and shape["context"] == (1, 1)
+    assert shape["stages"][1] == 2
+
+
+def test_a_ring_leaves_a_node_through_the_ports_of_all_its_members() -> None:
+    fabric = Fabric(*map(as_float, (8, 4, LOCAL, 1e-6, PORT, 5e-6, 0)))
+    size = as_float(1e9)
+    expected = 31 / 32 * 1e9 / (8 * PORT) + 3 * 5e-6 + 7 * 1e-6
+    assert float(ring_pass(fabric, size)) == pytest.approx(expected, rel=1e-12)
+    ten = float(ring_pass(fabric, size, 10.0)) - float(ring_pass(fabric, size))
+    assert ten == pytest.approx(9 * (3 * 5e-6 + 7 * 1e-6), rel=1e-9)
+    alone = dataclasses.replace(fabric, local_ranks=as_float(1.0))
+    assert float(ring_pass(alone, size)) == pytest.approx(3 / 4 * 1e9 / PORT + 3 * 5e-6, rel=1e-12)
+    single = dataclasses.replace(alone, nodes=as_float(1.0))
+    assert float(ring_pass(single, size)) == 0
+
+
+def test_tensor_parallel_moves_two_all_reduces_a_pass() -> None:
+    """2 blocks x 2 passes x (t - 1)/t tokens h b over the link, and half as much again backward with sequence
+    parallelism."""
+    one = 7 / 8 * 8192 * 8192 * 2 / LOCAL
+    for sequence_parallel, backward in ((0, 4), (1, 6)):
+        layout = training_layout(tensor=8, sequence=8192, sequence_parallel=sequence_parallel)
+        found = tensor_exchange(LLAMA, layout, groups(layout))
+        assert float(found.forward) == pytest.approx(4 * one, rel=1e-12)
+        assert float(found.backward) == pytest.approx(backward * one, rel=1e-12)
+
+
+def test_context_parallel_by_method() -> None:
+    tokens, kv, width = 65536 / 4, 2 * 8 * 128, 2 * 8192
+    base = {"context": 4, "sequence": 65536, "tensor": 2}
+    ring, ulysses = (training_layout(context_method=name, **base) for name in ("ring", "ulysses"))
+    found = context_exchange(LLAMA, ring, groups(ring))
+    assert float(found.forward) == pytest.approx(3 * tokens * kv / 2 * 2 / LOCAL, rel=1e-12)  # three sends of a shard
+    assert float(found.backward) == pytest.approx(2 * float(found.forward), rel=1e-12)
+    found = context_exchange(LLAMA, ulysses, groups(ulysses))
+    assert float(found.forward) == pytest.approx(3 / 4 * tokens * (width + kv) / 2 * 2 / LOCAL, rel=1e-12)
+
+
+@given(bins=st.integers(1, 64), draws=st.integers(1, 32))
+def test_distinct_ranks_are_the_expectation_of_even_draws(bins: int, draws: int) -> None:
+    exact = bins * (1 - Fraction(bins - 1, bins) ** draws)
+    assert float(distinct(as_float(bins), as_float(draws))) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_eight_experts_of_a_token_on_eight_ranks_make_4_6_remote_copies() -> None:
+    assert float(distinct(as_float(8.0), as_float(8.0))) * 7 / 8 == pytest.approx(4.6, abs=0.01)
+
+
+def test_expert_exchange_by_links() -> None:
+    """Eight ranks of a node: tokens k h b 7/8 each way; over two nodes half of it leaves through one port a rank."""
+    size = 4096 * 4096 * 2
+    near = training_layout(data=8, expert=8)
+    found = expert_exchange(MIXTRAL, near, groups(near), as_float(1.0))
+    assert float(found.forward) == pytest.approx(2 * 2 * size * 7 / 8 / LOCAL, rel=1e-12)
+    assert float(found.backward) == pytest.approx(float(found.forward), rel=1e-12)
+    fabric = dataclasses.replace(groups(near).expert, nodes=as_float(2.0))
+    over = exchange_pass(fabric, as_float(size), as_float(2.0))
+    assert float(over) == pytest.approx(2 * size / 2 / PORT, rel=1e-12)
+    merged = exchange_pass(fabric, as_float(size), as_float(2.0), 1.0)
+    assert float(merged) == pytest.approx(2 * (1 - 1 / 4) * size / 2 / PORT, rel=1e-12)
+    limited = exchange_pass(fabric, as_float(size), as_float(2.0), 1.0, 1.0)
+    assert float(limited) == pytest.approx(size / 2 / PORT, rel=1e-12)
+
+
+def test_a_stage_sends_its_share_over_its_own_port() -> None:
+    layout = training_layout(tensor=8, pipeline=2)
+    assert float(stage_send(LLAMA, layout, groups(layout))) == pytest.approx(4096 * 8192 * 2 / 8 / PORT, rel=1e-12)
+    whole = training_layout(tensor=8, pipeline=2, sequence_parallel=0)
+    gather = 7 / 8 * 4096 * 8192 * 2 / LOCAL
+    extra = float(stage_send(LLAMA, whole, groups(whole)) - stage_send(LLAMA, layout, groups(layout)))
+    assert extra == pytest.approx(gather, rel=1e-9)
+
+
+def data(zero: float, *, window: float = 0.0, share: float = 0.0, **fields: float) -> tuple[float, float]:
+    layout = training_layout(zero=zero, data=64, microbatch=1, global_batch=256, **fields)
+    own = StageParameters(*map(as_float, (1e9, 0.0, 0.0, 1e8, 0.0)))
+    efficiencies = dataclasses.replace(IDEAL, overlap_data=as_float(share))
+    times = (as_float(10.0), as_float(window), as_float(window))
+    found = data_exchange(own, layout, groups(layout), *times, efficiencies)
+    return float(found.total), float(found.exposed)
+
+
+def test_data_parallel_bytes_by_zero_stage() -> None:
+    """64 ranks, 1 G parameters, fp32 gradients, 16-bit weights, 4 micro-batches, 8 ports a node."""
+    pass_of = 63 / 64 * 1e9 / (8 * PORT)  # a byte a parameter
+    expected = {0: 2 * 4, 1: 4 + 2, 2: 4 * 4 + 2, 3: 4 * (4 + 2 + 2)}
+    for zero, bytes_each in expected.items():
+        total, exposed = data(zero)
+        assert total == exposed == pytest.approx(bytes_each * pass_of, rel=1e-9)
+    assert data(2, pipeline=4)[0] == pytest.approx((4 + 2) * 63 / 64 * 1e9 / (8 * PORT), rel=1e-9)
+
+
+def test_the_first_and_last_layers_are_never_hidden() -> None:
+    total, exposed = data(3, window=1e3, share=1.0)
+    assert exposed == pytest.approx(total / 10, rel=1e-9)
+
+
+def test_frozen_weights_send_no_gradients_but_are_gathered() -> None:
+    assert data(1, frozen=1)[0] == 0
+    assert data(3, frozen=1)[0] == pytest.approx(4 * 4 * 63 / 64 * 1e9 / (8 * PORT), rel=1e-9)
+
+
+def test_shard_groups_reduce_between_their_replicas() -> None:
+    total, _ = data(3, shard_group=8)
+    inside = 4 * (4 + 2 + 2) * 7 / 8 * 1e9 / LOCAL
+    between = 2 * 7 / 8 * 4 * 1e9 / 8 / PORT
+    assert total == pytest.approx(inside + between, rel=1e-9)
+
+
+@given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 1))
+def test_what_is_exposed_is_between_nothing_and_all(message: float, window: float, share: float) -> None:
+    shown = float(exposed_time(*map(as_float, (message, window, share))))
+    assert message - min(message * share, window) == pytest.approx(shown, abs=1e-12)
+    assert 0 <= shown <= message

@@ -1,0 +1,128 @@
+"""Layouts from names, the sizes that follow from them, and why one cannot run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwspecs.errors import InputError
+from jaxperf.core.formats import COMPUTE_FORMATS
+from jaxperf.core.numerics import as_float
+from jaxperf.io.huggingface import load_model
+from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_table, assumed_training_efficiencies
+from jaxperf.training.layout import Layout, format_fields, training_layout
+from jaxperf.training.layout_checks import SENTENCES, TrainingReason, layout_reasons, reason_sentences
+from jaxperf.training.model_build import training_model
+from tests.devices import H100
+
+LLAMA = training_model(load_model("llama-3-70b"))
+MIXTRAL = training_model(load_model("mixtral-8x7b"))
+reasons = jax.jit(layout_reasons)
+
+
+def why(model=LLAMA, device=H100, memory: float = 1e9, **fields) -> TrainingReason:
+    layout = training_layout(**{"global_batch": 64, **fields})
+    return TrainingReason(int(reasons(model, layout, device, as_float(memory))))
+
+
+@pytest.mark.parametrize(
+    "fields, reason",
+    [
+        ({}, TrainingReason(0)),
+        ({"tensor": 8, "pipeline": 5, "data": 2, "interleave": 4, "schedule": "interleaved"}, TrainingReason(0)),
+        ({"pipeline": 3, "uneven": 1}, TrainingReason(0)),
+        ({"pipeline": 3, "uneven": 0}, TrainingReason.STAGES),
+        ({"pipeline": 81}, TrainingReason.STAGES),
+        ({"tensor": 2, "devices": 3}, TrainingReason.WORLD),
+        ({"tensor": 2, "pipeline": 4, "devices": 8}, TrainingReason(0)),
+        ({"tensor": 3}, TrainingReason.TENSOR),
+        ({"context": 3}, TrainingReason.CONTEXT),
+        ({"context": 16, "tensor": 8, "context_method": "ulysses"}, TrainingReason.CONTEXT),
+        ({"context": 8, "tensor": 8, "context_method": "ulysses"}, TrainingReason(0)),
+        ({"expert": 2, "data": 2}, TrainingReason.EXPERTS),
+        ({"data": 3}, TrainingReason.BATCH),
+        ({"microbatch": 5}, TrainingReason.BATCH),
+        ({"interleave": 2, "pipeline": 2}, TrainingReason.SCHEDULE),
+        ({"schedule": "zb-h1"}, TrainingReason.SCHEDULE),
+        ({"data": 8, "shard_group": 3}, TrainingReason.SHARD_GROUP),
+        ({"memory": 81e9}, TrainingReason.MEMORY),
+        ({"model": MIXTRAL, "expert": 3, "data": 3, "global_batch": 3}, TrainingReason.EXPERTS),
+        ({"model": MIXTRAL, "expert": 8, "data": 4}, TrainingReason.EXPERT_GROUP),
+        ({"model": MIXTRAL, "expert": 8, "tensor": 2, "data": 4}, TrainingReason(0)),
+        ({"device": H100.replace(network_bandwidth=0), "data": 16}, TrainingReason.NETWORK),
+        (
+            {"device": H100.replace(network_bandwidth=0), "tensor": 16},
+            TrainingReason.NETWORK | TrainingReason.TENSOR_LINK,
+        ),
+        ({"device": H100.replace(peak_flops=[0.0] * len(COMPUTE_FORMATS))}, TrainingReason.FORMAT),
+    ],
+)
+def test_why_a_layout_cannot_run(fields: dict, reason: TrainingReason) -> None:
+    assert why(**fields) == reason
+
+
+def test_every_reason_has_its_sentence() -> None:
+    assert set(SENTENCES) == set(TrainingReason)
+    assert reason_sentences(0) == []
+    assert reason_sentences(5) == [SENTENCES[TrainingReason.MEMORY], SENTENCES[TrainingReason.TENSOR]]
+
+
+@given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 8), st.integers(1, 64), st.integers(1, 8))
+def test_sizes_follow_from_the_layout(tensor: int, pipeline: int, context: int, data: int, micro: int) -> None:
+    layout = Layout(
+        tensor=tensor, pipeline=pipeline, context=context, data=data, microbatch=micro, global_batch=6 * data * micro
+    )
+    assert float(layout.world) == tensor * pipeline * context * data
+    assert float(layout.microbatches) == 6
+    assert float(layout.tokens) == pytest.approx(micro * 4096 / context)
+    assert float(layout.shard) == data * context
+
+
+@pytest.mark.parametrize(
+    "dtype, compute, plain, operand, optimizer, quantized",
+    [
+        ("bf16", "bf16", "bf16", 2, 12, 0),
+        ("fp16", "fp16", "fp16", 2, 12, 0),
+        ("fp32", "fp32", "fp32", 4, 8, 0),
+        ("fp8", "fp8", "bf16", 1, 12, 1),
+        ("mxfp8", "fp8", "bf16", 33 / 32, 12, 1),
+        ("nvfp4", "fp4", "bf16", 9 / 16, 12, 1),
+    ],
+)
+def test_formats_of_mixed_precision(
+    dtype: str, compute: str, plain: str, operand: float, optimizer: float, quantized: float
+) -> None:
+    fields = format_fields(dtype)
+    assert fields["compute_format"] == COMPUTE_FORMATS.index(compute)
+    assert fields["plain_format"] == COMPUTE_FORMATS.index(plain)
+    found = [fields[name] for name in ("operand_bytes", "optimizer_bytes", "quantized")]
+    assert found == [operand, optimizer, quantized]
+
+
+@pytest.mark.parametrize(
+    "names, hint",
+    [
+        ({"schedule": "1f1"}, "1f1b"),
+        ({"recompute": "selectiv"}, "selective"),
+        ({"context_method": "rings"}, "ring"),
+        ({"dtype": "bf61"}, "bf16"),
+        ({"tensr": 2}, "tensor"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(names: dict, hint: str) -> None:
+    with pytest.raises(InputError, match=f"Did you mean .*{hint}"):
+        training_layout(**names)
+
+
+def test_assumptions_bracket_the_nominal_value_and_have_reasons() -> None:
+    table = assumed_table()
+    assert set(table) == {field.name for field in dataclasses.fields(TrainingEfficiencies)}
+    for name, entry in table.items():
+        assert entry["reason"], name
+        assert min(entry["low"], entry["high"]) <= entry["nominal"] <= max(entry["low"], entry["high"]), name
+    with pytest.raises(InputError, match="nominal"):
+        assumed_training_efficiencies("nominl")

@@ -1,0 +1,127 @@
+"""Memory against Korthikanti et al. 2022 (activations) and Rajbhandari et al. 2020 (states), evaluated by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxperf.core.numerics import as_float
+from jaxperf.io.huggingface import load_model
+from jaxperf.training.layout import Layout, training_layout
+from jaxperf.training.memory import kept_activations, layer_activations, stage_memory, stage_parameters
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.model_build import training_model, training_model_from_shape
+
+S, B, H, A = 2048, 4, 6144, 64  # the 22 B model of arXiv:2205.05198, table 3
+GPT_22B = training_model_from_shape(48, H, A, A, H // A, 4 * H, False, 51200, tied=True, dropout=True)
+ONE = as_float(1.0)
+
+
+def layer(model: TrainingModel, **numbers: float) -> float:
+    layout = training_layout(**{"sequence": S, "microbatch": B, "flash": 0, **numbers})
+    return float(kept_activations(model, layout, ONE))
+
+
+SCORES = 5 * A * S / H
+
+
+@pytest.mark.parametrize("t", [1, 2, 8])
+def test_activations_of_a_layer_are_those_of_korthikanti(t: int) -> None:
+    sbh = S * B * H
+    assert layer(GPT_22B, tensor=t, sequence_parallel=0) == pytest.approx(sbh * (10 + (24 + SCORES) / t), rel=1e-12)
+    assert layer(GPT_22B, tensor=t, sequence_parallel=1) == pytest.approx(sbh / t * (34 + SCORES), rel=1e-12)
+    assert layer(GPT_22B, tensor=t, recompute="selective") == pytest.approx(34 * sbh / t, rel=1e-12)
+    assert layer(GPT_22B, tensor=t, recompute="full", sequence_parallel=0) == pytest.approx(2 * sbh, rel=1e-12)
+
+
+def test_flash_attention_drops_the_scores() -> None:
+    kept = layer(GPT_22B, tensor=8, flash=1)
+    assert kept == pytest.approx((34 * S * B * H + 4 * A * S * B) / 8, rel=1e-12)  # and one fp32 sum a head
+
+
+def test_a_gated_grouped_layer_tensor_by_tensor() -> None:
+    """Llama-3-8B: inputs of norms and products 4 x 2 h, q and o 2 h, k and v 2 x h/4, gate, up and down 3 x 2 f."""
+    model = training_model(load_model("llama-3-8b"))
+    h, f, tokens = 4096, 14336, 8192
+    expected = 4 * 2 * h + 2 * 2 * h + 2 * 2 * h / 4 + 3 * 2 * f + 4 * 32
+    assert layer(model, sequence=8192, microbatch=1, flash=1) == pytest.approx(tokens * expected, rel=1e-12)
+
+
+def test_experts_keep_their_routed_rows() -> None:
+    """Mixtral: two routed copies of a token, in and out, beside the residual rows and a dense layer's attention."""
+    model = training_model(load_model("mixtral-8x7b"))
+    h, f, tokens = 4096, 14336, 4096
+    attention = 4 * h + 2 * h + 2 * h + 2 * 2 * h / 4 + 4 * 32
+    expected = attention + 4 * h + 2 * (4 * h + 3 * 2 * f)
+    layout = training_layout(sequence=4096)
+    assert float(layer_activations(model, layout, ONE)) == pytest.approx(tokens * expected, rel=1e-12)
+    busier = float(layer_activations(model, layout, as_float(1.5)))
+    assert busier == pytest.approx(tokens * (expected + 0.5 * 2 * (4 * h + 3 * 2 * f)), rel=1e-12)
+
+
+@pytest.mark.parametrize("zero, expected", [(0, 16), (1, 4 + 12 / 64), (2, 2 + 14 / 64), (3, 16 / 64)])
+def test_states_by_zero_stage(zero: int, expected: float) -> None:
+    """Bytes a parameter of a 7.5 B model on 64 ranks: 120, 31.4, 16.6 and 1.9 GB (arXiv:1910.02054, figure 1)."""
+    model = TrainingModel(layers=1, hidden=1, vocab=0, attention_layers=1, attention_weights=7.5e9)
+    layout = training_layout(zero=zero, data=64, global_batch=64, gradient_bytes=2, sequence=1)
+    memory = stage_memory(model, layout, ONE, as_float(0.0))
+    states = float(memory.weights + memory.gradients + memory.optimizer)
+    assert states == pytest.approx(7.5e9 * expected, rel=1e-12)
+    assert states / 1e9 == pytest.approx({0: 120, 1: 31.4, 2: 16.6, 3: 1.9}[zero], rel=0.03)
+
+
+def test_zero_2_keeps_whole_gradients_in_a_pipeline() -> None:
+    base = {"zero": 2, "data": 8, "global_batch": 64}
+    assert float(training_layout(pipeline=4, **base).split_gradients) == 0
+    assert float(training_layout(pipeline=1, **base).split_gradients) == 1
+
+
+def test_a_shard_group_splits_over_its_own_ranks_only() -> None:
+    model = TrainingModel(layers=1, hidden=1, vocab=0, attention_layers=1, attention_weights=1e9)
+
+    def weights(group: float) -> float:
+        layout = training_layout(zero=3, data=64, shard_group=group, global_batch=64)
+        return float(stage_memory(model, layout, ONE, as_float(0.0)).weights)
+
+    assert weights(8) == 8 * weights(0) == pytest.approx(2e9 / 8)
+
+
+def test_experts_are_split_over_their_own_ranks() -> None:
+    """DeepSeek-V3 on 2048 devices, 16 stages, 64 experts' ranks: 656 B of experts / 1024 a rank (arXiv:2412.19437)."""
+    model = training_model(load_model("deepseek-v3"))
+    layout = training_layout(pipeline=16, data=128, expert=64)
+    own = stage_parameters(model, layout, as_float(61.0), as_float(0.0))
+    assert float(own.experts) == pytest.approx(58 * 256 * 3 * 7168 * 2048 / 64)
+    assert float(own.dense + own.experts * 64) == pytest.approx(671.03e9 - 2 * 129280 * 7168, rel=1e-4)
+
+
+def test_offloaded_and_recomputed_activations_leave() -> None:
+    base = {"sequence": S, "microbatch": B, "tensor": 8, "global_batch": 64}
+    kept = float(stage_memory(GPT_22B, training_layout(**base), ONE, as_float(0.0)).activations)
+    half = float(stage_memory(GPT_22B, training_layout(offload=0.5, **base), ONE, as_float(0.0)).activations)
+    assert half == pytest.approx(0.5 * kept)
+    partly = training_layout(recompute="full", recomputed_share=0.25, **base)
+    full = training_layout(recompute="full", **base)
+    memory = [float(stage_memory(GPT_22B, each, ONE, as_float(0.0)).activations) for each in (partly, full)]
+    assert memory[0] == pytest.approx(0.75 * kept + 0.25 * memory[1])
+
+
+def test_lora_trains_adapters_only() -> None:
+    """Rank 16 on all linear layers of Llama-3-8B: q, k, v are one adapted layer, gate and up another."""
+    model = training_model(load_model("llama-3-8b"))
+    layout = training_layout(lora_rank=16, frozen=1)
+    memory = stage_memory(model, layout, ONE, as_float(0.0))
+    h, f = 4096, 14336
+    adapters = 16 * 32 * ((h + 1.5 * h) + (h + h) + (h + 2 * f) + (f + h))
+    assert float(memory.optimizer) == pytest.approx(12 * adapters)
+    assert float(memory.gradients) == pytest.approx(4 * adapters)
+    assert float(memory.weights) == pytest.approx(2 * (float(model.parameters) + adapters))
+
+
+def test_the_fullest_stage_is_first_or_last() -> None:
+    deep = training_layout(pipeline=8, tensor=8, global_batch=64, sequence=S, microbatch=B)
+    shallow = training_layout(pipeline=8, tensor=8, global_batch=1, sequence=S, microbatch=1)
+    first = stage_memory(GPT_22B, deep, ONE, as_float(0.0))
+    assert float(first.activations) == pytest.approx(8 * 6 * float(kept_activations(GPT_22B, deep, ONE)))
+    last = stage_memory(GPT_22B, shallow, ONE, as_float(0.0))
+    assert float(last.temporary) > 0  # the logits
+    assert isinstance(deep, Layout)

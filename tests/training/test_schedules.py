@@ -1,0 +1,89 @@
+"""Bubbles, live micro-batches and uneven stages against the published formulas, evaluated by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxperf.core.numerics import as_float
+from jaxperf.training.layout import SCHEDULES, Layout, training_layout
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.schedules import idle_time, live_microbatches, stage_layers, weight_copies
+
+
+def idle(schedule: str, pipeline: int, forward: float, backward: float, weight: float, interleave: int = 1) -> float:
+    layout = training_layout(schedule=schedule, pipeline=pipeline, interleave=interleave)
+    fill = (pipeline - 1) * (forward + backward + weight)
+    return float(idle_time(layout, *map(as_float, (fill, forward, backward, weight))))
+
+
+@pytest.mark.parametrize(
+    "schedule, interleave, expected",
+    [
+        ("gpipe", 1, 7 * 3),  # (p - 1) (F + B + W)
+        ("1f1b", 1, 7 * 3),
+        ("interleaved", 4, 7 * 3 / 4),  # arXiv:2104.04473, section 2.2.2
+        ("zb-h1", 1, 7 * 1),  # a third of 1F1B's: arXiv:2401.10241, table 2
+        ("zb-h2", 1, 0),
+        ("zb-v", 1, 0),
+        ("dualpipe", 1, 3 * 2),  # (p/2 - 1) (F&B + B - 3 W), F&B = 3, B = 2: arXiv:2412.19437, table 2
+    ],
+)
+def test_idle_time_of_eight_even_stages(schedule: str, interleave: int, expected: float) -> None:
+    assert idle(schedule, 8, 1.0, 1.0, 1.0, interleave) == pytest.approx(expected, rel=1e-12)
+
+
+def test_idle_time_of_unequal_passes() -> None:
+    assert idle("zb-h1", 4, 2.0, 3.0, 1.0) == pytest.approx(3 * (2 + 3 - 1))
+    assert idle("zb-h2", 4, 2.0, 3.0, 1.0) == pytest.approx(3 * (2 + 3 - 2))
+    assert idle("zb-h2", 4, 1.0, 1.0, 5.0) == 0  # never below zero
+    assert idle("dualpipe", 2, 1.0, 1.0, 1.0) == 0
+
+
+@given(p=st.integers(1, 64), m=st.integers(1, 256), v=st.integers(1, 8))
+def test_bubble_over_ideal_is_that_of_the_paper(p: int, m: int, v: int) -> None:
+    """(p - 1) / (v m) (arXiv:2104.04473, equation in section 2.2)."""
+    assert idle("interleaved", p, 1.0, 1.0, 1.0, v) / (3 * m) == pytest.approx((p - 1) / (v * m))
+
+
+@pytest.mark.parametrize(
+    "schedule, interleave, first, last",
+    [
+        ("gpipe", 1, 64, 64),
+        ("1f1b", 1, 8, 1),
+        ("interleaved", 2, 8 + 7 / 2, 9 / 2),  # p (1 + (p-1)/(p v)): arXiv:2205.05198, section 4.2.3
+        ("zb-h1", 1, 8, 1),
+        ("zb-h2", 1, 15, 15),
+        ("zb-v", 1, 8, 8),
+        ("dualpipe", 1, 9, 9),
+    ],
+)
+def test_live_microbatches(schedule: str, interleave: int, first: float, last: float) -> None:
+    layout = training_layout(schedule=schedule, pipeline=8, interleave=interleave, global_batch=64)
+    assert [float(live) for live in live_microbatches(layout)] == [first, last]
+    few = training_layout(schedule=schedule, pipeline=8, interleave=interleave, global_batch=2)
+    assert max(float(live) for live in live_microbatches(few)) <= 2  # never more than there are
+
+
+def test_only_dualpipe_keeps_two_copies() -> None:
+    copies = [float(weight_copies(training_layout(schedule=name, pipeline=4))) for name in SCHEDULES]
+    assert copies == [1, 1, 1, 1, 1, 1, 2]
+
+
+@given(layers=st.integers(1, 200), pipeline=st.integers(1, 64))
+def test_stages_hold_all_layers_and_none_more_than_a_full_one(layers: int, pipeline: int) -> None:
+    stages = stage_layers(TrainingModel(layers=layers, hidden=1, vocab=1), Layout(pipeline=pipeline))
+    first, middle, last = float(stages.first), float(stages.middle), float(stages.last)
+    assert middle == math.ceil(layers / pipeline) >= max(first, last) and last <= first
+    spare = math.ceil(layers / pipeline) * pipeline - layers
+    if spare <= 2 * middle:
+        assert first + last + (pipeline - 2) * middle == layers or pipeline == 1 and first == layers
+
+
+def test_llama_405b_stages() -> None:
+    """126 layers on 16 stages: one layer less on the first and the last (arXiv:2407.21783, section 3.3.2)."""
+    stages = stage_layers(TrainingModel(layers=126, hidden=1, vocab=1), Layout(pipeline=16))
+    assert [float(n) for n in (stages.first, stages.middle, stages.last)] == [7, 8, 7]
