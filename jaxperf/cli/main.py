@@ -13,6 +13,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from hwspecs.errors import InputError
 from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
+from jaxperf.cli.collectives import collectives
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
 from jaxperf.cli.graphs import graphs
@@ -67,7 +68,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Analytical performance models of accelerators and LLM workloads, compiled with JAX.",
 )
-for command in (estimate, rank, sweep, trace, kernels, graphs, batches, replay, measure, calibrate, validate, devices, models):
+for command in (
+    estimate,
+    rank,
+    sweep,
+    trace,
+    kernels,
+    graphs,
+    batches,
+    collectives,
+    replay,
+    measure,
+    calibrate,
+    validate,
+    devices,
+    models,
+):
     app.command(cls=Command)(command)
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from calibration.evaluate import Cell
 
 WIDTH = 130  # of the table: a narrower terminal wraps it, and no figure is cut
-LEVELS = ("kernels", "batches", "graphs")
+LEVELS = ("kernels", "batches", "graphs", "collectives")
 # The tables of single kernels in the folder of measured data; the others there hold whole steps or copies of these.
 SHARED = ("kernels", "neusight/ops.parquet", "neusight/ops_conv.parquet", "static_batch/gemm_fp8.parquet")
 FIGURES = ("median", "mean", "p90", "roofline_median", "roofline_mean", "constant_median", "constant_mean")
 
 
 def validate(
-    level: Annotated[str, typer.Argument(metavar="LEVEL", help="What is validated: kernels, batches or graphs.")],
+    level: Annotated[str, typer.Argument(metavar="LEVEL", help=f"What is validated: {', '.join(LEVELS)}.")],
     data: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -51,6 +51,10 @@ def validate(
         from jaxperf.cli.validate_graphs import validate_graphs
 
         return validate_graphs(data or [], out, as_json, quiet)
+    if level == "collectives":
+        from jaxperf.cli.validate_collectives import validate_collectives
+
+        return validate_collectives(data or [], out, as_json, quiet)
     if card:
         from jaxperf.cli.card import show_card
 

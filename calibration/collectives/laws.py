@@ -1,0 +1,156 @@
+"""The law of a collective: what `jaxperf.network` says of it with published constants; a few assumed ones stand here.
+
+Nothing in it is fitted: what the assumptions miss, the curves of `terms` take up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.network import expert_exchange
+from jaxperf.network.alpha_beta import Hop, direct_all_gather, ring_all_gather
+from jaxperf.network.alpha_beta_exchange import send
+from jaxperf.network.custom_all_reduce import LIMIT, custom_all_reduce_time
+from jaxperf.network.expert_exchange import ExpertGroup
+from jaxperf.network.nccl import ALGORITHMS, NcclGroup, nccl_all_reduce_time, nccl_gather_time, nccl_send_time
+from jaxperf.network.nccl_constants import NcclTier
+
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "moe_a2a_dispatch", "moe_a2a_combine")
+# Who runs it: the collective library, a serving engine's own all-reduce, or an exchange of tokens in one of two modes.
+RUNNERS = ("library", "engine", "normal", "low-latency")
+KINDS = (*ALGORITHMS, "one-shot", "two-shot", "send-receive", "normal", "low-latency")
+# What one streaming multiprocessor of a copy kernel moves: 20 of them use NVLink of 450 GB/s fully (DeepSeek-V3,
+# section 3.2.2), of which a kernel is assumed to reach 80 %.
+LINK_SHARE = 0.8
+SM_RATE = LINK_SHARE * 450e9 / 20.0  # [byte/s]
+PCIE_SHARE = 24.0 / 31.5  # PCIe 4.0 x16 counts as 24 GB/s, twice the 12 GB/s that topo.h gives to 3.0
+BARRIER = 3e-6  # assumed, of an engine's kernel: launch, and flags in the memory of the peers [s]
+CALL = {"normal": 25e-6, "low-latency": 12e-6}  # assumed, of an exchange of tokens: launch, counts, notification [s]
+
+
+class CollectivePoint(eqx.Module):
+    """One collective, scalars in SI units.
+
+    `op`, `runner`: places in `OPS` and `RUNNERS`; `size` of the whole buffer [byte]; `tokens` a rank, `token_bytes` and
+    `topk` of an exchange of tokens; `sms`: cores that its kernel has; `link`, `network`: rates of a rank, one direction
+    [byte/s]; `link_latency`, `network_latency` [s].
+    """
+
+    op: Float[Array, "*batch"]
+    runner: Float[Array, "*batch"]
+    size: Float[Array, "*batch"]
+    tokens: Float[Array, "*batch"]
+    token_bytes: Float[Array, "*batch"]
+    topk: Float[Array, "*batch"]
+    sms: Float[Array, "*batch"]
+    ranks: Float[Array, "*batch"]
+    nodes: Float[Array, "*batch"]
+    pcie: Float[Array, "*batch"]
+    nvls: Float[Array, "*batch"]
+    link: Float[Array, "*batch"]
+    link_latency: Float[Array, "*batch"]
+    network: Float[Array, "*batch"]
+    network_latency: Float[Array, "*batch"]
+    tier: NcclTier
+
+
+class LawTime(eqx.Module):
+    """`time` by the law, `empty` of the same without a byte, `alpha_beta` by the plain closed form [s]; `kind`: place
+    in `KINDS` of what the law chose."""
+
+    time: Float[Array, "*batch"]
+    empty: Float[Array, "*batch"]
+    alpha_beta: Float[Array, "*batch"]
+    kind: Int[Array, "*batch"]
+
+
+def law_time(point: CollectivePoint) -> LawTime:
+    """The law at one point: NCCL's own model, one-shot or two-shot, or the exchange of tokens."""
+    time, kind = _time_and_kind(point)
+    empty, _ = _time_and_kind(dataclasses.replace(point, size=jnp.zeros_like(time), tokens=jnp.zeros_like(time)))
+    return LawTime(time, empty, alpha_beta_time(point), kind)
+
+
+def _time_and_kind(point: CollectivePoint) -> tuple[Scalar, Scalar]:
+    library, chosen = _library(point)
+    engine, way = custom_all_reduce_time(point.ranks, point.size, Hop(BARRIER, point.link), library, as_float(LIMIT))
+    normal, low_latency = _exchanges(point)
+    place = lambda name: KINDS.index(name)  # noqa: E731
+    shots = jnp.where(way == 0, place("one-shot"), jnp.where(way == 1, place("two-shot"), chosen))
+    times = (library, engine, normal, low_latency)
+    kinds = (chosen, shots, place("normal"), place("low-latency"))
+    return _choose(point.runner, times), _choose(point.runner, kinds)
+
+
+def alpha_beta_time(point: CollectivePoint) -> Scalar:
+    """The closed form with the datasheet's rates and one latency a step [s].
+
+    Ring all-reduce 2 (n-1) alpha + 2 (n-1)/n S / B, all-gather and reduce-scatter half of it, all-to-all alpha +
+    (n-1)/n S / B, send alpha + S / B, exchange of tokens alpha + T c b / B; between nodes alpha and B of the slowest.
+    """
+    hop = Hop(_slowest_latency(point), _slowest_rate(point))
+    ring = ring_all_gather(point.ranks, point.size, hop)
+    direct = direct_all_gather(point.ranks, point.size, hop)
+    copies = expert_exchange.remote_copies(point.ranks, point.topk)
+    tokens = send(point.tokens * point.token_bytes * copies, hop)
+    return _choose(point.op, (2.0 * ring, ring, ring, direct, send(point.size, hop), tokens, tokens))
+
+
+laws = jax.jit(jax.vmap(law_time))
+
+
+def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
+    switch = point.nvls * point.link * point.tier.nvls_share
+    group = NcclGroup(point.ranks, point.nodes, _bus(point), point.tier.channels, point.pcie, switch)
+    reduced = nccl_all_reduce_time(group, point.tier, point.size)
+    gathered = nccl_gather_time(group, point.tier, point.size)
+    sent = nccl_send_time(group, point.size, as_float(1.0))
+    scattered = nccl_send_time(group, point.size / point.ranks, point.ranks - 1.0)
+    send = KINDS.index("send-receive")
+    times = (reduced.time, gathered.time, gathered.time, scattered, sent, gathered.time, gathered.time)
+    kinds = (reduced.algorithm, gathered.algorithm, gathered.algorithm, send, send, send, send)
+    return _choose(point.op, times), _choose(point.op, kinds)
+
+
+def _exchanges(point: CollectivePoint) -> tuple[Scalar, Scalar]:
+    """(normal, low-latency) times of an exchange of tokens [s]."""
+    rate = jnp.minimum(LINK_SHARE * point.link, point.sms * SM_RATE)
+    network = jnp.minimum(point.network, point.sms * SM_RATE)
+    normal, quick = (
+        ExpertGroup(point.ranks, point.nodes, rate, network, as_float(CALL[name])) for name in ("normal", "low-latency")
+    )
+    phi = expert_exchange.uniform_imbalance(point.ranks, point.tokens, point.topk)
+    load = (point.tokens, point.token_bytes, point.topk, phi)
+    return (
+        expert_exchange.exchange_time(normal, *load, point.nodes),
+        expert_exchange.low_latency_exchange_time(quick, *load),
+    )
+
+
+def _bus(point: CollectivePoint) -> Scalar:
+    """NCCL's bus: the links as it rates them; between nodes all network ports of a node, if these are slower."""
+    inside = point.link * jnp.where(point.pcie > 0.0, PCIE_SHARE, point.tier.link_share)
+    ports = point.network * point.ranks / point.nodes
+    return jnp.where(point.nodes > 1.0, jnp.minimum(inside, ports), inside)
+
+
+def _slowest_rate(point: CollectivePoint) -> Scalar:
+    return jnp.where(point.nodes > 1.0, jnp.minimum(point.link, point.network), point.link)
+
+
+def _slowest_latency(point: CollectivePoint) -> Scalar:
+    return jnp.where(point.nodes > 1.0, point.network_latency, point.link_latency)
+
+
+def _choose(place: Scalar, values: tuple) -> Scalar:
+    """The value at a place that is traced."""
+    found = values[0]
+    for index, value in enumerate(values[1:], start=1):
+        found = jnp.where(place == index, value, found)
+    return found

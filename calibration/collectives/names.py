@@ -1,0 +1,67 @@
+"""Who a row's curves belong to: the levels of the hierarchy, from what a kind of collective shares to one cell.
+
+kind (operation, runner, how the ranks are joined) -> kernel and stack (its version) without a device, generation,
+device and cell (device and stack). A level "... setting" is one for each number of ranks, nodes and cores; "... shape",
+of an exchange of tokens, one for each hidden size and top-k.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibration.collectives.laws import RUNNERS
+
+NO_NAME = ""  # of a level that a row does not have
+WITHOUT_SETTING = ("system",)
+
+
+def level_names(
+    text: dict[str, np.ndarray], numbers: dict[str, np.ndarray], generation: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Names of every level [G].
+
+    **Arguments:** `text`: device, framework, version, kernel, dtype, op and topology; `numbers`: of the law; all [G].
+    """
+    joined = np.where(numbers["nodes"] > 1.0, "network", np.where(numbers["pcie"] > 0.0, "pcie", "direct"))
+    pairs = np.where(in_pairs(text["topology"]), "pairs", "")
+    runners = np.array(RUNNERS)[numbers["runner"].astype(int)]
+    kind = _joined(text["op"], runners, joined, pairs)
+    kernel = _joined(np.char.lower(text["kernel"].astype(str)), text["dtype"])
+    stack = _joined(kernel, text["framework"], text["version"])
+    device = _joined(text["device"], text["topology"])
+    levels = {
+        "kind": kind,
+        "kernel": _joined(kind, kernel),
+        "stack": _joined(kind, stack),
+        "generation": _joined(kind, generation),
+        "generation kernel": _joined(kind, generation, kernel),
+        "device": _joined(kind, device),
+        "cell": _joined(kind, device, stack),
+    }
+    setting = _numbered(numbers, "ranks", "nodes", "sms")
+    shape = _numbered(numbers, "ranks", "nodes", "token_bytes", "topk")
+    exchange = is_exchange(numbers["runner"])
+    return {
+        **levels,
+        **{f"{name} setting": _joined(values, setting) for name, values in levels.items()},
+        **{f"{name} shape": np.where(exchange, _joined(levels[name], shape), NO_NAME) for name in ("stack", "cell")},
+        "system": _joined(device, joined),
+    }
+
+
+def in_pairs(topology: np.ndarray) -> np.ndarray:
+    """Whether NVLink joins the GPUs of a node in pairs only [G]."""
+    return np.char.startswith(np.char.lower(topology.astype(str)), "pairwise")
+
+
+def is_exchange(runner: np.ndarray) -> np.ndarray:
+    """Whether tokens are exchanged with experts, by runner."""
+    return np.asarray(runner) >= RUNNERS.index("normal")
+
+
+def _numbered(numbers: dict[str, np.ndarray], *names: str) -> np.ndarray:
+    return _joined(*(numbers[name].astype(int).astype(str) for name in names))
+
+
+def _joined(*columns: np.ndarray) -> np.ndarray:
+    return np.array(["/".join(map(str, parts)) for parts in zip(*columns, strict=True)], dtype=object)

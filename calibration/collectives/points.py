@@ -1,0 +1,172 @@
+"""Rows of measured or wanted collectives as points of the law, and as names and coordinates of the correction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from calibration.collectives.facts import Facts, load_facts
+from calibration.collectives.laws import OPS, RUNNERS, CollectivePoint, LawTime, laws
+from calibration.collectives.names import in_pairs, is_exchange, level_names
+from calibration.datasets.groups import grouped
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Text, as_text, repeated
+from jaxperf.core.numerics import as_float, ceil_div
+from jaxperf.network.expert_exchange import FP8_BYTES, expected_hits
+from jaxperf.network.nccl_constants import NcclTier
+
+LIBRARIES = ("nccl", "oneccl", "rccl", "hccl", "xccl", "mpi", "")  # kernels that are a collective library's
+REDUCED_IN_SWITCH = ("bf16", "fp16", "fp32", "")  # formats that NVLS adds; one that is not stated counts as such
+LEAST_NVLS_RANKS = 5.0  # of a node: groups of four run at the rate of rings, also in formats that NVLS adds
+DEFAULT_SMS = 20.0  # of DeepEP's normal kernels
+TOKEN_BYTES = {"nvfp4": 0.5 + 1.0 / 16.0, "fp8": FP8_BYTES}  # an element with its share of the scales
+NO_OP = -1.0
+IDENTITY = ("device", "framework", "version", "kernel", "dtype")
+OF_GROUP = ("num_gpus", "gpus_per_node", "sms", "hidden", "topk")
+# Why a row has no prediction; the first that holds.
+PROBLEMS = (
+    "",
+    "the device is unknown or has no specification",
+    f"the operation is none of {', '.join(OPS)}",
+    "num_gpus is not a whole number of at least 2",
+    "nothing is sent: bytes, or tokens, hidden and topk, must be above zero",
+)
+
+
+@dataclass(frozen=True)
+class Points:
+    """`numbers` of the law by field of `CollectivePoint` [R] and `tier`, leaves [R]; `coordinates` by name [R]: binary
+    logarithms; `group` [R]: each row's group of rows that are alike but for size and tokens; `names` of the groups by
+    level [G]; `device` of the groups [G]; `stand_in` [G]: NCCL's constants are those of another generation; `problem`
+    [R]: place in `PROBLEMS`, 0 for none."""
+
+    numbers: Mapping[str, np.ndarray]
+    tier: NcclTier
+    coordinates: Mapping[str, np.ndarray]
+    group: np.ndarray
+    names: Mapping[str, np.ndarray]
+    device: np.ndarray
+    stand_in: np.ndarray
+    problem: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, rows: np.ndarray) -> Points:
+        """Some of the rows."""
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
+        coordinates = {name: values[rows] for name, values in self.coordinates.items()}
+        return replace(
+            self,
+            numbers=numbers,
+            tier=jax.tree.map(lambda leaf: leaf[rows], self.tier),
+            coordinates=coordinates,
+            group=self.group[rows],
+            problem=self.problem[rows],
+        )
+
+    def law(self) -> LawTime:
+        """The law at every row, on the host."""
+        return jax.device_get(laws(CollectivePoint(**jax.tree.map(as_float, dict(self.numbers)), tier=self.tier)))
+
+    def named(self, level: str) -> np.ndarray:
+        """The name of every row at a level [R]."""
+        return self.names[level].astype(str)[self.group]
+
+
+def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Points:
+    """The points of a table of collectives."""
+    columns = {name: as_text(getattr(table, name)) for name in IDENTITY}
+    columns |= {name: as_text(table.text.get(name, repeated("", len(table)))) for name in ("op", "topology")}
+    groups = grouped([*columns.values(), *(_as_text(table.shape[name]) for name in OF_GROUP)])
+    first, which = groups.first, groups.which
+    text = {name: np.asarray(column[first]).astype(str) for name, column in columns.items()}
+    text["op"] = np.char.replace(np.char.lower(text["op"]), "-", "_")
+    devices, at = np.unique(text["device"], return_inverse=True)
+    facts = load_facts(devices.tolist(), directories)
+    shared = _of_groups(text, {name: table.shape[name][first] for name in OF_GROUP}, facts, at)
+    numbers = {name: values[which] for name, values in shared.items()}
+    numbers |= {"size": table.shape["bytes"], "tokens": table.shape["tokens"]}
+    return Points(
+        numbers,
+        jax.tree.map(lambda leaf: leaf[at[which]], facts.tier),
+        _coordinates(numbers),
+        which,
+        level_names(text, shared, facts.generation[at]),
+        text["device"],
+        facts.stand_in[at],
+        _problems(numbers, (text["device"] == "")[which]),
+    )
+
+
+def _of_groups(
+    text: Mapping[str, np.ndarray], shape: Mapping[str, np.ndarray], facts: Facts, at: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The law's numbers that the rows of a group share [G]. `at`: each group's device among the facts."""
+    ranks, stated = shape["num_gpus"], shape["gpus_per_node"]
+    per_node = np.clip(np.where(stated > 0.0, stated, facts.node_size[at]), 1.0, np.maximum(ranks, 1.0))
+    nodes = np.asarray(ceil_div(as_float(ranks), as_float(per_node)))
+    across_pairs = in_pairs(text["topology"]) & (per_node > 2.0)
+    pcie = np.where(across_pairs, 1.0, facts.pcie[at])
+    in_switch = np.isin(text["dtype"], REDUCED_IN_SWITCH) & (pcie == 0.0) & (ranks / nodes >= LEAST_NVLS_RANKS)
+    each = list(zip(text["op"], text["kernel"], text["dtype"], strict=True))
+    return {
+        "op": np.array([float(OPS.index(op)) if op in OPS else NO_OP for op, _, _ in each]),
+        "runner": np.array([float(RUNNERS.index(_runner(op, kernel))) for op, kernel, _ in each]),
+        "sms": np.where(shape["sms"] > 0.0, shape["sms"], DEFAULT_SMS),
+        "ranks": ranks,
+        "nodes": nodes,
+        "pcie": pcie,
+        "nvls": in_switch.astype(float),
+        "token_bytes": np.array([_element(*one) for one in each]) * shape["hidden"],
+        "topk": shape["topk"],
+        "link": np.where(across_pairs, facts.host_link[at], facts.link[at]),
+        **{name: getattr(facts, name)[at] for name in ("link_latency", "network", "network_latency")},
+    }
+
+
+def _runner(op: str, kernel: str) -> str:
+    """One of `RUNNERS`: by what the kernels of DeepEP and the serving engines are called."""
+    word = kernel.lower()
+    if op.startswith("moe_"):
+        quick = word.endswith("_ll") or "low_latency" in word or "generation" in word
+        return "low-latency" if quick else "normal"
+    return "library" if op != "all_reduce" or word.split("_")[0] in LIBRARIES else "engine"
+
+
+def _element(op: str, kernel: str, dtype: str) -> float:
+    """Bytes of one element on the wire: DeepEP dispatches in fp8 unless told otherwise, and combines in 16 bits."""
+    if op == "moe_a2a_combine":
+        return 2.0
+    stated = kernel.lower().startswith("trtllm")  # whose rows state the format that is dispatched
+    return TOKEN_BYTES.get(dtype, 2.0) if stated else FP8_BYTES
+
+
+def _as_text(values: np.ndarray) -> Text:
+    distinct, codes = np.unique(values, return_inverse=True)
+    return Text(distinct.astype(str).astype(object), codes)
+
+
+def _problems(numbers: Mapping[str, np.ndarray], unknown_device: np.ndarray) -> np.ndarray:
+    """Place in `PROBLEMS` of each row [R]."""
+    tokens = numbers["tokens"] * numbers["token_bytes"] * numbers["topk"]
+    sent = np.where(is_exchange(numbers["runner"]), tokens, numbers["size"])
+    whole = (numbers["ranks"] >= 2.0) & (numbers["ranks"] % 1.0 == 0.0)
+    return np.select([unknown_device, numbers["op"] == NO_OP, ~whole, ~(sent > 0.0)], [1, 2, 3, 4], 0)
+
+
+def _coordinates(numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Binary logarithms of what a correction is smooth in; of an exchange, size is what a rank sends."""
+    copies = np.asarray(expected_hits(as_float(numbers["ranks"]), as_float(numbers["topk"])))
+    sent = numbers["tokens"] * numbers["token_bytes"] * copies
+    values = {
+        "size": np.where(is_exchange(numbers["runner"]), sent, numbers["size"]),
+        "tokens": numbers["tokens"],
+        "token bytes": numbers["token_bytes"],
+        "topk": numbers["topk"],
+    }
+    return {name: np.log2(np.maximum(each, 1.0)) for name, each in values.items()}

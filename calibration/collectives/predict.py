@@ -1,0 +1,118 @@
+"""Predict every row of a table of collectives: time, interval, closed form, algorithm, and where the number is from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from calibration.collectives.fit import correction, index_of
+from calibration.collectives.laws import KINDS, LawTime
+from calibration.collectives.parameters import (
+    ADAPTED,
+    DEVICE,
+    LAW,
+    MEASURED,
+    TIERS,
+    TRANSFER,
+    CollectiveParameters,
+)
+from calibration.collectives.points import PROBLEMS, Points, points_of
+from calibration.collectives.terms import ALL
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Text, repeated
+
+MICRO = 1e6
+NUMBERS = ("predicted_us", "lower_us", "upper_us", "roofline_us")
+TEXTS = ("algorithm", "limiter", "tier", "reason")
+LIMITERS = ("latency", "link", "network", "")
+UNREAD = "the row is no collective or could not be read"
+REMARKS = {
+    MEASURED: "",
+    ADAPTED: "adapted to a few rows",
+    DEVICE: "this setting or version was not measured on the device",
+    TRANSFER: "transfer: nothing of this device was measured for this operation",
+    LAW: "law only: nothing alike was measured",
+}
+STAND_IN = "NCCL's constants of Ampere stand in"
+Columns = dict[str, np.ndarray | Text]
+
+
+def predict_collectives(
+    table: KernelTable | None, rows: int, parameters: CollectiveParameters, directories: Sequence[str | Path] = ()
+) -> Columns:
+    """The columns of all rows of a file, in its order: `NUMBERS` [us] and `TEXTS`.
+
+    `roofline_us`: the alpha-beta form with the datasheet's rates; `algorithm`: what the law chose; `tier`: one of
+    `TIERS`, "" without a prediction; `reason`: why there is none, or what to know of it.
+    """
+    numbers = {name: np.full(rows, np.nan) for name in NUMBERS}
+    texts = {name: repeated(UNREAD if name == "reason" else "", rows) for name in TEXTS}
+    if table is not None and len(table):
+        own_numbers, own_texts = predict_points(points_of(table, directories), parameters)
+        for name in NUMBERS:
+            numbers[name][table.row] = own_numbers[name]
+        texts = {name: _placed(texts[name], table.row, own_texts[name]) for name in TEXTS}
+    return {**numbers, **texts}
+
+
+def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:
+    """`NUMBERS` [us] and `TEXTS` of points [R]."""
+    law = points.law()
+    tiers = tiers_of(points, parameters)
+    kinds = points.names["kind"]
+    width = np.array([parameters.half_width(TIERS[tier], kind) for tier, kind in zip(tiers, kinds, strict=True)])
+    time = law.time * np.exp(correction(parameters.curves, points)) * MICRO
+    factor = np.exp(width)[points.group]
+    numbers = dict(zip(NUMBERS, (time, time / factor, time * factor, law.alpha_beta * MICRO), strict=True))
+    usable = points.problem == 0
+    numbers = {name: np.where(usable, values, np.nan) for name, values in numbers.items()}
+    none = len(KINDS)
+    texts = {
+        "algorithm": Text(_strings(*KINDS, ""), np.where(usable, law.kind.astype(int), none)),
+        "limiter": Text(_strings(*LIMITERS), np.where(usable, _limiter(points, law), len(LIMITERS) - 1)),
+        "tier": Text(_strings(*TIERS, ""), np.where(usable, tiers[points.group], len(TIERS))),
+        "reason": _reasons(points, tiers),
+    }
+    return numbers, texts
+
+
+def tiers_of(points: Points, parameters: CollectiveParameters) -> np.ndarray:
+    """Place in `TIERS` of each group [G]."""
+    index = index_of(points, parameters.curves.known, ALL)
+
+    def known(level: str) -> np.ndarray:
+        name = f"{level} by size"
+        return index[name] < len(parameters.curves.known[name])
+
+    tier = np.where(known("kind"), TIERS.index(TRANSFER), TIERS.index(LAW))
+    tier = np.where(known("device"), TIERS.index(DEVICE), tier)
+    tier = np.where(known("cell setting"), TIERS.index(MEASURED), tier)
+    return np.where(np.isin(points.names["cell"], parameters.adapted), TIERS.index(ADAPTED), tier)
+
+
+def _limiter(points: Points, law: LawTime) -> np.ndarray:
+    """Place in `LIMITERS`: latency where most of the time is spent without a byte."""
+    carried = np.where(points.numbers["nodes"] > 1.0, LIMITERS.index("network"), LIMITERS.index("link"))
+    return np.where(law.empty > 0.5 * law.time, LIMITERS.index("latency"), carried)
+
+
+def _reasons(points: Points, tiers: np.ndarray) -> Text:
+    """What is wrong with a row, or what to know of its prediction [R]."""
+    remarks = [
+        "; ".join(filter(None, (REMARKS[TIERS[tier]], STAND_IN if stand_in else "")))
+        for tier, stand_in in zip(tiers, points.stand_in, strict=True)
+    ]
+    values = _strings(*remarks, *PROBLEMS)
+    return Text(values, np.where(points.problem > 0, len(remarks) + points.problem, points.group))
+
+
+def _strings(*values: str) -> np.ndarray:
+    return np.array(values, dtype=object)
+
+
+def _placed(into: Text, rows: np.ndarray, found: Text) -> Text:
+    codes = into.codes.astype(np.int64)
+    codes[rows] = found.codes.astype(np.int64) + len(into.values)
+    return Text(np.concatenate([into.values, found.values]), codes)

@@ -1,0 +1,171 @@
+"""`jaxperf collectives TABLE -o OUT`: a table of collectives with predictions, the same rows in the same order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.collectives_said import MICRO, counted, print_record, summary
+from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+
+if TYPE_CHECKING:
+    from calibration.collectives.parameters import CollectiveParameters
+    from calibration.collectives.predict import Columns
+    from calibration.datasets import Read
+
+BACKENDS = ("fitted", "astra")
+CYCLES = "predicted_cycles"
+Params = Annotated[
+    Path | None,
+    typer.Option("--params", metavar="PARAMS", help="Made by calibration.collectives.refit (default: the shipped)."),
+]
+
+
+def collectives(
+    table: Annotated[
+        Path,
+        typer.Argument(metavar="TABLE", help="Rows of gpu, op, num_gpus and bytes, or a log of nccl-tests."),
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
+    ],
+    backend: Annotated[
+        str, typer.Option("--backend", metavar="NAME", help="fitted, or astra: cycles of the columns of its cases.")
+    ] = "fitted",
+    adapt: Annotated[
+        Path | None, typer.Option("--adapt", metavar="FEW", help="Measured rows of a new system; 24 are enough.")
+    ] = None,
+    params: Params = None,
+    devices_dir: DevicesDirectory = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict collectives: time, 90 % interval, alpha-beta form, algorithm, and where each number comes from."""
+    if backend not in BACKENDS:
+        raise InputError(
+            f"--backend: '{backend}' is not one of {', '.join(BACKENDS)}.{did_you_mean(backend, BACKENDS)}"
+        )
+    if backend == "astra":
+        if adapt is not None or params is not None:
+            raise InputError("--backend astra fits nothing: leave --adapt and --params away.")
+        record = _astra(table, out)
+    else:
+        record = _fitted(table, out, adapt, params, [str(folder) for folder in devices_dir or ()])
+    from jaxperf.io.tables import json_text
+
+    if as_json:
+        typer.echo(json_text(record))
+    else:
+        print_record(record, quiet)
+    if not record["predicted"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _fitted(
+    table: Path, out: Path, adapt: Path | None, params: Path | None, directories: Sequence[str]
+) -> dict[str, Any]:
+    """Predicts by law and fitted curves, writes, and returns what is said about it."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    import hwspecs
+    from calibration.collectives.parameters import load_collectives
+    from calibration.collectives.predict import predict_collectives
+    from calibration.collectives.rows import FAMILY, read_collectives
+    from jaxperf.cli.measured import problems_record
+
+    is_log = _is_log(table)
+    _check(table, out, is_log)
+    hwspecs.open_registry(directories)
+    parameters = load_collectives(params)
+    if adapt is not None:
+        parameters = _adapted(parameters, adapt, directories)
+    read = read_collectives(table, directories)
+    columns = predict_collectives(read.table(FAMILY), read.rows, parameters, directories)
+    _write(read, table, out, columns, is_log)
+    source = {"path": "shipped" if params is None else str(params), "created": parameters.card.get("created")}
+    return {
+        "table": str(table),
+        "out": str(out),
+        **summary(read, columns),
+        "problems": problems_record([read]),
+        "parameters": {**source, "devices": parameters.card.get("devices", []), "adapted": len(parameters.adapted)},
+    }
+
+
+def _adapted(parameters: CollectiveParameters, path: Path, directories: Sequence[str]) -> CollectiveParameters:
+    from calibration.collectives.adapt import adapt
+    from calibration.collectives.rows import measured_collectives
+
+    return adapt(parameters, measured_collectives([path], directories), directories)
+
+
+def _is_log(table: Path) -> bool:
+    from calibration.datasets import format_of
+
+    return format_of(table) == "nccl_log"
+
+
+def _check(table: Path, out: Path, is_log: bool) -> None:
+    """What can be found wrong with the two files before anything is computed."""
+    if not is_log:
+        return check_places(table, out)
+    from jaxperf.io.tables import check_output
+
+    check_output(out)
+    if out.exists() and out.samefile(table):
+        raise InputError(f"{out} is the input; write to another file.")
+
+
+def _write(read: Read, table: Path, out: Path, columns: Columns, is_log: bool) -> None:
+    """The table with the columns added; a log, which is no table, as rows of what it says."""
+    from calibration.collectives.rows import FAMILY
+    from calibration.datasets import write_with
+
+    found = read.table(FAMILY)
+    if not is_log or found is None:
+        return write_with(table, out, columns)
+    import numpy as np
+
+    from jaxperf.io.tables import write_rows
+
+    text = {"gpu": found.device, "version": found.version, "dtype": found.dtype, "op": found.text["op"]}
+    numbers = {name: found.shape[name] for name in ("num_gpus", "gpus_per_node", "bytes")}
+    own = {name: np.asarray(values)[found.row] for name, values in columns.items()}
+    every = {**text, **numbers, "latency_us": found.measured * MICRO, **own}
+    rows = [dict(zip(every, cells, strict=True)) for cells in zip(*map(np.asarray, every.values()), strict=True)]
+    write_rows(rows, out, {})
+
+
+def _astra(table: Path, out: Path) -> dict[str, Any]:
+    """Predicts cycles as ASTRA-sim counts them, writes, and returns what is said about it."""
+    import numpy as np
+
+    from calibration.datasets import write_with
+    from calibration.datasets.files import read_pieces
+    from jaxperf.network.astra_table import predict_astra
+
+    check_places(table, out, CYCLES)
+    cells: dict[str, list[Any]] = {}
+    for piece in read_pieces(table):
+        for name in piece.column_names:
+            cells.setdefault(name, []).extend(piece[name].to_pylist())
+    found = predict_astra(cells)
+    cycles = [None if value is None else int(value) for value in found[CYCLES]]
+    write_with(table, out, {name: np.array(values, object) for name, values in {**found, CYCLES: cycles}.items()})
+    without = Counter(reason for value, reason in zip(cycles, found["reason"], strict=True) if value is None)
+    return {
+        "table": str(table),
+        "out": str(out),
+        "rows": len(cycles),
+        "predicted": sum(value is not None for value in cycles),
+        "groups": [],
+        "without_prediction": counted(without),
+        "notes": [],
+    }

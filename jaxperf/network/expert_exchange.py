@@ -1,0 +1,79 @@
+"""The exchange of tokens with the experts of a mixture: dispatch before them, combine after (DeepSeek-V3, DeepEP).
+
+A normal kernel sends one copy to each *rank* that holds a chosen expert; a low-latency kernel one to each expert. With
+uniform routing n bins are hit by k draws n (1 - (1 - 1/n)^k) times; the busiest receiver gets phi times the mean.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar, safe_sqrt
+
+FP8_BYTES = 1.0 + 4.0 / 128.0  # an element, and its share of one fp32 scale for 128 of them (DeepSeek-V3, 3.3)
+
+
+class ExpertGroup(eqx.Module):
+    """`ranks` over `nodes` that hold the experts [1]; `local_bandwidth`: of a rank to the others of its node,
+    `network_bandwidth`: of a rank to other nodes, one direction [byte/s]; `latency` of a call [s]."""
+
+    ranks: Float[Array, "*batch"]
+    nodes: Float[Array, "*batch"]
+    local_bandwidth: Float[Array, "*batch"]
+    network_bandwidth: Float[Array, "*batch"]
+    latency: Float[Array, "*batch"]
+
+
+def expected_hits(bins: Scalar, draws: Scalar) -> Scalar:
+    """Distinct bins among `bins` that `draws` uniform draws hit: n (1 - (1 - 1/n)^k) [1]."""
+    return bins * (1.0 - (1.0 - 1.0 / bins) ** draws)
+
+
+def remote_copies(ranks: Scalar, topk: Scalar) -> Scalar:
+    """Copies of a token that leave its rank, one for each other rank that is hit [1]."""
+    return expected_hits(ranks, topk) * (ranks - 1.0) / ranks
+
+
+def uniform_imbalance(ranks: Scalar, tokens: Scalar, topk: Scalar) -> Scalar:
+    """Busiest receiver over the mean with uniform multinomial routing: 1 + sqrt(2 ln n (1 - 1/n) / (T k)) [1].
+
+    `tokens` of one rank. The extreme of n Gaussian loads; skewed routing puts its own factor on top.
+    """
+    spread = 2.0 * jnp.log(ranks) * (1.0 - 1.0 / ranks)
+    return 1.0 + safe_sqrt(spread / (jnp.maximum(tokens, 1.0) * jnp.maximum(topk, 1.0)))
+
+
+def exchange_time(
+    group: ExpertGroup, tokens: Scalar, token_bytes: Scalar, topk: Scalar, imbalance: Scalar, most_nodes: Scalar
+) -> Scalar:
+    """alpha + max over the links of phi T c b / B: a normal kernel, one copy a rank and one a node on the network.
+
+    A copy crosses the network to the rank of the same place in the other node, which passes it on inside.
+
+    **Arguments:** `tokens` of one rank [1]; `token_bytes`: hidden size x element (1 + scales in fp8 dispatch, 2 in bf16
+    combine) [byte]; `imbalance`: phi >= 1; `most_nodes`: a token goes to at most so many nodes.
+    **Returns:** one dispatch or one combine [s]; zero for one rank.
+    """
+    inside = group.ranks / group.nodes
+    nodes_hit = jnp.minimum(expected_hits(group.nodes, topk), most_nodes)
+    local = expected_hits(group.ranks, topk) * (inside - 1.0) / inside
+    across = nodes_hit * (group.nodes - 1.0) / group.nodes
+    load = imbalance * tokens * token_bytes
+    busy = jnp.maximum(load * local / group.local_bandwidth, load * across / group.network_bandwidth)
+    return jnp.where(group.ranks > 1.0, group.latency + busy, 0.0)
+
+
+def low_latency_exchange_time(
+    group: ExpertGroup, tokens: Scalar, token_bytes: Scalar, topk: Scalar, imbalance: Scalar
+) -> Scalar:
+    """alpha + phi T k b x (share on each link) / B: one copy for each chosen expert, straight to its rank.
+
+    As `exchange_time`; of the copies (n - g)/n leave the node and (g - 1)/n stay in it, g ranks a node.
+    """
+    inside = group.ranks / group.nodes
+    load = imbalance * tokens * topk * token_bytes
+    local = load * (inside - 1.0) / group.ranks / group.local_bandwidth
+    across = load * (group.ranks - inside) / group.ranks / group.network_bandwidth
+    return jnp.where(group.ranks > 1.0, group.latency + jnp.maximum(local, across), 0.0)

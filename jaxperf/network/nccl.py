@@ -1,0 +1,170 @@
+"""NCCL's choice and time of a collective: the fastest algorithm and protocol by its own cost model.
+
+t = latency + S / (bus bandwidth x ratio), minimized over ring and tree with the LL, LL128 and Simple protocols, and
+in-switch reduction (NVLS) where there is one. Source: NVIDIA/nccl, src/graph/tuning.cc (constants: `nccl_constants`).
+Not modelled: CollNet, PAT (one GPU a node) and the tree of NVLS between nodes.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxperf.core.numerics import Scalar, floor_div
+from jaxperf.network.nccl_constants import (
+    BASE_LATENCY,
+    MICRO,
+    NETWORK_LATENCY,
+    NETWORK_OVERHEAD,
+    NVLINK_LATENCY,
+    NVLS_CHANNELS,
+    NVLS_LATENCY,
+    NVLS_NETWORK_LATENCY,
+    PCIE_LATENCY,
+    PROTOCOLS,
+    TREE_SHARE,
+    NcclTier,
+)
+
+ALGORITHMS = tuple(f"{algorithm}-{protocol}" for algorithm in ("ring", "tree") for protocol in PROTOCOLS) + ("nvls",)
+LL, LL128, SIMPLE = range(3)
+LL128_WIRE = 120.0 / 128.0  # of 128 bytes on the wire eight are flags
+BUS_SHARE = 0.92  # of the bus that the LL128 ring and trees are credited with
+PLATEAU_BYTES = 64.0  # of a rank and channel, from which a ring between nodes is slowed
+
+
+class NcclGroup(eqx.Module):
+    """A communicator: `ranks` over `nodes` [1], `bus_bandwidth`: all channels of a rank together, one direction
+    [byte/s], `channels` [1], `pcie`: 1 where the ranks of a node are joined by PCIe, `nvls_bandwidth`: what the
+    channels of in-switch reduction carry, 0 where the switch cannot add this format or so few ranks [byte/s]."""
+
+    ranks: Float[Array, "*batch"]
+    nodes: Float[Array, "*batch"]
+    bus_bandwidth: Float[Array, "*batch"]
+    channels: Float[Array, "*batch"]
+    pcie: Float[Array, "*batch"]
+    nvls_bandwidth: Float[Array, "*batch"]
+
+
+class NcclTime(eqx.Module):
+    """`time` [s] of the fastest and `algorithm`, its place in `ALGORITHMS`."""
+
+    time: Float[Array, "*batch"]
+    algorithm: Int[Array, "*batch"]
+
+
+def nccl_all_reduce_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> NcclTime:
+    """All-reduce of a buffer of `size` bytes: rings of 2 (n-1) steps, trees, or the switch.
+
+    **Returns:** exactly zero for one rank.
+    """
+    steps, crossings = 2.0 * (group.ranks - 1.0), 2.0 * (group.nodes - 1.0)
+    rings = [_ring(group, tier, size, steps, crossings, protocol, plateau=True) for protocol in range(3)]
+    trees = [_tree(group, tier, size, protocol) for protocol in range(3)]
+    return _fastest(group, [*rings, *trees, _nvls(group, tier, size)])
+
+
+def nccl_gather_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> NcclTime:
+    """All-gather to, or reduce-scatter from, a full buffer of `size` bytes: rings of n-1 steps."""
+    steps, crossings = group.ranks - 1.0, group.nodes - 1.0
+    rings = [_ring(group, tier, size, steps, crossings, protocol, plateau=False) for protocol in range(3)]
+    return _fastest(group, rings)
+
+
+def nccl_send_time(group: NcclGroup, size: Scalar, messages: Scalar) -> Scalar:
+    """`messages` sends of `size` bytes each from one rank, one after the other: all-to-all is n-1 of them [s].
+
+    NCCL has no cost model of sends. base + m (step + S / bus) with the latencies of the ring's Simple protocol inside
+    a node and between nodes.
+    """
+    step = jnp.where(group.nodes > 1.0, _between("ring", SIMPLE), _step(group, "ring", SIMPLE))
+    time = BASE_LATENCY["ring"][LL] * MICRO + messages * size / group.bus_bandwidth + jnp.maximum(messages, 1.0) * step
+    return jnp.where(group.ranks > 1.0, time, 0.0)
+
+
+def _ring(
+    group: NcclGroup, tier: NcclTier, size: Scalar, steps: Scalar, crossings: Scalar, protocol: int, plateau: bool
+) -> Scalar:
+    """base + (steps - crossings) x inside + crossings x between + S / (bus x n / steps) [s]."""
+    bus, channels = group.bus_bandwidth, group.channels
+    rate = (
+        jnp.minimum(_of_nodes(tier.ll, group), 0.5 * bus),
+        jnp.minimum(BUS_SHARE * bus, channels * _of_nodes(tier.ring_ll128, group)),
+        bus,
+    )[protocol]
+    several = group.nodes > 1.0
+    inside = _step(group, "ring", protocol)
+    inside = jnp.where(several, jnp.maximum(inside, NETWORK_OVERHEAD[protocol] * MICRO), inside)
+    between = jnp.where(group.ranks == group.nodes, *(_between(name, protocol) for name in ("tree", "ring")))
+    latency = BASE_LATENCY["ring"][protocol] * MICRO + (steps - crossings) * inside + crossings * between
+    if plateau and protocol == SIMPLE:
+        large = several & (size >= PLATEAU_BYTES * channels * group.ranks)
+        latency = latency * jnp.where(large, tier.plateau, 1.0)
+    time = latency + size * steps / (jnp.maximum(group.ranks, 1.0) * rate)
+    return _usable(group, time, protocol)
+
+
+def _tree(group: NcclGroup, tier: NcclTier, size: Scalar, protocol: int) -> Scalar:
+    """base + 2 ((g-1) x inside + log2 N x between) + S / (bus / 2), g ranks on each of N nodes [s]."""
+    bus, channels = group.bus_bandwidth, group.channels
+    rate = jnp.minimum(BUS_SHARE * bus, channels * _of_nodes(tier.tree, group))
+    if protocol == LL:
+        rate = jnp.minimum(rate / 3.8, _of_nodes(tier.ll, group))
+    if protocol == LL128:
+        wire = jnp.where(group.nodes > 1.0, LL128_WIRE, 7.0 / 9.0)
+        rate = jnp.minimum(rate * wire, channels * _of_nodes(tier.tree_ll128, group))
+    _, exponent = jnp.frexp(group.nodes)
+    depth = (exponent - 1).astype(group.nodes.dtype)  # floor(log2 N), exactly
+    hops = floor_div(group.ranks, group.nodes) - 1.0
+    inside, between = _step(group, "tree", protocol), _between("tree", protocol)
+    latency = BASE_LATENCY["tree"][protocol] * MICRO + 2.0 * (hops * inside + depth * between)
+    time = latency + 2.0 * size / (rate * _tree_share(size, protocol))
+    return _usable(group, time, protocol)
+
+
+def _nvls(group: NcclGroup, tier: NcclTier, size: Scalar) -> Scalar:
+    """latency + S / (channels' rate x efficiency x (c - 1) / c); infinite where the switch cannot reduce [s]."""
+    able = (group.nvls_bandwidth > 0.0) & (tier.nvls_efficiency > 0.0)
+    rate = group.nvls_bandwidth * tier.nvls_efficiency * (NVLS_CHANNELS - 1.0) / NVLS_CHANNELS
+    latency = NVLS_LATENCY + jnp.where(group.nodes > 1.0, NVLS_NETWORK_LATENCY, 0.0)
+    return jnp.where(able, latency * MICRO + size / jnp.where(able, rate, 1.0), jnp.inf)
+
+
+def _fastest(group: NcclGroup, times: list[Scalar]) -> NcclTime:
+    """The least of the times and its place; zero where there is nobody to talk to."""
+    best, place = times[0], jnp.zeros_like(times[0], dtype=int)
+    for index, time in enumerate(times[1:], start=1):
+        place = jnp.where(time < best, index, place)
+        best = jnp.minimum(best, time)
+    return NcclTime(jnp.where(group.ranks > 1.0, best, 0.0), place)
+
+
+def _usable(group: NcclGroup, time: Scalar, protocol: int) -> Scalar:
+    """LL128 needs stores of 128 bytes that arrive whole, which only NVLink promises."""
+    return jnp.where(group.pcie > 0.0, jnp.inf, time) if protocol == LL128 else time
+
+
+def _step(group: NcclGroup, algorithm: str, protocol: int) -> Scalar:
+    """One step between two ranks of a node [s]."""
+    pcie, nvlink = PCIE_LATENCY[algorithm][protocol], NVLINK_LATENCY[algorithm][protocol]
+    return jnp.where(group.pcie > 0.0, pcie, nvlink) * MICRO
+
+
+def _between(algorithm: str, protocol: int) -> float:
+    """One step between two nodes [s]."""
+    return NETWORK_LATENCY[algorithm][protocol] * MICRO
+
+
+def _of_nodes(constant: Array, group: NcclGroup) -> Scalar:
+    """The constant of one node, two nodes or more."""
+    more = jnp.where(group.nodes > 2.0, constant[..., 2], constant[..., 1])
+    return jnp.where(group.nodes > 1.0, more, constant[..., 0])
+
+
+def _tree_share(size: Scalar, protocol: int) -> Scalar:
+    """The tabulated share of the rate at the power of two not above `size` [1]."""
+    shares = jnp.asarray(TREE_SHARE[protocol], size.dtype)
+    _, exponent = jnp.frexp(jnp.maximum(size / 64.0, 1.0))
+    place = exponent - 1  # floor(log2), exactly
+    return jnp.where(place < len(TREE_SHARE[protocol]), shares[jnp.clip(place, 0, len(TREE_SHARE[protocol]) - 1)], 1.0)

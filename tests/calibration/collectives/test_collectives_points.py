@@ -1,0 +1,120 @@
+"""Rows of collectives as points of the law: nodes, runners, formats, and what makes a row unusable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.collectives.laws import KINDS, RUNNERS
+from calibration.collectives.points import PROBLEMS, Points, points_of
+from calibration.collectives.rows import FAMILY, read_collectives
+
+HEADER = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
+
+
+@pytest.fixture
+def points(tmp_path: Path):
+    """Points of rows written as CSV."""
+
+    def read(*rows: str) -> Points:
+        path = tmp_path / "rows.csv"
+        path.write_text("\n".join((HEADER, *rows)) + "\n")
+        table = read_collectives(path).table(FAMILY)
+        assert table is not None
+        return points_of(table)
+
+    return read
+
+
+def test_nodes_follow_from_ranks_a_node_or_from_the_device(points) -> None:
+    found = points(
+        "h100,nccl,2.27,nccl,all_reduce,,half,8,8,1024,0,0,0,0",
+        "h100,nccl,2.27,nccl,all_reduce,,half,16,,1024,0,0,0,0",
+        "h100,nccl,2.27,nccl,all_reduce,,half,4,2,1024,0,0,0,0",
+        "h100,nccl,2.27,nccl,all_reduce,,half,2,8,1024,0,0,0,0",
+    )
+    assert found.numbers["nodes"].tolist() == [1.0, 2.0, 2.0, 1.0]
+    assert (found.problem == 0).all()
+
+
+def test_pairs_of_nvlink_meet_over_pcie(points) -> None:
+    found = points(
+        "a100,vidur,1,nccl,all_reduce,pairwise_nvlink,half,2,2,1024,0,0,0,0",
+        "a100,vidur,1,nccl,all_reduce,pairwise_nvlink,half,4,4,1024,0,0,0,0",
+        "h100,vidur,1,nccl,all_reduce,Pairwise_NVLink,half,4,4,1024,0,0,0,0",
+        "l40s,nccl,1,nccl,all_reduce,,half,4,4,1024,0,0,0,0",
+    )
+    assert found.numbers["pcie"].tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert found.numbers["link"].tolist() == [300e9, 31.5e9, 63e9, 31.5e9]
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "runner"),
+    [
+        ("all_reduce", "nccl", "library"),
+        ("all_reduce", "", "library"),
+        ("all_reduce", "NCCL_ring", "library"),
+        ("all_reduce", "vLLM_custom_graph", "engine"),
+        ("all-gather", "vLLM_custom_graph", "library"),
+        ("moe_a2a_dispatch", "deepep_normal", "normal"),
+        ("moe_a2a_combine", "trtllm_deepep_LL", "low-latency"),
+        ("moe_a2a_combine", "deepep_v2_generation", "low-latency"),
+    ],
+)
+def test_kernels_tell_who_runs_the_collective(points, op: str, kernel: str, runner: str) -> None:
+    found = points(f"h100,x,1,{kernel},{op},,half,8,8,4096,2,2048,8,20")
+    assert RUNNERS[int(found.numbers["runner"][0])] == runner
+
+
+def test_only_formats_that_the_switch_adds_use_it(points) -> None:
+    row = "h100,nccl,1,nccl,all_reduce,,{},{},8,536870912,0,0,0,0"
+    found = points(*(row.format(*each) for each in (("half", 8), ("int8", 8), ("half", 4))))
+    chosen = [KINDS[int(kind)] for kind in found.law().kind]
+    assert chosen == ["nvls", "ring-simple", "ring-simple"]
+
+
+def test_dispatch_in_fp8_and_combine_in_sixteen_bits(points) -> None:
+    row = "h100,{},1,{},{},,{},8,8,14336,2,7168,8,20"
+    found = points(
+        row.format("sglang", "deepep_normal", "moe_a2a_dispatch", "default"),
+        row.format("sglang", "deepep_normal", "moe_a2a_combine", "default"),
+        row.format("trtllm", "trtllm_deepep_ht", "moe_a2a_dispatch", "bfloat16"),
+        row.format("trtllm", "trtllm_deepep_ht", "moe_a2a_dispatch", "nvfp4"),
+    )
+    assert (found.numbers["token_bytes"] / 7168).tolist() == [1.03125, 2.0, 2.0, 0.5625]
+
+
+def test_each_unusable_row_says_why(points) -> None:
+    found = points(
+        "h100,nccl,1,nccl,all_reduce,,half,8,8,1024,0,0,0,0",
+        "h1000,nccl,1,nccl,all_reduce,,half,8,8,1024,0,0,0,0",
+        "h100,nccl,1,nccl,all_to_some,,half,8,8,1024,0,0,0,0",
+        "h100,nccl,1,nccl,all_reduce,,half,1,1,1024,0,0,0,0",
+        "h100,sglang,1,deepep_ll,moe_a2a_combine,,half,8,8,1024,0,7168,8,0",
+    )
+    assert [PROBLEMS[place] for place in found.problem] == list(PROBLEMS)
+
+
+def test_an_unknown_vendor_is_told_to_use_stand_in_constants(points) -> None:
+    found = points(
+        "b60,oneccl,1,oneccl,all_reduce,,half,4,4,1024,0,0,0,0", "h100,nccl,1,nccl,all_reduce,,half,4,4,1024,0,0,0,0"
+    )
+    assert found.stand_in[found.group].tolist() == [True, False]
+
+
+def test_the_law_is_finite_for_every_operation_and_runner(points) -> None:
+    ops = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv", "moe_a2a_dispatch", "moe_a2a_combine")
+    rows = [
+        f"{gpu},x,1,{kernel},{op},,half,{ranks},8,8192,4,2048,8,0"
+        for gpu in ("h100", "l40s", "mi300x")
+        for kernel in ("nccl", "custom", "deepep_ll")
+        for op in ops
+        for ranks in (2, 8, 64)
+    ]
+    law = points(*rows).law()
+    for times in (law.time, law.alpha_beta, law.empty):
+        assert np.isfinite(times).all()
+        assert (times > 0.0).all()
+    assert (law.empty <= law.time).all()

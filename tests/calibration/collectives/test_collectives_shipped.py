@@ -1,0 +1,61 @@
+"""The shipped parameters of collectives: what their card claims, and the tables they were fitted to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.collectives.parameters import CollectiveParameters, load_collectives
+from calibration.collectives.predict import predict_collectives
+from calibration.collectives.rows import FAMILY, read_collectives
+from calibration.datasets import data_hash
+
+TABLES = ("kernels/collectives.parquet", "static_batch/all_reduce.parquet")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> CollectiveParameters:
+    return load_collectives()
+
+
+def test_the_card_says_what_was_learned_and_how_well(shipped: CollectiveParameters) -> None:
+    assert {"created", "command", "data", "devices", "rows", "errors", "coverage"} <= set(shipped.card)
+    whole = {row["split"]: row for row in shipped.card["errors"] if row["by"] == "all"}
+    # The targets that are met; unseen numbers of ranks miss theirs of 10 % in the mean.
+    assert whole["sizes"]["ours_mean"] <= 0.10
+    assert whole["24 rows"]["ours_median"] <= 0.12
+    assert whole["ranks"]["ours_median"] <= 0.10
+    for row in whole.values():
+        assert row["ours_median"] < min(row["law_median"], row["alpha_beta_median"], row["constant_median"])
+
+
+def test_the_card_names_the_files_it_was_made_of(shipped: CollectiveParameters, data_directory: Path) -> None:
+    for name, entry in zip(TABLES, shipped.card["data"], strict=True):
+        path = data_directory / name
+        if not path.is_file():
+            pytest.skip(f"{path} is absent")
+        assert entry == {"file": path.name, "sha256": data_hash(path)}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_that_were_learned_from_come_out_right(
+    shipped: CollectiveParameters, data_directory: Path, name: str
+) -> None:
+    path = data_directory / name
+    if not path.is_file():
+        pytest.skip(f"{path} is absent")
+    read = read_collectives(path)
+    table = read.table(FAMILY)
+    assert table is not None
+    columns = predict_collectives(table, read.rows, shipped)
+    time = np.asarray(columns["predicted_us"])[table.row] * 1e-6
+    assert np.isfinite(time).all()
+    known = table.flag == 0
+    assert (np.asarray(columns["tier"])[table.row][known] == "measured").all()
+    assert np.median(np.abs(time / table.measured - 1.0)[known]) < 0.02
+    inside = (np.asarray(columns["lower_us"]) * 1e-6 < table.measured) & (
+        table.measured < np.asarray(columns["upper_us"]) * 1e-6
+    )
+    assert inside[known].mean() > 0.9

@@ -1,0 +1,176 @@
+"""`jaxperf collectives`: the same rows in the same order, what is said about them, and every mistake one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibration.collectives.predict import NUMBERS, TEXTS
+
+HEADER = "note,gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
+TABLE = f"""{HEADER},latency_us
+a,h100_sxm,nccl,2.27.3,nccl,all_reduce,intra_node,half,8,8,16777216,0,0,0,0,120
+b,B200,nccl,2.29.2,nccl,all_gather,intra_node,half,8,8,1048576,0,0,0,0,
+c,H1000,nccl,2.27.3,nccl,all_reduce,intra_node,half,8,8,1024,0,0,0,0,
+d,h100_sxm,nccl,2.27.3,nccl,gather,intra_node,half,8,8,1024,0,0,0,0,
+"e, last",h200,sglang,0.5.12,deepep_normal,moe_a2a_dispatch,intra_node,default,8,8,7340032,1024,7168,8,20,
+f,h100_sxm,nccl,2.27.3,nccl,all_reduce,intra_node,half,many,8,1024,0,0,0,0,
+"""
+LOG = """# nThread 1 nGpus 8 minBytes 8 maxBytes 16
+# nccl-tests version 2.13.9
+#  Rank  0 Group  0 Pid 1 on node device  0 [0x00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid 1 on node device  1 [0x01] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+        4096          1024     float     sum      -1     8.10    0.51    0.51      0     8.00    0.51    0.51      0
+"""
+
+
+pytestmark = pytest.mark.usefixtures("plain_jax")
+
+
+@pytest.fixture
+def table(own_folder: Path) -> Path:
+    path = own_folder / "in.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture
+def predict(cli, parse_json) -> Callable[..., dict]:
+    """Runs the command with --json and returns what it says."""
+
+    def run(*arguments: object, code: int = 0) -> dict:
+        result = cli("collectives", *arguments, "--json")
+        assert result.exit_code == code, result.output
+        return parse_json(result.stdout)
+
+    return run
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
+    said = predict(table, "-o", "out.csv")
+    rows = rows_of(own_folder / "out.csv")
+    assert list(rows[0]) == [*HEADER.split(","), "latency_us", *NUMBERS, *TEXTS]
+    assert [row["note"] for row in rows] == ["a", "b", "c", "d", "e, last", "f"]
+    assert [bool(row["predicted_us"]) for row in rows] == [True, True, False, False, True, False]
+    first, second = rows[0], rows[1]
+    assert 0.5 * 120 < float(first["predicted_us"]) < 2 * 120
+    assert float(first["lower_us"]) < float(first["predicted_us"]) < float(first["upper_us"])
+    assert (first["tier"], first["algorithm"]) == ("measured", "nvls")
+    assert (second["tier"], second["reason"]) == ("transfer", rows[1]["reason"])
+    assert "nothing of this device" in second["reason"]
+    assert "no specification" in rows[2]["reason"]
+    assert "none of all_reduce" in rows[3]["reason"]
+    assert (rows[4]["algorithm"], rows[5]["reason"]) == ("normal", "the row is no collective or could not be read")
+    assert (said["rows"], said["predicted"]) == (6, 3)
+    assert [group["measured"] for group in said["groups"]] == [1, 0]
+
+
+def test_few_rows_of_a_new_system_move_its_predictions(
+    predict: Callable[..., dict], table: Path, own_folder: Path
+) -> None:
+    header = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,latency_us"
+    sizes = [2**power for power in range(12, 30, 2)]
+    lines = [f"B200,nccl,2.29.2,nccl,all_gather,intra_node,half,8,8,{size},{100 + size / 4e5}" for size in sizes]
+    (own_folder / "few.csv").write_text("\n".join([header, *lines]) + "\n")
+    said = predict(table, "-o", "out.csv", "--adapt", "few.csv")
+    adapted = rows_of(own_folder / "out.csv")[1]
+    assert adapted["tier"] == "adapted"
+    assert float(adapted["predicted_us"]) == pytest.approx(100 + 1048576 / 4e5, rel=0.1)
+    assert said["parameters"]["adapted"] == 1
+
+
+def test_a_log_of_nccl_tests_is_a_table(predict: Callable[..., dict], own_folder: Path) -> None:
+    (own_folder / "all_reduce_perf.log").write_text(LOG)
+    said = predict("all_reduce_perf.log", "-o", "out.json")
+    (row,) = json.loads((own_folder / "out.json").read_text())["rows"]
+    assert (row["gpu"], row["op"], row["num_gpus"], row["bytes"]) == ("h100-sxm", "all_reduce", 2, 4096)
+    assert row["latency_us"] == pytest.approx(8.1)
+    assert 2.0 < row["predicted_us"] < 40.0
+    assert said["predicted"] == 1
+
+
+def test_cycles_of_astra_sim(predict: Callable[..., dict], own_folder: Path) -> None:
+    # The survey's case: 1 MiB over 8 devices on a switch of 400 GiB/s takes 57,426 cycles.
+    (own_folder / "cases.csv").write_text(
+        "backend,collective,topology,npus_per_dim,bw_GiBps,lat_ns,size_bytes,algorithm,endpoint_delay,active_chunks,"
+        "splits,local_mem_bw\n"
+        "Aware,all_reduce,Switch,8,400.0,936.25,1048576,ring,10,2,4,3350\n"
+        "Aware,all_reduce,Cube,8,400.0,936.25,1048576,ring,10,2,4,3350\n"
+    )
+    said = predict("cases.csv", "-o", "out.csv", "--backend", "astra")
+    known, unknown = rows_of(own_folder / "out.csv")
+    assert known["predicted_cycles"] == "57426"
+    assert unknown["predicted_cycles"] == ""
+    assert "Cube" in unknown["reason"]
+    assert (said["rows"], said["predicted"]) == (2, 1)
+
+
+def test_nothing_feasible_ends_with_three(cli, own_folder: Path) -> None:
+    (own_folder / "in.csv").write_text("gpu,op,num_gpus,bytes\nH1000,all_reduce,8,1024\n")
+    result = cli("collectives", "in.csv", "-o", "out.csv")
+    assert result.exit_code == 3
+    assert (own_folder / "out.csv").exists()
+    assert "no prediction (1): the device is unknown" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["in.csv", "-o", "in.csv"], "is the input"),
+        (["in.csv", "-o", "out.txt"], "must be one of|must end in"),
+        (["gone.csv", "-o", "out.csv"], "gone.csv"),
+        (["in.csv", "-o", "out.csv", "--backend", "astro"], "'astro' is not one of fitted, astra.*astra"),
+        (["in.csv", "-o", "out.csv", "--backend", "astra"], "backend, collective"),
+        (["in.csv", "-o", "out.csv", "--backend", "astra", "--adapt", "in.csv"], "fits nothing"),
+        (["in.csv", "-o", "out.csv", "--params", "none"], "Cannot read parameters"),
+        (["in.csv", "-o", "out.csv", "--adapt", "empty.csv"], "no measured times"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    refuse: Callable[..., str], table: Path, own_folder: Path, arguments: list[str], sentence: str
+) -> None:
+    (own_folder / "empty.csv").write_text("gpu,op,num_gpus,bytes\nh100,all_reduce,8,1024\n")
+    said = refuse("collectives", *arguments)
+    assert re.search(sentence, said), said
+    assert said.count("\n") == 1
+    assert not (own_folder / "out.csv").exists()
+
+
+def test_a_table_that_is_predicted_already_is_refused(cli, refuse: Callable[..., str], table: Path) -> None:
+    assert cli("collectives", table, "-o", "out.csv").exit_code == 0
+    assert "already has a column 'predicted_us'" in refuse("collectives", "out.csv", "-o", "more.csv")
+
+
+def test_validate_prints_every_split(cli, own_folder: Path) -> None:
+    lines = ["gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,latency_us"]
+    for gpu, rate in (("a100", 200e3), ("h100", 330e3)):
+        for ranks in (2, 4, 8):
+            for size in (2**power for power in range(10, 27)):
+                time = 15 + 2 * (ranks - 1) / ranks * size / rate
+                lines.append(f"{gpu},nccl,2.27,nccl,all_reduce,node,int8,{ranks},{ranks},{size},{time}")
+    (own_folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    result = cli("validate", "collectives", "rows.csv", "-o", "errors.csv")
+    assert result.exit_code == 0, result.output
+    for title in ("Unseen sizes", "Unseen rank counts", "Unseen device", "New system"):
+        assert title in result.stdout
+    rows = rows_of(own_folder / "errors.csv")
+    assert {row["split"] for row in rows} == {"sizes", "ranks", "device", "24 rows"}
+    assert all(float(row["ours_mean"]) < 0.2 for row in rows if row["split"] in ("sizes", "24 rows"))
+
+
+def test_validate_without_data_says_what_to_give(
+    refuse: Callable[..., str], own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAXPERF_DATA", str(own_folder))
+    assert "No measured collectives" in refuse("validate", "collectives")

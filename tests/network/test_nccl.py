@@ -1,0 +1,134 @@
+"""NCCL's own cost model against its published constants worked out by hand, and the engines' small all-reduces."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import as_float
+from jaxperf.network.alpha_beta import Hop
+from jaxperf.network.custom_all_reduce import LIMIT, custom_all_reduce_time
+from jaxperf.network.nccl import ALGORITHMS, NcclGroup, NcclTime, nccl_all_reduce_time, nccl_gather_time, nccl_send_time
+from jaxperf.network.nccl_constants import TIERS, nccl_tier, tier_of
+
+MIB = 2.0**20
+
+
+def group(ranks: float, nodes: float = 1.0, bus: float = 360e9, channels: float = 12.0, **changes: float) -> NcclGroup:
+    given = {"pcie": 0.0, "nvls_bandwidth": 0.0} | changes
+    return NcclGroup(*map(as_float, (ranks, nodes, bus, channels, given["pcie"], given["nvls_bandwidth"])))
+
+
+def named(found: NcclTime) -> str:
+    return ALGORITHMS[int(found.algorithm)]
+
+
+def reduce(at: NcclGroup, size: float, tier: str = "hopper") -> NcclTime:
+    return nccl_all_reduce_time(at, nccl_tier(tier), as_float(size))
+
+
+def test_a_large_all_reduce_in_one_node_is_a_ring_of_the_simple_protocol() -> None:
+    # tuning.cc: 8.4 + 14 x 3.4 us, and 512 MiB over 360 GB/s x 8/14.
+    found = reduce(group(8.0), 512 * MIB)
+    assert named(found) == "ring-simple"
+    assert float(found.time) == pytest.approx((8.4 + 14 * 3.4) * 1e-6 + 512 * MIB / (360e9 * 8 / 14), rel=1e-12)
+
+
+def test_a_small_all_reduce_of_many_nodes_takes_the_tree_of_the_ll_protocol() -> None:
+    # Eight nodes of eight: 6.8 + 2 (7 x 0.6 + 3 x 5.0) us; bus min(200 x 0.92, 12 x 36) / 3.8, more than LL's 35 GB/s
+    # between nodes; half of that, and 1 KiB is the fifth share, 0.9.
+    found = reduce(group(64.0, 8.0, bus=200e9), 1024.0)
+    assert named(found) == "tree-ll"
+    assert float(found.time) == pytest.approx(
+        (6.8 + 2 * (7 * 0.6 + 3 * 5.0)) * 1e-6 + 1024 / (35e9 / 2 * 0.9), rel=1e-12
+    )
+
+
+def test_the_ring_between_nodes_pays_the_network_and_the_plateau() -> None:
+    # Two A100 nodes of eight: 28 steps inside (Simple: at least 3 us), 2 between at 14 us, all x 1.4 from 64 bytes on.
+    found = reduce(group(16.0, 2.0, bus=200e9), 1024 * MIB, "ampere")
+    latency = (8.4 + 28 * 3.4 + 2 * 14.0) * 1.4e-6
+    assert named(found) == "ring-simple"
+    assert float(found.time) == pytest.approx(latency + 1024 * MIB * 30 / 16 / 200e9, rel=1e-12)
+
+
+def test_in_switch_reduction_wins_where_it_can() -> None:
+    # 25 us, and 320 GB/s of channels x 0.85 x 15/16; without the switch's share the ring is left.
+    found = reduce(group(8.0, nvls_bandwidth=320e9), 512 * MIB)
+    assert named(found) == "nvls"
+    assert float(found.time) == pytest.approx(25e-6 + 512 * MIB / (320e9 * 0.85 * 15 / 16), rel=1e-12)
+    assert named(reduce(group(8.0, nvls_bandwidth=240e9), 512 * MIB, "ampere")) == "ring-simple"
+
+
+def test_gather_has_half_the_steps_and_no_tree() -> None:
+    found = nccl_gather_time(group(4.0), nccl_tier("hopper"), as_float(256 * MIB))
+    assert float(found.time) == pytest.approx((8.4 + 3 * 3.4) * 1e-6 + 256 * MIB * 3 / 4 / 360e9, rel=1e-12)
+    small = nccl_gather_time(group(4.0), nccl_tier("hopper"), as_float(512.0))
+    assert named(small) == "ring-ll"
+    assert float(small.time) == pytest.approx((6.6 + 3 * 0.6) * 1e-6 + 512 * 3 / 4 / 141e9, rel=1e-12)
+
+
+def test_ll128_needs_nvlink() -> None:
+    chosen = {named(reduce(group(4.0, bus=24e9, pcie=1.0), 2.0**power)) for power in range(8, 31)}
+    assert chosen.isdisjoint({"ring-ll128", "tree-ll128"})
+    assert "ring-ll128" in {named(reduce(group(8.0), 2.0**power)) for power in range(8, 31)}
+
+
+def test_one_rank_has_nobody_to_talk_to() -> None:
+    alone = group(1.0)
+    assert float(reduce(alone, MIB).time) == 0.0
+    assert float(nccl_gather_time(alone, nccl_tier("hopper"), as_float(MIB)).time) == 0.0
+    assert float(nccl_send_time(alone, as_float(MIB), as_float(1.0))) == 0.0
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_chosen_time_is_finite_and_grows_with_the_size(tier: str) -> None:
+    sizes = jnp.exp2(jnp.linspace(6.0, 33.0, 109))
+    for nodes in (1.0, 2.0, 8.0):
+        at = group(8.0 * nodes, nodes)
+        times = jax.vmap(lambda size, at=at: nccl_all_reduce_time(at, nccl_tier(tier), size).time)(sizes)
+        assert bool(jnp.isfinite(times).all())
+        # The tabulated shares of trees jump at powers of two, so only a doubling is sure to be slower.
+        assert bool((times[4:] >= times[:-4]).all())
+
+
+@given(st.integers(2, 64), st.floats(1e3, 1e9), st.floats(1.0, 8.0))
+def test_more_bandwidth_is_never_slower(ranks: int, size: float, factor: float) -> None:
+    slow, fast = (reduce(group(float(ranks), bus=bus), size).time for bus in (100e9, 100e9 * factor))
+    assert float(fast) <= float(slow)
+
+
+def test_the_slope_of_the_time_is_that_of_the_bus() -> None:
+    slope = jax.grad(lambda size: nccl_all_reduce_time(group(8.0), nccl_tier("hopper"), size).time)(as_float(512 * MIB))
+    assert float(slope) == pytest.approx(14 / 8 / 360e9, rel=1e-9)
+
+
+def test_architectures_have_the_tier_of_their_compute_capability() -> None:
+    assert (tier_of("ampere-ga102"), tier_of("hopper-h20"), tier_of("ada")) == ("ampere", "hopper", "ampere")
+    assert tier_of("cdna3") is None
+    with pytest.raises(InputError, match=r"'hoper' is no generation.*hopper"):
+        nccl_tier("hoper")
+
+
+def test_shots_of_serving_engines_by_hand() -> None:
+    hop, library, limit = Hop(3e-6, 450e9), as_float(1.0), as_float(LIMIT)
+    one, _ = custom_all_reduce_time(as_float(8), as_float(1e5), hop, library, limit)
+    two, _ = custom_all_reduce_time(as_float(8), as_float(1e6), hop, library, limit)
+    assert float(one) == pytest.approx(3e-6 + 7e5 / 450e9, rel=1e-12)
+    assert float(two) == pytest.approx(6e-6 + 2 * 7 / 8 * 1e6 / 450e9, rel=1e-12)
+    assert float(custom_all_reduce_time(as_float(1), as_float(1e5), hop, library, limit)[0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "kind"),
+    [(8, 255 * 1024, 0), (8, 256 * 1024, 1), (4, 256 * 1024, 0), (4, 512 * 1024, 1), (2, 4 * MIB, 0), (2, 8 * MIB, 2)],
+)
+def test_the_engine_switches_at_its_thresholds(ranks: int, size: float, kind: int) -> None:
+    hop, library = Hop(3e-6, 450e9), as_float(1.0)
+    time, found = custom_all_reduce_time(as_float(ranks), as_float(size), hop, library, as_float(LIMIT))
+    assert int(found) == kind
+    assert (float(time) == 1.0) == (kind == 2)
