@@ -20,6 +20,7 @@ from jaxperf.cli.graphs import graphs
 from jaxperf.cli.kernels import kernels
 from jaxperf.cli.measure import measure
 from jaxperf.cli.models import models
+from jaxperf.cli.plan import plan
 from jaxperf.cli.rank import rank
 from jaxperf.cli.replay import replay
 from jaxperf.cli.sweep import sweep
@@ -85,6 +86,7 @@ for command in (
     models,
 ):
     app.command(cls=Command)(command)
+app.add_typer(plan, name="plan")
 
 
 def main() -> None:

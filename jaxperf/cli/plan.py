@@ -1,0 +1,195 @@
+"""`jaxperf plan train MODEL`: every layout of a training run, the best ones, and why the others lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jaxperf.cli.options import AsJson, DevicesDirectory, Model, OutputFile, Quiet, parse_prices
+from jaxperf.cli.plan_options import check_devices, checked, parse_pool, parse_schedules, parse_sizes
+
+if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
+    from jaxperf.training.search_plan import Answer, Request
+
+EXIT_INFEASIBLE = 3
+EXIT_INTERRUPTED = 130
+DEFAULT_TOKENS = 16 * 2**20  # of a step where none are given, as in Llama 3's largest batch
+
+plan = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Search layouts of a training run.")
+
+
+@plan.callback()
+def group() -> None:
+    """Search layouts."""
+
+
+@plan.command("train")
+def train(
+    model: Model,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAMES", help="Device names or TOML files, with commas.")
+    ] = "",
+    sizes: Annotated[str, typer.Option("--n", metavar="SIZES", help="Devices: 64, 64,96,128 or 64...65536.")] = "",
+    pool: Annotated[
+        list[str] | None,
+        typer.Option("--pool", metavar="NAME:N", help="Instead: devices of one kind, such as h100-sxm:64; repeated."),
+    ] = None,
+    sequence: Annotated[int, typer.Option("--sequence", metavar="N", help="Tokens of a sequence.")] = 4096,
+    global_batch: Annotated[
+        int | None, typer.Option("--global-batch", metavar="N", help="Sequences a step (default: 16 Mi tokens).")
+    ] = None,
+    dtype: Annotated[str, typer.Option("--dtype", metavar="FORMAT", help="bf16, fp8, ...")] = "bf16",
+    top: Annotated[int, typer.Option("--top", metavar="K", help="Layouts shown of each size.")] = 5,
+    optimize: Annotated[str, typer.Option("--optimize", metavar="WHAT", help="time, cost or memory.")] = "time",
+    schedules: Annotated[
+        str, typer.Option("--schedules", metavar="NAMES", help="Pipeline schedules to try: all, or names with commas.")
+    ] = "all",
+    price: Annotated[
+        list[str] | None,
+        typer.Option("--price", metavar="PRICE", help="h100-sxm=2.50 in dollars per device-hour, or a TOML file."),
+    ] = None,
+    steps: Annotated[
+        str,
+        typer.Option("--steps", metavar="STEPS", help="Scalars fitted to training runs: a file, shipped or assumed."),
+    ] = "shipped",
+    devices_dir: DevicesDirectory = None,
+    out: OutputFile = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search every layout of a training run: the best of each size, and why the others lose."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    from jaxperf.io.fleet import select_devices
+    from jaxperf.io.tables import check_output
+
+    check_output(out)
+    check_devices(device, sizes, pool or [])
+    pools = [parse_pool(each) for each in pool or []]
+    specs = select_devices(device or [name for name, _ in pools], devices_dir or ())
+    batch = max(DEFAULT_TOKENS // checked(sequence, "--sequence"), 1) if global_batch is None else global_batch
+    request = _request(
+        model,
+        dtype=dtype,
+        sequence=sequence,
+        global_batch=checked(batch, "--global-batch"),
+        objective=optimize,
+        top=checked(top, "--top"),
+        space=parse_schedules(schedules),
+        prices=parse_prices(price or [], specs),
+    )
+    asked = Asked(request, steps, tuple(devices_dir or ()), out, as_json, quiet)
+    if pools:
+        _plan_pools(asked, pools)
+    else:
+        _plan_sizes(asked, list(specs.values()), parse_sizes(sizes))
+
+
+def _request(model: str, **asked: Any) -> Request:
+    from jaxperf.io.huggingface import load_model
+    from jaxperf.training.model_build import training_model
+    from jaxperf.training.search_plan import Request
+
+    config = load_model(model)
+    return Request(config.name, training_model(config), **asked)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, where its efficiencies come from, and how the answer is given."""
+
+    request: Request
+    steps: str
+    folders: tuple[Path, ...]
+    out: Path | None
+    as_json: bool
+    quiet: bool
+
+    def rates(self, spec: DeviceSpec) -> Any:
+        """The efficiencies of a device."""
+        from jaxperf.cli.plan_rates import plan_rates
+        from jaxperf.training.search_plan import assumed_rates
+
+        if self.steps == "assumed":
+            return assumed_rates()
+        return plan_rates(self.request, spec, None if self.steps == "shipped" else Path(self.steps), self.folders)
+
+    def write(self, rows: list[dict[str, Any]], answers: Sequence[Answer]) -> None:
+        """The answer as data: JSON on standard output, and the file asked for."""
+        from jaxperf.io.tables import json_text, write_rows
+        from jaxperf.report.plan_rows import plan_record
+
+        record = plan_record(self.request, answers)
+        if self.as_json:
+            typer.echo(json_text({"provenance": record, "rows": rows}))
+        if self.out is not None:
+            write_rows(rows, self.out, {"jaxperf": json_text(record)})
+
+
+def _plan_sizes(asked: Asked, specs: Sequence[DeviceSpec], sizes: list[int]) -> None:
+    from jaxperf.report.plan import print_plan
+    from jaxperf.report.plan_rows import plan_rows
+
+    answers = _answers(asked, specs, sizes)
+    rows = plan_rows(answers)
+    asked.write(rows, answers)
+    if not asked.as_json:
+        print_plan(asked.request, answers, asked.quiet)
+    _end(answers, bool(rows))
+
+
+def _answers(asked: Asked, specs: Sequence[DeviceSpec], sizes: list[int]) -> list[Answer]:
+    """One answer a device and size, in their order; Ctrl-C ends with those that are there.
+
+    What the search needs once, at its end, is compiled beside it: a third of the time of a first run.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from jaxperf.cli.progress import progress_bar
+    from jaxperf.core.device import device_from_spec
+    from jaxperf.training.search_plan import compile_outlook
+    from jaxperf.training.search_plan import plan as search
+
+    found: list[Answer] = []
+    with ThreadPoolExecutor(1) as aside, progress_bar("layouts", asked.quiet) as report:
+        aside.submit(compile_outlook, asked.request)
+        for spec in specs:
+            rates = asked.rates(spec)
+            for size in sizes:
+                found.append(search(asked.request, spec.name, device_from_spec(spec), size, rates, report))
+                if found[-1].found.interrupted:
+                    return found
+    return found
+
+
+def _plan_pools(asked: Asked, wanted: Sequence[tuple[str, int]]) -> None:
+    from jaxperf.cli.progress import progress_bar
+    from jaxperf.core.device import device_from_spec
+    from jaxperf.io.fleet import select_device
+    from jaxperf.report.plan_pools import pool_rows, print_pools
+    from jaxperf.training.search_pools import Pool, check_pools, plan_pools
+
+    specs = [(select_device(name, asked.folders), count) for name, count in wanted]
+    pools = [Pool(spec.name, device_from_spec(spec), count, asked.rates(spec)) for spec, count in specs]
+    check_pools(pools)
+    with progress_bar("layouts", asked.quiet) as report:
+        plans = plan_pools(asked.request, pools, report)
+    answers = [answer for each in plans for answer in each.answers]
+    asked.write(pool_rows(plans), answers)
+    if not asked.as_json:
+        print_pools(asked.request, plans, asked.quiet)
+    _end(answers, any(each.feasible for each in plans))
+
+
+def _end(answers: Sequence[Answer], feasible: bool) -> None:
+    """The exit code."""
+    if any(answer.found.interrupted for answer in answers):
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if not feasible:
+        raise typer.Exit(EXIT_INFEASIBLE)

@@ -1,0 +1,206 @@
+"""A training plan as text and rows: each size's best layout, what limits it, why others lose, what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxperf.core.numerics import as_float
+from jaxperf.report.plan_rows import front_rows, layout_words, variation_sizes
+from jaxperf.report.text import console, gigabytes, interval, number, quantity, table
+from jaxperf.training.failures import DAY, HOUR, Failures
+from jaxperf.training.layout_checks import SENTENCES
+from jaxperf.training.search_plan import Answer, Choice, Request
+from jaxperf.training.search_terms import MEMORY_TERMS, shares, why_slower
+
+MOST_REASONS = 3
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: `46 min`, `3.1 h`, `12 d`."""
+    for unit, size in (("d", DAY), ("h", HOUR), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{number(seconds / size)} {unit}"
+    return quantity(seconds, "s")
+
+
+def print_plan(request: Request, answers: Sequence[Answer], quiet: bool) -> None:
+    """Print the plan as text."""
+    print_model(request)
+    if len(answers) > 1:
+        console().print(_sizes(answers))
+        console().print("\n".join(pick_lines(answers)), soft_wrap=True, markup=False)
+    for answer in answers:
+        _print_answer(request, answer, quiet)
+    if not quiet:
+        print_origin(request, answers)
+
+
+def print_model(request: Request) -> None:
+    """Print what is trained."""
+    active = float(request.model.active_parameters)
+    size = f"{number(float(request.model.parameters) / 1e9)} G parameters"
+    sparse = f", {number(active / 1e9)} G active" if active < float(request.model.parameters) else ""
+    console().print(
+        f"[bold]{request.name}[/bold] ({size}{sparse}): {request.global_batch:,} sequences of {request.sequence:,} "
+        f"tokens a step, {request.dtype}"
+    )
+
+
+def _sizes(answers: Sequence[Answer]) -> Any:
+    """The best of each device and size."""
+    rows = []
+    for answer in answers:
+        if not answer.choices:
+            rows.append((f"{answer.devices:,}", answer.device, *["-"] * 7, "nothing feasible"))
+            continue
+        best = answer.choices[0]
+        rows.append(
+            (
+                f"{answer.devices:,}",
+                answer.device,
+                *_figures(best),
+                f"{float(best.outlook.kept.share):.1%}",
+                number(best.device_hours),
+                layout_words(best.layout),
+            )
+        )
+    columns = ("devices", "device", "step s", "range", "MFU", "memory GB", "bubble")
+    return table("Sizes", (*columns, "goodput", "device-hours", "best layout"), rows)
+
+
+def pick_lines(answers: Sequence[Answer]) -> list[str]:
+    """Which device and size is best by each measure."""
+    found = [(answer, answer.choices[0]) for answer in answers if answer.choices]
+    measures = {
+        "fastest": lambda choice: choice.metrics["time"],
+        "cheapest": lambda choice: choice.device_hours if choice.cost is None else choice.cost,
+        "smallest": lambda choice: choice.metrics["memory.total"],
+    }
+    words = {"cheapest": "device-hours, or dollars where there are prices", "smallest": "memory of a device"}
+    lines = []
+    for name, measure in measures.items() if found else ():
+        answer, _ = min(found, key=lambda pair: measure(pair[1]))
+        lines.append(f"{name:9s} {answer.devices:,} x {answer.device}" + (f" ({words[name]})" if name in words else ""))
+    return lines
+
+
+def _figures(choice: Choice) -> tuple[str, ...]:
+    metrics = choice.metrics
+    return (
+        number(metrics["time"]),
+        interval(choice.lower, choice.upper),
+        f"{metrics['mfu']:.1%}",
+        number(metrics["memory.total"] / 1e9),
+        f"{metrics['bubble_fraction']:.1%}",
+    )
+
+
+def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
+    out = console()
+    out.print(f"\n[bold]{answer.devices:,} x {answer.device}[/bold]")
+    if not answer.choices:
+        for sentence in infeasible_sentences(answer):
+            out.print(sentence, soft_wrap=True, markup=False)
+        return
+    for line in _headline(answer, answer.choices[0]):
+        out.print(line, soft_wrap=True, markup=False)
+    if quiet:
+        return
+    out.print(_alternatives(answer))
+    for line in (*why_lines(answer), _front_line(answer), *_infeasible_lines(answer)):
+        out.print(line, soft_wrap=True, markup=False)
+
+
+def _headline(answer: Answer, best: Choice) -> list[str]:
+    """The number with its interval, what limits it, what chance and failures make of it."""
+    metrics, look = best.metrics, best.outlook
+    parts = ", ".join(f"{share:.0%} {word}" for word, share in list(shares(metrics).items())[:5])
+    large = {word: metrics[name] / 1e9 for name, word in MEMORY_TERMS.items() if metrics[name] > 5e7}
+    memory = ", ".join(f"{size:.1f} {word}" for word, size in large.items())
+    lost = {"saving": look.kept.saving, "work done again": look.kept.redone, "restarts": look.kept.restarting}
+    losses = ", ".join(f"{word} {float(share):.1%}" for word, share in lost.items())
+    median = float(look.median)
+    lines = [
+        f"layout    {layout_words(best.layout)}",
+        f"step      {number(metrics['time'])} s {interval(best.lower, best.upper)}   MFU {metrics['mfu']:.1%}, "
+        f"{metrics['tokens_per_second']:,.0f} tokens/s: {parts}",
+        f"memory    {gigabytes(metrics['memory.total'])} of {gigabytes(answer.capacity)}: {memory} GB",
+        f"chance    {number(median)} s {interval(float(look.lower), float(look.upper))}: ranks differ and wait for "
+        f"each other, {median / metrics['time'] - 1.0:+.1%}",
+        f"goodput   {float(look.kept.share):.1%}: interrupted every {duration(float(look.mtbf))}, saved every "
+        f"{duration(float(look.kept.interval))}; lost to {losses}; {int(look.spares)} spares",
+    ]
+    cost = "" if best.cost is None else f", {number(best.cost)} dollars"
+    tokens = metrics["tokens_per_second"] * metrics["time"]
+    return [
+        *lines,
+        f"cost      {number(best.device_hours)} device-hours{cost}, {quantity(best.tdp_energy, 'J')} at TDP a step; "
+        f"{number(best.device_hours / tokens * 1e9)} device-hours for 10^9 tokens",
+    ]
+
+
+def _alternatives(answer: Answer) -> Any:
+    rows = [
+        (str(rank), *_figures(choice), layout_words(choice.layout))
+        for rank, choice in enumerate(answer.choices, start=1)
+    ]
+    return table("Layouts", ("#", "step s", "range", "MFU", "memory GB", "bubble", "layout"), rows)
+
+
+def why_lines(answer: Answer) -> list[str]:
+    """Why each of the others is not first: its terms, in shares of the first's step."""
+    best, *others = answer.choices
+    words = [why_slower(best.metrics, choice.metrics) for choice in others]
+    return [
+        f"why       #{rank} takes {choice.metrics['time'] / best.metrics['time'] - 1.0:+.1%}: {why}"
+        for rank, (choice, why) in enumerate(zip(others, words, strict=True), start=2)
+    ]
+
+
+def _front_line(answer: Answer) -> str:
+    front = front_rows(answer)
+    ends = [f"{number(row['time'])} s in {gigabytes(row['memory.total'])}" for row in (front[0], front[-1])]
+    return f"front     {len(front)} layouts between {ends[0]} and {ends[1]} (time and memory; all of them in --json)"
+
+
+def _infeasible_lines(answer: Answer) -> list[str]:
+    most = answer.found.reasons.most_common(MOST_REASONS)
+    return [f"excluded  {count:,}: {SENTENCES[reason]}" for reason, count in most]
+
+
+def infeasible_sentences(answer: Answer) -> list[str]:
+    """Why nothing is feasible, most frequent first, and what would be."""
+    found = answer.found
+    if found.interrupted:
+        return ["Interrupted before a feasible layout was found."]
+    lines = [f"Nothing is feasible among {found.splits:,} splits:", *_infeasible_lines(answer)]
+    if found.least_memory > answer.capacity and found.least_memory < float("inf"):
+        lines.append(
+            f"memory    the least that any split needs, sharded and recomputed, is {gigabytes(found.least_memory)} of "
+            f"{gigabytes(answer.capacity)}"
+        )
+    if answer.feasible_from is not None:
+        lines.append(f"nearest   {answer.feasible_from:,} devices have a feasible layout")
+    return lines
+
+
+def print_origin(request: Request, answers: Sequence[Answer]) -> None:
+    """Print what the numbers rest on."""
+    out = console()
+    tried = sum(answer.found.tried for answer in answers)
+    sizes = ", ".join(f"{size:.1%} {name}" for name, size in variation_sizes(request).items())
+    out.print(f"\nfrom      {tried:,} layouts", markup=False)
+    for tier in dict.fromkeys(answer.tier for answer in answers):
+        out.print(f"          efficiencies {tier}", soft_wrap=True, markup=False)
+    out.print(f"          variation assumed: {sizes} (ranges in docs/stochastic.md)", soft_wrap=True, markup=False)
+    out.print(f"          {failure_sentence(request.failures)}", soft_wrap=True, markup=False)
+
+
+def failure_sentence(failures: Failures) -> str:
+    """Where the rate of interruptions is from."""
+    years = as_float(failures.device_mtbf) / DAY / 365.0
+    return (
+        f"interruptions: one in {float(years):.1f} device-years (as in Llama 3's run); restart "
+        f"{duration(float(failures.restart))}, repair {duration(float(failures.repair))} (assumed)"
+    )

@@ -1,0 +1,73 @@
+"""Several kinds of devices: how work is divided so that the slowest pool, which bounds the step, is fast."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import Scalar
+from jaxperf.training.model import TrainingModel
+
+LAYER_FIELDS = ("layers", "attention_layers", "window_layers", "mixer_layers", "dense_layers", "moe_layers")
+
+
+def even_shares(
+    amount: Scalar, fixed: Float[Array, " pools"], speeds: Float[Array, " pools"]
+) -> Float[Array, " pools"]:
+    """The continuous split of work that ends everywhere at once: b_i = v_i max(t - a_i, 0) with sum b_i = amount.
+
+    Of the pools in the order of their a_i the first k take part, t = (amount + sum_k v a) / sum_k v: the least such t
+    that is not before its own last pool starts.
+
+    **Arguments:** `amount` of work [1]; `fixed`: a, what a pool takes in any case [s]; `speeds`: v [1/s].
+    **Returns:** work of each pool [1]; 0 where its fixed time alone is longer than t.
+    """
+    order = jnp.argsort(fixed)
+    starts, rates = fixed[order], speeds[order]
+    times = (amount + jnp.cumsum(rates * starts)) / jnp.cumsum(rates)
+    end = jnp.min(jnp.where(times >= starts, times, jnp.inf))
+    return speeds * jnp.maximum(end - fixed, 0.0)
+
+
+def whole_shares(total: int, fixed: Sequence[float], speeds: Sequence[float], least: int = 0) -> list[int]:
+    """Integers that sum to `total` with the least possible max_i (a_i + b_i / v_i).
+
+    Each unit goes to the pool that would end it first, which is optimal because ends only grow (Graham 1969 for equal
+    units). `least`: units that every pool gets in any case.
+
+    **Raises:** `InputError` where there are fewer units than the pools must get.
+    """
+    if total < least * len(speeds):
+        raise InputError(f"{total} units are too few for {len(speeds)} pools that need {least} each.")
+    shares = [least] * len(speeds)
+    for _ in range(total - sum(shares)):
+        ends = [a + (share + 1) / v for a, share, v in zip(fixed, shares, speeds, strict=True)]
+        shares[ends.index(min(ends))] += 1
+    return shares
+
+
+def cross_pool_reduction(
+    gradients: Scalar, devices: Float[Array, " pools"], network_bandwidth: Float[Array, " pools"]
+) -> Scalar:
+    """Ring all-reduce of gradients among k pools that each hold them whole, spread over all its devices [s].
+
+    2 (k - 1) / k of the `gradients` [byte] through the least n_i B_i, B the scale-out bandwidth of a device [byte/s].
+    """
+    pools = len(devices)
+    return 2.0 * (pools - 1) / pools * gradients / jnp.min(devices * network_bandwidth)
+
+
+def part_of(model: TrainingModel, layers: int, with_head: bool) -> TrainingModel:
+    """A pool's `layers` of a model, each the average one; the output head only where the last layers are.
+
+    The token table of the first pool is left out: a lookup costs little, and its memory is small beside a pool's.
+    """
+    share = layers / float(model.layers)
+    scaled = {name: getattr(model, name) * share for name in (*LAYER_FIELDS, "other_parameters")}
+    return dataclasses.replace(
+        model, **scaled | {"layers": float(layers), "vocab": model.vocab if with_head else 0.0, "tied": 1.0}
+    )

@@ -1,0 +1,131 @@
+"""A random time as values and normal scores on a fixed grid: maxima are exact, mixtures need one matrix product.
+
+A `Distribution` says P(T <= values[i]) = Phi(scores[i]). Scores instead of probabilities keep both tails to full
+precision, which a maximum over 10^5 ranks needs: its bulk lies at the 1 - 10^-5 quantile of one rank.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.special import log_ndtr, ndtr, ndtri
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar, safe_sqrt
+
+LOWEST, HIGHEST = -8.0, 12.0  # standard deviations covered; a maximum has its long tail above
+POINTS = 201
+END = 8.0  # normal scores beyond it (6e-16) are not told apart
+
+# A mixture of nodes narrower than about half their distance would be a staircase.
+NARROWEST = 0.5
+
+
+class Distribution(eqx.Module):
+    """P(T <= `values`) = Phi(`scores`), both rising; `values` [s], or of the unit of what is random."""
+
+    values: Float[Array, " grid"]
+    scores: Float[Array, " grid"]
+
+
+def normal_grid(points: int = POINTS) -> Float[Array, " points"]:
+    """Evenly spaced normal scores from -`END` to `END`."""
+    return jnp.linspace(-END, END, points)
+
+
+def normal(mean: Scalar, std: Scalar) -> Distribution:
+    """The normal distribution on the grid."""
+    scores = normal_grid()
+    return Distribution(mean + std * scores, scores)
+
+
+def scaled(distribution: Distribution, factor: Scalar, shift: Scalar) -> Distribution:
+    """`factor` T + `shift` for a positive factor."""
+    return Distribution(factor * distribution.values + shift, distribution.scores)
+
+
+def largest_of(distribution: Distribution, count: Scalar) -> Distribution:
+    """The largest of `count` independent ones: F(t)^n, so q_p = F^-1(p^(1/n)) without interpolation.
+
+    **Arguments:** `count`: positive, need not be an integer [1].
+    """
+    return Distribution(distribution.values, score_of_log(count * log_ndtr(distribution.scores)))
+
+
+def score_of_log(log_probability: Float[Array, " grid"]) -> Float[Array, " grid"]:
+    """The normal score of a probability given by its logarithm, precise where it is near one."""
+    return score(jnp.exp(log_probability), -jnp.expm1(log_probability))
+
+
+def score(lower: Float[Array, " grid"], upper: Float[Array, " grid"]) -> Float[Array, " grid"]:
+    """The normal score of P(T <= t) = `lower`, P(T > t) = `upper`, from the smaller of the two."""
+    below = lower < upper
+    tail = ndtri(jnp.clip(jnp.where(below, lower, upper), ndtr(jnp.asarray(-END, lower.dtype)), 0.5))
+    return jnp.where(below, tail, -tail)
+
+
+def nodes(distribution: Distribution) -> tuple[Float[Array, " cells"], Float[Array, " cells"]]:
+    """(middle, probability) of each cell of the grid; the probabilities sum to one."""
+    return 0.5 * (distribution.values[:-1] + distribution.values[1:]), masses(distribution.scores)
+
+
+def masses(scores: Float[Array, " grid"]) -> Float[Array, " cells"]:
+    """The probability between neighbouring scores; they sum to one."""
+    low, high = scores[:-1], scores[1:]
+    mass = jnp.where(low + high > 0.0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+    return mass / jnp.sum(mass)
+
+
+def log_masses(logs: Float[Array, " grid"]) -> Float[Array, " cells"]:
+    """As `masses`, from the logarithms of the probabilities; differences near one are taken of what is missing."""
+    mass = jnp.where(logs[1:] > jnp.log(0.5), jnp.diff(jnp.expm1(logs)), jnp.diff(jnp.exp(logs)))
+    return mass / jnp.sum(mass)
+
+
+def moments(distribution: Distribution) -> tuple[Scalar, Scalar]:
+    """(mean, standard deviation)."""
+    middle, mass = nodes(distribution)
+    return weighted_moments(middle, jnp.zeros_like(middle), mass)
+
+
+def weighted_moments(
+    means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[Array, " n"]
+) -> tuple[Scalar, Scalar]:
+    """(mean, standard deviation) of a mixture of n parts."""
+    mean = jnp.sum(weights * means)
+    return mean, safe_sqrt(jnp.sum(weights * ((means - mean) ** 2 + stds**2)))
+
+
+def quantile(distribution: Distribution, probability: Scalar) -> Scalar:
+    """The value that T does not exceed with that probability, linear in the normal score between grid points."""
+    return value_at(distribution, ndtri(probability))
+
+
+def value_at(distribution: Distribution, score: Scalar) -> Scalar:
+    """The value whose normal score this is."""
+    return jnp.interp(score, distribution.scores, distribution.values)
+
+
+def score_at(distribution: Distribution, values: Float[Array, ...]) -> Float[Array, ...]:
+    """The normal scores of P(T <= values)."""
+    return jnp.interp(values, distribution.values, distribution.scores)
+
+
+def mixture(means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[Array, " n"]) -> Distribution:
+    """A mixture of normals whose means run through neighbouring nodes: F(t) = sum_i w_i Phi((t - m_i) / s_i).
+
+    Standard deviations below half the distance of the nodes are raised to it.
+
+    **Arguments:** `weights` sum to one.
+    """
+    stds = jnp.maximum(stds, NARROWEST * jnp.abs(jnp.asarray(jnp.gradient(means))))
+    mean, std = weighted_moments(means, stds, weights)
+    values = mean + std * jnp.linspace(LOWEST, HIGHEST, POINTS)
+    z = (values[:, None] - means[None, :]) / stds[None, :]
+    return Distribution(values, score(ndtr(z) @ weights, ndtr(-z) @ weights))
+
+
+def plus_normal(distribution: Distribution, mean: Scalar, std: Scalar) -> Distribution:
+    """T plus an independent normal time."""
+    middle, mass = nodes(distribution)
+    return mixture(middle + mean, jnp.full_like(middle, 1.0) * std, mass)

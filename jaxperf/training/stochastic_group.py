@@ -1,0 +1,96 @@
+"""Ranks that wait for each other after every segment of work, as tensor-parallel ranks do at each collective.
+
+Rank r takes 1 + s_r + e_rk of the nominal time for segment k, s static (the same in every segment of the step), e new
+each time; the group takes the largest. Its time per segment is then random in two ways that pipelines tell apart: a
+persistent part H(s) = E[max_r(s_r + e_rk) | s] and a jitter that averages out over segments.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.special import log_ndtr, ndtr
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.training.stochastic_grid import (
+    HIGHEST,
+    LOWEST,
+    NARROWEST,
+    POINTS,
+    Distribution,
+    mixture,
+    nodes,
+    normal,
+    weighted_moments,
+)
+
+SMALLEST = 1e-6  # standard deviation that stands for none
+LOG_FLOOR = 1e-30
+
+
+class GroupTime(eqx.Module):
+    """Relative to the nominal time of a microbatch: `persistent` through the step, `jitter` std of one microbatch."""
+
+    persistent: Distribution
+    jitter: Scalar
+
+
+def group_time(static: Scalar, dynamic: Scalar, members: Scalar, segments: Scalar) -> GroupTime:
+    """The time of a group for one microbatch, over its nominal time.
+
+    X = max_r(s_r + e_r) has P(X <= x) = Phi(x / sqrt(s^2 + d^2))^g; two segments that share s_r have
+    P(X1 <= x, X2 <= y) = E_s[Phi((x - s) / d) Phi((y - s) / d)]^g, whose Hoeffding integral is Var H. Given the slowest
+    static rank the others are independent and truncated, so h(m) = E[X | max s = m] is exact too. H is taken for h(M)
+    plus a normal of the variance that is left: exact in mean and variance, and in shape where either part dominates.
+
+    **Arguments:** `static`, `dynamic`: coefficients of variation of a rank and of one segment [1]; `members`: ranks of
+    the group [1]; `segments`: times that it synchronizes in one microbatch [1].
+    """
+    static, dynamic = jnp.maximum(static, SMALLEST), jnp.maximum(dynamic, SMALLEST)
+    part, mass = nodes(normal(jnp.zeros_like(static), static))
+    x, given = given_part(part, mass, dynamic)
+
+    single = _power(given @ mass, members)
+    joint = _power((given * mass[None, :]) @ given.T, members)
+    covariance = jnp.sum(joint - single[:, None] * single[None, :]) * (x[1] - x[0]) ** 2
+    variance = jnp.sum(jnp.diff(single) * (0.5 * (x[1:] + x[:-1]) - _mean(x, single)) ** 2)
+
+    slowest = given_slowest(x, given, mass, members)
+    weights = mass * jnp.exp((members - 1.0) * log_ndtr(part / static))
+    weights = weights / jnp.sum(weights)
+    _, explained = weighted_moments(slowest, jnp.zeros_like(slowest), weights)
+    rest = safe_sqrt(jnp.maximum(covariance - explained**2, 0.0))
+    jitter = safe_sqrt(jnp.maximum(variance - covariance, 0.0) / segments)
+    return GroupTime(mixture(1.0 + slowest, jnp.full_like(part, 1.0) * rest, weights), jitter)
+
+
+def given_part(
+    part: Float[Array, " cells"], mass: Float[Array, " cells"], dynamic: Scalar
+) -> tuple[Float[Array, " grid"], Float[Array, "grid cells"]]:
+    """(x, P(s + e <= x | s)) for static parts of these values and masses, and a normal e; `dynamic` is raised to what
+    the distance of the values resolves."""
+    dynamic = jnp.maximum(dynamic, NARROWEST * jnp.max(jnp.diff(part)))
+    mean, std = weighted_moments(part, jnp.full_like(part, 1.0) * dynamic, mass)
+    x = mean + std * jnp.linspace(LOWEST, HIGHEST, POINTS)
+    return x, ndtr((x[:, None] - part[None, :]) / dynamic)
+
+
+def given_slowest(
+    x: Float[Array, " grid"], given: Float[Array, "grid cells"], mass: Float[Array, " cells"], members: Scalar
+) -> Float[Array, " cells"]:
+    """h(m) = E[X | the slowest static part is m]: it, and members - 1 whose static part is truncated at m."""
+    parts = given * mass[None, :]
+    reached = jnp.maximum(jnp.cumsum(mass) - 0.5 * mass, LOG_FLOOR)
+    below = (jnp.cumsum(parts, axis=1) - 0.5 * parts) / reached[None, :]
+    return _mean(x, given * _power(below, members - 1.0))
+
+
+def _mean(x: Float[Array, " grid"], cdf: Float[Array, "grid ..."]) -> Float[Array, ...]:
+    """E X = x_end - integral of F, for F along the first axis."""
+    return x[-1] - jnp.trapezoid(cdf, dx=x[1] - x[0], axis=0)
+
+
+def _power(probability: Float[Array, ...], exponent: Scalar) -> Float[Array, ...]:
+    """p^n for p in [0, 1], with a finite slope at p = 0."""
+    return jnp.exp(exponent * jnp.log(jnp.clip(probability, LOG_FLOOR, 1.0)))

@@ -1,0 +1,144 @@
+"""`plan train`: text, JSON and files, several sizes, pools, nothing feasible, interruptions, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxperf.cli.progress
+
+PLAN = ("plan", "train", "gpt2", "--device", "h100-sxm", "--sequence", "1024", "--global-batch", "16")
+
+
+@pytest.fixture
+def plan(cli, parse_json):
+    """Runs `plan --json`; gives (provenance, rows)."""
+
+    def run(*arguments: str, exit_code: int = 0):
+        result = cli(*arguments, "--json")
+        assert result.exit_code == exit_code, result.output
+        found = parse_json(result.stdout)
+        return found["provenance"], found["rows"]
+
+    return run
+
+
+def test_sizes_best_first_and_prices(plan, own_folder: Path) -> None:
+    provenance, rows = plan(*PLAN, "--n", "2...4", "--top", "3", "--price", "H100=2", "-o", "plan.csv")
+    assert [search["devices"] for search in provenance["searches"]] == [2, 4]
+    assert (
+        all("fitted" in search["efficiencies"] for search in provenance["searches"])
+        and provenance["global_batch"] == 16
+    )
+    for size in (2, 4):
+        own = [row for row in rows if row["devices"] == size]
+        assert [row["rank"] for row in own] == [1, 2, 3]
+        assert [row["time"] for row in own] == sorted(row["time"] for row in own)
+        assert own[0]["why"] == "" and all(row["why"] for row in own[1:])
+        for row in own:
+            assert row["tensor"] * row["context"] * row["pipeline"] * row["data"] == size
+            assert row["time_lower"] < row["time"] < row["time_upper"]
+            assert row["cost_per_step"] == pytest.approx(2.0 * row["device_hours_per_step"])
+            assert 0.0 < row["goodput"] < 1.0
+    with (own_folder / "plan.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+
+
+def test_text_says_three_things(cli) -> None:
+    result = cli(*PLAN, "--n", "2,4", "--top", "2")
+    assert result.exit_code == 0
+    for said in (
+        "step ",
+        "MFU",
+        "why       #2 takes +",
+        "memory ",
+        "goodput ",
+        "front ",
+        "excluded ",
+        "from ",
+        "fastest",
+    ):
+        assert said in result.stdout, said
+    quiet = cli(*PLAN, "--n", "2", "--quiet").stdout
+    assert "layout" in quiet and "from " not in quiet
+
+
+def test_memory_and_schedules_can_be_asked_for(plan) -> None:
+    _, fast = plan(*PLAN, "--n", "4", "--top", "1")
+    _, small = plan(*PLAN, "--n", "4", "--top", "1", "--optimize", "memory")
+    assert small[0]["memory"] < fast[0]["memory"] and small[0]["time"] > fast[0]["time"]
+    _, rows = plan(*PLAN, "--n", "4", "--top", "50", "--schedules", "1f1b,gpipe")
+    assert {row["schedule"] for row in rows} <= {"1f1b", "gpipe"}
+
+
+def test_assumed_efficiencies_have_a_wider_interval(plan) -> None:
+    provenance, assumed = plan(*PLAN, "--n", "2", "--top", "1", "--steps", "assumed")
+    assert provenance["searches"][0]["efficiencies"].startswith("assumed")
+    _, fitted = plan(*PLAN, "--n", "2", "--top", "1")
+    widths = [row["time_upper"] / row["time_lower"] for row in (*assumed, *fitted)]
+    assert widths[0] > widths[1] > 1.0
+
+
+def test_nothing_feasible_says_why_and_what_would_be(cli, plan) -> None:
+    tiny = ("plan", "train", "gpt2-xl", "--device", "l4", "--n", "1", "--sequence", "1024", "--global-batch", "16")
+    provenance, rows = plan(*tiny, exit_code=3)
+    search = provenance["searches"][0]
+    assert rows == [] and search["feasible_from_devices"] in (2, 4, 8)
+    assert any("do not fit" in reason for reason in search["infeasible"])
+    text = cli(*tiny).stdout
+    assert "Nothing is feasible" in text and "nearest " in text and "do not fit in device memory" in text
+
+
+def test_pools(cli, plan) -> None:
+    pools = ("plan", "train", "gpt2", "--pool", "h100-sxm:2", "--pool", "A100:2", "--global-batch", "64", "--top", "1")
+    _, rows = plan(*pools)
+    assert {row["assigned"] for row in rows} == {"replicas", "stages", "alone"}
+    assert sum(row["share"] for row in rows if row["assigned"] == "replicas") == 64
+    assert "bounds the step" in cli(*pools).stdout
+
+
+def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_folder: Path) -> None:
+    @contextlib.contextmanager
+    def bar(what: str, quiet: bool) -> Iterator[Any]:
+        def report(done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+        yield report
+
+    monkeypatch.setattr(jaxperf.cli.progress, "progress_bar", bar)
+    result = cli(*PLAN, "--n", "4,8", "-o", "plan.json")
+    assert result.exit_code == 130 and "layout" in result.stdout and "8 x h100-sxm" not in result.stdout
+    assert (own_folder / "plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--n", "0"), "'0' has no number of devices"),
+        (("--n", "64...100"), "doubles from 64 and never reaches 100"),
+        (("--n", "many"), "'many' has no number"),
+        (("--n", ""), "no size is given"),
+        (("--n", "2", "--optimize", "speed"), "unknown 'speed'; allowed: time, cost, memory"),
+        (("--n", "2", "--schedules", "1fb1"), "Did you mean 1f1b"),
+        (("--n", "2", "--dtype", "bf17"), "bf16"),
+        (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),
+        (("--n", "2", "--pool", "l4:2"), "leave --device and --n out"),
+        (("--n", "2", "-o", "plan.txt"), "the ending must be one of"),
+        (("--n", "2", "--price", "b200=1"), "not among those ranked"),
+        (("--n", "2", "--steps", "nowhere"), "nowhere"),
+    ],
+)
+def test_refused(refuse, arguments: tuple[str, ...], said: str) -> None:
+    assert said in refuse(*PLAN, *arguments)
+
+
+def test_refused_pools(refuse) -> None:
+    assert "give --pool twice" in refuse("plan", "train", "gpt2", "--pool", "l4:2")
+    assert "not of the form" in refuse("plan", "train", "gpt2", "--pool", "l4")
+    assert "Which devices?" in refuse("plan", "train", "gpt2")
+    assert "Did you mean" in refuse("plan", "train", "gtp2", "--device", "l4", "--n", "2")

@@ -1,0 +1,56 @@
+"""Interruptions and spares against published figures and the binomial distribution in exact integers."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import jax
+import pytest
+
+from jaxperf.core.numerics import as_float
+from jaxperf.training.checkpoint import goodput, save_time
+from jaxperf.training.failures import (
+    DAY,
+    HOUR,
+    Failures,
+    assumed_failures,
+    cluster_mtbf,
+    enough_spares,
+    observed_device_mtbf,
+    spares_for,
+)
+from jaxperf.training.search_plan import STORE_BANDWIDTH
+
+
+def test_llama3_was_interrupted_every_three_hours() -> None:
+    """arXiv:2407.21783, section 3.3.4: 419 unexpected interruptions of 16,384 H100 in 54 days."""
+    mtbf = cluster_mtbf(assumed_failures(), as_float(16384.0))
+    assert float(mtbf) / HOUR == pytest.approx(3.09, abs=0.005)
+    assert observed_device_mtbf(16384, 419, 54 * DAY) / HOUR == pytest.approx(50_677, abs=1)
+
+
+def test_llama3_worked_nine_tenths_of_the_time() -> None:
+    """The same section: an effective training time over 90 %; its causes (restart, store) are our assumptions."""
+    failures, save = assumed_failures(), save_time(as_float(405e9 * 12.0), as_float(STORE_BANDWIDTH))
+    kept = goodput(save, cluster_mtbf(failures, as_float(16384.0)), failures.restart)
+    assert 0.90 < float(kept.share) < 0.95
+
+
+@pytest.mark.parametrize(("devices", "spares", "out"), [(5, 0, 0.25), (5, 2, 0.25), (40, 3, 0.05), (200, 0, 0.001)])
+def test_spares_are_a_binomial_tail(devices: int, spares: int, out: float) -> None:
+    share = Fraction(out)
+    total = devices + spares
+    exact = sum(math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(spares + 1))
+    failures = Failures(device_mtbf=1.0 - out, restart=0.0, repair=out)
+    assert float(enough_spares(failures, as_float(devices), as_float(spares))) == pytest.approx(float(exact), rel=1e-10)
+
+
+@pytest.mark.parametrize("devices", [1, 7, 1000, 65536])
+def test_spares_are_the_least_that_suffice(devices: int) -> None:
+    failures = assumed_failures()
+    n, wanted = as_float(devices), as_float(0.99)
+    spares = jax.jit(spares_for)(failures, n, wanted)
+    assert float(enough_spares(failures, n, spares)) >= 0.99
+    if float(spares) > 0.0:
+        assert float(enough_spares(failures, n, spares - 1.0)) < 0.99

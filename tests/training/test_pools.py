@@ -1,0 +1,66 @@
+"""Splits of work among pools: continuous against its equation, whole numbers against brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import as_float
+from jaxperf.training.model_build import training_model_from_shape
+from jaxperf.training.pools import cross_pool_reduction, even_shares, part_of, whole_shares
+
+speeds = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=5)
+
+
+@given(speeds, st.floats(0.1, 100.0), st.integers(0, 2**16))
+def test_continuous_shares_end_together(rates: list[float], amount: float, seed: int) -> None:
+    fixed = np.random.default_rng(seed).uniform(0.0, 5.0, len(rates))
+    shares = np.asarray(even_shares(as_float(amount), jnp.asarray(fixed), jnp.asarray(rates)))
+    assert shares.sum() == pytest.approx(amount, rel=1e-9) and (shares >= 0.0).all()
+    ends = fixed + shares / np.array(rates)
+    working = shares > 1e-12 * amount
+    assert np.ptp(ends[working]) <= 1e-9 * ends[working].max()
+    assert (fixed[~working] >= ends[working].max() * (1.0 - 1e-9)).all()
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=3), st.integers(0, 12), st.integers(0, 2**16))
+def test_whole_shares_are_optimal(rates: list[float], total: int, seed: int) -> None:
+    fixed = np.random.default_rng(seed).uniform(0.0, 3.0, len(rates)).tolist()
+    shares = whole_shares(total, fixed, rates)
+
+    def end(split: tuple[int, ...]) -> float:
+        return (
+            max(a + share / v for a, share, v in zip(fixed, split, rates, strict=True) if share) if any(split) else 0.0
+        )
+
+    every = [split for split in itertools.product(range(total + 1), repeat=len(rates)) if sum(split) == total]
+    assert sum(shares) == total
+    assert end(tuple(shares)) == pytest.approx(min(map(end, every)))
+
+
+def test_too_little_work_is_refused() -> None:
+    assert whole_shares(3, [0.0, 0.0], [1.0, 100.0], least=1) == [1, 2]
+    with pytest.raises(InputError, match="1 units are too few for 2 pools"):
+        whole_shares(1, [0.0, 0.0], [1.0, 1.0], least=1)
+
+
+def test_reduction_between_pools_is_a_ring_through_the_narrowest() -> None:
+    time = cross_pool_reduction(as_float(8e9), jnp.array([8.0, 4.0]), jnp.array([50e9, 25e9]))
+    assert float(time) == pytest.approx(8e9 / 100e9)
+
+
+def test_parts_are_the_model() -> None:
+    model = training_model_from_shape(12, 1024, 16, 4, 64, 4096, True, 32000, experts=4, topk=2, moe_ffn=512)
+    parts = [part_of(model, 5, False), part_of(model, 7, True)]
+    tables = 2.0 * float(model.embedding)
+    assert sum(float(part.layers * part.active_layer_parameters) for part in parts) == pytest.approx(
+        float(model.layers * model.active_layer_parameters)
+    )
+    total = sum(float(part.parameters) for part in parts)
+    assert total == pytest.approx(float(model.parameters) - tables + float(model.embedding))

@@ -1,0 +1,152 @@
+"""The search against brute force over every layout, its reasons, its front, and the words for what is slower."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.core.device import load_device
+from jaxperf.io.huggingface import load_model
+from jaxperf.training.efficiencies import assumed_training_efficiencies
+from jaxperf.training.layout import training_layout
+from jaxperf.training.layout_checks import TrainingReason
+from jaxperf.training.model_build import training_model, training_model_from_shape
+from jaxperf.training.search import evaluate, search_layouts
+from jaxperf.training.search_plan import Rates, Request, assumed_rates, plan, plan_train
+from jaxperf.training.search_pools import Pool, check_pools, plan_pools
+from jaxperf.training.search_space import SPLIT_FIELDS, Space, crossed, frugal, splits, variants
+from jaxperf.training.search_terms import TERMS, differences, shares, why_slower
+
+H100, A100 = load_device("h100-sxm"), load_device("a100-sxm-80gb")
+RATES = assumed_training_efficiencies()
+DENSE = training_model_from_shape(16, 2048, 16, 8, 128, 5632, True, 32000)
+SPARSE = training_model_from_shape(8, 1024, 8, 8, 128, 2816, True, 32000, experts=8, topk=2, moe_ffn=1408)
+SMALL = Space(microbatches=(1, 2), interleaves=(2,))
+BASE = training_layout("bf16", global_batch=32.0, sequence=2048.0, devices=16.0)
+REQUEST = Request("shape", DENSE, 32, 2048, space=SMALL, top=3)
+
+
+def everything(model, device, base, devices: int) -> tuple[dict, dict]:
+    """Every split with every variant, useless ones too."""
+    table = splits(devices, int(model.experts), int(base.sequence), SMALL)
+    every = variants(dict.fromkeys(("tensor", "context", "pipeline", "shard", "nodes"), True), 8, SMALL)
+    columns = crossed(table, np.arange(len(table["tensor"])), every)
+    return columns, evaluate(model, columns, device, RATES, base)
+
+
+@pytest.mark.parametrize("model", [DENSE, SPARSE])
+def test_the_search_finds_what_brute_force_finds(model) -> None:
+    found = search_layouts(model, H100, RATES, BASE, 16, space=SMALL)
+    columns, metrics = everything(model, H100, BASE, 16)
+    feasible = metrics["reason"] == 0
+    assert found.metrics["time"][0] == metrics["time"][feasible].min()
+    assert found.front["memory.total"].min() == metrics["memory.total"][feasible].min()
+    best_of_groups = {}
+    for row in np.flatnonzero(feasible):
+        group = tuple(columns[name][row] for name in SPLIT_FIELDS[:5])
+        best_of_groups[group] = min(best_of_groups.get(group, np.inf), metrics["time"][row])
+    listed = np.stack([found.layouts[name] for name in SPLIT_FIELDS[:5]], axis=1)
+    assert {
+        tuple(row): time for row, time in zip(listed.tolist(), found.metrics["time"], strict=True)
+    } == best_of_groups
+    assert (np.diff(found.metrics["time"]) >= 0.0).all()
+
+
+def test_the_front_has_no_member_that_another_beats() -> None:
+    front = search_layouts(DENSE, H100, RATES, BASE, 16, space=SMALL).front
+    order = np.argsort(front["time"])
+    assert (np.diff(front["memory.total"][order]) < 0.0).all() and len(order) > 1
+
+
+def test_memory_as_the_objective() -> None:
+    found = search_layouts(DENSE, H100, RATES, BASE, 16, space=SMALL, objective="memory")
+    assert found.metrics["memory.total"][0] == found.front["memory.total"].min()
+
+
+def test_the_frugal_variant_needs_least_memory() -> None:
+    table = splits(16, 8, 2048, SMALL)
+    for kind in (False, True):
+        every = variants(dict.fromkeys(("tensor", "context", "pipeline", "shard", "nodes"), True), 8, SMALL)
+        rows = np.flatnonzero((table["pipeline"] > 1.0) == kind)
+        memory = evaluate(SPARSE, crossed(table, rows, every), H100, RATES, BASE)["memory.total"]
+        least = evaluate(SPARSE, crossed(table, rows, frugal()), H100, RATES, BASE)["memory.total"]
+        assert (memory.reshape(len(rows), -1).min(axis=1) >= least.reshape(len(rows), -1).min(axis=1)).all()
+
+
+def test_reasons_and_the_nearest_size_where_nothing_fits() -> None:
+    tiny = H100.replace(memory_capacity=12e9)
+    answer = plan(REQUEST, "tiny", tiny, 1, assumed_rates())
+    assert not answer.choices and answer.found.reasons[TrainingReason.MEMORY] == answer.found.splits
+    assert answer.found.least_memory > 12e9
+    assert answer.feasible_from in (2, 4, 8, 16)
+    assert plan(REQUEST, "tiny", tiny, answer.feasible_from, assumed_rates()).choices
+    odd = search_layouts(DENSE, H100, RATES, dataclasses.replace(BASE, global_batch=7.0, devices=4.0), 4, space=SMALL)
+    assert odd.reasons[TrainingReason.BATCH] > 0 and (odd.layouts["data"] == 1.0).all()
+
+
+def test_ctrl_c_keeps_the_best_so_far() -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    found = search_layouts(DENSE, H100, RATES, BASE, 16, space=SMALL, progress=stop)
+    whole = search_layouts(DENSE, H100, RATES, BASE, 16, space=SMALL)
+    assert found.interrupted and 0 < found.tried < whole.tried and len(found)
+
+
+def test_terms_are_the_step_and_say_what_grew() -> None:
+    choices = plan(REQUEST, "h100-sxm", H100, 16, assumed_rates()).choices
+    first, second = (choice.metrics for choice in choices[:2])
+    for row in (first, second):
+        assert sum(row[name] for name in TERMS) == pytest.approx(row["time"], rel=1e-9)
+        assert sum(shares(row).values()) == pytest.approx(1.0, rel=1e-9)
+    assert sum(differences(first, second).values()) == pytest.approx(second["time"] - first["time"], rel=1e-6)
+    slower = first | {"idle": first["idle"] + 0.2 * first["time"], "compute.gemm": 0.95 * first["compute.gemm"]}
+    assert why_slower(first, slower).startswith("pipeline bubble +20.0%, though dense products -")
+    assert why_slower(first, first) == "the same time, more memory"
+
+
+def test_intervals_outlook_and_cost() -> None:
+    request = dataclasses.replace(REQUEST, prices={"h100-sxm": 2.0})
+    choice = plan(request, "h100-sxm", H100, 16, assumed_rates()).choices[0]
+    time = choice.metrics["time"]
+    assert choice.lower < time < choice.upper
+    look = choice.outlook
+    assert float(look.nominal) == pytest.approx(time, rel=1e-6)
+    assert float(look.lower) < float(look.median) < float(look.upper) and time < float(look.median)
+    assert choice.device_hours == pytest.approx(16 * float(look.mean) / float(look.kept.share) / 3600.0)
+    assert choice.cost == pytest.approx(2.0 * choice.device_hours)
+    fitted = plan(request, "h100-sxm", H100, 16, Rates(RATES, "fitted", width=np.log(1.1))).choices[0]
+    assert (fitted.lower, fitted.upper) == pytest.approx((time / 1.1, time * 1.1))
+
+
+def test_python_face() -> None:
+    answer = plan_train(load_model("gpt2"), "l4", 2, global_batch=8, sequence=1024, top=1)
+    assert len(answer.choices) == 1 and answer.choices[0].layout["data"] * answer.choices[0].layout["tensor"] <= 2
+    with pytest.raises(InputError, match="global_batch is 0"):
+        plan_train(load_model("gpt2"), "l4", 2, global_batch=0)
+    with pytest.raises(InputError, match="unknown 'tim'.*time"):
+        plan_train(load_model("gpt2"), "l4", 2, global_batch=8, objective="tim")
+
+
+def test_pools_share_by_speed_and_the_slowest_bounds() -> None:
+    pools = [Pool("h100-sxm", H100, 8, assumed_rates()), Pool("a100-sxm-80gb", A100, 8, assumed_rates())]
+    request = dataclasses.replace(REQUEST, top=1)
+    plans = plan_pools(request, pools)
+    assert [each.time for each in plans] == sorted(each.time for each in plans)
+    assert sorted(each.assigned for each in plans) == ["alone", "alone", "replicas", "stages"]
+    for found in plans:
+        times = [answer.choices[0].metrics["time"] for answer in found.answers]
+        assert found.time == pytest.approx(max(times) + found.between) and times[found.bound] == max(times)
+        assert sum(found.shares) == (16 if found.assigned == "stages" else 32)
+        assert found.assigned == "alone" or found.shares[0] > found.shares[1]
+    heavy = dataclasses.replace(request, global_batch=512)
+    assert plan_pools(heavy, pools)[0].assigned != "alone"
+    with pytest.raises(InputError, match="give --pool twice"):
+        check_pools(pools[:1])
+
+
+def test_a_trained_model_is_found_by_name() -> None:
+    assert float(training_model(load_model("kimi-k2")).parameters) > 1e12

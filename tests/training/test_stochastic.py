@@ -1,0 +1,223 @@
+"""The distribution of a step time against Monte-Carlo simulation, exact limits, and finite differences."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.special import ndtr
+
+from jaxperf.core.numerics import as_float
+from jaxperf.training.stochastic import (
+    Synchronization,
+    Variation,
+    assumed_variation,
+    slowest_replica,
+    step_distribution,
+)
+from jaxperf.training.stochastic_grid import Distribution, largest_of, mixture, moments, normal, plus_normal, quantile
+from jaxperf.training.stochastic_group import GroupTime, group_time
+from jaxperf.training.stochastic_overlap import clark_max, exposed_normal
+from jaxperf.training.stochastic_pipeline import pipeline_time
+from tests.training.pipeline_events import one_forward_one_backward
+
+TARGET = 0.02  # Kolmogorov-Smirnov distance to Monte-Carlo
+SAMPLES = 20_000  # whose own distance to the truth is 0.6 % on average
+STEP = Synchronization(
+    busy=1.0, microbatches=32.0, stages=8.0, bubble=1.0, members=8.0, segments=40.0, replicas=16.0,
+    network=0.5, reduction=1.0, cover=0.8, rest=0.2,
+)  # fmt: skip
+compiled_group = jax.jit(group_time)
+compiled_pipeline = jax.jit(pipeline_time)
+compiled_step = jax.jit(step_distribution)
+
+
+def distance(samples: np.ndarray, model: Distribution) -> float:
+    """Kolmogorov-Smirnov distance."""
+    ordered = np.sort(samples)
+    cdf = ndtr(jnp.interp(jnp.asarray(ordered), model.values, model.scores))
+    return float(np.abs(np.asarray(cdf) - (np.arange(len(ordered)) + 0.5) / len(ordered)).max())
+
+
+@pytest.mark.parametrize("count", [1.0, 2.0, 100.0, 131072.0])
+def test_maximum_has_the_exact_quantiles(count: float) -> None:
+    largest = largest_of(normal(as_float(5.0), as_float(2.0)), as_float(count))
+    for probability in (0.01, 0.5, 0.99):
+        exact = 5.0 + 2.0 * float(jax.scipy.special.ndtri(probability ** (1.0 / count)))
+        assert float(quantile(largest, as_float(probability))) == pytest.approx(exact, rel=1e-3)
+
+
+def test_mixture_of_one_kind_is_a_normal() -> None:
+    wide = plus_normal(normal(as_float(3.0), as_float(0.3)), as_float(1.0), as_float(0.4))
+    assert [float(each) for each in moments(wide)] == pytest.approx([4.0, 0.5], rel=2e-3)
+    assert float(quantile(wide, as_float(0.999))) == pytest.approx(4.0 + 0.5 * 3.0902, rel=2e-3)
+    two = mixture(jnp.array([0.0, 1.0]), jnp.array([0.6, 0.6]), jnp.array([0.5, 0.5]))
+    assert float(moments(two)[1]) == pytest.approx((0.36 + 0.25) ** 0.5, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("members", "static", "dynamic", "segments"), [(1, 0.03, 0.03, 20), (8, 0.03, 0.05, 40), (32, 0.02, 0.1, 20)]
+)
+def test_group_against_simulation(members: int, static: float, dynamic: float, segments: int) -> None:
+    random = np.random.default_rng(members)
+    ranks = 1.0 + static * random.standard_normal((SAMPLES, members))
+    total = sum((ranks + dynamic * random.standard_normal(ranks.shape)).max(axis=1) for _ in range(segments))
+    group = compiled_group(*map(as_float, (static, dynamic, members, segments)))
+    whole = plus_normal(group.persistent, as_float(0.0), group.jitter)
+    assert distance(total / segments, whole) < TARGET
+
+
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "spread", "jitter"),
+    [
+        (1, 8, 0.02, 0.005),
+        (2, 2, 0.02, 0.002),
+        (4, 16, 0.02, 0.005),
+        (8, 8, 0.02, 0.002),
+        (16, 8, 0.02, 0.002),
+        (8, 32, 0.015, 0.01),
+    ],
+)
+def test_pipeline_against_its_events(stages: int, microbatches: int, spread: float, jitter: float) -> None:
+    random = np.random.default_rng(stages)
+    shape = (SAMPLES, stages, microbatches)
+    mean = 1.0 + spread * random.standard_normal((SAMPLES, stages, 1))
+    forward = mean / 3.0 + jitter * 3.0**-0.5 * random.standard_normal(shape)
+    backward = 2.0 * mean / 3.0 + jitter * 1.5**-0.5 * random.standard_normal(shape)
+    stage = GroupTime(normal(as_float(1.0), as_float(spread)), as_float(jitter))
+    model = compiled_pipeline(stage, *map(as_float, (microbatches, stages, 1.0)))
+    assert distance(one_forward_one_backward(forward, backward), model) < TARGET
+
+
+def test_pipeline_without_variation_is_the_textbook_time() -> None:
+    stage = GroupTime(normal(as_float(1.0), as_float(1e-6)), as_float(0.0))
+    for stages, bubble in ((1, 1.0), (4, 1.0), (16, 0.5), (128, 0.0)):
+        mean, _ = moments(compiled_pipeline(stage, as_float(256.0), as_float(stages), as_float(bubble)))
+        assert float(mean) == pytest.approx(256.0 + bubble * (stages - 1), rel=1e-4)
+    assert jnp.isnan(moments(compiled_pipeline(stage, as_float(256.0), as_float(129.0), as_float(1.0)))[0])
+
+
+@pytest.mark.parametrize("replicas_sharing", [8, 2])
+def test_whole_cluster_against_simulation(replicas_sharing: int) -> None:
+    members, stages, microbatches, segments, replicas = 4, 4, 8, 16, 8
+    variation = Variation(static=0.03, dynamic=0.05, common=0.01, network=0.1, domain=replicas_sharing * 16.0)
+    samples = 4000
+    random = np.random.default_rng(1)
+    ranks = 1.0 + 0.03 * random.standard_normal((samples * replicas * stages, members), dtype=np.float32)
+    passes = np.zeros((2, len(ranks), microbatches), dtype=np.float32)
+    for microbatch in range(microbatches):
+        for segment in range(segments):
+            one = (ranks + 0.05 * random.standard_normal(ranks.shape, dtype=np.float32)).max(axis=1)
+            passes[int(segment >= segments // 3), :, microbatch] += one / segments
+    forward, backward = passes.reshape(2, samples, replicas, stages, microbatches)
+    pipelines = one_forward_one_backward(forward, backward)
+    shared = 1.0 + 0.01 * random.standard_normal((samples, replicas // replicas_sharing))
+    slowest = (pipelines * np.repeat(shared, replicas_sharing, axis=1)).max(axis=1)
+    step = Synchronization(
+        busy=1.0, microbatches=microbatches, stages=stages, bubble=1.0, members=members, segments=segments,
+        replicas=replicas, network=0.3, reduction=0.0, cover=0.0, rest=0.0,
+    )  # fmt: skip
+    times = slowest + 0.3 * (1.0 + 0.1 * random.standard_normal(samples))
+    assert distance(times, compiled_step(step, variation)) < TARGET
+
+
+def test_many_replicas_against_simulation() -> None:
+    """The tail that 4,096 ranks reach, from 400,000 simulated replicas of 8 x 8 ranks."""
+    stages, microbatches, replicas, count = 8, 32, 64, 400_000
+    random = np.random.default_rng(2)
+    stage = 1.0 + 0.03 * np.concatenate(
+        [random.standard_normal((count // 20, stages, 8), dtype=np.float32).max(axis=2) for _ in range(20)]
+    )
+    behind = stage.sum(axis=1, keepdims=True) - stage.cumsum(axis=1)
+    weight = microbatches - stages + np.arange(stages)
+    times = np.sort(stage.sum(axis=1) + (weight * stage + behind).max(axis=1))
+    step = dataclasses.replace(STEP, replicas=as_float(replicas), network=as_float(0.0), rest=as_float(0.0))
+    step = dataclasses.replace(step, reduction=as_float(0.0), cover=as_float(0.0), segments=as_float(1e3))
+    still = Variation(static=0.03, dynamic=0.0, common=0.0, network=0.0, domain=jnp.inf)
+    model = compiled_step(step, still)
+    cdf = np.asarray(ndtr(jnp.interp(jnp.asarray(times), model.values, model.scores)))
+    empirical = (np.arange(1, count + 1) / count) ** replicas
+    assert np.abs(cdf - empirical).max() < TARGET
+
+
+def test_quantiles_grow_with_the_cluster_and_with_variation() -> None:
+    medians = [
+        float(
+            quantile(compiled_step(dataclasses.replace(STEP, replicas=as_float(n)), assumed_variation()), as_float(0.5))
+        )
+        for n in (1, 16, 128, 1024, 16384)
+    ]
+    assert medians == sorted(medians) and medians[0] > float(STEP.nominal)
+    ends = [[float(quantile(compiled_step(STEP, assumed_variation(level)), as_float(p))) for p in (0.05, 0.95)]
+            for level in range(3)]  # fmt: skip
+    assert ends[0][0] < ends[0][1] < ends[2][1] and ends[0][1] - ends[0][0] < ends[2][1] - ends[2][0]
+
+
+def test_domains_of_their_own_are_slower_than_one_shared() -> None:
+    replica = normal(as_float(10.0), as_float(0.1))
+    medians = [
+        float(quantile(slowest_replica(replica, as_float(64.0), as_float(together), as_float(0.02)), as_float(0.5)))
+        for together in (64.0, 8.0, 1.0)
+    ]
+    assert medians[0] < medians[1] < medians[2]
+    exact = 10.0 * float(quantile(largest_of(normal(as_float(1.0), as_float((1e-4 + 4e-4) ** 0.5)), as_float(64.0)),
+                                  as_float(0.5)))  # fmt: skip
+    assert medians[2] == pytest.approx(exact, rel=1e-3)
+
+
+def late_group(static: jax.Array, dynamic: jax.Array, members: jax.Array, segments: jax.Array) -> jax.Array:
+    group = group_time(static, dynamic, members, segments)
+    return quantile(group.persistent, as_float(0.95)) + group.jitter
+
+
+def late_pipeline(spread: jax.Array, jitter: jax.Array, microbatches: jax.Array, bubble: jax.Array) -> jax.Array:
+    stage = GroupTime(normal(jnp.ones_like(spread), spread), jitter)
+    return quantile(pipeline_time(stage, microbatches, as_float(8.0), bubble), as_float(0.95))
+
+
+def late_replica(spread: jax.Array, replicas: jax.Array, together: jax.Array, common: jax.Array) -> jax.Array:
+    replica = normal(jnp.ones_like(spread), spread)
+    return quantile(slowest_replica(replica, replicas, together, common), as_float(0.95))
+
+
+@pytest.mark.parametrize(
+    ("late", "point"),
+    [
+        (late_group, (0.03, 0.05, 8.0, 40.0)),
+        (late_pipeline, (0.02, 0.005, 32.0, 0.7)),
+        (late_replica, (0.02, 64.0, 8.0, 0.01)),
+    ],
+)
+def test_slopes_match_finite_differences(late: Callable[..., jax.Array], point: tuple[float, ...]) -> None:
+    along = jax.jit(lambda at, direction: jax.jvp(late, at, direction))
+    here = tuple(map(as_float, point))
+    for place, value in enumerate(point):
+        unit = tuple(as_float(float(index == place)) for index in range(len(point)))
+        ends = [
+            along((*here[:place], as_float(value * (1.0 + way)), *here[place + 1 :]), unit)[0] for way in (1e-4, -1e-4)
+        ]
+        slope = float(along(here, unit)[1])
+        assert slope == pytest.approx(float(ends[0] - ends[1]) / (2e-4 * value), rel=2e-2, abs=1e-6), place
+
+
+@pytest.mark.parametrize("correlation", [-0.5, 0.0, 0.9])
+def test_clark_against_simulation(correlation: float) -> None:
+    random = np.random.default_rng(3)
+    covariance = [[0.09, correlation * 0.3 * 0.5], [correlation * 0.3 * 0.5, 0.25]]
+    samples = random.multivariate_normal([2.0, 2.2], covariance, size=400_000).max(axis=1)
+    first, second = (as_float(2.0), as_float(0.3)), (as_float(2.2), as_float(0.5))
+    mean, std = clark_max(first, second, as_float(correlation))
+    assert float(mean) == pytest.approx(samples.mean(), abs=4.0 * samples.std() / 400_000**0.5)
+    assert float(std) == pytest.approx(samples.std(), rel=5e-3)
+
+
+def test_clark_without_variation_is_the_maximum() -> None:
+    zero = as_float(0.0)
+    assert float(clark_max((as_float(2.0), zero), (as_float(3.0), zero), zero)[0]) == 3.0
+    assert float(exposed_normal((as_float(2.0), zero), (as_float(3.0), zero), zero)[0]) == 0.0
+    slope = jax.grad(lambda m: exposed_normal((m, as_float(0.1)), (as_float(3.0), zero), zero)[0])(as_float(3.0))
+    assert float(slope) == pytest.approx(0.5)
