@@ -25,6 +25,7 @@ from jaxperf.cli.rank import rank
 from jaxperf.cli.replay import replay
 from jaxperf.cli.sweep import sweep
 from jaxperf.cli.trace import trace
+from jaxperf.cli.train import train
 from jaxperf.cli.validate import validate
 
 EXIT_INPUT = 2
@@ -78,6 +79,7 @@ for command in (
     graphs,
     batches,
     collectives,
+    train,
     replay,
     measure,
     calibrate,

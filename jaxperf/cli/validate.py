@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from calibration.evaluate import Cell
 
 WIDTH = 130  # of the table: a narrower terminal wraps it, and no figure is cut
-LEVELS = ("kernels", "batches", "graphs", "collectives")
+LEVELS = ("kernels", "batches", "graphs", "collectives", "training")
 # The tables of single kernels in the folder of measured data; the others there hold whole steps or copies of these.
 SHARED = ("kernels", "neusight/ops.parquet", "neusight/ops_conv.parquet", "static_batch/gemm_fp8.parquet")
 FIGURES = ("median", "mean", "p90", "roofline_median", "roofline_mean", "constant_median", "constant_mean")
@@ -55,6 +55,10 @@ def validate(
         from jaxperf.cli.validate_collectives import validate_collectives
 
         return validate_collectives(data or [], out, as_json, quiet)
+    if level == "training":
+        from jaxperf.cli.validate_training import validate_training
+
+        return validate_training(data or [], out, as_json, quiet)
     if card:
         from jaxperf.cli.card import show_card
 

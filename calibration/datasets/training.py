@@ -1,0 +1,229 @@
+"""Tables of training runs: each row as a `Run`, or the reason why it is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hwspecs
+from calibration.datasets.columns import standard_name
+from calibration.datasets.files import read_pieces
+from calibration.datasets.names import ABSENT, device_name
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.formats import format_name
+
+# Column -> other names it goes by.
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "model": (),
+    "gpu": ("device",),
+    "n_gpus": ("devices", "gpus", "world_size"),
+    "seq": ("sequence", "seq_len", "sequence_length"),
+    "global_batch": ("global_batch_size", "gbs"),
+}
+LAYOUT: Mapping[str, tuple[str, ...]] = {
+    "tp": ("tensor_parallel",),
+    "pp": ("pipeline_parallel",),
+    "cp": ("context_parallel",),
+    "ep": ("expert_parallel",),
+    "dp": ("data_parallel",),
+    "vp": ("interleave", "virtual_pipeline"),
+    "micro_batch": ("microbatch", "micro_batch_size", "mbs"),
+    "zero": ("zero_stage",),
+    "seq_par": ("sequence_parallel",),
+}
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "gated", "vocab")
+EXPERTS = ("experts", "topk", "moe_ffn", "shared_experts")
+TEXTS: Mapping[str, tuple[str, ...]] = {
+    "source": ("framework", "stack"),
+    "family": (),
+    "dtype": ("precision",),
+    "task": (),
+    "recompute": ("activation_checkpointing",),
+    "notes": (),
+    "cfg_group": (),
+    "model_key": (),
+    "repeat_of_release": (),
+    "calculon_native": (),
+}
+LABEL = "step_time_s"
+COLUMNS = {**NEEDED, **LAYOUT, **{name: () for name in (*SHAPE, *EXPERTS)}, "params": (), **TEXTS}
+
+TASKS = ("pretrain", "sft", "lora")
+RECOMPUTE = ("", "none", "selective", "full", "offload")  # "": not stated
+_RECOMPUTE_SPELLINGS = {"unknown": "", "false": "none", "true": "full", "no": "none"}
+_TASK_SPELLINGS = {"": "pretrain", "pretraining": "pretrain", "finetune": "sft", "fine_tuning": "sft", "peft": "lora"}
+_DTYPE_SPELLINGS = {
+    "": "bf16",
+    "bf16_mixed": "bf16",
+    "fp16_mixed": "fp16",
+    "fp8_cs": "fp8",  # current scaling; the next two: delayed, by blocks
+    "fp8_ds": "fp8",
+    "fp8_sc": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_hybrid": "fp8",
+    "fp8_mx": "mxfp8",
+}
+LARGEST = 1e15  # of any count; beyond it a row is a mistake
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run; NaN or "" where the table does not say.
+
+    `row`: position in the table; `device`: a name of hwspecs; `dtype`: a name of `jaxperf.core.formats`; `shape`:
+    columns `SHAPE` and `EXPERTS` [1]; `layout`: columns `LAYOUT` and `params`; `devices`, `sequence`, `global_batch`
+    [1]; `measured` [s]; `group`, `model_key`: which rows a split keeps together; `repeat`: the same configuration as
+    another row; `native`: within what Calculon models.
+    """
+
+    row: int
+    source: str
+    model: str
+    family: str
+    device: str
+    devices: int
+    sequence: int
+    global_batch: int
+    dtype: str
+    task: str
+    recompute: str
+    shape: Mapping[str, float]
+    layout: Mapping[str, float]
+    notes: str
+    measured: float
+    group: str
+    model_key: str
+    repeat: bool
+    native: bool
+
+
+@dataclass(frozen=True)
+class TrainingTable:
+    """`runs`: the rows that could be read; `reasons`: row -> why it could not; `rows` of the file."""
+
+    path: str
+    runs: tuple[Run, ...]
+    reasons: Mapping[int, str]
+    rows: int
+
+
+def read_training(path: str | Path, directories: Sequence[str] = ()) -> TrainingTable:
+    """All rows of a table of training runs; of what was measured only `step_time_s` is read, as a label.
+
+    **Raises:** `InputError` for a file that cannot be read or a column that is missing, naming the nearest there is.
+    """
+    records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
+    places = _places(path, list(records[0]) if records else [])
+    registry = hwspecs.open_registry(directories)
+    runs: list[Run] = []
+    reasons: dict[int, str] = {}
+    for row, record in enumerate(records):
+        try:
+            runs.append(_run(row, {name: _text(record[place]) for name, place in places.items()}, registry))
+        except InputError as error:
+            reasons[row] = str(error)
+    return TrainingTable(str(path), tuple(runs), reasons, len(records))
+
+
+def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
+    """Name -> the column that holds it."""
+    if not columns:
+        raise InputError(f"{path} has no rows.")
+    standard = {standard_name(column): column for column in columns}
+    places = {}
+    for name, others in {**COLUMNS, LABEL: ()}.items():
+        found = next((standard[each] for each in (name, *others) if each in standard), None)
+        if found is not None:
+            places[name] = found
+        elif name in NEEDED:
+            raise InputError(
+                f"{path}: the column '{name}' is missing; needed: {', '.join(NEEDED)}.{did_you_mean(name, columns)}"
+            )
+    return places
+
+
+def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
+    text = {name: given.get(name, "") for name in TEXTS}
+    device, wrong = device_name(given["gpu"], registry)
+    if not device:
+        raise InputError(f"unknown_device: {wrong or 'no device is stated.'}")
+    measured = _number(LABEL, given.get(LABEL, ""), strict=False)
+    return Run(
+        row=row,
+        source=text["source"],
+        model=given["model"],
+        family=text["family"].lower(),
+        device=device,
+        devices=_needed("n_gpus", given),
+        sequence=_needed("seq", given),
+        global_batch=_needed("global_batch", given),
+        dtype=_format(text["dtype"]),
+        task=_choice("task", text["task"], TASKS, _TASK_SPELLINGS),
+        recompute=_choice("recompute", text["recompute"], RECOMPUTE, _RECOMPUTE_SPELLINGS),
+        shape={name: _number(name, given.get(name, "")) for name in (*SHAPE, *EXPERTS)},
+        layout={name: _number(name, given.get(name, "")) for name in (*LAYOUT, "params")},
+        notes=text["notes"],
+        measured=measured if measured > 0.0 else math.nan,
+        group=text["cfg_group"] or "|".join((text["source"], given["model"], device, text["dtype"], text["task"])),
+        model_key=text["model_key"] or given["model"].lower(),
+        repeat=_true(text["repeat_of_release"]),
+        native=_true(text["calculon_native"]),
+    )
+
+
+def _text(value: Any) -> str:
+    """A cell as text, "" where it is empty."""
+    spelled = "" if value is None else str(value).strip()
+    return "" if spelled.lower() in ABSENT - {"none"} else spelled
+
+
+def _needed(name: str, given: Mapping[str, str]) -> int:
+    """A whole number from 1 on."""
+    value = _number(name, given[name])
+    if not (value >= 1.0 and value == int(value)):
+        raise InputError(f"{name}: {given[name]!r} must be a whole number from 1.")
+    return int(value)
+
+
+def _number(name: str, text: str, strict: bool = True) -> float:
+    """A number from 0 to `LARGEST`, 1 and 0 for true and false; NaN where none is stated.
+
+    **Raises:** `InputError` for anything else, unless not `strict`.
+    """
+    spelled = {"true": "1", "false": "0"}.get(text.lower(), text)
+    if spelled.lower() in ABSENT:
+        return math.nan
+    try:
+        value = float(spelled)
+    except ValueError:
+        value = -1.0
+    if 0.0 <= value <= LARGEST:
+        return value
+    if strict:
+        raise InputError(f"{name}: {text!r} must be a number from 0 to {LARGEST:g}.")
+    return math.nan
+
+
+def _format(text: str) -> str:
+    """The name of a number format, bf16 where none is stated."""
+    spelled = text.lower().removeprefix("torch.").removeprefix("amp_").replace("-", "_")
+    try:
+        return format_name(_DTYPE_SPELLINGS.get(spelled, spelled))
+    except InputError as error:
+        raise InputError(f"dtype: {error}") from None
+
+
+def _choice(name: str, text: str, allowed: Sequence[str], spellings: Mapping[str, str]) -> str:
+    spelled = text.strip().lower().replace("-", "_")
+    found = spellings.get(spelled, spelled)
+    if found not in allowed:
+        told = ", ".join(each for each in allowed if each)
+        raise InputError(f"{name}: {text!r} is not one of {told}.{did_you_mean(spelled, allowed)}")
+    return found
+
+
+def _true(text: str) -> bool:
+    return text.lower() in ("true", "1", "1.0", "yes")

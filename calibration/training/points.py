@@ -1,0 +1,181 @@
+"""Training runs as points of the step model: what the table states, and what is taken where it is silent."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import equinox as eqx
+
+import hwspecs
+from calibration.datasets.training import Run, TrainingTable
+from calibration.training.models import Models
+from calibration.training.stacks import NEVER, UNFUSED, Stack, stack_of
+from hwspecs import DeviceSpec
+from hwspecs.errors import InputError
+from jaxperf.core.device import Device, device_from_spec
+from jaxperf.core.formats import FORMATS
+from jaxperf.core.sustained import format_class
+from jaxperf.training.layout import Layout, training_layout
+from jaxperf.training.model import TrainingModel
+
+ADAPTER_RANK = 16.0  # of LoRA where a table does not say
+ZERO_STAGES = (0.0, 1.0, 2.0, 3.0)
+MOST_CHUNKS = 4.0  # of a pipeline stage where a table does not say
+NO_OPTIMIZER = "no optimizer"  # of notes: a step that ends with the gradients
+
+
+class Point(eqx.Module):
+    """What `training_step` takes besides the efficiencies."""
+
+    model: TrainingModel
+    layout: Layout
+    device: Device
+
+
+@dataclass(frozen=True)
+class Known:
+    """Runs that can be laid out [R]: with their points, their software, the class of their format (of
+    `jaxperf.core.sustained.CLASSES`) and notes; `reasons`: row -> why another run is not among them."""
+
+    runs: tuple[Run, ...]
+    points: tuple[Point, ...]
+    stacks: tuple[Stack, ...]
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+    specs: Mapping[str, DeviceSpec]
+    reasons: Mapping[int, str]
+
+    PER_RUN: ClassVar[tuple[str, ...]] = ("runs", "points", "stacks", "classes", "notes")
+
+
+def known_runs(table: TrainingTable, directories: Sequence[str] = ()) -> Known:
+    """Resolve the models, layouts and devices of a table."""
+    specs = {name: hwspecs.load(name, directories) for name in sorted({run.device for run in table.runs})}
+    devices = {name: device_from_spec(spec) for name, spec in specs.items()}
+    reasons, kept = dict(table.reasons), []
+    models = Models()
+    for run in table.runs:
+        try:
+            kept.append((run, *_point(run, models, devices[run.device])))
+        except InputError as error:
+            reasons[run.row] = str(error)
+    runs, points, stacks, notes = zip(*kept, strict=True) if kept else ((), (), (), ())
+    classes = tuple(format_class(FORMATS[run.dtype].compute) for run in runs)
+    return Known(runs, points, stacks, classes, notes, specs, reasons)
+
+
+def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]:
+    """A run's point, its software, and what was taken for granted."""
+    stack = stack_of(run)
+    model, of_model = models.of(run)
+    layout, notes = layout_of(run, stack, float(model.layers))
+    point = Point(model, layout, device)
+    if float(device.peak_flops[layout.compute_format]) <= 0.0:
+        raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
+    return point, stack, "; ".join(note for note in (of_model, *notes) if note)
+
+
+def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]:
+    """The layout of a run and a sentence for each choice its table leaves open.
+
+    **Raises:** `InputError`, beginning with `world_size` or `global_batch`, where the numbers do not factor.
+    """
+    ranks = {name: _whole(name, _or(run.layout[name], 1.0)) for name in ("tp", "pp", "cp", "ep")}
+    data = _data_parallel(run, ranks)
+    microbatch, notes = _microbatch(run, stack, data)
+    interleave, note = _interleave(run, stack, ranks["pp"], layers)
+    lora = run.task == "lora"
+    numbers: dict[str, float] = {
+        "tensor": ranks["tp"],
+        "pipeline": ranks["pp"],
+        "context": ranks["cp"],
+        "expert": ranks["ep"],
+        "data": data,
+        "devices": float(run.devices),
+        "interleave": interleave,
+        "microbatch": microbatch,
+        "global_batch": float(run.global_batch),
+        "sequence": float(run.sequence),
+        "zero": _zero(run),
+        "sequence_parallel": _or(run.layout["seq_par"], float(ranks["tp"] > 1.0)),
+        "flash": float(stack.attention != UNFUSED),
+        "overlap_tensor": float(stack.tensor_overlap != NEVER),
+        "lora_rank": ADAPTER_RANK if lora else 0.0,
+        "frozen": float(lora),
+        **({"optimizer_bytes": 0.0} if NO_OPTIMIZER in run.notes.lower() else {}),
+    }
+    schedule = "interleaved" if interleave > 1.0 else "1f1b"
+    recompute, untold = _recompute(run, stack)
+    layout = dataclasses.replace(training_layout(run.dtype, schedule=schedule, recompute=recompute), **numbers)
+    return layout, [*notes, note, untold]
+
+
+def _data_parallel(run: Run, ranks: Mapping[str, float]) -> float:
+    """Data-parallel ranks: as stated, or what the other axes leave of the world."""
+    others = ranks["tp"] * ranks["pp"] * ranks["cp"]
+    data = _or(run.layout["dp"], run.devices / others)
+    if data * others != run.devices or not _is_whole(data):
+        raise InputError(
+            f"world_size: n_gpus is {run.devices:,}, but tp x pp x cp x dp = {ranks['tp']:g} x {ranks['pp']:g} x "
+            f"{ranks['cp']:g} x {data:g} = {data * others:g}."
+        )
+    return data
+
+
+def _microbatch(run: Run, stack: Stack, data: float) -> tuple[float, list[str]]:
+    """Sequences of one micro-batch, and a sentence where that is not what the table states."""
+    replica = run.global_batch / data
+    if not _is_whole(replica):
+        raise InputError(f"global_batch: {run.global_batch:,} is no multiple of {data:g} data-parallel ranks.")
+    if not stack.accumulates:
+        return replica, []
+    stated = run.layout["micro_batch"]
+    size = _whole("micro_batch", _or(stated, 1.0))
+    if replica % size:
+        raise InputError(f"global_batch: the {replica:g} sequences of a rank are no multiple of micro_batch {size:g}.")
+    return size, ["micro_batch is not stated: 1"] if math.isnan(stated) else []
+
+
+def _interleave(run: Run, stack: Stack, pipeline: float, layers: float) -> tuple[float, str]:
+    """Chunks of a pipeline stage, and a sentence where they had to be chosen."""
+    stated = run.layout["vp"]
+    if pipeline <= 1.0 or not math.isnan(stated):
+        return _whole("vp", _or(stated, 1.0)) if pipeline > 1.0 else 1.0, ""
+    if not stack.interleaves:
+        return 1.0, "vp is not stated: 1"
+    chunks = max(1.0, min(layers // pipeline, MOST_CHUNKS))
+    return chunks, f"vp is not stated: {chunks:g}"
+
+
+def _zero(run: Run) -> float:
+    stage = _or(run.layout["zero"], 1.0)
+    if stage not in ZERO_STAGES:
+        raise InputError(f"zero: {stage:g} must be 0, 1, 2 or 3.")
+    return stage
+
+
+def _recompute(run: Run, stack: Stack) -> tuple[str, str]:
+    """The recomputation of the step model, and a sentence where it is not what the table states."""
+    if run.recompute == "offload":
+        return "full", "offloaded activations: as recomputed"
+    if run.recompute:
+        return run.recompute, ""
+    return stack.recompute, f"recompute is not stated: {stack.recompute}"
+
+
+def _whole(name: str, value: float) -> float:
+    if not _is_whole(value):
+        raise InputError(f"{name}: {value:g} must be a whole number from 1.")
+    return value
+
+
+def _is_whole(value: float) -> bool:
+    return value >= 1.0 and value == int(value)
+
+
+def _or(value: float, default: float) -> float:
+    return default if math.isnan(value) else value

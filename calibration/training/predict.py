@@ -1,0 +1,100 @@
+"""Predict every row of a table of training runs: step time, interval, memory, bubble, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from calibration.datasets.training import TrainingTable
+from calibration.parameters import Parameters
+from calibration.training.evaluate import explored_rows
+from calibration.training.fit import rows_of, steps_of
+from calibration.training.parameters import TrainingParameters
+from calibration.training.points import Known, known_runs
+from calibration.training.scalars import assumed_starts, design_of, levels_of
+from calibration.training.shares import starts_of
+from jaxperf.training.layout_checks import TrainingReason, reason_sentences
+
+TIME = "predicted_step_time_s"
+NUMBERS = (TIME, "lower", "upper", "mfu", "memory_bytes", "bubble_fraction", "exposed_communication_s")
+GIGA = 1e9
+# Memory over the capacity by which a layout counts as infeasible: no measured run whose recomputation is stated needs
+# more than 1.19 of it.
+OVER = 1.25
+
+
+def predict_training(
+    table: TrainingTable, parameters: TrainingParameters, kernels: Parameters, directories: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """The columns to add to a table, [rows of the file].
+
+    A layout whose memory is over the capacity has a time and a reason; it counts as infeasible from `OVER` on, and only
+    where the table states the recomputation, since software recomputes and offloads until it fits.
+
+    **Returns:** `NUMBERS` in their units, NaN where a row has no prediction; `feasible`; `tier` ("known", "unseen",
+    "exploratory" or ""); `reason`: why there is no prediction, or what was assumed and what stands against it.
+    """
+    known = known_runs(table, directories)
+    columns: dict[str, np.ndarray] = {name: np.full(table.rows, np.nan) for name in NUMBERS}
+    feasible = np.full(table.rows, False)
+    tiers, reasons = (np.full(table.rows, "", dtype=object) for _ in range(2))
+    for row, reason in known.reasons.items():
+        reasons[row] = reason
+    if known.runs:
+        rows = [run.row for run in known.runs]
+        found = _found(known, parameters, kernels, directories)
+        tiers[rows] = tiers_of(known, parameters)
+        width = np.array([parameters.widths[tier] for tier in tiers[rows]])
+        bits = found.pop("bits").astype(int)
+        runs = (bits & ~int(TrainingReason.MEMORY)) == 0
+        time = np.where(runs, found[TIME], np.nan)
+        found |= {TIME: time, "lower": time * np.exp(-width), "upper": time * np.exp(width)}
+        for name in NUMBERS:
+            columns[name][rows] = np.where(runs, found[name], np.nan)
+        feasible[rows] = runs & ~_too_large(known, found["memory_bytes"])
+        reasons[rows] = [_reason(known, place, bits[place], found) for place in range(len(rows))]
+    return {**columns, "feasible": feasible, "tier": tiers, "reason": reasons}
+
+
+def _found(
+    known: Known, parameters: TrainingParameters, kernels: Parameters, directories: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The step's numbers of every known run, and the bits of its `TrainingReason`."""
+    design = design_of(known, list(parameters.deviations))
+    starts = starts_of(known, kernels, {**assumed_starts(), **parameters.assumed}, directories)
+    step = steps_of(jnp.asarray(parameters.values), rows_of(known, design, starts))
+    leaves = {
+        TIME: step.unchecked_time,
+        "mfu": step.mfu,
+        "memory_bytes": step.memory.total,
+        "bubble_fraction": step.bubble_fraction,
+        "exposed_communication_s": step.exposed.total,
+        "bits": step.reason,
+    }
+    return {name: np.asarray(leaf) for name, leaf in leaves.items()}
+
+
+def _too_large(known: Known, memory: np.ndarray) -> np.ndarray:
+    """Which runs need more memory than a step can be expected to find [rows]."""
+    capacity = np.array([float(point.device.memory_capacity) for point in known.points])
+    stated = np.array([bool(run.recompute) for run in known.runs], bool)
+    return stated & (memory > OVER * capacity)
+
+
+def tiers_of(known: Known, parameters: TrainingParameters) -> list[str]:
+    """How far each run is from what was measured."""
+    stacks = levels_of(known)["stack generation"]
+    seen = ["known" if stack in parameters.stacks else "unseen" for stack in stacks]
+    return ["exploratory" if is_new else tier for is_new, tier in zip(explored_rows(known), seen, strict=True)]
+
+
+def _reason(known: Known, place: int, bits: int, found: dict[str, np.ndarray]) -> str:
+    """Why a run has no time, or what was taken for granted and what stands against it."""
+    told = reason_sentences(bits & ~int(TrainingReason.MEMORY))
+    if bits & int(TrainingReason.MEMORY):
+        needed = float(found["memory_bytes"][place]) / GIGA
+        there = float(known.points[place].device.memory_capacity) / GIGA
+        told.append(f"memory over capacity (about {needed:,.0f} of {there:,.0f} GB)")
+    return "; ".join(text for text in (*told, known.notes[place]) if text)

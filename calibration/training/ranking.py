@@ -1,0 +1,68 @@
+"""Whether the model orders layouts as they were measured, and what the one it would pick costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.datasets.training import Run
+
+LEAST = 3  # layouts of a group; two are ordered rightly by chance
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One group of layouts: `spearman` of the device-seconds a token takes, predicted and measured, `step_spearman` of
+    the step times [1]; `regret`: what the layout of the least predicted device-seconds takes over the least measured,
+    less 1 [1]."""
+
+    group: str
+    layouts: int
+    spearman: float
+    step_spearman: float
+    regret: float
+
+
+def ranked_groups(runs: Sequence[Run], predicted: np.ndarray) -> list[Ranked]:
+    """Groups of at least `LEAST` layouts of one model on one device at one sequence length; releases of one layout
+    count once, by their median.
+
+    **Arguments:** `predicted` [rows] [s].
+    """
+    groups: dict[str, dict[str, list[tuple[float, ...]]]] = {}
+    for run, time in zip(runs, predicted.tolist(), strict=True):
+        if math.isfinite(run.measured) and math.isfinite(time):
+            per_token = run.devices / (run.global_batch * run.sequence)
+            layouts = groups.setdefault(f"{run.group}|{run.sequence}", {})
+            times = (time, run.measured)
+            layouts.setdefault(_layout(run), []).append((*times, *(per_token * each for each in times)))
+    found = []
+    for name, layouts in groups.items():
+        if len(layouts) >= LEAST:
+            columns = np.array([np.median(releases, axis=0) for releases in layouts.values()]).T
+            step, step_measured, cost, cost_measured = columns
+            regret = cost_measured[np.argmin(cost)] / cost_measured.min() - 1.0
+            orders = spearman(cost, cost_measured), spearman(step, step_measured)
+            found.append(Ranked(name, len(cost), *orders, float(regret)))
+    return found
+
+
+def _layout(run: Run) -> str:
+    return "|".join(map(str, (run.devices, run.global_batch, run.recompute, *run.layout.values())))
+
+
+def spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's rank correlation, ties at their mean rank; NaN where one of the two does not vary [1]."""
+    ranks = [_ranks(values) - (len(values) - 1) / 2.0 for values in (first, second)]
+    scale = math.sqrt(float((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1])))
+    return float(ranks[0] @ ranks[1]) / scale if scale else math.nan
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 0, of equal values their mean."""
+    distinct, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts + 1.0) / 2.0)[which]

@@ -1,0 +1,144 @@
+"""`jaxperf train TABLE -o OUT`: a table of training runs with their step times, the same rows in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
+from jaxperf.cli.measured import Params
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from calibration.datasets.training import TrainingTable
+    from calibration.training.parameters import TrainingParameters
+
+Steps = Annotated[
+    Path | None,
+    typer.Option("--steps", metavar="STEPS", help="Scalars of the step, fitted to training runs (default: shipped)."),
+]
+
+
+def train(
+    table: Annotated[
+        Path,
+        typer.Argument(metavar="TABLE", help="Rows of model, gpu, n_gpus, seq, global_batch and the layout's columns."),
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
+    ],
+    params: Params = None,
+    steps: Steps = None,
+    devices_dir: DevicesDirectory = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict training steps: time with a 90 % interval, utilization, memory, bubble, exposed communication."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    import hwspecs
+    from calibration.datasets import write_with
+    from calibration.datasets.training import read_training
+    from calibration.parameters import load_parameters
+    from calibration.training.parameters import load_training
+    from calibration.training.predict import TIME, predict_training
+    from jaxperf.cli.measured import parameters_record
+    from jaxperf.io.tables import json_text
+
+    check_places(table, out, TIME)
+    directories = [str(folder) for folder in devices_dir or ()]
+    hwspecs.open_registry(directories)
+    scalars, kernels = load_training(steps), load_parameters(params)
+    read = read_training(table, directories)
+    columns = predict_training(read, scalars, kernels, directories)
+    write_with(table, out, columns)
+    record = {
+        "table": str(table),
+        "out": str(out),
+        **summary(read, columns),
+        "steps": steps_record(scalars, steps),
+        "parameters": parameters_record(kernels, params),
+    }
+    if as_json:
+        typer.echo(json_text(record))
+    else:
+        _print(record, quiet)
+    if not record["predicted"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def summary(read: TrainingTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    """How many rows were predicted, why others were not, what to know of those that were, and where the table states
+    times, the errors by tier, as plain data."""
+    import numpy as np
+
+    known = np.isfinite(columns["predicted_step_time_s"])
+    reasons = columns["reason"]
+    notes = Counter(text.partition(" (")[0] for each in reasons[known].tolist() for text in each.split("; ") if text)
+    without = Counter(reasons[~known].tolist())
+    return {
+        "rows": read.rows,
+        "predicted": int(known.sum()),
+        "feasible": int(columns["feasible"].sum()),
+        "tiers": dict(Counter(columns["tier"][known].tolist())),
+        "errors": _errors(read, columns),
+        "without_prediction": [{"reason": reason, "rows": count} for reason, count in without.most_common()],
+        "notes": [{"reason": reason, "rows": count} for reason, count in notes.most_common()],
+    }
+
+
+def _errors(read: TrainingTable, columns: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Rows, mean and median error of every tier over the rows that state a time."""
+    import numpy as np
+
+    measured = np.full(read.rows, np.nan)
+    for run in read.runs:
+        measured[run.row] = run.measured
+    error = np.abs(columns["predicted_step_time_s"] / measured - 1.0)
+    found = []
+    for tier in sorted(set(columns["tier"].tolist()) - {""}):
+        own = error[(columns["tier"] == tier) & np.isfinite(error)]
+        if len(own):
+            found.append({"tier": tier, "rows": len(own), "mean": float(own.mean()), "median": float(np.median(own))})
+    return found
+
+
+def steps_record(parameters: TrainingParameters, path: Path | None) -> dict[str, Any]:
+    """Which scalars gave an answer: where they lie, when they were made, on what software and of which files."""
+    card = parameters.card
+    return {
+        "path": "shipped" if path is None else str(path),
+        "created": card.get("created"),
+        "stacks": list(parameters.stacks),
+        "data": card.get("data", []),
+    }
+
+
+def _print(record: dict[str, Any], quiet: bool) -> None:
+    from jaxperf.report.text import console, table
+
+    out = console()
+    cells = [
+        (row["tier"], f"{row['rows']:,}", f"{row['mean']:.1%}", f"{row['median']:.1%}") for row in record["errors"]
+    ]
+    title = f"{record['predicted']:,} of {record['rows']:,} rows predicted, {record['feasible']:,} feasible"
+    out.print(table(title, ("tier", "rows with a time", "mean error", "median"), cells) if cells else title)
+    for entry in record["without_prediction"]:
+        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    if not quiet:
+        for entry in record["notes"]:
+            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        source = record["steps"]
+        out.print(
+            f"scalars: {source['path']}, made {source['created']} on {len(source['stacks'])} pairs of software and "
+            "generation; errors are no test where these have seen the rows",
+            soft_wrap=True,
+            markup=False,
+        )
+    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

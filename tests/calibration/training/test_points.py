@@ -1,0 +1,114 @@
+"""Runs as points: models looked up or built, layouts that factor, and what is taken where a table is silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibration.datasets.training import read_training
+from calibration.training.points import Known, known_runs
+from calibration.training.stacks import stack_of
+from tests.calibration.training.runs import SHAPE, write
+
+
+def known(folder: Path, *changes: dict[str, object], drop: tuple[str, ...] = ()) -> Known:
+    return known_runs(read_training(write(folder, *changes, drop=drop)))
+
+
+def test_a_model_is_looked_up_whatever_its_spelling(tmp_path: Path) -> None:
+    found = known(
+        tmp_path, {"model": "LLAMA_3.1_8B"}, {"model": "My own", **SHAPE}, {"model": "DeepSeekV3", "tp": 1, "dp": 4}
+    )
+    first, own, sparse = (point.model for point in found.points)
+    # Meta's llama-3.1-8b has 8,030,261,248 parameters.
+    assert float(first.parameters) == 8_030_261_248
+    assert float(own.parameters) == float(first.parameters)
+    # DeepSeek-V3 (arXiv:2412.19437): 671 B in all; its first three layers have no experts, and attention is latent.
+    assert float(sparse.parameters) == pytest.approx(671e9, rel=0.002)
+    assert (float(sparse.dense_layers), float(sparse.moe_layers), float(sparse.latent_width)) == (3.0, 58.0, 2112.0)
+
+
+def test_an_unknown_model_without_sizes_is_a_reason(tmp_path: Path) -> None:
+    found = known(tmp_path, {"model": "lama-3.1-8b"}, {"model": "llama-3.1-8b", "layers": 16})
+    assert not found.runs
+    assert (
+        found.reasons[0].startswith("unknown_model: 'lama-3.1-8b'") and "Did you mean llama-3.1-8b" in found.reasons[0]
+    )
+    assert found.reasons[1].startswith("unknown_model: 'llama-3.1-8b' is not the shipped one; hidden,")
+
+
+def test_sizes_that_come_from_the_catalog_are_told(tmp_path: Path) -> None:
+    found = known(tmp_path, {}, {**SHAPE, "ffn": None}, SHAPE)
+    assert found.notes == ("sizes as in the shipped llama-3.1-8b", "ffn as in the shipped llama-3.1-8b", "")
+
+
+def test_stated_sizes_win_over_a_shipped_model_that_differs(tmp_path: Path) -> None:
+    found = known(tmp_path, {**SHAPE, "layers": 16})
+    assert float(found.points[0].model.layers) == 16.0
+
+
+def test_the_stated_total_tells_whether_the_head_is_tied(tmp_path: Path) -> None:
+    table = 4096 * 128256
+    tied = {"model": "own", **SHAPE, "params": 8_030_261_248 - table}
+    found = known(tmp_path, tied, {**tied, "params": 8_030_261_248}, {**tied, "params": 16e9})
+    assert [float(point.model.tied) for point in found.points] == [1.0, 0.0, 0.0]
+    assert found.notes[:2] == ("", "") and found.notes[2].startswith("params: 8.03e+09 counted, 1.6e+10 stated")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"dp": 4}, "world_size: n_gpus is 8, but tp x pp x cp x dp = 2 x 2 x 1 x 4 = 16."),
+        ({"dp": None, "tp": 3}, "world_size: n_gpus is 8, but tp x pp x cp x dp = 3 x 2 x 1 x 1.33333 = 8."),
+        ({"tp": 0}, "tp: 0 must be a whole number from 1."),
+        ({"ep": 1.5}, "ep: 1.5 must be a whole number from 1."),
+        ({"vp": 0}, "vp: 0 must be a whole number from 1."),
+        ({"global_batch": 15}, "global_batch: 15 is no multiple of 2 data-parallel ranks."),
+        ({"micro_batch": 3}, "global_batch: the 8 sequences of a rank are no multiple of micro_batch 3."),
+        ({"zero": 4}, "zero: 4 must be 0, 1, 2 or 3."),
+        ({"micro_batch": 0}, "micro_batch: 0 must be a whole number from 1."),
+    ],
+)
+def test_what_does_not_factor_is_a_reason(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
+    assert known(tmp_path, change).reasons == {0: sentence}
+
+
+def test_what_a_table_does_not_state_is_taken_and_told(tmp_path: Path) -> None:
+    bare = known(tmp_path, SHAPE, drop=("tp", "pp", "dp", "vp", "micro_batch", "zero", "recompute", "dtype", "task"))
+    layout = bare.points[0].layout
+    assert (float(layout.tensor), float(layout.pipeline), float(layout.data)) == (1.0, 1.0, 8.0)
+    assert bare.notes == ("micro_batch is not stated: 1; recompute is not stated: none",)
+    chunks = known(tmp_path, {**SHAPE, "vp": None})
+    assert float(chunks.points[0].layout.interleave) == 4.0 and chunks.notes == ("vp is not stated: 4",)
+
+
+def test_a_framework_brings_what_it_does(tmp_path: Path) -> None:
+    compiled = {"source": "MaxText-TPU", "recompute": None}
+    found = known(tmp_path, compiled, {"source": "Megatron-SC21-T1"}, {"source": "NeuSight", "notes": "no optimizer"})
+    xla, old, eager = (point.layout for point in found.points)
+    # One program takes all 8 sequences of a replica, recomputing as MaxText's base.yml says.
+    assert (float(xla.microbatch), float(xla.recompute)) == (8.0, 2.0)
+    assert (float(old.flash), float(old.overlap_tensor), float(old.zero)) == (0.0, 0.0, 1.0)
+    assert (float(eager.flash), float(eager.optimizer_bytes)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"source": "llm-foundry"}, "composer-fsdp"),
+        ({"source": "Megatron-Bridge"}, "megatron-core"),
+        ({"source": "dgxc-benchmarking", "model": "Llama3-70B(MaxText)"}, "maxtext"),
+        ({"source": "Megatron-SC21-T2", "zero": 3}, "deepspeed-zero3"),
+        ({"source": "", "notes": "run with torchtitan"}, "composer-fsdp"),
+        ({"source": "somewhere else"}, "unknown"),
+    ],
+)
+def test_the_software_of_a_run(tmp_path: Path, change: dict[str, object], name: str) -> None:
+    (run,) = read_training(write(tmp_path, change)).runs
+    assert stack_of(run).name == name
+
+
+def test_adapters_learn_and_the_model_does_not(tmp_path: Path) -> None:
+    found = known(tmp_path, {"task": "LoRA"}, {})
+    assert [(float(p.layout.lora_rank), float(p.layout.frozen)) for p in found.points] == [(16.0, 1.0), (0.0, 0.0)]

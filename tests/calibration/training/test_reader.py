@@ -1,0 +1,80 @@
+"""Tables of training runs: every spelling of a row, and a sentence for every row that is none."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from calibration.datasets.training import read_training
+from hwspecs.errors import InputError
+from tests.calibration.training.runs import write
+
+
+def test_spellings_are_resolved(tmp_path: Path) -> None:
+    row = {"gpu": "Tesla_V100-PCIE-32GB", "dtype": "torch.BFloat16", "recompute": "unknown", "task": "SFT", "vp": None}
+    (run,) = read_training(write(tmp_path, row)).runs
+    assert (run.device, run.dtype, run.recompute, run.task) == ("v100-pcie-32gb", "bf16", "", "sft")
+    assert math.isnan(run.layout["vp"]) and run.layout["tp"] == 2.0 and run.measured == 1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("FP8-MX", "mxfp8"), ("amp_fp8", "fp8"), ("NVFP4", "fp4"), ("FP8-CS", "fp8"), ("", "bf16")]
+)
+def test_formats_as_training_recipes_spell_them(tmp_path: Path, text: str, name: str) -> None:
+    assert read_training(write(tmp_path, {"dtype": text})).runs[0].dtype == name
+
+
+def test_labels_may_be_absent_or_withheld(tmp_path: Path) -> None:
+    assert math.isnan(read_training(write(tmp_path, {}, drop=("step_time_s",))).runs[0].measured)
+    for text in ("", "nan", "secret", -1.0, None):
+        assert math.isnan(read_training(write(tmp_path, {"step_time_s": text})).runs[0].measured)
+
+
+def test_columns_have_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("Model,Device,World Size,seq_len,Global Batch Size,mbs\nllama-3-8b,h100,8,2048,32,2\n")
+    (run,) = read_training(path).runs
+    assert (run.devices, run.sequence, run.global_batch, run.layout["micro_batch"]) == (8, 2048, 32, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"gpu": "H1000-SXM"}, "unknown_device: 'H1000-SXM' is not a known device"),
+        ({"gpu": ""}, "unknown_device: no device"),
+        ({"n_gpus": 0}, "n_gpus: '0' must be a whole number"),
+        ({"seq": 2.5}, "seq: '2.5' must be a whole number"),
+        ({"global_batch": "many"}, "global_batch: 'many' must be a number"),
+        ({"tp": -1}, "tp: '-1' must be a number from 0"),
+        ({"layers": 1e30}, "layers: '1e\\+30' must be"),
+        ({"dtype": "bf17"}, "dtype: Unknown number format 'bf17'.*Did you mean bf16"),
+        ({"task": "pretraim"}, "task: 'pretraim' is not one of.*Did you mean pretrain"),
+        ({"recompute": "some"}, "recompute: 'some' is not one of"),
+    ],
+)
+def test_a_bad_cell_is_a_reason(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
+    table = read_training(write(tmp_path, change, {}))
+    assert [run.row for run in table.runs] == [1]
+    with pytest.raises(InputError, match=sentence):
+        raise InputError(table.reasons[0])
+
+
+def test_a_missing_column_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the column 'seq' is missing"):
+        read_training(write(tmp_path, {}, drop=("seq",)))
+
+
+def test_an_empty_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no rows"):
+        read_training(write(tmp_path))
+
+
+def test_every_row_of_the_shared_table_is_read(data_directory: Path) -> None:
+    path = data_directory / "training" / "train_e2e.csv"
+    if not path.is_file():
+        pytest.skip(f"{path} is absent")
+    table = read_training(path)
+    assert table.rows == 445 and not table.reasons
+    assert sum(run.native for run in table.runs) == 21 and sum(run.repeat for run in table.runs) == 103

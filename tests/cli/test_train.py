@@ -1,0 +1,127 @@
+"""`jaxperf train`: the same rows in the same order, what is said about them, and every mistake one sentence."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibration.parameters import Parameters, save_parameters
+from calibration.training.parameters import TIERS, TrainingParameters, save_training
+from calibration.training.predict import NUMBERS
+from calibration.training.scalars import assumed_starts
+
+HEADER = "note,source,model,gpu,n_gpus,tp,pp,dp,vp,micro_batch,global_batch,seq,recompute,step_time_s"
+TABLE = f"""{HEADER}
+a,lab,Llama 3.1 8B,H100-SXM-80GB,8,2,2,2,2,1,016,4096,full,1.5
+b,lab,DeepSeekV3,GB200,256,1,4,64,4,1,4096,4096,,
+c,lab,lama,H100-SXM-80GB,8,2,2,2,2,1,16,4096,full,
+d,lab,llama-3-8b,H1000,8,2,2,2,2,1,16,4096,full,
+"e, last",lab,llama-3-8b,h100,8,2,2,4,2,1,16,4096,full,
+"""
+
+pytestmark = pytest.mark.usefixtures("plain_jax")
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernel parameters without a family: large products then reach the peak."""
+    path = tmp_path_factory.mktemp("parameters") / "none"
+    save_parameters(Parameters({}, {"created": "2026-11-21", "data": [], "devices": []}), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scalars of the step that are the assumed ones."""
+    path = tmp_path_factory.mktemp("steps") / "assumed"
+    widths = dict(zip(TIERS, (0.1, 0.2, 0.3), strict=True))
+    card = {"created": "2026-11-21", "data": []}
+    save_training(TrainingParameters({"gemm/all/": 0.0}, assumed_starts(), widths, (), card), path)
+    return path
+
+
+@pytest.fixture
+def table(own_folder: Path) -> Path:
+    path = own_folder / "in.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture
+def predict(cli, kernels: Path, steps: Path, parse_json) -> Callable[..., dict]:
+    """Runs the command with --json and returns what it says."""
+
+    def run(*arguments: object, code: int = 0) -> dict:
+        result = cli("train", *arguments, "--params", kernels, "--steps", steps, "--json")
+        assert result.exit_code == code, result.output
+        return parse_json(result.stdout)
+
+    return run
+
+
+def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
+    said = predict(table, "-o", "out.csv")
+    with (own_folder / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [*HEADER.split(","), *NUMBERS, "feasible", "tier", "reason"]
+    assert [row["note"] for row in rows] == ["a", "b", "c", "d", "e, last"]
+    assert rows[0]["global_batch"] == "016"
+    assert [row["tier"] for row in rows] == ["unseen", "exploratory", "", "", ""]
+    assert [row["feasible"] for row in rows] == ["True", "True", "False", "False", "False"]
+    reasons = [row["reason"].partition(":")[0] for row in rows]
+    assert reasons[2:] == ["unknown_model", "unknown_device", "world_size"]
+    assert (said["rows"], said["predicted"], said["feasible"]) == (5, 2, 2)
+    assert [entry["tier"] for entry in said["errors"]] == ["unseen"]
+    time, lower, upper = (float(rows[0][name]) for name in NUMBERS[:3])
+    assert math.log(upper / time) == pytest.approx(0.2) == math.log(time / lower)
+    # 6 x 8.03e9 parameters x 65,536 tokens on 8 devices of 989 TFLOP/s are 0.4 s; with attention and a third more.
+    assert 0.4 < time < 1.5
+    assert 0.2 < float(rows[0]["mfu"]) < 1.0
+
+
+def test_nothing_predicted_ends_with_its_own_code(predict: Callable[..., dict], own_folder: Path) -> None:
+    (own_folder / "in.csv").write_text(TABLE.splitlines()[0] + "\n" + TABLE.splitlines()[3] + "\n")
+    said = predict("in.csv", "-o", "out.csv", code=3)
+    assert said["predicted"] == 0 and said["without_prediction"][0]["reason"].startswith("unknown_model: 'lama'")
+
+
+def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, kernels: Path, steps: Path) -> None:
+    result = cli("train", table, "-o", "out.json", "--params", kernels, "--steps", steps)
+    assert result.exit_code == 0, result.output
+    assert "2 of 5 rows predicted, 2 feasible" in result.stdout
+    assert "no prediction (1): unknown_model: 'lama'" in result.stdout
+    assert "note (1): recompute is not stated: none" in result.stdout
+    assert "made 2026-11-21 on 0 pairs" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("missing.csv", "-o", "out.csv"), "Cannot read 'missing.csv'"),
+        (("in.csv", "-o", "in.csv"), "is the input"),
+        (("in.csv", "-o", "out.txt"), "must end in"),
+        (("in.csv", "-o", "out.csv", "--steps", "nowhere"), "Cannot read parameters"),
+    ],
+)
+def test_a_mistake_is_one_sentence(cli, table: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    result = cli("train", *arguments)
+    assert result.exit_code == 2
+    assert sentence in result.stderr and "Traceback" not in result.stderr
+    assert not Path("out.csv").exists()
+
+
+def test_a_missing_column_is_named(cli, own_folder: Path, kernels: Path, steps: Path) -> None:
+    (own_folder / "in.csv").write_text("model,gpu,n_gpus,sequ\nllama-3-8b,h100,8,4096\n")
+    result = cli("train", "in.csv", "-o", "out.csv", "--params", kernels, "--steps", steps)
+    assert result.exit_code == 2
+    assert "the column 'seq' is missing" in result.stderr and "Did you mean sequ?" in result.stderr
+
+
+def test_validation_needs_measured_runs(cli, table: Path) -> None:
+    result = cli("validate", "training", table)
+    assert result.exit_code == 2
+    assert "has 1 known runs with step_time_s; at least 20 are needed" in result.stderr
