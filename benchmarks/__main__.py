@@ -25,6 +25,7 @@ BENCHMARKS = {
     "million_sweep": False,
     "kernel_table": False,
     "training_sweep": True,
+    "loopnest": True,
     "cold_start": False,
     "compile_time": True,
 }

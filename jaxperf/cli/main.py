@@ -18,6 +18,7 @@ from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
 from jaxperf.cli.graphs import graphs
 from jaxperf.cli.kernels import kernels
+from jaxperf.cli.loopnest import loopnest
 from jaxperf.cli.measure import measure
 from jaxperf.cli.models import models
 from jaxperf.cli.plan import plan
@@ -81,6 +82,7 @@ for command in (
     collectives,
     train,
     replay,
+    loopnest,
     measure,
     calibrate,
     validate,

@@ -1,0 +1,172 @@
+"""`jaxperf loopnest CASE`: accesses, cycles and energy of a mapping of a loop nest, as Timeloop counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.options import AsJson, OutputFile, Quiet
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_INFEASIBLE = 3
+TABLES = (".parquet", ".csv")
+SHOWN = ("tile", "reads", "fills", "updates")
+
+Version = Annotated[
+    str | None,
+    typer.Option("--timeloop", metavar="VERSION", help="Count as head, 2024 or dosa (default: as the file's writer)."),
+]
+
+
+def loopnest(
+    case: Annotated[
+        Path, typer.Argument(metavar="CASE", help="A case (.json, Timeloop's .yaml), or a table of mappings.")
+    ],
+    version: Version = None,
+    out: OutputFile = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Cycles, energy by level and accesses of a mapped loop nest; a table comes back with predictions."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.loopnest.reuse import RULES
+
+    check_output(out)
+    if version is not None and version not in RULES:
+        raise InputError(f"--timeloop: '{version}' is not one of {', '.join(RULES)}.{did_you_mean(version, RULES)}")
+    if out is not None and out.exists() and case.exists() and out.samefile(case):
+        raise InputError(f"{out} is the input; write to another file.")
+    rows = _table(case)
+    if rows is None:
+        answer = _one(case, version)
+        typer.echo(json_text(answer)) if as_json else _print_case(answer, quiet)
+        if out is not None:
+            write_rows(_level_rows(answer), out, {"jaxperf": json_text(answer)})
+        if not answer["feasible"]:
+            raise typer.Exit(EXIT_INFEASIBLE)
+        return
+    _predict_table(case, rows, version, out, as_json)
+
+
+def _table(path: Path) -> list[dict[str, Any]] | None:
+    """The rows of a table; None where the file holds one case."""
+    from jaxperf.io.timeloop import load_json
+    from jaxperf.io.timeloop_tables import read_rows
+
+    if path.suffix in TABLES:
+        return read_rows(path)
+    if path.suffix != ".json":
+        return None
+    data = load_json(path)
+    return data if isinstance(data, list) else None
+
+
+def _one(path: Path, version: str | None) -> dict[str, Any]:
+    from jaxperf.io.timeloop import load_case
+    from jaxperf.io.timeloop_case import evaluate
+
+    return evaluate(load_case(path), version)
+
+
+def _predict_table(
+    path: Path, rows: list[dict[str, Any]], version: str | None, out: Path | None, as_json: bool
+) -> None:
+    from jaxperf.io.tables import json_text, write_rows
+    from jaxperf.io.timeloop_tables import predict_rows, summary
+
+    predicted = predict_rows(rows, str(path), version)
+    record = {"table": str(path), "out": str(out) if out else None, **summary(rows, predicted, str(path))}
+    if out is not None:
+        together = [{**row, **own} for row, own in zip(rows, predicted, strict=True)]
+        written = [_flat(row) for row in together] if out.suffix == ".csv" else together
+        write_rows(written, out, {"jaxperf": json_text(record)})
+    if as_json:
+        typer.echo(json_text(record if out is not None else {**record, "predictions": predicted}))
+    else:
+        _print_table(record)
+    if not record["predicted"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose objects and lists are JSON, which a cell of text can hold."""
+    from jaxperf.io.tables import json_text
+
+    return {name: json_text(cell) if isinstance(cell, dict | list) else cell for name, cell in row.items()}
+
+
+def _level_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row for each operand of each level."""
+    return [
+        {"level": level, "instances": found["instances"], "tensor": tensor, **counts}
+        for level, found in answer["levels"].items()
+        for tensor, counts in found["tensors"].items()
+    ]
+
+
+# --- what is said about the answer ------------------------------------------------------------------------------------
+
+
+def _print_case(answer: dict[str, Any], quiet: bool) -> None:
+    from jaxperf.report.text import console, quantity, table
+
+    out = console()
+    for reason in answer["reasons"]:
+        out.print(f"infeasible: {reason}", soft_wrap=True, markup=False)
+    rows = [
+        (level, f"{found['instances']:,.0f}", tensor, *(f"{counts[name]:,.0f}" for name in SHOWN), energy)
+        for level, found in reversed(answer["levels"].items())
+        for tensor, counts in found["tensors"].items()
+        for energy in [quantity(counts["energy_j"], "J", 5)]
+    ]
+    columns = ("level", "instances", "tensor", *SHOWN, "energy")
+    out.print(table("Words of one instance; energy of all instances", columns, rows))
+    total = answer["energy_j"]
+    for name, found in reversed(answer["levels"].items()):
+        energy = found["energy_j"]
+        out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {energy / total:6.1%}", soft_wrap=True, markup=False)
+    _print_totals(out, answer)
+    if not quiet:
+        for note in answer["notes"]:
+            out.print(f"note: {note}", soft_wrap=True, markup=False)
+        out.print(f"counted as Timeloop {answer['timeloop']} does; --timeloop follows another version", soft_wrap=True)
+
+
+def _print_totals(out: Console, answer: dict[str, Any]) -> None:
+    from jaxperf.report.text import quantity
+
+    out.print(
+        f"cycles {answer['cycles']:,.0f}  utilization {answer['utilization']:.2%}  limited by {answer['limiter']}\n"
+        f"energy {quantity(answer['energy_j'], 'J', 5)}  {answer['energy_j'] / answer['macs'] * 1e15:,.2f} fJ/MAC"
+        f"  EDP {answer['edp_j_cycle']:.4g} J cycle",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _print_table(record: dict[str, Any]) -> None:
+    from jaxperf.report.text import console, table
+
+    out = console()
+    columns = ("what", "rows", "equal", "within 1 %", "median", "p90", "largest")
+    rows = [_error_row(each) for each in record["errors"]]
+    title = f"{record['predicted']:,} of {record['rows']:,} rows predicted ({record['kind']})"
+    out.print(table(title, columns, rows) if rows else title)
+    for each in record["reasons"]:
+        out.print(f"no prediction ({each['rows']:,}): {each['reason']}", soft_wrap=True, markup=False)
+    if record["out"]:
+        out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+
+
+def _error_row(each: dict[str, Any]) -> tuple[str, ...]:
+    shares = [f"{each[name]:.2%}" for name in ("equal", "within_1_percent")]
+    errors = [f"{each[name]:.3%}" for name in ("median", "p90", "largest")]
+    return (each["column"], f"{each['rows']:,}", *shares, *errors)

@@ -1,0 +1,145 @@
+"""A case of Timeloop in, as JSON: `problem`, `mapping_outer_to_inner`, the `specs` of each level and its energies.
+
+Energies are those of Accelergy's energy reference table (ERT), in pJ per access of a block; "-" is no limit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping as Dictionary
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.timeloop_case import Case
+from jaxperf.io.timeloop_fields import amount, count, list_of, object_of, text_of, words_if_any
+from jaxperf.io.timeloop_nest import Block, read_mapping, read_problem
+from jaxperf.loopnest.architecture import Architecture, Level
+from jaxperf.loopnest.mapping import Mapping
+from jaxperf.models.checks import show
+
+PICO = 1e-12
+# Field of `Level` -> its key among a level's specs.
+COUNTS = {"instances": "Instances", "block": "Block size", "cluster": "Cluster size", "buffering": "Multiple buffering"}
+LIMITS = {
+    "size": "Size",
+    "read_bandwidth": "Read bandwidth",
+    "write_bandwidth": "Write bandwidth",
+    "shared_bandwidth": "Shared bandwidth",
+}
+ENERGIES = {"read_energy": "read", "write_energy": "write", "update_energy": "update", "leakage": "leak"}
+MAPPING = "mapping_outer_to_inner"
+
+
+def load_json(path: str | Path) -> Any:
+    """What a JSON file holds. Raises `InputError` for one that cannot be read."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read '{path}': {error.strerror}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON: {error}.") from None
+
+
+def load_case(path: str | Path) -> Case:
+    """The case that a JSON or YAML file holds. Raises `InputError` naming file and field."""
+    if Path(path).suffix in (".yaml", ".yml"):
+        from jaxperf.io.timeloop_yaml import load_yaml_case
+
+        return load_yaml_case(path)
+    return read_case(load_json(path), str(path))
+
+
+def read_case(data: Any, source: str) -> Case:
+    """A case from what its file holds; results beside it are not looked at.
+
+    **Raises:** `InputError` naming file and field.
+    """
+    if not isinstance(data, Dictionary):
+        raise InputError(f"{source} holds {show(data)}; a case is an object with problem and {MAPPING}.")
+    problem, names = read_problem(object_of(data, "problem", source), source)
+    machine = read_machine(data, source)
+    blocks = [_block(each, machine, source) for each in list_of(data, MAPPING, source)]
+    factors, levels = read_mapping(blocks, names, source)
+    architecture = Architecture(tuple(Level(**machine.levels[name]) for name in levels), **machine.units)
+    notes = _sparse_notes(data["problem"]) + _assumed_notes(data["levels"], levels)
+    return Case(problem, architecture, Mapping(*factors), names, levels, machine.unit, "2024", notes)
+
+
+class Machine(NamedTuple):
+    """`unit`: name of the level that computes; `units`: the fields of `Architecture` that describe it; `levels`:
+    fields of each storage `Level` by name."""
+
+    unit: str
+    units: dict[str, float]
+    levels: dict[str, dict[str, float]]
+
+
+def read_machine(data: Dictionary[str, Any], source: str) -> Machine:
+    """The machine of `levels` (their specs) and `ert_pJ_per_action`. Raises `InputError` naming file and field."""
+    levels = object_of(data, "levels", source)
+    energies = object_of(data, "ert_pJ_per_action", source)
+    specs = {name: object_of(object_of(levels, name, source), "specs", f"{source}: {name}") for name in levels}
+    actions = {name: object_of(energies, name, f"{source}: ert_pJ_per_action") for name in levels}
+    computing = [name for name in levels if "compute" in actions[name]]
+    if len(computing) != 1:
+        found = len(computing)
+        raise InputError(f"{source}: ert_pJ_per_action has the action compute at {found} levels; it must be one.")
+    unit = computing[0]
+    units = {
+        "macs": count(specs[unit].get("Instances", 1), f"{source}: {unit}: Instances"),
+        "mac_energy": amount(actions[unit]["compute"], f"{source}: {unit}: compute") * PICO,
+    }
+    storage = {name: level_fields(specs[name], actions[name], f"{source}: {name}") for name in levels if name != unit}
+    return Machine(unit, units, storage)
+
+
+def level_fields(specs: Dictionary[str, Any], energies: Dictionary[str, Any], where: str) -> dict[str, float]:
+    """Fields of a `Level` from the specs of a storage level and the energies of its actions [pJ]."""
+    fields = {field: count(specs.get(key, 1), f"{where}: {key}") for field, key in COUNTS.items()}
+    fields |= {field: _limit(specs.get(key, "-"), f"{where}: {key}") for field, key in LIMITS.items()}
+    # An update without an entry of its own is a write, and what does not say that it leaks does not.
+    actions = {"update": energies.get("write"), "leak": 0.0, **energies}
+    for field, key in ENERGIES.items():
+        if key not in actions:
+            raise InputError(f"{where}: ert_pJ_per_action has no energy of {key}.{did_you_mean(key, energies)}")
+        fields[field] = amount(actions[key], f"{where}: energy of {key}") * PICO
+    return fields
+
+
+def _limit(value: Any, where: str) -> float:
+    return math.inf if value in ("-", None) else amount(value, where)
+
+
+def _block(each: Any, machine: Machine, source: str) -> Block:
+    if not isinstance(each, Dictionary):
+        raise InputError(f"{source}: {MAPPING} holds {show(each)}; it must be a list of objects with level and loops.")
+    level = text_of(each, "level", f"{source}: {MAPPING}")
+    kept = words_if_any(each, "keep", f"{source}: mapping of {level}")
+    if kept and level not in machine.levels:
+        raise InputError(f"{source}: {MAPPING}: level {level} has no specs.{did_you_mean(level, machine.levels)}")
+    if level == machine.unit:
+        raise InputError(f"{source}: {MAPPING}: {level} computes; it can hold no loops.")
+    loops = [_loop(loop, f"{source}: mapping of {level}") for loop in list_of(each, "loops", f"{source}: {level}")]
+    return Block(level, loops, kept, stores=level in machine.levels)
+
+
+def _loop(loop: Any, where: str) -> tuple[str, float, str]:
+    if not isinstance(loop, Sequence) or isinstance(loop, str) or len(loop) != 3:
+        raise InputError(f"{where}: loop {show(loop)} is no [dimension, bound, t | x | y].")
+    return str(loop[0]), count(loop[1], f"{where}: bound of {loop[0]}"), str(loop[2]).casefold()
+
+
+def _sparse_notes(problem: Dictionary[str, Any]) -> tuple[str, ...]:
+    densities = problem["instance"].get("densities")
+    if not densities:
+        return ()
+    names = ", ".join(map(str, densities))
+    return (f"densities of {names} are given but no gating, skipping or format: computed as dense",)
+
+
+def _assumed_notes(described: Dictionary[str, Any], levels: Sequence[str]) -> tuple[str, ...]:
+    missing = [name for name in levels if COUNTS["block"] not in described[name]["specs"]]
+    return (f"{', '.join(missing)}: no block size is given, one word is assumed",) if missing else ()

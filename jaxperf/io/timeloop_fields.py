@@ -1,0 +1,87 @@
+"""Checked access to the fields of Timeloop's files; every function raises `InputError` naming file and field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.models.checks import show
+
+LARGEST = 2.0**53  # a count beyond it is no exact integer in a double
+
+
+def object_of(data: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    _present(data, key, where)
+    if not isinstance(data[key], Mapping):
+        raise InputError(f"{where}: {key} is {show(data[key])}; it must be an object.")
+    return data[key]
+
+
+def list_of(data: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    _present(data, key, where)
+    if not isinstance(data[key], list):
+        raise InputError(f"{where}: {key} is {show(data[key])}; it must be a list.")
+    return data[key]
+
+
+def text_of(data: Mapping[str, Any], key: str, where: str) -> str:
+    _present(data, key, where)
+    if not isinstance(data[key], str) or not data[key].strip():
+        raise InputError(f"{where}: {key} is {show(data[key])}; it must be a text that is not blank.")
+    return data[key].strip()
+
+
+def count(value: Any, where: str) -> float:
+    """A positive integer, which Timeloop also writes as a text or as 3.0."""
+    number = _float(value)
+    if not (1.0 <= number < LARGEST and number == int(number)):
+        raise InputError(f"{where} is {show(value)}; it must be an integer from 1.")
+    return number
+
+
+def amount(value: Any, where: str) -> float:
+    """A number from zero."""
+    number = _float(value)
+    if not 0.0 <= number < math.inf:
+        raise InputError(f"{where} is {show(value)}; it must be a number from 0.")
+    return number
+
+
+def flag(value: Any, where: str) -> bool:
+    """True or false, which Timeloop also writes as a text."""
+    text = str(value).casefold()
+    if text not in ("true", "false"):
+        raise InputError(f"{where} is {show(value)}; it must be true or false.")
+    return text == "true"
+
+
+def object_if_any(data: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    """An object that may be left out, or left empty."""
+    return {} if data.get(key) is None else object_of(data, key, where)
+
+
+def words_if_any(data: Mapping[str, Any], key: str, where: str) -> list[str]:
+    """A list, the keys of an object, or a text of words between blanks or commas; empty where it is left out."""
+    value = data.get(key)
+    if isinstance(value, str):
+        return value.replace(",", " ").split()
+    if value is not None and not isinstance(value, list | Mapping):
+        raise InputError(f"{where}: {key} is {show(value)}; it must be a list.")
+    return [str(each) for each in value or ()]
+
+
+def _present(data: Any, key: str, where: str) -> None:
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where} holds {show(data)}; it must be an object with {key}.")
+    if key not in data:
+        raise InputError(f"{where}: {key} is missing.{did_you_mean(key, map(str, data))}")
+
+
+def _float(value: Any) -> float:
+    """NaN for what is no number."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

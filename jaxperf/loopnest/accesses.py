@@ -1,0 +1,88 @@
+"""Reads, fills and updates of every level that keeps an operand, from what its child receives.
+
+Timeloop's tiling (src/loop-analysis/tiling.cpp). The child of a level is the next level inwards that keeps the
+operand, or the multiply-accumulate units; loops across instances that do not index the operand multicast one read to
+all of them, or reduce their results on the way out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar
+from jaxperf.loopnest.mapping import Mapping, Nest, fan_out, iterations
+from jaxperf.loopnest.problem import Operand, Problem
+from jaxperf.loopnest.reuse import Rules, deliveries, tile_size
+
+
+class Accesses(NamedTuple):
+    """What one instance does with one operand over the whole run [word]. `tile`: what it holds at a time;
+    `reads`: words that leave inwards; `fills`: that come from outside; `updates`: results that come from inside;
+    `reductions`: updates that are added to a word read before; `multicast`: instances that one read serves, or whose
+    results are added on the way to one update [1]."""
+
+    tile: Scalar
+    reads: Scalar
+    fills: Scalar
+    updates: Scalar
+    reductions: Scalar
+    multicast: Scalar
+
+
+LevelAccesses = tuple[Accesses | None, ...]  # by operand, None where it bypasses the level
+
+
+def accesses(problem: Problem, mapping: Mapping, nest: Nest, rules: Rules) -> list[LevelAccesses]:
+    """Accesses of one instance of each level to each operand."""
+    by_operand = []
+    for index, operand in enumerate(problem.operands):
+        keeping = [level for level, kept in enumerate(mapping.kept) if kept[index]]
+        by_operand.append(_operand_accesses(operand, problem, nest, keeping, rules))
+    return [tuple(found.get(level) for found in by_operand) for level in range(len(nest.loops))]
+
+
+def _operand_accesses(
+    operand: Operand, problem: Problem, nest: Nest, keeping: list[int], rules: Rules
+) -> dict[int, Accesses]:
+    """Accesses by level; `keeping`: the levels that keep the operand, innermost first."""
+    received = iterations(nest)  # a unit holds no word back: it takes one in every step
+    found, child = {}, -1
+    for level in keeping:
+        between = range(child + 1, level + 1)
+        relevant = fan_out(nest, between, operand.relevant)
+        served = received * relevant
+        outermost = level == keeping[-1]
+        received = jnp.zeros_like(served) if outermost else deliveries(operand, problem, nest, level, rules)
+        count = _written if operand.written else _read
+        reads, fills, updates = count(served, received, _part(operand, problem, nest, level), rules)
+        found[level] = Accesses(
+            tile=tile_size(operand, nest.tile[level], problem),
+            reads=reads,
+            fills=fills,
+            updates=updates,
+            reductions=jnp.minimum(reads, updates),
+            multicast=fan_out(nest, between) / relevant,
+        )
+        child = level
+    return found
+
+
+def _part(operand: Operand, problem: Problem, nest: Nest, level: int) -> Scalar:
+    """Different words of the operand that pass one instance of a level over the run [word]."""
+    whole = tile_size(operand, nest.tile[-1], problem)
+    return whole / fan_out(nest, range(level + 1, len(nest.spatial)), operand.relevant)
+
+
+def _read(served: Scalar, received: Scalar, part: Scalar, rules: Rules) -> tuple[Scalar, Scalar, Scalar]:
+    """Reads, fills and updates of an operand of the nest."""
+    return served, received, jnp.zeros_like(served)
+
+
+def _written(served: Scalar, received: Scalar, part: Scalar, rules: Rules) -> tuple[Scalar, Scalar, Scalar]:
+    """Reads, fills and updates of a result: all that comes from inside is an update, added to what was read, except
+    that the first value of a word is added to nothing."""
+    again = jnp.maximum(received - part, 0.0)
+    fills = again if rules.elides_first_fill else jnp.where(received > part, received, 0.0)
+    return served - part, fills, served

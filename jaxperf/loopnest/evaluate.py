@@ -1,0 +1,148 @@
+"""One mapping of one nest on one machine: cycles, utilization, energy and what limits it.
+
+Parashar et al., ISPASS 2019, section VI, and Timeloop's model (src/model/buffer.cpp, arithmetic.cpp): every level
+streams at its bandwidth while the units compute, and the slowest of all sets the pace.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from jaxperf.core.numerics import Scalar, ceil_div
+from jaxperf.loopnest.accesses import LevelAccesses, accesses
+from jaxperf.loopnest.architecture import Architecture, Level
+from jaxperf.loopnest.feasible import infeasible
+from jaxperf.loopnest.mapping import Mapping, fan_out, iterations, unroll
+from jaxperf.loopnest.problem import Problem
+from jaxperf.loopnest.reuse import RULES, Rules
+
+
+class LevelCost(NamedTuple):
+    """One storage level. `instances`: used [1]; `cycles`: it alone would take; `energy`: of all instances, with
+    leakage [J]; `operand_energy`: of all accesses to each operand [J]; `accesses`: of one instance."""
+
+    instances: Scalar
+    cycles: Scalar
+    energy: Scalar
+    operand_energy: tuple[Scalar, ...]
+    accesses: LevelAccesses
+
+
+class NestCost(NamedTuple):
+    """One mapping. `cycles`; `utilization`: share of the units' cycles that compute [1]; `energy` [J]; `edp`
+    [J cycle]; `area` of the machine [m2]; all five NaN where `reason`, bits of `Reason`, is not 0. `limiter`: 0 for
+    the units, else 1 + index of the slowest level; `macs`: operations [1]; `units`: that compute [1];
+    `mac_energy` [J]; `levels`: innermost first."""
+
+    cycles: Scalar
+    utilization: Scalar
+    energy: Scalar
+    edp: Scalar
+    area: Scalar
+    reason: Int[Array, ""]
+    limiter: Int[Array, ""]
+    macs: Scalar
+    units: Scalar
+    mac_energy: Scalar
+    levels: tuple[LevelCost, ...]
+
+
+def nest_cost(problem: Problem, architecture: Architecture, mapping: Mapping, rules: Rules = RULES["head"]) -> NestCost:
+    """Cycles, energy and accesses of a mapping.
+
+    **Arguments:** scalar leaves of one point; `rules`: how the version of Timeloop that is followed counts.
+    **Returns:** the cost; NaN and a reason where the mapping does not fit problem or machine.
+    """
+    nest = unroll(mapping)
+    compute = iterations(nest)
+    units = fan_out(nest, range(len(nest.spatial)))
+    macs = compute * units
+    counted = accesses(problem, mapping, nest, rules)
+    paces = [_level_cycles(level, found, compute) for level, found in zip(architecture.levels, counted, strict=True)]
+    cycles, limiter = _slowest(compute, paces)
+    levels = []
+    for index, (level, found) in enumerate(zip(architecture.levels, counted, strict=True)):
+        used = fan_out(nest, range(index + 1, len(nest.spatial)))
+        levels.append(_level_cost(level, found, used, paces[index], cycles))
+    reason = infeasible(problem, architecture, mapping, nest, counted)
+    mac_energy = macs * architecture.mac_energy
+    energy = functools.reduce(jnp.add, [level.energy for level in levels], mac_energy)
+    known = functools.partial(jnp.where, reason == 0)
+    nothing = jnp.asarray(jnp.nan, energy.dtype)
+    return NestCost(
+        cycles=known(cycles, nothing),
+        utilization=known(macs / (architecture.macs * cycles), nothing),
+        energy=known(energy, nothing),
+        edp=known(energy * cycles, nothing),
+        area=known(_area(architecture), nothing),
+        reason=reason,
+        limiter=limiter,
+        macs=macs,
+        units=units,
+        mac_energy=mac_energy,
+        levels=tuple(levels),
+    )
+
+
+def _level_cycles(level: Level, counted: LevelAccesses, compute: Scalar) -> Scalar:
+    """ceil(compute / slowdown), slowdown = min(1, bandwidth / demand) over reads, writes and both together [cycle].
+
+    Demands are words of one instance per step of the units. The quotient is rounded before it is rounded up, as
+    Timeloop does in doubles: where it should be whole, both may come out one cycle long.
+    """
+    zero = jnp.zeros_like(compute)
+    reads = functools.reduce(jnp.add, [each.reads / compute for each in counted if each], zero)
+    writes = functools.reduce(jnp.add, [(each.fills + each.updates) / compute for each in counted if each], zero)
+    slowdown = functools.reduce(
+        jnp.minimum,
+        [
+            _slowdown(reads, level.read_bandwidth),
+            _slowdown(writes, level.write_bandwidth),
+            _slowdown(reads + writes, level.shared_bandwidth),
+        ],
+    )
+    served = slowdown > 0.0
+    return jnp.where(served, ceil_div(compute / jnp.where(served, slowdown, 1.0), jnp.ones_like(compute)), jnp.inf)
+
+
+def _slowdown(demand: Scalar, bandwidth: Scalar) -> Scalar:
+    """Share of the units' pace that a bandwidth allows [1]."""
+    short = demand > bandwidth
+    return jnp.where(short, jnp.where(short, bandwidth, 1.0) / jnp.where(short, demand, 1.0), 1.0)
+
+
+def _slowest(compute: Scalar, paces: list[Scalar]) -> tuple[Scalar, Int[Array, ""]]:
+    """The most cycles, and whose they are: 0 for the units, else 1 + index of the level."""
+    cycles, limiter = compute, jnp.int32(0)
+    for index, pace in enumerate(paces):
+        limiter = jnp.where(pace > cycles, jnp.int32(index + 1), limiter)
+        cycles = jnp.maximum(cycles, pace)
+    return cycles, limiter
+
+
+def _level_cost(level: Level, counted: LevelAccesses, used: Scalar, pace: Scalar, cycles: Scalar) -> LevelCost:
+    """Energy of all instances: whole blocks are read and written, and instances that are used leak all the time."""
+    charged = jnp.minimum(used, level.instances / level.cluster)
+    energies = tuple(
+        jnp.zeros_like(used)
+        if each is None
+        else charged
+        * (
+            ceil_div(each.reads, level.block) * level.read_energy
+            + ceil_div(each.fills, level.block) * level.write_energy
+            + ceil_div(each.updates, level.block) * level.update_energy
+        )
+        for each in counted
+    )
+    leaked = level.leakage * cycles * used
+    return LevelCost(used, pace, functools.reduce(jnp.add, energies, leaked), energies, counted)
+
+
+def _area(architecture: Architecture) -> Scalar:
+    """Area of all instances of all levels and of the units [m2]."""
+    levels = [level.instances * level.area for level in architecture.levels]
+    return functools.reduce(jnp.add, levels, architecture.macs * architecture.mac_area)

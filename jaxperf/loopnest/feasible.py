@@ -1,0 +1,84 @@
+"""Why a mapping cannot run on a machine: bits beside NaN, and sentences for people."""
+
+from __future__ import annotations
+
+import enum
+import functools
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from jaxperf.core.feasible import reason_bits
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.loopnest.accesses import LevelAccesses
+from jaxperf.loopnest.architecture import Architecture, Level
+from jaxperf.loopnest.mapping import Mapping, Nest, fan_out, product
+from jaxperf.loopnest.problem import Problem
+
+
+class Reason(enum.IntFlag):
+    """Bits of the `reason` of a mapping; 0 means that it can run."""
+
+    FACTORS = 1
+    CAPACITY = 2
+    FAN_OUT = 4
+    BANDWIDTH = 8
+
+
+SENTENCES = {
+    Reason.FACTORS: "the factors of a loop do not multiply to its bound",
+    Reason.CAPACITY: "the tiles that a level keeps do not fit into it",
+    Reason.FAN_OUT: "more instances are used than the machine has",
+    Reason.BANDWIDTH: "a level has to move words but has no bandwidth",
+}
+
+
+def infeasible(
+    problem: Problem, architecture: Architecture, mapping: Mapping, nest: Nest, counted: list[LevelAccesses]
+) -> Int[Array, ""]:
+    """Bits of what does not fit; see `Reason`."""
+    pairs = list(zip(architecture.levels, counted, strict=True))
+    whole = [tile == problem.bounds[dimension] for dimension, tile in enumerate(nest.tile[-1])]
+    spread = [_over_spread(level, index, mapping, nest) for index, level in enumerate(architecture.levels)]
+    checks = {
+        Reason.FACTORS: ~functools.reduce(jnp.logical_and, whole),
+        Reason.CAPACITY: _any([held(each) * level.buffering > level.size for level, each in pairs]),
+        Reason.FAN_OUT: _any([*spread, fan_out(nest, range(len(nest.spatial))) > architecture.macs]),
+        Reason.BANDWIDTH: _any([_starved(level, each) for level, each in pairs]),
+    }
+    return reason_bits(checks)
+
+
+def held(counted: LevelAccesses) -> Scalar:
+    """Words of all the tiles that one instance keeps at a time [word]."""
+    tiles = [each.tile for each in counted if each is not None]
+    return functools.reduce(jnp.add, tiles, as_float(0.0))
+
+
+def _over_spread(level: Level, index: int, mapping: Mapping, nest: Nest) -> Bool[Array, ""]:
+    """Whether more instances are used than there are, or more children of one than its mesh has."""
+    dimensions = range(mapping.spatial_x.shape[1])
+    columns = product(mapping.spatial_x[index, d] for d in dimensions)
+    rows = product(mapping.spatial_y[index, d] for d in dimensions)
+    used = fan_out(nest, range(index + 1, len(nest.spatial)))
+    return (used > level.instances) | (columns > level.fan_x) | (rows > level.fan_y)
+
+
+def _starved(level: Level, counted: LevelAccesses) -> Bool[Array, ""]:
+    """Whether words have to pass where no bandwidth is."""
+    reads = _any([each.reads > 0.0 for each in counted if each is not None])
+    writes = _any([each.fills + each.updates > 0.0 for each in counted if each is not None])
+    return (
+        (reads & (level.read_bandwidth <= 0.0))
+        | (writes & (level.write_bandwidth <= 0.0))
+        | ((reads | writes) & (level.shared_bandwidth <= 0.0))
+    )
+
+
+def _any(checks: list[Bool[Array, ""]]) -> Bool[Array, ""]:
+    return functools.reduce(jnp.logical_or, checks, jnp.asarray(False))
+
+
+def sentences(bits: int) -> list[str]:
+    """The plain-word reasons of a bit mask."""
+    return [text for reason, text in SENTENCES.items() if int(bits) & reason]

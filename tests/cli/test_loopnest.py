@@ -1,0 +1,119 @@
+"""`jaxperf loopnest` as a user types it: a case, tables, files, and mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+Cli = Callable[..., Result]
+Refuse = Callable[..., str]
+
+SHAPE = {
+    "dimensions": ["M", "K"],
+    "data_spaces": [
+        {"name": "A", "projection": [[["M"]], [["K"]]]},
+        {"name": "B", "projection": [[["K"]]]},
+        {"name": "Z", "projection": [[["M"]]], "read_write": True},
+    ],
+}
+CASE: dict[str, Any] = {
+    "problem": {"shape": SHAPE, "instance": {"M": 4, "K": 8}},
+    "mapping_outer_to_inner": [
+        {"level": "DRAM", "keep": ["A", "B", "Z"], "loops": [["M", 4, "t"]]},
+        {"level": "buffer", "keep": ["B", "Z"], "loops": [["K", 8, "t"]]},
+    ],
+    "ert_pJ_per_action": {
+        "DRAM": {"read": 100.0, "write": 100.0, "update": 100.0},
+        "buffer": {"read": 1.0, "write": 1.0, "update": 1.0},
+        "mac": {"compute": 0.5},
+    },
+    "levels": {
+        "mac": {"specs": {"Instances": 1}},
+        "buffer": {"specs": {"Size": 16, "Block size": 1}},
+        "DRAM": {"specs": {"Size": "-", "Block size": 1, "Read bandwidth": 0.5}},
+    },
+}
+ROWS = [
+    {"case": "square", "type": "gemm", "M": 32, "N": 32, "K": 32, "dataflow": "os", "array": 32, "cycles": 93.0},
+    {"case": "unknown", "type": "gemm", "M": 32, "N": 32, "K": 32, "dataflow": "xs", "array": 32, "cycles": 93.0},
+]
+
+
+@pytest.fixture
+def case(own_folder: Path) -> Path:
+    path = own_folder / "case.json"
+    path.write_text(json.dumps(CASE), encoding="utf-8")
+    return path
+
+
+def test_a_case_is_answered(cli: Cli, case: Path, own_folder: Path) -> None:
+    result = cli("loopnest", case, "-o", "out.csv")
+    assert result.exit_code == 0
+    # 32 words of A and 8 of B, which stays, at half a word per cycle.
+    assert "cycles 80  utilization 40.00%  limited by DRAM" in result.stdout
+    with (own_folder / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["level"], row["tensor"]) for row in rows] == [
+        *(("buffer", "B"), ("buffer", "Z")),
+        *(("DRAM", "A"), ("DRAM", "B"), ("DRAM", "Z")),
+    ]
+    assert [float(row["reads"]) for row in rows] == [32.0, 28.0, 32.0, 8.0, 0.0]
+
+
+def test_json_holds_the_counts_of_one_instance(cli: Cli, case: Path) -> None:
+    result = cli("loopnest", case, "--json")
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert (answer["cycles"], answer["utilization"], answer["limiter"]) == (80.0, 0.4, "DRAM")
+    buffer = answer["levels"]["buffer"]["tensors"]["Z"]
+    assert (buffer["reads"], buffer["fills"], buffer["updates"]) == (28.0, 0.0, 32.0)
+    # 32 operations; 32 + 8 + 28 + 32 words of the buffer; 32 + 8 + 4 of DRAM.
+    assert answer["energy_j"] == pytest.approx((32 * 0.5 + 100 + 4400) * 1e-12, rel=1e-12)
+    assert answer["edp_j_cycle"] == pytest.approx(answer["energy_j"] * 80.0, rel=1e-12)
+    assert sum(level["energy_j"] for level in answer["levels"].values()) == pytest.approx(answer["energy_j"])
+
+
+def test_what_cannot_run_says_why_and_exits_3(cli: Cli, case: Path) -> None:
+    small = json.loads(case.read_text())
+    small["levels"]["buffer"]["specs"]["Size"] = 2
+    case.write_text(json.dumps(small), encoding="utf-8")
+    result = cli("loopnest", case)
+    assert result.exit_code == 3
+    assert "infeasible: buffer: 9 words are kept where 2 fit" in result.stdout
+
+
+def test_a_table_comes_back_in_its_order(cli: Cli, own_folder: Path) -> None:
+    (own_folder / "rows.json").write_text(json.dumps(ROWS), encoding="utf-8")
+    result = cli("loopnest", "rows.json", "-o", "out.csv")
+    assert result.exit_code == 0
+    assert "1 of 2 rows predicted (systolic arrays)" in result.stdout
+    with (own_folder / "out.csv").open() as file:
+        first, second = csv.DictReader(file)
+    assert (first["case"], first["predicted_cycles"], first["reason"]) == ("square", "93.0", "")
+    assert second["predicted_cycles"] == "" and "dataflow 'xs' is not one of" in second["reason"]
+    printed = json.loads(cli("loopnest", "rows.json", "--json").stdout)
+    assert printed["errors"][0]["equal"] == 1.0
+    assert [row["predicted_cycles"] for row in printed["predictions"]] == [93.0, None]
+
+
+def test_mistakes_are_one_sentence(refuse: Refuse, case: Path, own_folder: Path) -> None:
+    assert "No such file" in refuse("loopnest", "nothing.json")
+    assert "No such file" in refuse("loopnest", "nothing.parquet")
+    assert "No such file" in refuse("loopnest", "nothing.yaml")
+    assert "not valid JSON" in refuse("loopnest", _text(own_folder / "bad.json", "{"))
+    assert "a case is an object" in refuse("loopnest", _text(own_folder / "number.json", "3"))
+    assert "no table of mapped nests" in refuse("loopnest", _text(own_folder / "other.csv", "m,n\n1,2\n"))
+    assert "is not one of head, 2024, dosa" in refuse("loopnest", case, "--timeloop", "2023")
+    assert "is the input" in refuse("loopnest", case, "-o", case)
+    assert "the ending must be one of" in refuse("loopnest", case, "-o", "out.txt")
+
+
+def _text(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
