@@ -1,0 +1,183 @@
+"""What `jaxperf simulate` says: cells for every row, a summary as plain data, and the same as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxperf.io.request_traces import RequestTrace
+    from jaxperf.serving.simulator.run import Simulated
+
+Cells = dict[str, list[Any]]
+TIMES = {"scheduled_at": "scheduled", "first_token_at": "first_token", "completed_at": "completed"}
+FIRST_TOKEN_OF_VIDUR = "prefill_completed_at"  # filled too where the file has such a column
+# Our column -> the names under which another simulator's times may be in the input.
+REFERENCES = {
+    "first_token_at": (FIRST_TOKEN_OF_VIDUR, "first_token_at"),
+    "completed_at": ("completed_at", "last_token_at"),
+    "scheduled_at": ("scheduled_at",),
+}
+AGREEMENT = 1e-6  # s: requests of a reference that are so close are counted
+NEVER = "never admitted: it does not fit into an empty replica"
+LATENCIES = ("ttft", "tpot", "itl", "e2e", "queueing", "prefill")
+ENDS = ("mean", "p50", "p90", "p99", "max")
+
+
+def request_columns(trace: RequestTrace, found: Simulated) -> dict[str, np.ndarray]:
+    """What became of every request of the trace, put together again from the replicas that shared them."""
+    import numpy as np
+
+    replicas = len(found.events)
+    columns = {name: np.array([]) for name in (*TIMES.values(), "arrived", "restarts", "status")}
+    for name in columns:
+        values = getattr(found.requests, name)
+        columns[name] = np.empty(len(trace.row), values.dtype)
+        for lane in range(replicas):
+            share = columns[name][lane::replicas]
+            share[:] = values[lane, : len(share)]
+    return columns | {"prompt": trace.prompt, "output": trace.output}
+
+
+def cells_of(trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sent: bool) -> Cells:
+    """New cells for every row of the file; None where the request did not get so far.
+
+    **Arguments:** `requests`: of `request_columns`, None where there are none; `sent`: whether to say when the client
+    sent each request.
+    """
+    from jaxperf.serving.simulator.state import Status
+
+    names = {**({"sent_at": "arrived"} if sent else {}), **TIMES}
+    names |= {FIRST_TOKEN_OF_VIDUR: "first_token"} if FIRST_TOKEN_OF_VIDUR in trace.rows[0] else {}
+    cells: Cells = {name: [None] * len(trace.rows) for name in (*names, "num_restarts")}
+    cells["reason"] = [trace.reasons.get(row, "") for row in range(len(trace.rows))]
+    if requests is None:
+        return cells
+    values = {name: requests[field].tolist() for name, field in names.items()}
+    restarts, status = requests["restarts"].tolist(), requests["status"].tolist()
+    for place, row in enumerate(trace.row.tolist()):
+        cells["num_restarts"][row] = restarts[place]
+        cells["reason"][row] = NEVER if status[place] == Status.REJECTED else ""
+        for name in names:
+            cells[name][row] = values[name][place] if values[name][place] >= 0.0 else None
+    return cells
+
+
+def with_columns(trace: RequestTrace, cells: Cells) -> list[dict[str, Any]]:
+    """The rows of the file; a column of the same name, as in another simulator's output, gives way to ours."""
+    return [{**row, **{name: values[index] for name, values in cells.items()}} for index, row in enumerate(trace.rows)]
+
+
+def summary(trace: RequestTrace, cells: Cells) -> dict[str, Any]:
+    """How many rows became what, and how they agree with times in the file, as plain data."""
+    reasons = Counter(reason for reason in cells["reason"] if reason)
+    return {
+        "rows": len(trace.rows),
+        "completed": sum(time is not None for time in cells["completed_at"]),
+        "without_times": [{"reason": reason, "rows": rows} for reason, rows in reasons.most_common()],
+        "agreement": _agreement(trace.rows, cells),
+    }
+
+
+def figures(
+    requests: Mapping[str, np.ndarray], found: Simulated, blocks: int, limits: Mapping[str, float], warm_up: float
+) -> dict[str, Any]:
+    """Latencies and rates as plain data; empty where nothing was completed."""
+    from jaxperf.serving.simulator.metrics import summarize
+
+    if not (requests["completed"] >= 0.0).any():
+        return {}
+    replicas = len(found.events)
+    shares = [{name: values[lane::replicas] for name, values in requests.items()} for lane in range(replicas)]
+    return summarize(shares, found, blocks, limits, warm_up)
+
+
+def step_notes(found: Simulated) -> list[str]:
+    """Whether the table of step times reached all steps, in a sentence."""
+    steps, beyond = int(found.totals.steps.sum()), int(found.totals.beyond.sum())
+    if not beyond:
+        return []
+    return [f"{beyond:,} of {steps:,} steps lie beyond the table of step times; its last entries are used"]
+
+
+def _agreement(rows: Sequence[Mapping[str, Any]], cells: Cells) -> list[dict[str, Any]]:
+    """Where the file has times of its own: how many rows are within 1 us of them, mean and largest distance."""
+    import numpy as np
+
+    found = []
+    for ours in REFERENCES:
+        name, reference = own_times(rows, ours)
+        known = np.isfinite(reference)
+        if not known.any():
+            continue
+        distance = np.abs(np.array([_number(time) for time in cells[ours]]) - reference)[known]
+        found.append(
+            {
+                "column": name,
+                "rows": int(known.sum()),
+                "within_1us": int((distance <= AGREEMENT).sum()),
+                "mean_s": distance.mean(),
+                "largest_s": distance.max(),
+            }
+        )
+    return found
+
+
+def own_times(rows: Sequence[Mapping[str, Any]], ours: str) -> tuple[str, np.ndarray]:
+    """The column of the file that has the times of our column `ours`, and its times [rows] s, NaN where it has none."""
+    import numpy as np
+
+    name = next((each for each in REFERENCES[ours] if each in rows[0]), "")
+    return name, np.array([_number(row.get(name)) for row in rows])
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
+    """The table of latencies, the replica's figures, and what to know of them."""
+    from jaxperf.report.text import console, number, table
+
+    out = console()
+    title = f"{record['completed']:,} of {record['rows']:,} requests completed, scheduler {record['scheduler']}"
+    if "latency_s" in record:
+        rows = [(name, *(number(record["latency_s"][name][end] * 1e3) for end in ENDS)) for name in LATENCIES]
+        out.print(table(title, ("ms", *ENDS), rows))
+        out.print(_replica_words(record), soft_wrap=True)
+    else:
+        out.print(title)
+    for entry in record["agreement"]:
+        within = f"{entry['within_1us']:,} of {entry['rows']:,} within 1 us"
+        distance = f"distance {entry['mean_s']:.3g} s in the mean, {entry['largest_s']:.3g} s at most"
+        out.print(f"{entry['column']} of the file: {within}, {distance}")
+    for entry in record["without_times"]:
+        out.print(f"no times ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    if not quiet:
+        for note in record["notes"]:
+            out.print(f"note: {note}", soft_wrap=True, markup=False)
+        out.print(f"step times: {record['step_time']}", soft_wrap=True, markup=False)
+    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+
+
+def _replica_words(record: Mapping[str, Any]) -> str:
+    from jaxperf.report.text import number
+
+    words = [
+        f"{number(record['requests_per_second'])} requests/s",
+        f"{number(record['output_tokens_per_second'])} output tokens/s",
+        f"busy {record['utilization']:.1%}",
+        f"{number(record['batch_occupancy'])} requests in the batch",
+        f"KV cache {record['kv_use']:.1%} (at most {record['kv_use_max']:.1%})",
+        f"{record['preemptions']} evictions",
+    ]
+    if "goodput" in record:
+        good = record["goodput"]
+        words.append(f"goodput {number(good['requests_per_second'])} requests/s ({good['share']:.1%})")
+    return ", ".join(words)

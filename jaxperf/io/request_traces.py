@@ -1,0 +1,254 @@
+"""Request traces as people have them: CSV of Vidur and Azure, JSON lines of Mooncake, Parquet, compressed or not; or
+a workload described in JSON, from which they are drawn."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.serving.simulator.workloads import draw_requests
+
+LARGEST_LENGTH = 1 << 24  # tokens of one request
+# Our name -> the names that trace files use for it.
+NAMES = {
+    "arrived_at": ("arrived_at", "arrival_time", "arrival_s", "queued_at", "timestamp"),
+    "prefill_tokens": (
+        *("prefill_tokens", "num_prefill_tokens", "prompt_tokens", "input_tokens", "input_length", "input_len"),
+        *("contexttokens", "input_toks"),
+    ),
+    "decode_tokens": (
+        *("decode_tokens", "num_decode_tokens", "output_tokens", "output_length", "output_len"),
+        *("generatedtokens", "output_toks"),
+    ),
+}
+HASHES = "hash_ids"  # of the prompt's beginning, one for so many tokens (Mooncake: 512)
+MILLISECONDS = "timestamp"  # a number under this name counts milliseconds (Mooncake); a date and time is read as one
+
+
+@dataclass(frozen=True)
+class RequestTrace:
+    """The rows of a file, and the requests among them in order of arrival.
+
+    `rows`: the cells as they are; `row` [R]: which row each request is; `arrived` [R] s; `prompt`, `output` [R] tokens;
+    `hashes`: of each request's prompt, None where the file has no `hash_ids`; `reasons`: row -> why it is no request;
+    `notes`: what was found and assumed, in sentences.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    row: np.ndarray
+    arrived: np.ndarray
+    prompt: np.ndarray
+    output: np.ndarray
+    hashes: Sequence[Sequence[int]] | None
+    reasons: Mapping[int, str]
+    notes: tuple[str, ...]
+
+
+def read_requests(path: str | Path) -> RequestTrace:
+    """Read a trace; rows out of order are put in order of arrival, ties in the order of the file.
+
+    A row with a cell that is missing, not a number or out of range is no request: `reasons` says why.
+    **Raises:** `InputError` for a file that cannot be read, has no rows or lacks a column, and for ids given twice.
+    """
+    path = Path(path)
+    rows = _rows(path)
+    if not rows:
+        raise InputError(f"{path} has no requests.")
+    columns = {name: _column(rows[0], name, path) for name in NAMES}
+    _check_ids(rows, path)
+    cells: dict[str, list[Any]] = {
+        "arrived_at": [_seconds(row.get(columns["arrived_at"]), columns["arrived_at"]) for row in rows],
+        **{name: [_length(row.get(columns[name])) for row in rows] for name in ("prefill_tokens", "decode_tokens")},
+    }
+    if HASHES in rows[0]:
+        cells[HASHES] = [_hashes(row.get(HASHES)) for row in rows]
+        columns[HASHES] = HASHES
+    reasons: dict[int, str] = {}
+    for name, values in cells.items():
+        for index, value in enumerate(values):
+            if isinstance(value, str):
+                reasons.setdefault(index, f"{columns[name]}: {value}")
+    known = np.array([index for index in range(len(rows)) if index not in reasons], int)
+    arrived = np.array([cells["arrived_at"][index] for index in known], float)
+    notes, arrived = _since_first(arrived, rows[0].get(columns["arrived_at"]))
+    order = np.argsort(arrived, kind="stable")
+    late = int((np.diff(arrived) < 0.0).sum())
+    if late:
+        notes += (f"{late} rows arrive before the row above them; simulated in order of arrival, ties as in the file",)
+    prompt, output = (np.array([cells[name][index] for index in known], int) for name in list(NAMES)[1:])
+    hashes = [cells[HASHES][index] for index in known[order]] if HASHES in cells else None
+    return RequestTrace(rows, known[order], arrived[order], prompt[order], output[order], hashes, reasons, notes)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    read = next((READERS[suffix] for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
+    if read is None:
+        raise InputError(f"{path}: the format is told by the file's name, which must end in {', '.join(SUFFIXES)}.")
+    try:
+        return read(path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"Cannot read '{path}': {getattr(error, 'strerror', None) or error}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text.") from None
+
+
+def _text(path: Path) -> str:
+    raw = path.read_bytes()
+    return (gzip.decompress(raw) if path.name.lower().endswith(".gz") else raw).decode("utf-8-sig")
+
+
+def _csv(path: Path) -> list[dict[str, Any]]:
+    lines = csv.reader(io.StringIO(_text(path)))
+    try:
+        header = next(lines, [])
+        if len(set(header)) != len(header):
+            raise InputError(f"{path}: two columns have the same name: {', '.join(header)}.")
+        rows = []
+        for cells in lines:
+            if cells and len(cells) != len(header):
+                raise InputError(f"{path}: line {lines.line_num} has {len(cells)} cells; the header has {len(header)}.")
+            rows += [dict(zip(header, cells, strict=True))] if cells else []
+    except csv.Error as error:
+        raise InputError(f"{path}: line {lines.line_num} is not CSV: {error}.") from None
+    return rows
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}: line {number} is not JSON: {error.msg}.") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{path}: line {number} is not an object with names and values.")
+        rows.append(row)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path} is not a Parquet file: {error}.") from None
+
+
+def _workload(path: Path) -> list[dict[str, Any]]:
+    """Rows drawn from a workload that is described instead of listed."""
+    try:
+        described = json.loads(_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: not valid JSON: {error.msg} (line {error.lineno}).") from None
+    if not isinstance(described, dict):
+        raise InputError(f"{path}: a workload is an object with count, arrivals, prompt and output.")
+    drawn = draw_requests(described, str(path))
+    columns = zip(drawn.arrived.tolist(), drawn.prompt.tolist(), drawn.output.tolist(), strict=True)
+    return [
+        {"req": number, "arrived_at": arrived, "prefill_tokens": prompt, "decode_tokens": output}
+        for number, (arrived, prompt, output) in enumerate(columns)
+    ]
+
+
+READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    ".csv": _csv,
+    ".csv.gz": _csv,
+    ".jsonl": _json_lines,
+    ".jsonl.gz": _json_lines,
+    ".parquet": _parquet,
+    ".json": _workload,
+}
+SUFFIXES = tuple(READERS)
+
+
+def _column(row: Mapping[str, Any], name: str, path: Path) -> str:
+    """The file's name of a column; case and spaces around it do not matter."""
+    found = {written.strip().casefold(): written for written in row}
+    for spelling in NAMES[name]:
+        if spelling in found:
+            return found[spelling]
+    hint = did_you_mean(name, [written for written in row if written])
+    raise InputError(f"{path} has no column {name} (or {', '.join(NAMES[name][1:])}).{hint}")
+
+
+def _check_ids(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    seen: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        if row.get("req") in (None, ""):
+            continue
+        first = seen.setdefault(str(row["req"]), index)
+        if first != index:
+            raise InputError(f"{path}: rows {first} and {index} have the same req {row['req']}; ids must differ.")
+
+
+def _number(cell: Any) -> float:
+    try:
+        return math.nan if cell is None or isinstance(cell, bool) else float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _length(cell: Any) -> int | str:
+    """A count of tokens, or a sentence."""
+    value = _number(cell)
+    if not (1 <= value <= LARGEST_LENGTH and value == int(value)):
+        return f"{cell!r} is not a whole number of tokens from 1 to {LARGEST_LENGTH:,}"
+    return int(value)
+
+
+def _hashes(cell: Any) -> list[int] | str:
+    """A list of whole numbers, in text as JSON; or a sentence. An empty cell is a prompt that is like no other."""
+    try:
+        found = json.loads(cell or "[]") if isinstance(cell, str) else cell
+    except json.JSONDecodeError:
+        found = cell
+    found = [] if found is None else found
+    if not isinstance(found, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
+        return f"{cell!r} is not a list of whole numbers"
+    return found
+
+
+def _seconds(cell: Any, column: str) -> float | str:
+    """A time, or a sentence."""
+    moment = cell if isinstance(cell, datetime) else _moment(cell) if isinstance(cell, str) else None
+    value = moment.timestamp() if moment is not None else _number(cell)
+    if not math.isfinite(value) or (value < 0.0 and moment is None):
+        return f"{cell!r} is not a time at or after zero"
+    return value / 1e3 if moment is None and column.strip().casefold() == MILLISECONDS else value
+
+
+def _moment(text: str) -> datetime | None:
+    """A date and time; seconds may have more digits than Python reads (Azure has seven)."""
+    head, dot, digits = text.strip().partition(".")
+    if "-" not in head[1:]:
+        return None
+    try:
+        return datetime.fromisoformat(
+            f"{head}.{digits[:6].ljust(6, '0')}" if dot and digits.isdigit() else text.strip()
+        )
+    except ValueError:
+        return None
+
+
+def _since_first(arrived: np.ndarray, cell: Any) -> tuple[tuple[str, ...], np.ndarray]:
+    """Dates count from the first arrival; plain numbers are kept as they are."""
+    if not len(arrived) or not (isinstance(cell, datetime) or (isinstance(cell, str) and _moment(cell))):
+        return (), arrived
+    return ("times are dates; they count from the first arrival",), arrived - arrived.min()

@@ -1,0 +1,55 @@
+"""Step times by default: our own model of a model on a device, tabulated as far as a trace can reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import as_float
+from jaxperf.core.sustained import CalibratedDevice
+from jaxperf.models.config import ModelConfig
+from jaxperf.models.layers import transformer
+from jaxperf.serving.estimate import check_tensor_splits
+from jaxperf.serving.simulator.run import power_of_two
+from jaxperf.serving.simulator.settings import Scheduler
+from jaxperf.serving.simulator.step_time import StepTimeTable
+from jaxperf.serving.simulator.tabulate import tabulated
+from jaxperf.serving.study import assumed_at, deployment_of, formats_of
+
+MOST_TOKENS, MOST_CONTEXT = 1 << 15, 1 << 17  # of the grid; steps beyond it take its last entries and are counted
+
+
+def composed_times(
+    model: ModelConfig,
+    device: CalibratedDevice,
+    scheduler: Scheduler,
+    requests: Any,
+    weights: str | None = None,
+    kv_cache: str = "bf16",
+) -> StepTimeTable:
+    """The composed step times of a deployment, as far as the scheduler and the requests reach.
+
+    **Arguments:** `requests`: `prompt`, `output` [tokens], arrays of one length; `weights`: a format, None for the
+    model's own.
+    **Raises:** `InputError` for a model without a decoder or one that its tensor-parallel ranks do not divide.
+    """
+    check_tensor_splits(model, [scheduler.tensor_parallel])
+    longest = int((requests.prompt + requests.output).max())
+    if longest > MOST_CONTEXT:
+        raise InputError(f"a request has {longest:,} tokens; our step times reach {MOST_CONTEXT:,}.")
+    formats = formats_of(weights or model.weight_format, kv_cache)
+    deployment = deployment_of(
+        assumed_at("nominal", "graph"),
+        device=device,
+        weights=formats["weights"],
+        activations=formats["activations"],
+        cache=formats["cache"],
+        tensor_parallel=as_float(scheduler.tensor_parallel),
+    )
+    return tabulated(
+        deployment,
+        transformer(model),
+        decodes=power_of_two(min(scheduler.numbers["cap"], len(requests.prompt))),
+        tokens=min(power_of_two(scheduler.most_tokens(longest)), MOST_TOKENS),
+        context=power_of_two(longest),
+    )

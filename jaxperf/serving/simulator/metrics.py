@@ -1,0 +1,164 @@
+"""What a simulation says: latencies of requests, their distribution, and what the replica did. On the host, in NumPy.
+
+Times in seconds. TTFT = first token - arrival; TPOT = (completion - first token) / (output - 1), the mean after the
+first; TPOT over all = E2E / output, as some clients count it; ITL: each single gap between two tokens of a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from hwspecs.errors import InputError
+from jaxperf.serving.simulator.run import Simulated
+from jaxperf.serving.simulator.state import Log, Totals
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+SLO_METRICS = ("ttft", "tpot", "e2e")
+SAME_TIME = 1e-9  # relative: the same instant, computed on the device and on the host
+
+Columns = Mapping[str, np.ndarray]
+
+
+def request_metrics(requests: Columns) -> dict[str, np.ndarray]:
+    """Latencies of every request [R]; NaN for a request that was not completed, and for the TPOT of a single token.
+
+    **Arguments:** `requests`: `arrived`, `scheduled`, `first_token`, `completed` [R] s (-1: never), `output` [R].
+    """
+    done = requests["completed"] >= 0.0
+    times = {name: np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "completed")}
+    output = requests["output"].astype(float)
+    ttft, e2e = times["first_token"] - requests["arrived"], times["completed"] - requests["arrived"]
+    return {
+        "ttft": ttft,
+        "tpot": np.where(output > 1.0, (e2e - ttft) / np.maximum(output - 1.0, 1.0), np.nan),
+        "tpot_over_all": e2e / output,
+        "e2e": e2e,
+        "queueing": times["scheduled"] - requests["arrived"],
+        "prefill": times["first_token"] - times["scheduled"],
+    }
+
+
+def distribution(values: np.ndarray, weights: np.ndarray | None = None) -> dict[str, float]:
+    """Mean, quantiles and maximum of the numbers among `values`, each counted `weights` times; NaN where none is one.
+
+    A quantile q is the smallest value that at least a share q of the numbers does not exceed.
+    """
+    weights = np.ones_like(values) if weights is None else weights
+    kept = np.isfinite(values) & (weights > 0.0)
+    if not kept.any():
+        return dict.fromkeys(("mean", *QUANTILES, "max"), float("nan"))
+    order = np.argsort(values[kept])
+    ordered, counted = values[kept][order], weights[kept][order]
+    reached = np.cumsum(counted) / counted.sum()
+    places = np.minimum(np.searchsorted(reached, np.array(list(QUANTILES.values())) - SAME_TIME), len(ordered) - 1)
+    quantiles = dict(zip(QUANTILES, ordered[places].tolist(), strict=True))
+    return {"mean": float(np.average(ordered, weights=counted)), **quantiles, "max": float(ordered[-1])}
+
+
+def token_gaps(requests: Columns, log: Log) -> tuple[np.ndarray, np.ndarray]:
+    """Gaps between consecutive tokens of the requests of one replica [s], and how often each occurs.
+
+    Every running request takes part in every step with decodes, so its tokens are its first one and the ends of those
+    steps up to its completion. Requests that were evicted are left out: theirs also come from prefills.
+
+    **Arguments:** `requests`: as for `request_metrics`, with `restarts` [R]; `log`: of the one replica, complete.
+    """
+    ends = _decode_ends(log)
+    counted = (requests["completed"] >= 0.0) & (requests["restarts"] == 0) & (requests["output"] > 1)
+    first, last = requests["first_token"][counted], requests["completed"][counted]
+    begin = np.searchsorted(ends, first * (1.0 + SAME_TIME), side="right")
+    end = np.searchsorted(ends, last * (1.0 + SAME_TIME), side="right")
+    changes = np.zeros(len(ends) + 1)
+    np.add.at(changes, begin + 1, 1.0)
+    np.add.at(changes, end, -1.0)
+    gaps = np.concatenate([np.diff(ends), ends[begin] - first])
+    return gaps, np.concatenate([np.cumsum(changes)[1 : len(ends)], np.ones(len(first))])
+
+
+def _decode_ends(log: Log) -> np.ndarray:
+    """When each step with decodes ended [s]."""
+    runs = np.flatnonzero((np.arange(len(log.start)) < int(log.count)) & (np.asarray(log.decodes) > 0))
+    steps = np.asarray(log.steps)[runs]
+    number = np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps) + 1
+    start, seconds = (np.repeat(np.asarray(values)[runs], steps) for values in (log.start, log.seconds))
+    return start + number * seconds
+
+
+def rates(requests: Columns) -> dict[str, float]:
+    """Completed requests and their tokens over the time from the first arrival to the last completion."""
+    done = requests["completed"] >= 0.0
+    span = duration(requests)
+    return {
+        "requests_per_second": float(done.sum()) / span,
+        "output_tokens_per_second": float(requests["output"][done].sum()) / span,
+        "total_tokens_per_second": float((requests["output"] + requests["prompt"])[done].sum()) / span,
+        "duration": span,
+    }
+
+
+def duration(requests: Columns) -> float:
+    """From the first arrival to the last completion [s]; NaN where none was completed."""
+    done = requests["completed"] >= 0.0
+    return float(requests["completed"].max() - requests["arrived"].min()) if done.any() else float("nan")
+
+
+def use(requests: Columns, totals: Totals, blocks: int) -> dict[str, float]:
+    """How the replicas were used from beginning to end; shares of batch and cache are means over their busy time.
+
+    **Arguments:** `totals`: with an axis of replicas; `blocks` of one.
+    """
+    busy, replicas = float(np.sum(totals.busy)), len(totals.busy)
+    working = busy if busy > 0.0 else float("nan")
+    return {
+        "utilization": busy / duration(requests) / replicas,
+        "steps": int(np.sum(totals.steps)),
+        "batch_occupancy": float(np.sum(totals.sequence_seconds)) / working,
+        "kv_use": float(np.sum(totals.block_seconds)) / working / blocks,
+        "kv_use_max": int(np.max(totals.most_blocks)) / blocks,
+        "preemptions": int(requests["restarts"].sum()),
+    }
+
+
+def goodput(metrics: Columns, slo: Mapping[str, float], duration: float) -> dict[str, float]:
+    """Requests within all limits of `slo` [s]: their share of all, and how many a second.
+
+    A request of one token has no TPOT and meets any limit on it.
+    """
+    met = np.isfinite(metrics["e2e"])
+    for name, limit in slo.items():
+        met &= ~(metrics[name] > limit)
+    return {"share": float(met.mean()), "requests_per_second": float(met.sum()) / duration}
+
+
+def summarize(
+    replicas: Sequence[Columns], simulated: Simulated, blocks: int, slo: Mapping[str, float], warm_up: float = 0.0
+) -> dict[str, Any]:
+    """Distributions of all latencies, the replicas' figures, and goodput where there is an SLO.
+
+    **Arguments:** `replicas`: the requests of each, in the order of `simulated`'s leading axis; `blocks` of one;
+    `warm_up`: requests sent earlier than so long after the first are left out of latencies, rates and goodput [s].
+    **Raises:** `InputError` where no request is left.
+    """
+    begin = min(float(requests["arrived"].min()) for requests in replicas) + warm_up
+    kept = [{name: values[one["arrived"] >= begin] for name, values in one.items()} for one in replicas]
+    together = _joined(kept)
+    if not len(together["arrived"]):
+        raise InputError(f"no request is sent {warm_up:g} s or more after the first: the warm-up leaves none.")
+    metrics = request_metrics(together)
+    pairs = [
+        token_gaps(one, jax.tree.map(lambda values, lane=lane: values[lane], simulated.log))
+        for lane, one in enumerate(kept)
+    ]
+    gaps, weights = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    figures = rates(together) | use(_joined(replicas), simulated.totals, blocks)
+    latencies = {name: distribution(values) for name, values in metrics.items()} | {"itl": distribution(gaps, weights)}
+    good = {"goodput": goodput(metrics, slo, figures["duration"])} if slo else {}
+    return {"latency_s": latencies, **figures, **good}
+
+
+def _joined(replicas: Sequence[Columns]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([one[name] for one in replicas]) for name in replicas[0]}

@@ -1,0 +1,114 @@
+"""Many replicas at once: a loop over tiles of lanes, each advanced together until its last request has ended."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxperf.serving.simulator.engine import advance
+from jaxperf.serving.simulator.policies import Policy
+from jaxperf.serving.simulator.prefix import PrefixCache
+from jaxperf.serving.simulator.settings import Scheduler
+from jaxperf.serving.simulator.state import (
+    OPEN,
+    Log,
+    Requests,
+    Settings,
+    Sizes,
+    State,
+    Totals,
+    Trace,
+    initial_state,
+    pad_traces,
+)
+from jaxperf.serving.simulator.step_time import AbstractStepTime
+
+TILE = 64  # lanes advanced together: more of them leave the cache of a core
+SHORTEST = 64  # requests a trace is padded to: shorter ones would gain nothing from a program of their own
+
+
+class Simulated(eqx.Module):
+    """What came of each lane: its requests, sums over its steps, and the log of its runs."""
+
+    requests: Requests
+    totals: Totals
+    log: Log
+    events: Array
+    cache: PrefixCache | None
+
+
+@functools.partial(jax.jit, static_argnames=("policy", "sizes"))
+def simulate(policy: Policy, step_time: AbstractStepTime, settings: Settings, trace: Trace, sizes: Sizes) -> Simulated:
+    """Simulate lanes of requests on replicas of their own, all with one policy and one function of step times.
+
+    The predicate of the loop is not batched: it asks whether any lane of the tile is alive. Mapping the loop over
+    lanes instead would select between old and new state for each of its parts in each turn.
+
+    **Arguments:** `settings`, `trace`: a leading axis of lanes.
+    **Returns:** `Simulated` with the same leading axis. Clocks are 64-bit floats: JAX must be in 64 bits.
+    """
+    lanes = trace.count.shape[0]
+    tile = min(TILE, lanes)
+    padding = -lanes % tile
+
+    def tiled(values: Array) -> Array:
+        whole = jnp.concatenate([values, jnp.repeat(values[-1:], padding, axis=0)])
+        return whole.reshape(-1, tile, *values.shape[1:])
+
+    idle = jnp.concatenate([trace.count, jnp.zeros(padding, trace.count.dtype)]).reshape(-1, tile)
+    traces = eqx.tree_at(lambda one: one.count, jax.tree.map(tiled, trace), idle)
+    found = jax.lax.map(
+        lambda given: _tile(policy, step_time, given[0], given[1], sizes),
+        (jax.tree.map(tiled, settings), traces),
+    )
+    return jax.tree.map(lambda values: values.reshape(lanes + padding, *values.shape[2:])[:lanes], found)
+
+
+def simulate_requests(
+    scheduler: Scheduler, step_time: AbstractStepTime, shares: Sequence[Any], concurrency: int = OPEN
+) -> Simulated:
+    """Replicas with one scheduler, each with requests of its own, and all runs of their steps logged.
+
+    Sizes are rounded up to powers of two, so that traces of different lengths share a compiled program.
+
+    **Arguments:** `shares`: of each replica `arrived` [s], `prompt` and `output` [tokens], arrays of one length, in
+    order of arrival; `concurrency`: requests that the client of each replica keeps under way.
+    **Returns:** `Simulated` with a leading axis of replicas; the requests of each are followed by padding.
+    **Raises:** `InputError` as `pad_traces` does.
+    """
+    size = power_of_two(max(SHORTEST, *(len(share.arrived) for share in shares)))
+    trace = pad_traces(shares, size, concurrency)
+    sizes = Sizes(slots=min(power_of_two(scheduler.numbers["cap"]), size), log=8 * size)
+    if trace.path is not None:
+        sizes = sizes._replace(nodes=power_of_two(int(trace.path.max()) + 1), groups=2 * size)
+    while True:
+        found = simulate(scheduler.policy, step_time, scheduler.arrays(len(shares)), trace, sizes)
+        runs, groups = int(found.log.count.max()), 0 if found.cache is None else int(found.cache.groups.max()) - 1
+        if runs <= sizes.log and groups <= sizes.groups:
+            return jax.tree.map(np.asarray, found)
+        sizes = sizes._replace(log=max(sizes.log, power_of_two(runs)), groups=max(sizes.groups, power_of_two(groups)))
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is at least `number` >= 1."""
+    return 1 << (number - 1).bit_length()
+
+
+def _tile(policy: Policy, step_time: AbstractStepTime, settings: Settings, trace: Trace, sizes: Sizes) -> Simulated:
+    state = jax.vmap(lambda one, requests: initial_state(one, requests, sizes))(settings, trace)
+
+    def alive(state: State) -> Array:
+        return jnp.any(state.ended < trace.count)
+
+    def step(state: State) -> State:
+        return jax.vmap(functools.partial(advance, policy, step_time))(settings, trace, state)
+
+    state = jax.lax.while_loop(alive, step, state)
+    return Simulated(state.requests, state.totals, state.log, state.events, state.cache)

@@ -1,0 +1,242 @@
+"""What the simulator carries from event to event: one replica's clock, its slots, its queue, and what is recorded."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float64, Int32
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import ceil_div
+from jaxperf.serving.simulator.prefix import PrefixCache, empty_cache
+
+EMPTY = -1  # the request of a slot that holds none
+OPEN = 1 << 30  # requests under way at once, where the client does not wait for any
+
+
+class Status(enum.IntEnum):
+    """Where a request is. `REJECTED`: it does not fit even into an empty replica, so it would wait forever."""
+
+    WAITING = 0
+    RUNNING = 1
+    COMPLETED = 2
+    REJECTED = 3
+
+
+class Settings(eqx.Module):
+    """The numbers of a scheduler; each policy reads those it knows.
+
+    `blocks` of the KV cache, of `block_size` tokens; `watermark` blocks kept free at admission; `cap` requests that
+    run at once; `batch_tokens`: padded tokens of a prefill batch; `chunk`: tokens of a step with chunked prefill;
+    `reserved` blocks a request takes where they are reserved at once; `waiting_steps` between admissions (LightLLM).
+    """
+
+    blocks: Int32[Array, "*lanes"]
+    block_size: Int32[Array, "*lanes"]
+    watermark: Int32[Array, "*lanes"]
+    cap: Int32[Array, "*lanes"]
+    batch_tokens: Int32[Array, "*lanes"]
+    chunk: Int32[Array, "*lanes"]
+    reserved: Int32[Array, "*lanes"]
+    waiting_steps: Int32[Array, "*lanes"]
+
+
+class Trace(eqx.Module):
+    """Requests in order of arrival, padded to a common length R: `count` of them are real.
+
+    `arrived`: seconds, never decreasing; `prompt`, `output`: tokens, at least one each; `concurrency`: requests that
+    the client keeps under way: one more is sent, at its time of arrival at the earliest, whenever one has ended;
+    `path`: the node of each block of a request, -1 behind its last, None without prefix caching (see `prefix`).
+    """
+
+    arrived: Float64[Array, "*lanes R"]
+    prompt: Int32[Array, "*lanes R"]
+    output: Int32[Array, "*lanes R"]
+    count: Int32[Array, "*lanes"]
+    concurrency: Int32[Array, "*lanes"]
+    path: Int32[Array, "*lanes R P"] | None = None
+
+
+class Slots(eqx.Module):
+    """The S requests that may run at once, in no order; their numbers are those of the trace, so the largest is the
+    latest arrival.
+
+    `processed`: tokens known and, but for a last one made by the step before, in the cache; `prompt`: tokens that are
+    prefilled, those made before an eviction included; `total`: `processed` at completion; `blocks` held; `chunk`:
+    prompt tokens of a request admitted to the step that is being formed, else 0; `first_token`: s, -1 before.
+    """
+
+    request: Int32[Array, "*lanes S"]
+    processed: Int32[Array, "*lanes S"]
+    prompt: Int32[Array, "*lanes S"]
+    total: Int32[Array, "*lanes S"]
+    blocks: Int32[Array, "*lanes S"]
+    chunk: Int32[Array, "*lanes S"]
+    first_token: Float64[Array, "*lanes S"]
+
+
+class Requests(eqx.Module):
+    """What is known of every request: `status` as in `Status`, `prompt` it has to prefill next, times in seconds (-1
+    before they happen) of which `arrived` is when the client sent it, evictions."""
+
+    status: Int32[Array, "*lanes R"]
+    prompt: Int32[Array, "*lanes R"]
+    arrived: Float64[Array, "*lanes R"]
+    scheduled: Float64[Array, "*lanes R"]
+    first_token: Float64[Array, "*lanes R"]
+    completed: Float64[Array, "*lanes R"]
+    restarts: Int32[Array, "*lanes R"]
+
+
+class Totals(eqx.Module):
+    """Sums over all steps: `steps`; `busy` s; `sequence_seconds` and `block_seconds`: requests in the batch and blocks
+    held times the step's length; `most_blocks` ever held; `beyond`: steps that the table of step times did not reach.
+    """
+
+    steps: Int32[Array, "*lanes"]
+    busy: Float64[Array, "*lanes"]
+    sequence_seconds: Float64[Array, "*lanes"]
+    block_seconds: Float64[Array, "*lanes"]
+    most_blocks: Int32[Array, "*lanes"]
+    beyond: Int32[Array, "*lanes"]
+
+
+class Log(eqx.Module):
+    """The first L runs of steps: `count` there were, each of `steps` alike steps that began at `start` and took
+    `seconds` each, with `sequences` and `tokens` in the batch, of which `decodes` were decodes."""
+
+    count: Int32[Array, "*lanes"]
+    start: Float64[Array, "*lanes L"]
+    seconds: Float64[Array, "*lanes L"]
+    steps: Int32[Array, "*lanes L"]
+    sequences: Int32[Array, "*lanes L"]
+    tokens: Int32[Array, "*lanes L"]
+    decodes: Int32[Array, "*lanes L"]
+
+
+class State(eqx.Module):
+    """One replica between two events. `head`: the request at the front of the queue; `free` blocks; `ended`: requests
+    completed or rejected; `evicted`: whether a request was evicted since the last step; `waited`: decode steps since
+    admission was last tried; `events` so far."""
+
+    clock: Float64[Array, "*lanes"]
+    head: Int32[Array, "*lanes"]
+    free: Int32[Array, "*lanes"]
+    ended: Int32[Array, "*lanes"]
+    evicted: Bool[Array, "*lanes"]
+    waited: Int32[Array, "*lanes"]
+    events: Int32[Array, "*lanes"]
+    slots: Slots
+    requests: Requests
+    totals: Totals
+    log: Log
+    cache: PrefixCache | None = None
+
+
+class Sizes(NamedTuple):
+    """Lengths of arrays, which are structure: `slots` for running requests, at least every `cap`; runs of steps in the
+    `log`; with prefix caching `nodes` of all paths, and `groups` of blocks given back, one for each completion and
+    eviction."""
+
+    slots: int
+    log: int = 0
+    nodes: int = 0
+    groups: int = 0
+
+
+def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
+    """An empty replica before the first arrival."""
+    requests, slots, log = trace.arrived.shape[0], sizes.slots, sizes.log
+    zero, none, never = jnp.int32(0), jnp.float64(0.0), jnp.float64(-1.0)
+
+    def whole(value: Array, size: int) -> Array:
+        return jnp.full(size, value)
+
+    cache = None
+    if trace.path is not None:
+        cache = empty_cache(settings.blocks, sizes.nodes, 1 + sizes.groups, requests)
+    return State(
+        clock=none,
+        head=zero,
+        free=settings.blocks,
+        ended=zero,
+        evicted=jnp.bool_(False),
+        waited=zero,
+        events=zero,
+        slots=Slots(
+            request=whole(jnp.int32(EMPTY), slots),
+            **dict.fromkeys(("processed", "prompt", "total", "blocks", "chunk"), whole(zero, slots)),
+            first_token=whole(never, slots),
+        ),
+        requests=Requests(
+            status=whole(jnp.int32(Status.WAITING), requests),
+            prompt=trace.prompt,
+            arrived=trace.arrived,
+            **dict.fromkeys(("scheduled", "first_token", "completed"), whole(never, requests)),
+            restarts=whole(zero, requests),
+        ),
+        totals=Totals(
+            steps=zero,
+            busy=none,
+            sequence_seconds=none,
+            block_seconds=none,
+            most_blocks=zero,
+            beyond=zero,
+        ),
+        log=Log(
+            count=zero,
+            **dict.fromkeys(("start", "seconds"), whole(never, log)),
+            **dict.fromkeys(("steps", "sequences", "tokens", "decodes"), whole(zero, log)),
+        ),
+        cache=cache,
+    )
+
+
+def blocks_of(tokens: Int32[Array, "*shape"], block_size: Int32[Array, ""]) -> Int32[Array, "*shape"]:
+    """ceil(tokens / block_size): blocks that hold so many tokens."""
+    return ceil_div(tokens.astype(jnp.float64), block_size.astype(jnp.float64)).astype(jnp.int32)
+
+
+def pad_traces(traces: Sequence[Any], size: int = 0, concurrency: int = OPEN) -> Trace:
+    """Traces of different lengths as one with a leading axis of lanes.
+
+    **Arguments:** `traces`: each with arrays `arrived` [s], `prompt` and `output` [tokens] of its own length, and all
+    or none with a `path` [requests, blocks] of nodes; `size`: requests to pad to, at least; the longest trace by
+    default; `concurrency`: of every lane, unlimited by default.
+    **Raises:** `InputError` for an empty trace, one not in order of arrival, and counts of tokens below one.
+    """
+    longest = max(size, *(len(trace.arrived) for trace in traces))
+    for lane, trace in enumerate(traces):
+        arrived = np.asarray(trace.arrived, float)
+        if not len(arrived):
+            raise InputError(f"trace {lane} has no requests.")
+        if not (np.isfinite(arrived).all() and (arrived >= 0.0).all() and (np.diff(arrived) >= 0.0).all()):
+            raise InputError(f"trace {lane}: arrival times must be finite, not negative and in order.")
+        if min(np.min(trace.prompt), np.min(trace.output)) < 1:
+            raise InputError(f"trace {lane}: every request needs at least one prompt token and one output token.")
+
+    def padded(name: str, fill: float, kind: type) -> Array:
+        rows = [np.asarray(getattr(trace, name), kind) for trace in traces]
+        return jnp.asarray(np.stack([np.pad(row, (0, longest - len(row)), constant_values=fill) for row in rows]))
+
+    paths = [path for trace in traces if (path := getattr(trace, "path", None)) is not None]
+    return Trace(
+        path=_padded_paths(paths, longest) if paths else None,
+        arrived=padded("arrived", np.inf, np.float64),
+        prompt=padded("prompt", 1, np.int32),
+        output=padded("output", 1, np.int32),
+        count=jnp.asarray([len(trace.arrived) for trace in traces], jnp.int32),
+        concurrency=jnp.full(len(traces), concurrency, jnp.int32),
+    )
+
+
+def _padded_paths(paths: Sequence[np.ndarray], requests: int) -> Array:
+    blocks = max(path.shape[1] for path in paths)
+    sizes = [((0, requests - len(path)), (0, blocks - path.shape[1])) for path in paths]
+    padded = [np.pad(path, size, constant_values=-1) for path, size in zip(paths, sizes, strict=True)]
+    return jnp.asarray(np.stack(padded), jnp.int32)

@@ -1,0 +1,75 @@
+"""The step as planned and, where it is nothing but decodes, how many of them can be run at once."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float64, Int32
+
+from jaxperf.core.numerics import ceil_div, floor_div
+from jaxperf.serving.simulator.policies.base import MANY, Plan, Policy, View, add
+from jaxperf.serving.simulator.state import Settings, State, Trace, blocks_of
+from jaxperf.serving.simulator.step_time import AbstractStepTime, Work
+
+SHORTEST = 1e-12  # s: a slot without work takes no time, which nothing may be divided by
+
+
+class Run(NamedTuple):
+    """`steps` alike steps of `seconds` each, what each slot computes in one, and the blocks that all of them add."""
+
+    steps: Int32[Array, ""]
+    seconds: Float64[Array, ""]
+    covered: Bool[Array, ""]
+    work: Work
+    needs: Int32[Array, " S"]
+
+
+def planned_run(
+    policy: Policy,
+    step_time: AbstractStepTime,
+    settings: Settings,
+    trace: Trace,
+    state: State,
+    view: View,
+    plan: Plan,
+) -> Run:
+    """The step as planned and, where it is nothing but decodes, how many of them can be run at once."""
+    slots = view.slots
+    work = Work(slots.chunk + plan.wants, slots.processed, view.decoding & (plan.wants > 0))
+    timing = step_time(work)
+    arrival = trace.arrived[jnp.minimum(state.head, trace.count - 1)]
+    until = jnp.where(view.coming, jnp.maximum(arrival - state.clock, 0.0), 0.0)
+    before = jnp.clip(ceil_div(until, jnp.maximum(timing.seconds, SHORTEST)), 1.0, MANY).astype(jnp.int32)
+    left = jnp.min(jnp.where(view.decoding, slots.total - slots.processed, MANY))
+    limits = (timing.alike, left, jnp.where(view.coming, before, MANY), jnp.asarray(plan.longest, jnp.int32))
+    steps = functools.reduce(jnp.minimum, limits)
+    only_decodes = ~view.formed & ~jnp.any(view.partial) & ~view.evicted
+    steps = jnp.where(only_decodes, jnp.maximum(steps, 1), 1)
+    if not policy.paged:
+        return Run(steps, timing.seconds, timing.covered, work, plan.needs)
+    steps, needs = _paged(policy, settings, view, plan, steps)
+    return Run(steps, timing.seconds, timing.covered, work, needs)
+
+
+def _paged(
+    policy: Policy, settings: Settings, view: View, plan: Plan, steps: Int32[Array, ""]
+) -> tuple[Int32[Array, ""], Int32[Array, " S"]]:
+    """No more steps than there are blocks for, and the blocks they take.
+
+    n decodes never take more than n blocks in as many steps as a block has tokens.
+    """
+    blocks = jnp.maximum(view.free - policy.spare, 0).astype(jnp.float64)
+    rounds = floor_div(blocks, jnp.maximum(view.decodes, 1).astype(jnp.float64))
+    certain = jnp.minimum(rounds * settings.block_size.astype(jnp.float64), MANY).astype(jnp.int32)
+    grown = _growth(settings, view, steps)
+    few = jnp.where(add(grown) <= view.free - policy.spare, steps, jnp.maximum(jnp.minimum(steps, certain), 1))
+    grown = jnp.where(few == steps, grown, _growth(settings, view, few))
+    return few, jnp.where(few > 1, grown, plan.needs)
+
+
+def _growth(settings: Settings, view: View, steps: Int32[Array, ""]) -> Int32[Array, " S"]:
+    """Blocks that each decode adds in `steps` steps: the last of them needs room for steps - 1 more tokens."""
+    last = jnp.where(view.decoding, view.slots.processed + steps - 1, 0)
+    return jnp.maximum(blocks_of(last, settings.block_size) - jnp.where(view.decoding, view.slots.blocks, 0), 0)

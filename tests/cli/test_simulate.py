@@ -1,0 +1,246 @@
+"""`jaxperf simulate`: the same rows in the same order with their times, and every mistake one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+REQUESTS = """note,req,arrived_at,prefill_tokens,decode_tokens
+"a, b",0,0.010,100,3
+late,1,0.000,50,2
+none,2,0.020,0,2
+huge,3,0.030,900,2
+last,4,9.000,20,1
+"""
+SETTINGS = {
+    **{"sched": "vllm", "num_blocks": 40, "block_size": 16, "batch_size_cap": 4, "max_tokens_in_batch": 512},
+    **{"watermark_blocks": None, "model": "gpt2", "tp": 1, "device": "a100"},
+}
+ROUNDED = (
+    *("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "mlp_act", "attn_rope"),
+    *("input_layernorm", "post_attention_layernorm", "add", "attn_kv_cache_save"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation() -> Iterator[None]:
+    """Programs here run for a moment, which optimizing them would not repay."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def arrays() -> dict[str, np.ndarray]:
+    """A table of one layer: 10 us for each token rounded up to eight in one operator, attention for nothing."""
+    linear = np.arange(513) * 0.01
+    contexts = np.arange(0, 1025, 64)
+    return {
+        **{name: np.zeros(513) for name in ROUNDED},
+        "mlp_up_proj": linear,
+        "attn_decode": np.zeros((4, len(contexts))),
+        "attn_decode_bs": np.arange(1, 5),
+        "attn_decode_kv": contexts,
+        "attn_prefill": np.zeros((len(contexts), 512)),
+        "attn_prefill_kv": contexts,
+    }
+
+
+@pytest.fixture
+def files(own_folder: Path, arrays: dict[str, np.ndarray]) -> tuple[str, ...]:
+    (own_folder / "requests.csv").write_text(REQUESTS)
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS))
+    np.savez(own_folder / "t.npz", **arrays)
+    return ("requests.csv", "--settings", "s.json", "--step-time", "t.npz")
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_same_rows_come_back_with_their_times(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    result = cli("simulate", *files, "-o", "out.csv", "--json", "--slo", "ttft=1s,e2e=10ms")
+    assert result.exit_code == 0, result.output
+    rows = rows_of(own_folder / "out.csv")
+    header = [*REQUESTS.split("\n")[0].split(","), "scheduled_at", "first_token_at", "completed_at", "num_restarts"]
+    assert list(rows[0]) == [*header, "reason"]
+    assert [row["note"] for row in rows] == ["a, b", "late", "none", "huge", "last"]
+    assert rows[0]["arrived_at"] == "0.010"
+    # GPT-2 has 12 layers, so 50 tokens, rounded up to 56, take 56 x 10 us x 12 and a decode 8 x 10 us x 12.
+    prefill, decode = 56 * 120e-6, 8 * 120e-6
+    assert float(rows[1]["first_token_at"]) == pytest.approx(prefill)
+    assert float(rows[1]["completed_at"]) == pytest.approx(prefill + decode)
+    start = max(0.010, prefill + decode)
+    assert float(rows[0]["scheduled_at"]) == pytest.approx(start)
+    assert float(rows[0]["completed_at"]) == pytest.approx(start + 104 * 120e-6 + 2 * decode)
+    assert float(rows[4]["completed_at"]) == pytest.approx(9.0 + 24 * 120e-6)
+    assert [bool(row["completed_at"]) for row in rows] == [True, True, False, False, True]
+    assert "prefill_tokens: '0'" in rows[2]["reason"] and "never admitted" in rows[3]["reason"]
+    said = parse_json(result.stdout)
+    assert said["rows"] == 5 and said["completed"] == 3 and said["preemptions"] == 0
+    assert said["goodput"]["share"] == pytest.approx(2 / 4)
+    assert [entry["rows"] for entry in said["without_times"]] == [1, 1]
+
+
+def test_columns_of_another_simulator_give_way_and_are_compared(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    assert cli("simulate", *files, "-o", "reference.csv").exit_code == 0
+    result = cli("simulate", "reference.csv", *files[1:], "-o", "again.parquet")
+    assert result.exit_code == 0
+    assert "completed_at of the file: 3 of 3 within 1 us" in result.stdout
+    result = cli("simulate", "reference.csv", *files[1:], "-o", "again.csv", "--quiet")
+    assert rows_of(own_folder / "again.csv") == rows_of(own_folder / "reference.csv")
+    assert "step times" not in result.stdout
+
+
+def test_vidurs_name_of_the_first_token_is_filled_where_the_file_has_it(cli, files, own_folder: Path) -> None:
+    (own_folder / "requests.csv").write_text(
+        "arrived_at,prefill_tokens,decode_tokens,prefill_completed_at\n0,50,2,\n1,50,2,1.5\n"
+    )
+    result = cli("simulate", *files, "-o", "out.csv")
+    assert "prefill_completed_at of the file: 0 of 1 within 1 us" in result.stdout
+    for row in rows_of(own_folder / "out.csv"):
+        assert row["prefill_completed_at"] == row["first_token_at"] != ""
+
+
+def test_our_own_model_is_the_default(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    result = cli("simulate", *files[:3], "-o", "out.csv", "--json", "--device", "h100-sxm")
+    assert result.exit_code == 0, result.output
+    assert parse_json(result.stdout)["step_time"] == "our model of gpt2 on 1 x h100-sxm"
+    first = rows_of(own_folder / "out.csv")[1]
+    assert 1e-4 < float(first["first_token_at"]) < float(first["completed_at"]) < 0.1
+
+
+def test_two_replicas_take_turns_and_a_client_may_wait(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    assert cli("simulate", *files, "-o", "out.csv", "--replicas", "2", "--concurrency", "1").exit_code == 0
+    rows = rows_of(own_folder / "out.csv")
+    # In order of arrival: rows 1 and 3 on the first replica, rows 0 and 4 on the second.
+    assert float(rows[0]["scheduled_at"]) == 0.010 and float(rows[0]["sent_at"]) == 0.010
+    assert float(rows[4]["scheduled_at"]) == 9.0
+
+
+def test_a_workload_is_drawn(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    length = {"kind": "fixed", "value": 20}
+    workload = {"count": 4, "arrivals": {"kind": "even", "rate": 10.0}, "prompt": length, "output": length}
+    (own_folder / "w.json").write_text(json.dumps(workload))
+    assert cli("simulate", "w.json", *files[1:], "-o", "out.csv").exit_code == 0
+    assert [row["arrived_at"] for row in rows_of(own_folder / "out.csv")] == [
+        "0.0",
+        "0.1",
+        "0.2",
+        "0.30000000000000004",
+    ]
+
+
+def test_step_times_are_fitted_to_a_log(cli, files: tuple[str, ...], own_folder: Path, arrays, parse_json) -> None:
+    """The log is of an engine twice as slow; its own times are left out of its second half."""
+    lengths = {"kind": "uniform", "low": 10, "high": 60}
+    workload = {"count": 30, "arrivals": {"kind": "even", "rate": 100.0}, "prompt": lengths, "output": lengths}
+    (own_folder / "w.json").write_text(json.dumps(workload))
+    np.savez(own_folder / "slow.npz", **{**arrays, "mlp_up_proj": 2.0 * arrays["mlp_up_proj"]})
+    slow = ("w.json", *files[1:3], "--step-time", "slow.npz")
+    assert cli("simulate", *slow, "-o", "log.csv").exit_code == 0
+    said = parse_json(cli("simulate", "log.csv", *files[1:], "-o", "out.csv", "--adapt", "log.csv", "--json").stdout)
+    before = parse_json(cli("simulate", "log.csv", *files[1:], "-o", "out.csv", "--json").stdout)
+    assert "fitted to 30 requests of log.csv" in said["step_time"]
+    for fitted, plain in zip(said["agreement"], before["agreement"], strict=True):
+        assert fitted["mean_s"] < 0.05 * plain["mean_s"]
+
+
+def test_a_log_without_times_is_refused(refuse, files: tuple[str, ...]) -> None:
+    said = refuse("simulate", *files, "-o", "out.csv", "--adapt", "requests.csv")
+    assert "--adapt: requests.csv: only 0 requests of the log have both times" in said
+
+
+def test_a_prompt_that_is_cached_is_not_computed_again(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"sched": "vllm_v1", "tokens_per_hash": 32}))
+    rows = [{"arrived_at": float(i), "prefill_tokens": 80, "decode_tokens": 1, "hash_ids": [1, 2]} for i in range(2)]
+    (own_folder / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert cli("simulate", "t.jsonl", *files[1:], "-o", "out.csv").exit_code == 0
+    first, second = rows_of(own_folder / "out.csv")
+    # GPT-2 has 12 layers of 10 us a token; 64 of the second prompt's 80 tokens are in the cache.
+    assert float(first["first_token_at"]) == pytest.approx(80 * 120e-6)
+    assert float(second["first_token_at"]) - 1.0 == pytest.approx(16 * 120e-6)
+
+
+def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,-1,2\n0,900,2\n")
+    assert cli("simulate", *files, "-o", "out.csv").exit_code == 3
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,-1,2\n")
+    assert cli("simulate", *files, "-o", "out.csv").exit_code == 3
+    assert "prefill_tokens: '-1'" in rows_of(own_folder / "out.csv")[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sched": "vllm_1"}, "'vllm_1' is not a scheduler. Did you mean vllm_v1"),
+        ({"model": "gpt22"}, "gpt2"),
+        ({"model": None}, "the settings name no model"),
+        ({"num_blocks": -1}, "num_blocks is -1"),
+    ],
+)
+def test_mistakes_in_settings(
+    refuse, files: tuple[str, ...], own_folder: Path, settings: dict[str, Any], words: str
+) -> None:
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS | settings))
+    assert words in refuse("simulate", *files, "-o", "out.csv")
+    assert not (own_folder / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("-o", "requests.csv"), "is the input"),
+        (("-o", "out.txt"), "ending must be one of"),
+        (("-o", "out.csv", "--slo", "tftt=1s"), "Did you mean ttft"),
+        (("-o", "out.csv", "--warm-up", "-1"), "--warm-up: -1"),
+        (("-o", "out.csv", "--warm-up", "100"), "the warm-up leaves none"),
+        (("-o", "out.csv", "--replicas", "0"), "--replicas: 0"),
+    ],
+)
+def test_mistakes_in_options(
+    refuse, files: tuple[str, ...], own_folder: Path, more: tuple[str, ...], words: str
+) -> None:
+    assert words in refuse("simulate", *files, *more)
+    assert (own_folder / "requests.csv").read_text() == REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mlp_up_proj": None}, "lacks mlp_up_proj"),
+        ({"mlp_up_proj": np.zeros(513)}, "times that are zero"),
+        ({"add": np.full(513, np.nan)}, "add has times that are negative or not numbers"),
+        ({"attn_rope": np.zeros(7)}, "attn_rope has shape"),
+        ({"attn_decode_bs": np.array([1, 2, 4, 8])}, "attn_decode_bs must be 1, 2"),
+        ({"attn_prefill_kv": np.arange(17) * 32}, "of one step b"),
+        ({"attn_decode": np.zeros((4, 3))}, "does not go with attn_decode_kv"),
+        ({"add": np.array(["a"])}, "not an .npz file of numbers"),
+    ],
+)
+def test_mistakes_in_a_table_of_step_times(
+    refuse, files: tuple[str, ...], own_folder: Path, arrays: dict[str, np.ndarray], change: dict[str, Any], words: str
+) -> None:
+    changed = {name: values for name, values in (arrays | change).items() if values is not None}
+    np.savez(own_folder / "t.npz", **changed)
+    assert words in refuse("simulate", *files, "-o", "out.csv")
+
+
+def test_files_that_are_no_tables(refuse, files: tuple[str, ...], own_folder: Path) -> None:
+    (own_folder / "t.npz").write_text("nonsense")
+    assert "t.npz is not an .npz file" in refuse("simulate", *files, "-o", "out.csv")
+    (own_folder / "t.npz").unlink()
+    assert "Cannot read 't.npz'" in refuse("simulate", *files, "-o", "out.csv")
+    (own_folder / "s.json").write_text("{")
+    assert "not valid JSON" in refuse("simulate", *files, "-o", "out.csv")
+    (own_folder / "s.json").write_text("[]")
+    assert "settings are an object" in refuse("simulate", *files, "-o", "out.csv")

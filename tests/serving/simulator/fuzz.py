@@ -1,0 +1,162 @@
+"""Small random traces through the compiled simulator and the plain reference: they must agree step for step.
+
+`python -m tests.serving.simulator.fuzz [COUNT]` compares COUNT (10,000) traces with every scheduler.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxperf.serving.simulator.paths import prefix_paths
+from jaxperf.serving.simulator.policies import POLICIES
+from jaxperf.serving.simulator.run import Simulated, simulate
+from jaxperf.serving.simulator.state import Settings, Sizes, Status, pad_traces
+from jaxperf.serving.simulator.step_time import StepTimeTable
+from tests.serving.simulator import reference
+
+TICK = 1.0 / 1024.0  # s: all times are whole ticks, so that sums are exact and ties are ties
+REQUESTS, SLOTS, LOG, LANES = 12, 8, 1024, 200
+# A request has at most 64 tokens and a block at least one; each is evicted less often than it has tokens.
+SIZES = Sizes(SLOTS, LOG, nodes=64 * REQUESTS, groups=256)
+BUCKET = 8
+
+
+def table() -> StepTimeTable:
+    """Times of whole ticks that grow with what is computed; the decode's only every `BUCKET` tokens of context."""
+    tokens = 5.0 + np.arange(400) // 4
+    decode = 1.0 + np.add.outer(np.arange(SLOTS + 1), 2 * np.arange(40))
+    prefill = 2.0 + np.add.outer(np.arange(40), np.arange(400))
+    decode[0], prefill[:, 0] = 0.0, 0.0
+    arrays = [jnp.asarray(each * TICK) for each in (tokens, decode, prefill)]
+    return StepTimeTable(*arrays, jnp.float64(1.0), jnp.float64(BUCKET), jnp.float64(1.0))
+
+
+def seconds(batch: reference.Batch) -> float:
+    """The same times by counting."""
+    decodes = [one.processed for one, _ in batch if one.prefilled]
+    prompts = [(one.processed, tokens) for one, tokens in batch if not one.prefilled]
+    ticks = 5 + sum(tokens for _, tokens in batch) // 4
+    if decodes:
+        ticks += 1 + len(decodes) + 2 * -(-(sum(decodes) // len(decodes)) // BUCKET)
+    if prompts:
+        prefixes = sum(-(-context // BUCKET) for context, _ in prompts)
+        ticks += 2 + prefixes + round(sum(tokens**2 for _, tokens in prompts) ** 0.5)
+    return ticks * TICK
+
+
+def draw(random: np.random.Generator, name: str) -> tuple[dict[str, int], SimpleNamespace]:
+    """A scheduler short of everything and a trace that makes it feel that."""
+    count = int(random.integers(1, REQUESTS + 1))
+    block_size = 1 if name == "lightllm" else int(random.integers(1, 9))
+    tokens = int(random.integers(24, 200))
+    numbers = {
+        "blocks": -(-tokens // block_size),
+        "block_size": block_size,
+        "watermark": int(random.integers(0, 3)),
+        "cap": int(random.integers(1, SLOTS + 1)),
+        "batch_tokens": int(random.integers(20, 120)),
+        "chunk": int(random.integers(SLOTS if name == "vllm_v1" else 2, 40)),
+        "reserved": -(-64 // block_size),
+        "waiting_steps": int(random.integers(1, 6)),
+    }
+    gaps = random.integers(0, int(random.choice([2, 40, 400])), count)
+    trace = SimpleNamespace(
+        arrived=np.cumsum(gaps) * TICK,
+        prompt=random.integers(1, 41, count),
+        output=random.integers(1, 25, count),
+    )
+    return numbers, trace
+
+
+def draw_shared(random: np.random.Generator) -> tuple[dict[str, int], SimpleNamespace]:
+    """As `draw` for vLLM v1, with prompts that begin alike: hashes of a few families, then the request's own."""
+    numbers, trace = draw(random, "vllm_v1")
+    size = numbers["block_size"]
+    hashes = []
+    for request, prompt in enumerate(trace.prompt.tolist()):
+        blocks = -(-prompt // size)
+        alike = int(random.integers(0, blocks + 1))
+        family = int(random.integers(0, 3))
+        hashes.append([1000 * family + block for block in range(alike)] + [10_000 + request] * (blocks - alike))
+    trace.path = prefix_paths(hashes, trace.prompt, trace.output, size, size)
+    return numbers, trace
+
+
+def compiled(name: str, cases: list[tuple[dict[str, int], SimpleNamespace]]) -> Simulated:
+    """All cases as lanes of one call; of at least `LANES`, so that one program serves them all."""
+    cases = [*cases, *cases[-1:] * (LANES - len(cases))]
+    names = list(cases[0][0])
+    settings = Settings(**{key: jnp.asarray([numbers[key] for numbers, _ in cases], jnp.int32) for key in names})
+    trace = pad_traces([trace for _, trace in cases], REQUESTS)
+    found = simulate(POLICIES[name], table(), settings, trace, SIZES)
+    return jax.tree.map(np.asarray, found)
+
+
+def disagreement(name: str, case: tuple[dict[str, int], SimpleNamespace], found: Simulated, lane: int) -> str:
+    """What differs first between the two, or an empty string."""
+    numbers, trace = case
+    columns = zip(trace.arrived.tolist(), trace.prompt.tolist(), trace.output.tolist(), strict=True)
+    requests = [reference.Request(i, arrived, p, p + d) for i, (arrived, p, d) in enumerate(columns)]
+    for one, path in zip(requests, getattr(trace, "path", ()), strict=False):
+        one.path = [node for node in path.tolist() if node >= 0]
+    steps = reference.simulate(name, numbers, requests, seconds)
+    ours = unrolled(found, lane)
+    for index, (mine, theirs) in enumerate(zip(ours, steps, strict=False)):
+        if mine != theirs:
+            return f"step {index}: {mine}, reference {theirs}"
+    if len(ours) != len(steps):
+        return f"{len(ours)} steps, reference {len(steps)}"
+    record = jax.tree.map(lambda values: values[lane], found.requests)
+    for one in requests:
+        i = one.number
+        mine = (record.scheduled[i], record.first_token[i], record.completed[i], record.restarts[i])
+        theirs = (one.scheduled, one.first_token, one.completed, one.restarts)
+        # What is rejected after an eviction keeps the token it had made; the reference knows it at once.
+        if mine != theirs or (record.status[i] == Status.REJECTED) != one.rejected:
+            return f"request {i}: {mine}, reference {theirs}, rejected {one.rejected}"
+    return ""
+
+
+def unrolled(found: Simulated, lane: int) -> list[reference.Step]:
+    """The log of a lane as single steps."""
+    log = jax.tree.map(lambda values: values[lane], found.log)
+    assert log.count <= LOG and (found.cache is None or found.cache.groups[lane] <= SIZES.groups)
+    steps = []
+    for run in range(int(log.count)):
+        values = (float(log.seconds[run]), int(log.sequences[run]), int(log.tokens[run]), int(log.decodes[run]))
+        steps += [(float(log.start[run]) + k * values[0], *values) for k in range(int(log.steps[run]))]
+    return steps
+
+
+def compare(name: str, count: int, seed: int = 0, shared: bool = False) -> list[str]:
+    """The disagreements among `count` random traces, of prompts that begin alike where `shared`."""
+    random = np.random.default_rng([seed, *name.encode()])
+    cases = [draw_shared(random) if shared else draw(random, name) for _ in range(count)]
+    found = compiled(name, cases)
+    said = [disagreement(name, case, found, lane) for lane, case in enumerate(cases)]
+    return [f"{name}, trace {lane}: {text}" for lane, text in enumerate(said) if text]
+
+
+def main(count: int) -> int:
+    jax.config.update("jax_enable_x64", True)
+    wrong = 0
+    for name, shared in [*((name, False) for name in POLICIES), ("vllm_v1", True)]:
+        starts = range(0, count, 1000)
+        found = [text for start in starts for text in compare(name, min(1000, count - start), start, shared)]
+        wrong += len(found)
+        print(
+            f"{name}{' with prefix caching' * shared}: {count} traces, {len(found)} disagree",
+            *found[:3],
+            sep="\n  ",
+            flush=True,
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))

@@ -1,0 +1,107 @@
+"""Latencies against their definitions, gaps between tokens against tokens counted one by one."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.serving.simulator.metrics import distribution, request_metrics, summarize, token_gaps
+from jaxperf.serving.simulator.run import Simulated, simulate_requests
+from jaxperf.serving.simulator.settings import parse_scheduler
+from jaxperf.serving.simulator.workloads import Requests, draw_requests
+from tests.serving.simulator import fuzz, reference
+
+SETTINGS = {"sched": "vllm_v1", "num_blocks": 60, "block_size": 4, "batch_size_cap": 8, "max_tokens_in_batch": 16}
+LENGTHS = {"kind": "uniform", "low": 2, "high": 24}
+
+
+def drawn(rate: float = 20.0) -> Requests:
+    arrivals = {"kind": "poisson", "rate": rate}
+    return draw_requests({"count": 60, "seed": 3, "arrivals": arrivals, "prompt": LENGTHS, "output": LENGTHS})
+
+
+def simulated(requests: Requests, concurrency: int = 1 << 30) -> tuple[dict[str, np.ndarray], Simulated]:
+    found = simulate_requests(parse_scheduler(SETTINGS), fuzz.table(), [requests], concurrency)
+    names = ("arrived", "scheduled", "first_token", "completed", "restarts")
+    columns = {name: getattr(found.requests, name)[0, : len(requests.arrived)] for name in names}
+    return columns | {"prompt": requests.prompt, "output": requests.output}, found
+
+
+def test_latencies_follow_their_definitions() -> None:
+    columns = {
+        "arrived": np.array([1.0, 2.0, 3.0]),
+        "scheduled": np.array([1.5, 2.0, -1.0]),
+        "first_token": np.array([2.0, 2.5, -1.0]),
+        "completed": np.array([4.0, 2.5, -1.0]),
+        "output": np.array([5, 1, 9]),
+    }
+    metrics = request_metrics(columns)
+    expected = {
+        "ttft": [1.0, 0.5, np.nan],
+        "tpot": [0.5, np.nan, np.nan],
+        "tpot_over_all": [0.6, 0.5, np.nan],
+        "e2e": [3.0, 0.5, np.nan],
+        "queueing": [0.5, 0.0, np.nan],
+        "prefill": [0.5, 0.5, np.nan],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(metrics[name], values)
+
+
+def test_quantiles_of_weighted_values_are_those_of_repeated_ones() -> None:
+    random = np.random.default_rng(0)
+    values, weights = random.random(40), random.integers(0, 5, 40).astype(float)
+    repeated = np.repeat(values, weights.astype(int))
+    found = distribution(values, weights)
+    assert found["mean"] == pytest.approx(repeated.mean())
+    assert found["p90"] == np.quantile(repeated, 0.9, method="inverted_cdf")
+    assert found["max"] == repeated.max()
+    assert np.isnan(distribution(np.array([np.nan]))["p50"])
+
+
+def test_gaps_are_those_between_tokens_counted_one_by_one() -> None:
+    requests = drawn()
+    columns, found = simulated(requests)
+    listed = zip(requests.arrived.tolist(), requests.prompt.tolist(), requests.output.tolist(), strict=True)
+    plain = [reference.Request(i, arrived, p, p + d) for i, (arrived, p, d) in enumerate(listed)]
+    makers: list[list[int]] = []
+
+    def seconds(batch: reference.Batch) -> float:
+        makers.append([one.number for one, t in batch if one.prefilled or one.processed + t == one.prompt])
+        return fuzz.seconds(batch)
+
+    steps = reference.simulate("vllm_v1", dict(parse_scheduler(SETTINGS).numbers), plain, seconds)
+    tokens: dict[int, list[float]] = {one.number: [] for one in plain if not one.restarts}
+    for (start, took, *_), numbers in zip(steps, makers, strict=True):
+        for number in tokens.keys() & numbers:
+            tokens[number].append(start + took)
+    assert 0 < columns["restarts"].sum() < 10
+    expected = np.sort(np.concatenate([np.diff(times) for times in tokens.values()]))
+    gaps, weights = token_gaps(columns, jax.tree.map(lambda values: values[0], found.log))
+    np.testing.assert_allclose(np.sort(np.repeat(gaps, weights.astype(int))), expected, rtol=1e-9)
+
+
+def test_a_client_with_four_requests_under_way_sends_the_next_when_one_ends() -> None:
+    columns, _ = simulated(drawn(rate=1e6), concurrency=4)
+    ends = np.sort(columns["completed"])
+    np.testing.assert_array_equal(np.sort(columns["arrived"])[4:], ends[:-4])
+    under_way = (columns["arrived"][:, None] <= ends) & (columns["completed"][:, None] > ends)
+    assert under_way.sum(axis=0).max() == 4
+
+
+def test_the_summary_adds_up() -> None:
+    columns, found = simulated(drawn())
+    said = summarize([columns], found, 60, {"ttft": 1e9, "tpot": 1e9})
+    assert said["goodput"]["share"] == 1.0 and said["goodput"]["requests_per_second"] == said["requests_per_second"]
+    assert said["latency_s"]["e2e"]["mean"] == pytest.approx((columns["completed"] - columns["arrived"]).mean())
+    work = (columns["completed"] - columns["scheduled"]).sum()
+    assert said["batch_occupancy"] * float(found.totals.busy[0]) <= work * (1.0 + 1e-9)
+    assert 0.0 < said["kv_use"] <= said["kv_use_max"] <= 1.0 and 0.0 < said["utilization"] <= 1.0
+    strict = summarize([columns], found, 60, {"ttft": float(np.median(request_metrics(columns)["ttft"]))})
+    assert strict["goodput"]["share"] == pytest.approx(0.5, abs=0.02)
+    later = summarize([columns], found, 60, {}, warm_up=1.0)
+    assert later["utilization"] == said["utilization"] and later["duration"] < said["duration"]
+    with pytest.raises(InputError, match="warm-up"):
+        summarize([columns], found, 60, {}, warm_up=1e9)

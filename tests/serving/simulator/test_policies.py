@@ -1,0 +1,93 @@
+"""Every scheduler against plain Python, step for step, on traces that are short of blocks, places and tokens."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jaxperf.serving.simulator.policies import POLICIES
+from jaxperf.serving.simulator.state import Status
+from tests.serving.simulator.fuzz import compare, compiled, draw, draw_shared, unrolled
+
+
+def test_prefix_caching_agrees_with_physical_blocks_in_a_queue() -> None:
+    assert compare("vllm_v1", 200, shared=True) == []
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_two_hundred_small_traces_agree_step_for_step(name: str) -> None:
+    """`python -m tests.serving.simulator.fuzz` compares ten thousand."""
+    assert compare(name, 200) == []
+
+
+def test_the_traces_evict_reject_and_skip() -> None:
+    """What the comparison would not see, it could not find wrong."""
+    random = np.random.default_rng(1)
+    found = compiled("vllm_v1", [draw(random, "vllm_v1") for _ in range(200)])
+    assert found.requests.restarts.sum() > 100
+    assert (found.requests.status == Status.REJECTED).sum() > 10
+    assert found.totals.steps.sum() > 2 * found.log.count.sum()
+
+
+def test_traces_with_prefixes_hit_evict_and_copy() -> None:
+    random = np.random.default_rng(1)
+    cases = [draw_shared(random) for _ in range(200)]
+    without = [(numbers, bare(trace)) for numbers, trace in cases]
+    cached, plain = compiled("vllm_v1", cases), compiled("vllm_v1", without)
+    assert cached.cache is not None and cached.cache.copies.sum() > 10 and cached.requests.restarts.sum() > 50
+    assert cached.totals.busy.sum() < plain.totals.busy.sum()
+    # At the end every block is free, in the groups of the queue.
+    assert (cached.cache.plain + cached.cache.nodes).sum(axis=1).tolist() == [each["blocks"] for each, _ in cases]
+    assert (cached.cache.holders == 0).all()
+
+
+def bare(trace: SimpleNamespace) -> SimpleNamespace:
+    return SimpleNamespace(arrived=trace.arrived, prompt=trace.prompt, output=trace.output)
+
+
+def test_a_prompt_evicted_before_its_end_is_kept_whole_or_as_vidur_has_it() -> None:
+    """Vidur makes the rest of such a prompt token by token, as if it were output: `sarathi` does so, `sarathi_fixed`
+    prefills it again. A decode that outgrows the cache evicts the prompt begun beside it."""
+    case = (
+        {
+            **{"blocks": 10, "block_size": 4, "watermark": 0, "cap": 2, "batch_tokens": 64, "chunk": 5},
+            **{"reserved": 10, "waiting_steps": 1},
+        },
+        SimpleNamespace(arrived=np.array([0.0, 1e-9]), prompt=np.array([4, 28]), output=np.array([12, 2])),
+    )
+    steps = {name: unrolled(compiled(name, [case]), 0) for name in ("sarathi", "sarathi_fixed")}
+    restarts = {name: int(compiled(name, [case]).requests.restarts.sum()) for name in steps}
+    assert min(restarts.values()) >= 1
+    prefilled = {name: sum(tokens - decodes for *_, tokens, decodes in each) for name, each in steps.items()}
+    decoded = {name: sum(decodes for *_, decodes in each) for name, each in steps.items()}
+    assert prefilled["sarathi"] < prefilled["sarathi_fixed"]
+    assert decoded["sarathi"] > decoded["sarathi_fixed"] == 11 + 1
+
+
+def test_a_request_that_fits_no_empty_replica_is_rejected_and_the_others_go_on() -> None:
+    """Vidur would stop here, with everything behind it in the queue."""
+    numbers = {
+        **{"blocks": 8, "block_size": 4, "watermark": 0, "cap": 4, "batch_tokens": 64, "chunk": 16},
+        **{"reserved": 8, "waiting_steps": 1},
+    }
+    for name in ("vllm", "vllm_v1", "sarathi"):
+        trace = type(
+            "Trace", (), {"arrived": np.zeros(3), "prompt": np.array([4, 40, 4]), "output": np.array([3, 3, 3])}
+        )
+        found = compiled(name, [(numbers, trace)])
+        assert found.requests.status[0, :3].tolist() == [Status.COMPLETED, Status.REJECTED, Status.COMPLETED]
+        assert found.requests.completed[0, 1] == -1.0
+
+
+def test_a_request_that_outgrows_the_cache_ends() -> None:
+    """It evicts itself when no block is left, then no longer fits: found, not looped on."""
+    numbers = {
+        **{"blocks": 4, "block_size": 4, "watermark": 0, "cap": 4, "batch_tokens": 64, "chunk": 16},
+        **{"reserved": 4, "waiting_steps": 1},
+    }
+    trace = SimpleNamespace(arrived=np.zeros(1), prompt=np.array([8]), output=np.array([24]))
+    for name in ("vllm", "vllm_v1", "sarathi"):
+        found = compiled(name, [(numbers, trace)])
+        assert found.requests.status[0, 0] == Status.REJECTED and found.requests.restarts[0, 0] >= 1

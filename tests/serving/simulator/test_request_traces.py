@@ -1,0 +1,161 @@
+"""Traces as people have them: names, formats, dates, order; rows that are no requests; workloads drawn from a seed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.io.request_traces import read_requests
+from jaxperf.serving.simulator.paths import prefix_paths
+from jaxperf.serving.simulator.workloads import draw_requests, round_robin
+
+HEAD = "req,arrived_at,prefill_tokens,decode_tokens\n"
+
+
+def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz"])
+def test_rows_are_simulated_in_order_of_arrival_and_ties_stay(tmp_path: Path, name: str) -> None:
+    trace = read_requests(written(tmp_path, HEAD + "a,2.5,10,1\nb,0.5,20,2\nc,2.5,30,3\n", name))
+    assert trace.row.tolist() == [1, 0, 2] and trace.prompt.tolist() == [20, 10, 30]
+    assert [row["req"] for row in trace.rows] == ["a", "b", "c"]
+    assert "1 rows arrive before the row above" in trace.notes[0]
+
+
+def test_rows_that_are_no_requests_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    rows = "1,0,10,1\n2,,10,1\n3,-1,10,1\n4,1,0,1\n5,1,10,-3\n6,1,1.5,1\n7,1,ten,1\n8,nan,10,1\n9,1,10,\n"
+    trace = read_requests(written(tmp_path, HEAD + rows))
+    assert trace.row.tolist() == [0] and sorted(trace.reasons) == list(range(1, 9))
+    assert trace.reasons[3] == "prefill_tokens: '0' is not a whole number of tokens from 1 to 16,777,216"
+    assert "arrived_at: '-1'" in trace.reasons[2] and "decode_tokens: ''" in trace.reasons[8]
+
+
+def test_dates_of_azure_and_milliseconds_of_mooncake(tmp_path: Path) -> None:
+    azure = "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+    trace = read_requests(written(tmp_path, "TIMESTAMP,ContextTokens,GeneratedTokens\n" + azure))
+    assert trace.arrived.tolist() == pytest.approx([0.0, 4.314579]) and trace.output.tolist() == [44, 109]
+    mooncake = [
+        {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]},
+        {"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": [46, 2353]},
+    ]
+    trace = read_requests(written(tmp_path, "\n".join(map(json.dumps, mooncake)), "t.jsonl"))
+    assert trace.arrived.tolist() == [27.482, 30.535] and trace.prompt.tolist() == [6955, 6472]
+    assert trace.hashes == [[46, 47], [46, 2353]]
+
+
+def test_hashes_in_text_and_those_that_are_none(tmp_path: Path) -> None:
+    rows = '1,0,600,1,"[3, 4]"\n2,0,600,1,\n3,0,600,1,[3.5]\n4,0,600,1,3;4\n'
+    trace = read_requests(written(tmp_path, HEAD.replace("\n", ",hash_ids\n") + rows))
+    assert trace.hashes == [[3, 4], []] and sorted(trace.reasons) == [2, 3]
+    assert trace.reasons[3] == "hash_ids: '3;4' is not a list of whole numbers"
+
+
+def test_paths_part_where_hashes_part_and_outputs_are_nobody_elses() -> None:
+    hashes = [[1, 2, 3], [1, 2, 4], [5, 2]]
+    paths = prefix_paths(hashes, np.array([20, 24, 12]), np.array([4, 1, 5]), 4, 8)
+    assert paths.tolist() == [
+        [0, 1, 2, 3, 4, 5],  # six blocks, the last of the output
+        [0, 1, 2, 3, 6, 7],  # alike for two hashes of two blocks
+        [8, 9, 10, 11, -1, -1],  # the same second hash after another first one is another node
+    ]
+    with pytest.raises(InputError, match="a hash stands for 10 tokens"):
+        prefix_paths(hashes, np.array([20, 24, 12]), np.array([4, 1, 5]), 4, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        (HEAD, "t.csv", "has no requests"),
+        ("", "t.csv", "has no requests"),
+        ("req,arrived,prefill_tokens,decode_tokens\n1,0,1,1\n", "t.csv", "no column arrived_at"),
+        (HEAD + "1,0,1,1\n1,0,1,1\n", "t.csv", "rows 0 and 1 have the same req 1"),
+        (HEAD + "1,0,1\n", "t.csv", "line 2 has 3 cells; the header has 4"),
+        ("a,a\n1,1\n", "t.csv", "two columns have the same name"),
+        ("{", "t.jsonl", "line 1 is not JSON"),
+        ("[1]", "t.jsonl", "line 1 is not an object"),
+        ("nonsense", "t.parquet", "not a Parquet file"),
+        (HEAD, "t.txt", "must end in .csv"),
+        ("[]", "t.json", "a workload is an object"),
+        ('{"count": 0}', "t.json", "count is 0"),
+    ],
+)
+def test_files_that_are_no_traces(tmp_path: Path, text: str, name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_requests(written(tmp_path, text, name))
+
+
+def test_a_broken_archive_and_a_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(b"\x1f\x8b\x08")
+    with pytest.raises(InputError, match="Cannot read"):
+        read_requests(tmp_path / "t.csv.gz")
+    with pytest.raises(InputError, match="No such file"):
+        read_requests(tmp_path / "absent.csv")
+
+
+WORKLOAD: dict[str, Any] = {
+    "count": 4000,
+    "seed": 7,
+    "arrivals": {"kind": "poisson", "rate": 2.0},
+    "prompt": {"kind": "lognormal", "mean": 500.0, "cv": 0.8},
+    "output": {"kind": "uniform", "low": 10, "high": 20},
+}
+
+
+def test_a_workload_has_its_rate_and_lengths_and_its_seed_repeats_it() -> None:
+    drawn, again, other = (draw_requests({**WORKLOAD, "seed": seed}) for seed in (7, 7, 8))
+    assert np.array_equal(drawn.arrived, again.arrived) and not np.array_equal(drawn.arrived, other.arrived)
+    assert np.diff(drawn.arrived).mean() == pytest.approx(0.5, rel=0.05)
+    assert drawn.prompt.mean() == pytest.approx(500.0, rel=0.05)
+    assert set(drawn.output.tolist()) == set(range(10, 21))
+
+
+@pytest.mark.parametrize("cv", [0.5, 2.0])
+def test_gamma_gaps_have_their_coefficient_of_variation(cv: float) -> None:
+    drawn = draw_requests({**WORKLOAD, "arrivals": {"kind": "gamma", "rate": 2.0, "cv": cv}})
+    gaps = np.diff(drawn.arrived)
+    assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.1)
+    assert gaps.mean() == pytest.approx(0.5, rel=0.15)
+
+
+def test_totals_divided_as_vidur_does(tmp_path: Path) -> None:
+    total = {"kind": "uniform", "low": 128, "high": 512}
+    described = {"count": 500, "arrivals": {"kind": "burst"}, "total": total, "prompt_to_output": 20}
+    trace = read_requests(written(tmp_path, json.dumps(described), "w.json"))
+    sums = trace.prompt + trace.output
+    assert sums.min() >= 128 and sums.max() <= 512 and (trace.arrived == 0.0).all()
+    assert (np.abs(trace.prompt / trace.output - 20.0) < 2.5).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"arrivals": {"kind": "poison", "rate": 1}}, "poisson"),
+        ({"arrivals": {"kind": "poisson"}}, "rate is None"),
+        ({"arrivals": {"kind": "burst", "rate": 1}}, "'rate' is no number of burst"),
+        ({"prompt": {"kind": "uniform", "low": 5, "high": 4}}, "high is 4"),
+        ({"prompt": 5}, "prompt is 5"),
+        ({"promt": 5}, "'promt' is no part of a workload. Did you mean prompt"),
+    ],
+)
+def test_mistakes_in_a_workload(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        draw_requests({**WORKLOAD, **change})
+    assert words in str(caught.value)
+
+
+def test_replicas_take_requests_in_turn() -> None:
+    drawn = draw_requests({**WORKLOAD, "count": 7})
+    shares = round_robin(drawn, 3)
+    assert [len(share.arrived) for share in shares] == [3, 2, 2]
+    assert shares[1].prompt.tolist() == drawn.prompt[[1, 4]].tolist()
+    assert len(round_robin(drawn, 10)) == 7

@@ -1,0 +1,93 @@
+"""Settings files: Vidur's keys, the schedulers' defaults for null, and mistakes as sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.serving.simulator.settings import parse_scheduler
+
+VIDUR = {
+    "num_blocks": 7424.0,
+    "block_size": 16,
+    "batch_size_cap": 128,
+    "watermark_blocks": 74,
+    "max_batch_size": 29.0,
+    "max_blocks_per_seq": 256,
+    "chunk_size": None,
+    "max_tokens_in_batch": 4096,
+    "model": "meta-llama/Llama-2-7b-hf",
+    "tp": 1,
+    "sim_s": 3.5,
+}
+
+
+def numbers(**given: Any) -> dict[str, int]:
+    return dict(parse_scheduler({"num_blocks": 1000, **given}).numbers)
+
+
+def test_a_file_of_vidur() -> None:
+    scheduler = parse_scheduler({**VIDUR, "sched": "vllm"})
+    assert scheduler.numbers == {
+        **{"blocks": 7424, "block_size": 16, "watermark": 74, "cap": 128, "batch_tokens": 4096, "chunk": 512},
+        **{"reserved": 256, "waiting_steps": 10},
+    }
+    assert (scheduler.model, scheduler.tensor_parallel, scheduler.notes) == ("meta-llama/Llama-2-7b-hf", 1, ())
+
+
+def test_reservations_limit_the_batch_of_the_schedulers_that_reserve() -> None:
+    caps = {name: parse_scheduler({**VIDUR, "sched": name}).numbers["cap"] for name in ("orca", "faster_transformer")}
+    assert caps == {"orca": 29, "faster_transformer": 29}
+
+
+def test_null_means_the_default_of_the_scheduler() -> None:
+    assert numbers(sched="vllm", watermark_blocks=None)["watermark"] == 10
+    assert numbers(sched="vllm", watermark_fraction=0.05)["watermark"] == 50
+    assert numbers(sched="sarathi", chunk_size=None)["chunk"] == 512
+    assert numbers(sched="lightllm")["block_size"] == 1
+    v1 = numbers(sched="vllm_v1")
+    assert (v1["chunk"], v1["cap"], v1["watermark"]) == (2048, 256, 0)
+    assert numbers(sched="orca", block_size=32)["reserved"] == 128
+    blocks = parse_scheduler({"sched": "orca", "max_batch_size": 109, "max_blocks_per_seq": 256}).numbers["blocks"]
+    assert blocks == 27904  # as in Vidur's file of CodeLlama-34B
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sched": "vlm"}, ["'vlm'", "vllm"]),
+        ({"sched": None}, ["no key 'sched'", "sarathi"]),
+        ({"sched": "vllm", "num_blocks": None}, ["num_blocks", "max_batch_size"]),
+        ({"sched": "vllm", "num_blocks": 0}, ["num_blocks is 0"]),
+        ({"sched": "vllm", "num_blocks": 10.5}, ["num_blocks is 10.5"]),
+        ({"sched": "vllm", "block_size": True}, ["block_size is True"]),
+        ({"sched": "vllm", "block_size": "16"}, ["block_size is '16'"]),
+        ({"sched": "vllm", "watermark_fraction": 1.5}, ["watermark_fraction is 1.5"]),
+        ({"sched": "vllm", "num_blocks": 2**28}, ["tokens; at most"]),
+        ({"sched": "vllm_v1", "max_tokens_in_batch": 64}, ["less than batch_size_cap 256"]),
+        ({"sched": "lightllm", "block_size": 16}, ["block_size is 16", "lightllm"]),
+        ({"sched": "vllm", "model": 7}, ["model is 7"]),
+        ({"sched": "vllm_v1", "enable_prefix_caching": 1}, ["enable_prefix_caching is 1"]),
+        ({"sched": "vllm", "enable_prefix_caching": True}, ["only vllm_v1 caches prefixes"]),
+        ({"sched": "vllm", "num_blocks": float("nan")}, ["num_blocks is nan"]),
+    ],
+)
+def test_mistakes_are_sentences(given: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_scheduler({"num_blocks": 1000, **given}, "s.json")
+    assert str(caught.value).startswith("s.json: ")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:
+    given = {"num_blocks": 1000, "tokens_per_hash": 64}
+    found = [{"sched": "vllm_v1"}, {"sched": "vllm_v1", "enable_prefix_caching": False}, {"sched": "vllm"}]
+    assert [parse_scheduler(given | each).tokens_per_hash for each in found] == [64, 0, 0]
+
+
+def test_a_key_that_is_none_is_noted_with_the_nearest() -> None:
+    (note,) = parse_scheduler({"sched": "vllm", "num_blocks": 10, "chunksize": 512}).notes
+    assert "chunksize" in note and "chunk_size" in note

@@ -1,0 +1,69 @@
+"""Our own step times as a table: pure steps are those of the step models, mixed ones run the linear layers once."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxperf.core.numerics import as_float
+from jaxperf.models.step import decode_cost, prefill_cost
+from jaxperf.serving.simulator.step_time import StepTimeTable, Timing, Work
+from jaxperf.serving.simulator.tabulate import LENGTH_STEP, tabulated
+from tests.devices import H100, QUICK, deployment, model
+
+GPT2 = model("gpt2")
+AT = deployment(H100)
+decode_step, prefill_step = (jax.jit(cost, compiler_options=QUICK) for cost in (decode_cost, prefill_cost))
+
+
+@pytest.fixture(scope="module")
+def table() -> StepTimeTable:
+    return tabulated(AT, GPT2, decodes=8, tokens=256, context=512)
+
+
+def timing(table: StepTimeTable, decodes: list[int], prompts: list[tuple[int, int]]) -> Timing:
+    """A step of decodes with these contexts and prompts of (context, tokens)."""
+    tokens = [1] * len(decodes) + [tokens for _, tokens in prompts]
+    context = [*decodes, *(context for context, _ in prompts)]
+    decoding = [True] * len(decodes) + [False] * len(prompts)
+    return table(Work(jnp.asarray(tokens, jnp.int32), jnp.asarray(context, jnp.int32), jnp.asarray(decoding)))
+
+
+@pytest.mark.parametrize(("number", "context"), [(1, 64), (3, 192), (8, 512)])
+def test_decodes_alone_take_the_time_of_the_decode_step(table: StepTimeTable, number: int, context: int) -> None:
+    expected = decode_step(AT, GPT2, as_float(number), as_float(context)).time
+    assert float(timing(table, [context] * number, []).seconds) == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize(("tokens", "prefix"), [(64, 0), (256, 0), (128, 192)])
+def test_a_prompt_alone_takes_the_time_of_the_prefill(table: StepTimeTable, tokens: int, prefix: int) -> None:
+    expected = prefill_step(AT, GPT2, as_float(1.0), as_float(tokens), as_float(prefix)).time
+    assert float(timing(table, [], [(prefix, tokens)]).seconds) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_mixed_step_takes_less_than_its_parts_one_after_the_other(table: StepTimeTable) -> None:
+    decode, prefill = timing(table, [256] * 4, []).seconds, timing(table, [], [(0, 128)]).seconds
+    mixed = timing(table, [256] * 4, [(0, 128)]).seconds
+    assert float(max(decode, prefill)) < float(mixed) < 0.9 * float(decode + prefill)
+
+
+def test_a_table_repeats_until_the_context_leaves_its_bucket(table: StepTimeTable) -> None:
+    first = timing(table, [100, 101], [])
+    assert int(first.alike) == 29  # means 100 to 128 share an entry
+    same, after = (timing(table, [100 + more, 101 + more], []) for more in (28, 29))
+    assert float(same.seconds) == float(first.seconds) < float(after.seconds)
+
+
+def test_beyond_the_table_its_last_entry_is_taken_and_the_step_is_marked(table: StepTimeTable) -> None:
+    inside, beyond = timing(table, [512], []), timing(table, [5000], [])
+    assert bool(inside.covered) and not bool(beyond.covered)
+    assert float(inside.seconds) == float(beyond.seconds)
+
+
+def test_lengths_between_two_entries_take_the_nearer(table: StepTimeTable) -> None:
+    near, exact = (timing(table, [], [(0, length)]) for length in (130, 128))
+    attention = [float(each.seconds - table.tokens[length]) for each, length in ((near, 130), (exact, 128))]
+    assert attention[0] == pytest.approx(attention[1], rel=1e-9)
+    assert LENGTH_STEP == 16 and bool(np.isfinite(table.prefill).all())
