@@ -12,8 +12,11 @@ import jaxperf.core
 
 ROOT = Path(jaxperf.core.__file__).parents[1]
 EXEMPT = {"core/numerics.py"}
-# Exact Python integers and fractions.
+# Exact integers and fractions of Python and NumPy.
 ON_THE_HOST = (
+    "loopnest/lower_bound_branch.py",
+    "loopnest/mapspace",
+    "loopnest/search.py",
     "models/fusion.py",
     "models/parameters.py",
     "models/storage.py",
@@ -22,6 +25,12 @@ ON_THE_HOST = (
     "network/astra",
     "network/link_load_paths.py",
     "serving/ranking.py",
+    "serving/simulator/paths.py",
+    "serving/simulator/policies/base.py",
+    "serving/simulator/settings.py",
+    "serving/simulator/tabulate.py",
+    "serving/simulator/workloads.py",
+    "training/search",
 )
 FORMULA_LAYERS = ("core", "kernels", "loopnest", "network", "models", "serving", "training")
 ROUNDING = {"ceil", "floor", "floor_divide", "trunc", "rint", "round"}

@@ -71,7 +71,9 @@ class StepTimeTable(AbstractStepTime):
         factor = jnp.where(prompts > 1, self.shared_prefill, 1.0)
         linear, inside = _entry(self.tokens, jnp.sum(work.tokens, dtype=jnp.int32))
         decode, inside_decode = _entry(self.decode, decodes, column)
-        prefill, inside_prefill = _entry(self.prefill, prefixes, jnp.round(jnp.sqrt(squares) / self.length_step))
+        step = self.length_step
+        nearest = floor_div(2.0 * jnp.sqrt(squares) + step, 2.0 * step)  # round(sqrt / step)
+        prefill, inside_prefill = _entry(self.prefill, prefixes, nearest)
         return Timing(
             seconds=linear + decode + prefill * factor,
             alike=(column * self.bucket - mean + 1.0).astype(jnp.int32),

@@ -45,7 +45,7 @@ def draw_requests(workload: Mapping[str, Any], where: str = "workload") -> Reque
     if "total" in workload:
         total = draw_lengths(random, _part(workload, "total", where), count, f"{where}: total")
         ratio = _number(workload, "prompt_to_output", where, 1e-6, 1e6)
-        output = np.maximum(np.rint(total / (1.0 + ratio)), 1.0).astype(int)
+        output = np.maximum((total / (1.0 + ratio)).round(), 1.0).astype(int)
         return Requests(arrived, np.maximum(total - output, 1), output)
     prompt, output = (
         draw_lengths(random, _part(workload, name, where), count, f"{where}: {name}") for name in ("prompt", "output")
@@ -80,7 +80,7 @@ def draw_lengths(random: np.random.Generator, lengths: Mapping[str, Any], count:
     mean = _number(lengths, "mean", where, 1, MOST_TOKENS)
     variance = np.log1p(_number(lengths, "cv", where, 1e-6, 1e3) ** 2)
     drawn = random.lognormal(np.log(mean) - variance / 2.0, np.sqrt(variance), count)
-    return np.clip(np.rint(drawn), 1, MOST_TOKENS).astype(int)
+    return np.clip(drawn.round(), 1, MOST_TOKENS).astype(int)
 
 
 def round_robin(requests: Any, replicas: int, path: np.ndarray | None = None) -> list[Requests]:
