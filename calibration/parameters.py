@@ -76,9 +76,13 @@ def _described(fitted: FittedFamily) -> dict[str, Any]:
 def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> FittedFamily:
     names = Names({level: tuple(described["names"][level]) for level in LEVELS})
     settings = Settings(widths=tuple(described["widths"]))
-    law = new_law(dict.fromkeys(PRIORS, 0.0), counts(names), described["habits"])
-    empty = KernelModel(law, new_correction(np.zeros((1, len(described["features"]))), counts(names), settings))
-    places, tree = jax.tree_util.tree_flatten_with_path(empty)
+    inputs = np.zeros((1, len(described["features"])))
+
+    def fresh() -> KernelModel:
+        law = new_law(dict.fromkeys(PRIORS, 0.0), counts(names), described["habits"])
+        return KernelModel(law, new_correction(inputs, counts(names), settings))
+
+    places, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(fresh))  # its shapes only: nothing is computed
     found = [jnp.asarray(tensors[f"{family}/{jax.tree_util.keystr(place)}"], leaf.dtype) for place, leaf in places]
     for (place, leaf), value in zip(places, found, strict=True):
         if leaf.shape != value.shape:
