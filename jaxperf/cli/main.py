@@ -24,6 +24,7 @@ from jaxperf.cli.models import models
 from jaxperf.cli.plan import plan
 from jaxperf.cli.rank import rank
 from jaxperf.cli.replay import replay
+from jaxperf.cli.serve import serve
 from jaxperf.cli.simulate import simulate
 from jaxperf.cli.sweep import sweep
 from jaxperf.cli.trace import trace
@@ -82,6 +83,7 @@ for command in (
     batches,
     collectives,
     train,
+    serve,
     simulate,
     replay,
     loopnest,

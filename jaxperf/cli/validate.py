@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,12 +13,26 @@ import typer
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.measured import Families
 from jaxperf.cli.options import AsJson, OutputFile, Quiet
+from jaxperf.cli.validate_batches import validate_batches
+from jaxperf.cli.validate_collectives import validate_collectives
+from jaxperf.cli.validate_graphs import validate_graphs
+from jaxperf.cli.validate_serving import validate_serving
+from jaxperf.cli.validate_training import validate_training
 
 if TYPE_CHECKING:
     from calibration.evaluate import Cell
 
 WIDTH = 130  # of the table: a narrower terminal wraps it, and no figure is cut
-LEVELS = ("kernels", "batches", "graphs", "collectives", "training")
+VALIDATORS: Mapping[str, Callable[[Sequence[Path], Path | None, bool, bool], None]] = MappingProxyType(
+    {
+        "batches": validate_batches,
+        "graphs": validate_graphs,
+        "collectives": validate_collectives,
+        "training": validate_training,
+        "serving": validate_serving,
+    }
+)
+LEVELS = ("kernels", *VALIDATORS)
 # The tables of single kernels in the folder of measured data; the others there hold whole steps or copies of these.
 SHARED = ("kernels", "neusight/ops.parquet", "neusight/ops_conv.parquet", "static_batch/gemm_fp8.parquet")
 FIGURES = ("median", "mean", "p90", "roofline_median", "roofline_mean", "constant_median", "constant_mean")
@@ -43,22 +58,8 @@ def validate(
     """Errors on devices, generations and shapes that the fit never saw, with roofline and fitted constant beside."""
     if level not in LEVELS:
         raise InputError(f"Cannot validate '{level}'; allowed: {', '.join(LEVELS)}.{did_you_mean(level, LEVELS)}")
-    if level == "batches":
-        from jaxperf.cli.validate_batches import validate_batches
-
-        return validate_batches(data or [], out, as_json, quiet)
-    if level == "graphs":
-        from jaxperf.cli.validate_graphs import validate_graphs
-
-        return validate_graphs(data or [], out, as_json, quiet)
-    if level == "collectives":
-        from jaxperf.cli.validate_collectives import validate_collectives
-
-        return validate_collectives(data or [], out, as_json, quiet)
-    if level == "training":
-        from jaxperf.cli.validate_training import validate_training
-
-        return validate_training(data or [], out, as_json, quiet)
+    if level in VALIDATORS:
+        return VALIDATORS[level](data or [], out, as_json, quiet)
     if card:
         from jaxperf.cli.card import show_card
 

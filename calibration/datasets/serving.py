@@ -1,0 +1,206 @@
+"""Tables of measured serving: rows that share a configuration as one `Configuration`, the others with a reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibration.datasets.columns import standard_name
+from calibration.datasets.files import read_pieces
+from calibration.datasets.names import ABSENT
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.formats import format_name
+
+NEEDED = ("model", "gpu")
+# Column -> other names it goes by.
+COUNTS: Mapping[str, tuple[str, ...]] = {
+    "n_gpu": ("n_gpus", "gpus", "num_gpus"),
+    "tp": ("tensor_parallel",),
+    "pp": ("pipeline_parallel",),
+    "dp": ("data_parallel",),
+    "ep": ("expert_parallel",),
+}
+LOADS: Mapping[str, tuple[str, ...]] = {
+    "input_len": ("isl", "prompt_len"),
+    "output_len": ("osl",),
+    "batch": ("batch_size",),
+    "concurrency": ("max_concurrency",),
+    "qps": ("request_rate",),
+}
+TEXTS: Mapping[str, tuple[str, ...]] = {
+    "source": (),
+    "dtype": ("precision",),
+    "framework": ("engine", "backend"),
+    "framework_version": ("version",),
+    "mode": (),
+    "scenario": (),
+}
+LABELS = ("metric", "value", "unit")
+IDENTITY = (*NEEDED, *COUNTS, *LOADS, *TEXTS)
+MODES = ("agg", "disagg", "static")
+_MODE_SPELLINGS = {"": "agg", "aggregated": "agg", "disaggregated": "disagg", "pd": "disagg", "offline": "static"}
+LARGEST = 1e9  # of any count or length; beyond it a cell is a mistake
+# Metric of a row -> (what it is a label of, SI units of one: seconds a millisecond, 1 a token/s).
+METRICS: Mapping[str, tuple[str, float]] = {
+    **dict.fromkeys(("ttft", "ttft_mean", "prompt_time"), ("ttft", 1e-3)),
+    **dict.fromkeys(("tpot", "tpot_mean", "itl", "itl_mean", "token_time"), ("tpot", 1e-3)),
+    **dict.fromkeys(("e2e", "e2e_mean", "e2e_time"), ("e2e", 1e-3)),
+    **dict.fromkeys(("output_throughput", "output_tokens_per_s", "tokens_per_s"), ("throughput", 1.0)),
+}
+OUTPUTS = ("ttft", "tpot", "e2e", "throughput")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a group of rows was measured on; NaN or "" where the table does not say.
+
+    `rows`: positions in the table; `weights`: a name of `jaxperf.core.formats`; `counts`: columns `COUNTS` [1];
+    `load`: columns `LOADS` [1, qps 1/s]; `engine`: `framework` as one of the names of `engine_name`; `mode`: one of
+    `MODES`; `measured`: by `OUTPUTS`, the mean where several rows state one [s, 1/s].
+    """
+
+    rows: tuple[int, ...]
+    source: str
+    model: str
+    gpu: str
+    weights: str
+    engine: str
+    version: str
+    mode: str
+    scenario: str
+    counts: Mapping[str, float]
+    load: Mapping[str, float]
+    measured: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ServingTable:
+    """`configurations`: those that could be read; `reasons`: row -> why it could not; `rows` of the file."""
+
+    path: str
+    configurations: tuple[Configuration, ...]
+    reasons: Mapping[int, str]
+    rows: int
+
+
+def read_serving(path: str | Path) -> ServingTable:
+    """All configurations of a long table (a row a metric) or a plain one (a row a configuration).
+
+    A row's `value` is read as a label of its `metric` and as nothing else.
+
+    **Raises:** `InputError` for a file that cannot be read or a column that is missing, naming the nearest there is.
+    """
+    records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
+    places = _places(path, list(records[0]) if records else [])
+    groups: dict[tuple[str, ...], list[int]] = {}
+    cells = [{name: _text(record[place]) for name, place in places.items()} for record in records]
+    for row, given in enumerate(cells):
+        groups.setdefault(tuple(given.get(name, "") for name in IDENTITY), []).append(row)
+    configurations, reasons = [], {}
+    for rows in groups.values():
+        try:
+            configurations.append(_configuration(rows, [cells[row] for row in rows]))
+        except InputError as error:
+            reasons |= dict.fromkeys(rows, str(error))
+    return ServingTable(str(path), tuple(configurations), reasons, len(records))
+
+
+def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
+    """Name -> the column that holds it."""
+    if not columns:
+        raise InputError(f"{path} has no rows.")
+    standard = {standard_name(column): column for column in columns}
+    places = {}
+    for name, others in {**dict.fromkeys((*NEEDED, *LABELS), ()), **COUNTS, **LOADS, **TEXTS}.items():
+        found = next((standard[each] for each in (name, *others) if each in standard), None)
+        if found is not None:
+            places[name] = found
+        elif name in NEEDED:
+            raise InputError(
+                f"{path}: the column '{name}' is missing; needed: {', '.join(NEEDED)}.{did_you_mean(name, columns)}"
+            )
+    return places
+
+
+def _configuration(rows: Sequence[int], cells: Sequence[Mapping[str, str]]) -> Configuration:
+    given = cells[0]
+    if not given["model"]:
+        raise InputError("model: no model is stated.")
+    return Configuration(
+        rows=tuple(rows),
+        source=given.get("source", ""),
+        model=given["model"],
+        gpu=given["gpu"],
+        weights=_format(given.get("dtype", "")),
+        engine=engine_name(given.get("framework", "")),
+        version=given.get("framework_version", ""),
+        mode=_mode(given.get("mode", "")),
+        scenario=given.get("scenario", "").lower(),
+        counts={name: _number(name, given.get(name, "")) for name in COUNTS},
+        load={name: _number(name, given.get(name, "")) for name in LOADS},
+        measured=_measured(cells),
+    )
+
+
+def _measured(cells: Sequence[Mapping[str, str]]) -> dict[str, float]:
+    """The mean of what the rows state of each of `OUTPUTS`."""
+    found: dict[str, list[float]] = {}
+    for given in cells:
+        label, scale = METRICS.get(standard_name(given.get("metric", "")), ("", 1.0))
+        value = _number("value", given.get("value", ""), strict=False)
+        if label and value > 0.0:
+            found.setdefault(label, []).append(value * scale)
+    return {label: sum(values) / len(values) for label, values in found.items()}
+
+
+def engine_name(text: str) -> str:
+    """The serving engine behind what a table calls its framework; the text in lower case where it names none."""
+    name = text.strip().lower()
+    for engine, words in (("sglang", ("sglang",)), ("vllm", ("vllm",)), ("trtllm", ("trt", "tensorrt", "nim"))):
+        if any(word in name for word in words):
+            return engine
+    return name
+
+
+def _text(value: Any) -> str:
+    """A cell as text, "" where it is empty."""
+    spelled = "" if value is None else str(value).strip()
+    return "" if spelled.lower() in ABSENT else spelled
+
+
+def _number(name: str, text: str, strict: bool = True) -> float:
+    """A number from 0 to `LARGEST`; NaN where none is stated, and where it is 0.
+
+    **Raises:** `InputError` for anything else, unless not `strict`.
+    """
+    if not text:
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if 0.0 <= value <= LARGEST:
+        return value or math.nan
+    if strict:
+        raise InputError(f"{name}: {text!r} must be a number from 0 to {LARGEST:g}.")
+    return math.nan
+
+
+def _format(text: str) -> str:
+    """The name of a number format, "" where none is stated."""
+    spelled = text.lower().removeprefix("torch.").removesuffix("_block")
+    try:
+        return format_name(spelled) if spelled else ""
+    except InputError as error:
+        raise InputError(f"dtype: {error}") from None
+
+
+def _mode(text: str) -> str:
+    spelled = text.lower()
+    found = _MODE_SPELLINGS.get(spelled, spelled)
+    if found not in MODES:
+        raise InputError(f"mode: {text!r} is not one of {', '.join(MODES)}.{did_you_mean(spelled, MODES)}")
+    return found

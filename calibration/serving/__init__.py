@@ -1,0 +1,1 @@
+"""Measured serving benchmarks: what the tables leave unsaid, and the few scalars of engines and clients they fit."""

@@ -1,0 +1,83 @@
+"""The scalars of engines and clients, fitted to measured latencies: a robust loss on logarithms, with shrinkage.
+
+    minimize  sum_r w_r sum_o huber((log t_ro - log measured_ro) / NOISE_o) + 1/2 sum_j (u_j / deviation_j)^2
+
+over the outputs o TTFT and TPOT, by L-BFGS-B (Byrd et al. 1995) in u / deviation on the compiled law. Groups of like
+configurations count by the root of their size, so that no campaign of measurements decides alone. No random number is
+in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+from scipy.optimize import minimize
+
+from calibration.serving.law import Rows, answers
+from calibration.serving.layouts import Deployed
+from calibration.serving.scalars import Design, values_of
+from jaxperf.serving.steady import Steady
+
+FITTED = ("ttft", "tpot")
+NOISE = (0.2, 0.08)  # by which repeated runs and what no column states scatter [log 1]
+STEPS = 200
+MEMORY = 30  # steps that the approximation of the curvature remembers
+GROUP_WEIGHT = 3.0  # of a group of one configuration; one of n counts as n / sqrt(n) of it
+
+Fit = Callable[[np.ndarray], np.ndarray]
+
+
+def states_of(fitted: Float[Array, " T"], design: Design, rows: Rows) -> tuple[Steady, Float[Array, " rows"]]:
+    """The steady states of all rows under fitted numbers, and their utilization."""
+    places = {field: jnp.asarray(place) for field, place in design.places.items()}
+    return answers(values_of(fitted, places), rows)
+
+
+def log_times(fitted: Float[Array, " T"], design: Design, rows: Rows) -> Float[Array, "rows 2"]:
+    """Logarithms of `FITTED` of all rows [log s]."""
+    state, _ = states_of(fitted, design, rows)
+    return jnp.stack([jnp.log(getattr(state, name)) for name in FITTED], axis=1)
+
+
+def weights_of(points: Sequence[Deployed]) -> np.ndarray:
+    """Weight of each configuration [rows]."""
+    groups = [(p.architecture, p.configuration.mode, p.configuration.engine) for p in points]
+    sizes = Counter(groups)
+    return np.array([GROUP_WEIGHT / np.sqrt(sizes[group]) for group in groups])
+
+
+def measured_of(points: Sequence[Deployed]) -> np.ndarray:
+    """Logarithms of the measured `FITTED`, NaN where a table states none [rows, 2] [log s]."""
+    return np.log([[p.configuration.measured.get(name, np.nan) for name in FITTED] for p in points])
+
+
+def fitter(design: Design, rows: Rows, measured: np.ndarray) -> Fit:
+    """A function of the rows' weights [rows] that gives the fitted deviations [T], compiled once for all splits."""
+    known = jnp.isfinite(measured)
+    target, prior = jnp.asarray(np.nan_to_num(measured)), jnp.asarray(design.deviation)
+
+    @jax.jit
+    def loss(scaled: Array, weight: Array) -> tuple[Array, Array]:
+        def value(scaled: Array) -> Array:
+            residual = (log_times(scaled * prior, design, rows) - target) / jnp.asarray(NOISE)
+            each = optax.losses.huber_loss(jnp.where(known, residual, 0.0))
+            return weight @ each.sum(1) + 0.5 * jnp.sum(scaled**2)
+
+        return jax.value_and_grad(value)(scaled)
+
+    def fit(weight: np.ndarray) -> np.ndarray:
+        def both(scaled: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = loss(jnp.asarray(scaled), jnp.asarray(weight))
+            return float(value), np.asarray(slope, float)
+
+        options = {"maxiter": STEPS, "maxcor": MEMORY}
+        found = minimize(both, np.zeros(len(prior)), jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(found.x) * design.deviation
+
+    return fit

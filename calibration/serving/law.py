@@ -1,0 +1,186 @@
+"""TTFT, TPOT and throughput of configurations from their pieces and the fitted scalars, by `jaxperf.serving.steady`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from calibration.serving.layouts import Deployed
+from calibration.serving.pieces import BUDGET, KINDS, PROMPTS, SEQUENCES, Pieces
+from jaxperf.core.numerics import Scalar, as_float, overlap
+from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch, open_loop
+
+MOST_WORKERS = 16  # of two pools whose split is searched
+HOST_SHARPNESS = 4.0  # between what the host launches and what the device works: 19 % above the larger of two equals
+MOST_RUNNING = 512.0  # requests that an engine decodes together by default
+Values = Mapping[str, Scalar]
+
+
+class Setup(eqx.Module):
+    """What a configuration asks: `replicas`, `data`: ranks that share the requests [1]; `load`: requests in flight
+    [1], of an open loop requests a second [1/s]; `prompt`, `output` tokens [1]; `stages`: of the pipeline [1]."""
+
+    replicas: Float[Array, "*batch"]
+    data: Float[Array, "*batch"]
+    load: Float[Array, "*batch"]
+    prompt: Float[Array, "*batch"]
+    output: Float[Array, "*batch"]
+    stages: Float[Array, "*batch"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Configurations as the compiled functions take them: `setups` and `pieces` stacked, `kinds[law]`: the rows that
+    each of `LAWS` answers."""
+
+    setups: Setup
+    pieces: Pieces
+    kinds: Mapping[str, np.ndarray]
+
+
+def rows_of(points: Sequence[Deployed], pieces: Pieces) -> Rows:
+    """The rows of configurations, leaves [rows]."""
+    laws = np.array([law_of(point) for point in points])
+    setups = Setup(
+        replicas=as_float(np.array([p.replicas for p in points])),
+        data=as_float(np.array([p.data for p in points])),
+        load=as_float(np.array([p.rate if np.isnan(p.concurrency) else p.concurrency for p in points])),
+        prompt=as_float(np.array([p.prompt for p in points])),
+        output=as_float(np.array([p.output for p in points])),
+        stages=as_float(np.array([p.pipeline for p in points])),
+    )
+    kinds = {name: np.flatnonzero(laws == name) for name in LAWS if (laws == name).any()}
+    return Rows(setups, jax.tree.map(jnp.asarray, pieces), kinds)
+
+
+def law_of(point: Deployed) -> str:
+    """Which of `LAWS` a configuration is under; two pools need two workers and a closed loop."""
+    if point.configuration.mode == "static":
+        return "static"
+    if np.isnan(point.concurrency):
+        return "open"
+    return "pools" if point.configuration.mode == "disagg" and point.replicas > 1.0 else "closed"
+
+
+def answers(values: Mapping[str, Float[Array, " rows"]], rows: Rows) -> tuple[Steady, Float[Array, " rows"]]:
+    """The steady state of every row, leaves [rows], `throughput` of the whole system, and its utilization where the
+    load is open, else 0 [1]."""
+    found = None
+    for name, own in rows.kinds.items():
+        part = jax.tree.map(lambda leaf, at=own: leaf[at], (dict(values), rows.setups, rows.pieces))
+        made = _COMPILED[name](*part)
+        empty = jax.tree.map(lambda leaf: jnp.zeros(rows.setups.load.shape, leaf.dtype), made)
+        found = jax.tree.map(lambda all_, leaf, at=own: all_.at[at].set(leaf), found or empty, made)
+    if found is None:
+        raise ValueError("answers needs at least one row")
+    return found
+
+
+def closed(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
+    """Requests in flight shared by alike ranks, each of which prefills and decodes."""
+    ranks = setup.replicas * setup.data
+    found = _shared(values, setup, pieces)(jnp.maximum(setup.load / ranks, 1.0))
+    return _whole(found, jnp.minimum(ranks, setup.load)), jnp.zeros_like(ranks)
+
+
+def opened(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
+    """Requests at a rate, shared by alike ranks."""
+    ranks = setup.replicas * setup.data
+    one = _shared(values, setup, pieces)
+    found, utilization = open_loop(one, setup.load / ranks, setup.output, _slots(values, pieces))
+    return _whole(found, ranks), utilization
+
+
+def static(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
+    """One batch, prefilled and decoded together."""
+    ranks = setup.replicas * setup.data
+    load = Load(jnp.maximum(setup.load / ranks, 1.0), setup.output, MOST_RUNNING, 1.0)
+    found = fixed_batch(steps_of(values, setup, pieces), load, Schedule(0.0, 0.0, 0.0, values["first"]))
+    return _whole(found, jnp.minimum(ranks, setup.load)), jnp.zeros_like(ranks)
+
+
+def pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
+    """The split of the workers into prefill and decode that serves most."""
+    steps, slots = steps_of(values, setup, pieces), _slots(values, pieces)
+    first = values["first"] + values["handover"] + values["first_each"] * setup.load
+    schedule, load = (
+        Schedule(0.0, values["pool_synchrony"], values["wait"], first),
+        Load(setup.load, setup.output, slots, 1.0),
+    )
+    workers = jnp.clip(setup.replicas, 2.0, MOST_WORKERS)
+
+    def split(prefillers: Scalar) -> Steady:
+        decoders = jnp.maximum(workers - prefillers, 1.0)
+        state = disaggregated(steps, load, schedule, prefillers * setup.data, decoders * setup.data, pieces.transfer)
+        return eqx.tree_at(lambda s: s.throughput, state, jnp.where(prefillers < workers, state.throughput, 0.0))
+
+    every = jax.vmap(split)(jnp.arange(1.0, float(MOST_WORKERS)))
+    best = jnp.argmax(every.throughput)
+    return jax.tree.map(lambda leaf: leaf[best], every), jnp.zeros_like(slots)
+
+
+Law = Callable[[Values, Setup, Pieces], tuple[Steady, Scalar]]
+LAWS: Mapping[str, Law] = {"closed": closed, "open": opened, "static": static, "pools": pools}
+_COMPILED = {name: jax.jit(jax.vmap(law)) for name, law in LAWS.items()}
+
+
+def _shared(values: Values, setup: Setup, pieces: Pieces) -> Callable[[Scalar], Steady]:
+    """The closed loop of one rank as a function of its requests in flight."""
+    steps, slots = steps_of(values, setup, pieces), _slots(values, pieces)
+    together = jnp.maximum(BUDGET / setup.prompt, 1.0)
+    ranks = setup.replicas * setup.data
+
+    def loop(concurrency: Scalar) -> Steady:
+        first = values["first"] + values["first_each"] * concurrency * ranks
+        schedule = Schedule(values["mixing"], values["synchrony"], values["wait"], first)
+        running = jnp.minimum(slots, jnp.maximum(concurrency - values["held"], 1.0))
+        return aggregated(steps, Load(concurrency, setup.output, running, together), schedule)
+
+    return loop
+
+
+def _slots(values: Values, pieces: Pieces) -> Scalar:
+    """Requests that run together on a rank; where a layout by its labels holds none, no limit is known."""
+    held = jnp.where(pieces.slots >= 1.0, pieces.slots * values["slots"], MOST_RUNNING)
+    return jnp.clip(held, 1.0, MOST_RUNNING)
+
+
+def _whole(state: Steady, ranks: Scalar) -> Steady:
+    return eqx.tree_at(lambda s: s.throughput, state, state.throughput * ranks)
+
+
+def steps_of(values: Values, setup: Setup, pieces: Pieces) -> Steps:
+    """The step times of a replica with the fitted scalars in them.
+
+    The host launches kernels ahead of the device, so the longer of the two counts; what it does once a step or a
+    sequence is added, for what asynchronous scheduling hides of that is in the fitted times.
+    """
+    of_decode = jnp.stack([values[kind] for kind in KINDS])
+    of_prefill = jnp.stack([values.get(f"prefill_{kind}", jnp.ones_like(setup.load)) for kind in KINDS])
+    flight = jnp.maximum(setup.stages * pieces.stages, 1.0)
+    decodes = values["decode"] * pieces.decode @ of_decode * flight
+    reads = values["decode"] * pieces.decode[:, KINDS.index("attention")] * values["attention"]
+    prefills = values["prefill"] * pieces.prefill @ of_prefill
+    decodes = overlap(
+        decodes, pieces.launches * values["launch"] * jnp.ones_like(decodes), sharpness=as_float(HOST_SHARPNESS)
+    )
+    launching = pieces.launches * values["prefill_launch"] * jnp.ones_like(prefills)
+    prefills = overlap(prefills, launching, sharpness=as_float(HOST_SHARPNESS))
+    return Steps(
+        decode=lambda batch: along(batch, SEQUENCES, decodes) + values["step"] + values["sequence"] * batch,
+        attention=lambda batch: along(batch, SEQUENCES, reads) + values["sequence"] * batch,
+        prefill=lambda prompts: along(prompts, PROMPTS, prefills) + values["prefill_step"],
+    )
+
+
+def along(count: Scalar, knots: Sequence[float], times: Float[Array, " K"]) -> Scalar:
+    """Times between the knots by straight lines, beyond the last along its line [s]."""
+    inside = jnp.interp(count, as_float(knots), times)
+    slope = (times[-1] - times[-2]) / (knots[-1] - knots[-2])
+    return inside + jnp.maximum(count - knots[-1], 0.0) * slope

@@ -1,0 +1,242 @@
+"""A measured configuration as something that can be priced: device, layout and load, and what was taken for granted."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import hwspecs
+from calibration.datasets.names import device_name
+from calibration.datasets.serving import Configuration, ServingTable
+from hwspecs import DeviceSpec
+from hwspecs.errors import InputError
+from jaxperf.core.formats import FORMATS
+from jaxperf.io.huggingface import QUANTIZED_NAME, load_model
+from jaxperf.models.config import ModelConfig
+from jaxperf.models.parameters import parameter_count
+
+# MLPerf Inference names a model with its accuracy target; mean lengths of its tasks (tokens in, tokens out), recalled
+# from the benchmark's documents: OpenOrca for Llama 2 70B, LongBench and others for 405B, CNN/DailyMail summaries.
+TARGET = re.compile(r"-(?:99(?:\.9)?|edge)$")
+TASK_LENGTHS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "llama-2-70b": (294.0, 294.0),
+        "mixtral-8x7b": (280.0, 146.0),
+        "llama-3.1-405b": (9400.0, 684.0),
+        "llama-3.1-8b": (778.0, 73.0),
+        "gpt-j-6b": (778.0, 69.0),
+    }
+)
+OFFLINE_SEQUENCES = 512.0  # in flight a replica where all requests are there from the start
+SERVER_SEQUENCES = 64.0  # where nothing at all is said of the load
+# Power limits that a label states in words: share of the TDP that Splitwise (ISCA 2024) left an H100, as recalled.
+CAPPED = re.compile(r"[-_ ](?:pcap|power[-_ ]?cap(?:ped)?)$", re.IGNORECASE)
+CAP_SHARE = 0.5
+NAMED_CHIP = re.compile(r"\b((?:gh|h|a|b|l|mi)\d{2,3}[a-z]*(?:-(?:sxm|pcie|nvl))?|arc-pro-b\d+)\b")
+MOST_RANKS = 4096
+FILLED = 0.7  # of the memory, by weights, where a table leaves the ranks open: the rest is for the cache
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A configuration that can be priced.
+
+    `spec`: its device, the power limit in it; `architecture`: the shipped model; `tensor`, `pipeline`, `data`,
+    `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
+    requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
+    `notes`: what was taken for granted.
+    """
+
+    configuration: Configuration
+    model: ModelConfig
+    spec: DeviceSpec
+    weights: str
+    tensor: float
+    pipeline: float
+    data: float
+    expert: float
+    replicas: float
+    prompt: float
+    output: float
+    concurrency: float
+    rate: float
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def architecture(self) -> str:
+        """Name of the shipped model: checkpoints of one architecture share it."""
+        return self.model.name
+
+    @property
+    def group(self) -> float:
+        """Devices of one replica [1]."""
+        return self.tensor * self.pipeline * self.data
+
+    @property
+    def experts(self) -> bool:
+        """Whether any layer chooses experts."""
+        return any(hasattr(layer.ffn, "experts") for layer in self.model.layers)
+
+
+def deployed(table: ServingTable, directories: Sequence[str] = ()) -> tuple[list[Deployed], dict[int, str]]:
+    """The configurations of a table that can be priced, and for the rows of the others the reason."""
+    found, reasons = [], dict(table.reasons)
+    devices, models = _Devices(directories), _Models()
+    for configuration in table.configurations:
+        try:
+            found.append(_deployed(configuration, devices, models))
+        except InputError as error:
+            reasons |= dict.fromkeys(configuration.rows, str(error))
+    return found, reasons
+
+
+def _deployed(given: Configuration, devices: _Devices, models: _Models) -> Deployed:
+    model, of_model = models.of(given.model)
+    spec, of_device = devices.of(given.gpu)
+    weights, of_format = _weights(given, model, spec)
+    layout, of_layout = _layout(given, spec, least_ranks(model, weights, spec))
+    prompt, output, of_lengths = _lengths(given, model)
+    concurrency, rate, of_load = _load(given, layout["replicas"])
+    notes = (of_model, of_device, of_format, *of_layout, of_lengths, of_load)
+    lengths = {"prompt": prompt, "output": output, "concurrency": concurrency, "rate": rate}
+    told = tuple(note for note in notes if note)
+    return Deployed(given, model, spec, weights, **layout, **lengths, notes=told)
+
+
+class _Devices:
+    """Specifications by the spelling of a table, each resolved once."""
+
+    def __init__(self, directories: Sequence[str]) -> None:
+        self._registry = hwspecs.open_registry(directories)
+        self._directories = directories
+        self._found: dict[str, tuple[DeviceSpec, str]] = {}
+
+    def of(self, text: str) -> tuple[DeviceSpec, str]:
+        """The device of a name, and what stands in for what. Raises `InputError` where nothing can."""
+        if text not in self._found:
+            self._found[text] = self._resolve(text)
+        return self._found[text]
+
+    def _resolve(self, text: str) -> tuple[DeviceSpec, str]:
+        name, wrong = device_name(text, self._registry)
+        if name:
+            return hwspecs.load(name, self._directories), ""
+        chip = self._chip(text, wrong)
+        if not chip:
+            raise InputError(f"unknown_device: {wrong or 'no device is stated.'}")
+        spec = hwspecs.load(chip, self._directories)
+        if CAPPED.search(text):
+            limit = spec.tdp.model_copy(update={"quantity": f"{spec.tdp.si * CAP_SHARE:g} W"})
+            return spec.model_copy(update={"tdp": limit}), f"{text} is {chip} at {CAP_SHARE:.0%} of its power"
+        return spec, f"{text} is priced as {chip}"
+
+    def _chip(self, text: str, wrong: str) -> str:
+        """A known device that the spelling without its limit, or the reason why it has no specification, names."""
+        plain, _ = device_name(CAPPED.sub("", text), self._registry)
+        named = (device_name(each, self._registry)[0] for each in NAMED_CHIP.findall(wrong.partition(":")[2]))
+        return plain or next((name for name in named if name), "")
+
+
+class _Models:
+    """Models by the spelling of a table, each read once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[ModelConfig, str]] = {}
+
+    def of(self, text: str) -> tuple[ModelConfig, str]:
+        """The model of a name, and what was left out of the name. Raises `InputError` where it is not known."""
+        if text not in self._found:
+            plain = TARGET.sub("", text)
+            spelled = re.sub(r"(?<=\d)_(?=\d)", ".", plain)
+            spelled = {"gptj": "gpt-j-6b"}.get(spelled.lower(), spelled)
+            note = "" if spelled == text else f"{text} is read as {spelled}"
+            self._found[text] = load_model(spelled), note
+        return self._found[text]
+
+
+def _weights(given: Configuration, model: ModelConfig, spec: DeviceSpec) -> tuple[str, str]:
+    """Format of the weights: stated, in the checkpoint's name, what MLPerf submissions use, or the model's own."""
+    if given.weights:
+        return given.weights, ""
+    ending = QUANTIZED_NAME.search(given.model.lower())
+    if ending and "fp8" in ending.group():
+        return "fp8", "dtype is not stated: fp8, by the model's name"
+    if given.source.startswith("MLPerf") and "fp8" in spec.peak_flops:
+        return "fp8", "dtype is not stated: fp8 assumed, as submissions use where the device has it"
+    return model.weight_format, f"dtype is not stated: the model's own, {model.weight_format}"
+
+
+def least_ranks(model: ModelConfig, weights: str, spec: DeviceSpec) -> float:
+    """The smallest power of two of devices, at most a node, whose memory the weights leave room in [1]."""
+    stored = parameter_count(model) * FORMATS[weights].itemsize
+    ranks = 1.0
+    while ranks * 2.0 <= spec.node.size.si and stored / ranks > FILLED * spec.memory_capacity.si:
+        ranks *= 2.0
+    return ranks
+
+
+def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[str, float], list[str]]:
+    """The layout of a replica and their number, and a sentence for each choice the table leaves open.
+
+    **Arguments:** `least`: tensor-parallel ranks where none are stated. **Raises:** `InputError` where no number of
+    devices can be told.
+    """
+    counts, notes = given.counts, []
+    tensor, pipeline, data, expert = (counts[name] for name in ("tp", "pp", "dp", "ep"))
+    devices = counts["n_gpu"]
+    if not math.isfinite(devices):
+        if not math.isfinite(tensor):
+            raise InputError("n_gpu: neither the number of devices nor tp is stated.")
+        devices = math.prod(_or(each, 1.0) for each in (tensor, pipeline, data))
+    pipeline, data = _or(pipeline, 1.0), _or(data, 1.0)
+    if not math.isfinite(tensor):
+        tensor = min(least, devices / (pipeline * data))
+        notes.append("tp is not stated: the fewest ranks that hold the weights, and replicas of them")
+    expert = _or(expert, 1.0)
+    if given.mode != "disagg" and expert > 1.0 and max(tensor, data) == devices == expert * spec.node.size.si:
+        # Some dumps multiply the tensor or data ranks by the expert ranks, which are the same devices.
+        tensor, data = (each / expert if each == devices else each for each in (tensor, data))
+        devices = devices / expert
+        notes.append(f"n_gpu counts the expert ranks twice: {devices:.0f} devices")
+    group = tensor * pipeline * data
+    if group < 1.0:
+        raise InputError(f"n_gpu: {devices:.0f} devices are fewer than pp x dp.")
+    if group > MOST_RANKS:
+        raise InputError(f"tp, pp, dp: {group:.0f} ranks a replica; at most {MOST_RANKS} are allowed.")
+    replicas = max(1.0, round(devices / group))
+    layout = {"tensor": tensor, "pipeline": pipeline, "data": data, "expert": min(expert, tensor * data)}
+    return {**layout, "replicas": replicas}, notes
+
+
+def _lengths(given: Configuration, model: ModelConfig) -> tuple[float, float, str]:
+    prompt, output = given.load["input_len"], given.load["output_len"]
+    if math.isfinite(prompt):
+        return prompt, _or(output, 1.0), "" if math.isfinite(output) else "output_len is not stated: 1"
+    if model.name in TASK_LENGTHS and given.source.startswith("MLPerf"):
+        prompt, output = TASK_LENGTHS[model.name]
+        return prompt, output, f"lengths are not stated: {prompt:.0f} in, {output:.0f} out, recalled of MLPerf's task"
+    raise InputError("input_len: no length of the prompts is stated.")
+
+
+def _load(given: Configuration, replicas: float) -> tuple[float, float, str]:
+    """(concurrency, rate, what was assumed): a closed loop where a concurrency is known, else an open one."""
+    load = given.load
+    if given.mode == "static":
+        return _or(load["batch"], _or(load["concurrency"], 1.0)), math.nan, ""
+    if math.isfinite(load["concurrency"]):
+        return load["concurrency"], math.nan, ""
+    if math.isfinite(load["qps"]):
+        return math.nan, load["qps"], ""
+    if math.isfinite(load["batch"]):
+        return load["batch"], math.nan, "concurrency is not stated: the batch"
+    if "single" in given.scenario:
+        return 1.0, math.nan, ""
+    each = OFFLINE_SEQUENCES if "offline" in given.scenario else SERVER_SEQUENCES
+    return each * replicas, math.nan, f"no load is stated: {each:.0f} requests at a time on a replica"
+
+
+def _or(value: float, default: float) -> float:
+    return value if math.isfinite(value) else default

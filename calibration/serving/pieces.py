@@ -1,0 +1,145 @@
+"""What the steps of a deployment are made of: time by kind of kernel over a grid of batches, and what memory holds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from calibration.serving.layouts import Deployed
+from hwspecs import DeviceSpec
+from jaxperf.core.numerics import Scalar, as_float, stack
+from jaxperf.core.sustained import CalibratedDevice
+from jaxperf.core.sustained_file import SustainedTable, calibration_of
+from jaxperf.io.huggingface import load_model
+from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.layers import transformer
+from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
+from jaxperf.models.step import COLLECTIVES, decode_cost, prefill_cost
+from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
+from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
+
+KINDS = ("dense", "experts", "attention", "light", "collective")
+SEQUENCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # in decode, of one attention replica
+PROMPTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # in one prefill of an attention replica
+LINEAR = ("delta_rule", "selective_scan", "lightning", "recurrence")
+DENSE = ("projection", "router", "head", "absorb", "expansion")
+CHUNK = 32  # configurations a call: one compilation a model, whatever the table
+BUDGET = 8192.0  # tokens a prefill may have in one step, for its activations
+
+
+class Pieces(eqx.Module):
+    """Of one deployment at its lengths.
+
+    `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS` [s]; `launches`:
+    kernels of a step [1]; `slots`: sequences of full length an attention replica has memory for [1]; `transfer`: cache
+    of one prompt on one rank over the scale-out link [s]; `stages`: share of the layers on the fullest pipeline stage
+    [1]; `reason`: bits of `core.feasible.Reason`.
+    """
+
+    decode: Float[Array, "*batch S K"]
+    prefill: Float[Array, "*batch P K"]
+    launches: Float[Array, "*batch"]
+    slots: Float[Array, "*batch"]
+    transfer: Float[Array, "*batch"]
+    stages: Float[Array, "*batch"]
+    reason: Int[Array, "*batch"]
+
+
+def pieces_of(points: Sequence[Deployed], table: SustainedTable, level: str = "nominal") -> Pieces:
+    """The pieces of every deployment, leaves [points, ...] on the host; one compilation for each model.
+
+    **Arguments:** `level`: of `jaxperf.core.sustained.RATE_LEVELS`; "roofline" for every efficiency at 1.
+    """
+    specs = {_key(point.spec): point.spec for point in points}
+    devices = {key: calibration_of(spec, table).calibrated for key, spec in specs.items()}
+    assumed = assumed_at(level, "graph")
+    found: list[Pieces | None] = [None] * len(points)
+    for name in dict.fromkeys(point.architecture for point in points):
+        places = [place for place, point in enumerate(points) if point.architecture == name]
+        run = _compiled(name)
+        for start in range(0, len(places), CHUNK):
+            own = places[start : start + CHUNK]
+            padded = own + own[-1:] * (CHUNK - len(own))
+            arguments = [_arguments(points[place], devices[_key(points[place].spec)]) for place in padded]
+            made = jax.device_get(run(assumed, stack(arguments)))
+            for position, place in enumerate(own):
+                found[place] = jax.tree.map(lambda leaf, at=position: leaf[at], made)
+    kept = [each for each in found if each is not None]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *kept)
+
+
+def _key(spec: DeviceSpec) -> tuple[str, float]:
+    """What tells devices apart: one may be there with and without a power cap."""
+    return spec.name, spec.tdp.si
+
+
+def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
+    numbers = {
+        "tensor_parallel": point.tensor,
+        "pipeline_parallel": point.pipeline,
+        "data_parallel": point.data,
+        "expert_parallel": point.expert,
+        "prompt": point.prompt,
+        "output": point.output,
+    }
+    formats = formats_of(point.weights, "bf16")
+    return {"device": device, **formats, **{name: as_float(value) for name, value in numbers.items()}}
+
+
+@functools.cache
+def _compiled(name: str) -> Callable[[Assumed, dict[str, Any]], Pieces]:
+    """The pieces of a batch of deployments of one shipped model."""
+    model = transformer(load_model(name))
+
+    def one(assumed: Assumed, given: dict[str, Any]) -> Pieces:
+        prompt, output = given.pop("prompt"), given.pop("output")
+        deployment = deployment_of(assumed, **given)
+        data, zero = deployment.layout.data_parallel, as_float(0.0)
+
+        def decode(sequences: Scalar) -> tuple[Array, Array, Array]:
+            step = decode_cost(deployment, model, sequences * data, prompt + output / 2.0)
+            return by_kind(step.kernels), add_up(step.kernels, lambda cost: cost.launches), step.reason
+
+        def prefill(prompts: Scalar) -> Array:
+            return by_kind(prefill_cost(deployment, model, prompts * data, prompt, zero).kernels)
+
+        decodes, launches, reason = jax.vmap(decode)(as_float(SEQUENCES))
+        memory = memory_use(deployment, model, as_float(1.0), prompt + output, jnp.minimum(prompt, BUDGET))
+        room = memory.usable - memory.weights - memory.activations
+        cache = kv_cache_bytes(deployment, model, as_float(1.0), prompt)
+        link = jnp.maximum(deployment.device.network_bandwidth, 1.0)
+        return Pieces(
+            decode=decodes,
+            prefill=jax.vmap(prefill)(as_float(PROMPTS)),
+            launches=launches[0],
+            slots=room / memory.kv_cache,
+            transfer=cache / link,
+            stages=stage_share(model, deployment.layout),
+            reason=reason[0],
+        )
+
+    return jax.jit(jax.vmap(one, in_axes=(None, 0)))
+
+
+def by_kind(kernels: Kernels) -> Float[Array, " K"]:
+    """Time of a step's kernels summed by `KINDS` [s]."""
+    zero = as_float(0.0)
+    return jnp.stack([sum((c.time for n, c in kernels.items() if kind_of(n) == kind), start=zero) for kind in KINDS])
+
+
+def kind_of(kernel: str) -> str:
+    """Which of `KINDS` a kernel of `jaxperf.models.step` is."""
+    if kernel in COLLECTIVES:
+        return "collective"
+    if kernel in ("expert_up_projection", "expert_down_projection"):
+        return "experts"
+    if kernel in CONTEXT_KERNELS or kernel.startswith(LINEAR):
+        return "attention"
+    return "dense" if any(word in kernel for word in DENSE) else "light"

@@ -1,0 +1,91 @@
+"""Predict every row of a table of serving: latencies and throughput with intervals, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from calibration.datasets.serving import ServingTable
+from calibration.serving.fit import states_of
+from calibration.serving.law import rows_of
+from calibration.serving.layouts import Deployed, deployed
+from calibration.serving.parameters import WIDTHS, ServingParameters
+from calibration.serving.pieces import pieces_of
+from calibration.serving.scalars import design_of, levels_of
+from jaxperf.core.feasible import Reason, sentences
+from jaxperf.core.sustained_file import SustainedTable
+
+# Column -> (field of `Steady`, its unit over that of the column, place of its interval in `WIDTHS`).
+COLUMNS = {
+    "ttft_ms": ("ttft", 1e3, WIDTHS.index("ttft")),
+    "tpot_ms": ("tpot", 1e3, WIDTHS.index("tpot")),
+    "e2e_ms": ("e2e", 1e3, WIDTHS.index("e2e")),
+    "output_tokens_per_s": ("throughput", 1.0, WIDTHS.index("e2e")),
+}
+FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
+
+
+def predict_serving(
+    table: ServingTable, parameters: ServingParameters, rates: SustainedTable, directories: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """The columns to add to a table, [rows of the file]; each distinct configuration is priced once.
+
+    **Returns:** those of `COLUMNS`, each with `_lower` and `_upper`, NaN where a row has no prediction; `tier`:
+    "known", "transfer", "unseen" or ""; `reason`: why there is none, or what was assumed.
+    """
+    points, reasons = deployed(table, directories)
+    names = [f"{name}{end}" for name in COLUMNS for end in ("", "_lower", "_upper")]
+    columns: dict[str, np.ndarray] = {name: np.full(table.rows, np.nan) for name in names}
+    tiers, told = (np.full(table.rows, "", dtype=object) for _ in range(2))
+    for row, reason in reasons.items():
+        told[row] = reason
+    if points:
+        found, own_tiers, own_reasons = _found(points, parameters, rates)
+        for place, point in enumerate(points):
+            rows = list(point.configuration.rows)
+            tiers[rows], told[rows] = own_tiers[place], own_reasons[place]
+            for name in names:
+                columns[name][rows] = found[name][place]
+    return {**columns, "tier": tiers, "reason": told}
+
+
+def _found(
+    points: Sequence[Deployed], parameters: ServingParameters, rates: SustainedTable
+) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
+    """Columns, tier and reason of every configuration."""
+    pieces = pieces_of(points, rates)
+    design = design_of(points, list(parameters.deviations))
+    state, utilization = states_of(jnp.asarray(parameters.values), design, rows_of(points, pieces))
+    tiers = [tier_of(point, parameters) for point in points]
+    widths = np.array([parameters.widths[tier][part_of(p)] for tier, p in zip(tiers, points, strict=True)])
+    bits = np.asarray(pieces.reason)
+    runs = (bits & int(Reason.FORMAT)) == 0
+    found = {}
+    for name, (field, scale, place) in COLUMNS.items():
+        value = np.where(runs, np.asarray(getattr(state, field)) * scale, np.nan)
+        found |= {name: value, f"{name}_lower": value * np.exp(-widths[:, place])}
+        found[f"{name}_upper"] = value * np.exp(widths[:, place])
+    full = np.asarray(utilization)
+    reasons = [
+        "; ".join((*point.notes, *sentences(int(bit)), *([FULL] if share > 1.0 else ())))
+        for point, bit, share in zip(points, bits, full, strict=True)
+    ]
+    return found, tiers, reasons
+
+
+def tier_of(point: Deployed, parameters: ServingParameters) -> str:
+    """How far a configuration is from what was measured."""
+    (kin,) = levels_of([point])["kin"]
+    if kin in parameters.kin:
+        return "known"
+    return "transfer" if point.configuration.engine in parameters.engines else "unseen"
+
+
+def part_of(point: Deployed) -> str:
+    """Which of `parameters.PARTS` a configuration is reported with."""
+    mode = point.configuration.mode
+    if mode != "agg":
+        return mode
+    return "experts" if point.experts else "dense"

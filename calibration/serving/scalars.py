@@ -1,0 +1,124 @@
+"""The scalars of engines and clients that are fitted, and how they are shared: each a sum of levels, shrunk towards 0.
+
+    u = mean + deviation_all + deviation_class + deviation_engine + ...        value = exp(u), or logistic(u) of a share
+
+An engine, a release or an architecture that nobody measured has none of its deviations, so it gets what all have in
+common (Gelman and Hill 2007, chapter 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from calibration.serving.layouts import Deployed
+from jaxperf.core.formats import FORMATS
+from jaxperf.core.sustained import format_class
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One number: where it starts (log or logit) and the `deviations` of its levels; `bounded`: a share in (0, 1)."""
+
+    mean: float
+    deviations: Mapping[str, float]
+    bounded: bool = False
+
+
+SCALARS: Mapping[str, Scalar] = MappingProxyType(
+    {
+        # Measured over priced time: of all kernels of a step, then of kinds of them beside it [1]. Collectives start at
+        # 2.2, between 1 and the 3 that a fit from 1 found: the link's latency is less than a small all-reduce takes.
+        "decode": Scalar(0.0, {"class": 0.05, "engine": 0.05, "kin": 0.15}),
+        "prefill": Scalar(0.0, {"class": 0.1, "engine": 0.1, "engine class": 0.05, "device": 0.1, "kin": 0.3}),
+        "dense": Scalar(0.0, {"class": 0.15}),
+        "experts": Scalar(0.0, {"all": 0.2, "engine": 0.1}),
+        "attention": Scalar(0.0, {"all": 0.2, "engine": 0.05}),
+        "light": Scalar(0.0, {"all": 0.3, "engine": 0.1}),
+        "collective": Scalar(0.8, {"all": 0.3, "engine": 0.1}),
+        "prefill_experts": Scalar(0.0, {"all": 0.3, "engine": 0.2}),
+        "prefill_collective": Scalar(0.0, {"all": 0.3, "engine": 0.3}),
+        # Host time that the device waits for: of a decode step, of each of its sequences, of a prefill step [s].
+        "step": Scalar(-7.0, {"all": 0.5, "engine": 0.3, "release": 0.3}),
+        "sequence": Scalar(-11.5, {"all": 0.5, "engine": 0.3}),
+        "prefill_step": Scalar(-6.0, {"all": 0.7, "engine": 0.7}),
+        # Host time to launch a kernel: next to none where graphs are replayed [s].
+        "launch": Scalar(-12.0, {"engine": 1.5}),
+        "prefill_launch": Scalar(-10.5, {"all": 0.5, "engine": 0.7}),
+        # Time to first token beside the steps: of every request, and for each request in flight [s].
+        "first": Scalar(-3.5, {"all": 0.7, "engine": 0.4, "release": 0.7}),
+        "first_each": Scalar(-8.0, {"all": 1.0, "engine": 0.7}),
+        "handover": Scalar(-2.5, {"all": 1.0, "engine": 1.0, "release": 1.0}),
+        "slots": Scalar(0.0, {"all": 0.2}),
+        "held": Scalar(-3.5, {"kin": 2.0}),
+        "mixing": Scalar(0.0, {"engine": 2.0}, bounded=True),
+        "synchrony": Scalar(-2.2, {"all": 0.3, "engine": 0.2, "release": 1.5}, bounded=True),
+        "wait": Scalar(0.0, {"all": 0.5, "engine": 0.3, "release": 0.3}),
+        "pool_synchrony": Scalar(-2.2, {"all": 1.0, "engine": 1.0}, bounded=True),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Where each configuration finds its levels: `names` of the T fitted numbers with their prior deviation [T];
+    `places[scalar]` [levels, rows] into the numbers, T (which holds 0) where a level was not fitted."""
+
+    names: tuple[str, ...]
+    deviation: np.ndarray
+    places: Mapping[str, np.ndarray]
+
+
+def levels_of(points: Sequence[Deployed]) -> dict[str, list[str]]:
+    """The value of every level for each configuration."""
+    classes = [format_class(FORMATS[point.weights].compute) for point in points]
+    narrow = [f"{name} {FORMATS[point.weights].itemsize:.0f}" for name, point in zip(classes, points, strict=True)]
+    engines = [f"{p.configuration.engine}{' static' * (p.configuration.mode == 'static')}" for p in points]
+    return {
+        "all": [""] * len(points),
+        "class": narrow,
+        "engine": engines,
+        "engine class": [f"{engine} {name}" for engine, name in zip(engines, narrow, strict=True)],
+        "release": [f"{e} {p.configuration.version}" for e, p in zip(engines, points, strict=True)],
+        "device": [point.spec.name for point in points],
+        "kin": [f"{e} {p.architecture}" for e, p in zip(engines, points, strict=True)],
+    }
+
+
+def design_of(points: Sequence[Deployed], names: Sequence[str] | None = None) -> Design:
+    """The design of configurations: with a number for every level they have, or with the fitted `names`."""
+    levels = levels_of(points)
+    keys = {
+        field: [[f"{field}/{level}/{value}" for value in levels[level]] for level in scalar.deviations]
+        for field, scalar in SCALARS.items()
+    }
+    every = dict.fromkeys(name for columns in keys.values() for column in columns for name in column)
+    fitted = tuple(every) if names is None else tuple(names)
+    index = {name: place for place, name in enumerate(fitted)}
+    places = {
+        field: np.array([[index.get(name, len(fitted)) for name in column] for column in columns])
+        for field, columns in keys.items()
+    }
+    return Design(fitted, np.array([deviation_of(name) for name in fitted]), places)
+
+
+def deviation_of(name: str) -> float:
+    """The prior deviation of a fitted number. Raises `KeyError` or `ValueError` where no scalar has that level."""
+    field, level, _ = name.split("/", 2)
+    return SCALARS[field].deviations[level]
+
+
+def values_of(fitted: Float[Array, " T"], places: Mapping[str, Array]) -> dict[str, Float[Array, " rows"]]:
+    """Every scalar for every row."""
+    padded = jnp.append(fitted, jnp.zeros((), fitted.dtype))
+    found = {}
+    for field, scalar in SCALARS.items():
+        moved = scalar.mean + padded[places[field]].sum(0)
+        found[field] = jax.nn.sigmoid(moved) if scalar.bounded else jnp.exp(moved)
+    return found

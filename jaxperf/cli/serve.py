@@ -1,0 +1,147 @@
+"""`jaxperf serve TABLE -o OUT`: a table of serving configurations with their latencies, the same rows in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet, SustainedRates
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from calibration.datasets.serving import ServingTable
+    from calibration.serving.parameters import ServingParameters
+
+LABELS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms", "throughput": "output_tokens_per_s"}
+MILLI = 1e3
+Scalars = Annotated[
+    Path | None,
+    typer.Option("--scalars", metavar="SCALARS", help="Scalars of engines, fitted to serving (default: the shipped)."),
+]
+
+
+def serve(
+    table: Annotated[
+        Path,
+        typer.Argument(metavar="TABLE", help="Rows of model, gpu, n_gpu, tp, ..., input_len, output_len, concurrency."),
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
+    ],
+    params: SustainedRates = None,
+    scalars: Scalars = None,
+    devices_dir: DevicesDirectory = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict serving: TTFT, TPOT, request latency, output tokens/s of the system, each with a 90 % interval."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    import hwspecs
+    from calibration.datasets import write_with
+    from calibration.datasets.serving import read_serving
+    from calibration.serving.parameters import load_serving
+    from calibration.serving.predict import predict_serving
+    from jaxperf.core.sustained_file import load_sustained_table
+    from jaxperf.io.tables import json_text
+
+    check_places(table, out, LABELS["ttft"])
+    directories = [str(folder) for folder in devices_dir or ()]
+    hwspecs.open_registry(directories)
+    fitted, rates = load_serving(scalars), load_sustained_table(params)
+    read = read_serving(table)
+    columns = predict_serving(read, fitted, rates, directories)
+    write_with(table, out, columns)
+    record = {
+        "table": str(table),
+        "out": str(out),
+        **summary(read, columns),
+        "scalars": scalars_record(fitted, scalars),
+    }
+    if as_json:
+        typer.echo(json_text(record))
+    else:
+        _print(record, quiet)
+    if not record["predicted"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def summary(read: ServingTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    """How many rows were predicted, why others were not, what to know of those that were, and where the table states
+    latencies, the errors by tier, as plain data."""
+    import numpy as np
+
+    known = np.isfinite(columns["ttft_ms"])
+    reasons = columns["reason"]
+    notes = Counter(text for each in reasons[known].tolist() for text in each.split("; ") if text)
+    without = Counter(reasons[~known].tolist())
+    return {
+        "rows": read.rows,
+        "configurations": len(read.configurations),
+        "predicted": int(known.sum()),
+        "tiers": dict(Counter(columns["tier"][known].tolist())),
+        "errors": [row for label in LABELS for row in _errors(read, columns, label)],
+        "without_prediction": [{"reason": reason, "rows": count} for reason, count in without.most_common()],
+        "notes": [{"reason": reason, "rows": count} for reason, count in notes.most_common()],
+    }
+
+
+def _errors(read: ServingTable, columns: dict[str, np.ndarray], label: str) -> list[dict[str, Any]]:
+    """Configurations, mean and median error of an output in every tier over those that state it."""
+    import numpy as np
+
+    scale = MILLI if label != "throughput" else 1.0
+    stated = [each for each in read.configurations if label in each.measured]
+    rows = [each.rows[0] for each in stated]
+    measured = np.array([each.measured[label] * scale for each in stated])
+    error, tiers = np.abs(columns[LABELS[label]][rows] / measured - 1.0), columns["tier"][rows]
+    found = []
+    for tier in sorted(set(tiers.tolist()) - {""}):
+        own = error[(tiers == tier) & np.isfinite(error)]
+        if len(own):
+            figures = {"configurations": len(own), "mean": float(own.mean()), "median": float(np.median(own))}
+            found.append({"output": label, "tier": tier, **figures})
+    return found
+
+
+def scalars_record(parameters: ServingParameters, path: Path | None) -> dict[str, Any]:
+    """Which scalars gave an answer: where they lie, when they were made, on what engines and of which files."""
+    card = parameters.card
+    return {
+        "path": "shipped" if path is None else str(path),
+        "created": card.get("created"),
+        "kin": list(parameters.kin),
+        "data": card.get("data", []),
+    }
+
+
+def _print(record: dict[str, Any], quiet: bool) -> None:
+    from jaxperf.report.text import console, table
+
+    out = console()
+    cells = [
+        (row["output"], row["tier"], f"{row['configurations']:,}", f"{row['mean']:.1%}", f"{row['median']:.1%}")
+        for row in record["errors"]
+    ]
+    title = f"{record['predicted']:,} of {record['rows']:,} rows, {record['configurations']:,} configurations"
+    heads = ("output", "tier", "configurations with it", "mean error", "median")
+    out.print(table(title, heads, cells) if cells else title)
+    for entry in record["without_prediction"]:
+        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    if not quiet:
+        for entry in record["notes"]:
+            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        source = record["scalars"]
+        out.print(
+            f"scalars: {source['path']}, made {source['created']} on {len(source['kin'])} pairs of engine and model; "
+            "errors are no test where these have seen the rows",
+            soft_wrap=True,
+            markup=False,
+        )
+    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

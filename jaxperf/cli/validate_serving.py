@@ -1,0 +1,132 @@
+"""`jaxperf validate serving [DATA]`: serving latencies on what the fit never saw, roofline and constants beside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwspecs.errors import InputError
+
+if TYPE_CHECKING:
+    from calibration.serving.evaluate import HeldOut
+
+MEASURED = "serving/serving_real.csv.gz"
+WHO = ("ours", "constant", "roofline")
+FIGURES = ("median", "mean", "p90")
+WIDTH = 150
+PUBLISHED = (
+    "aiconfigurator 0.12 on 188 of these points, as published: median TTFT / TPOT dense 44 / 9.7 %, other aggregated "
+    "44 / 21 %, disaggregated 69 / 22 %."
+)
+
+
+def validate_serving(data: Sequence[Path], out: Path | None, as_json: bool, quiet: bool) -> None:
+    """The error table of serving.
+
+    **Arguments:** `data`: one table of measured serving; by default that of the measured data beside the project.
+    """
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    from calibration.datasets.serving import read_serving
+    from calibration.serving.evaluate import error_rows, hold_out
+    from calibration.serving.ranking import rank_rows
+    from calibration.serving.refit import measured_points
+    from jaxperf.cli.measured import step_log
+    from jaxperf.core.sustained_file import load_sustained_table
+    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.report.text import console
+
+    check_output(out)
+    if len(data) > 1:
+        raise InputError("validate serving takes one table of measured serving.")
+    (path,) = data or [shared_serving()]
+    with step_log(quiet) as progress:
+        found = hold_out(measured_points(read_serving(path)), load_sustained_table(), progress=progress)
+    record = {
+        "file": path.name,
+        "configurations": len(found.points),
+        "errors": error_rows(found),
+        "ranks": rank_rows(found, "model"),
+        "coverage": coverage_rows(found),
+    }
+    if out is not None:
+        rest = {name: record[name] for name in ("ranks", "coverage")}
+        write_rows(record["errors"], out, {"jaxperf": json_text(rest)})
+    if as_json:
+        console().print(json_text(record), soft_wrap=True, markup=False, highlight=False)
+    else:
+        _print(record, quiet)
+
+
+def shared_serving() -> Path:
+    """The measured serving in `JAXPERF_DATA`, or in the folder of measured data beside the project.
+
+    **Raises:** `InputError` where it is missing.
+    """
+    stated = os.environ.get("JAXPERF_DATA")
+    folder = Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
+    if not (folder / MEASURED).exists():
+        raise InputError(f"No measured serving at '{folder}': give DATA, or set JAXPERF_DATA to hold {MEASURED}.")
+    return folder / MEASURED
+
+
+def coverage_rows(found: HeldOut) -> list[dict[str, Any]]:
+    """Share of configurations inside the 90 % interval of the other folds' residuals, by split and output [1]."""
+    from calibration.serving.parameters import WIDTHS
+    from calibration.serving.refit import TIER_SPLITS, coverage
+
+    return [
+        {"split": split, "tier": tier, "output": output, "share": float(share)}
+        for tier, splits in TIER_SPLITS.items()
+        for split in splits
+        for output, share in zip(WIDTHS, coverage(found, split), strict=True)
+    ]
+
+
+def _print(record: dict[str, Any], quiet: bool) -> None:
+    from jaxperf.report.text import console, table
+
+    out = console()
+    out.width = max(out.width, WIDTH)
+    heads = ("held out", "part", "output", "rows", *(f"{who} median / mean / p90" for who in WHO))
+    out.print(table("Held out: error of measured latencies", heads, [_cells(rows) for rows in _by_part(record)]))
+    ranks = [
+        (
+            row["group"],
+            f"{row['target'] * 1e3:.0f} ms",
+            str(row["groups"]),
+            str(row["configurations"]),
+            *(f"{row['tau']:.2f}", f"{row['median']:.1%}", f"{row['worst']:.1%}"),
+        )
+        for row in record["ranks"]
+    ]
+    heads = ("model", "TPOT", "lengths", "configurations", "Kendall tau", "median regret", "worst")
+    out.print(table("Order of configurations by tokens/s/device at equal lengths, model held out", heads, ranks))
+    if not quiet:
+        for row in record["coverage"]:
+            told = f"in the 90 % interval, {row['split']} held out, {row['output']}: {row['share']:.0%}"
+            out.print(told, markup=False)
+        out.print(
+            "group: engine and model are known, the layout and lengths are not; model, engine, device: nothing of it "
+            "was seen; cap: power-capped twins, of which the fit sees none. constant: the median excess over the "
+            "roofline of the same part that was shown; roofline: every efficiency 1, one prompt, nothing waits.",
+            soft_wrap=True,
+        )
+        out.print(PUBLISHED, soft_wrap=True)
+
+
+def _by_part(record: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The rows of every split, part and output together."""
+    parts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in record["errors"]:
+        parts.setdefault((row["split"], row["part"], row["output"]), []).append(row)
+    return list(parts.values())
+
+
+def _cells(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    own = {row["who"]: row for row in rows}
+    figures = (" / ".join(f"{own[who][name]:.1%}" for name in FIGURES) for who in WHO)
+    return (rows[0]["split"], rows[0]["part"], rows[0]["output"], str(rows[0]["rows"]), *figures)

@@ -1,0 +1,197 @@
+"""Steady state of one serving engine under a client: time to first token, time per token, throughput.
+
+A client that keeps n requests in flight on an engine that decodes all of them together and prefills a newcomer in a
+step of its own has, whatever the order of the work,
+
+    e2e = n t_prefill + (output - 1) t_decode(b)                     (every request waits for the prefills of all)
+
+What the order decides is how much of it is TTFT. Requests that start together (a burst, or equal lengths that never
+drift apart) wait for half of the others' prefills before their first token; requests out of step meet the others'
+prefills while they decode, and wait only for what is being prefilled when they come. `synchrony` is the share of the
+first. An engine that puts prefill and decode tokens into one step (Sarathi-Serve, OSDI 2024; vLLM v1, TensorRT-LLM)
+gains a token for all in each prefill step: the linear layers run once on the union. The mean batch in decode is b = n
+D / e2e (Little's law), D the time in decode; with memory for fewer than n requests the others wait for a slot.
+
+Every function is of one point; the step times are callables of it, so that the same equations serve a model's kernels
+and a table of measured steps. Iterations of the fixed points are of a fixed number and differentiable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar, as_float
+
+StepTime = Callable[[Scalar], Scalar]
+ITERATIONS = 12
+
+
+class Steps(eqx.Module):
+    """Step times of one replica: callables of a count [1] that give seconds.
+
+    `decode`: of sequences in decode; `attention`: what of that reads the cache, which a mixed step does as well;
+    `prefill`: of prompts prefilled in one step.
+    """
+
+    decode: StepTime
+    attention: StepTime
+    prefill: StepTime
+
+
+class Load(eqx.Module):
+    """What the client asks: `concurrency` requests in flight on the replica [1], of `output` tokens each [1]; `slots`:
+    requests there is memory for [1]; `together`: prompts that fit in the token budget of one step [1]."""
+
+    concurrency: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    output: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    slots: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    together: Float[Array, "*batch"] = eqx.field(converter=as_float)
+
+
+class Schedule(eqx.Module):
+    """How the engine and the client order the work: `mixing`: share of prefill steps that decode too [1]; `synchrony`:
+    share of requests that start in one burst, 1 / waves for a client that sends so many waves [1]; `wait`: prefill
+    steps of others that a newcomer of no burst finds before its own, 1/2 of one for arrivals at random, more where
+    requests of equal length end in a row [1]; `first`: time to first token that no step explains: network, tokenizer,
+    scheduling [s]."""
+
+    mixing: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    synchrony: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    wait: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    first: Float[Array, "*batch"] = eqx.field(converter=as_float)
+
+
+class Steady(eqx.Module):
+    """`ttft`, `tpot` (mean after the first token), `e2e` of a request [s]; `throughput`: output tokens of the replica
+    [1/s]; `batch`: mean sequences in decode [1]; `prefill_share`: of the time, spent in prefill steps [1]."""
+
+    ttft: Float[Array, "*batch"]
+    tpot: Float[Array, "*batch"]
+    e2e: Float[Array, "*batch"]
+    throughput: Float[Array, "*batch"]
+    batch: Float[Array, "*batch"]
+    prefill_share: Float[Array, "*batch"]
+
+
+def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
+    """Prefill and decode on the same devices, a closed loop.
+
+    Newcomers of one step are prefilled together: k = 1 + (arrivals in a prefill step), at most `together`. While a
+    request decodes, N = (m - 1) (1 - synchrony / 2) / k prefill steps pass, m = min(concurrency, slots):
+
+        D = (output - 1 - mixing N) t_decode(b) + N (t_prefill(k) + mixing t_attention(b))
+
+    **Returns:** `Steady` of scalars.
+    """
+    running = jnp.minimum(load.concurrency, jnp.maximum(load.slots, 1.0))
+    others, after = running - 1.0, jnp.maximum(load.output - 1.0, 1.0)
+
+    def times(batch: Scalar, together: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        """(one prefill step, decode of a request, first token of one that waits for no slot) [s]."""
+        prefill = steps.prefill(together)
+        met = others * (1.0 - 0.5 * schedule.synchrony) / together
+        pure = jnp.maximum(after - schedule.mixing * met, 0.0)
+        decode = pure * steps.decode(batch) + met * (prefill + schedule.mixing * steps.attention(batch))
+        burst = 0.5 * schedule.synchrony * others * prefill / together
+        found = schedule.wait * prefill + 0.5 * steps.decode(batch)
+        drifting = (1.0 - schedule.synchrony) * others / running * found
+        return prefill, decode, schedule.first + prefill + burst + drifting
+
+    def iterate(_: int, carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        batch, together = carry
+        prefill, decode, first = times(batch, together)
+        cycle = first + decode
+        most = jnp.clip(load.together, 1.0, running)
+        joined = jnp.clip(1.0 + others * prefill / cycle, 1.0, most)
+        in_step = schedule.synchrony * most + (1.0 - schedule.synchrony) * joined
+        in_decode = jnp.maximum(running * (schedule.synchrony + (1.0 - schedule.synchrony) * decode / cycle), 1.0)
+        return 0.5 * (batch + in_decode), 0.5 * (together + in_step)
+
+    batch, together = jax.lax.fori_loop(0, ITERATIONS, iterate, (running, jnp.ones_like(running)))
+    prefill, decode, first = times(batch, together)
+    cycle = first + decode
+    queue = (load.concurrency / running - 1.0) * cycle
+    return _steady(first + queue, decode, load, batch, running * prefill / together / cycle)
+
+
+def disaggregated(
+    steps: Steps, load: Load, schedule: Schedule, prefillers: Scalar, decoders: Scalar, transfer: Scalar
+) -> Steady:
+    """Prefill on `prefillers` workers, decode on `decoders` others, the cache sent between, a closed loop.
+
+    The prefill pool is a queue whose customers come back: no cycle is shorter than concurrency x t_prefill /
+    prefillers, the bound of a closed network (Denning and Buzen 1978). What exceeds the cycle without waiting is
+    waited for before the first token.
+
+    **Arguments:** `load`: over all workers, `slots` of one decoder [1]; `transfer`: sending the cache of a prompt [s].
+    **Returns:** `Steady` of scalars.
+    """
+    after = jnp.maximum(load.output - 1.0, 1.0)
+    prefill = steps.prefill(as_float(1.0))
+    share = load.concurrency / prefillers
+    burst = 0.5 * schedule.synchrony * jnp.maximum(share - 1.0, 0.0) * prefill
+    unqueued = schedule.first + prefill + transfer
+
+    def times(batch: Scalar) -> tuple[Scalar, Scalar]:
+        decode = after * steps.decode(batch)
+        bound = share * prefill - (unqueued + decode)
+        busy = jnp.clip(share * prefill / (unqueued + decode), 0.0, 1.0)
+        drifting = (1.0 - schedule.synchrony) * schedule.wait * busy * prefill
+        return decode, unqueued + jnp.maximum(burst + drifting, bound)
+
+    def iterate(_: int, batch: Scalar) -> Scalar:
+        decode, first = times(batch)
+        in_decode = load.concurrency * decode / (decode + first) / decoders
+        return 0.5 * (batch + jnp.clip(in_decode, 1.0, jnp.maximum(load.slots, 1.0)))
+
+    start = jnp.clip(load.concurrency / decoders, 1.0, jnp.maximum(load.slots, 1.0))
+    batch = jax.lax.fori_loop(0, ITERATIONS, iterate, start)
+    decode, first = times(batch)
+    most = decoders * jnp.maximum(load.slots, 1.0)
+    queue = jnp.maximum(load.concurrency / most - 1.0, 0.0) * decode
+    return _steady(first + queue, decode, load, batch, jnp.minimum(share * prefill / (first + decode), 1.0))
+
+
+def fixed_batch(steps: Steps, load: Load, schedule: Schedule) -> Steady:
+    """All requests prefilled together, then decoded together to the end: static batching.
+
+    **Returns:** `Steady` of scalars.
+    """
+    prefill = schedule.first + steps.prefill(load.concurrency)
+    decode = jnp.maximum(load.output - 1.0, 1.0) * steps.decode(load.concurrency)
+    return _steady(prefill, decode, load, load.concurrency, prefill / (prefill + decode))
+
+
+def open_loop(closed: Callable[[Scalar], Steady], rate: Scalar, output: Scalar, most: Scalar) -> tuple[Steady, Scalar]:
+    """Requests that come at `rate` whether or not the engine keeps up, by the closed loop that serves as many.
+
+    Bisection in log concurrency for the n in [1, `most`] whose throughput is `rate` x `output` (Little's law
+    backwards: n = rate x e2e).
+
+    **Arguments:** `rate` [1/s]; `most`: requests in flight the engine allows [1].
+    **Returns:** the steady state, and the utilization: rate over the throughput at `most` [1], above 1 where the queue
+    grows without end and the answer is that of the full engine.
+    """
+    wanted = rate * output
+
+    def halve(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        short = closed(jnp.exp(middle)).throughput < wanted
+        return jnp.where(short, middle, low), jnp.where(short, high, middle)
+
+    ends = (jnp.zeros_like(wanted), jnp.log(jnp.maximum(most, 1.0)))
+    low, high = jax.lax.fori_loop(0, 2 * ITERATIONS, halve, ends)
+    return closed(jnp.exp(0.5 * (low + high))), wanted / closed(jnp.maximum(most, 1.0)).throughput
+
+
+def _steady(first: Scalar, decode: Scalar, load: Load, batch: Scalar, prefill_share: Scalar) -> Steady:
+    after = jnp.maximum(load.output - 1.0, 1.0)
+    e2e = first + jnp.where(load.output > 1.0, decode, 0.0)
+    throughput = load.concurrency * load.output / e2e
+    return Steady(first, decode / after, e2e, throughput, batch, prefill_share)

@@ -1,0 +1,130 @@
+"""From a row to what can be priced: stated things stay, what is left open is filled in and said."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from calibration.datasets.serving import read_serving
+from calibration.serving.layouts import Deployed, deployed
+from calibration.serving.pieces import KINDS, kind_of
+from calibration.serving.ranking import kendall, regret
+
+HEADER = "source,model,gpu,n_gpu,tp,pp,dp,ep,dtype,framework,mode,scenario,input_len,output_len,batch,concurrency,qps"
+ROW = {
+    "source": "lab",
+    "model": "Qwen/Qwen3-32B",
+    "gpu": "h100_sxm",
+    "n_gpu": "4",
+    "tp": "2",
+    "dtype": "fp8",
+    "framework": "vllm",
+    "mode": "agg",
+    "input_len": "1024",
+    "output_len": "128",
+    "concurrency": "8",
+}
+
+
+def priced(folder: Path, **changes: str) -> Deployed:
+    row = {**ROW, **changes}
+    path = folder / "in.csv"
+    path.write_text(HEADER + "\n" + ",".join(row.get(name, "") for name in HEADER.split(",")) + "\n")
+    points, reasons = deployed(read_serving(path))
+    assert points, reasons
+    return points[0]
+
+
+def refused(folder: Path, **changes: str) -> str:
+    row = {**ROW, **changes}
+    path = folder / "in.csv"
+    path.write_text(HEADER + "\n" + ",".join(row.get(name, "") for name in HEADER.split(",")) + "\n")
+    points, reasons = deployed(read_serving(path))
+    assert not points
+    return reasons[0]
+
+
+def test_what_is_stated_needs_no_note(tmp_path: Path):
+    point = priced(tmp_path)
+    assert (point.tensor, point.replicas, point.group, point.concurrency) == (2.0, 2.0, 2.0, 8.0)
+    assert point.notes == () and point.spec.name == "h100-sxm" and not point.experts
+
+
+def test_missing_ranks_are_the_fewest_that_hold_the_weights(tmp_path: Path):
+    point = priced(tmp_path, n_gpu="16", tp="", dp="2")  # 33 GB in fp8 on 80 GB
+    assert (point.tensor, point.replicas) == (1.0, 8.0)
+    assert priced(tmp_path, n_gpu="16", tp="", dtype="bf16").tensor == 2.0
+    assert any("tp is not stated" in note for note in priced(tmp_path, tp="").notes)
+
+
+def test_expert_ranks_counted_twice_are_counted_once(tmp_path: Path):
+    point = priced(tmp_path, model="deepseek-ai/DeepSeek-R1", gpu="h200_sxm", n_gpu="64", tp="64", dp="1", ep="8")
+    assert (point.tensor, point.expert, point.replicas) == (8.0, 8.0, 1.0)
+    assert any("twice" in note for note in point.notes)
+
+
+def test_a_power_cap_in_the_name_lowers_the_power_and_nothing_else(tmp_path: Path):
+    capped, full = priced(tmp_path, gpu="h100-80gb-pcap"), priced(tmp_path)
+    assert capped.spec.name == full.spec.name
+    assert capped.spec.tdp.si == full.spec.tdp.si / 2.0
+    assert capped.spec.memory_bandwidth.si == full.spec.memory_bandwidth.si
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gpu": ""}, "no device is stated"),
+        ({"gpu": "h1000_sxm"}, "unknown_device"),
+        ({"model": "Qwen/Qwen3-33B"}, "No model or path"),
+        ({"input_len": ""}, "input_len"),
+        ({"n_gpu": "", "tp": ""}, "n_gpu"),
+        ({"tp": "100000"}, "at most"),
+    ],
+)
+def test_what_cannot_be_priced_has_a_reason(tmp_path: Path, changes: dict[str, str], said: str):
+    assert said in refused(tmp_path, **changes)
+
+
+def test_loads_are_closed_open_or_assumed(tmp_path: Path):
+    assert math.isnan(priced(tmp_path, concurrency="", qps="3").concurrency)
+    assert priced(tmp_path, concurrency="", batch="32").concurrency == 32.0
+    assert priced(tmp_path, concurrency="", mode="static", batch="16").concurrency == 16.0
+    assert any("no load" in note for note in priced(tmp_path, concurrency="").notes)
+
+
+def test_benchmarks_that_state_no_lengths_have_those_of_their_task(tmp_path: Path):
+    given = {"source": "MLPerf x", "model": "llama2-70b-99.9", "input_len": "", "output_len": "", "dtype": ""}
+    point = priced(tmp_path, **given)
+    assert (point.architecture, point.weights, point.output) == ("llama-2-70b", "fp8", 294.0)
+    assert any("recalled" in note for note in point.notes)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("qkv_projection", "dense"),
+        ("expert_up_projection", "experts"),
+        ("shared_up_projection", "dense"),
+        ("attention", "attention"),
+        ("delta_rule", "attention"),
+        ("ffn_norm", "light"),
+        ("expert_combine", "collective"),
+        ("router", "dense"),
+    ],
+)
+def test_every_kernel_is_of_one_kind(kernel: str, kind: str):
+    assert kind_of(kernel) == kind and kind in KINDS
+
+
+def test_ranks_and_regrets_of_small_tables():
+    import numpy as np
+
+    measured = np.array([1.0, 2.0, 3.0, 3.01])
+    assert kendall(measured, measured) == 1.0  # the last two are a tie within the noise
+    assert kendall(-measured, measured) == -1.0
+    yes, no = np.ones(4, bool), np.zeros(4, bool)
+    assert regret(np.array([1.0, 9.0, 3.0, 2.0]), measured, yes, yes) == pytest.approx(1.0 - 2.0 / 3.01)
+    assert regret(measured, measured, no, yes) == 1.0
+    assert math.isnan(regret(measured, measured, yes, no))

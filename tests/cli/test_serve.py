@@ -1,0 +1,93 @@
+"""`jaxperf serve`: the same rows in the same order, every row answered or told why, `value` never an input."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibration.serving.predict import COLUMNS
+
+HEADER = "note,model,gpu,n_gpu,tp,ep,dtype,framework,mode,input_len,output_len,concurrency,qps,metric,value"
+TABLE = f"""{HEADER}
+a,meta-llama/Llama-3.1-8B-Instruct,h100_sxm,1,1.0,,fp8,vllm,agg,1024,0128,8,,ttft,100
+b,meta-llama/Llama-3.1-8B-Instruct,h100_sxm,1,1.0,,fp8,vllm,agg,1024,0128,8,,tpot,9
+c,Llama-3.1-8B-Instuct,h100_sxm,1,1.0,,fp8,vllm,agg,1024,128,8,,tpot,9
+d,meta-llama/Llama-3.1-8B-Instruct,h100_sxm,16,2,,fp8,sglang,disagg,1024,128,64,,tpot,9
+e,meta-llama/Llama-3.1-8B-Instruct,rtx4090,1,,,,new engine,agg,1024,128,,1.5,tpot,
+"f, last",meta-llama/Llama-3.1-8B-Instruct,,1,1,,fp8,vllm,agg,1024,128,8,,tpot,9
+"""
+
+pytestmark = pytest.mark.usefixtures("plain_jax")
+
+
+@pytest.fixture
+def predict(cli, parse_json) -> Callable[..., dict]:
+    """Runs the command with --json and returns what it says."""
+
+    def run(*arguments: object, code: int = 0) -> dict:
+        result = cli("serve", *arguments, "--json")
+        assert result.exit_code == code, result.output
+        return parse_json(result.stdout)
+
+    return run
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_stay_and_gain_predictions(own_folder: Path, predict):
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    table.write_text(TABLE)
+    said = predict(table, "-o", out)
+    before, after = rows_of(table), rows_of(out)
+    assert [{name: row[name] for name in before[0]} for row in after] == before
+    assert (said["rows"], said["predicted"], said["configurations"]) == (6, 4, 5)
+    for row in after:
+        if row["note"] in ("c", "f, last"):
+            assert row["ttft_ms"] == "" and row["reason"] and row["tier"] == ""
+            continue
+        for name in COLUMNS:
+            assert 0.0 < float(row[f"{name}_lower"]) < float(row[name]) < float(row[f"{name}_upper"])
+        e2e = float(row["ttft_ms"]) + 127.0 * float(row["tpot_ms"])
+        assert float(row["e2e_ms"]) == pytest.approx(e2e, rel=1e-9)
+    assert after[0]["tpot_ms"] == after[1]["tpot_ms"]
+    assert [row["tier"] for row in after] == ["known", "known", "", "known", "unseen", ""]
+    assert "Did you mean" in after[2]["reason"]
+    # 8 requests in flight: tokens a second of the system are what the latencies say.
+    assert float(after[0]["output_tokens_per_s"]) == pytest.approx(8e3 * 128.0 / float(after[0]["e2e_ms"]), rel=1e-9)
+
+
+def test_what_was_measured_is_never_an_input(own_folder: Path, predict):
+    found = []
+    for name, text in (
+        ("with", TABLE),
+        ("other", TABLE.replace(",9\n", ",1234\n")),
+        ("without", TABLE.replace(",9\n", ",\n")),
+    ):
+        table, out = own_folder / f"{name}.csv", own_folder / f"{name}-out.csv"
+        table.write_text(text)
+        predict(table, "-o", out)
+        found.append([[row[column] for column in COLUMNS] for row in rows_of(out)])
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_table_with_nothing_to_predict_is_infeasible(own_folder: Path, predict):
+    table = own_folder / "in.csv"
+    table.write_text(f"{HEADER}\n{TABLE.splitlines()[3]}\n")
+    said = predict(table, "-o", own_folder / "out.csv", code=3)
+    assert said["predicted"] == 0 and said["without_prediction"][0]["rows"] == 1
+
+
+def test_mistakes_are_one_sentence(own_folder: Path, cli):
+    table = own_folder / "in.csv"
+    table.write_text(TABLE.replace("model,", "modle,", 1))
+    result = cli("serve", table, "-o", own_folder / "out.csv")
+    assert result.exit_code == 2 and "column 'model' is missing" in result.output and "modle" in result.output
+    table.write_text(TABLE)
+    result = cli("serve", table, "-o", table)
+    assert result.exit_code == 2 and table.read_text() == TABLE

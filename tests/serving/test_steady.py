@@ -1,0 +1,133 @@
+"""Steady states: what must hold exactly, a schedule played out step by step, and slopes that exist."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxperf.core.numerics import as_float
+from jaxperf.serving.steady import Load, Schedule, Steps, aggregated, disaggregated, fixed_batch, open_loop
+
+FIXED, EACH, READ, PREFILL = 5e-3, 1e-4, 4e-5, 3e-2  # s
+
+
+def steps(fixed: float = FIXED) -> Steps:
+    """Decode in proportion to the batch above a floor, prefill in proportion to the prompts."""
+    return Steps(
+        decode=lambda batch: fixed + EACH * batch,
+        attention=lambda batch: READ * batch,
+        prefill=lambda prompts: PREFILL * prompts,
+    )
+
+
+def load(concurrency: float, output: float = 100.0, slots: float = 1e3, together: float = 1.0) -> Load:
+    return Load(concurrency, output, slots, together)
+
+
+@pytest.mark.parametrize("mixing", [0.0, 1.0])
+def test_a_request_alone_waits_for_nobody(mixing: float):
+    found = aggregated(steps(), load(1.0), Schedule(mixing, 0.0, 1.0, 0.01))
+    assert float(found.ttft) == pytest.approx(0.01 + PREFILL, rel=1e-9)
+    assert float(found.tpot) == pytest.approx(FIXED + EACH, rel=1e-9)
+    assert float(found.throughput) == pytest.approx(100.0 / float(found.e2e), rel=1e-9)
+
+
+def played(requests: int, output: int) -> tuple[float, float]:
+    """(mean TTFT, mean TPOT) of a burst on an engine that prefills first, one prompt a step, and ends all together."""
+    clock, firsts = 0.0, []
+    for _ in range(requests):
+        clock += PREFILL
+        firsts.append(clock)
+    for _ in range(output - 1):
+        clock += FIXED + EACH * requests
+    return sum(firsts) / requests, sum((clock - first) / (output - 1) for first in firsts) / requests
+
+
+@settings(max_examples=20, deadline=None)
+@given(requests=st.integers(1, 200), output=st.integers(2, 2000))
+def test_a_burst_is_what_playing_it_out_gives(requests: int, output: int):
+    found = aggregated(steps(), load(float(requests), float(output)), Schedule(0.0, 1.0, 0.0, 0.0))
+    ttft, tpot = played(requests, output)
+    assert float(found.ttft) == pytest.approx(ttft, rel=1e-9)
+    assert float(found.tpot) == pytest.approx(tpot, rel=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(requests=st.integers(1, 300), synchrony=st.floats(0.0, 1.0))
+def test_the_order_of_work_moves_time_from_one_latency_to_the_other(requests: int, synchrony: float):
+    """Prefill first: what a request waits for in all is everyone's prefills, whoever starts when."""
+    still = Steps(
+        lambda batch: as_float(FIXED) + 0.0 * batch, lambda batch: 0.0 * batch, lambda prompts: PREFILL * prompts
+    )
+    found = aggregated(still, load(float(requests)), Schedule(0.0, synchrony, 0.0, 0.0))
+    wanted = requests * PREFILL + 99 * FIXED
+    half_a_step = 0.5 * FIXED * (1.0 - synchrony) * (requests - 1) / requests
+    assert float(found.e2e) == pytest.approx(wanted + half_a_step, rel=1e-9)
+
+
+def test_mixed_steps_give_tokens_while_they_prefill():
+    apart = aggregated(steps(), load(32.0), Schedule(0.0, 0.0, 0.0, 0.0))
+    mixed = aggregated(steps(), load(32.0), Schedule(1.0, 0.0, 0.0, 0.0))
+    assert float(mixed.tpot) < float(apart.tpot)
+    assert float(mixed.tpot) > 31.0 * PREFILL / 99.0  # the prefills themselves stay
+
+
+def test_memory_for_half_the_requests_makes_the_others_wait_a_whole_turn():
+    full = aggregated(steps(), load(16.0), Schedule(0.0, 0.0, 0.5, 0.0))
+    half = aggregated(steps(), load(32.0, slots=16.0), Schedule(0.0, 0.0, 0.5, 0.0))
+    assert float(half.tpot) == pytest.approx(float(full.tpot), rel=1e-9)
+    assert float(half.ttft) == pytest.approx(float(full.ttft + full.e2e), rel=1e-9)
+    assert float(half.throughput) == pytest.approx(float(full.throughput), rel=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(concurrency=st.floats(1.0, 2000.0), prefillers=st.integers(1, 8), decoders=st.integers(1, 8))
+def test_two_pools_serve_no_more_than_either_can(concurrency: float, prefillers: int, decoders: int):
+    found = disaggregated(
+        steps(),
+        load(concurrency, slots=256.0),
+        Schedule(0.0, 0.0, 0.5, 0.0),
+        as_float(prefillers),
+        as_float(decoders),
+        as_float(0.0),
+    )
+    assert float(found.throughput) <= 100.0 * prefillers / PREFILL * (1.0 + 1e-6)
+    assert float(found.throughput) <= 256.0 * decoders / (FIXED + EACH * 256.0) * 1.05
+    assert float(found.tpot) == pytest.approx(FIXED + EACH * float(found.batch), rel=1e-3)
+
+
+def test_two_pools_do_not_stall_decode():
+    pools = disaggregated(steps(), load(8.0), Schedule(0.0, 0.0, 0.5, 0.0), as_float(1.0), as_float(1.0), as_float(0.0))
+    shared = aggregated(steps(), load(8.0), Schedule(0.0, 0.0, 0.5, 0.0))
+    assert float(pools.tpot) < float(shared.tpot)
+
+
+def test_a_fixed_batch_is_prefill_then_decode():
+    found = fixed_batch(steps(), load(4.0), Schedule(0.0, 0.0, 0.0, 0.002))
+    assert float(found.ttft) == pytest.approx(0.002 + 4.0 * PREFILL)
+    assert float(found.e2e) == pytest.approx(0.002 + 4.0 * PREFILL + 99.0 * (FIXED + 4.0 * EACH))
+
+
+def test_an_open_loop_serves_its_rate_and_says_where_it_cannot():
+    closed = lambda concurrency: aggregated(steps(), load(concurrency), Schedule(0.0, 0.0, 0.5, 0.0))  # noqa: E731
+    light, utilization = open_loop(closed, as_float(2.0), as_float(100.0), as_float(256.0))
+    assert float(light.throughput) == pytest.approx(200.0, rel=1e-4)
+    assert 0.0 < float(utilization) < 1.0
+    heavy, utilization = open_loop(closed, as_float(1e3), as_float(100.0), as_float(256.0))
+    assert float(utilization) > 1.0
+    assert float(heavy.throughput) == pytest.approx(float(closed(as_float(256.0)).throughput), rel=1e-3)
+
+
+@pytest.mark.parametrize("concurrency", [1.0, 7.0, 64.0, 900.0])
+def test_slopes_are_finite_and_a_slower_step_is_never_faster(concurrency: float):
+    def e2e(fixed: jax.Array) -> jax.Array:
+        slower = Steps(
+            lambda batch: fixed + EACH * batch, lambda batch: READ * batch, lambda prompts: PREFILL * prompts
+        )
+        return aggregated(slower, load(concurrency, slots=128.0, together=4.0), Schedule(0.3, 0.2, 1.0, 0.0)).e2e
+
+    slope = float(jax.grad(e2e)(jnp.asarray(FIXED)))
+    assert jnp.isfinite(slope) and slope > 0.0
