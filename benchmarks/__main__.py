@@ -26,6 +26,7 @@ BENCHMARKS = {
     "kernel_table": False,
     "training_sweep": True,
     "loopnest": True,
+    "mapper": True,
     "simulator": True,
     "cold_start": False,
     "compile_time": True,

@@ -19,6 +19,7 @@ from jaxperf.cli.estimate import estimate
 from jaxperf.cli.graphs import graphs
 from jaxperf.cli.kernels import kernels
 from jaxperf.cli.loopnest import loopnest
+from jaxperf.cli.map import map_nest
 from jaxperf.cli.measure import measure
 from jaxperf.cli.models import models
 from jaxperf.cli.plan import plan
@@ -94,6 +95,7 @@ for command in (
     models,
 ):
     app.command(cls=Command)(command)
+app.command("map", cls=Command)(map_nest)
 app.add_typer(plan, name="plan")
 
 

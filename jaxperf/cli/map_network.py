@@ -1,0 +1,140 @@
+"""`jaxperf map CASE --network MODEL`: the best mapping of every layer of a network on one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hwspecs.errors import InputError
+from jaxperf.cli.loopnest import EXIT_INFEASIBLE
+
+if TYPE_CHECKING:
+    from jaxperf.io.map_case import Asked
+    from jaxperf.io.map_network import Layer
+    from jaxperf.io.timeloop_case import Case
+
+EXIT_INTERRUPTED = 130
+TABLES = (".parquet", ".csv", ".json")
+
+
+def map_network(
+    path: Path,
+    network: str,
+    size: int,
+    batch: int,
+    given: str | None,
+    wanted: Asked,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Every shape is searched once, all with one compilation; what the layers cost together is printed last."""
+    import json
+    import time
+
+    from jaxperf.cli.progress import progress_bar
+    from jaxperf.io.map_network import network_layers
+    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.timeloop import load_case
+    from jaxperf.loopnest.mapspace import prime_factors
+
+    check_output(out, TABLES)
+    start = time.perf_counter()
+    case = load_case(path)
+    layers = network_layers(network, size, batch)
+    width = max(len(prime_factors(int(bound))) for layer in layers for bound in layer.problem.bounds)
+    rows: list[dict[str, Any]] = []
+    with progress_bar("layers", quiet) as report:
+        for layer in layers:
+            row = _row(case, layer, given, width, wanted)
+            if row is None:
+                break  # interrupted: what was finished is kept
+            rows.append(row)
+            if report is not None:
+                report(len(rows), len(layers))
+    record = _totals(rows) | {"network": network, "objective": wanted.objective, "seconds": time.perf_counter() - start}
+    typer.echo(json_text({**record, "layers": rows})) if as_json else _print(record, rows, quiet)
+    if out is not None:
+        plain = [{**row, **{name: json.dumps(row[name]) for name in ("mapping", "rejected")}} for row in rows]
+        write_rows(plain, out, {"jaxperf": json_text(record)})
+    if len(rows) < len(layers):
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if record["infeasible"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _row(case: Case, layer: Layer, given: str | None, width: int, wanted: Asked) -> dict[str, Any] | None:
+    """One shape: what it is, and the answer of its search; `None` where the user interrupted it."""
+    import dataclasses
+
+    from jaxperf.io.map_case import best_mapping, constrained
+
+    missing = set(layer.loops.operands) - set(case.names.operands)
+    if missing:
+        raise InputError(
+            f"The machine's levels keep {', '.join(case.names.operands)}; layers have {', '.join(missing)}."
+        )
+    place = [case.names.operands.index(name) for name in layer.loops.operands]
+    kept = tuple(tuple(level[index] for index in place) for level in case.mapping.kept)
+    own = dataclasses.replace(
+        case, problem=layer.problem, names=layer.loops, mapping=dataclasses.replace(case.mapping, kept=kept)
+    )
+    own, limits = constrained(own, given)
+    answer, _ = best_mapping(own, limits, wanted, width)
+    if answer["interrupted"]:
+        return None
+    bounds = {name: int(bound) for name, bound in zip(own.names.dimensions, own.problem.bounds, strict=True)}
+    costs = ("cycles", "energy_j", "utilization", "edp_j_cycle", "limiter", "score", "bound", "gap", "evaluations")
+    shown = {name: answer.get(name) for name in (*costs, "mapping", "rejected")}
+    return {"layer": layer.names[0], "count": len(layer.names), **bounds, **shown}
+
+
+def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Layers run one after the other; those that cannot run are counted, not added."""
+    known = [row for row in rows if row["mapping"]]
+    cycles = sum(row["count"] * row["cycles"] for row in known)
+    energy = sum(row["count"] * row["energy_j"] for row in known)
+    return {
+        "shapes": len(rows),
+        "count": sum(row["count"] for row in rows),
+        "infeasible": len(rows) - len(known),
+        "cycles": cycles,
+        "energy_j": energy,
+        "edp_j_cycle": cycles * energy,
+    }
+
+
+def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> None:
+    from jaxperf.report.text import console, quantity, table
+
+    out = console()
+    cells = [
+        (
+            row["layer"],
+            str(row["count"]),
+            *(("-",) * 4 if not row["mapping"] else _costs(row)),
+        )
+        for row in rows
+    ]
+    out.print(table("Best mappings", ("first layer", "layers", "cycles", "energy", "utilization", "gap"), cells))
+    for row in rows:
+        for each in () if row["mapping"] else row["rejected"]:
+            out.print(
+                f"{row['layer']}: rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True, markup=False
+            )
+    out.print(
+        f"{record['count']} layers of {record['shapes']} shapes: {record['cycles']:,.0f} cycles, "
+        f"{quantity(record['energy_j'], 'J', 5)}, EDP {record['edp_j_cycle']:.6g} J cycle",
+        soft_wrap=True,
+    )
+    if not quiet:
+        out.print(f"{record['seconds']:.1f} s with compilation", soft_wrap=True)
+
+
+def _costs(row: dict[str, Any]) -> tuple[str, ...]:
+    from jaxperf.report.text import quantity
+
+    gap = "-" if row["gap"] is None else f"{row['gap']:.1%}"
+    return f"{row['cycles']:,.0f}", quantity(row["energy_j"], "J", 5), f"{row['utilization']:.1%}", gap

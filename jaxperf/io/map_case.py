@@ -1,0 +1,138 @@
+"""What a search for mappings takes from a case, and what it says, as plain data."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.map_constraints import load_constraints, open_constraints, with_meshes
+from jaxperf.io.timeloop_case import Case, evaluate
+from jaxperf.io.timeloop_fields import count
+from jaxperf.io.timeloop_nest import KINDS
+from jaxperf.loopnest.constraints import Constraints, check_constraints
+from jaxperf.loopnest.feasible import SENTENCES
+from jaxperf.loopnest.lower_bound_branch import Proof, prove
+from jaxperf.loopnest.mapper import Effort, Found, Report, find_mapping
+from jaxperf.loopnest.mapspace import build_space
+
+
+def other_bounds(case: Case, text: str) -> Case:
+    """The case with other bounds of some loops, written `M=64,R=7`.
+
+    **Raises:** `InputError` for an unknown loop, one given twice, or a bound that is no integer from 1.
+    """
+    names = case.names.dimensions
+    bounds = case.problem.bounds
+    given: set[str] = set()
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not sign:
+            raise InputError(f"--bounds: '{part}' has no value; write M=64.")
+        if name not in names:
+            raise InputError(f"--bounds: '{name}' is no loop; there are {', '.join(names)}.{did_you_mean(name, names)}")
+        if name in given:
+            raise InputError(f"--bounds: {name} is given twice; give it once.")
+        given.add(name)
+        bounds = bounds.at[names.index(name)].set(jnp.asarray(count(value, f"--bounds: {name}"), bounds.dtype))
+    return dataclasses.replace(case, problem=dataclasses.replace(case.problem, bounds=bounds))
+
+
+def constrained(case: Case, given: str | None) -> tuple[Case, Constraints]:
+    """The case with the meshes of its constraints, and these: of a name, of a file, or what its instances allow.
+
+    **Raises:** `InputError` for constraints of other levels, loops or operands.
+    """
+    limits = load_constraints(given) if given else open_constraints(case.architecture, case.levels)
+    check_constraints(limits, case.levels, case.names, given or "case")
+    return dataclasses.replace(case, architecture=with_meshes(case.architecture, case.levels, limits)), limits
+
+
+class Asked(NamedTuple):
+    """`objective`: of `OBJECTIVES`; `seed`; `generations` of the search and `nodes` of the proof at most."""
+
+    objective: str
+    seed: int
+    generations: int
+    nodes: int
+
+
+def best_mapping(
+    case: Case, limits: Constraints, asked: Asked, width: int = 1, report: Report | None = None
+) -> tuple[dict[str, Any], Case | None]:
+    """The answer of a search and its proof as plain data, and the case with the mapping found, `None` where none is.
+
+    **Arguments:** `case`, `limits`: of `constrained`; `width`: as of `build_space`; `report`: called with how much is
+    done and is to do, of the search and then of the proof. Interrupted, the answer is the best until then.
+    """
+    space = build_space(case.problem, case.names, case.levels, case.mapping.kept, limits, width)
+    at = (case.problem, case.architecture, space)
+    found = find_mapping(*at, asked.objective, asked.seed, Effort(asked.generations), report)
+    proof = None
+    if not found.interrupted:
+        try:
+            proof = prove(*at, asked.objective, found.score, asked.nodes, report)
+        except KeyboardInterrupt:
+            found = found._replace(interrupted=True)
+    mapping = found.mapping if proof is None or proof.mapping is None else proof.mapping
+    mapped = None if mapping is None else dataclasses.replace(case, mapping=mapping)
+    return _record(mapped, found, proof), mapped
+
+
+def _record(case: Case | None, found: Found, proof: Proof | None) -> dict[str, Any]:
+    """The mapping and its cost, the bound, and why mappings were refused."""
+    cost = {} if case is None else evaluate(case, "head")
+    score = found.score if proof is None else proof.score
+    bound = None if proof is None else proof.bound
+    return {
+        "mapping": [] if case is None else mapping_blocks(case),
+        **cost,
+        "score": score,
+        "bound": bound,
+        "gap": score / bound - 1.0 if bound and case is not None else None,
+        "factorings_bounded": proof is not None and proof.exhaustive,
+        "factorings": 0 if proof is None else proof.factorings,
+        "nodes": 0 if proof is None else proof.nodes,
+        "evaluations": found.evaluations,
+        "rejected": [{"reason": SENTENCES[why], "mappings": number} for why, number in found.rejected.items()],
+        "interrupted": found.interrupted,
+    }
+
+
+def mapping_blocks(case: Case) -> list[dict[str, Any]]:
+    """The mapping as a case states it, outermost level first; loops that run once are left out."""
+    return [
+        {
+            "level": case.levels[level],
+            "keep": [name for name, kept in zip(case.names.operands, case.mapping.kept[level], strict=True) if kept],
+            "loops": _loops(case, level),
+        }
+        for level in reversed(range(len(case.levels)))
+    ]
+
+
+def _loops(case: Case, level: int) -> list[list[Any]]:
+    mapping = case.mapping
+    names = case.names.dimensions
+    outwards = sorted(range(len(names)), key=lambda d: -float(mapping.rank[level, d]))
+    factors = zip(KINDS, (mapping.temporal, mapping.spatial_x, mapping.spatial_y), strict=True)
+    loops = [(names[d], int(of[level, d]), kind) for kind, of in factors for d in outwards]
+    return [[*loop] for loop in loops if loop[1] > 1]
+
+
+def write_text(text: str, path: Path) -> None:
+    """A text file, whole or not at all. Raises `InputError` where the file system refuses."""
+    temporary = path.with_name(f".tmp-{path.name}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"Cannot write '{path}': {error.strerror}.") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,201 @@
+"""All mappings of one problem that a machine allows: where prime factors of loops may go, and which orders are free.
+
+A point of the space is a genome: the place of every prime factor of every loop, and the order of the temporal loops.
+Every genome multiplies to the problem's bounds, so only meshes, capacities and bandwidths can refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.loopnest.constraints import KINDS, Constraints, LevelConstraints
+from jaxperf.loopnest.mapping import Mapping, product
+from jaxperf.loopnest.problem import Names, Problem
+
+
+class Slot(NamedTuple):
+    """One place of a factor. `kind`: position in `KINDS`."""
+
+    level: int
+    kind: int
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What is compiled in: it belongs to the machine and its constraints, not to the layer.
+
+    `slots`: by dimension, where a factor may go; `pinned`: (dimension, slot) of fixed factors; `orders`: by level, the
+    dimensions from the innermost, `None` where the order is free; `kept`: as in `Mapping`.
+    """
+
+    slots: tuple[tuple[Slot, ...], ...]
+    pinned: tuple[tuple[int, Slot], ...]
+    orders: tuple[tuple[int, ...] | None, ...]
+    kept: tuple[tuple[bool, ...], ...]
+
+    @property
+    def free_levels(self) -> tuple[int, ...]:
+        """Levels whose order is free."""
+        return tuple(level for level, order in enumerate(self.orders) if order is None)
+
+
+class MapSpace(eqx.Module):
+    """`primes`: K prime factors of what of each of D bounds is not fixed, padded by ones; `pins`: the fixed factors,
+    in the order of `structure.pinned` [1]."""
+
+    primes: Float[Array, "D K"]
+    pins: Float[Array, " P"]
+    structure: Structure = eqx.field(static=True)
+
+
+class Genome(NamedTuple):
+    """One point, or with leading axes many. `place`: of every prime factor, a position in its dimension's slots;
+    `rank`: of the F levels whose order is free, as in `Mapping` [1]."""
+
+    place: Int[Array, "*batch D K"]
+    rank: Float[Array, "*batch F D"]
+
+
+def build_space(
+    problem: Problem,
+    names: Names,
+    levels: Sequence[str],
+    kept: tuple[tuple[bool, ...], ...],
+    constraints: Constraints,
+    width: int = 1,
+) -> MapSpace:
+    """The space of a problem on levels from the innermost.
+
+    **Arguments:** `kept`: as the case has it, where `constraints` do not say; `width`: least number of prime factors a
+    dimension, so that the layers of a network share one compilation.
+    **Raises:** `InputError` where fixed factors do not divide a bound, or nowhere remains for the rest of it.
+    """
+    limits = [constraints.get(level, LevelConstraints()) for level in levels]
+    structure = Structure(
+        tuple(_slots(name, limits, names) for name in names.dimensions),
+        tuple(
+            (names.dimensions.index(name), Slot(level, kind))
+            for level, limit in enumerate(limits)
+            for kind, key in enumerate(KINDS)
+            for name in limit.factors.get(key, {})
+        ),
+        tuple(_order(limit, names) for limit in limits),
+        tuple(
+            held if limit.keep is None else tuple(name in limit.keep for name in names.operands)
+            for limit, held in zip(limits, kept, strict=True)
+        ),
+    )
+    pins = [limits[slot.level].factors[KINDS[slot.kind]][names.dimensions[d]] for d, slot in structure.pinned]
+    primes = [_free_primes(d, float(bound), structure, pins, names) for d, bound in enumerate(problem.bounds)]
+    padded = np.ones((len(primes), max(width, *map(len, primes))))
+    for row, each in zip(padded, primes, strict=True):
+        row[: len(each)] = each
+    return MapSpace(jnp.asarray(padded, float), jnp.asarray(pins, float), structure)
+
+
+def _slots(name: str, limits: Sequence[LevelConstraints], names: Names) -> tuple[Slot, ...]:
+    """Outermost first, so that a loop with one place alone is the backing store's."""
+    return tuple(
+        Slot(level, kind)
+        for level in reversed(range(len(limits)))
+        for kind, key in enumerate(KINDS)
+        if name in limits[level].allowed(key, names.dimensions) and name not in limits[level].factors.get(key, {})
+    )
+
+
+def _order(limit: LevelConstraints, names: Names) -> tuple[int, ...] | None:
+    """Dimensions from the innermost; those not named are innermost. One loop or none has no order to choose."""
+    movable = [name for name in limit.allowed("temporal", names.dimensions)]
+    if limit.order is None and len(movable) > 1:
+        return None
+    named = [names.dimensions.index(name) for name in reversed(limit.order or movable)]
+    return (*[d for d in range(len(names.dimensions)) if d not in named], *named)
+
+
+def _free_primes(dimension: int, bound: float, structure: Structure, pins: Sequence[float], names: Names) -> list[int]:
+    name = names.dimensions[dimension]
+    fixed = int(np.prod([pin for (d, _), pin in zip(structure.pinned, pins, strict=True) if d == dimension]))
+    if bound % fixed:
+        raise InputError(f"{name}: the fixed factors multiply to {fixed}, which does not divide the bound {bound:g}.")
+    found = prime_factors(int(bound) // fixed)
+    if found and not structure.slots[dimension]:
+        raise InputError(f"{name}: no level may have its factors; its bound is {bound:g}, of which {fixed} is fixed.")
+    return found
+
+
+def prime_factors(number: int) -> list[int]:
+    """Prime factors in ascending order; none of 1."""
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return [*found, number] if number > 1 else found
+
+
+def factors_of(space: MapSpace, place: Int[Array, "D K"]) -> list[list[Scalar]]:
+    """The factor in every slot of every dimension: the product of the primes that are there [1]."""
+    return [
+        [
+            product(jnp.where(place[d, k] == position, space.primes[d, k], 1.0) for k in range(space.primes.shape[1]))
+            for position in range(len(slots))
+        ]
+        for d, slots in enumerate(space.structure.slots)
+    ]
+
+
+def mapping_of(space: MapSpace, factors: Sequence[Sequence[Scalar]], rank: Float[Array, "F D"]) -> Mapping:
+    """The mapping with these factors in the slots of each dimension; all others are fixed, or one.
+
+    The ones are constants, so that the compiler leaves out the loops that a machine cannot have.
+    """
+    structure = space.structure
+    shape = (len(KINDS), len(structure.orders), len(structure.slots))
+    table = {(slot, d): space.pins[index] for index, (d, slot) in enumerate(structure.pinned)}
+    for d, slots in enumerate(structure.slots):
+        table |= {(slot, d): factor for slot, factor in zip(slots, factors[d], strict=True)}
+    one = as_float(1.0)
+    temporal, spatial_x, spatial_y = [
+        [jnp.stack([table.get((Slot(level, kind), d), one) for d in range(shape[2])]) for level in range(shape[1])]
+        for kind in range(shape[0])
+    ]
+    ranks = [
+        rank[structure.free_levels.index(level)] if order is None else as_float(np.argsort(np.array(order)))
+        for level, order in enumerate(structure.orders)
+    ]
+    stack = jnp.stack
+    return Mapping(stack(temporal), stack(spatial_x), stack(spatial_y), stack(ranks), structure.kept)
+
+
+def genome_mapping(space: MapSpace, genome: Genome) -> Mapping:
+    """The mapping of one genome."""
+    return mapping_of(space, factors_of(space, genome.place), genome.rank)
+
+
+def random_genomes(space: MapSpace, key: PRNGKeyArray, number: int) -> Genome:
+    """Every prime factor in any of its slots, every order, all alike likely."""
+    places, ranks = jax.random.split(key)
+    dimensions, width = space.primes.shape
+    choices = jnp.asarray([max(len(slots), 1) for slots in space.structure.slots], jnp.int32)
+    place = jax.random.randint(places, (number, dimensions, width), 0, choices[None, :, None])
+    free = (number, len(space.structure.free_levels), dimensions)
+    return Genome(place, _ranked(jax.random.uniform(ranks, free)).astype(space.primes.dtype))
+
+
+def _ranked(draws: Float[Array, "N F D"]) -> Int[Array, "N F D"]:
+    """The place of each number among those of its row, equal ones from the left; on a CPU faster than a sort."""
+    one, other = draws[..., :, None], draws[..., None, :]
+    left = jnp.arange(draws.shape[-1])
+    tied = (other == one) & (left[None, :] < left[:, None])[None, None]
+    return jnp.sum((other < one) | tied, axis=-1)

@@ -1,0 +1,157 @@
+"""`jaxperf map`: a mapping that the evaluation confirms, its bound, and every mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxperf.io.map_network import Layer
+from jaxperf.io.timeloop_nest import read_problem
+
+CASE: dict[str, Any] = {
+    "problem": {
+        "instance": {"M": 8, "N": 6, "K": 4},
+        "shape": {
+            "name": "gemm",
+            "dimensions": ["M", "N", "K"],
+            "data_spaces": [
+                {"name": "A", "projection": [[["M"]], [["K"]]]},
+                {"name": "B", "projection": [[["K"]], [["N"]]]},
+                {"name": "Z", "projection": [[["M"]], [["N"]]], "read_write": True},
+            ],
+        },
+    },
+    "mapping_outer_to_inner": [
+        {"level": "memory", "keep": {"A": 0, "B": 0, "Z": 0}, "loops": [["M", 8, "t"], ["N", 6, "t"]]},
+        {"level": "buffer", "keep": {"A": 0, "Z": 0}, "loops": [["K", 4, "t"]]},
+    ],
+    "ert_pJ_per_action": {
+        "mac": {"compute": 0.5},
+        "buffer": {"read": 1.0, "write": 1.0, "update": 1.0},
+        "memory": {"read": 60.0, "write": 60.0, "update": 60.0},
+    },
+    "levels": {
+        "mac": {"specs": {"Instances": 4}},
+        "buffer": {"specs": {"Instances": 4, "Size": 8}},
+        "memory": {"specs": {"Instances": 1, "Size": "-"}},
+    },
+}
+EFFORT = ("--generations", "12")
+
+pytestmark = pytest.mark.usefixtures("plain_jax")
+
+
+@pytest.fixture
+def case(own_folder: Path) -> Path:
+    path = own_folder / "case.json"
+    path.write_text(json.dumps(CASE))
+    return path
+
+
+@pytest.fixture
+def limits(own_folder: Path) -> Callable[[dict], Path]:
+    def write(levels: dict) -> Path:
+        path = own_folder / "limits.json"
+        path.write_text(json.dumps({"levels": levels}))
+        return path
+
+    return write
+
+
+def test_the_mapping_costs_what_is_said(cli, parse_json, case: Path, own_folder: Path) -> None:
+    result = cli("map", case, *EFFORT, "--json", "-o", "best.yaml")
+    assert result.exit_code == 0, result.output
+    said = parse_json(result.stdout)
+    assert 0.99 * said["score"] < said["bound"] <= said["score"] == pytest.approx(said["edp_j_cycle"])
+    assert said["feasible"] and said["factorings_bounded"] and 0.0 <= said["gap"] < 0.01
+    products = {"M": 1, "N": 1, "K": 1}
+    for name, bound, _ in (loop for block in said["mapping"] for loop in block["loops"]):
+        products[name] *= bound
+    assert products == CASE["problem"]["instance"]
+    assert "target: buffer" in (own_folder / "best.yaml").read_text()
+    (own_folder / "again.json").write_text(json.dumps(CASE | {"mapping_outer_to_inner": said["mapping"]}))
+    again = parse_json(cli("loopnest", "again.json", "--timeloop", "head", "--json").stdout)
+    assert (again["cycles"], again["energy_j"]) == (said["cycles"], said["energy_j"])
+    text = cli("map", case, *EFFORT).stdout
+    assert "no mapping allowed has less edp" in text and "mappings scored" in text
+
+
+def test_nothing_that_runs_ends_with_reasons(cli, parse_json, case: Path, limits) -> None:
+    pinned = limits({"buffer": {"temporal": ["M", "N", "K"], "factors": {"temporal": {"M": 8, "N": 6}}}})
+    result = cli("map", case, "--constraints", pinned, *EFFORT, "--json")
+    assert result.exit_code == 3, result.output
+    said = parse_json(result.stdout)
+    assert said["mapping"] == [] and said["score"] is None
+    (reason,) = said["rejected"]
+    assert "do not fit" in reason["reason"] and reason["mappings"] == said["evaluations"]
+
+
+def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> None:
+    assert "Cannot read 'none.json'" in refuse("map", "none.json")
+    assert "--objective: 'power'" in refuse("map", case, "--objective", "power")
+    assert "--generations is 0" in refuse("map", case, "--generations", "0")
+    assert "--bounds: 'Q' is no loop; there are M, N, K." in refuse("map", case, "--bounds", "Q=3")
+    assert "--bounds: 'M' has no value" in refuse("map", case, "--bounds", "M")
+    assert "--bounds: M is" in refuse("map", case, "--bounds", "M=2.5")
+    assert "Did you mean eyeriss_like" in refuse("map", case, "--constraints", "eyeris_like")
+    assert "'shared_glb' is no level; there are buffer, memory" in refuse("map", case, "--constraints", "eyeriss_like")
+    assert "'temporel' is no constraint" in refuse("map", case, "--constraints", limits({"buffer": {"temporel": []}}))
+    assert "mesh_x is 0" in refuse("map", case, "--constraints", limits({"memory": {"mesh_x": 0}}))
+    assert "must be a list" in refuse("map", case, "--constraints", limits({"memory": {"keep": "A"}}))
+    assert "is the input" in refuse("map", case, "-o", case)
+    assert "the ending must be one of" in refuse("map", case, "-o", "best.txt")
+    (own_folder / "list.json").write_text("[]")
+    assert "constraints are an object" in refuse("map", case, "--constraints", "list.json")
+
+
+def test_networks_that_cannot_be_mapped(refuse, case: Path) -> None:
+    assert "layers have" in refuse("map", case, "--network", "resnet-18")
+    assert "--bounds: the layers" in refuse("map", case, "--network", "resnet-18", "--bounds", "M=4")
+    assert "grouped convolution" in refuse("map", case, "--network", "mobilenet-v2")
+
+
+def test_an_interrupted_proof_keeps_the_mapping(cli, parse_json, case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*at: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxperf.io.map_case.prove", interrupted)
+    result = cli("map", case, *EFFORT, "--json")
+    said = parse_json(result.stdout)
+    assert result.exit_code == 130 and said["interrupted"] and said["feasible"] and said["bound"] is None
+
+
+def test_a_level_without_bandwidth_runs_nothing_and_free_energy_has_no_gap(cli, parse_json, own_folder: Path) -> None:
+    starved = json.loads(json.dumps(CASE))
+    starved["levels"]["memory"]["specs"]["Read bandwidth"] = 0
+    (own_folder / "starved.json").write_text(json.dumps(starved))
+    result = cli("map", "starved.json", *EFFORT, "--json")
+    assert result.exit_code == 3, result.output
+    assert any("no bandwidth" in each["reason"] for each in parse_json(result.stdout)["rejected"])
+    energies = CASE["ert_pJ_per_action"]
+    free = CASE | {"ert_pJ_per_action": {name: dict.fromkeys(energies[name], 0) for name in energies}}
+    (own_folder / "free.json").write_text(json.dumps(free))
+    result = cli("map", "free.json", *EFFORT)
+    assert result.exit_code == 0, result.output
+    assert "EDP 0 J cycle" in result.stdout and "to gain" not in result.stdout
+
+
+def test_layers_of_one_shape_are_searched_once_and_counted(
+    cli, parse_json, case: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = Layer(("first", "second", "third"), *read_problem(CASE["problem"], "case"))
+    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: [layer, layer._replace(names=("last",))])
+    result = cli("map", case, "--network", "any", *EFFORT, "--json", "-o", "layers.csv")
+    assert result.exit_code == 0, result.output
+    said = parse_json(result.stdout)
+    one, other = said["layers"]
+    assert (said["count"], said["shapes"], one["count"], other["count"]) == (4, 2, 3, 1)
+    assert one["mapping"] == other["mapping"]
+    assert said["cycles"] == 4 * one["cycles"] and said["energy_j"] == pytest.approx(4 * one["energy_j"])
+    assert 0.0 <= one["gap"] == one["score"] / one["bound"] - 1.0
+    assert len((own_folder / "layers.csv").read_text().splitlines()) == 3
+    text = cli("map", case, "--network", "any", *EFFORT).stdout
+    assert "4 layers of 2 shapes" in text
