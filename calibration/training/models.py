@@ -99,12 +99,23 @@ def _stated(run: Run) -> tuple[TrainingModel, str]:
     total = run.layout["params"]
     if math.isnan(total):
         return choices[1], ""
+    if total < 1.0:
+        raise InputError(f"params: {total:g} must be at least 1.")
     away = [abs(math.log(float(model.parameters) / total)) for model in choices]
     model = choices[away.index(min(away))]
     return model, f"params: {float(model.parameters):.4g} counted, {total:.4g} stated" if min(away) > OFF else ""
 
 
 def _from_shape(run: Run, tied: bool) -> TrainingModel:
-    sizes: dict[str, Any] = {name: 0 if math.isnan(value) else int(value) for name, value in run.shape.items()}
+    sizes: dict[str, Any] = {name: _count(name, value) for name, value in run.shape.items()}
     sizes["gated"] = bool(sizes["gated"])
     return training_model_from_shape(**sizes, tied=tied, causal=run.family != "encoder")
+
+
+def _count(name: str, value: float) -> int:
+    """A stated size, 0 where it is not. Raises `InputError` for a fraction, and for `gated` beyond 0 and 1."""
+    if math.isnan(value):
+        return 0
+    if value != int(value) or (name == "gated" and value > 1.0):
+        raise InputError(f"{name}: {value:g} must be {'0 or 1' if name == 'gated' else 'a whole number'}.")
+    return int(value)

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from calibration.datasets.training import Run
 
 UNKNOWN = "unknown"
-
-
 UNFUSED, FLASH_1, TUNED = "unfused", "flash-1", "tuned"  # attention: scores in memory; the first flash; of the device
-
 NEVER, SOME, ALL = "never", "some", "all"
 
 

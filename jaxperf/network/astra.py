@@ -18,6 +18,7 @@ from jaxperf.network.astra_setup import KINDS, Dimension, Settings
 from jaxperf.network.astra_steps import ALGORITHMS, COLLECTIVES, Phase, step_count, steps_of
 
 MAX_EVENTS = 20_000_000  # steps of all chunks that are followed one by one, a minute or so
+TREE_EVENTS = 16  # of one rank of the double binary tree: delays, and hops of what it sends up and down
 
 
 def astra_cycles(
@@ -102,15 +103,29 @@ def check_case(
     if size < settings.splits:
         raise InputError(f"size_bytes {size} cannot be cut into {settings.splits} splits")
     for dimension in dimensions:
-        _check_dimension(collective, dimension, congestion_aware)
+        _check_dimension(collective, dimension)
     if len(dimensions) > 1 and any(dimension.algorithm == "doubleBinaryTree" for dimension in dimensions):
         raise InputError("doubleBinaryTree is replicated on one dimension only")
-    steps = sum(step_count(dimension.algorithm, collective, dimension.size) for dimension in dimensions)
-    if steps * (settings.splits + 1) > MAX_EVENTS:
-        raise InputError(f"{settings.splits} splits of {steps} steps are more than the {MAX_EVENTS} that are followed")
+    events = sum(_events(collective, dimension, congestion_aware) for dimension in dimensions)
+    if events * (settings.splits + 1) > MAX_EVENTS:
+        raise InputError(f"{settings.splits} splits of {events} steps are more than the {MAX_EVENTS} that are followed")
 
 
-def _check_dimension(collective: str, dimension: Dimension, congestion_aware: bool) -> None:
+def _events(collective: str, dimension: Dimension, congestion_aware: bool) -> int:
+    """What is followed of one chunk along a dimension: steps, their messages where these queue, and hops on a ring."""
+    ranks, direct = dimension.size, dimension.algorithm == "direct"
+    steps = step_count(dimension.algorithm, collective, ranks)
+    if dimension.algorithm == "doubleBinaryTree":
+        return steps * TREE_EVENTS
+    if not congestion_aware:
+        return steps
+    peers = ranks - 1 if direct else 1
+    if dimension.has_far_peers:
+        return steps * ranks * peers * (ranks // 4)  # the mean way to a peer around the ring
+    return steps * peers
+
+
+def _check_dimension(collective: str, dimension: Dimension) -> None:
     if dimension.kind not in KINDS:
         raise InputError(f"topology {dimension.kind!r} is not one of {', '.join(KINDS)}")
     if dimension.algorithm not in ALGORITHMS:

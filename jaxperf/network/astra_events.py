@@ -48,7 +48,7 @@ def followed_cycles(
     network = Network(dimension, congestion_aware)
     for rank, chunks in enumerate(parts):
         waiting = deque(enumerate(chunks))
-        for _ in range(active_chunks):
+        for _ in range(min(active_chunks, len(chunks))):
             network.at(0, lambda rank=rank, waiting=waiting: _next_chunk(network, rank, waiting))
     return network.run()
 

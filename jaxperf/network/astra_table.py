@@ -15,6 +15,7 @@ from jaxperf.network.astra_steps import ALGORITHMS, COLLECTIVES
 REQUIRED = ("backend", "collective", "topology", "npus_per_dim", "bw_GiBps", "lat_ns", "size_bytes", "algorithm")
 DEFAULTS = {"endpoint_delay": 10.0, "active_chunks": 1.0, "splits": 4.0, "local_mem_bw": 1600.0}
 BACKENDS = ("Aware", "Unaware")
+LONGEST = 2**63  # ns; a column of integers ends before
 _SEPARATOR = re.compile("[x,*]", re.IGNORECASE)
 
 
@@ -44,9 +45,12 @@ def _predict_row(row: Mapping[str, Any]) -> tuple[int | None, str]:
         collective = _choice(row, "collective", COLLECTIVES)
         aware = _choice(row, "backend", BACKENDS) == "Aware"
         size = _whole("size_bytes", row["size_bytes"])
-        return astra_cycles(collective, _dimensions(row), size, _settings(row), aware), ""
+        cycles = astra_cycles(collective, _dimensions(row), size, _settings(row), aware)
     except InputError as error:
         return None, str(error)
+    except OverflowError:  # of a double on the way
+        cycles = LONGEST
+    return (cycles, "") if cycles < LONGEST else (None, f"longer than the {LONGEST - 1} ns that can be counted")
 
 
 def _dimensions(row: Mapping[str, Any]) -> list[Dimension]:

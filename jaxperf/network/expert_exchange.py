@@ -27,8 +27,9 @@ class ExpertGroup(eqx.Module):
 
 
 def expected_hits(bins: Scalar, draws: Scalar) -> Scalar:
-    """Distinct bins among `bins` that `draws` uniform draws hit: n (1 - (1 - 1/n)^k) [1]."""
-    return bins * (1.0 - (1.0 - 1.0 / bins) ** draws)
+    """Distinct bins among `bins` that `draws` uniform draws hit: n (1 - (1 - 1/n)^k); 1 of a single bin [1]."""
+    missed = jnp.where(bins > 1.0, 1.0 - 1.0 / jnp.maximum(bins, 2.0), 1.0)
+    return jnp.where(bins > 1.0, bins * (1.0 - missed**draws), 1.0)
 
 
 def remote_copies(ranks: Scalar, topk: Scalar) -> Scalar:

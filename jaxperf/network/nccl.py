@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxperf.core.numerics import Scalar, floor_div
+from jaxperf.network.alpha_beta_best import fastest
 from jaxperf.network.nccl_constants import (
     BASE_LATENCY,
     MICRO,
@@ -30,6 +31,8 @@ from jaxperf.network.nccl_constants import (
 ALGORITHMS = tuple(f"{algorithm}-{protocol}" for algorithm in ("ring", "tree") for protocol in PROTOCOLS) + ("nvls",)
 LL, LL128, SIMPLE = range(3)
 LL128_WIRE = 120.0 / 128.0  # of 128 bytes on the wire eight are flags
+TREE_LL = 3.8  # the bus over what a tree with LL is credited with
+TREE_LL128_INSIDE = 7.0 / 9.0  # of the bus, a tree with LL128 in one node
 BUS_SHARE = 0.92  # of the bus that the LL128 ring and trees are credited with
 PLATEAU_BYTES = 64.0  # of a rank and channel, from which a ring between nodes is slowed
 
@@ -110,9 +113,9 @@ def _tree(group: NcclGroup, tier: NcclTier, size: Scalar, protocol: int) -> Scal
     bus, channels = group.bus_bandwidth, group.channels
     rate = jnp.minimum(BUS_SHARE * bus, channels * _of_nodes(tier.tree, group))
     if protocol == LL:
-        rate = jnp.minimum(rate / 3.8, _of_nodes(tier.ll, group))
+        rate = jnp.minimum(rate / TREE_LL, _of_nodes(tier.ll, group))
     if protocol == LL128:
-        wire = jnp.where(group.nodes > 1.0, LL128_WIRE, 7.0 / 9.0)
+        wire = jnp.where(group.nodes > 1.0, LL128_WIRE, TREE_LL128_INSIDE)
         rate = jnp.minimum(rate * wire, channels * _of_nodes(tier.tree_ll128, group))
     _, exponent = jnp.frexp(group.nodes)
     depth = (exponent - 1).astype(group.nodes.dtype)  # floor(log2 N), exactly
@@ -133,11 +136,8 @@ def _nvls(group: NcclGroup, tier: NcclTier, size: Scalar) -> Scalar:
 
 def _fastest(group: NcclGroup, times: list[Scalar]) -> NcclTime:
     """The least of the times and its place; zero where there is nobody to talk to."""
-    best, place = times[0], jnp.zeros_like(times[0], dtype=int)
-    for index, time in enumerate(times[1:], start=1):
-        place = jnp.where(time < best, index, place)
-        best = jnp.minimum(best, time)
-    return NcclTime(jnp.where(group.ranks > 1.0, best, 0.0), place)
+    best = fastest(times)
+    return NcclTime(jnp.where(group.ranks > 1.0, best.time, 0.0), best.winner)
 
 
 def _usable(group: NcclGroup, time: Scalar, protocol: int) -> Scalar:

@@ -31,7 +31,7 @@ def print_plan(request: Request, answers: Sequence[Answer], quiet: bool) -> None
         console().print(_sizes(answers))
         console().print("\n".join(pick_lines(answers)), soft_wrap=True, markup=False)
     for answer in answers:
-        _print_answer(request, answer, quiet)
+        _print_answer(answer, quiet)
     if not quiet:
         print_origin(request, answers)
 
@@ -96,7 +96,7 @@ def _figures(choice: Choice) -> tuple[str, ...]:
     )
 
 
-def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
+def _print_answer(answer: Answer, quiet: bool) -> None:
     out = console()
     out.print(f"\n[bold]{answer.devices:,} x {answer.device}[/bold]")
     if not answer.choices:

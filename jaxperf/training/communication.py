@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.network.expert_exchange import expected_hits
 from jaxperf.network.hierarchy import group_link, pair_link
 from jaxperf.network.link import Fabric
 from jaxperf.training.efficiencies import TrainingEfficiencies
@@ -97,19 +98,13 @@ def exchange_pass(
     """
     n, nodes = fabric.local_ranks * fabric.nodes, fabric.nodes
     merged, limited = as_float(deduplicate) > 0.0, as_float(node_limit) > 0.0
-    to_ranks = jnp.where(merged, distinct(n, copies), copies)
-    even = distinct(nodes, copies)
+    to_ranks = jnp.where(merged, expected_hits(n, copies), copies)
+    even = expected_hits(nodes, copies)
     to_nodes = jnp.where(merged, jnp.where(limited, jnp.minimum(even, node_limit), even), copies)
     local = size * to_ranks * (fabric.local_ranks - 1.0) / n / fabric.local_bandwidth
     remote = size * to_nodes * (1.0 - 1.0 / nodes) / fabric.network_bandwidth
     hops = jnp.where(nodes > 1.0, fabric.network_latency, fabric.local_latency)
     return jnp.where(n > 1.0, jnp.maximum(local, jnp.where(nodes > 1.0, remote, 0.0)) + hops, 0.0)
-
-
-def distinct(bins: Scalar, draws: Scalar) -> Scalar:
-    """Expected number of different ones among `draws` even draws of `bins`: n (1 - (1 - 1/n)^k) [1]."""
-    missed = jnp.where(bins > 1.0, 1.0 - 1.0 / jnp.maximum(bins, 2.0), 1.0)
-    return jnp.where(bins > 1.0, bins * (1.0 - missed**draws), 1.0)
 
 
 def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exchange:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwspecs.errors import InputError
-from jaxperf.models.checks import check_count
+from jaxperf.models.checks import MOST_LAYERS, check_count
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention, Mla
@@ -78,7 +78,7 @@ def training_model_from_shape(
 
     **Raises:** `InputError` for sizes that make no model, with the field and what is allowed.
     """
-    check_count("layers", layers)
+    check_count("layers", layers, largest=MOST_LAYERS)
     attention = Attention(heads, kv_heads, head_dim, causal=causal)
     dense = Mlp(ffn, gated)
     sparse = Moe(experts, topk, moe_ffn, gated, shared_experts * moe_ffn) if experts else dense

@@ -38,9 +38,9 @@ class Found:
     """What a search has found so far.
 
     `layouts`, `metrics`: columns of the best layout of each split that has one, best first; `front`: columns and
-    metrics of the layouts that no other beats in both time and memory; `splits` there were, `layouts_tried`,
-    `layouts_feasible`; `reasons`: how many splits and layouts failed for each `TrainingReason`; `interrupted`: whether
-    the search was stopped.
+    metrics of the layouts that no other beats in both time and memory; `splits` there were, layouts `tried` and
+    `feasible` [1]; `reasons`: how many splits and layouts failed for each `TrainingReason`; `least_memory` that any
+    split needs, infinite where none was looked at [byte]; `interrupted`: whether the search was stopped.
     """
 
     layouts: Columns = field(default_factory=dict)

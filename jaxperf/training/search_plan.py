@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ from jaxperf.training.failures import HOUR, Failures, assumed_failures
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model
-from jaxperf.training.search import OBJECTIVES, Found, evaluate, search_layouts
+from jaxperf.training.search import OBJECTIVES, Found, Progress, evaluate, search_layouts
 from jaxperf.training.search_space import Columns, Space
 from jaxperf.training.search_terms import METRICS
 from jaxperf.training.stochastic import Variation, assumed_variation
@@ -27,8 +27,6 @@ from jaxperf.training.stochastic_step import Outlook, outlook, synchronization
 
 STORE_BANDWIDTH = 2e12  # byte/s a cluster's store sustains: that of Llama 3's (arXiv:2407.21783), recalled
 LARGEST = 2**20  # devices up to which a plan that does not fit looks for a size that does
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,11 @@ def _alone(place: int, request: Request, pools: Sequence[Pool], progress: Progre
 def _replicas(request: Request, pools: Sequence[Pool], progress: Progress | None) -> PoolPlan:
     """Data-parallel replicas of the whole model in each pool; sequences by speed."""
     units = max(each for each in divisors(request.global_batch) if each <= MOST_UNITS)
+    if units < len(pools):
+        raise InputError(
+            f"--global-batch: {request.global_batch:,} sequences divide into {units} equal parts (at most "
+            f"{MOST_UNITS}), too few for {len(pools)} pools; give a multiple of {len(pools)}."
+        )
     size = request.global_batch // units
 
     def asked(place: int, share: int) -> Request:

@@ -140,5 +140,7 @@ def test_refused(refuse, arguments: tuple[str, ...], said: str) -> None:
 def test_refused_pools(refuse) -> None:
     assert "give --pool twice" in refuse("plan", "train", "gpt2", "--pool", "l4:2")
     assert "not of the form" in refuse("plan", "train", "gpt2", "--pool", "l4")
+    two = ("plan", "train", "gpt2", "--pool", "h100-sxm:2", "--pool", "A100:2")
+    assert "divide into 1 equal parts" in refuse(*two, "--global-batch", "67")
     assert "Which devices?" in refuse("plan", "train", "gpt2")
     assert "Did you mean" in refuse("plan", "train", "gtp2", "--device", "l4", "--n", "2")

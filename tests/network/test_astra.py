@@ -240,6 +240,8 @@ CASE: dict[str, list[object]] = {
         ("npus_per_dim", "2.5", "npus_per_dim '2.5' is not a whole number"),
         ("npus_per_dim", "8x2", "has one dimension; use Unaware"),
         ("npus_per_dim", 10**9, f"more than the {MAX_EVENTS}"),
+        ("bw_GiBps", 1e-300, "longer than the 9223372036854775807 ns"),
+        ("size_bytes", 1e30, "longer than the 9223372036854775807 ns"),
         ("lat_ns", "1x2", "lat_ns has 2 entries for 1 dimensions"),
         ("bw_GiBps", 0.0, "bw_GiBps must be positive"),
         ("bw_GiBps", float("nan"), "bw_GiBps is empty"),
@@ -254,6 +256,13 @@ def test_a_bad_row_gets_a_reason_and_no_prediction(column: str, cell: object, wo
     answer = predict_astra({**CASE, column: [cell]})
     assert answer["predicted_cycles"] == [None]
     assert words in answer["reason"][0]
+
+
+def test_more_active_chunks_than_there_are_change_nothing() -> None:
+    tree = {**CASE, "algorithm": ["doubleBinaryTree"]}
+    all_at_once, many = (predict_astra({**tree, "active_chunks": [count]}) for count in (4, 10**12))
+    assert all_at_once == many
+    assert many["reason"] == [""]
 
 
 def test_spellings_lists_and_missing_settings() -> None:
@@ -278,6 +287,9 @@ def test_a_missing_column_is_named() -> None:
     [
         (switch(6, algorithm="halvingDoubling"), True, "needs a power of two"),
         (switch(12, algorithm="doubleBinaryTree"), True, "needs a power of two"),
+        (switch(2**20, algorithm="doubleBinaryTree"), True, "more than the"),
+        (switch(10**7, algorithm="direct"), True, "more than the"),
+        (Dimension("Ring", 4096, 400.0, 936.25, "direct"), True, "more than the"),
     ],
 )
 def test_what_the_simulator_cannot_run_is_refused(dimension: Dimension, aware: bool, words: str) -> None:

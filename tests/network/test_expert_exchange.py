@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import jax
 import numpy as np
@@ -30,6 +31,16 @@ def group(ranks: float, nodes: float = 1.0) -> ExpertGroup:
 def test_expected_hits_counts_every_draw(bins: int, draws: int) -> None:
     exact = np.mean([len(set(each)) for each in itertools.product(range(bins), repeat=draws)])
     assert float(expected_hits(as_float(bins), as_float(draws))) == pytest.approx(exact, rel=1e-12)
+
+
+@given(st.integers(1, 64), st.integers(1, 32))
+def test_expected_hits_is_exact_for_many_bins(bins: int, draws: int) -> None:
+    exact = bins * (1 - Fraction(bins - 1, bins) ** draws)
+    assert float(expected_hits(as_float(bins), as_float(draws))) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_a_single_bin_has_no_slope() -> None:
+    assert jax.grad(expected_hits, argnums=1)(as_float(1.0), as_float(8.0)) == 0.0
 
 
 def test_eight_ranks_and_eight_experts_give_about_four_and_a_half_remote_copies() -> None:

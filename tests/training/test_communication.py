@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from jaxperf.io.huggingface import load_model
 from jaxperf.network.link import Fabric
 from jaxperf.training.communication import (
     context_exchange,
-    distinct,
     exchange_pass,
     expert_exchange,
     layout_groups,
@@ -82,16 +80,6 @@ def test_context_parallel_by_method() -> None:
     assert float(found.backward) == pytest.approx(2 * float(found.forward), rel=1e-12)
     found = context_exchange(LLAMA, ulysses, groups(ulysses))
     assert float(found.forward) == pytest.approx(3 / 4 * tokens * (width + kv) / 2 * 2 / LOCAL, rel=1e-12)
-
-
-@given(bins=st.integers(1, 64), draws=st.integers(1, 32))
-def test_distinct_ranks_are_the_expectation_of_even_draws(bins: int, draws: int) -> None:
-    exact = bins * (1 - Fraction(bins - 1, bins) ** draws)
-    assert float(distinct(as_float(bins), as_float(draws))) == pytest.approx(float(exact), rel=1e-9)
-
-
-def test_eight_experts_of_a_token_on_eight_ranks_make_4_6_remote_copies() -> None:
-    assert float(distinct(as_float(8.0), as_float(8.0))) * 7 / 8 == pytest.approx(4.6, abs=0.01)
 
 
 def test_expert_exchange_by_links() -> None:

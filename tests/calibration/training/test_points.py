@@ -68,6 +68,10 @@ def test_the_stated_total_tells_whether_the_head_is_tied(tmp_path: Path) -> None
         ({"micro_batch": 3}, "global_batch: the 8 sequences of a rank are no multiple of micro_batch 3."),
         ({"zero": 4}, "zero: 4 must be 0, 1, 2 or 3."),
         ({"micro_batch": 0}, "micro_batch: 0 must be a whole number from 1."),
+        ({"model": "own", **SHAPE, "params": 0}, "params: 0 must be at least 1."),
+        ({"model": "own", **SHAPE, "heads": 1.5}, "heads: 1.5 must be a whole number."),
+        ({"model": "own", **SHAPE, "gated": 2}, "gated: 2 must be 0 or 1."),
+        ({"model": "own", **SHAPE, "layers": 1e12}, "layers is 1000000000000; it must be an integer from 1 to 10000."),
     ],
 )
 def test_what_does_not_factor_is_a_reason(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
