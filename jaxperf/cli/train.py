@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jaxperf.cli.described_run import as_table
 from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
 from jaxperf.cli.measured import Params
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
@@ -27,13 +28,19 @@ Steps = Annotated[
 def train(
     table: Annotated[
         Path,
-        typer.Argument(metavar="TABLE", help="Rows of model, gpu, n_gpus, seq, global_batch and the layout's columns."),
+        typer.Argument(
+            metavar="TABLE",
+            help="Rows of model, gpu, n_gpus, seq, global_batch and the layout's columns; or one run: a file of "
+            "Megatron's arguments (.args, .sh, .txt) or a folder of Calculon's JSON.",
+        ),
     ],
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
     ],
     params: Params = None,
     steps: Steps = None,
+    device: Annotated[str | None, typer.Option("--device", metavar="NAME", help="Of one run: its device.")] = None,
+    devices: Annotated[int | None, typer.Option("--n", min=1, help="Of one run: how many devices.")] = None,
     devices_dir: DevicesDirectory = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -51,13 +58,14 @@ def train(
     from jaxperf.cli.measured import parameters_record
     from jaxperf.io.tables import json_text
 
-    check_places(table, out, TIME)
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
     scalars, kernels = load_training(steps), load_parameters(params)
-    read = read_training(table, directories)
-    columns = predict_training(read, scalars, kernels, directories)
-    write_with(table, out, columns)
+    with as_table(table, device, devices) as rows:
+        check_places(rows, out, TIME)
+        read = read_training(rows, directories)
+        columns = predict_training(read, scalars, kernels, directories)
+        write_with(rows, out, columns)
     record = {
         "table": str(table),
         "out": str(out),

@@ -89,6 +89,32 @@ def test_nothing_predicted_ends_with_its_own_code(predict: Callable[..., dict], 
     assert said["predicted"] == 0 and said["without_prediction"][0]["reason"].startswith("unknown_model: 'lama'")
 
 
+def test_a_run_may_be_described_by_another_tool(predict: Callable[..., dict], own_folder: Path) -> None:
+    """Llama-3-8B on 8 H100 as Megatron's arguments: the row of a table that says the same has the same step time."""
+    (own_folder / "run.args").write_text(
+        "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
+        "--ffn-hidden-size 14336 --swiglu --seq-length 4096 --max-position-embeddings 4096 --vocab-size 128256 "
+        "--untie-embeddings-and-output-weights --tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 "
+        "--global-batch-size 128 --bf16 --use-distributed-optimizer"
+    )
+    (own_folder / "run.csv").write_text(
+        "source,model,gpu,n_gpus,tp,pp,dp,micro_batch,global_batch,seq,recompute,seq_par,zero\n"
+        "Megatron,llama-3-8b,h100,8,2,1,4,1,128,4096,none,1,1\n"
+    )
+    predict("run.args", "--device", "h100-sxm", "--n", "8", "-o", "described.csv")
+    predict("run.csv", "-o", "listed.csv")
+    times = []
+    for name in ("described.csv", "listed.csv"):
+        with (own_folder / name).open(newline="") as file:
+            times.append(float(next(csv.DictReader(file))["predicted_step_time_s"]))
+    assert times[0] == pytest.approx(times[1], rel=1e-6)
+
+
+def test_a_table_states_its_own_devices(cli, table: Path) -> None:
+    result = cli("train", table, "--n", "8", "-o", "out.csv")
+    assert result.exit_code == 2 and "is a table" in result.output
+
+
 def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, kernels: Path, steps: Path) -> None:
     result = cli("train", table, "-o", "out.json", "--params", kernels, "--steps", steps)
     assert result.exit_code == 0, result.output

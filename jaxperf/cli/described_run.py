@@ -1,0 +1,32 @@
+"""A run described by another tool's files, as a table of one row: Megatron's arguments, a folder of Calculon's JSON."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hwspecs.errors import InputError
+
+
+@contextmanager
+def as_table(path: Path, device: str | None, devices: int | None) -> Iterator[Path]:
+    """`path` itself, or a table of the one run that it describes, for as long as it is needed.
+
+    **Raises:** `InputError` as the readers do; for a device or a count beside a table, whose rows have their own.
+    """
+    from jaxperf.io.tables import write_rows
+    from jaxperf.io.training_rows import ENDINGS, rows_from
+
+    if path.suffix not in ENDINGS and not path.is_dir():
+        if device is not None or devices is not None:
+            raise InputError(f"{path} is a table, whose columns gpu and n_gpus say these; leave out --device and --n.")
+        yield path
+        return
+    software = "Calculon" if path.is_dir() else "Megatron arguments"  # decides which fitted scalars are taken
+    rows = [{**row, "source": software} for row in rows_from(path, devices=devices, device=device)]
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / f"{path.stem}.csv"
+        write_rows(rows, table, {})
+        yield table
