@@ -132,7 +132,8 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
     total = answer["energy_j"]
     for name, found in reversed(answer["levels"].items()):
         energy = found["energy_j"]
-        out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {energy / total:6.1%}", soft_wrap=True, markup=False)
+        share = f"{energy / total:6.1%}" if total else ""
+        out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {share}", soft_wrap=True, markup=False)
     _print_totals(out, answer)
     if not quiet:
         for note in answer["notes"]:

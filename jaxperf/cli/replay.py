@@ -90,6 +90,8 @@ def replay(
     from jaxperf.training.replay.world import world_of
 
     check_output(out)
+    if out is not None and out.exists() and any(path.exists() and out.samefile(path) for path in traces):
+        raise InputError(f"{out} is an input; write to another file.")
     for option, value, allowed in (
         ("--compute", compute, COMPUTE),
         ("--dtype", dtype, COMPUTE_FORMATS),

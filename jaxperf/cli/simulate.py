@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,12 +129,10 @@ def _check(requests: Path, out: Path, warm_up: float, counts: Mapping[str, int |
 
 def _scheduler(path: Path) -> Scheduler:
     from jaxperf.io.huggingface import read_text
+    from jaxperf.io.json_text import parse_json
     from jaxperf.serving.simulator.settings import parse_scheduler
 
-    try:
-        data = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: not valid JSON: {error.msg} (line {error.lineno}).") from None
+    data = parse_json(read_text(path), str(path))
     if not isinstance(data, dict):
         raise InputError(f'{path}: settings are an object with names and values, such as {{"sched": "vllm"}}.')
     return parse_scheduler(data, str(path))

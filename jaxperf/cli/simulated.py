@@ -137,7 +137,7 @@ def own_times(rows: Sequence[Mapping[str, Any]], ours: str) -> tuple[str, np.nda
 def _number(cell: Any) -> float:
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return float("nan")
 
 

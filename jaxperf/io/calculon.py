@@ -6,7 +6,6 @@ GBps = 10^9 byte/s, MB = 10^6 byte). Both spellings of its networks and both for
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from hwspecs.errors import InputError
 from jaxperf.io.calculon_fields import count_of, flag_of, word_of
 from jaxperf.io.calculon_system import read_system
+from jaxperf.io.json_text import parse_json
 from jaxperf.io.training_configuration import SystemNumbers, TrainingConfiguration
 from jaxperf.models.checks import show
 
@@ -66,12 +66,12 @@ def read_calculon(paths: Sequence[str | Path], device: str | None = None) -> Tra
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (ValueError, RecursionError) as error:
-        at = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(f"{path}{at}: not valid JSON.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not valid JSON: {error}.") from None
+    data = parse_json(text, str(path))
     if not isinstance(data, dict):
         raise InputError(f"{path} is {show(data)}; Calculon's files are objects.")
     return data

@@ -6,7 +6,6 @@ One file holds what one rank did; its rank is the number before the ending (`NAM
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.chakra_json import decode_json
 from jaxperf.io.chakra_messages import decode, encode
 from jaxperf.io.chakra_operations import check_ranks, group_name, message_of, trace_of
+from jaxperf.io.json_text import parse_json
 from jaxperf.training.replay.trace import Trace
 
 ENDINGS = (".et", ".et.gz", ".json", ".json.gz")
@@ -84,11 +84,12 @@ def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
     **Raises:** `InputError` naming file and group for anything else.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        raise InputError(f"{path} is not valid JSON.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not valid JSON: {error}.") from None
+    found = parse_json(text, str(path))
     if not isinstance(found, Mapping):
         raise InputError(f"{path} must map the name of each group to a list of its ranks.")
     for name, ranks in found.items():

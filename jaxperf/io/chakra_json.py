@@ -18,6 +18,7 @@ from jaxperf.io.chakra_messages import NODE_TYPES, NodeMessage
 from jaxperf.models.checks import show
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])[A-Z]")
+_DIGITS = re.compile(r"-?[0-9]{1,20}")  # of a 64-bit integer as a text
 _INTEGERS = ("id", "start_time_micros", "duration_micros")
 _LISTS = ("ctrl_deps", "data_deps")
 _NO_VALUE = ("name", "docString", "doc_string")  # of an attribute; what else it holds is its value
@@ -47,7 +48,7 @@ def _objects(text: str, source: str) -> Iterator[dict[str, Any]]:
     while (at := _skip_space(text, at)) < len(text):
         try:
             value, end = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # no JSON, an integer of thousands of digits, nested too deep
             line = text.count("\n", 0, getattr(error, "pos", at)) + 1
             raise InputError(f"{source}, line {line}: not valid JSON; it is truncated or no Chakra trace.") from None
         if not isinstance(value, dict):
@@ -113,15 +114,16 @@ def _list_of(named: Mapping[str, Any], key: str, where: str) -> list[Any]:
 
 def _integer(value: Any, key: str, where: str) -> int:
     """A 64-bit integer, which JSON messages write as a text."""
-    text = value if isinstance(value, str) else str(value) if type(value) is int else ""
-    if not text.isdecimal():
-        raise InputError(f"{where}: {key} is {show(value)}; it must be an integer from 0.")
-    return int(text)
+    found = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value
+    if type(found) is not int or not 0 <= found < 2**64:
+        raise InputError(f"{where}: {key} is {show(value)}; it must be an integer from 0 to 2^64 - 1.")
+    return found
 
 
 def _value(key: str, value: Any) -> Any:
     """An attribute's value; what is an integer by its key comes as one."""
     if isinstance(value, Mapping):
-        return list(value.get("values", ()))
+        found = value.get("values", [])
+        return found if isinstance(found, list) else value
     is_number = "int" in key or "fixed" in key
-    return int(value) if is_number and isinstance(value, str) and value.lstrip("-").isdecimal() else value
+    return int(value) if is_number and isinstance(value, str) and _DIGITS.fullmatch(value) else value

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.chakra_messages import NodeMessage
+from jaxperf.io.json_text import parse_json
 from jaxperf.models.checks import show
 from jaxperf.training.replay.trace import COLLECTIVES, COMMUNICATION, WORLD, Operation, Trace
 
@@ -42,10 +42,10 @@ def trace_of(messages: Sequence[NodeMessage], rank: int, source: str) -> Trace:
 def _process_groups(message: NodeMessage, source: str) -> list[dict[str, Any]]:
     """The list of process groups that PyTorch writes, as JSON in a text in a list, into a node of its trace."""
     text = message.inputs
-    try:
-        found = json.loads(text[text.index("[{") : text.rindex("}]") + 2].replace('\\"', '"'))
-    except ValueError:
-        raise InputError(f"{source}: node {message.id} lists process groups that are not valid JSON.") from None
+    where = f"{source}: node {message.id}: the list of process groups"
+    found = parse_json(text[text.find("[{") : text.rfind("}]") + 2].replace('\\"', '"'), where)
+    if not isinstance(found, list) or not all(isinstance(group, Mapping) for group in found):
+        raise InputError(f"{where} holds {show(found)}; it must be a list of objects.")
     for group in found:
         check_ranks(group.get("ranks") or [0], f"{source}: process group '{group.get('pg_name')}'")
     return [group for group in found if "pg_name" in group]

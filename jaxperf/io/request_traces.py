@@ -6,21 +6,23 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.json_text import parse_json
+from jaxperf.models.checks import show
 from jaxperf.serving.simulator.workloads import draw_requests
 
 LARGEST_LENGTH = 1 << 24  # tokens of one request
+LATEST = 1e10  # s: beyond it a double no longer tells microseconds apart
 # Our name -> the names that trace files use for it.
 NAMES = {
     "arrived_at": ("arrived_at", "arrival_time", "arrival_s", "queued_at", "timestamp"),
@@ -33,6 +35,7 @@ NAMES = {
         *("generatedtokens", "output_toks"),
     ),
 }
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HASHES = "hash_ids"  # of the prompt's beginning, one for so many tokens (Mooncake: 512)
 MILLISECONDS = "timestamp"  # a number under this name counts milliseconds (Mooncake); a date and time is read as one
 
@@ -82,7 +85,7 @@ def read_requests(path: str | Path) -> RequestTrace:
                 reasons.setdefault(index, f"{columns[name]}: {value}")
     known = np.array([index for index in range(len(rows)) if index not in reasons], int)
     arrived = np.array([cells["arrived_at"][index] for index in known], float)
-    notes, arrived = _since_first(arrived, rows[0].get(columns["arrived_at"]))
+    notes, arrived = _since_first(arrived, [rows[index].get(columns["arrived_at"]) for index in known], path)
     order = np.argsort(arrived, kind="stable")
     late = int((np.diff(arrived) < 0.0).sum())
     if late:
@@ -130,10 +133,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}: line {number} is not JSON: {error.msg}.") from None
+        row = parse_json(line, f"{path}: line {number}")
         if not isinstance(row, dict):
             raise InputError(f"{path}: line {number} is not an object with names and values.")
         rows.append(row)
@@ -153,10 +153,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
 
 def _workload(path: Path) -> list[dict[str, Any]]:
     """Rows drawn from a workload that is described instead of listed."""
-    try:
-        described = json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: not valid JSON: {error.msg} (line {error.lineno}).") from None
+    described = parse_json(_text(path), str(path))
     if not isinstance(described, dict):
         raise InputError(f"{path}: a workload is an object with count, arrivals, prompt and output.")
     drawn = draw_requests(described, str(path))
@@ -201,7 +198,7 @@ def _check_ids(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 def _number(cell: Any) -> float:
     try:
         return math.nan if cell is None or isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
@@ -209,46 +206,58 @@ def _length(cell: Any) -> int | str:
     """A count of tokens, or a sentence."""
     value = _number(cell)
     if not (1 <= value <= LARGEST_LENGTH and value == int(value)):
-        return f"{cell!r} is not a whole number of tokens from 1 to {LARGEST_LENGTH:,}"
+        return f"{show(cell)} is not a whole number of tokens from 1 to {LARGEST_LENGTH:,}"
     return int(value)
 
 
 def _hashes(cell: Any) -> list[int] | str:
     """A list of whole numbers, in text as JSON; or a sentence. An empty cell is a prompt that is like no other."""
     try:
-        found = json.loads(cell or "[]") if isinstance(cell, str) else cell
-    except json.JSONDecodeError:
+        found = parse_json(cell or "[]", HASHES) if isinstance(cell, str) else cell
+    except InputError:
         found = cell
     found = [] if found is None else found
     if not isinstance(found, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
-        return f"{cell!r} is not a list of whole numbers"
+        return f"{show(cell)} is not a list of whole numbers"
     return found
 
 
 def _seconds(cell: Any, column: str) -> float | str:
     """A time, or a sentence."""
-    moment = cell if isinstance(cell, datetime) else _moment(cell) if isinstance(cell, str) else None
-    value = moment.timestamp() if moment is not None else _number(cell)
-    if not math.isfinite(value) or (value < 0.0 and moment is None):
-        return f"{cell!r} is not a time at or after zero"
-    return value / 1e3 if moment is None and column.strip().casefold() == MILLISECONDS else value
+    moment = _moment(cell)
+    value = _number(cell) if moment is None else (moment - EPOCH).total_seconds()
+    if moment is None and column.strip().casefold() == MILLISECONDS:
+        value /= 1e3
+    if not (value <= LATEST and (value >= 0.0 or moment is not None)):
+        return f"{show(cell)} is not a time from 0 to {LATEST:.0e} s"
+    return value
 
 
-def _moment(text: str) -> datetime | None:
-    """A date and time; seconds may have more digits than Python reads (Azure has seven)."""
-    head, dot, digits = text.strip().partition(".")
-    if "-" not in head[1:]:
+def _moment(cell: Any) -> datetime | None:
+    """A date and time, of UTC where it names no zone; None for any other cell.
+
+    Seconds may have more digits than Python reads (Azure has seven).
+    """
+    if isinstance(cell, str):
+        head, dot, digits = cell.strip().partition(".")
+        if "-" not in head[1:]:
+            return None
+        try:
+            cell = datetime.fromisoformat(
+                f"{head}.{digits[:6].ljust(6, '0')}" if dot and digits.isdigit() else cell.strip()
+            )
+        except ValueError:
+            return None
+    if not isinstance(cell, datetime):
         return None
-    try:
-        return datetime.fromisoformat(
-            f"{head}.{digits[:6].ljust(6, '0')}" if dot and digits.isdigit() else text.strip()
-        )
-    except ValueError:
-        return None
+    return cell.replace(tzinfo=UTC) if cell.tzinfo is None else cell
 
 
-def _since_first(arrived: np.ndarray, cell: Any) -> tuple[tuple[str, ...], np.ndarray]:
+def _since_first(arrived: np.ndarray, cells: Sequence[Any], path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     """Dates count from the first arrival; plain numbers are kept as they are."""
-    if not len(arrived) or not (isinstance(cell, datetime) or (isinstance(cell, str) and _moment(cell))):
+    dates = sum(_moment(cell) is not None for cell in cells)
+    if not dates:
         return (), arrived
+    if dates < len(cells):
+        raise InputError(f"{path}: {dates} arrivals are dates and {len(cells) - dates} numbers; write them alike.")
     return ("times are dates; they count from the first arrival",), arrived - arrived.min()

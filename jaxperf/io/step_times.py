@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -63,11 +64,13 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: np.asarray(file[name], np.float64) for name in file.files}
     except OSError as error:
         raise InputError(f"Cannot read '{path}': {error.strerror or 'not a table of step times'}.") from None
-    except (ValueError, zipfile.BadZipFile, AttributeError, EOFError, TypeError):
+    except (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError, EOFError, TypeError):
         raise InputError(f"{path} is not an .npz file of numbers.") from None
     missing = [name for name in REQUIRED if name not in arrays]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}; a table of step times has {', '.join(REQUIRED)}.")
+    if arrays["add"].ndim != 1 or len(arrays["add"]) < 2:
+        raise InputError(f"{path}: add has shape {arrays['add'].shape}; it must have a time for 0, 1, ... tokens.")
     for name in ("attn_kv_cache_save", "all_reduce", *ROUNDED):
         if name in arrays and arrays[name].shape != arrays["add"].shape:
             raise InputError(f"{path}: {name} has shape {arrays[name].shape}, but add has {arrays['add'].shape}.")
@@ -84,7 +87,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 def _check_grid(arrays: dict[str, np.ndarray], name: str, path: Path) -> None:
     values = arrays[f"attn_{name}"]
     contexts = arrays[f"attn_{name}_kv"]
-    if values.ndim != 2 or values.shape[1 if name == "decode" else 0] != len(contexts):
+    if values.ndim != 2 or not values.size or contexts.shape != (values.shape[1 if name == "decode" else 0],):
         raise InputError(f"{path}: attn_{name} has shape {values.shape}, which does not go with attn_{name}_kv.")
     sizes = arrays["attn_decode_bs"]
     if name == "decode" and not np.array_equal(sizes, np.arange(1, len(values) + 1)):

@@ -5,7 +5,6 @@ Energies are those of Accelergy's energy reference table (ERT), in pJ per access
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping as Dictionary
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.json_text import parse_json
 from jaxperf.io.timeloop_case import Case
 from jaxperf.io.timeloop_fields import amount, count, list_of, object_of, text_of, words_if_any
 from jaxperf.io.timeloop_nest import Block, read_mapping, read_problem
@@ -36,11 +36,12 @@ MAPPING = "mapping_outer_to_inner"
 def load_json(path: str | Path) -> Any:
     """What a JSON file holds. Raises `InputError` for one that cannot be read."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"Cannot read '{path}': {error.strerror}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
         raise InputError(f"{path} is not valid JSON: {error}.") from None
+    return parse_json(text, str(path))
 
 
 def load_case(path: str | Path) -> Case:
@@ -64,7 +65,7 @@ def read_case(data: Any, source: str) -> Case:
     blocks = [_block(each, machine, source) for each in list_of(data, MAPPING, source)]
     factors, levels = read_mapping(blocks, names, source)
     architecture = Architecture(tuple(Level(**machine.levels[name]) for name in levels), **machine.units)
-    notes = _sparse_notes(data["problem"]) + _assumed_notes(data["levels"], levels)
+    notes = _sparse_notes(data["problem"], source) + _assumed_notes(data["levels"], levels)
     return Case(problem, architecture, Mapping(*factors), names, levels, machine.unit, "2024", notes)
 
 
@@ -132,11 +133,10 @@ def _loop(loop: Any, where: str) -> tuple[str, float, str]:
     return str(loop[0]), count(loop[1], f"{where}: bound of {loop[0]}"), str(loop[2]).casefold()
 
 
-def _sparse_notes(problem: Dictionary[str, Any]) -> tuple[str, ...]:
-    densities = problem["instance"].get("densities")
-    if not densities:
+def _sparse_notes(problem: Dictionary[str, Any], source: str) -> tuple[str, ...]:
+    names = ", ".join(words_if_any(problem["instance"], "densities", f"{source}: problem.instance"))
+    if not names:
         return ()
-    names = ", ".join(map(str, densities))
     return (f"densities of {names} are given but no gating, skipping or format: computed as dense",)
 
 

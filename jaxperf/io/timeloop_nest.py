@@ -59,7 +59,7 @@ def _axis(axis: Any, dimensions: Sequence[str], coefficients: Dictionary[str, fl
     """`[[R, dilation], [P, stride]]`, or a dimension alone."""
     terms = [[axis]] if isinstance(axis, str) else axis
     found = []
-    for term in terms if isinstance(terms, list) else [None]:
+    for term in terms if isinstance(terms, list) and terms else [None]:
         parts = [term] if isinstance(term, str) else term
         if not isinstance(parts, list) or not 1 <= len(parts) <= 2:
             raise InputError(f"{where}: {show(axis)} in the projection is no sum of dimensions times coefficients.")

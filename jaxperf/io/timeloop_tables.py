@@ -83,13 +83,13 @@ def read_rows(path: Path) -> list[Row]:
     from pyarrow import csv, parquet
 
     if not path.is_file():
-        raise InputError(f"Cannot read '{path}': No such file.")
+        raise InputError(f"Cannot read '{path}': {'it is a folder' if path.is_dir() else 'No such file'}.")
     read = parquet.read_table if path.suffix == ".parquet" else csv.read_csv
     try:
         return read(str(path)).to_pylist()
     except OSError as error:
         raise InputError(f"Cannot read '{path}': {error.strerror or error}.") from None
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as a table: {error}.") from None
 
 

@@ -51,7 +51,7 @@ def load_yaml_case(path: str | Path) -> Case:
         raise InputError(f"Cannot read '{path}': {error.strerror}.") from None
     except InputError as error:
         raise InputError(f"{source}, {error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, thousands of digits
         raise InputError(f"{source} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; a case has architecture, problem, mapping and ERT.")

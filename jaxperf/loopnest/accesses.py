@@ -55,8 +55,9 @@ def _operand_accesses(
         served = received * relevant
         outermost = level == keeping[-1]
         received = jnp.zeros_like(served) if outermost else deliveries(operand, problem, nest, level, rules)
-        count = _written if operand.written else _read
-        reads, fills, updates = count(served, received, _part(operand, problem, nest, level), rules)
+        reads, fills, updates = served, received, jnp.zeros_like(served)
+        if operand.written:
+            reads, fills, updates = _written(served, received, _part(operand, problem, nest, level), rules)
         found[level] = Accesses(
             tile=tile_size(operand, nest.tile[level], problem),
             reads=reads,
@@ -75,14 +76,9 @@ def _part(operand: Operand, problem: Problem, nest: Nest, level: int) -> Scalar:
     return whole / fan_out(nest, range(level + 1, len(nest.spatial)), operand.relevant)
 
 
-def _read(served: Scalar, received: Scalar, part: Scalar, rules: Rules) -> tuple[Scalar, Scalar, Scalar]:
-    """Reads, fills and updates of an operand of the nest."""
-    return served, received, jnp.zeros_like(served)
-
-
 def _written(served: Scalar, received: Scalar, part: Scalar, rules: Rules) -> tuple[Scalar, Scalar, Scalar]:
-    """Reads, fills and updates of a result: all that comes from inside is an update, added to what was read, except
-    that the first value of a word is added to nothing."""
+    """Reads, fills and updates of a result [word]: all that comes from inside is an update, added to what was read,
+    except that the first value of a word is added to nothing."""
     again = jnp.maximum(received - part, 0.0)
     fills = again if rules.elides_first_fill else jnp.where(received > part, received, 0.0)
     return served - part, fills, served

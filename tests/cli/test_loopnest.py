@@ -66,6 +66,12 @@ def test_a_case_is_answered(cli: Cli, case: Path, own_folder: Path) -> None:
     assert [float(row["reads"]) for row in rows] == [32.0, 28.0, 32.0, 8.0, 0.0]
 
 
+def test_energies_that_are_all_zero_have_no_shares(cli: Cli, own_folder: Path) -> None:
+    free = {name: dict.fromkeys(found, 0.0) for name, found in CASE["ert_pJ_per_action"].items()}
+    result = cli("loopnest", _text(own_folder / "free.json", json.dumps({**CASE, "ert_pJ_per_action": free})))
+    assert result.exit_code == 0 and "energy 0 J" in result.stdout
+
+
 def test_json_holds_the_counts_of_one_instance(cli: Cli, case: Path) -> None:
     result = cli("loopnest", case, "--json")
     assert result.exit_code == 0
@@ -107,11 +113,19 @@ def test_mistakes_are_one_sentence(refuse: Refuse, case: Path, own_folder: Path)
     assert "No such file" in refuse("loopnest", "nothing.parquet")
     assert "No such file" in refuse("loopnest", "nothing.yaml")
     assert "not valid JSON" in refuse("loopnest", _text(own_folder / "bad.json", "{"))
+    assert "it is a folder" in refuse("loopnest", _folder(own_folder / "folder.csv"))
+    (own_folder / "latin.csv").write_bytes(b"\xff,b\n1,2\n")
+    assert "cannot be read as a table" in refuse("loopnest", "latin.csv")
     assert "a case is an object" in refuse("loopnest", _text(own_folder / "number.json", "3"))
     assert "no table of mapped nests" in refuse("loopnest", _text(own_folder / "other.csv", "m,n\n1,2\n"))
     assert "is not one of head, 2024, dosa" in refuse("loopnest", case, "--timeloop", "2023")
     assert "is the input" in refuse("loopnest", case, "-o", case)
     assert "the ending must be one of" in refuse("loopnest", case, "-o", "out.txt")
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
 
 
 def _text(path: Path, text: str) -> Path:

@@ -83,6 +83,14 @@ def test_mistakes_are_one_sentence(refuse: Refuse, trace: Path, options: list[st
     assert says in refuse("replay", trace, *device, *options)
 
 
+def test_the_input_stays(refuse: Refuse, own_folder: Path) -> None:
+    path = own_folder / "k.0.json"
+    path.write_text('{"workload_graph": [{"Id": 0, "Name": "a", "NodeType": 4, "num_ops": 1}]}')
+    before = path.read_text()
+    assert "is an input" in refuse("replay", path, "--device", "h100-sxm", "-o", path)
+    assert path.read_text() == before
+
+
 def test_files_that_are_no_trace_are_refused(refuse: Refuse, own_folder: Path) -> None:
     (own_folder / "noise.0.et").write_bytes(bytes(range(256)))
     assert "noise.0.et" in refuse("replay", "noise.0.et", "--device", "h100-sxm")

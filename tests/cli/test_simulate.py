@@ -84,7 +84,7 @@ def test_the_same_rows_come_back_with_their_times(cli, files: tuple[str, ...], o
     assert float(rows[0]["completed_at"]) == pytest.approx(start + 104 * 120e-6 + 2 * decode)
     assert float(rows[4]["completed_at"]) == pytest.approx(9.0 + 24 * 120e-6)
     assert [bool(row["completed_at"]) for row in rows] == [True, True, False, False, True]
-    assert "prefill_tokens: '0'" in rows[2]["reason"] and "never admitted" in rows[3]["reason"]
+    assert 'prefill_tokens: "0"' in rows[2]["reason"] and "never admitted" in rows[3]["reason"]
     said = parse_json(result.stdout)
     assert said["rows"] == 5 and said["completed"] == 3 and said["preemptions"] == 0
     assert said["goodput"]["share"] == pytest.approx(2 / 4)
@@ -176,7 +176,7 @@ def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], ow
     assert cli("simulate", *files, "-o", "out.csv").exit_code == 3
     (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,-1,2\n")
     assert cli("simulate", *files, "-o", "out.csv").exit_code == 3
-    assert "prefill_tokens: '-1'" in rows_of(own_folder / "out.csv")[0]["reason"]
+    assert 'prefill_tokens: "-1"' in rows_of(own_folder / "out.csv")[0]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -225,6 +225,9 @@ def test_mistakes_in_options(
         ({"attn_prefill_kv": np.arange(17) * 32}, "of one step b"),
         ({"attn_decode": np.zeros((4, 3))}, "does not go with attn_decode_kv"),
         ({"add": np.array(["a"])}, "not an .npz file of numbers"),
+        ({"add": np.float64(1.0)}, "add has shape ()"),
+        ({"attn_decode_kv": np.float64(1.0)}, "does not go with attn_decode_kv"),
+        ({"attn_prefill": np.zeros((17, 0))}, "does not go with attn_prefill_kv"),
     ],
 )
 def test_mistakes_in_a_table_of_step_times(
@@ -242,5 +245,7 @@ def test_files_that_are_no_tables(refuse, files: tuple[str, ...], own_folder: Pa
     assert "Cannot read 't.npz'" in refuse("simulate", *files, "-o", "out.csv")
     (own_folder / "s.json").write_text("{")
     assert "not valid JSON" in refuse("simulate", *files, "-o", "out.csv")
+    (own_folder / "s.json").write_text('{"sched": []}')
+    assert "is not a scheduler" in refuse("simulate", *files, "-o", "out.csv")
     (own_folder / "s.json").write_text("[]")
     assert "settings are an object" in refuse("simulate", *files, "-o", "out.csv")

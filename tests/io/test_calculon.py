@@ -147,7 +147,7 @@ def test_files_that_are_not_there_or_twice_are_named(files: Files, tmp_path: Pat
     with pytest.raises(InputError, match="both an execution"):
         read_calculon([application, execution, execution])
     (tmp_path / "bad.json").write_text("{,")
-    with pytest.raises(InputError, match=r"bad\.json, line 1: not valid JSON"):
+    with pytest.raises(InputError, match=r"bad\.json is not valid JSON: .* line 1 "):
         read_calculon([tmp_path / "bad.json"])
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(InputError, match=r"files are objects"):

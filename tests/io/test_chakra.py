@@ -242,6 +242,9 @@ def test_both_json_forms_mean_the_same(tmp_path: Path) -> None:
         ('{"id": 1, "type": 4}', "does not start with GlobalMetadata"),
         ('{"workload_graph": 3}', "workload_graph is 3"),
         ('{"workload_graph": [3]}', "node 1 is 3"),
+        ('{}{"id": ' + "9" * 5000, "line 1: not valid JSON"),
+        ('{}{"id": "' + "9" * 21 + '", "type": "COMP_NODE"}', "node 1: id is"),
+        ('{}{"id": 1, "type": "COMP_NODE", "duration_micros": ' + "9" * 400 + "}", "duration_micros is"),
     ],
 )
 def test_json_that_is_no_trace_is_refused_with_its_place(text: str, says: str) -> None:
@@ -268,6 +271,7 @@ def node(**fields: Any) -> NodeMessage:
         ([node(type="COMM_COLL_NODE", attr={"comm_type": 10})], "comm_type is 10"),
         ([node(type="COMM_SEND_NODE")], "has no comm_dst"),
         ([node(attr={"num_ops": -1})], "num_ops is -1"),
+        ([node(type="METADATA_NODE", inputs="pg_name [{}, 5, {}]")], "must be a list of objects"),
         ([node(type="STORAGE_NODE")], "STORAGE_NODE"),
         ([node(type="METADATA_NODE", inputs="['[{\"pg_name\": oops}]']")], "not valid JSON"),
     ],

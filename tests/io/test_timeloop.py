@@ -141,6 +141,8 @@ mapping:
         ("problem/shape/data_spaces/1/projection", [[["T"]]], "'T' is not a dimension"),
         ("problem/shape/data_spaces/1/projection", [[["R", "strode"]]], "'strode' is not a coefficient. Did you mean"),
         ("problem/shape/data_spaces/1/projection", ["R+P"], "'R+P' is not a dimension"),
+        ("problem/shape/data_spaces/1/projection", [[]], "is no sum of dimensions"),
+        ("problem/instance/densities", 3, "problem.instance: densities is 3"),
         ("problem/shape/data_spaces/2/read_write", "maybe", "it must be true or false"),
         ("mapping_outer_to_inner", [], "the mapping has no storage level"),
         ("mapping_outer_to_inner/0", {"level": "grid", "loops": [["P", 4, "x"]]}, "outside of the outermost storage"),

@@ -62,12 +62,13 @@ def fit_terms(table: StepTimeTable, scheduler: Scheduler, requests: Any, measure
     if known.sum() < FEWEST:
         raise InputError(f"only {known.sum()} requests of the log have both times; four terms need {FEWEST}.")
     targets = request_metrics(_columns(requests, measured))
+    compared = [name for name in COMPARED if np.isfinite(targets[name][known]).any()]  # no TPOT of single tokens
 
     def loss(values: np.ndarray) -> float:
         found = simulate_requests(scheduler, with_terms(table, Terms(*values)), [requests]).requests
         ours = {name: getattr(found, name)[0, : len(known)] for name in ("first_token", "completed")}
         metrics = request_metrics(_columns(requests, ours))
-        return sum(_error(metrics[name][known], targets[name][known]) for name in COMPARED)
+        return sum(_error(metrics[name][known], targets[name][known]) for name in compared)
 
     simplex = np.vstack([START, START + np.diag(FIRST_STEPS)])
     options = {"maxfev": EVALUATIONS, "initial_simplex": simplex}

@@ -16,7 +16,8 @@ from jaxperf.serving.simulator.step_time import StepTimeTable
 from jaxperf.serving.simulator.tabulate import tabulated
 from jaxperf.serving.study import assumed_at, deployment_of, formats_of
 
-MOST_TOKENS, MOST_CONTEXT = 1 << 15, 1 << 17  # of the grid; steps beyond it take its last entries and are counted
+# Of the grid; steps beyond it take its last entries and are counted.
+MOST_DECODES, MOST_TOKENS, MOST_CONTEXT = 1 << 12, 1 << 15, 1 << 17
 
 
 def composed_times(
@@ -49,7 +50,7 @@ def composed_times(
     return tabulated(
         deployment,
         transformer(model),
-        decodes=power_of_two(min(scheduler.numbers["cap"], len(requests.prompt))),
+        decodes=power_of_two(min(scheduler.numbers["cap"], len(requests.prompt), MOST_DECODES)),
         tokens=min(power_of_two(scheduler.most_tokens(longest)), MOST_TOKENS),
         context=power_of_two(longest),
     )

@@ -18,7 +18,9 @@ from jaxperf.serving.simulator.state import Log, Totals
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 SLO_METRICS = ("ttft", "tpot", "e2e")
-SAME_TIME = 1e-9  # relative: the same instant, computed on the device and on the host
+SAME_TIME = 1e-9  # relative to the time since the first step: the same instant, computed on the device and the host
+
+ROUNDING = 4.0 * np.finfo(float).eps  # relative to the clock, which may start late
 
 Columns = Mapping[str, np.ndarray]
 
@@ -68,10 +70,15 @@ def token_gaps(requests: Columns, log: Log) -> tuple[np.ndarray, np.ndarray]:
     **Arguments:** `requests`: as for `request_metrics`, with `restarts` [R]; `log`: of the one replica, complete.
     """
     ends = _decode_ends(log)
+    origin = float(np.asarray(log.start)[0])
     counted = (requests["completed"] >= 0.0) & (requests["restarts"] == 0) & (requests["output"] > 1)
     first, last = requests["first_token"][counted], requests["completed"][counted]
-    begin = np.searchsorted(ends, first * (1.0 + SAME_TIME), side="right")
-    end = np.searchsorted(ends, last * (1.0 + SAME_TIME), side="right")
+    begin, end = (
+        np.searchsorted(ends, times + SAME_TIME * (times - origin) + ROUNDING * times, side="right")
+        for times in (first, last)
+    )
+    told = end > begin  # late on a clock a short step may be lost in its rounding
+    first, begin, end = first[told], begin[told], end[told]
     changes = np.zeros(len(ends) + 1)
     np.add.at(changes, begin + 1, 1.0)
     np.add.at(changes, end, -1.0)

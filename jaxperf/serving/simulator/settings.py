@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.models.checks import show
 from jaxperf.serving.simulator.policies import POLICIES, Policy
 from jaxperf.serving.simulator.state import Settings
 
@@ -123,7 +124,7 @@ def _scheduler_name(data: Mapping[str, Any], where: str) -> str:
     name = data.get("sched")
     if name is None:
         raise InputError(f"{where}: no key 'sched'; it names the scheduler: {', '.join(POLICIES)}.")
-    if name not in POLICIES:
+    if not isinstance(name, str) or name not in POLICIES:
         hint = did_you_mean(str(name), POLICIES)
         raise InputError(f"{where}: sched: '{name}' is not a scheduler.{hint} Known: {', '.join(POLICIES)}.")
     return name
@@ -137,7 +138,7 @@ def _count(data: Mapping[str, Any], key: str, where: str) -> int | None:
     smallest = 0 if key == "watermark_blocks" else 1
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not smallest <= value <= LARGEST or value != int(value):
-        raise InputError(f"{where}: {key} is {value!r}; it must be a whole number from {smallest} to {LARGEST:,}.")
+        raise InputError(f"{where}: {key} is {show(value)}; it must be a whole number from {smallest} to {LARGEST:,}.")
     return int(value)
 
 
@@ -158,7 +159,7 @@ def _watermark(
     share = data.get("watermark_fraction")
     share = default if share is None else share
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share < 1.0:
-        raise InputError(f"{where}: watermark_fraction is {share!r}; it must be a number from 0 to below 1.")
+        raise InputError(f"{where}: watermark_fraction is {show(share)}; it must be a number from 0 to below 1.")
     return int(share * blocks)
 
 
@@ -176,7 +177,7 @@ def _caches(data: Mapping[str, Any], name: str, where: str) -> bool:
     """vLLM v1 caches prefixes unless it is told not to; the others do not know how."""
     wanted = data.get("enable_prefix_caching")
     if not isinstance(wanted, bool | None):
-        raise InputError(f"{where}: enable_prefix_caching is {wanted!r}; it must be true or false.")
+        raise InputError(f"{where}: enable_prefix_caching is {show(wanted)}; it must be true or false.")
     if wanted and name != "vllm_v1":
         raise InputError(f"{where}: enable_prefix_caching is true, but only vllm_v1 caches prefixes, not {name}.")
     return name == "vllm_v1" and wanted is not False
@@ -185,7 +186,7 @@ def _caches(data: Mapping[str, Any], name: str, where: str) -> bool:
 def _text(data: Mapping[str, Any], key: str, where: str) -> str | None:
     value = data.get(key)
     if value is not None and not (isinstance(value, str) and value):
-        raise InputError(f"{where}: {key} is {value!r}; it must be a name.")
+        raise InputError(f"{where}: {key} is {show(value)}; it must be a name.")
     return value
 
 

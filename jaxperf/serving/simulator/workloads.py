@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.models.checks import show
 
 # Kind -> the numbers it takes; a time between requests averages 1 / rate.
 ARRIVALS = {"poisson": ("rate",), "gamma": ("rate", "cv"), "even": ("rate",), "burst": ()}
@@ -39,14 +40,16 @@ def draw_requests(workload: Mapping[str, Any], where: str = "workload") -> Reque
     for name in workload:
         if name not in PARTS:
             raise InputError(f"{where}: '{name}' is no part of a workload.{did_you_mean(name, PARTS)}")
-    count = int(_number(workload, "count", where, 1, MOST_REQUESTS))
-    random = np.random.default_rng(int(_number({"seed": 0} | dict(workload), "seed", where, 0, 2**63)))
+    count = _whole(workload, "count", where, 1, MOST_REQUESTS)
+    random = np.random.default_rng(_whole({"seed": 0} | dict(workload), "seed", where, 0, 2**63))
     arrived = draw_arrivals(random, _part(workload, "arrivals", where), count, f"{where}: arrivals")
     if "total" in workload:
+        _refuse(workload, ("prompt", "output"), "beside total", where)
         total = draw_lengths(random, _part(workload, "total", where), count, f"{where}: total")
         ratio = _number(workload, "prompt_to_output", where, 1e-6, 1e6)
         output = np.maximum((total / (1.0 + ratio)).round(), 1.0).astype(int)
         return Requests(arrived, np.maximum(total - output, 1), output)
+    _refuse(workload, ("prompt_to_output",), "without total", where)
     prompt, output = (
         draw_lengths(random, _part(workload, name, where), count, f"{where}: {name}") for name in ("prompt", "output")
     )
@@ -73,10 +76,10 @@ def draw_lengths(random: np.random.Generator, lengths: Mapping[str, Any], count:
     with a mean and a coefficient of variation before rounding."""
     kind = _kind(lengths, LENGTHS, where)
     if kind == "fixed":
-        return np.full(count, int(_number(lengths, "value", where, 1, MOST_TOKENS)))
+        return np.full(count, _whole(lengths, "value", where, 1, MOST_TOKENS))
     if kind == "uniform":
-        low = int(_number(lengths, "low", where, 1, MOST_TOKENS))
-        return random.integers(low, int(_number(lengths, "high", where, low, MOST_TOKENS)) + 1, count)
+        low = _whole(lengths, "low", where, 1, MOST_TOKENS)
+        return random.integers(low, _whole(lengths, "high", where, low, MOST_TOKENS) + 1, count)
     mean = _number(lengths, "mean", where, 1, MOST_TOKENS)
     variance = np.log1p(_number(lengths, "cv", where, 1e-6, 1e3) ** 2)
     drawn = random.lognormal(np.log(mean) - variance / 2.0, np.sqrt(variance), count)
@@ -95,7 +98,7 @@ def round_robin(requests: Any, replicas: int, path: np.ndarray | None = None) ->
 def _part(workload: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     part = workload.get(name)
     if not isinstance(part, Mapping):
-        raise InputError(f'{where}: {name} is {part!r}; write it as {{"kind": ...}} with its numbers.')
+        raise InputError(f'{where}: {name} is {show(part)}; write it as {{"kind": ...}} with its numbers.')
     return part
 
 
@@ -103,7 +106,7 @@ def _kind(part: Mapping[str, Any], kinds: Mapping[str, tuple[str, ...]], where: 
     kind = str(part.get("kind"))
     if kind not in kinds:
         hint = did_you_mean(kind, kinds)
-        raise InputError(f"{where}: kind is {kind!r}; allowed: {', '.join(kinds)}.{hint}")
+        raise InputError(f"{where}: kind is {show(kind)}; allowed: {', '.join(kinds)}.{hint}")
     for name in part:
         if name not in ("kind", *kinds[kind]):
             raise InputError(f"{where}: '{name}' is no number of {kind}; it takes {', '.join(kinds[kind]) or 'none'}.")
@@ -113,5 +116,19 @@ def _kind(part: Mapping[str, Any], kinds: Mapping[str, tuple[str, ...]], where: 
 def _number(part: Mapping[str, Any], name: str, where: str, low: float, high: float) -> float:
     value = part.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise InputError(f"{where}: {name} is {value!r}; it must be a number from {low:g} to {high:g}.")
+        raise InputError(f"{where}: {name} is {show(value)}; it must be a number from {low:g} to {high:g}.")
     return value
+
+
+def _whole(part: Mapping[str, Any], name: str, where: str, low: int, high: int) -> int:
+    """A whole number, also written 512.0."""
+    value = _number(part, name, where, low, high)
+    if value != int(value):
+        raise InputError(f"{where}: {name} is {show(value)}; it must be a whole number.")
+    return int(value)
+
+
+def _refuse(workload: Mapping[str, Any], names: Sequence[str], why: str, where: str) -> None:
+    for name in names:
+        if name in workload:
+            raise InputError(f"{where}: {name} means nothing {why}.")

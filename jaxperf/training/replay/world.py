@@ -18,6 +18,7 @@ from jaxperf.training.replay.trace import WORLD, Operation, Trace
 
 Ranks = tuple[int, ...]
 ALL = "world"  # how a user names the group of all ranks
+MOST_RANKS = 1 << 20  # of a run, whose groups are listed rank by rank
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,8 @@ def world_of(
     if dimensions and product != known:
         raise InputError(f"Dimensions of {' x '.join(map(str, dimensions))} make {product} ranks, not {known}.")
     wanted = known if ranks is None else ranks
+    if max(known, wanted) > MOST_RANKS:
+        raise InputError(f"{max(known, wanted):,} ranks are more than the {MOST_RANKS:,} that can be replayed.")
     world = World(known, wanted, {WORLD: tuple(range(known))} | named, texts, dimensions)
     stride, size = _growing(world, grow or (ALL,))
     if (size * wanted) % known:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -81,6 +83,17 @@ def test_gaps_are_those_between_tokens_counted_one_by_one() -> None:
     expected = np.sort(np.concatenate([np.diff(times) for times in tokens.values()]))
     gaps, weights = token_gaps(columns, jax.tree.map(lambda values: values[0], found.log))
     np.testing.assert_allclose(np.sort(np.repeat(gaps, weights.astype(int))), expected, rtol=1e-9)
+
+
+def test_gaps_do_not_depend_on_when_the_clock_starts() -> None:
+    requests = drawn()
+    since_1970 = dataclasses.replace(requests, arrived=requests.arrived + 1.7e9)
+    early, late = (
+        token_gaps(columns, jax.tree.map(lambda values: values[0], found.log))
+        for columns, found in map(simulated, (requests, since_1970))
+    )
+    early, late = (np.sort(np.repeat(gaps, weights.astype(int))) for gaps, weights in (early, late))
+    np.testing.assert_allclose(late, early, atol=2e-6)
 
 
 def test_a_client_with_four_requests_under_way_sends_the_next_when_one_ends() -> None:

@@ -36,8 +36,8 @@ def test_rows_that_are_no_requests_are_left_out_with_the_reason(tmp_path: Path) 
     rows = "1,0,10,1\n2,,10,1\n3,-1,10,1\n4,1,0,1\n5,1,10,-3\n6,1,1.5,1\n7,1,ten,1\n8,nan,10,1\n9,1,10,\n"
     trace = read_requests(written(tmp_path, HEAD + rows))
     assert trace.row.tolist() == [0] and sorted(trace.reasons) == list(range(1, 9))
-    assert trace.reasons[3] == "prefill_tokens: '0' is not a whole number of tokens from 1 to 16,777,216"
-    assert "arrived_at: '-1'" in trace.reasons[2] and "decode_tokens: ''" in trace.reasons[8]
+    assert trace.reasons[3] == 'prefill_tokens: "0" is not a whole number of tokens from 1 to 16,777,216'
+    assert 'arrived_at: "-1"' in trace.reasons[2] and 'decode_tokens: ""' in trace.reasons[8]
 
 
 def test_dates_of_azure_and_milliseconds_of_mooncake(tmp_path: Path) -> None:
@@ -53,11 +53,23 @@ def test_dates_of_azure_and_milliseconds_of_mooncake(tmp_path: Path) -> None:
     assert trace.hashes == [[46, 47], [46, 2353]]
 
 
+def test_dates_without_a_zone_are_of_utc_and_count_from_the_first_that_is_there(tmp_path: Path) -> None:
+    rows = "1,,5,1\n2,2024-03-31 00:30:00,5,1\n3,2024-03-31 03:30:00+00:00,5,1\n4,9999-12-31,5,1\n"
+    trace = read_requests(written(tmp_path, HEAD + rows))
+    assert trace.arrived.tolist() == [0.0, 3 * 3600.0] and "dates" in trace.notes[0]
+    assert "is not a time from 0 to 1e+10 s" in trace.reasons[3]
+
+
+def test_numbers_beyond_all_doubles_are_no_requests(tmp_path: Path) -> None:
+    row = '{"arrived_at": 0, "prefill_tokens": %s, "decode_tokens": 1}\n' % ("9" * 400)
+    assert "prefill_tokens: 999" in read_requests(written(tmp_path, row, "t.jsonl")).reasons[0]
+
+
 def test_hashes_in_text_and_those_that_are_none(tmp_path: Path) -> None:
     rows = '1,0,600,1,"[3, 4]"\n2,0,600,1,\n3,0,600,1,[3.5]\n4,0,600,1,3;4\n'
     trace = read_requests(written(tmp_path, HEAD.replace("\n", ",hash_ids\n") + rows))
     assert trace.hashes == [[3, 4], []] and sorted(trace.reasons) == [2, 3]
-    assert trace.reasons[3] == "hash_ids: '3;4' is not a list of whole numbers"
+    assert trace.reasons[3] == 'hash_ids: "3;4" is not a list of whole numbers'
 
 
 def test_paths_part_where_hashes_part_and_outputs_are_nobody_elses() -> None:
@@ -81,12 +93,16 @@ def test_paths_part_where_hashes_part_and_outputs_are_nobody_elses() -> None:
         (HEAD + "1,0,1,1\n1,0,1,1\n", "t.csv", "rows 0 and 1 have the same req 1"),
         (HEAD + "1,0,1\n", "t.csv", "line 2 has 3 cells; the header has 4"),
         ("a,a\n1,1\n", "t.csv", "two columns have the same name"),
-        ("{", "t.jsonl", "line 1 is not JSON"),
+        ("{", "t.jsonl", "line 1 is not valid JSON"),
         ("[1]", "t.jsonl", "line 1 is not an object"),
         ("nonsense", "t.parquet", "not a Parquet file"),
         (HEAD, "t.txt", "must end in .csv"),
         ("[]", "t.json", "a workload is an object"),
         ('{"count": 0}', "t.json", "count is 0"),
+        ('{"count": 1.5}', "t.json", "count is 1.5; it must be a whole number"),
+        ("[" * 100_000, "t.jsonl", "brackets nest too deep"),
+        ("9" * 5000, "t.json", "a number is too long"),
+        (HEAD + "1,0,1,1\n2,2024-01-01 00:00:00,1,1\n", "t.csv", "1 arrivals are dates and 1 numbers"),
     ],
 )
 def test_files_that_are_no_traces(tmp_path: Path, text: str, name: str, words: str) -> None:
@@ -140,10 +156,13 @@ def test_totals_divided_as_vidur_does(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"arrivals": {"kind": "poison", "rate": 1}}, "poisson"),
-        ({"arrivals": {"kind": "poisson"}}, "rate is None"),
+        ({"arrivals": {"kind": "poisson"}}, "rate is null"),
         ({"arrivals": {"kind": "burst", "rate": 1}}, "'rate' is no number of burst"),
         ({"prompt": {"kind": "uniform", "low": 5, "high": 4}}, "high is 4"),
         ({"prompt": 5}, "prompt is 5"),
+        ({"total": {"kind": "fixed", "value": 9}, "prompt_to_output": 2.0}, "prompt means nothing beside total"),
+        ({"prompt_to_output": 2.0}, "prompt_to_output means nothing without total"),
+        ({"prompt": {"kind": "fixed", "value": 2.5}}, "value is 2.5; it must be a whole number"),
         ({"promt": 5}, "'promt' is no part of a workload. Did you mean prompt"),
     ],
 )

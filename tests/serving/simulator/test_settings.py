@@ -62,8 +62,8 @@ def test_null_means_the_default_of_the_scheduler() -> None:
         ({"sched": "vllm", "num_blocks": None}, ["num_blocks", "max_batch_size"]),
         ({"sched": "vllm", "num_blocks": 0}, ["num_blocks is 0"]),
         ({"sched": "vllm", "num_blocks": 10.5}, ["num_blocks is 10.5"]),
-        ({"sched": "vllm", "block_size": True}, ["block_size is True"]),
-        ({"sched": "vllm", "block_size": "16"}, ["block_size is '16'"]),
+        ({"sched": "vllm", "block_size": True}, ["block_size is true"]),
+        ({"sched": "vllm", "block_size": "16"}, ['block_size is "16"']),
         ({"sched": "vllm", "watermark_fraction": 1.5}, ["watermark_fraction is 1.5"]),
         ({"sched": "vllm", "num_blocks": 2**28}, ["tokens; at most"]),
         ({"sched": "vllm_v1", "max_tokens_in_batch": 64}, ["less than batch_size_cap 256"]),
@@ -71,7 +71,7 @@ def test_null_means_the_default_of_the_scheduler() -> None:
         ({"sched": "vllm", "model": 7}, ["model is 7"]),
         ({"sched": "vllm_v1", "enable_prefix_caching": 1}, ["enable_prefix_caching is 1"]),
         ({"sched": "vllm", "enable_prefix_caching": True}, ["only vllm_v1 caches prefixes"]),
-        ({"sched": "vllm", "num_blocks": float("nan")}, ["num_blocks is nan"]),
+        ({"sched": "vllm", "num_blocks": float("nan")}, ["num_blocks is NaN"]),
     ],
 )
 def test_mistakes_are_sentences(given: dict[str, Any], words: list[str]) -> None:

@@ -50,8 +50,8 @@ class Plan(NamedTuple):
     """What happens next: an admission, else an eviction, else blocks taken, else the step itself.
 
     `admit` the head of the queue with `tokens` of its prompt in this step and `blocks` held from now on, its hits
-    included; `evict` the latest
-    request among `victims`; `wants`: tokens of the step for requests that ran before it, with `needs` more blocks;
+    included; `evict` the latest request among `victims`; `wants`: tokens of the step for requests that ran before it,
+    with `needs` more blocks;
     `grow`: take those blocks before the step, because what is cached afterwards decides about admissions;
     `longest`: steps after which to plan again though nothing else happened; `tried`: admission counts as tried.
     """
