@@ -54,6 +54,8 @@ def load_arrays(
         card = json.loads(text)
         _check(card, body, (card_path, tensors_path), schema, remedy)
         return load(body), card
+    except InputError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise damaged(path, shipped, error, remedy) from None
 

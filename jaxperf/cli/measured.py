@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -179,3 +180,17 @@ def step_log(quiet: bool) -> Iterator[Callable[[str], None]]:
             status.update(f"fitting; last: {text}")
 
         yield report
+
+
+def shared_folder() -> Path:
+    """The folder of measured data: `JAXPERF_DATA`, else the one beside the project."""
+    stated = os.environ.get("JAXPERF_DATA")
+    return Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
+
+
+def shared_table(name: str) -> Path:
+    """One table of the measured data. Raises `InputError` where it is missing."""
+    path = shared_folder() / name
+    if not path.is_file():
+        raise InputError(f"No measured data at '{path}': give DATA, or set JAXPERF_DATA to a folder with {name}.")
+    return path

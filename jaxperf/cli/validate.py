@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.measured import Families
+from jaxperf.cli.measured import Families, shared_folder
 from jaxperf.cli.options import AsJson, OutputFile, Quiet
 from jaxperf.cli.validate_batches import validate_batches
 from jaxperf.cli.validate_collectives import validate_collectives
@@ -99,8 +98,7 @@ def shared_tables() -> list[Path]:
 
     **Raises:** `InputError` where there is none.
     """
-    stated = os.environ.get("JAXPERF_DATA")
-    folder = Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
+    folder = shared_folder()
     found = [folder / name for name in SHARED if (folder / name).exists()]
     if not found:
         raise InputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwspecs.errors import InputError
+from jaxperf.cli.measured import shared_folder
 
 if TYPE_CHECKING:
     from calibration.composition.batches_refit import HeldOut
@@ -63,8 +63,7 @@ def shared_batches() -> list[Path]:
 
     **Raises:** `InputError` where they are missing.
     """
-    stated = os.environ.get("JAXPERF_DATA")
-    folder = Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
+    folder = shared_folder()
     found = [folder / name for name in (BATCHES, *LINKS) if (folder / name).exists()]
     if len(found) < 2 or found[0] != folder / BATCHES:
         raise InputError(

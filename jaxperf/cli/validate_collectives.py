@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from hwspecs.errors import InputError
+from jaxperf.cli.measured import shared_table
 
 TABLE = "kernels/collectives.parquet"
 WIDTH = 150  # of the table: a narrower terminal wraps it, and no figure is cut
@@ -39,7 +38,7 @@ def validate_collectives(data: Sequence[Path], out: Path | None, as_json: bool, 
     from jaxperf.io.tables import check_output, json_text, write_rows
 
     check_output(out)
-    paths = data or shared_collectives()
+    paths = data or [shared_table(TABLE)]
     points, measured = measured_points(measured_collectives(paths))
     found = evaluate(points, measured)
     record = {
@@ -54,18 +53,6 @@ def validate_collectives(data: Sequence[Path], out: Path | None, as_json: bool, 
         typer.echo(json_text(record))
     else:
         _print(record, quiet)
-
-
-def shared_collectives() -> list[Path]:
-    """The collectives in `JAXPERF_DATA`, or in the folder of measured data beside the project.
-
-    **Raises:** `InputError` where there are none.
-    """
-    stated = os.environ.get("JAXPERF_DATA")
-    folder = Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
-    if not (folder / TABLE).is_file():
-        raise InputError(f"No measured collectives at '{folder}': give TABLE, or set JAXPERF_DATA to hold {TABLE}.")
-    return [folder / TABLE]
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:

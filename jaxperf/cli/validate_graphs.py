@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from hwspecs.errors import InputError
+from jaxperf.cli.measured import shared_folder
 
 WIDTH = 130  # of the table: a narrower terminal wraps it, and no figure is cut
 FIGURES = ("error", "bias", "neusight", "habitat", "micro", "roofline", "own_roofline", "coverage90", "half_width")
@@ -47,9 +48,7 @@ def _folder(data: Sequence[Path]) -> Path:
     """The one folder given, or NeuSight's in the folder of measured data."""
     if len(data) > 1:
         raise InputError(f"validate graphs takes one folder, not {len(data)}.")
-    stated = os.environ.get("JAXPERF_DATA")
-    shared = Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
-    folder = data[0] if data else shared / "neusight"
+    folder = data[0] if data else shared_folder() / "neusight"
     if not (folder / "e2e_labels.csv").is_file():
         raise InputError(f"No measured iterations at '{folder}': give a folder that holds e2e_labels.csv.")
     return folder

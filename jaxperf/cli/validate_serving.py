@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwspecs.errors import InputError
+from jaxperf.cli.measured import shared_table
 
 if TYPE_CHECKING:
     from calibration.serving.evaluate import HeldOut
@@ -42,7 +42,7 @@ def validate_serving(data: Sequence[Path], out: Path | None, as_json: bool, quie
     check_output(out)
     if len(data) > 1:
         raise InputError("validate serving takes one table of measured serving.")
-    (path,) = data or [shared_serving()]
+    (path,) = data or [shared_table(MEASURED)]
     with step_log(quiet) as progress:
         found = hold_out(measured_points(read_serving(path)), load_sustained_table(), progress=progress)
     record = {
@@ -59,18 +59,6 @@ def validate_serving(data: Sequence[Path], out: Path | None, as_json: bool, quie
         console().print(json_text(record), soft_wrap=True, markup=False, highlight=False)
     else:
         _print(record, quiet)
-
-
-def shared_serving() -> Path:
-    """The measured serving in `JAXPERF_DATA`, or in the folder of measured data beside the project.
-
-    **Raises:** `InputError` where it is missing.
-    """
-    stated = os.environ.get("JAXPERF_DATA")
-    folder = Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
-    if not (folder / MEASURED).exists():
-        raise InputError(f"No measured serving at '{folder}': give DATA, or set JAXPERF_DATA to hold {MEASURED}.")
-    return folder / MEASURED
 
 
 def coverage_rows(found: HeldOut) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwspecs.errors import InputError
+from jaxperf.cli.measured import shared_table
 
 if TYPE_CHECKING:
     from calibration.training.evaluate import HeldOut
@@ -38,7 +38,7 @@ def validate_training(data: Sequence[Path], out: Path | None, as_json: bool, qui
     check_output(out)
     if len(data) > 1:
         raise InputError("validate training takes one table of measured runs.")
-    (path,) = data or [shared_runs()]
+    (path,) = data or [shared_table(RUNS)]
     with step_log(quiet) as progress:
         found = hold_out(measured_runs(read_training(path)), load_parameters(), progress=progress)
     record = {
@@ -56,18 +56,6 @@ def validate_training(data: Sequence[Path], out: Path | None, as_json: bool, qui
         typer.echo(json_text(record))
     else:
         _print(record, quiet)
-
-
-def shared_runs() -> Path:
-    """The training runs in `JAXPERF_DATA`, or in the folder of measured data beside the project.
-
-    **Raises:** `InputError` where they are missing.
-    """
-    stated = os.environ.get("JAXPERF_DATA")
-    folder = Path(stated) if stated else Path(__file__).parents[3] / "shared" / "data"
-    if not (folder / RUNS).exists():
-        raise InputError(f"No measured runs at '{folder}': give DATA, or set JAXPERF_DATA to a folder with {RUNS}.")
-    return folder / RUNS
 
 
 def coverage_rows(found: HeldOut) -> list[dict[str, Any]]:
