@@ -14,9 +14,9 @@ from importlib import resources
 from typing import Any
 
 from hwspecs.errors import InputError
-from jaxperf.io.timeloop import Machine, read_machine
 from jaxperf.io.timeloop_batch import Point
 from jaxperf.io.timeloop_fields import count, list_of, object_of
+from jaxperf.io.timeloop_machine import Machine, read_machine
 from jaxperf.io.timeloop_nest import Block, read_mapping
 from jaxperf.loopnest.problem import build_structure
 from jaxperf.models.checks import show

@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop import Machine, read_machine
 from jaxperf.io.timeloop_architecture import read_nodes
 from jaxperf.io.timeloop_case import Case
 from jaxperf.io.timeloop_fields import amount, count, list_of, object_of, text_of, words_if_any
+from jaxperf.io.timeloop_machine import Machine, read_machine
 from jaxperf.io.timeloop_nest import Block, read_mapping, read_problem
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import Mapping
