@@ -190,7 +190,8 @@ class Kernel:
     Not so for a linear layer (a larger output needs fewer splits, hence fewer partial sums), for windowed prefill (the
     alignment of the prefix moves tiles), for decode (splits fill idle cores), nor for routed rows (imbalance falls);
     nor where idle cores of the last wave stretch the transfer (linear attention), where the place in a chunk counts
-    (chunked prefill), nor for a stream cut evenly (more output tiles may need no fix-up).
+    (chunked prefill), nor for a stream cut evenly (more output tiles may need no fix-up), nor for the heads of a
+    state-space duality (they share the scores of their group, over more cores).
     """
 
     point: Point
@@ -224,7 +225,7 @@ KERNELS = {
     "top_k": Kernel(top_k),
     "softmax": Kernel(softmax),
     "quantize": Kernel(quantized),
-    "ssd": Kernel(ssd, launches=3),
+    "ssd": Kernel(ssd, n_grows=False, launches=3),
     "delta": Kernel(delta, n_grows=False, launches=3),
     "delta_step": Kernel(delta_step, False, False),
     "lightning": Kernel(lightning, n_grows=False),
