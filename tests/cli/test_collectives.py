@@ -173,4 +173,4 @@ def test_validate_without_data_says_what_to_give(
     refuse: Callable[..., str], own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAXPERF_DATA", str(own_folder))
-    assert "No measured collectives" in refuse("validate", "collectives")
+    assert "No measured data" in refuse("validate", "collectives")
