@@ -12,7 +12,6 @@ import numpy as np
 from calibration.collectives.laws import RUNNERS
 
 NO_NAME = ""  # of a level that a row does not have
-WITHOUT_SETTING = ("system",)
 
 
 def level_names(

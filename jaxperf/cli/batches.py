@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
+from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
     import numpy as np

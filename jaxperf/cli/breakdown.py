@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from jaxperf.cli.options import EXIT_INFEASIBLE
+
 if TYPE_CHECKING:
     from hwspecs import DeviceSpec
     from jaxperf.io.program import Program
-
-EXIT_INFEASIBLE = 3  # not one operation has a time on the device
 
 
 def check_outputs(out: Path | None, plot: Path | None) -> None:

@@ -11,8 +11,8 @@ import typer
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.collectives_said import MICRO, counted, print_record, summary
-from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.kernels import check_places
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
     from calibration.collectives.parameters import CollectiveParameters

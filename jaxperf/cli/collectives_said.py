@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jaxperf.cli.measured import counted, print_problems, print_reasons
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -60,14 +62,8 @@ def _group(tier: str, at: np.ndarray, numbers: Mapping[str, np.ndarray], measure
     }
 
 
-def counted(reasons: Counter[str]) -> list[dict[str, Any]]:
-    """The reasons and their rows, the most frequent first."""
-    return [{"reason": reason, "rows": count} for reason, count in reasons.most_common()]
-
-
 def print_record(record: dict[str, Any], quiet: bool) -> None:
     """The record as a table and sentences."""
-    from jaxperf.cli.measured import print_problems
     from jaxperf.report.text import console, table
 
     out = console()
@@ -85,11 +81,8 @@ def print_record(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted"
     out.print(table(title, heads, cells) if cells else title)
-    for entry in record["without_prediction"]:
-        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    print_reasons(out, record, quiet)
     if not quiet:
-        for entry in record["notes"]:
-            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
         if "problems" in record:
             print_problems(out, record["problems"])
             source = record["parameters"]

@@ -8,6 +8,7 @@ import typer
 
 from jaxperf.cli.onnx import ModelOrOnnx, OnnxFile, OnnxShapes, estimate_onnx, one_of
 from jaxperf.cli.options import (
+    EXIT_INFEASIBLE,
     AsJson,
     DevicesDirectory,
     KvCache,
@@ -23,8 +24,6 @@ from jaxperf.cli.options import (
 
 if TYPE_CHECKING:
     from jaxperf.serving.estimate import Estimate
-
-EXIT_INFEASIBLE = 3
 
 
 def estimate(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
-from jaxperf.cli.measured import Params
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.kernels import check_places
+from jaxperf.cli.measured import Params, counted, print_reasons
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,16 +109,12 @@ def summary(rows: Sequence[Row], columns: dict[str, np.ndarray]) -> dict[str, An
                 "error": float(error.mean()) if len(error) else float("nan"),
             }
         )
-    count = lambda mask: [  # noqa: E731
-        {"reason": reason, "rows": number}
-        for reason, number in Counter(str(reason) for reason in columns["reason"][mask] if reason).most_common()
-    ]
     return {
         "rows": len(rows),
         "predicted": int(known.sum()),
         "groups": groups,
-        "without_prediction": count(~known),
-        "notes": count(known),
+        "without_prediction": counted(Counter(columns["reason"][~known].tolist())),
+        "notes": counted(Counter(columns["reason"][known].tolist())),
     }
 
 
@@ -139,10 +135,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} iterations predicted"
     out.print(table(title, heads, cells) if cells else title)
-    for entry in record["without_prediction"]:
-        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    print_reasons(out, record, quiet)
     if not quiet:
-        for entry in record["notes"]:
-            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
         out.print(f"parameters made {record['created']}; no test of them where they have seen the rows", soft_wrap=True)
     out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

@@ -13,7 +13,7 @@ import typer
 
 from hwspecs.errors import InputError
 from jaxperf.cli.measured import Params
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from calibration.datasets.text import Text
     from calibration.predict import Predicted
 
-EXIT_INFEASIBLE = 3  # not one row could be predicted
 MICRO = 1e6
 WIDTH = 90  # of the table: a narrower terminal wraps it, and no figure is cut
 

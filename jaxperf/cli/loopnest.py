@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.options import AsJson, OutputFile, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXIT_INFEASIBLE = 3
 TABLES = (".parquet", ".csv")
 SHOWN = ("tile", "reads", "fills", "updates")
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.loopnest import EXIT_INFEASIBLE
-from jaxperf.cli.options import AsJson, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Quiet
 
 if TYPE_CHECKING:
     from jaxperf.io.map_case import Asked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.loopnest import EXIT_INFEASIBLE
+from jaxperf.cli.options import EXIT_INFEASIBLE
 
 if TYPE_CHECKING:
     from jaxperf.io.map_case import Asked

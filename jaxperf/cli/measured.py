@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,3 +195,16 @@ def shared_table(name: str) -> Path:
     if not path.is_file():
         raise InputError(f"No measured data at '{path}': give DATA, or set JAXPERF_DATA to a folder with {name}.")
     return path
+
+
+def counted(reasons: Counter[str]) -> list[dict[str, Any]]:
+    """Reasons or notes with their rows, the most frequent first; the empty one is none."""
+    return [{"reason": reason, "rows": count} for reason, count in reasons.most_common() if reason]
+
+
+def print_reasons(out: Console, record: Mapping[str, Any], quiet: bool) -> None:
+    """Why rows have no prediction and, unless `quiet`, what to know of those that have."""
+    for entry in record["without_prediction"]:
+        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    for entry in () if quiet else record["notes"]:
+        out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)

@@ -14,6 +14,8 @@ from hwspecs.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
+EXIT_INFEASIBLE = 3  # not one of what was asked can run, or has a prediction
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A name, a config.json or a Hugging Face directory.")]
 Weights = Annotated[
     str | None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jaxperf.cli.options import (
+    EXIT_INFEASIBLE,
     AsJson,
     DevicesDirectory,
     KvCache,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jaxperf.report.ranking import RankingReport
-
-EXIT_INFEASIBLE = 3
 
 
 def rank(

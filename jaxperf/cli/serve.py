@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet, SustainedRates
+from jaxperf.cli.kernels import check_places
+from jaxperf.cli.measured import counted, print_reasons
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet, SustainedRates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,8 +88,8 @@ def summary(read: ServingTable, columns: dict[str, np.ndarray]) -> dict[str, Any
         "predicted": int(known.sum()),
         "tiers": dict(Counter(columns["tier"][known].tolist())),
         "errors": [row for label in LABELS for row in _errors(read, columns, label)],
-        "without_prediction": [{"reason": reason, "rows": count} for reason, count in without.most_common()],
-        "notes": [{"reason": reason, "rows": count} for reason, count in notes.most_common()],
+        "without_prediction": counted(without),
+        "notes": counted(notes),
     }
 
 
@@ -132,11 +133,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     title = f"{record['predicted']:,} of {record['rows']:,} rows, {record['configurations']:,} configurations"
     heads = ("output", "tier", "configurations with it", "mean error", "median")
     out.print(table(title, heads, cells) if cells else title)
-    for entry in record["without_prediction"]:
-        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    print_reasons(out, record, quiet)
     if not quiet:
-        for entry in record["notes"]:
-            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
         source = record["scalars"]
         out.print(
             f"scalars: {source['path']}, made {source['created']} on {len(source['kin'])} pairs of engine and model; "

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.kernels import EXIT_INFEASIBLE
-from jaxperf.cli.options import AsJson, DevicesDirectory, KvCache, Quiet, SustainedRates, Weights, parse_assignments
+from jaxperf.cli.options import (
+    EXIT_INFEASIBLE,
+    AsJson,
+    DevicesDirectory,
+    KvCache,
+    Quiet,
+    SustainedRates,
+    Weights,
+    parse_assignments,
+)
 
 if TYPE_CHECKING:
     import numpy as np

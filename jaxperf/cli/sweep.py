@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.options import AsJson, Plot, Quiet, SustainedRates
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Plot, Quiet, SustainedRates
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from jaxperf.sweeps import Reducer, Sweep
 
     Specs = Mapping[str, DeviceSpec]
-
-EXIT_INFEASIBLE = 3
 
 
 def sweep(

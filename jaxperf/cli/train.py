@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jaxperf.cli.described_run import as_table
-from jaxperf.cli.kernels import EXIT_INFEASIBLE, check_places
-from jaxperf.cli.measured import Params
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.kernels import check_places
+from jaxperf.cli.measured import Params, counted, print_reasons
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,8 +96,8 @@ def summary(read: TrainingTable, columns: dict[str, np.ndarray]) -> dict[str, An
         "feasible": int(columns["feasible"].sum()),
         "tiers": dict(Counter(columns["tier"][known].tolist())),
         "errors": _errors(read, columns),
-        "without_prediction": [{"reason": reason, "rows": count} for reason, count in without.most_common()],
-        "notes": [{"reason": reason, "rows": count} for reason, count in notes.most_common()],
+        "without_prediction": counted(without),
+        "notes": counted(notes),
     }
 
 
@@ -137,11 +137,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted, {record['feasible']:,} feasible"
     out.print(table(title, ("tier", "rows with a time", "mean error", "median"), cells) if cells else title)
-    for entry in record["without_prediction"]:
-        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+    print_reasons(out, record, quiet)
     if not quiet:
-        for entry in record["notes"]:
-            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
         source = record["steps"]
         out.print(
             f"scalars: {source['path']}, made {source['created']} on {len(source['stacks'])} pairs of software and "

@@ -7,7 +7,6 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.elementwise import Stream, activation_cost, rotary_cost, stream_cost
 from jaxperf.kernels.gather import kv_write_cost
 from jaxperf.kernels.gemm import linear_cost
-from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost
 from jaxperf.kernels.normalization import residual_norm_cost
 from jaxperf.models.deployment import Deployment
 from jaxperf.network.collectives import all_reduce_cost
@@ -74,9 +73,3 @@ def gated_norm(at: Deployment, tokens: Scalar, width: Scalar) -> Cost:
     elements, itemsize = tokens * width, at.activations.itemsize
     stream = Stream(2.0 * elements * itemsize, elements * itemsize, 12.0 * elements)
     return stream_cost(at.device, stream, at.efficiencies.elementwise)
-
-
-def linear_per_head(at: Deployment, tokens: Scalar, heads: Scalar, columns: Scalar, depth: Scalar) -> Cost:
-    """A projection of its own for each head, [tokens, depth] x [depth, columns], all in one launch."""
-    gemm = GroupedGemm(tokens * heads, heads, columns, depth)
-    return grouped_gemm_cost(at.device, gemm, at.weights, at.activations, at.efficiencies.gemm)
