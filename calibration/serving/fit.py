@@ -9,7 +9,7 @@ in it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import jax
@@ -46,10 +46,26 @@ def log_times(fitted: Float[Array, " T"], design: Design, rows: Rows) -> Float[A
 
 
 def weights_of(points: Sequence[Deployed]) -> np.ndarray:
-    """Weight of each configuration [rows]."""
+    """Weight of each configuration, 0 where its layout is in doubt [rows]."""
     groups = [(p.architecture, p.configuration.mode, p.configuration.engine) for p in points]
     sizes = Counter(groups)
-    return np.array([GROUP_WEIGHT / np.sqrt(sizes[group]) for group in groups])
+    return np.array([GROUP_WEIGHT / np.sqrt(sizes[group]) for group in groups]) * ~contradicted(points)
+
+
+def contradicted(points: Sequence[Deployed]) -> np.ndarray:
+    """Rows whose measurements stand to the last digit under another layout too: at most one of the labels is right, and
+    nothing says which [rows]."""
+    runs = [_run(point) for point in points]
+    layouts = defaultdict(set)
+    for run, p in zip(runs, points, strict=True):
+        layouts[run].add((p.tensor, p.pipeline, p.data, p.expert, p.replicas))
+    return np.array([len(layouts[run]) > 1 for run in runs], bool)
+
+
+def _run(point: Deployed) -> str:
+    """What was run and measured, without the layout; as text, in which NaN equals itself."""
+    given = point.configuration
+    return str((point.architecture, point.spec.name, given.engine, *given.load.values(), *given.measured.items()))
 
 
 def measured_of(points: Sequence[Deployed]) -> np.ndarray:

@@ -196,11 +196,6 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
         tensor = min(least, devices / (pipeline * data))
         notes.append("tp is not stated: the fewest ranks that hold the weights, and replicas of them")
     expert = _or(expert, 1.0)
-    if given.mode != "disagg" and expert > 1.0 and max(tensor, data) == devices == expert * spec.node.size.si:
-        # Some dumps multiply the tensor or data ranks by the expert ranks, which are the same devices.
-        tensor, data = (each / expert if each == devices else each for each in (tensor, data))
-        devices = devices / expert
-        notes.append(f"n_gpu counts the expert ranks twice: {devices:.0f} devices")
     group = tensor * pipeline * data
     if group < 1.0:
         raise InputError(f"n_gpu: {devices:.0f} devices are fewer than pp x dp.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration.datasets.serving import read_serving
+from calibration.serving.fit import contradicted, weights_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.pieces import KINDS, kind_of
 from calibration.serving.ranking import kendall, regret
@@ -59,10 +60,9 @@ def test_missing_ranks_are_the_fewest_that_hold_the_weights(tmp_path: Path):
     assert any("tp is not stated" in note for note in priced(tmp_path, tp="").notes)
 
 
-def test_expert_ranks_counted_twice_are_counted_once(tmp_path: Path):
+def test_a_layout_is_priced_as_it_is_stated(tmp_path: Path):
     point = priced(tmp_path, model="deepseek-ai/DeepSeek-R1", gpu="h200_sxm", n_gpu="64", tp="64", dp="1", ep="8")
-    assert (point.tensor, point.expert, point.replicas) == (8.0, 8.0, 1.0)
-    assert any("twice" in note for note in point.notes)
+    assert (point.tensor, point.expert, point.replicas) == (64.0, 8.0, 1.0)
 
 
 def test_a_power_cap_in_the_name_lowers_the_power_and_nothing_else(tmp_path: Path):
@@ -128,3 +128,18 @@ def test_ranks_and_regrets_of_small_tables():
     assert regret(np.array([1.0, 9.0, 3.0, 2.0]), measured, yes, yes) == pytest.approx(1.0 - 2.0 / 3.01)
     assert regret(measured, measured, no, yes) == 1.0
     assert math.isnan(regret(measured, measured, yes, no))
+
+
+def test_one_measurement_under_two_layouts_is_fitted_under_none(tmp_path: Path):
+    """The same latencies to the last digit cannot belong to 4 and to 8 devices; others of the same run stay."""
+    header = HEADER + ",metric,value,unit"
+    lines = [
+        ",".join({**ROW, "n_gpu": n, "tp": n}.get(name, "") for name in HEADER.split(",")) + f",{metric},{value},ms"
+        for n, times in (("4", (120.5, 9.25)), ("8", (120.5, 9.25)), ("2", (200.0, 12.5)))
+        for metric, value in zip(("ttft", "tpot"), times, strict=True)
+    ]
+    path = tmp_path / "in.csv"
+    path.write_text("\n".join([header, *lines]) + "\n")
+    points, _ = deployed(read_serving(path))
+    assert contradicted(points).tolist() == [True, True, False]
+    assert (weights_of(points) == 0.0).tolist() == [True, True, False]
