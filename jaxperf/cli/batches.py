@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jaxperf.cli.kernels import check_places
-from jaxperf.cli.measured import Params
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.measured import Params, counted, print_reasons
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.predicted import end, error_figures, print_source, source_record
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from calibration.composition.batches_parameters import StepParameters
     from calibration.composition.batches_rows import BatchTable
 
 Steps = Annotated[
@@ -50,7 +50,6 @@ def batches(
     from calibration.composition.batches_rows import read_batches
     from calibration.datasets import write_with
     from calibration.parameters import load_parameters
-    from jaxperf.io.tables import json_text
 
     check_places(table, out, TIMES[0])
     directories = [str(folder) for folder in devices_dir or ()]
@@ -63,15 +62,10 @@ def batches(
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
-        "steps": steps_record(scalars, steps),
+        "steps": source_record(scalars.card, steps, devices=list(scalars.devices)),
         "parameters": parameters_record(kernels, params),
     }
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
-    if not record["predicted"]:
-        raise typer.Exit(EXIT_INFEASIBLE)
+    end(record, as_json, quiet, _print)
 
 
 def summary(read: BatchTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -87,8 +81,8 @@ def summary(read: BatchTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
         "predicted": int(known.sum()),
         "tiers": dict(Counter(columns["tier"][known].tolist())),
         "errors": [row for phase in ("prefill", "decode_step") for row in _errors(read, columns, phase)],
-        "without_prediction": [{"row": int(row), "reason": reasons[row]} for row in np.flatnonzero(~known)],
-        "notes": [{"reason": reason, "rows": count} for reason, count in notes.most_common()],
+        "without_prediction": counted(Counter(reasons[~known].tolist())),
+        "notes": counted(notes),
     }
 
 
@@ -100,21 +94,8 @@ def _errors(read: BatchTable, columns: dict[str, np.ndarray], phase: str) -> lis
     rows = [batch.row for batch in read.batches if np.isfinite(batch.measured[place])]
     measured = np.array([batch.measured[place] for batch in read.batches if np.isfinite(batch.measured[place])])
     error = np.abs(columns[f"predicted_{phase}_s"][rows] / measured - 1.0)
-    error = error[np.isfinite(error)]
-    if not len(error):
-        return []
-    return [{"phase": phase, "rows": len(error), "mean": float(error.mean()), "median": float(np.median(error))}]
-
-
-def steps_record(parameters: StepParameters, path: Path | None) -> dict[str, Any]:
-    """Which scalars gave an answer: where they lie, when they were made, on what devices and of which files."""
-    card = parameters.card
-    return {
-        "path": "shipped" if path is None else str(path),
-        "created": card.get("created"),
-        "devices": list(parameters.devices),
-        "data": card.get("data", []),
-    }
+    figures = error_figures(error)
+    return [{"phase": phase, **figures}] if figures else []
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
@@ -127,17 +108,9 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted"
     out.print(table(title, ("phase", "rows with a time", "mean error", "median"), cells) if cells else title)
-    for entry in record["without_prediction"]:
-        out.print(f"no prediction (row {entry['row']}): {entry['reason']}", soft_wrap=True, markup=False)
+    print_reasons(out, record, quiet)
     if not quiet:
-        for entry in record["notes"]:
-            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
         tiers = ", ".join(f"{count:,} {tier}" for tier, count in sorted(record["tiers"].items()))
-        source = record["steps"]
-        out.print(
-            f"devices: {tiers or 'none'}; scalars: {source['path']}, made {source['created']} on "
-            f"{len(source['devices'])} devices; errors are no test where these have seen the rows",
-            soft_wrap=True,
-            markup=False,
-        )
+        out.print(f"devices: {tiers or 'none'}")
+        print_source(out, record["steps"], f"{len(record['steps']['devices'])} devices")
     out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

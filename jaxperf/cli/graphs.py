@@ -12,7 +12,8 @@ import typer
 from hwspecs.errors import InputError
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.predicted import end
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +51,6 @@ def graphs(
     from calibration.composition.predict_graphs import predict_rows
     from calibration.composition.rows import Graphs, read_rows
     from calibration.datasets import write_with
-    from jaxperf.io.tables import json_text
 
     check_places(table, out, "predicted_ms")
     directories = [str(folder) for folder in devices_dir or ()]
@@ -62,12 +62,7 @@ def graphs(
     columns = predict_rows(rows, opened, parameters, directories)
     write_with(table, out, columns)
     record = {"table": str(table), "out": str(out), **summary(rows, columns), "created": parameters.card.get("created")}
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
-    if not record["predicted"]:
-        raise typer.Exit(EXIT_INFEASIBLE)
+    end(record, as_json, quiet, _print)
 
 
 def adapted(parameters: GraphParameters, path: Path, directories: Sequence[str]) -> GraphParameters:

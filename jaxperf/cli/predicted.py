@@ -1,0 +1,60 @@
+"""What the commands that predict a table share: the errors they report, the source they name, how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from jaxperf.cli.options import EXIT_INFEASIBLE
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+
+def error_figures(error: np.ndarray) -> dict[str, Any]:
+    """Rows, mean and median of the errors that are known; empty where none is."""
+    import numpy as np
+
+    known = error[np.isfinite(error)]
+    if not len(known):
+        return {}
+    return {"rows": len(known), "mean": float(known.mean()), "median": float(np.median(known))}
+
+
+def errors_by_tier(error: np.ndarray, tiers: np.ndarray) -> list[dict[str, Any]]:
+    """`error_figures` of every tier that has a known error."""
+    names = sorted(set(tiers.tolist()) - {""})
+    found = [{"tier": name, **error_figures(error[tiers == name])} for name in names]
+    return [row for row in found if "rows" in row]
+
+
+def source_record(card: Mapping[str, Any], path: Path | None, **more: Any) -> dict[str, Any]:
+    """Which fitted file gave an answer: where it lies, when and of what data it was made, and what it knows."""
+    stated = "shipped" if path is None else str(path)
+    return {"path": stated, "created": card.get("created"), **more, "data": card.get("data", [])}
+
+
+def print_source(out: Console, source: Mapping[str, Any], made_on: str) -> None:
+    """The sentence on where the fitted scalars are from, and what errors on the rows they saw are worth."""
+    out.print(
+        f"scalars: {source['path']}, made {source['created']} on {made_on}; errors are no test where these have seen "
+        "the rows",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def end(record: dict[str, Any], as_json: bool, quiet: bool, show: Callable[[dict[str, Any], bool], None]) -> None:
+    """Prints the record as JSON or by `show`, and ends the command: infeasible where no row was predicted."""
+    from jaxperf.io.tables import json_text
+
+    if as_json:
+        typer.echo(json_text(record))
+    else:
+        show(record, quiet)
+    if not record["predicted"]:
+        raise typer.Exit(EXIT_INFEASIBLE)
