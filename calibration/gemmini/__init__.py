@@ -1,0 +1,1 @@
+"""Gemmini's cycles fitted to those of its RTL."""
