@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TABLES = (".parquet", ".csv")
 SHOWN = ("tile", "reads", "fills", "updates")
+SHOWN_SPARSE = ("tile", "actual_reads", "gated_reads", "skipped_reads", "actual_fills", "actual_updates")
 
 Version = Annotated[
     str | None,
@@ -27,6 +28,10 @@ def loopnest(
         Path, typer.Argument(metavar="CASE", help="A case (.json, Timeloop's .yaml), or a table of mappings.")
     ],
     version: Version = None,
+    sparse: Annotated[
+        Path | None,
+        typer.Option("--sparse", metavar="FILE", help="Formats, gating and skipping (sparse_optimizations, .yaml)."),
+    ] = None,
     out: OutputFile = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -45,13 +50,15 @@ def loopnest(
         raise InputError(f"{out} is the input; write to another file.")
     rows = _table(case)
     if rows is None:
-        answer = _one(case, version)
+        answer = _one(case, version, sparse)
         typer.echo(json_text(answer)) if as_json else _print_case(answer, quiet)
         if out is not None:
             write_rows(_level_rows(answer), out, {"jaxperf": json_text(answer)})
         if not answer["feasible"]:
             raise typer.Exit(EXIT_INFEASIBLE)
         return
+    if sparse is not None:
+        raise InputError(f"--sparse: {case} is a table; directives go with one case.")
     _predict_table(case, rows, version, out, as_json)
 
 
@@ -68,11 +75,11 @@ def _table(path: Path) -> list[dict[str, Any]] | None:
     return data if isinstance(data, list) else None
 
 
-def _one(path: Path, version: str | None) -> dict[str, Any]:
-    from jaxperf.io.timeloop import load_case
+def _one(path: Path, version: str | None, sparse: Path | None) -> dict[str, Any]:
     from jaxperf.io.timeloop_case import evaluate
+    from jaxperf.io.timeloop_sparse_case import load_sparse_case
 
-    return evaluate(load_case(path), version)
+    return evaluate(load_sparse_case(path, sparse), version)
 
 
 def _predict_table(
@@ -120,13 +127,14 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
     out = console()
     for reason in answer["reasons"]:
         out.print(f"infeasible: {reason}", soft_wrap=True, markup=False)
+    shown = SHOWN_SPARSE if "operations" in answer else SHOWN
     rows = [
-        (level, f"{found['instances']:,.0f}", tensor, *(f"{counts[name]:,.0f}" for name in SHOWN), energy)
+        (level, f"{found['instances']:,.0f}", tensor, *(f"{counts[name]:,.0f}" for name in shown), energy)
         for level, found in reversed(answer["levels"].items())
         for tensor, counts in found["tensors"].items()
         for energy in [quantity(counts["energy_j"], "J", 5)]
     ]
-    columns = ("level", "instances", "tensor", *SHOWN, "energy")
+    columns = ("level", "instances", "tensor", *(name.replace("_", " ") for name in shown), "energy")
     out.print(table("Words of one instance; energy of all instances", columns, rows))
     total = answer["energy_j"]
     for name, found in reversed(answer["levels"].items()):
@@ -134,6 +142,9 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
         share = f"{energy / total:6.1%}" if total else ""
         out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {share}", soft_wrap=True, markup=False)
     _print_totals(out, answer)
+    if "operations" in answer:
+        made = "  ".join(f"{name} {count:,.0f}" for name, count in answer["operations"].items())
+        out.print(f"operations {answer['macs']:,.0f}: {made}", soft_wrap=True, markup=False)
     if not quiet:
         for note in answer["notes"]:
             out.print(f"note: {note}", soft_wrap=True, markup=False)

@@ -5,6 +5,7 @@ Energies are those of Accelergy's energy reference table (ERT), in pJ per access
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping as Dictionary
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,17 +37,27 @@ def load_json(path: str | Path) -> Any:
 
 
 def load_case(path: str | Path) -> Case:
-    """The case that a JSON or YAML file holds. Raises `InputError` naming file and field."""
-    if Path(path).suffix in (".yaml", ".yml"):
+    """The case that a JSON or YAML file holds, without its zeros. Raises `InputError` naming file and field."""
+    if is_yaml(path):
         return load_yaml_case(path)
     return read_case(load_json(path), str(path))
 
 
+def is_yaml(path: str | Path) -> bool:
+    return Path(path).suffix in (".yaml", ".yml")
+
+
 def read_case(data: Any, source: str) -> Case:
-    """A case from what its file holds; results beside it are not looked at.
+    """A case from what its file holds, without its zeros; results beside it are not looked at.
 
     **Raises:** `InputError` naming file and field.
     """
+    case = read_dense_case(data, source)
+    return dataclasses.replace(case, notes=zeros_ignored(data["problem"], source) + case.notes)
+
+
+def read_dense_case(data: Any, source: str) -> Case:
+    """`read_case`, without a word about densities."""
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; a case is an object with problem and {MAPPING}.")
     problem, names = read_problem(object_of(data, "problem", source), source)
@@ -54,7 +65,7 @@ def read_case(data: Any, source: str) -> Case:
     blocks = [_block(each, machine, source) for each in list_of(data, MAPPING, source)]
     factors, levels = read_mapping(blocks, names, source)
     architecture = Architecture(tuple(Level(**machine.levels[name]) for name in levels), **machine.units)
-    notes = _sparse_notes(data["problem"], source) + _assumed_notes(data["levels"], levels)
+    notes = _assumed_notes(data["levels"], levels)
     return Case(problem, architecture, Mapping(*factors), names, levels, machine.unit, "2024", notes)
 
 
@@ -77,7 +88,8 @@ def _loop(loop: Any, where: str) -> tuple[str, float, str]:
     return str(loop[0]), count(loop[1], f"{where}: bound of {loop[0]}"), str(loop[2]).casefold()
 
 
-def _sparse_notes(problem: Dictionary[str, Any], source: str) -> tuple[str, ...]:
+def zeros_ignored(problem: Dictionary[str, Any], source: str) -> tuple[str, ...]:
+    """What is said where densities are given and nothing makes use of them."""
     names = ", ".join(words_if_any(problem["instance"], "densities", f"{source}: problem.instance"))
     if not names:
         return ()

@@ -6,12 +6,19 @@ from collections.abc import Mapping as Dictionary
 from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError
-from jaxperf.io.timeloop_fields import count, list_of, object_if_any, text_of
+from jaxperf.io.timeloop_fields import amount, count, list_of, object_if_any, text_of
 from jaxperf.models.checks import show
 
 ATTRIBUTES = ("depth", "width", "datawidth", "sizeKB", "block_size", "cluster_size", "multiple_buffering")
 BANDWIDTHS = ("read_bandwidth", "write_bandwidth", "shared_bandwidth")
-SPECS = {"cluster_size": "Cluster size", "multiple_buffering": "Multiple buffering"}
+SPECS = {"cluster_size": "Cluster size", "multiple_buffering": "Multiple buffering", "datawidth": "Word bits"}
+# What a level has for metadata may be nothing at all.
+METADATA = {
+    "metadata_datawidth": "Metadata word bits",
+    "metadata_word_bits": "Metadata word bits",
+    "metadata_storage_width": "Metadata storage width",
+    "metadata_storage_depth": "Metadata storage depth",
+}
 
 
 class Nodes(NamedTuple):
@@ -48,17 +55,24 @@ def read_nodes(architecture: Dictionary[str, Any], source: str) -> Nodes:
 
 
 def _specs(node: Dictionary[str, Any], instances: float, where: str) -> dict[str, Any]:
-    """Specs of a component; sizes in words of `datawidth` bits, a block is what fits into `width` bits."""
-    given = {str(key).replace("-", "_"): value for key, value in object_if_any(node, "attributes", where).items()}
+    """Specs of a component."""
+    given = object_if_any(node, "attributes", where)
+    return {"Instances": instances, **attribute_specs(given, where)}
+
+
+def attribute_specs(attributes: Dictionary[str, Any], where: str) -> dict[str, Any]:
+    """Specs from attributes; sizes in words of `datawidth` bits, a block is what fits into `width` bits."""
+    given = {str(key).replace("-", "_"): value for key, value in attributes.items()}
     numbers = {key: _number(given[key], f"{where}: {key}") for key in ATTRIBUTES if key in given}
     bits = numbers.get("datawidth", 1.0)
     block = numbers.get("block_size", numbers.get("width", bits) // bits)
-    specs: dict[str, Any] = {"Instances": instances, "Block size": block}
+    specs: dict[str, Any] = {"Block size": block}
     if "sizeKB" in numbers:
         specs["Size"] = numbers["sizeKB"] * 1024.0 * 8.0 // bits
     elif "depth" in numbers:
         specs["Size"] = numbers["depth"] * block * numbers.get("cluster_size", 1.0)
     specs |= {spelled: numbers[key] for key, spelled in SPECS.items() if key in numbers}
+    specs |= {spelled: amount(given[key], f"{where}: {key}") for key, spelled in METADATA.items() if key in given}
     return specs | {_spelled(key): given[key] for key in BANDWIDTHS if key in given}
 
 

@@ -12,6 +12,10 @@ from jaxperf.loopnest.feasible import Reason, held, sentences
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.reuse import RULES
+from jaxperf.loopnest.sparse.compute import Split
+from jaxperf.loopnest.sparse.counts import SparseAccesses
+from jaxperf.loopnest.sparse.evaluate import SparseCost, sparse_nest_cost, sparse_sentences
+from jaxperf.loopnest.sparse.sparsity import Sparsity
 
 COUNTS = ("reads", "fills", "updates", "reductions")
 
@@ -19,7 +23,8 @@ COUNTS = ("reads", "fills", "updates", "reductions")
 @dataclass(frozen=True)
 class Case:
     """`levels`: names from the innermost; `unit`: of the multiply-accumulate units; `rules`: the version of Timeloop
-    that wrote it, a key of `RULES`; `notes`: what of the file was not used, as sentences."""
+    that wrote it, a key of `RULES`; `notes`: what of the file was not used, or not in it, as sentences; `sparsity`:
+    None where no zero is made use of."""
 
     problem: Problem
     architecture: Architecture
@@ -29,6 +34,7 @@ class Case:
     unit: str
     rules: str
     notes: tuple[str, ...] = ()
+    sparsity: Sparsity | None = None
 
 
 def evaluate(case: Case, rules: str | None = None) -> dict[str, Any]:
@@ -37,8 +43,37 @@ def evaluate(case: Case, rules: str | None = None) -> dict[str, Any]:
     **Arguments:** `rules`: another version of Timeloop to follow, a key of `RULES`.
     """
     version = rules or case.rules
+    if case.sparsity is not None:
+        sparse = sparse_nest_cost(case.problem, case.architecture, case.mapping, case.sparsity, RULES[version])
+        record = sparse_record(sparse, case)
+        return {**record, **_explained(case, sparse.nest), "timeloop": version}
     cost = nest_cost(case.problem, case.architecture, case.mapping, RULES[version])
     return {**cost_record(cost, case.names, case.levels, case.unit), **_explained(case, cost), "timeloop": version}
+
+
+def sparse_record(cost: SparseCost, case: Case) -> dict[str, Any]:
+    """The record of a nest with zeros: its counts are of all words, those beside them of what becomes of them."""
+    record = cost_record(cost.nest, case.names, case.levels, case.unit)
+    record["operations"] = _split(cost.operations)
+    for name, found in zip(case.levels, cost.accesses, strict=True):
+        for operand, each in zip(case.names.operands, found, strict=True):
+            if each is not None:
+                record["levels"][name]["tensors"][operand] |= _sparse_counts(each)
+    return record
+
+
+def _split(split: Split) -> dict[str, float]:
+    return {name: float(count) for name, count in split._asdict().items()}
+
+
+def _sparse_counts(counts: SparseAccesses) -> dict[str, float]:
+    """Words by action and what becomes of them, such as `gated_reads`; units of metadata that are moved."""
+    found = {
+        f"{name}_{action}": count for action, split in counts.words.items() for name, count in _split(split).items()
+    }
+    for action, ranks in counts.ranks.items():
+        found[f"metadata_{action}"] = sum(float(split.actual) for rank in ranks for split in rank)
+    return {**found, "actual_reductions": float(counts.reductions)}
 
 
 def cost_record(cost: NestCost, names: Names, levels: Sequence[str], unit: str) -> dict[str, Any]:
@@ -80,7 +115,7 @@ def _level(level: LevelCost, names: Names) -> dict[str, Any]:
 def _explained(case: Case, cost: NestCost) -> dict[str, Any]:
     """Whether it can run, why not, where, and what of the file was not used."""
     bits = int(cost.reason)
-    reasons = sentences(bits)
+    reasons = sentences(bits) + sparse_sentences(bits)
     if bits & Reason.CAPACITY:
         reasons += _over_capacity(case, cost)
     if bits & Reason.FACTORS:

@@ -43,7 +43,12 @@ _Loader.add_multi_constructor("!", _tagged)
 
 
 def load_yaml_case(path: str | Path) -> Case:
-    """The case of one YAML file. Raises `InputError` naming file, and line or field."""
+    """The case of one YAML file, without its zeros. Raises `InputError` naming file, and line or field."""
+    return read_yaml_case(load_yaml(path), str(path))
+
+
+def load_yaml(path: str | Path) -> Dictionary[str, Any]:
+    """The object that a YAML file holds. Raises `InputError` naming file, and line."""
     source = str(path)
     try:
         data = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506 -- a safe loader
@@ -55,12 +60,12 @@ def load_yaml_case(path: str | Path) -> Case:
         raise InputError(f"{source} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; a case has architecture, problem, mapping and ERT.")
-    return read_yaml_case(data, source)
+    return data
 
 
 def read_yaml_case(data: Dictionary[str, Any], source: str) -> Case:
     """A case from what its YAML holds. Raises `InputError` naming file and field."""
-    problem, names = read_problem(_underscored(object_of(data, "problem", source)), source)
+    problem, names = read_problem(underscored(object_of(data, "problem", source)), source)
     nodes = read_nodes(object_of(data, "architecture", source), source)
     machine = read_machine({"levels": nodes.levels, "ert_pJ_per_action": _energies(data, nodes.levels, source)}, source)
     if machine.unit != nodes.unit:
@@ -72,11 +77,17 @@ def read_yaml_case(data: Dictionary[str, Any], source: str) -> Case:
     return Case(problem, architecture, Mapping(*factors), names, levels, machine.unit, "head", notes)
 
 
-def _underscored(value: Any) -> Any:
+def yaml_machine(data: Dictionary[str, Any], source: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Levels with their specs, and pJ by action of each, as `read_yaml_case` takes them."""
+    levels = read_nodes(object_of(data, "architecture", source), source).levels
+    return levels, _energies(data, levels, source)
+
+
+def underscored(value: Any) -> Any:
     """Keys such as `data-spaces`, as older files spell them, with underscores."""
     if isinstance(value, Dictionary):
-        return {str(key).replace("-", "_"): _underscored(each) for key, each in value.items()}
-    return [_underscored(each) for each in value] if isinstance(value, list) else value
+        return {str(key).replace("-", "_"): underscored(each) for key, each in value.items()}
+    return [underscored(each) for each in value] if isinstance(value, list) else value
 
 
 def _energies(data: Dictionary[str, Any], levels: Dictionary[str, Any], source: str) -> dict[str, dict[str, Any]]:

@@ -63,40 +63,67 @@ def nest_cost(problem: Problem, architecture: Architecture, mapping: Mapping, ru
     macs = compute * units
     counted = accesses(problem, mapping, nest, rules)
     paces = [_level_cycles(level, found, compute) for level, found in zip(architecture.levels, counted, strict=True)]
-    cycles, limiter = _slowest(compute, paces)
+    cycles, limiter = slowest(compute, paces)
     levels = []
     for index, (level, found) in enumerate(zip(architecture.levels, counted, strict=True)):
         used = fan_out(nest, range(index + 1, len(nest.spatial)))
         levels.append(_level_cost(level, found, used, paces[index], cycles))
     reason = infeasible(problem, architecture, mapping, nest, counted)
-    mac_energy = macs * architecture.mac_energy
-    energy = functools.reduce(jnp.add, [level.energy for level in levels], mac_energy)
+    work = Work(macs, macs, units, macs * architecture.mac_energy)
+    return nest_total(architecture, work, levels, cycles, limiter, reason)
+
+
+class Work(NamedTuple):
+    """What the units do. `macs`: operations of the nest [1]; `occupied`: those that take a cycle of a unit [1];
+    `units`: that compute [1]; `energy` [J]."""
+
+    macs: Scalar
+    occupied: Scalar
+    units: Scalar
+    energy: Scalar
+
+
+def nest_total(
+    architecture: Architecture,
+    work: Work,
+    levels: list[LevelCost],
+    cycles: Scalar,
+    limiter: Int[Array, ""],
+    reason: Int[Array, ""],
+) -> NestCost:
+    """The cost of units and levels together; NaN where there is a reason."""
+    energy = functools.reduce(jnp.add, [level.energy for level in levels], work.energy)
     known = functools.partial(jnp.where, reason == 0)
     nothing = jnp.asarray(jnp.nan, energy.dtype)
     return NestCost(
         cycles=known(cycles, nothing),
-        utilization=known(macs / (architecture.macs * cycles), nothing),
+        utilization=known(work.occupied / (architecture.macs * cycles), nothing),
         energy=known(energy, nothing),
         edp=known(energy * cycles, nothing),
         area=known(_area(architecture), nothing),
         reason=reason,
         limiter=limiter,
-        macs=macs,
-        units=units,
-        mac_energy=mac_energy,
+        macs=work.macs,
+        units=work.units,
+        mac_energy=work.energy,
         levels=tuple(levels),
     )
 
 
 def _level_cycles(level: Level, counted: LevelAccesses, compute: Scalar) -> Scalar:
-    """ceil(compute / slowdown), slowdown = min(1, bandwidth / demand) over reads, writes and both together [cycle].
-
-    Demands are words of one instance per step of the units. The quotient is rounded before it is rounded up, as
-    Timeloop does in doubles: where it should be whole, both may come out one cycle long.
-    """
+    """Cycles of a level that reads and writes every word that is counted [cycle]."""
     zero = jnp.zeros_like(compute)
     reads = functools.reduce(jnp.add, [each.reads / compute for each in counted if each], zero)
     writes = functools.reduce(jnp.add, [(each.fills + each.updates) / compute for each in counted if each], zero)
+    return stream_cycles(level, reads, writes, compute)
+
+
+def stream_cycles(level: Level, reads: Scalar, writes: Scalar, compute: Scalar) -> Scalar:
+    """ceil(compute / slowdown), slowdown = min(1, bandwidth / demand) over reads, writes and both together [cycle].
+
+    Demands are words of one instance per step of the units [word/cycle]. The quotient is rounded before it is rounded
+    up, as Timeloop does in doubles: where it should be whole, both may come out one cycle long.
+    """
     slowdown = functools.reduce(
         jnp.minimum,
         [
@@ -115,7 +142,7 @@ def _slowdown(demand: Scalar, bandwidth: Scalar) -> Scalar:
     return jnp.where(short, jnp.where(short, bandwidth, 1.0) / jnp.where(short, demand, 1.0), 1.0)
 
 
-def _slowest(compute: Scalar, paces: list[Scalar]) -> tuple[Scalar, Int[Array, ""]]:
+def slowest(compute: Scalar, paces: list[Scalar]) -> tuple[Scalar, Int[Array, ""]]:
     """The most cycles, and whose they are: 0 for the units, else 1 + index of the level."""
     cycles, limiter = compute, jnp.int32(0)
     for index, pace in enumerate(paces):
@@ -126,7 +153,7 @@ def _slowest(compute: Scalar, paces: list[Scalar]) -> tuple[Scalar, Int[Array, "
 
 def _level_cost(level: Level, counted: LevelAccesses, used: Scalar, pace: Scalar, cycles: Scalar) -> LevelCost:
     """Energy of all instances: whole blocks are read and written, and instances that are used leak all the time."""
-    charged = jnp.minimum(used, level.instances / level.cluster)
+    charged = charged_instances(level, used)
     energies = tuple(
         jnp.zeros_like(used)
         if each is None
@@ -140,6 +167,11 @@ def _level_cost(level: Level, counted: LevelAccesses, used: Scalar, pace: Scalar
     )
     leaked = level.leakage * cycles * used
     return LevelCost(used, pace, functools.reduce(jnp.add, energies, leaked), energies, counted)
+
+
+def charged_instances(level: Level, used: Scalar) -> Scalar:
+    """Instances that pay for an access: those of a cluster share it [1]."""
+    return jnp.minimum(used, level.instances / level.cluster)
 
 
 def _area(architecture: Architecture) -> Scalar:
