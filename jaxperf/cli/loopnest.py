@@ -13,7 +13,7 @@ from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Quiet
 if TYPE_CHECKING:
     from rich.console import Console
 
-TABLES = (".parquet", ".csv")
+TABLES = (".parquet", ".csv", ".csv.gz")
 SHOWN = ("tile", "reads", "fills", "updates")
 SHOWN_SPARSE = ("tile", "actual_reads", "gated_reads", "skipped_reads", "actual_fills", "actual_updates")
 
@@ -67,7 +67,7 @@ def _table(path: Path) -> list[dict[str, Any]] | None:
     from jaxperf.io.timeloop import load_json
     from jaxperf.io.timeloop_tables import read_rows
 
-    if path.suffix in TABLES:
+    if path.name.endswith(TABLES):
         return read_rows(path)
     if path.suffix != ".json":
         return None
@@ -86,9 +86,11 @@ def _predict_table(
     path: Path, rows: list[dict[str, Any]], version: str | None, out: Path | None, as_json: bool
 ) -> None:
     from jaxperf.io.tables import json_text, write_rows
-    from jaxperf.io.timeloop_tables import predict_rows, summary
+    from jaxperf.io.timeloop_tables import GEMMINI, kind_of, predict_rows, summary
 
     predicted = predict_rows(rows, str(path), version)
+    if kind_of(rows, str(path)) is GEMMINI:
+        predicted = _with_rtl(rows, predicted)
     record = {"table": str(path), "out": str(out) if out else None, **summary(rows, predicted, str(path))}
     if out is not None:
         together = [{**row, **own} for row, own in zip(rows, predicted, strict=True)]
@@ -100,6 +102,15 @@ def _predict_table(
         _print_table(record)
     if not record["predicted"]:
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _with_rtl(rows: list[dict[str, Any]], predicted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Predictions with the cycles that Gemmini's RTL takes, where the mapping is one."""
+    from calibration.gemmini.parameters import load_gemmini
+    from calibration.gemmini.predict import rtl_columns
+
+    columns = rtl_columns(rows, load_gemmini())
+    return [{**own, **rtl} for own, rtl in zip(predicted, columns, strict=True)]
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,18 @@ def _systolic(rows: Sequence[Row], version: str | None) -> list[Row]:
 
 
 NEST = ("cycles", "energy_j", "utilization", "edp_j_cycle", "limiter")
+GEMMINI = Kind(
+    "mappings of Gemmini",
+    ("mapping.mapping", "prob.C", "arch.pe"),
+    _gemmini,
+    NEST,
+    (
+        ("cycles", "target.cycle", 1.0),
+        ("energy_j", "target.energy", 1e-6),
+        ("edp_j_cycle", "target.edp", 1.0),
+        ("rtl_cycles", "target.gemmini_cycle", 1.0),
+    ),
+)
 KINDS = (
     Kind(
         "mappings of the Eyeriss-like machine",
@@ -56,13 +68,7 @@ KINDS = (
         (*NEST, "levels"),
         (("cycles", "cycles", 1.0), ("energy_j", "energy_uJ", 1e-6), ("utilization", "utilization", 1e-2)),
     ),
-    Kind(
-        "mappings of Gemmini",
-        ("mapping.mapping", "prob.C", "arch.pe"),
-        _gemmini,
-        NEST,
-        (("cycles", "target.cycle", 1.0), ("energy_j", "target.energy", 1e-6), ("edp_j_cycle", "target.edp", 1.0)),
-    ),
+    GEMMINI,
     Kind(
         "systolic arrays",
         ("dataflow", "array", "M", "N", "K"),
@@ -134,7 +140,8 @@ def summary(rows: Sequence[Row], predicted: Sequence[Row], source: str) -> dict[
 
 def _errors(pairs: Sequence[tuple[Row, Row]], answer: str, column: str, unit: float) -> dict[str, Any]:
     """Relative errors of one answer where the table has the column; counts are equal where they are the same number."""
-    stated = [(row[column] * unit, own[f"predicted_{answer}"]) for row, own in pairs if _is_number(row.get(column))]
+    both = [(row.get(column), own.get(f"predicted_{answer}")) for row, own in pairs]
+    stated = [(truth * unit, found) for truth, found in both if _is_number(truth) and found is not None]
     if not stated:
         return {"column": column, "rows": 0}
     truth, found = np.asarray(stated).T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,21 @@ def test_a_table_comes_back_in_its_order(cli: Cli, own_folder: Path) -> None:
     printed = json.loads(cli("loopnest", "rows.json", "--json").stdout)
     assert printed["errors"][0]["equal"] == 1.0
     assert [row["predicted_cycles"] for row in printed["predictions"]] == [93.0, None]
+
+
+def test_mappings_of_gemmini_get_the_cycles_of_the_rtl(cli: Cli, own_folder: Path) -> None:
+    heads = "arch.pe,arch.meshX,arch.mem1_entries,arch.mem2_entries,prob.C,prob.K,prob.N,prob.P,prob.Q,prob.R,prob.S"
+    machine = "256,16,1024,262144"
+    rows = [f"{machine},128,64,1,128,1,1,1,{each}" for each in ("L3[WIO] K2 - L2[WI] K16X - L1[O] K2 C8 C16X", "L3[")]
+    rows[0] += " - L0[W] P128"
+    with gzip.open(own_folder / "rows.csv.gz", "wt") as file:
+        file.write("\n".join([f"{heads},mapping.mapping", *rows]) + "\n")
+    assert cli("loopnest", "rows.csv.gz", "-o", "out.csv").exit_code == 0
+    with (own_folder / "out.csv").open() as file:
+        first, second = csv.DictReader(file)
+    lower, cycles, upper = (float(first[f"predicted_rtl_cycles{end}"]) for end in ("_lower", "", "_upper"))
+    assert lower < cycles < upper and cycles > float(first["predicted_cycles"]) == 4096.0
+    assert second["predicted_rtl_cycles"] == "" and "'L3['" in second["reason"]
 
 
 def test_mistakes_are_one_sentence(refuse: Refuse, case: Path, own_folder: Path) -> None:
