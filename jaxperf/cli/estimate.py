@@ -21,6 +21,15 @@ from jaxperf.cli.options import (
     SustainedRates,
     Weights,
 )
+from jaxperf.cli.technique_lines import technique_lines, technique_record
+from jaxperf.cli.technique_options import (
+    KvOffload,
+    Lora,
+    PowerLimit,
+    Speculate,
+    refuse_techniques,
+    techniques_of,
+)
 
 if TYPE_CHECKING:
     from jaxperf.serving.estimate import Estimate
@@ -54,10 +63,15 @@ def estimate(
     plot: Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    speculate: Speculate = None,
+    lora: Lora = None,
+    kv_offload: KvOffload = None,
+    power_cap: PowerLimit = None,
 ) -> None:
     """TTFT, TPOT, tokens/s, memory and the limiter of every kernel for one configuration."""
     model = one_of(context, model, onnx)
     if onnx is not None:
+        refuse_techniques(speculate, lora, kv_offload, power_cap)
         return estimate_onnx(onnx, shapes, batch, device, devices_dir, params, launch, out, plot, as_json, quiet)
     from jaxperf.cli.compute import start_jax
 
@@ -85,12 +99,17 @@ def estimate(
     }
     config = load_model(model)
     point |= {"weights": config.weight_format if weights is None else weights}
-    answer = evaluate(config, spec, point, launch, load_sustained_table(params))
+    techniques = techniques_of(config, spec, tensor_parallel, speculate, lora, kv_offload, power_cap)
+    answer = evaluate(config, spec, point, launch, load_sustained_table(params), techniques)
     record = estimate_record(answer)
+    if techniques is not None:
+        record["techniques"] = technique_record(answer)
     if as_json:
         typer.echo(json_text(record))
     else:
         print_estimate(answer, quiet)
+        for line in technique_lines(answer):
+            typer.echo(line)
     if not answer.feasible:
         raise typer.Exit(EXIT_INFEASIBLE)
     if out is not None:

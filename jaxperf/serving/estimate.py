@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,11 @@ from jaxperf.models.feasibility import uneven_ranks
 from jaxperf.models.layers import transformer
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.quantization import bits_per_weight
-from jaxperf.serving.explain import Explanation, explain
+from jaxperf.serving.explain import Explanation, break_even, explain
 from jaxperf.serving.provenance import Provenance, provenance_of
 from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
+from jaxperf.serving.techniques.checks import check_with_techniques
+from jaxperf.serving.techniques.chosen import Techniques
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 UNTIMED_SHARE = 0.002  # of the parameters: what is not timed and more than that is said
 UNSAID_SHARE = 0.01  # by which the bits of a weight may differ from those of the format without a word
 MOST_RANKS = 512  # tensor-parallel ranks that are looked at to say which are allowed
+ENERGY_NOTE = "energy: uncalibrated: the power limit (TDP) all the time, an upper bound of what is drawn."
 WORDS = {"mixer": "attention", "ffn": "the feed-forward blocks", "shared": "the shared experts"}
 ESTIMATE_METRICS = (
     "ttft",
@@ -48,7 +52,8 @@ class Estimate:
     """The answer to one configuration, with what it was asked of.
 
     `peak`: dense peak the weights are multiplied at [FLOP/s]; `provenance`: where the efficiencies come from; `notes`:
-    fallbacks and assumptions, said aloud.
+    fallbacks and assumptions, said aloud; `techniques`: what the engine uses, None for plain steps; `break_even`: the
+    batch from which on its speculation does not pay, NaN without one [1].
     """
 
     model: ModelConfig
@@ -58,6 +63,8 @@ class Estimate:
     peak: float
     provenance: Provenance
     notes: tuple[str, ...]
+    techniques: Techniques | None = None
+    break_even: float = math.nan
 
     @property
     def reasons(self) -> list[str]:
@@ -76,33 +83,44 @@ def estimate(
     point: Mapping[str, Any],
     launch: str = "graph",
     table: SustainedTable | None = None,
+    techniques: Techniques | None = None,
 ) -> Estimate:
     """Evaluate one configuration.
 
     **Arguments:** `point`: batch, prompt, output, weights, kv_cache and the four parallel counts; `table`: what devices
-    sustain, None for the shipped one.
-    **Raises:** `InputError` for a value out of range or a layout that the model cannot be split into.
+    sustain, None for the shipped one; `techniques`: what the engine uses beside plain steps.
+    **Raises:** `InputError` for a value out of range, a layout that the model cannot be split into, or techniques that
+    are not timed for it.
     """
     check_has_task(model, "serve")
     checked = {name: checked_values(name, value)[0] for name, value in point.items()}
     check_layout(model, checked)
+    if techniques is not None:
+        check_with_techniques(transformer(model), checked, techniques)
     calibration = calibration_of(spec, load_sustained_table() if table is None else table)
     device = calibration.calibrated
-    (explanation,) = explain(Study(model, "serve", ESTIMATE_METRICS, launch), [device], [checked])
+    study, no_gain = Study(model, "serve", ESTIMATE_METRICS, launch), math.nan
+    (explanation,) = explain(study, [device], [checked], techniques)
+    if techniques is not None and techniques.speculation is not None:
+        no_gain = break_even(study, device, checked, techniques.speculation)
     peak = float(device.peak_flops[COMPUTE_FORMATS.index(FORMATS[checked["weights"]].compute)])
     provenance = provenance_of(model, {spec.name: calibration}, [checked["weights"]])
-    return Estimate(model, spec, checked, explanation, peak, provenance, tuple(notes_of(model, spec, checked)))
+    notes = tuple(notes_of(model, spec, checked, techniques))
+    return Estimate(model, spec, checked, explanation, peak, provenance, notes, techniques, no_gain)
 
 
-def notes_of(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any]) -> list[str]:
+def notes_of(
+    model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], techniques: Techniques | None = None
+) -> list[str]:
     """What was assumed, replaced or left out: of the model, and number formats the device lacks."""
-    notes = [*model.assumptions, *stored_as(model, point["weights"]), *left_out(model, point)]
+    speculative = techniques is not None and techniques.speculation is not None
+    notes = [*model.assumptions, *stored_as(model, point["weights"]), *left_out(model, point, speculative)]
     weights = FORMATS[point["weights"]]
     for role, compute in (("weights", weights.compute), ("activations", FORMATS[weights.activations].compute)):
         stand_in = stand_in_of(spec, compute)
         if stand_in is not None:
             notes.append(f"{spec.name} has no {compute} matrix units: {role} are multiplied in {stand_in}.")
-    return notes
+    return [*notes, ENERGY_NOTE]
 
 
 def stored_as(model: ModelConfig, weights: str) -> list[str]:
@@ -116,13 +134,16 @@ def stored_as(model: ModelConfig, weights: str) -> list[str]:
     return [f"{weights} is how the checkpoint stores its weights ({scheme.method}){apart}."]
 
 
-def left_out(model: ModelConfig, point: Mapping[str, Any]) -> list[str]:
-    """What this estimate does not do with the model, and which of its blocks no weight format touches."""
+def left_out(model: ModelConfig, point: Mapping[str, Any], speculative: bool = False) -> list[str]:
+    """What this estimate does not do with the model, and which of its blocks no weight format touches.
+
+    **Arguments:** `speculative`: whether decoding is; what it proposes with is then said elsewhere.
+    """
     notes = []
     if makes_tokens(model) and MEDIA not in point:
         kinds = " and ".join(dict.fromkeys(tower.kind for tower in model.encoders))
         notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {MEDIA} gives it work.")
-    if model.mtp_layers:
+    if model.mtp_layers and not speculative:
         notes.append(
             f"{len(model.mtp_layers)} layers for multi-token prediction are neither loaded nor run: "
             "decoding is not speculative."

@@ -21,57 +21,85 @@ from jaxperf.models.step import StepCost
 from jaxperf.serving.metrics import Metrics, metrics_of, with_intervals
 from jaxperf.serving.phases import ServingCost, serving_cost
 from jaxperf.serving.study import MEDIA, Assumed, Study, assumed_at, deployment_of, formats_of
+from jaxperf.serving.techniques.break_even import break_even_batch
+from jaxperf.serving.techniques.chosen import Techniques, Told, limited
+from jaxperf.serving.techniques.serve import technique_cost
+from jaxperf.serving.techniques.speculative import Speculation
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
 
 
 class Explanation(eqx.Module):
-    """Metrics with interval ends, the costs behind their nominal values, and the metrics at the plain roofline; leaves
-    are host arrays."""
+    """Metrics with interval ends, the costs behind their nominal values, the metrics at the plain roofline, and what
+    there is to tell of techniques (`techniques.serve.technique_cost`); leaves are host arrays."""
 
     metrics: Metrics
     cost: ServingCost
     roofline: Metrics
+    told: Told
 
 
 def explain(
-    study: Study, devices: Sequence[Device | CalibratedDevice], points: Sequence[Mapping[str, Any]]
+    study: Study,
+    devices: Sequence[Device | CalibratedDevice],
+    points: Sequence[Mapping[str, Any]],
+    techniques: Techniques | None = None,
 ) -> list[Explanation]:
     """Explanations of several points in one compiled call.
 
     **Arguments:** `study`: its task is "serve"; `devices`, `points`: one device and one set of parameter values each,
-    all points naming the same parameters.
+    all points naming the same parameters; `techniques`: of all points, None for plain steps.
     """
     arguments = [
         {"device": device, **formats_of(point["weights"], point["kv_cache"])}
         | {name: as_float(value) for name, value in point.items() if name not in ("weights", "kv_cache")}
         for device, point in zip(devices, points, strict=True)
     ]
-    together = jax.device_get(_explainer(study)(stack(arguments)))
+    together = jax.device_get(_explainer(study)(stack(arguments), techniques))
     return [jax.tree.map(lambda leaf, at=index: leaf[at], together) for index in range(len(points))]
 
 
 @functools.lru_cache(maxsize=8)
-def _explainer(study: Study) -> Callable[[Mapping[str, Any]], Explanation]:
+def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None], Explanation]:
     """The compiled function behind `explain`, kept so that asking again about the same study costs no compile."""
 
-    def one(assumed: Assumed, given: Mapping[str, Any]) -> Explanation:
+    def one(assumed: Assumed, given: Mapping[str, Any], techniques: Techniques | None) -> Explanation:
         rest = {name: value for name, value in given.items() if name not in WORKLOAD}
         deployment = deployment_of(assumed, **rest)
         batch, prompt, output = given["batch"], given["prompt"], given["output"]
-        cost = serving_cost(deployment, transformer(study.model), batch, prompt, output, given.get(MEDIA))
-        metrics = metrics_of(deployment, cost, given["output"])
-        return Explanation({name: metrics[name] for name in study.metrics}, cost, {})
+        model, told = transformer(study.model), {}
+        if techniques is None:
+            cost = serving_cost(deployment, model, batch, prompt, output, given.get(MEDIA))
+        else:
+            cost, told = technique_cost(deployment, model, techniques, batch, prompt, output)
+        metrics = metrics_of(limited(deployment, techniques), cost, given["output"])
+        return Explanation({name: metrics[name] for name in study.metrics}, cost, {}, told)
 
-    def every(points: Mapping[str, Any]) -> Explanation:
+    def every(points: Mapping[str, Any], techniques: Techniques | None) -> Explanation:
         # One program for all levels: three copies of it would take three times as long to compile.
         levels = stack([assumed_at(level, study.launch) for level in RATE_LEVELS])
-        found = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(levels, points)
+        found = jax.vmap(jax.vmap(one, in_axes=(None, 0, None)), in_axes=(0, None, None))(levels, points, techniques)
         at = {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(RATE_LEVELS)}
         metrics = with_intervals({level: at[level].metrics for level in LEVELS})
-        return Explanation(metrics, at["nominal"].cost, at[ROOFLINE].metrics)
+        return Explanation(metrics, at["nominal"].cost, at[ROOFLINE].metrics, at["nominal"].told)
 
     return jax.jit(every)
+
+
+def break_even(
+    study: Study, device: Device | CalibratedDevice, point: Mapping[str, Any], speculation: Speculation
+) -> float:
+    """From which batch on speculation does not pay for requests like those of the point; see `break_even_batch`."""
+    layout = {name: as_float(point[name]) for name in point if name.endswith("_parallel")}
+    formats, context = formats_of(point["weights"], point["kv_cache"]), point["prompt"] + point["output"] / 2.0
+    arguments = {"device": device, **formats, **layout}
+
+    @jax.jit
+    def batch(given: Mapping[str, Any], speculation: Speculation) -> Array:
+        deployment = deployment_of(assumed_at("nominal", study.launch), **given)
+        return break_even_batch(deployment, transformer(study.model), speculation, as_float(context))
+
+    return float(batch(arguments, speculation))
 
 
 def limiter_shares(step: StepCost) -> dict[Limiter, float]:

@@ -64,6 +64,7 @@ def test_an_estimate() -> None:
     assert found.feasible and found.reasons == []
     assert found.peak == pytest.approx(H100.peak_flops["bf16"].si, rel=1e-6)
     assert not any("matrix units" in note for note in found.notes)
+    assert found.notes[-1].startswith("energy: uncalibrated"), "nobody metered it"
     old = estimate(GPT2, V100, {**POINT, "weights": "fp8"})
     assert f"{V100.name} has no fp8 matrix units: weights are multiplied in fp16." in old.notes
     assert f"{V100.name} has no bf16 matrix units: activations are multiplied in fp16." in old.notes

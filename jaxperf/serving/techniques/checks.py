@@ -1,0 +1,66 @@
+"""What techniques are not timed for, refused in plain words before anything is priced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hwspecs.errors import InputError
+from jaxperf.models.blocks.attention import AttentionMixer
+from jaxperf.models.deployment import Parallelism
+from jaxperf.models.feasibility import uneven_ranks
+from jaxperf.models.layers import Transformer
+from jaxperf.serving.study import MEDIA
+from jaxperf.serving.techniques.chosen import Techniques
+from jaxperf.serving.techniques.drafts import DraftModel
+from jaxperf.serving.techniques.power import PowerCap
+
+ROUNDING = 1e-6  # of a limit in single precision
+
+
+def check_with_techniques(model: Transformer, point: Mapping[str, Any], techniques: Techniques) -> None:
+    """Refuse a model or a layout that a technique is not timed for.
+
+    **Raises:** `InputError`.
+    """
+    if model.towers:
+        raise InputError("Techniques are timed for models without encoders; this one has some.")
+    if point["pipeline_parallel"] > 1:
+        stages = point["pipeline_parallel"]
+        raise InputError(f"Techniques are timed on one pipeline stage; pipeline_parallel is {stages}.")
+    if MEDIA in point:
+        raise InputError(f"Techniques are timed for prompts of text; leave {MEDIA} out.")
+    if techniques.adapters is not None:
+        check_adapted(model)
+    speculation = techniques.speculation
+    if speculation is not None and isinstance(speculation.draft, DraftModel):
+        check_draft(speculation.draft, point["tensor_parallel"])
+
+
+def check_adapted(model: Transformer) -> None:
+    """Raises `InputError` for a model with a mixer whose adapters are not timed."""
+    for group in model.groups:
+        for mixer in group.mixers:
+            if not isinstance(mixer, AttentionMixer):
+                kind = type(mixer).__name__
+                raise InputError(f"LoRA adapters of a {kind} are not timed; those of an AttentionMixer are.")
+
+
+def check_draft(draft: DraftModel, ranks: int) -> None:
+    """Raises `InputError` for a draft that is no decoder, or cannot be split as asked."""
+    if draft.model.towers or not draft.model.groups:
+        raise InputError("A draft must be a decoder without encoders.")
+    own = int(draft.tensor_parallel)
+    if own > ranks:
+        raise InputError(f"The draft's tp is {own}, more than the target's {ranks} ranks.")
+    if bool(uneven_ranks(Parallelism(own), draft.model)):
+        raise InputError(f"tp {own} does not divide the draft's heads and widths; give it a tp of its own, such as 1.")
+
+
+def check_cap(cap: PowerCap, idle: float, tdp: float) -> None:
+    """Raises `InputError` for a limit that is no more than the idle power [W], or more than the TDP [W]."""
+    limit = float(cap.limit)
+    if not idle < limit <= tdp * (1.0 + ROUNDING):
+        raise InputError(
+            f"A power limit of {limit:g} W must be above the idle power, {idle:g} W, and at most {tdp:g} W."
+        )

@@ -1,0 +1,79 @@
+"""The techniques of one engine, and what there is to tell of them once its steps are priced."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+from jaxtyping import Array
+
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.models.deployment import Deployment
+from jaxperf.models.layers import Transformer
+from jaxperf.serving.phases import ServingCost
+from jaxperf.serving.techniques.kv_offload import OffloadedCache
+from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, distinct_adapters, miss_share, swap_time
+from jaxperf.serving.techniques.power import PowerCap
+from jaxperf.serving.techniques.speculative import Speculation, expected_tokens, token_distribution
+
+Told = dict[str, Array]
+
+
+class Techniques(eqx.Module):
+    """What an engine uses beside the plain step; None where it does not (structure)."""
+
+    speculation: Speculation | None = None
+    adapters: Adapters | None = None
+    offload: OffloadedCache | None = None
+    cap: PowerCap | None = None
+
+    @property
+    def verified(self) -> Scalar:
+        """Tokens of a sequence in one step of decode [1]."""
+        return as_float(1.0) if self.speculation is None else self.speculation.verified
+
+    @property
+    def kept(self) -> Scalar:
+        """Tokens that one step of decode makes of a sequence, on average [1]."""
+        return as_float(1.0) if self.speculation is None else expected_tokens(self.speculation.acceptance)
+
+
+def limited(deployment: Deployment, techniques: Techniques | None) -> Deployment:
+    """The deployment with the power limit of the techniques, where there is one, as the TDP of its device."""
+    if techniques is None or techniques.cap is None:
+        return deployment
+    return dataclasses.replace(deployment, device=deployment.device.replace(tdp=techniques.cap.limit))
+
+
+def told_of(
+    deployment: Deployment,
+    model: Transformer,
+    techniques: Techniques,
+    cost: ServingCost,
+    told: Told,
+    sequences: Scalar,
+    output: Scalar,
+) -> Told:
+    """What the phases do not tell: of a round, of the adapters, of the energy."""
+    more: Told = {}
+    if techniques.speculation is not None:
+        more |= {
+            "tokens_per_round": techniques.kept,
+            "round_time": cost.decode.time,
+            "draft_time": cost.decode.kernels["draft"].time,
+            "token_distribution": token_distribution(techniques.speculation.acceptance),
+        }
+    if techniques.adapters is not None:
+        more |= {
+            "distinct_adapters": distinct_adapters(techniques.adapters.popularity, sequences),
+            "adapter_bytes": adapter_bytes(deployment, model, techniques.adapters),
+            "miss_share": miss_share(techniques.adapters),
+            "swap_time": swap_time(deployment, model, techniques.adapters),
+        }
+    if techniques.cap is not None:
+        prefills, decodes = sequences * cost.prefill.stage_time, (output - 1.0) * cost.tpot
+        spent = told["prefill_power"] * prefills + told["decode_power"] * decodes
+        average = spent / (prefills + decodes)
+        energy = average * deployment.layout.num_devices / cost.tokens_per_second
+        more |= {"average_power": average, "drawn_energy_per_token": energy}
+    return more

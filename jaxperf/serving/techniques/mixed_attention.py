@@ -1,0 +1,42 @@
+"""Attention of prefills and of decodes at once: one keeps the arithmetic units busy, the other the memory.
+
+POD-Attention (ASPLOS 2025, arXiv 2410.18038) runs both on the same cores, so that each resource works for the sum and
+the kernel takes the longest of them, instead of one kernel after the other.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxperf.core.cost import Cost
+from jaxperf.core.numerics import Scalar, overlap
+
+
+def fused_attention_cost(prefill: Cost, decode: Cost, sharpness: Scalar | None = None) -> Cost:
+    """Both kernels as one: t = overlap(compute_p + compute_d, memory_p + memory_d) + the longer latency.
+
+    Never faster than either alone, never slower than one after the other.
+
+    **Arguments:** `sharpness`: see `core.numerics.overlap`; None for the exact maximum.
+    **Returns:** `Cost` of scalars, launched once.
+    """
+    compute, memory = prefill.compute + decode.compute, prefill.memory + decode.memory
+    latency = jnp.maximum(prefill.latency, decode.latency)
+    together = overlap(compute, memory, sharpness=sharpness) + latency
+    return Cost(
+        time=jnp.clip(together, jnp.maximum(prefill.time, decode.time), prefill.time + decode.time),
+        compute=compute,
+        memory=memory,
+        network=prefill.network + decode.network,
+        latency=latency,
+        flops=prefill.flops + decode.flops,
+        bytes_moved=prefill.bytes_moved + decode.bytes_moved,
+        launches=jnp.maximum(prefill.launches, decode.launches),
+    )
+
+
+def hidden_share(prefill: Cost, decode: Cost, fused: Cost) -> Scalar:
+    """Share of the shorter kernel's time that the fused one hides [1]."""
+    shorter = jnp.minimum(prefill.time, decode.time)
+    some = shorter > 0.0
+    return jnp.where(some, (prefill.time + decode.time - fused.time) / jnp.where(some, shorter, 1.0), 0.0)

@@ -1,0 +1,141 @@
+"""`serving.phases.serving_cost` of a deployment that uses techniques: what each changes of the two steps, in turn.
+
+A draft and adapters add kernels, a cache on the host adds the wait for it, a power limit lowers the clock of all of
+them. With none of them it is the plain cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.deployment import Deployment
+from jaxperf.models.feasibility import infeasibility
+from jaxperf.models.layers import Transformer
+from jaxperf.models.memory import MemoryUse, kv_cache_bytes
+from jaxperf.models.step import StepCost, prefill_cost
+from jaxperf.models.transformer import add_up, merged
+from jaxperf.network.collectives import network_cost
+from jaxperf.serving.phases import ServingCost, serving_cost
+from jaxperf.serving.techniques.chosen import Techniques, Told, told_of
+from jaxperf.serving.techniques.drafts import as_draft
+from jaxperf.serving.techniques.kv_offload import hit_tokens, layered_time, load_time, resident
+from jaxperf.serving.techniques.lora import adapter_bytes, adapter_kernels, swap_time
+from jaxperf.serving.techniques.power import capped_clock, clocked_kernels, step_power
+from jaxperf.serving.techniques.speculative import memory_with_draft, round_kernels
+from jaxperf.serving.techniques.step import with_kernels
+
+
+def technique_cost(
+    deployment: Deployment, model: Transformer, techniques: Techniques, batch: Scalar, prompt: Scalar, output: Scalar
+) -> tuple[ServingCost, Told]:
+    """Requests as in `serving_cost`, and what there is to tell of each technique by name, nominal SI units.
+
+    `decode` of the cost is a whole round of speculation, of which `tpot` is the share of one token. One pipeline stage;
+    several are infeasible.
+
+    **Arguments:** as `serving_cost`; a model that `checks.check_with_techniques` lets pass.
+    """
+    plain, length = serving_cost(deployment, model, batch, prompt, output), prompt + output
+    sequences = ceil_div(batch, deployment.layout.data_parallel)
+    memory = _memory(deployment, model, techniques, plain.memory, sequences, length)
+    reason = infeasibility(deployment, model, memory, batch, length)
+    steps = [dataclasses.replace(step, reason=reason) for step in (plain.prefill, plain.decode)]
+    prefill, of_prefill = _prefill(deployment, model, techniques, steps[0], batch, prompt)
+    decode, of_decode = _decode(deployment, model, techniques, steps[1], batch, prompt + output / 2.0)
+    tpot = decode.time / techniques.kept
+    swap = as_float(0.0)
+    if techniques.adapters is not None:
+        swap = swap_time(deployment, model, techniques.adapters)
+    generation = sequences * prefill.stage_time + (output - 1.0) * tpot
+    cost = ServingCost(
+        ttft=prefill.time + swap,
+        tpot=tpot,
+        tokens_per_second=batch * output / generation,
+        reason=decode.reason,
+        memory=memory,
+        prefill=prefill,
+        decode=decode,
+    )
+    told = {"plain_tpot": plain.tpot, "plain_ttft": plain.ttft, **of_prefill, **of_decode}
+    return cost, told | told_of(deployment, model, techniques, cost, told, sequences, output)
+
+
+def _memory(
+    deployment: Deployment,
+    model: Transformer,
+    techniques: Techniques,
+    memory: MemoryUse,
+    sequences: Scalar,
+    length: Scalar,
+) -> MemoryUse:
+    if techniques.speculation is not None:
+        memory = memory_with_draft(deployment, model, techniques.speculation, memory, sequences, length)
+    if techniques.adapters is not None:
+        loaded = techniques.adapters.loaded * adapter_bytes(deployment, model, techniques.adapters)
+        memory = dataclasses.replace(memory, weights=memory.weights + loaded)
+    return memory if techniques.offload is None else resident(memory, techniques.offload)
+
+
+def _prefill(
+    deployment: Deployment, model: Transformer, techniques: Techniques, step: StepCost, batch: Scalar, prompt: Scalar
+) -> tuple[StepCost, Told]:
+    """The prefill of a prompt for each attention replica, without what is found of it."""
+    layout, offload = deployment.layout, techniques.offload
+    prompts, hits, load = jnp.minimum(batch, layout.data_parallel), as_float(0.0), as_float(0.0)
+    if offload is not None:
+        hits = hit_tokens(offload, prompt)
+        found = prefill_cost(deployment, model, prompts, prompt - hits, hits)
+        step = dataclasses.replace(found, reason=step.reason)
+        load = offload.from_host * kv_cache_bytes(deployment, model, as_float(1.0), hits)
+    one, new = as_float(1.0), prompt - hits
+    kernels = [step.kernels]
+    if techniques.speculation is not None:
+        kernels.append(as_draft(techniques.speculation.draft.prompt_kernels(deployment, one, new, hits)))
+    if techniques.adapters is not None:
+        kernels.append(adapter_kernels(deployment, model, techniques.adapters, new, one))
+    return _step(deployment, model, techniques, step, merged(kernels), load, "prefill")
+
+
+def _decode(
+    deployment: Deployment, model: Transformer, techniques: Techniques, step: StepCost, batch: Scalar, context: Scalar
+) -> tuple[StepCost, Told]:
+    """One step of all sequences at the mean context, a whole round where it is speculative."""
+    sequences, offload = ceil_div(batch, deployment.layout.data_parallel), techniques.offload
+    kernels, load = [step.kernels], as_float(0.0)
+    if techniques.speculation is not None:
+        kernels = [round_kernels(deployment, model, techniques.speculation, batch, context, as_float(0.0))]
+    if techniques.adapters is not None:
+        tokens = sequences * techniques.verified
+        kernels.append(adapter_kernels(deployment, model, techniques.adapters, tokens, sequences))
+    if offload is not None:
+        load = offload.share * kv_cache_bytes(deployment, model, sequences, context)
+    return _step(deployment, model, techniques, step, merged(kernels), load, "decode")
+
+
+def _step(
+    deployment: Deployment,
+    model: Transformer,
+    techniques: Techniques,
+    step: StepCost,
+    kernels: Kernels,
+    load: Scalar,
+    phase: str,
+) -> tuple[StepCost, Told]:
+    """The step of all kernels, at the clock that a limit leaves, waiting for `load` bytes from the host."""
+    told: Told = {}
+    if techniques.cap is not None:
+        at_most = with_kernels(deployment, step, kernels)
+        rest = (deployment.device, techniques.cap.law, kernels, at_most.time)
+        clock = capped_clock(*rest, techniques.cap.limit)
+        told = {f"{phase}_clock": clock, f"{phase}_power": step_power(*rest, clock)}
+        kernels = clocked_kernels(kernels, clock)
+    if techniques.offload is not None:
+        work, wait = add_up(kernels, lambda cost: cost.time), load_time(techniques.offload, load)
+        waiting = layered_time(work, wait, model.num_layers, techniques.offload.hidden) - work
+        kernels = kernels | {"cache_load": network_cost(waiting, load)}
+        told |= {f"{phase}_load": wait, f"{phase}_wait": waiting}
+    return with_kernels(deployment, step, kernels), told

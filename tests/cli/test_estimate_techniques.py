@@ -1,0 +1,104 @@
+"""`estimate` with techniques: a line each, the same in JSON, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from jaxperf.cli.technique_lines import technique_lines
+from jaxperf.serving import explain
+from jaxperf.serving.techniques.chosen import Techniques
+from jaxperf.serving.techniques.power import PowerCap, PowerLaw
+from tests.devices import QUICK
+
+GPT2 = ("estimate", "gpt2", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--batch", "4")
+LIMITED = (*GPT2, "--kv-offload", "hit=.5,share=.25", "--power-cap", "350W")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compiles what an estimate asks for without fusion: in a third of the time."""
+    explain._explainer.cache_clear()
+    monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=QUICK))
+    yield
+    explain._explainer.cache_clear()
+
+
+def test_lines_and_numbers(cli, parse_json, quick) -> None:
+    text = cli(*LIMITED, "--quiet").stdout
+    assert "kv-offload prefill: " in text and "power      prefill " in text and "energy: uncalibrated" in text
+    answer = parse_json(cli(*LIMITED, "--json").stdout)
+    told = answer["techniques"]
+    assert told["decode_power"] <= 350.0 * (1 + 1e-9) and 0.0 < told["decode_clock"] <= 1.0
+    assert told["energy_calibrated"] is False
+    assert told["prefill_load"] == pytest.approx(32 * 12 * 2 * 768 * 2 / 50e9), "half of 64 tokens, 12 layers, bf16"
+    decode = [row for row in answer["kernels"] if row["phase"] == "decode"]
+    assert "cache_load" in {row["kernel"] for row in decode}
+    assert sum(row["share"] for row in decode) == pytest.approx(1.0)
+
+
+def test_a_line_a_technique() -> None:
+    told = {
+        **{"tokens_per_round": 2.2, "token_distribution": [0.2, 0.4, 0.4], "round_time": 0.02, "draft_time": 0.005},
+        **{"plain_tpot": 0.018, "plain_ttft": 0.1, "distinct_adapters": 5.0, "adapter_bytes": 1.5e8},
+        **{"miss_share": 0.1, "swap_time": 1e-3, "prefill_power": 350.0, "prefill_clock": 0.8},
+        **{"decode_power": 420.0, "decode_clock": 0.15, "drawn_energy_per_token": 3.0},
+    }
+    some = SimpleNamespace()
+    techniques = Techniques(some, some, None, PowerCap(PowerLaw(0.3, 1.0, 0.4), 350.0))  # type: ignore[arg-type]
+    explanation = SimpleNamespace(told=told, metrics={"tpot": 0.012})
+    answer = SimpleNamespace(techniques=techniques, feasible=True, explanation=explanation, break_even=64.0)
+    speculation, adapters, power = technique_lines(answer)  # type: ignore[arg-type]
+    assert speculation == (
+        "speculate  2.20 tokens a round (1 20%, 2 40%, 3 40%) of 20.0 ms, 25% of it the draft; TPOT 1.50 x as fast as "
+        "the plain 18.0 ms; no gain from batch 64 on"
+    )
+    assert "5.00 adapters" in adapters and "10.0% of the requests load theirs, 1.00 ms" in adapters
+    assert "decode 420 W at clock 0.15 of 350 W" in power and "cannot be met at the lowest clock" in power
+    answer.break_even, answer.feasible = math.inf, False
+    assert technique_lines(answer) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--speculate", "gpt2"), "must be DRAFT:k=4,acceptance=.8"),
+        (("--speculate", "gpt2:k=2"), "--speculate: acceptance is missing"),
+        (("--speculate", "gpt2:acceptence=.8"), "unknown key 'acceptence'.*Did you mean acceptance"),
+        (("--speculate", "gpt2:k=3,acceptance=.8,.7"), "acceptance has 2 values for 3 positions"),
+        (("--speculate", "gpt2:acceptance=1.2"), "acceptance is '1.2'; it must be a number from 0 to 1"),
+        (("--speculate", "gpt2:k=2.5,acceptance=.8"), "k is '2.5'; it must be a whole number"),
+        (("--speculate", "gpt2:k=2,k=3,acceptance=.8"), "k is given twice"),
+        (("--speculate", "gpt2:acceptance=.8,tp=2"), "The draft's tp is 2, more than the target's 1"),
+        (("--speculate", "bert-base:acceptance=.8"), "A draft must be a decoder"),
+        (("--speculate", "mtp:acceptance=.8"), "gpt2 has no layers for multi-token prediction"),
+        (("--speculate", "no-such-model:acceptance=.8"), "no-such-model"),
+        (("--lora", "n=8,rank=x"), "--lora: rank is 'x'"),
+        (("--lora", "n=8,loaded=9"), "loaded is '9'; it must be a whole number from 0 to 8"),
+        (("--lora", "n=8,targets=some"), "targets is 'some'; allowed: attention, all"),
+        (("--lora", "n=8,targets=all,attention"), "targets has 2 values; give it one"),
+        (("--lora", "n=8,host=fast"), "--lora: host: "),
+        (("--kv-offload", "hit="), "'hit=' has no value"),
+        (("--kv-offload", "hit=2"), "hit is '2'; it must be a number from 0 to 1"),
+        (("--kv-offload", "hidden=maybe"), "hidden is 'maybe'; allowed: yes, no"),
+        (("--power-cap", "fast"), "--power-cap: "),
+        (("--power-cap", "40W"), "must be above the idle power, 70 W, and at most 700 W"),
+        (("--power-cap", "900W"), "at most 700 W"),
+        (("--power-cap", "300W", "--pp", "2"), "one pipeline stage; pipeline_parallel is 2"),
+    ],
+)
+def test_what_is_refused(refuse, arguments: tuple[str, ...], said: str) -> None:
+    told = " ".join(refuse(*GPT2, *arguments).split())
+    assert re.search(said, told), told
+
+
+def test_models_that_are_not_timed_are_refused(refuse) -> None:
+    rest = ("--device", "h100-sxm", "--prompt", "64", "--output", "8")
+    assert "without encoders" in refuse("estimate", "t5-small", *rest, "--power-cap", "350W")
+    assert "LatentMixer are not timed" in refuse("estimate", "deepseek-v2-lite", *rest, "--lora", "n=8,rank=4")

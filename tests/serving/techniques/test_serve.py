@@ -1,0 +1,101 @@
+"""Techniques together: none is the plain cost, each changes what it should, what cannot run says why."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.core.device import load_device
+from jaxperf.core.feasible import Reason
+from jaxperf.core.numerics import as_float
+from jaxperf.serving.phases import serving_cost
+from jaxperf.serving.techniques.checks import check_with_techniques
+from jaxperf.serving.techniques.chosen import Techniques
+from jaxperf.serving.techniques.drafts import DraftHeads, DraftModel
+from jaxperf.serving.techniques.kv_offload import OffloadedCache
+from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, zipf_popularity
+from jaxperf.serving.techniques.power import PowerCap, PowerLaw
+from jaxperf.serving.techniques.serve import technique_cost
+from jaxperf.serving.techniques.speculative import Speculation
+from tests.devices import QUICK, close, deployment, model
+
+SMALL = model("gpt2")
+AT = deployment(load_device("h100-sxm"))
+LAW = PowerLaw(0.3, 1.5, 0.4)
+WORKLOAD = {"batch": 4.0, "prompt": 512.0, "output": 64.0}
+FREE = PowerCap(LAW, 700.0)
+cost_of = jax.jit(technique_cost, compiler_options=QUICK)
+
+
+def costs(techniques: Techniques, at=AT, **changes: float):
+    return cost_of(at, SMALL, techniques, *map(as_float, {**WORKLOAD, **changes}.values()))
+
+
+@functools.partial(jax.jit, compiler_options=QUICK)
+def plain_and_none(at, *workload):
+    """Compiled together: apart, the compiler may add the kernels in another order."""
+    return serving_cost(at, SMALL, *workload), technique_cost(at, SMALL, Techniques(), *workload)[0]
+
+
+def test_no_technique_is_the_plain_cost_bit_for_bit_on_one_stage() -> None:
+    workload = list(map(as_float, WORKLOAD.values()))
+    plain, found = plain_and_none(AT, *workload)
+    names = ("ttft", "tpot", "tokens_per_second", "memory", "reason")
+    assert all(close(getattr(found, name), getattr(plain, name), 0.0) for name in names)
+    plain, found = plain_and_none(deployment(load_device("h100-sxm"), pipeline=2), *workload)
+    assert int(plain.reason) == 0 and Reason(int(found.reason)) == Reason.PIPELINE_PARALLEL
+    assert math.isnan(float(found.tpot))
+
+
+def test_a_cache_on_the_host_makes_room_and_a_hit_makes_a_prompt_shorter() -> None:
+    tight = deployment(AT.device.replace(memory_capacity=0.6e9))
+    inside, outside = (Techniques(offload=OffloadedCache(*each, 5e10), cap=FREE) for each in ((0, 1, 0), (0.5, 1, 0.9)))
+    full, _ = costs(inside, tight, batch=16.0)
+    assert Reason(int(full.reason)) == Reason.MEMORY and math.isnan(float(full.tpot))
+    roomy, told = costs(outside, tight, batch=16.0)
+    assert int(roomy.reason) == 0 and float(roomy.tpot) > 0.0
+    np.testing.assert_allclose(told["decode_load"], 0.9 * 16 * 544 * 12 * 2 * 768 * 2 / 5e10, rtol=1e-12)
+    np.testing.assert_allclose(told["prefill_load"], 256 * 12 * 2 * 768 * 2 / 5e10, rtol=1e-12)
+    here, there = (costs(each)[0] for each in (inside, outside))
+    assert float(there.ttft) < float(here.ttft) and float(there.tpot) > float(here.tpot)
+
+
+def test_energy_is_the_mean_power_over_the_tokens() -> None:
+    offload = OffloadedCache(0.0, 1.0, 0.0, 5e10)
+    found, told = costs(Techniques(offload=offload, cap=PowerCap(LAW, 300.0)))
+    prefills, decodes = 4 * float(found.prefill.time), 63 * float(found.tpot)
+    spent = prefills * float(told["prefill_power"]) + decodes * float(told["decode_power"])
+    np.testing.assert_allclose(told["drawn_energy_per_token"], spent / (4 * 64), rtol=1e-12)
+    assert float(told["prefill_power"]) <= 300.0 * (1 + 1e-9)
+    slower = [float(costs(Techniques(offload=offload, cap=PowerCap(LAW, limit)))[0].ttft) for limit in (220, 300, 700)]
+    assert slower == sorted(slower, reverse=True) and slower[0] > slower[2]
+
+
+def test_a_draft_and_adapters_are_in_memory_and_in_both_steps() -> None:
+    speculation = Speculation(DraftHeads(768, 50257), [0.8, 0.5], [1.0, 1.0])
+    adapters = Adapters(zipf_popularity(8, 0.0), 4.0, 8.0, 5e10)
+    found, told = costs(Techniques(speculation, adapters))
+    plain, _ = plain_and_none(AT, *map(as_float, WORKLOAD.values()))
+    weights = speculation.draft.weight_bytes(AT, 2) + 8 * adapter_bytes(AT, SMALL, adapters)
+    np.testing.assert_allclose(found.memory.weights, plain.memory.weights + weights, rtol=1e-12)
+    np.testing.assert_allclose(found.tpot * 2.2, found.decode.time, rtol=1e-12)
+    generation = 4 * found.prefill.stage_time + 63 * found.tpot
+    np.testing.assert_allclose(found.tokens_per_second, 4 * 64 / generation, rtol=1e-12)
+    assert {"lora_shrink", "lora_expand"} <= set(found.prefill.kernels) & set(found.decode.kernels)
+    assert "draft" in found.decode.kernels and float(found.ttft) > float(plain.ttft)
+    np.testing.assert_allclose(told["plain_tpot"], plain.tpot, rtol=1e-12)
+
+
+def test_what_techniques_are_not_timed_for_is_refused() -> None:
+    point = {"pipeline_parallel": 1, "tensor_parallel": 8}
+    chain = Techniques(Speculation(DraftModel(SMALL, 8.0), [0.8], [1.0]))
+    with pytest.raises(InputError, match="tp 8 does not divide the draft's heads"):
+        check_with_techniques(SMALL, point, chain)
+    with pytest.raises(InputError, match="A draft must be a decoder"):
+        check_with_techniques(SMALL, point, Techniques(Speculation(DraftModel(model("t5-small"), 1.0), [0.8], [1.0])))
+    check_with_techniques(SMALL, point, Techniques(Speculation(DraftModel(SMALL, 1.0), [0.8], [1.0])))
