@@ -1,0 +1,1 @@
+"""What devices draw while they serve: a law of three shares, fitted to runs whose power was measured."""
