@@ -9,7 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.device import Device
-from jaxperf.core.numerics import Scalar, ceil_div
+from jaxperf.core.numerics import Scalar, ceil_div, divides, next_power_of_two
+
+CUBE = 64.0  # chips of 4 x 4 x 4, which optical switches join (`wrapped_multiple` of hwspecs/networks)
 
 
 class Fabric(eqx.Module):
@@ -73,10 +75,24 @@ def torus_shape(ranks: Scalar, dimensions: Scalar) -> tuple[Scalar, Scalar]:
 def link_share(device: Device, ranks: Scalar, axes: Scalar) -> Scalar:
     """Share of a device's links that a group of `ranks` can use.
 
-    Switch: all. Fully connected (mesh): the n - 1 links to the group's members, of N - 1. Torus: one link per axis
-    in use, of 2 D, because a slice smaller than the whole torus has no wrap-around links.
+    Switch: all. Fully connected (mesh): the n - 1 links to the group's members, of N - 1. Torus: of 2 D, one link per
+    axis in use and a second where the axis closes into a ring, which moves both ways.
     """
     mesh = (ranks - 1.0) / jnp.maximum(device.node_size - 1.0, 1.0)
-    torus = axes / jnp.maximum(2.0 * device.torus_dimensions, 1.0)
+    torus = (axes + closed_axes(device, ranks, axes)) / jnp.maximum(2.0 * device.torus_dimensions, 1.0)
     share = jnp.where(device.mesh > 0.0, mesh, jnp.where(device.torus_dimensions > 0.0, torus, 1.0))
     return jnp.where(ranks > 1.0, share, 1.0)
+
+
+def closed_axes(device: Device, ranks: Scalar, axes: Scalar) -> Scalar:
+    """Axes of a slice of `ranks` chips, of `axes` in use, whose ends are joined [1].
+
+    Three dimensions: all of them where the slice is of whole cubes, else none (Jouppi et al. 2023, TPU v4, ISCA; Cloud
+    TPU documentation, TPU v5p: 4x4x4 and larger slices have a full torus). Two dimensions: an axis as long as the
+    pod's, of slices 2^i x 2^j as near to a square as they get (Cloud TPU documentation, TPU v5e).
+    """
+    cubes = jnp.where(divides(jnp.full_like(ranks, CUBE), ranks), axes, 0.0)
+    pod = jnp.sqrt(device.node_size)
+    long = next_power_of_two(jnp.sqrt(ranks))
+    whole = jnp.where(long >= pod, 1.0, 0.0) + jnp.where(ranks >= long * pod, 1.0, 0.0)
+    return jnp.where(device.torus_dimensions > 2.0, cubes, whole)

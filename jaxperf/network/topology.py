@@ -48,7 +48,8 @@ def torus(sizes: Sequence[Scalar | float], bandwidth: Scalar, latency: Scalar, w
 
 
 def torus_slice(spec: NetworkSpec, sizes: Sequence[int], latency: Scalar) -> Topology:
-    """A slice of a pod: an axis closes into a ring where the slice has a multiple of `spec.wrapped_multiple` chips.
+    """A slice of a pod: an axis closes into a ring where the slice has a multiple of `spec.wrapped_multiple` chips; in
+    three dimensions all axes must, because optical switches join whole cubes.
 
     **Raises:** `InputError` if the network is no torus or the slice does not fit into its pod.
     """
@@ -60,6 +61,7 @@ def torus_slice(spec: NetworkSpec, sizes: Sequence[int], latency: Scalar) -> Top
     if min(sizes) < 1 or math.prod(sizes) > spec.pod_size.si:
         raise InputError(f"A slice of {shape} chips does not fit into the {spec.pod_size.quantity} of {spec.name}.")
     closed = [size % spec.wrapped_multiple.si == 0 for size in sizes]
+    closed = [all(closed)] * len(sizes) if len(sizes) > 2 else closed
     rate = spec.bandwidth.si
     return tuple(
         Axis("ring" if ring else "line", size, rate, latency) for size, ring in zip(sizes, closed, strict=True)

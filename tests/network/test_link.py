@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxperf.core.device import Device
+import hwspecs
+from jaxperf.core.device import Device, load_device
 from jaxperf.core.numerics import as_float
-from jaxperf.network.link import Fabric, group_fabric
+from jaxperf.network.link import Fabric, closed_axes, group_fabric
+from jaxperf.network.topology import torus_slice
 from tests.devices import DEVICES, H100, MI300X, TPU_V5P
 
 
@@ -37,12 +41,43 @@ def test_a_group_in_a_mesh_has_the_links_to_its_members(ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "axes", "side"), [(2, 1, 2), (4, 2, 2), (8, 3, 2), (64, 3, 4), (512, 3, 8), (4096, 3, 16)]
+    ("ranks", "axes", "side", "links"),
+    [
+        (2, 1, 2, 1),
+        (4, 2, 2, 2),
+        (8, 3, 2, 3),
+        (32, 3, 32 ** (1 / 3), 3),
+        (64, 3, 4, 6),
+        (512, 3, 8, 6),
+        (4096, 3, 16, 6),
+    ],
 )
-def test_a_slice_of_a_torus_has_one_link_per_axis_in_use(ranks: int, axes: int, side: int) -> None:
+def test_a_slice_of_a_torus_has_a_link_per_axis_and_two_where_whole_cubes_close_it(
+    ranks: int, axes: int, side: float, links: int
+) -> None:
     found = fabric(TPU_V5P, ranks)
     assert float(found.ring_steps) == pytest.approx(axes * (side - 1), rel=1e-12)
-    assert float(found.local_bandwidth) == pytest.approx(300e9 * axes / 6, rel=1e-12)
+    assert float(found.local_bandwidth) == pytest.approx(300e9 * links / 6, rel=1e-12)
+
+
+@pytest.mark.parametrize(("ranks", "links"), [(4, 2), (16, 2), (64, 2), (128, 3), (256, 4), (512, 4)])
+def test_a_slice_in_two_dimensions_closes_where_it_is_as_long_as_the_pod(ranks: int, links: int) -> None:
+    pod = TPU_V5P.replace(torus_dimensions=2, node_size=256)
+    assert float(fabric(pod, ranks).local_bandwidth) == pytest.approx(300e9 * links / 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"])
+def test_axes_close_as_the_published_multiples_say(name: str) -> None:
+    """`topology.torus_slice` reads each axis off `wrapped_multiple`; slices of the shapes that are rented."""
+    pod, device = hwspecs.load_network(name), load_device(name)
+    shapes = [(4, 4), (8, 8), (8, 16), (16, 16), (32, 32)]
+    if device.torus_dimensions > 2:
+        shapes = [(2, 2, 2), (2, 4, 4), (4, 4, 4), (4, 4, 8), (8, 8, 8), (8, 16, 16)]
+    for shape in shapes:
+        ranks = math.prod(shape)
+        if ranks <= device.node_size:
+            rings = sum(axis.kind == "ring" for axis in torus_slice(pod, shape, as_float(1e-6)))
+            assert float(closed_axes(device, as_float(ranks), as_float(len(shape)))) == rings, shape
 
 
 @given(st.sampled_from(sorted(DEVICES)), st.integers(1, 4096))
