@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from types import SimpleNamespace
 
 Numbers = SimpleNamespace
@@ -44,7 +45,10 @@ def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pai
     data = _data(run, device, e, own, layers, layers * layer["forward"], layers * layer["backward"], m)
     optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
     optimizer += run.quantized * (run.weight_bytes + 2 * run.operand_bytes) * sum(own)
-    time = m * one + idle + data + optimizer / (device.memory_bandwidth * e.stream) + e.step_overhead
+    work = m * (one - sends - layers * layer["messages"]) + idle + e.step_overhead
+    ranks = run.tensor * run.context * run.data * run.pipeline
+    late = e.rank_spread * NormalDist().inv_cdf(1 - 0.625 / (ranks + 0.25)) * work
+    time = m * one + idle + late + data + optimizer / (device.memory_bandwidth * e.stream) + e.step_overhead
     return time, _memory(model, run, e, tokens, m, stages)
 
 
@@ -154,7 +158,8 @@ def _layer(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: fl
     if e.host_layer:
         long, short = max(total, e.host_layer), min(total, e.host_layer)
         total = math.sqrt(long**2 + 0.25 * short**2)
-    return {"forward": passes[0], "backward": passes[1], "total": total + overhead}
+    messages = sum(shown) + full
+    return {"forward": passes[0], "backward": passes[1], "messages": messages, "total": total + overhead}
 
 
 def _messages(

@@ -104,6 +104,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "sequence_parallel": _or(run.layout["seq_par"], float(ranks["tp"] > 1.0)),
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
+        "deduplicate": float(stack.deduplicates),
         "lora_rank": ADAPTER_RANK if lora else 0.0,
         "frozen": float(lora),
         **({"optimizer_bytes": 0.0} if NO_OPTIMIZER in run.notes.lower() else {}),

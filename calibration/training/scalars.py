@@ -34,7 +34,7 @@ SCALARS: Mapping[str, Scalar] = {
     "gemm": Scalar({"all": 0.15, "class": 0.1, "generation": 0.1, "stack generation": 0.1}),
     "grouped_gemm": Scalar({"all": 0.3, "class": 0.2, "generation": 0.2}),
     "attention": Scalar({"all": 0.3, "generation": 0.2, "stack generation": 0.3}),
-    "scan": Scalar({"all": 1.0, "generation": 0.3}),
+    "scan": Scalar({"all": 0.5, "generation": 0.3}),
     "stream": Scalar({"all": 0.3, "execution": 0.3, "stack": 0.2}),
     "wave_loss": Scalar({"all": 0.5}),
     "link_local": Scalar({"all": 0.3, "stack": 0.2}),
@@ -47,8 +47,10 @@ SCALARS: Mapping[str, Scalar] = {
     "host_layer": Scalar({"all": 1.0, "execution": 0.7, "stack": 0.5}),
     "stage_overhead": Scalar({"all": 1.0}),
     "step_overhead": Scalar({"all": 1.0, "stack": 0.7}),
+    "rank_spread": Scalar({"all": 0.5, "stack": 0.5}),
 }
 TIED = {"plain_gemm": "gemm", "attention_backward": "attention"}  # moved by the deviations of another field
+WIDE = {"8-bit": "16-bit", "4-bit": "16-bit"}  # class of the products that stay wide beside those of a narrow one
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,9 @@ def levels_of(known: Known) -> dict[str, list[str]]:
 def design_of(known: Known, names: Sequence[str] | None = None) -> Design:
     """The design of runs: with a number for every level they have, or with the fitted `names`."""
     levels = levels_of(known)
-    keys = {
-        field: [[_name(field, level, value) for value in levels[level]] for level in scalar.deviations]
-        for field, scalar in SCALARS.items()
-    }
+    plain = {**levels, "class": [WIDE.get(each, each) for each in levels["class"]]}
+    keys = {field: _keys(field, levels) for field in SCALARS}
+    keys |= {field: _keys(moved_by, plain if field == "plain_gemm" else levels) for field, moved_by in TIED.items()}
     every = dict.fromkeys(name for columns in keys.values() for column in columns for name in column)
     fitted = tuple(every) if names is None else tuple(names)
     index = {name: place for place, name in enumerate(fitted)}
@@ -90,6 +91,11 @@ def design_of(known: Known, names: Sequence[str] | None = None) -> Design:
         for field, columns in keys.items()
     }
     return Design(fitted, np.array([_deviation(name) for name in fitted]), places)
+
+
+def _keys(field: str, levels: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """The names of the numbers that move a field, by level and row."""
+    return [[_name(field, level, value) for value in levels[level]] for level in SCALARS[field].deviations]
 
 
 def _name(field: str, level: str, value: str) -> str:
@@ -119,9 +125,8 @@ def efficiencies_of(
     leaves = {}
     for field in TrainingEfficiencies.__dataclass_fields__:
         start = jnp.broadcast_to(starts[field], rows)
-        moved_by = TIED.get(field, field)
-        scalar = SCALARS.get(moved_by)
-        leaves[field] = start if scalar is None else _moved(start, padded[places[moved_by]].sum(0), scalar)
+        scalar = SCALARS.get(TIED.get(field, field))
+        leaves[field] = start if scalar is None else _moved(start, padded[places[field]].sum(0), scalar)
     return TrainingEfficiencies(**leaves)
 
 

@@ -13,13 +13,13 @@ from calibration.composition.batches_links import lineage
 from calibration.composition.kernel_times import kernel_times
 from calibration.parameters import Parameters
 from calibration.training.points import Known
+from calibration.training.scalars import WIDE
 from calibration.training.stacks import ALL, FLASH_1, Stack
 from jaxperf.core.sustained import CLASSES
 from jaxperf.models.graph import Op
 
 SIDE = 4096.0  # of a square product that fills any device
 DTYPES = {"32-bit": "fp32", "16-bit": "bf16", "8-bit": "fp8", "4-bit": "nvfp4"}
-WIDE = {"8-bit": "16-bit", "4-bit": "16-bit"}  # of the products that stay wide
 FRAMEWORK = ""
 LEAST, MOST = 0.1, 1.0  # a share beyond these is an extrapolation
 # FlashAttention-1 reaches 25 to 40 % of an A100's peak and half of what version 2 does, which uses nothing that Hopper

@@ -19,8 +19,8 @@ class Stack:
     `compiled`: whether elementwise operations are fused, by a compiler or by hand; `interleaves`: whether a pipeline
     has chunks where a table does not say; `accumulates`: whether a replica works through several micro-batches (XLA
     programs take the whole batch of a replica at once); `tensor_overlap`: whether tensor-parallel collectives are cut
-    into pieces beside their products: `NEVER`, `SOME` or, by the compiler, `ALL` of them;
-    `recompute`: its default.
+    into pieces beside their products: `NEVER`, `SOME` or, by the compiler, `ALL` of them; `deduplicates`: whether a
+    token is sent to a rank and to a node once for all its experts there; `recompute`: its default.
     """
 
     name: str
@@ -30,13 +30,16 @@ class Stack:
     interleaves: bool = True
     accumulates: bool = True
     tensor_overlap: str = SOME
+    deduplicates: bool = False
     recompute: str = "none"
 
 
 # The first whose word occurs; a word is looked for in lower case. The Megatron of 2021 and what was built on it had no
 # flash attention (arXiv:2104.04473, 2201.11990, 2205.05198); llm-foundry installed version 1 until March 2024 (its pull
 # request 1023); XLA overlaps collectives with the products they feed (Wang et al. 2023, ASPLOS); MaxText recomputes
-# everything unless told otherwise (remat_policy of its base.yml).
+# everything unless told otherwise (remat_policy of its base.yml). Megatron-Core can exchange tokens by DeepEP from 0.12
+# on (README.md of its moe folder); NVIDIA's dispatcher selection guide for Megatron-Bridge puts DeepEP first on H100
+# and B200, HybridEP on GB200.
 STACKS = (
     Stack("maxtext", ("maxtext", "t5x", "axlearn"), accumulates=False, tensor_overlap=ALL, recompute="full"),
     Stack(
@@ -58,7 +61,7 @@ STACKS = (
     Stack("composer-fsdp", ("llm-foundry", "composer", "fsdp", "torchtitan"), FLASH_1, compiled=False),
     Stack("llama", ("llama3-herd", "llama-herd")),
     Stack("megatron-2021", ("megatron-sc21", "korthikanti", "megatron-lm"), UNFUSED, tensor_overlap=NEVER),
-    Stack("megatron-core", ("megatron", "nemo", "dgxc")),
+    Stack("megatron-core", ("megatron", "nemo", "dgxc"), deduplicates=True),
 )
 ZERO3_OF = {"megatron-2021": "deepspeed-zero3"}  # that Megatron had no ZeRO-3; its paper ran DeepSpeed's beside it
 BY_NAME = {stack.name: stack for stack in STACKS}

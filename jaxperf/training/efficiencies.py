@@ -17,16 +17,17 @@ from jaxperf.core.numerics import as_float
 class TrainingEfficiencies(eqx.Module):
     """Shares of datasheet rates, of communication that compute can hide, and costs the datasheet does not know.
 
-    `gemm`, `plain_gemm`, `grouped_gemm`, `attention`, `attention_backward`, `scan`: share of the matrix peak [1] of
-    large products in the layers' format, of those left in 16 bits (head), of experts' (times `gemm`), of the attention
-    core forward and backward, and of recurrent scans; `stream`: share of the memory bandwidth [1]; `wave_loss`: part
-    of a wave of tiles that idles [1]; `depth_ramp`: depth of a reduction worth its prologue and epilogue [1];
-    `link_local`, `link_network`: share of the link rates [1].
+    `gemm`, `plain_gemm`, `grouped_gemm`, `attention`, `attention_backward`: share of the matrix peak [1] of
+    large products in the layers' format, of those left in 16 bits (head), of experts' (times `gemm`), and of the
+    attention core forward and backward; `scan`: share of the vector units' peak [1] of recurrent scans; `stream`:
+    share of the memory bandwidth [1]; `wave_loss`: part of a wave of tiles that idles [1]; `depth_ramp`: depth of a
+    reduction worth its prologue and epilogue [1]; `link_local`, `link_network`: share of the link rates [1].
 
     `overlap_*`: share of a communication that compute can hide [1]. `imbalance`: rows of the busiest rank's experts
     over the mean, >= 1 [1]. Added for each micro-batch: `layer_overhead` a layer, `expert_overhead` an expert of the
     rank and layer, `stage_overhead` a chunk of a stage [s]; `host_layer`: least time of a layer and micro-batch on the
-    host that launches it, `step_overhead`: added to a step [s]. `host_bandwidth`: device to host, one way [byte/s];
+    host that launches it, `step_overhead`: added to a step [s]. `rank_spread`: standard deviation of the time that
+    equal ranks take for the same work, over its mean [1]; `host_bandwidth`: device to host, one way [byte/s];
     `reserved_memory`: of runtime, communicators and fragmentation [byte].
     """
 
@@ -53,6 +54,7 @@ class TrainingEfficiencies(eqx.Module):
     host_layer: Float[Array, "*batch"] = eqx.field(converter=as_float)
     stage_overhead: Float[Array, "*batch"] = eqx.field(converter=as_float)
     step_overhead: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    rank_spread: Float[Array, "*batch"] = eqx.field(converter=as_float)
     host_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
     reserved_memory: Float[Array, "*batch"] = eqx.field(converter=as_float)
 

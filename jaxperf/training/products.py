@@ -42,7 +42,7 @@ def sustained_rates(device: Device, layout: Layout, efficiencies: TrainingEffici
         grouped=matrix * efficiencies.grouped_gemm,
         attention=plain * efficiencies.attention,
         attention_backward=plain * efficiencies.attention_backward,
-        scan=plain * efficiencies.scan,
+        scan=device.vector_flops * efficiencies.scan,
         memory=device.memory_bandwidth * efficiencies.stream,
         wave=efficiencies.wave_loss * device.num_cores * TILE,
         ramp=efficiencies.depth_ramp,

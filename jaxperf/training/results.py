@@ -32,7 +32,8 @@ class TrainingStep(eqx.Module):
     """What one step costs.
 
     `time`: of the step, NaN where infeasible; `unchecked_time`: the same formula whether or not it is feasible [s].
-    It is the sum of `compute`, `exposed` communication, `idle` time of the pipeline and the step's overhead.
+    It is the sum of `compute`, `exposed` communication, `idle` time of the pipeline and `straggling`: what is waited
+    for the slowest rank [s].
     `communication`: all messages, hidden ones too [s]; `bubble_fraction` = idle / time; `mfu`, `hfu`: useful and
     issued FLOP over the peak in the layers' format [1]; `flops`: useful, over all devices [FLOP]; `memory`: of the
     fullest stage [byte]; `tokens_per_second` over all devices; `energy` over all devices [J]; `reason`: bits of
@@ -45,6 +46,7 @@ class TrainingStep(eqx.Module):
     exposed: Communication
     communication: Communication
     idle: Float[Array, "*batch"]
+    straggling: Float[Array, "*batch"]
     bubble_fraction: Float[Array, "*batch"]
     mfu: Float[Array, "*batch"]
     hfu: Float[Array, "*batch"]

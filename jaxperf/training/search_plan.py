@@ -50,7 +50,8 @@ def assumed_rates() -> Rates:
 @dataclass(frozen=True)
 class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
-    by `objective`; `prices` of a device-hour by device name."""
+    by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
+    is that of the efficiencies a plan takes."""
 
     name: str
     model: TrainingModel
@@ -71,9 +72,9 @@ class Request:
             raise InputError(f"--optimize: unknown '{self.objective}'; allowed: {', '.join(OBJECTIVES)}.{hint}")
 
     def layout(self, devices: int) -> Layout:
-        """What the search does not vary."""
-        batch, sequence = float(self.global_batch), float(self.sequence)
-        return training_layout(self.dtype, devices=float(devices), global_batch=batch, sequence=sequence)
+        """What the search does not vary; a token goes to a rank once for all its experts there."""
+        count, batch, sequence = float(devices), float(self.global_batch), float(self.sequence)
+        return training_layout(self.dtype, devices=count, global_batch=batch, sequence=sequence, deduplicate=1.0)
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,9 @@ def plan(
     request: Request, device_name: str, device: Device, devices: int, rates: Rates, progress: Progress | None = None
 ) -> Answer:
     """Search one size, and look at its best layouts closely."""
+    spread = rates.nominal.rank_spread
+    request = dataclasses.replace(request, variation=dataclasses.replace(request.variation, static=spread))
+    tier = f"{rates.tier}; ranks spread by {float(spread):.1%}"
     base = request.layout(devices)
     found = search_layouts(
         request.model,
@@ -123,7 +127,7 @@ def plan(
     capacity = float(device.memory_capacity)
     if not len(found):
         larger = None if found.interrupted else next_feasible_size(request, device, devices, rates)
-        return Answer(device_name, devices, found, (), capacity, rates.tier, larger)
+        return Answer(device_name, devices, found, (), capacity, tier, larger)
     count = min(request.top, len(found))
     best = {name: values[:count] for name, values in found.layouts.items()}
     ends = _ends(request, best, device, rates, base, found.metrics["time"][:count])
@@ -132,7 +136,7 @@ def plan(
         _choice(request, device_name, device, base, rows[index], _row(found.metrics, index), *ends[index])
         for index in range(count)
     ]
-    return Answer(device_name, devices, found, choices, capacity, rates.tier)
+    return Answer(device_name, devices, found, choices, capacity, tier)
 
 
 def plan_train(

@@ -21,6 +21,7 @@ TERMS = {
     "exposed.data": "exposed data-parallel communication",
     "exposed.offload": "exposed offload",
     "idle": "pipeline bubble",
+    "straggling": "waiting for the slowest rank",
 }
 MEMORY_TERMS = {
     "memory.weights": "weights",

@@ -35,6 +35,7 @@ from jaxperf.training.products import sustained_rates
 from jaxperf.training.results import Compute, TrainingStep
 from jaxperf.training.schedules import idle_time
 from jaxperf.training.stages import BusiestStage, busiest_stage
+from jaxperf.training.stragglers import straggling_time
 
 HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared: 12 % more than the longer at most
 
@@ -59,8 +60,8 @@ def training_step(
 ) -> TrainingStep:
     """Time, memory and utilization of one training step.
 
-    t = m t_stage + idle + exposed(data) + optimizer + overhead, with t_stage the busiest stage's layers, ends and what
-    shows of their communication (Narayanan et al. 2021, arXiv:2104.04473; Isaev et al. 2023, Calculon).
+    t = m t_stage + idle + straggling + exposed(data) + optimizer + overhead, with t_stage the busiest stage's layers,
+    ends and what shows of their communication (Narayanan et al. 2021, arXiv:2104.04473; Isaev et al. 2023, Calculon).
 
     **Arguments:** scalar leaves each; batching is the caller's `vmap`.
     **Returns:** `TrainingStep` of scalars. Infeasible layouts have `time` NaN and their `reason`, no error.
@@ -84,11 +85,12 @@ def training_step(
     idle = _idle(model, layout, layer, ends, stage, one, waits)
     optimizer = optimizer_time(own, layout, rates.memory)
     m = layout.microbatches
-    time = m * one + idle + data.exposed + optimizer + efficiencies.step_overhead
     parts = _compute_parts(compute, layer, ends, stage, m, optimizer, layout, efficiencies)
+    straggling = straggling_time(parts.total - optimizer + idle, layout.world, efficiencies.rank_spread)
+    time = m * one + idle + straggling + data.exposed + optimizer + efficiencies.step_overhead
     exposed = _by_kind(exchanges, stage.layers * m, m, sends.exposed, offload.exposed, data.exposed, shown=True)
     sent = _by_kind(exchanges, stage.layers * m, m, sends.total, offload.total, data.total, shown=False)
-    return _answer(model, layout, device, efficiencies, time, idle, parts, exposed, sent)
+    return _answer(model, layout, device, efficiencies, time, (idle, straggling), parts, exposed, sent)
 
 
 def _layer(
@@ -170,11 +172,12 @@ def _answer(
     device: Device,
     efficiencies: TrainingEfficiencies,
     time: Scalar,
-    idle: Scalar,
+    waits: tuple[Scalar, Scalar],
     compute: Compute,
     exposed: Communication,
     sent: Communication,
 ) -> TrainingStep:
+    idle, straggling = waits
     useful, issued = step_flops(model, layout)
     peak = device.peak_flops[layout.compute_format] * layout.world
     memory = stage_memory(model, layout, efficiencies.imbalance, efficiencies.reserved_memory)
@@ -188,6 +191,7 @@ def _answer(
         exposed=exposed,
         communication=sent,
         idle=idle,
+        straggling=straggling,
         bubble_fraction=idle / time,
         mfu=useful / (peak * time),
         hfu=issued / (peak * time),

@@ -14,6 +14,7 @@ from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, safe_sqrt
+from jaxperf.training.efficiencies import assumed_table
 from jaxperf.training.stochastic_grid import (
     POINTS,
     Distribution,
@@ -35,9 +36,10 @@ EDGE = 6.0  # scores covered to each side: one in 10^9
 
 
 class Variation(eqx.Module):
-    """Coefficients of variation [1]: `static` of a rank (silicon, cooling; the same in every step), `dynamic` of one
-    segment of work on one rank, `common` of what the ranks of a domain share (a hall's temperature, the power cap),
-    `network` of the communication of a step; `domain`: devices that share one common factor [1]."""
+    """Coefficients of variation [1]: `static` of a rank (silicon, cooling; the same in every step), which is the
+    `rank_spread` of `TrainingEfficiencies`; `dynamic` of one segment of work on one rank, `common` of what the ranks of
+    a domain share (a hall's temperature, the power cap), `network` of the communication of a step; `domain`: devices
+    that share one common factor [1]."""
 
     static: Float[Array, "*batch"] = eqx.field(converter=as_float)
     dynamic: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -75,10 +77,9 @@ class Synchronization(eqx.Module):
         return self.busy * (self.microbatches + self.bubble * (self.stages - 1.0)) + self.network + exposed + self.rest
 
 
-# Judgement, not measurement: equal GPUs are reported to spread by 2 to 5 %, single products by up to 14 % (PRISM); the
-# jitter of a segment and what a hall shares are guesses.
+# Judgement, not measurement: single products are reported to spread by up to 14 % (PRISM); the jitter of a segment and
+# what a hall shares are guesses.
 RANGES = {
-    "static": (0.02, 0.03, 0.05),
     "dynamic": (0.01, 0.02, 0.05),
     "common": (0.005, 0.01, 0.02),
     "network": (0.05, 0.10, 0.30),
@@ -86,8 +87,10 @@ RANGES = {
 
 
 def assumed_variation(level: int = 1) -> Variation:
-    """The assumed sizes: low (0), nominal (1) or high (2) of `RANGES`, one common factor for the whole cluster."""
-    return Variation(**{name: sizes[level] for name, sizes in RANGES.items()}, domain=jnp.inf)
+    """The assumed sizes: low (0), nominal (1) or high (2) of `RANGES` and of `rank_spread` in `assumed_training.toml`,
+    one common factor for the whole cluster."""
+    static = sorted(size for size in assumed_table()["rank_spread"].values() if not isinstance(size, str))[level]
+    return Variation(static=static, domain=jnp.inf, **{name: sizes[level] for name, sizes in RANGES.items()})
 
 
 def step_distribution(step: Synchronization, variation: Variation) -> Distribution:

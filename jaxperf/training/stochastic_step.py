@@ -40,7 +40,8 @@ def synchronization(layers: Scalar, layout: Layout, terms: Mapping[str, Scalar])
     """Who waits for whom in a step of this layout.
 
     Tensor and context ranks wait for each other in every layer, and so do the ranks that exchange tokens for experts or
-    gather weights (ZeRO-3); what is left of a stage's ranks meets once a step.
+    gather weights (ZeRO-3); what is left of a stage's ranks meets once a step. The step's own `straggling` is left out:
+    its distribution takes the place of that mean.
 
     **Arguments:** `layers` of the model [1]; `terms`: the metrics of a `TrainingStep` by dotted name [s].
     """
@@ -52,7 +53,7 @@ def synchronization(layers: Scalar, layout: Layout, terms: Mapping[str, Scalar])
     bubble = jnp.where(p > 1.0, terms["idle"] / (behind * (busy + inside / m)), 0.0)
     sharded = jnp.where(layout.zero > 2.5, layout.tensor * layout.shard, 1.0)
     members = jnp.maximum(jnp.maximum(layout.tensor * layout.context, layout.expert * layout.expert_tensor), sharded)
-    known = busy * (m + bubble * (p - 1.0)) + inside + terms["exposed.data"]
+    known = busy * (m + bubble * (p - 1.0)) + inside + terms["exposed.data"] + terms["straggling"]
     return Synchronization(
         busy=busy,
         microbatches=m,

@@ -60,7 +60,7 @@ def run(case: str, device=H100, efficiencies=NOMINAL, **fields: float) -> Traini
 @pytest.mark.parametrize("case", LAYOUTS)
 def test_time_is_the_sum_of_its_parts(case: str) -> None:
     found = run(case)
-    parts = found.compute.total + found.exposed.total + found.idle
+    parts = found.compute.total + found.exposed.total + found.idle + found.straggling
     assert float(parts) == pytest.approx(float(found.unchecked_time), rel=1e-12)
     for kind in ("tensor", "context", "expert", "pipeline", "data", "offload"):
         assert 0 <= float(getattr(found.exposed, kind)) <= float(getattr(found.communication, kind)) * (1 + 1e-12)

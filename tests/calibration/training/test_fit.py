@@ -95,6 +95,16 @@ def test_levels_nobody_fitted_change_nothing(table: Path) -> None:
         assert np.allclose(getattr(narrow, field), getattr(wide, field), rtol=1e-12)
 
 
+def test_products_that_stay_wide_move_with_the_wide_class(tmp_path: Path) -> None:
+    known = known_runs(read_training(write(tmp_path, {}, {"dtype": "fp8"})))
+    design = design_of(known)
+    values = np.array([0.3 if name == "gemm/class/8-bit" else 0.0 for name in design.names])
+    starts = {name: jnp.asarray(start) for name, start in starts_of(known, NO_KERNELS, assumed_starts()).items()}
+    moved, still = (efficiencies_of(jnp.asarray(each), design.places, starts) for each in (values, 0.0 * values))
+    assert np.log(moved.gemm / still.gemm) == pytest.approx([0.0, 0.3])
+    assert np.log(moved.plain_gemm / still.plain_gemm) == pytest.approx([0.0, 0.0], abs=1e-12)
+
+
 def test_attention_starts_where_its_kernel_was_published(table: Path) -> None:
     known = measured_runs(read_training(table))
     starts = starts_of(known, NO_KERNELS, assumed_starts())

@@ -89,8 +89,10 @@ def test_what_a_table_does_not_state_is_taken_and_told(tmp_path: Path) -> None:
 
 def test_a_framework_brings_what_it_does(tmp_path: Path) -> None:
     compiled = {"source": "MaxText-TPU", "recompute": None}
-    found = known(tmp_path, compiled, {"source": "Megatron-SC21-T1"}, {"source": "NeuSight", "notes": "no optimizer"})
-    xla, old, eager = (point.layout for point in found.points)
+    eager_run = {"source": "NeuSight", "notes": "no optimizer"}
+    found = known(tmp_path, compiled, {"source": "Megatron-SC21-T1"}, eager_run, {"source": "Megatron-Bridge"})
+    xla, old, eager, core = (point.layout for point in found.points)
+    assert [float(layout.deduplicate) for layout in (xla, old, eager, core)] == [0.0, 0.0, 0.0, 1.0]
     # One program takes all 8 sequences of a replica, recomputing as MaxText's base.yml says.
     assert (float(xla.microbatch), float(xla.recompute)) == (8.0, 2.0)
     assert (float(old.flash), float(old.overlap_tensor), float(old.zero)) == (0.0, 0.0, 1.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from calibration.datasets.training import Run, read_training
 from calibration.training.baselines import fitted_constant, fixed, ideal_times
-from calibration.training.ranking import ranked_groups, spearman
+from calibration.training.ranking import ordered_pairs, ranked_groups, spearman
 from calibration.training.splits import FOLDS, splits_of
 from tests.calibration.training.runs import write
 
@@ -43,7 +43,22 @@ def test_the_layout_that_would_be_picked_and_what_it_costs(tmp_path: Path) -> No
     # The releases of tp 4 count once, by their median of 1.3; it is predicted fastest.
     assert found.layouts == 3 and found.regret == pytest.approx(0.3)
     assert found.spearman == found.step_spearman == pytest.approx(-0.5)
+    assert (found.pairs, found.right) == (3, 1)  # 1.0, 1.1 and 1.3; only 1.0 before 1.1 is predicted so
     assert not ranked_groups(three[:3], np.array([1.0, 0.9, 0.9]))
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=8), st.integers(0, 2**32 - 1))
+def test_pairs_within_the_noise_do_not_count(values: list[int], seed: int) -> None:
+    measured, predicted = np.array(values, float), np.random.default_rng(seed).permutation(len(values)).astype(float)
+    pairs = [
+        (i, j)
+        for i in range(len(values))
+        for j in range(i)
+        if 4 * max(values[i], values[j]) > 5 * min(values[i], values[j])
+    ]
+    right = sum((values[i] > values[j]) == (predicted[i] > predicted[j]) for i, j in pairs)
+    assert ordered_pairs(predicted, measured, 0.25) == (len(pairs), right)
+    assert ordered_pairs(measured, measured, 0.25) == (len(pairs), len(pairs))
 
 
 def test_no_fold_shows_what_it_asks_for(tmp_path: Path) -> None:
