@@ -57,7 +57,7 @@ def hold_out(
     measured, weights = measured_of(points), weights_of(points) * ~capped
     progress("priced")
     fit = fitter(design, rows, measured)
-    fitted = fit(weights)
+    fitted = fit(weights, design.deviation)
     progress("all rows")
     log_time: dict[str, dict[str, np.ndarray]] = {}
     if capped.any():
@@ -70,7 +70,7 @@ def hold_out(
         for name in dict.fromkeys(names.tolist()):
             shown = weights * (names != name)
             asked = (names == name) & ~capped
-            found[OURS][asked] = np.asarray(log_times(jnp.asarray(fit(shown)), design, rows))[asked]
+            found[OURS][asked] = np.asarray(log_times(jnp.asarray(fit(shown, design.deviation)), design, rows))[asked]
             found[CONSTANT][asked] = (line + constant(measured - line, parts, shown > 0.0))[asked]
             progress(f"{split}: {name}")
         log_time[split] = found

@@ -30,7 +30,7 @@ STEPS = 200
 MEMORY = 30  # steps that the approximation of the curvature remembers
 GROUP_WEIGHT = 3.0  # of a group of one configuration; one of n counts as n / sqrt(n) of it
 
-Fit = Callable[[np.ndarray], np.ndarray]
+Fit = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def states_of(fitted: Float[Array, " T"], design: Design, rows: Rows) -> tuple[Steady, Float[Array, " rows"]]:
@@ -74,26 +74,31 @@ def measured_of(points: Sequence[Deployed]) -> np.ndarray:
 
 
 def fitter(design: Design, rows: Rows, measured: np.ndarray) -> Fit:
-    """A function of the rows' weights [rows] that gives the fitted deviations [T], compiled once for all splits."""
+    """A function of the rows' weights [rows] and the prior deviations [T] that gives the fitted deviations [T],
+    compiled once for all splits."""
     known = jnp.isfinite(measured)
-    target, prior = jnp.asarray(np.nan_to_num(measured)), jnp.asarray(design.deviation)
+    target = jnp.asarray(np.nan_to_num(measured))
 
     @jax.jit
-    def loss(scaled: Array, weight: Array) -> tuple[Array, Array]:
+    def loss(scaled: Array, weight: Array, prior: Array) -> tuple[Array, Array]:
         def value(scaled: Array) -> Array:
-            residual = (log_times(scaled * prior, design, rows) - target) / jnp.asarray(NOISE)
-            each = optax.losses.huber_loss(jnp.where(known, residual, 0.0))
-            return weight @ each.sum(1) + 0.5 * jnp.sum(scaled**2)
+            residual = log_times(scaled * prior, design, rows) - target
+            return weight @ row_losses(jnp.where(known, residual, 0.0)) + 0.5 * jnp.sum(scaled**2)
 
         return jax.value_and_grad(value)(scaled)
 
-    def fit(weight: np.ndarray) -> np.ndarray:
+    def fit(weight: np.ndarray, prior: np.ndarray) -> np.ndarray:
         def both(scaled: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = loss(jnp.asarray(scaled), jnp.asarray(weight))
+            value, slope = loss(jnp.asarray(scaled), jnp.asarray(weight), jnp.asarray(prior))
             return float(value), np.asarray(slope, float)
 
         options = {"maxiter": STEPS, "maxcor": MEMORY}
         found = minimize(both, np.zeros(len(prior)), jac=True, method="L-BFGS-B", options=options)
-        return np.asarray(found.x) * design.deviation
+        return np.asarray(found.x) * prior
 
     return fit
+
+
+def row_losses(residual: Float[Array, "rows 2"]) -> Float[Array, " rows"]:
+    """Huber's loss of logarithms in units of `NOISE`, summed over the outputs [1]."""
+    return optax.losses.huber_loss(residual / jnp.asarray(NOISE)[None]).sum(1)

@@ -12,20 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from calibration.serving.engines import cache_format, held_share
 from calibration.serving.layouts import Deployed
 from hwspecs import DeviceSpec
+from jaxperf.core.efficiency import AbstractEfficiency, SustainedEfficiency
 from jaxperf.core.numerics import Scalar, as_float, stack
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.core.sustained_file import SustainedTable, calibration_of
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import transformer
 from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
 from jaxperf.models.step import COLLECTIVES, decode_cost, prefill_cost
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
 
-KINDS = ("dense", "experts", "attention", "light", "collective")
+KINDS = ("dense", "experts", "attention", "light", "collective", "floor")
 SEQUENCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # in decode, of one attention replica
 PROMPTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # in one prefill of an attention replica
 LINEAR = ("delta_rule", "selective_scan", "lightning", "recurrence")
@@ -37,10 +40,11 @@ BUDGET = 8192.0  # tokens a prefill may have in one step, for its activations
 class Pieces(eqx.Module):
     """Of one deployment at its lengths.
 
-    `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS` [s]; `launches`:
-    kernels of a step [1]; `slots`: sequences of full length an attention replica has memory for [1]; `transfer`: cache
-    of one prompt on one rank over the scale-out link [s]; `stages`: share of the layers on the fullest pipeline stage
-    [1]; `reason`: bits of `core.feasible.Reason`.
+    `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS`, "floor" being
+    what the kernels of all kinds take to launch and drain [s]; `launches`: kernels of a step [1]; `slots`: sequences
+    that an attention replica has memory for, as its engine gives it out [1]; `transfer`: cache of one prompt on one
+    rank over the scale-out link [s]; `stages`: share of the layers on the fullest pipeline stage [1]; `reason`: bits of
+    `core.feasible.Reason`.
     """
 
     decode: Float[Array, "*batch S K"]
@@ -88,8 +92,10 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
         "expert_parallel": point.expert,
         "prompt": point.prompt,
         "output": point.output,
+        "held": point.prompt + point.output * held_share(point.configuration.engine),
     }
-    formats = formats_of(point.weights, "bf16")
+    cache = cache_format(point.configuration.engine, point.weights, point.model.weight_format)
+    formats = formats_of(point.weights, cache)
     return {"device": device, **formats, **{name: as_float(value) for name, value in numbers.items()}}
 
 
@@ -99,39 +105,65 @@ def _compiled(name: str) -> Callable[[Assumed, dict[str, Any]], Pieces]:
     model = transformer(load_model(name))
 
     def one(assumed: Assumed, given: dict[str, Any]) -> Pieces:
-        prompt, output = given.pop("prompt"), given.pop("output")
+        prompt, output, held = (given.pop(name) for name in ("prompt", "output", "held"))
         deployment = deployment_of(assumed, **given)
         data, zero = deployment.layout.data_parallel, as_float(0.0)
 
-        def decode(sequences: Scalar) -> tuple[Array, Array, Array]:
-            step = decode_cost(deployment, model, sequences * data, prompt + output / 2.0)
+        def decode(share: Scalar, sequences: Scalar) -> tuple[Array, Array, Array]:
+            floored = with_floors(deployment, share)
+            step = decode_cost(floored, model, sequences * data, prompt + output / 2.0)
             return by_kind(step.kernels), add_up(step.kernels, lambda cost: cost.launches), step.reason
 
-        def prefill(prompts: Scalar) -> Array:
-            return by_kind(prefill_cost(deployment, model, prompts * data, prompt, zero).kernels)
+        def prefill(share: Scalar, prompts: Scalar) -> Array:
+            floored = with_floors(deployment, share)
+            return by_kind(prefill_cost(floored, model, prompts * data, prompt, zero).kernels)
 
-        decodes, launches, reason = jax.vmap(decode)(as_float(SEQUENCES))
-        memory = memory_use(deployment, model, as_float(1.0), prompt + output, jnp.minimum(prompt, BUDGET))
+        decodes, launches, reason = _over(decode, SEQUENCES)
+        memory = memory_use(deployment, model, as_float(1.0), held, jnp.minimum(prompt, BUDGET))
         room = memory.usable - memory.weights - memory.activations
         cache = kv_cache_bytes(deployment, model, as_float(1.0), prompt)
         link = jnp.maximum(deployment.device.network_bandwidth, 1.0)
         return Pieces(
-            decode=decodes,
-            prefill=jax.vmap(prefill)(as_float(PROMPTS)),
-            launches=launches[0],
+            decode=floors_apart(decodes),
+            prefill=floors_apart(_over(prefill, PROMPTS)),
+            launches=launches[0, 0],
             slots=room / memory.kv_cache,
             transfer=cache / link,
             stages=stage_share(model, deployment.layout),
-            reason=reason[0],
+            reason=reason[0, 0],
         )
 
     return jax.jit(jax.vmap(one, in_axes=(None, 0)))
 
 
-def by_kind(kernels: Kernels) -> Float[Array, " K"]:
-    """Time of a step's kernels summed by `KINDS` [s]."""
+def _over(step: Callable[[Scalar, Scalar], Any], counts: Sequence[float]) -> Any:
+    """A step with its floors and without them, at each count: leaves [2, counts, ...]."""
+    return jax.vmap(jax.vmap(step, (None, 0)), (0, None))(as_float((1.0, 0.0)), as_float(counts))
+
+
+def with_floors(deployment: Deployment, share: Scalar) -> Deployment:
+    """The deployment whose kernels launch and drain in `share` of the time that kernels measured alone take."""
+
+    def scaled(efficiency: AbstractEfficiency) -> AbstractEfficiency:
+        if isinstance(efficiency, SustainedEfficiency):
+            return eqx.tree_at(lambda each: each.floor, efficiency, replace_fn=lambda floor: share * floor)
+        return efficiency
+
+    families = deployment.efficiencies
+    changed = jax.tree.map(scaled, families, is_leaf=lambda each: isinstance(each, AbstractEfficiency))
+    return eqx.tree_at(lambda each: each.efficiencies, deployment, changed)
+
+
+def floors_apart(times: Float[Array, "2 S K-1"]) -> Float[Array, "S K"]:
+    """Times by kind with floors and without, as the latter and all floors of a step [s]."""
+    return jnp.column_stack([times[1], (times[0] - times[1]).sum(-1)])
+
+
+def by_kind(kernels: Kernels) -> Float[Array, " K-1"]:
+    """Time of a step's kernels summed by `KINDS` but the floors [s]."""
     zero = as_float(0.0)
-    return jnp.stack([sum((c.time for n, c in kernels.items() if kind_of(n) == kind), start=zero) for kind in KINDS])
+    times = [sum((c.time for n, c in kernels.items() if kind_of(n) == kind), start=zero) for kind in KINDS[:-1]]
+    return jnp.stack(times)
 
 
 def kind_of(kernel: str) -> str:

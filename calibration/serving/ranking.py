@@ -2,45 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibration.serving.evaluate import HeldOut
+from calibration.serving.evaluate import LINE, OURS, HeldOut
 from calibration.serving.layouts import Deployed
+from calibration.training.ranking import ordered_pairs
 
 LEAST = 4  # configurations of a group; fewer are ordered rightly by chance
-TARGETS = (0.02, 0.05)  # s a token that a service may allow
-NOISE = 0.05  # measured values that differ by less are ties
-SLACK = 1.05  # of a target: what a pick may exceed it by in the measurement
+NOISE = 0.03  # measured values that differ by less are ties
+RANDOM = "random"
+ALL = "all of them"
+PICKERS = (OURS, LINE, RANDOM)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a service promises: mean time to first token and a token [s]."""
+
+    name: str
+    tpot: float
+    ttft: float = np.inf
+
+    def excess(self, times: np.ndarray) -> np.ndarray:
+        """The larger of (TTFT, TPOT) over what is promised [rows]; kept up to 1 [1]."""
+        return np.maximum(times[:, 0] / self.ttft, times[:, 1] / self.tpot)
+
+
+TARGETS = (
+    Target("20 ms a token", 0.02),
+    Target("50 ms a token", 0.05),
+    Target("1 s to the first, 50 ms a token", 0.05, 1.0),
+)
 
 
 def rank_rows(found: HeldOut, split: str) -> list[dict[str, Any]]:
-    """By model, device and target: groups of equal lengths, mean Kendall tau of output tokens/s/device [1] and median
-    and worst regret of the pick among the configurations predicted to meet the target [1]."""
-    predicted, measured = np.exp(found.log_time[split]["ours"]), np.exp(found.measured)
-    rates = [rate_of(found.points, times) for times in (predicted, measured)]
+    """By target, model and device, of each of `PICKERS`: groups of equal lengths, mean Kendall tau of output tokens
+    a second and device [1], median and mean regret of its picks [1], share of picks that break the target [1].
+
+    A picker takes the configuration with the most tokens among those it expects to keep the target, the nearest where
+    it expects none to. "random" takes each alike.
+    """
+    measured = np.exp(found.measured)
+    expected = {who: np.exp(found.log_time[split][who]) for who in (OURS, LINE)}
+    usable = np.flatnonzero(np.isfinite(measured + expected[OURS]).all(1)).tolist()
+    rates = {who: rate_of(found.points, times) for who, times in expected.items()}
+    rate = rate_of(found.points, measured)
     rows = []
-    for name, groups in _groups(found.points, np.isfinite(rates[1]) & np.isfinite(rates[0])).items():
-        taus = [kendall(rates[0][own], rates[1][own]) for own in groups]
-        for target in TARGETS:
-            met = [(predicted[own, 1] <= target, measured[own, 1] <= target * SLACK) for own in groups]
-            each = [regret(rates[0][own], rates[1][own], *both) for own, both in zip(groups, met, strict=True)]
-            known = [value for value in each if np.isfinite(value)]
-            if known:
-                rows.append(
-                    {
-                        "group": name,
-                        "target": target,
-                        "groups": len(known),
-                        "configurations": sum(map(len, groups)),
-                        "tau": float(np.nanmean(taus)),
-                        "median": float(np.median(known)),
-                        "worst": float(np.max(known)),
-                    }
-                )
+    for target in TARGETS:
+        kept = target.excess(measured) <= 1.0 + NOISE
+        for name, groups in groups_of(found.points, usable).items():
+            reachable = [own for own in groups if kept[own].any()]
+            for who in PICKERS if reachable else ():
+                picker = _picker(who, target, expected, rates)
+                figures = _figures(reachable, picker, rate, kept)
+                taus = [kendall(rates[who][own], rate[own]) for own in reachable] if who != RANDOM else [0.0]
+                label = {"split": split, "target": target.name, "group": name, "who": who}
+                count = {"groups": len(reachable), "configurations": sum(map(len, reachable))}
+                rows.append({**label, **count, "tau": _mean(taus), **figures})
     return rows
+
+
+Picker = Callable[[Sequence[int]], list[int]]
+
+
+def _picker(who: str, target: Target, expected: Mapping[str, np.ndarray], rates: Mapping[str, np.ndarray]) -> Picker:
+    """Which of a group's rows are picked: one, or for `RANDOM` all, each as likely."""
+    if who == RANDOM:
+        return list
+    excess, rate = target.excess(expected[who]), rates[who]
+
+    def pick(own: Sequence[int]) -> list[int]:
+        kept = [row for row in own if excess[row] <= 1.0]
+        return [max(kept, key=lambda row: rate[row]) if kept else min(own, key=lambda row: excess[row])]
+
+    return pick
+
+
+def _figures(groups: Sequence[Sequence[int]], picker: Picker, rate: np.ndarray, kept: np.ndarray) -> dict[str, float]:
+    """Median and mean regret, and share of broken targets, of a picker's picks in groups where a row keeps it [1]."""
+    regrets, broken = [], []
+    for own in groups:
+        best = rate[own][kept[own]].max()
+        picked = picker(own)
+        regrets.append(_mean([regret(rate[row], bool(kept[row]), best) for row in picked]))
+        broken.append(_mean([float(not kept[row]) for row in picked]))
+    return {"median": float(np.median(regrets)), "mean": _mean(regrets), "broken": _mean(broken)}
+
+
+def regret(rate: float, kept: bool, best: float) -> float:
+    """Share of the best measured rate that a pick loses, all of it where it breaks the target [1]."""
+    return max(0.0, 1.0 - rate / best) if kept else 1.0
 
 
 def rate_of(points: Sequence[Deployed], times: np.ndarray) -> np.ndarray:
@@ -50,10 +105,10 @@ def rate_of(points: Sequence[Deployed], times: np.ndarray) -> np.ndarray:
     return asked * output / (times[:, 0] + (output - 1.0) * times[:, 1])
 
 
-def _groups(points: Sequence[Deployed], usable: np.ndarray) -> Mapping[str, list[list[int]]]:
-    """By model and device the groups of rows of equal lengths, aggregated or not, that have `LEAST` rows."""
+def groups_of(points: Sequence[Deployed], usable: Sequence[int]) -> Mapping[str, list[list[int]]]:
+    """By model and device, and of `ALL`, the groups of rows of equal lengths, aggregated or not, of `LEAST` rows."""
     alike: dict[tuple[str, float, float], list[int]] = {}
-    for place in np.flatnonzero(usable).tolist():
+    for place in usable:
         point = points[place]
         if point.configuration.mode != "static":
             name = f"{point.architecture} on {point.spec.name}"
@@ -62,25 +117,17 @@ def _groups(points: Sequence[Deployed], usable: np.ndarray) -> Mapping[str, list
     for (name, *_), own in alike.items():
         if len(own) >= LEAST:
             found.setdefault(name, []).append(own)
-    return found
+    everyone = [own for groups in found.values() for own in groups]
+    return {**found, ALL: everyone} if found else {}
 
 
 def kendall(predicted: np.ndarray, measured: np.ndarray) -> float:
     """Kendall's tau over the pairs whose measured values differ by more than `NOISE`; NaN without any [1]."""
-    first, second = np.triu_indices(len(measured), 1)
-    gap = np.log(measured[first] / measured[second])
-    told = np.abs(gap) > NOISE
-    if not told.any():
-        return float("nan")
-    return float(np.mean(np.sign(gap[told]) * np.sign(predicted[first] - predicted[second])[told]))
+    pairs, right = ordered_pairs(predicted, measured, NOISE)
+    return 2.0 * right / pairs - 1.0 if pairs else float("nan")
 
 
-def regret(predicted: np.ndarray, measured: np.ndarray, promised: np.ndarray, kept: np.ndarray) -> float:
-    """Share of the best measured rate that the pick loses, all of it where the pick misses the target in the
-    measurement or none is picked; NaN where no measured configuration meets the target [1]."""
-    if not kept.any():
-        return float("nan")
-    if not promised.any():
-        return 1.0
-    pick = int(np.argmax(np.where(promised, predicted, -np.inf)))
-    return float(1.0 - measured[pick] * kept[pick] / measured[kept].max()) if kept[pick] else 1.0
+def _mean(values: Sequence[float]) -> float:
+    """Mean of the numbers among them; NaN of none."""
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.mean(known)) if known else float("nan")

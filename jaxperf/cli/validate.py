@@ -14,7 +14,10 @@ from jaxperf.cli.measured import Families, shared_folder
 from jaxperf.cli.options import AsJson, OutputFile, Quiet
 from jaxperf.cli.validate_batches import validate_batches
 from jaxperf.cli.validate_collectives import validate_collectives
+from jaxperf.cli.validate_gemmini import validate_gemmini
 from jaxperf.cli.validate_graphs import validate_graphs
+from jaxperf.cli.validate_power import validate_power
+from jaxperf.cli.validate_rank import validate_rank
 from jaxperf.cli.validate_serving import validate_serving
 from jaxperf.cli.validate_training import validate_training
 
@@ -29,6 +32,9 @@ VALIDATORS: Mapping[str, Callable[[Sequence[Path], Path | None, bool, bool], Non
         "collectives": validate_collectives,
         "training": validate_training,
         "serving": validate_serving,
+        "rank": validate_rank,
+        "power": validate_power,
+        "gemmini": validate_gemmini,
     }
 )
 LEVELS = ("kernels", *VALIDATORS)

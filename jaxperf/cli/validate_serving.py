@@ -30,35 +30,45 @@ def validate_serving(data: Sequence[Path], out: Path | None, as_json: bool, quie
     from jaxperf.cli.compute import start_jax
 
     start_jax()
-    from calibration.datasets.serving import read_serving
-    from calibration.serving.evaluate import error_rows, hold_out
-    from calibration.serving.ranking import rank_rows
-    from calibration.serving.refit import measured_points
-    from jaxperf.cli.measured import step_log
-    from jaxperf.core.sustained_file import load_sustained_table
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from calibration.serving.evaluate import SPLITS, error_rows
+    from jaxperf.io.tables import json_text, write_rows
     from jaxperf.report.text import console
 
-    check_output(out)
-    if len(data) > 1:
-        raise InputError("validate serving takes one table of measured serving.")
-    (path,) = data or [shared_table(MEASURED)]
-    with step_log(quiet) as progress:
-        found = hold_out(measured_points(read_serving(path)), load_sustained_table(), progress=progress)
+    path, found = held_out("serving", data, out, quiet, SPLITS)
     record = {
         "file": path.name,
         "configurations": len(found.points),
         "errors": error_rows(found),
-        "ranks": rank_rows(found, "model"),
         "coverage": coverage_rows(found),
     }
     if out is not None:
-        rest = {name: record[name] for name in ("ranks", "coverage")}
-        write_rows(record["errors"], out, {"jaxperf": json_text(rest)})
+        write_rows(record["errors"], out, {"jaxperf": json_text({"coverage": record["coverage"]})})
     if as_json:
         console().print(json_text(record), soft_wrap=True, markup=False, highlight=False)
     else:
         _print(record, quiet)
+
+
+def held_out(
+    level: str, data: Sequence[Path], out: Path | None, quiet: bool, splits: Sequence[str]
+) -> tuple[Path, HeldOut]:
+    """The one table that is given, or that of the measured data, and its configurations held out by each of `splits`.
+
+    **Raises:** `InputError` for two tables, none that is usable, or an `out` that cannot be written.
+    """
+    from calibration.datasets.serving import read_serving
+    from calibration.serving.evaluate import hold_out
+    from calibration.serving.refit import measured_points
+    from jaxperf.cli.measured import step_log
+    from jaxperf.core.sustained_file import load_sustained_table
+    from jaxperf.io.tables import check_output
+
+    check_output(out)
+    if len(data) > 1:
+        raise InputError(f"validate {level} takes one table of measured serving.")
+    (path,) = data or [shared_table(MEASURED)]
+    with step_log(quiet) as progress:
+        return path, hold_out(measured_points(read_serving(path)), load_sustained_table(), splits, progress)
 
 
 def coverage_rows(found: HeldOut) -> list[dict[str, Any]]:
@@ -81,18 +91,6 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     out.width = max(out.width, WIDTH)
     heads = ("held out", "part", "output", "rows", *(f"{who} median / mean / p90" for who in WHO))
     out.print(table("Held out: error of measured latencies", heads, [_cells(rows) for rows in _by_part(record)]))
-    ranks = [
-        (
-            row["group"],
-            f"{row['target'] * 1e3:.0f} ms",
-            str(row["groups"]),
-            str(row["configurations"]),
-            *(f"{row['tau']:.2f}", f"{row['median']:.1%}", f"{row['worst']:.1%}"),
-        )
-        for row in record["ranks"]
-    ]
-    heads = ("model", "TPOT", "lengths", "configurations", "Kendall tau", "median regret", "worst")
-    out.print(table("Order of configurations by tokens/s/device at equal lengths, model held out", heads, ranks))
     if not quiet:
         for row in record["coverage"]:
             told = f"in the 90 % interval, {row['split']} held out, {row['output']}: {row['share']:.0%}"

@@ -11,7 +11,6 @@ from calibration.datasets.serving import read_serving
 from calibration.serving.fit import contradicted, weights_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.pieces import KINDS, kind_of
-from calibration.serving.ranking import kendall, regret
 
 HEADER = "source,model,gpu,n_gpu,tp,pp,dp,ep,dtype,framework,mode,scenario,input_len,output_len,batch,concurrency,qps"
 ROW = {
@@ -116,18 +115,6 @@ def test_benchmarks_that_state_no_lengths_have_those_of_their_task(tmp_path: Pat
 )
 def test_every_kernel_is_of_one_kind(kernel: str, kind: str):
     assert kind_of(kernel) == kind and kind in KINDS
-
-
-def test_ranks_and_regrets_of_small_tables():
-    import numpy as np
-
-    measured = np.array([1.0, 2.0, 3.0, 3.01])
-    assert kendall(measured, measured) == 1.0  # the last two are a tie within the noise
-    assert kendall(-measured, measured) == -1.0
-    yes, no = np.ones(4, bool), np.zeros(4, bool)
-    assert regret(np.array([1.0, 9.0, 3.0, 2.0]), measured, yes, yes) == pytest.approx(1.0 - 2.0 / 3.01)
-    assert regret(measured, measured, no, yes) == 1.0
-    assert math.isnan(regret(measured, measured, yes, no))
 
 
 def test_one_measurement_under_two_layouts_is_fitted_under_none(tmp_path: Path):
