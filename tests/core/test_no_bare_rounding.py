@@ -24,12 +24,18 @@ ON_THE_HOST = (
     "models/workloads/",
     "network/astra",
     "network/link_load_paths.py",
+    "serving/fleet/ratio.py",
+    "serving/fleet/run.py",
+    "serving/plan_space.py",
+    "serving/queueing_law.py",
     "serving/ranking.py",
     "serving/simulator/paths.py",
     "serving/simulator/policies/base.py",
     "serving/simulator/settings.py",
     "serving/simulator/tabulate.py",
     "serving/simulator/workloads.py",
+    "serving/techniques/wide_experts.py",
+    "serving/workloads/",
     "training/search",
 )
 FORMULA_LAYERS = ("core", "kernels", "loopnest", "network", "models", "serving", "training")

@@ -8,6 +8,7 @@ from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.config import ModelConfig
+from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import transformer
 from jaxperf.serving.estimate import check_tensor_splits
 from jaxperf.serving.simulator.run import power_of_two
@@ -34,23 +35,41 @@ def composed_times(
     model's own.
     **Raises:** `InputError` for a model without a decoder or one that its tensor-parallel ranks do not divide.
     """
-    check_tensor_splits(model, [scheduler.tensor_parallel])
+    deployment = deployment_for(model, device, scheduler.tensor_parallel, weights, kv_cache)
     longest = int((requests.prompt + requests.output).max())
     if longest > MOST_CONTEXT:
         raise InputError(f"a request has {longest:,} tokens; our step times reach {MOST_CONTEXT:,}.")
-    formats = formats_of(weights or model.weight_format, kv_cache)
-    deployment = deployment_of(
-        assumed_at("nominal", "graph"),
-        device=device,
-        weights=formats["weights"],
-        activations=formats["activations"],
-        cache=formats["cache"],
-        tensor_parallel=as_float(scheduler.tensor_parallel),
-    )
     return tabulated(
         deployment,
         transformer(model),
         decodes=power_of_two(min(scheduler.numbers["cap"], len(requests.prompt), MOST_DECODES)),
         tokens=min(power_of_two(scheduler.most_tokens(longest)), MOST_TOKENS),
         context=power_of_two(longest),
+    )
+
+
+def deployment_for(
+    model: ModelConfig,
+    device: CalibratedDevice,
+    tensor_parallel: int,
+    weights: str | None = None,
+    kv_cache: str = "bf16",
+    pipeline_parallel: int = 1,
+) -> Deployment:
+    """The deployment of one replica; its step times are those of all stages together.
+
+    **Raises:** `InputError` for a model that its tensor-parallel ranks do not divide, and for more stages than layers.
+    """
+    check_tensor_splits(model, [tensor_parallel])
+    if pipeline_parallel > len(model.layers):
+        raise InputError(f"pp {pipeline_parallel} is more than the {len(model.layers)} layers of {model.name}.")
+    formats = formats_of(weights or model.weight_format, kv_cache)
+    return deployment_of(
+        assumed_at("nominal", "graph"),
+        device=device,
+        weights=formats["weights"],
+        activations=formats["activations"],
+        cache=formats["cache"],
+        tensor_parallel=as_float(tensor_parallel),
+        pipeline_parallel=as_float(pipeline_parallel),
     )

@@ -26,7 +26,8 @@ Columns = Mapping[str, np.ndarray]
 
 
 def request_metrics(requests: Columns) -> dict[str, np.ndarray]:
-    """Latencies of every request [R]; NaN for a request that was not completed, and for the TPOT of a single token.
+    """Latencies of every request [R]; NaN for a request that was not completed, for the TPOT of a single token, and for
+    TTFT and prefill where the first token was made elsewhere, so that the request had it when it came.
 
     **Arguments:** `requests`: `arrived`, `scheduled`, `first_token`, `completed` [R] s (-1: never), `output` [R].
     """
@@ -34,13 +35,14 @@ def request_metrics(requests: Columns) -> dict[str, np.ndarray]:
     times = {name: np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "completed")}
     output = requests["output"].astype(float)
     ttft, e2e = times["first_token"] - requests["arrived"], times["completed"] - requests["arrived"]
+    here = ttft > 0.0
     return {
-        "ttft": ttft,
+        "ttft": np.where(here, ttft, np.nan),
         "tpot": np.where(output > 1.0, (e2e - ttft) / np.maximum(output - 1.0, 1.0), np.nan),
         "tpot_over_all": e2e / output,
         "e2e": e2e,
         "queueing": times["scheduled"] - requests["arrived"],
-        "prefill": times["first_token"] - times["scheduled"],
+        "prefill": np.where(here, times["first_token"] - times["scheduled"], np.nan),
     }
 
 
@@ -65,13 +67,15 @@ def token_gaps(requests: Columns, log: Log) -> tuple[np.ndarray, np.ndarray]:
     """Gaps between consecutive tokens of the requests of one replica [s], and how often each occurs.
 
     Every running request takes part in every step with decodes, so its tokens are its first one and the ends of those
-    steps up to its completion. Requests that were evicted are left out: theirs also come from prefills.
+    steps up to its completion. Requests that were evicted are left out: theirs also come from prefills, or they had
+    to wait.
 
-    **Arguments:** `requests`: as for `request_metrics`, with `restarts` [R]; `log`: of the one replica, complete.
+    **Arguments:** `requests`: as for `request_metrics`, with `restarts` [R] and perhaps `swaps`; `log`: of the
+    one replica, complete.
     """
     ends = _decode_ends(log)
     origin = float(np.asarray(log.start)[0])
-    counted = (requests["completed"] >= 0.0) & (requests["restarts"] == 0) & (requests["output"] > 1)
+    counted = (requests["completed"] >= 0.0) & (_evictions(requests) == 0) & (requests["output"] > 1)
     first, last = requests["first_token"][counted], requests["completed"][counted]
     begin, end = (
         np.searchsorted(ends, times + SAME_TIME * (times - origin) + ROUNDING * times, side="right")
@@ -84,6 +88,11 @@ def token_gaps(requests: Columns, log: Log) -> tuple[np.ndarray, np.ndarray]:
     np.add.at(changes, end, -1.0)
     gaps = np.concatenate([np.diff(ends), ends[begin] - first])
     return gaps, np.concatenate([np.cumsum(changes)[1 : len(ends)], np.ones(len(first))])
+
+
+def _evictions(requests: Columns) -> np.ndarray:
+    """How often each request was evicted, whether computed again or swapped out."""
+    return requests["restarts"] + requests.get("swaps", 0)
 
 
 def _decode_ends(log: Log) -> np.ndarray:
@@ -126,7 +135,7 @@ def use(requests: Columns, totals: Totals, blocks: int) -> dict[str, float]:
         "batch_occupancy": float(np.sum(totals.sequence_seconds)) / working,
         "kv_use": float(np.sum(totals.block_seconds)) / working / blocks,
         "kv_use_max": int(np.max(totals.most_blocks)) / blocks,
-        "preemptions": int(requests["restarts"].sum()),
+        "preemptions": int(_evictions(requests).sum()),
     }
 
 
@@ -142,12 +151,18 @@ def goodput(metrics: Columns, slo: Mapping[str, float], duration: float) -> dict
 
 
 def summarize(
-    replicas: Sequence[Columns], simulated: Simulated, blocks: int, slo: Mapping[str, float], warm_up: float = 0.0
+    replicas: Sequence[Columns],
+    simulated: Simulated,
+    blocks: int,
+    slo: Mapping[str, float],
+    warm_up: float = 0.0,
+    pipelined: bool = False,
 ) -> dict[str, Any]:
     """Distributions of all latencies, the replicas' figures, and goodput where there is an SLO.
 
     **Arguments:** `replicas`: the requests of each, in the order of `simulated`'s leading axis; `blocks` of one;
-    `warm_up`: requests sent earlier than so long after the first are left out of latencies, rates and goodput [s].
+    `warm_up`: requests sent earlier than so long after the first are left out of latencies, rates and goodput [s];
+    `pipelined`: several batches were under way at once, so that the log does not tell single gaps.
     **Raises:** `InputError` where no request is left.
     """
     begin = min(float(requests["arrived"].min()) for requests in replicas) + warm_up
@@ -161,6 +176,7 @@ def summarize(
         for lane, one in enumerate(kept)
     ]
     gaps, weights = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    weights = np.zeros_like(weights) if pipelined else weights
     figures = rates(together) | use(_joined(replicas), simulated.totals, blocks)
     latencies = {name: distribution(values) for name, values in metrics.items()} | {"itl": distribution(gaps, weights)}
     good = {"goodput": goodput(metrics, slo, figures["duration"])} if slo else {}

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from hwspecs.errors import InputError
 from jaxperf.serving.simulator.engine import advance
 from jaxperf.serving.simulator.policies import Policy
 from jaxperf.serving.simulator.prefix import PrefixCache
-from jaxperf.serving.simulator.settings import Scheduler
+from jaxperf.serving.simulator.settings import WHOLE_BATCHES, Scheduler
 from jaxperf.serving.simulator.state import (
     OPEN,
     Log,
@@ -79,13 +80,17 @@ def simulate_requests(
     Sizes are rounded up to powers of two, so that traces of different lengths share a compiled program.
 
     **Arguments:** `shares`: of each replica `arrived` [s], `prompt` and `output` [tokens], arrays of one length, in
-    order of arrival; `concurrency`: requests that the client of each replica keeps under way.
+    order of arrival, and what `pad_traces` knows besides; `concurrency`: requests that the client of each replica
+    keeps under way.
     **Returns:** `Simulated` with a leading axis of replicas; the requests of each are followed by padding.
-    **Raises:** `InputError` as `pad_traces` does.
+    **Raises:** `InputError` as `pad_traces` does, and for prompts brought to a scheduler that does not take them.
     """
     size = power_of_two(max(SHORTEST, *(len(share.arrived) for share in shares)))
     trace = pad_traces(shares, size, concurrency)
-    sizes = Sizes(slots=min(power_of_two(scheduler.numbers["cap"]), size), log=8 * size)
+    if trace.brought is not None and scheduler.name in WHOLE_BATCHES:
+        raise InputError(f"sched {scheduler.name} does not take prompts that were computed elsewhere.")
+    slots = min(power_of_two(scheduler.numbers["cap"]), size)
+    sizes = Sizes(slots=slots, log=8 * size, stages=scheduler.pipeline_parallel)
     if trace.path is not None:
         sizes = sizes._replace(nodes=power_of_two(int(trace.path.max()) + 1), groups=2 * size)
     while True:

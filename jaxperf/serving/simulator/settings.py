@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
+from jaxperf.serving.simulator.cells import LARGEST, choice_of, count_of, positive_of, share_of, text_of
 from jaxperf.serving.simulator.policies import POLICIES, Policy
 from jaxperf.serving.simulator.state import Settings
 
-LARGEST = 2**30  # of counts and of tokens in the cache: sums of them stay inside 32 bits
 # What a scheduler takes where its file says null or nothing: Vidur's configuration classes; vLLM v1's engine arguments
 # (max_num_seqs, max_num_batched_tokens; no watermark).
 DEFAULTS = {
@@ -33,22 +33,31 @@ DEFAULTS_OF = {
 COUNTS = (
     *("num_blocks", "block_size", "batch_size_cap", "watermark_blocks", "max_batch_size", "max_blocks_per_seq"),
     *("chunk_size", "max_tokens_in_batch", "max_waiting_iters", "pred_max_tokens", "tp", "tokens_per_hash"),
+    *("pp", "swap_blocks"),
 )
-# Of a run and of the machine it models; they change nothing here.
-IGNORED = (
+FROM_ZERO = ("watermark_blocks", "swap_blocks")
+# Read one by one, or of a run and of the machine it models; these change nothing here.
+OTHERS = (
+    *("model", "device", "sched", "watermark_fraction", "enable_prefix_caching", "gpu_memory_utilization"),
+    *("preemption", "swap_bandwidth", "block_bytes", "scheduling_policy"),
     *("setup_s", "sim_s", "iters", "sim_time", "network", "memory_margin_fraction"),
-    *("model", "device", "sched", "watermark_fraction", "enable_prefix_caching"),
 )
+PREEMPTIONS = ("recompute", "swap")
+QUEUES = ("fcfs", "priority")
 RESERVING = ("orca", "faster_transformer")  # `max_batch_size` is theirs; the others go by blocks
 CHUNKED = ("sarathi", "sarathi_fixed", "vllm_v1")  # a step is limited to `chunk` tokens
+# What they decide when a batch begins rests on all of it being there: no pipeline, no prompts computed elsewhere.
+WHOLE_BATCHES = ("faster_transformer", "lightllm")
+MOST_STAGES = 64
 
 
 @dataclass(frozen=True)
 class Scheduler:
     """A scheduler with its numbers, and what it serves where the file says so.
 
-    `numbers`: the fields of `Settings`; `tokens_per_hash` of a trace's hashes, 0 where prefixes are not cached;
-    `notes`: what was assumed or not used, in sentences.
+    `numbers`: the fields of `Settings` that count; `swap_seconds`: as there; `by_priority`: the queue goes by the
+    requests' priorities; `tokens_per_hash` of a trace's hashes, 0 where prefixes are not cached; `notes`: what was
+    assumed or not used, in sentences.
     """
 
     name: str
@@ -56,6 +65,9 @@ class Scheduler:
     model: str | None = None
     device: str | None = None
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    swap_seconds: float | None = None
+    by_priority: bool = False
     tokens_per_hash: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -73,7 +85,9 @@ class Scheduler:
 
     def arrays(self, lanes: int = 1) -> Settings:
         """The numbers as arrays with a leading axis of lanes."""
-        return Settings(**{name: jnp.full(lanes, value, jnp.int32) for name, value in self.numbers.items()})
+        swap_seconds = None if self.swap_seconds is None else jnp.full(lanes, self.swap_seconds, jnp.float64)
+        counts = {name: jnp.full(lanes, value, jnp.int32) for name, value in self.numbers.items()}
+        return Settings(**counts, swap_seconds=swap_seconds)
 
 
 def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Scheduler:
@@ -84,7 +98,7 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
     """
     name = _scheduler_name(data, where)
     defaults = DEFAULTS | DEFAULTS_OF.get(name, {})
-    given = {key: _count(data, key, where) for key in COUNTS}
+    given = {key: count_of(data, key, where, 0 if key in FROM_ZERO else 1) for key in COUNTS}
 
     def number(key: str) -> int:
         value = given[key]
@@ -100,6 +114,12 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
         cap = min(cap, given["max_batch_size"])
     chunk = number("max_tokens_in_batch") if name == "vllm_v1" else number("chunk_size")
     _check_budget(name, chunk, cap, block_size, where)
+    swap_seconds = _swap_seconds(data, name, given["swap_blocks"], where)
+    by_priority = _by_priority(data, name, where)
+    stages = _stages(data, name, given["pp"], swap_seconds is not None or by_priority, where)
+    caches, notes = _caches(data, name, stages, where), _notes(data)
+    if name == "vllm_v1" and stages > 1:
+        notes += ("prefixes are not cached with pp above 1",)
     return Scheduler(
         name=name,
         numbers={
@@ -111,12 +131,16 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
             "chunk": chunk,
             "reserved": reserved,
             "waiting_steps": number("max_waiting_iters"),
+            **({} if swap_seconds is None else {"swap_blocks": number("swap_blocks")}),
         },
-        model=_text(data, "model", where),
-        device=_text(data, "device", where),
+        model=text_of(data, "model", where),
+        device=text_of(data, "device", where),
         tensor_parallel=given["tp"] or 1,
-        tokens_per_hash=number("tokens_per_hash") if _caches(data, name, where) else 0,
-        notes=_notes(data),
+        pipeline_parallel=stages,
+        swap_seconds=swap_seconds,
+        by_priority=by_priority,
+        tokens_per_hash=number("tokens_per_hash") if caches else 0,
+        notes=notes,
     )
 
 
@@ -130,18 +154,6 @@ def _scheduler_name(data: Mapping[str, Any], where: str) -> str:
     return name
 
 
-def _count(data: Mapping[str, Any], key: str, where: str) -> int | None:
-    """A whole number, also written 7424.0; None where the file has none."""
-    value = data.get(key)
-    if value is None:
-        return None
-    smallest = 0 if key == "watermark_blocks" else 1
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not smallest <= value <= LARGEST or value != int(value):
-        raise InputError(f"{where}: {key} is {show(value)}; it must be a whole number from {smallest} to {LARGEST:,}.")
-    return int(value)
-
-
 def _blocks(given: Mapping[str, int | None], reserved: int, where: str) -> int:
     """The blocks stated, or those of as many longest sequences as fit, as Vidur's memory planner counts them."""
     if given["num_blocks"] is not None:
@@ -151,16 +163,17 @@ def _blocks(given: Mapping[str, int | None], reserved: int, where: str) -> int:
     return given["max_batch_size"] * reserved
 
 
+def without_blocks(data: Mapping[str, Any]) -> bool:
+    """Whether the blocks of the cache have to be counted from the memory of a device."""
+    return data.get("num_blocks") is None and data.get("max_batch_size") is None
+
+
 def _watermark(
     data: Mapping[str, Any], given: Mapping[str, int | None], blocks: int, default: float, where: str
 ) -> int:
     if given["watermark_blocks"] is not None:
         return given["watermark_blocks"]
-    share = data.get("watermark_fraction")
-    share = default if share is None else share
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share < 1.0:
-        raise InputError(f"{where}: watermark_fraction is {show(share)}; it must be a number from 0 to below 1.")
-    return int(share * blocks)
+    return int(share_of(data, "watermark_fraction", default, where) * blocks)
 
 
 def _check_budget(name: str, chunk: int, cap: int, block_size: int, where: str) -> None:
@@ -173,23 +186,53 @@ def _check_budget(name: str, chunk: int, cap: int, block_size: int, where: str) 
         raise InputError(f"{where}: block_size is {block_size}; lightllm manages single tokens, so it must be 1.")
 
 
-def _caches(data: Mapping[str, Any], name: str, where: str) -> bool:
+def _swap_seconds(data: Mapping[str, Any], name: str, blocks: int | None, where: str) -> float | None:
+    """Seconds to copy one block where requests are preempted by swap, None where they are computed again."""
+    if choice_of(data, "preemption", PREEMPTIONS, where) != "swap":
+        return None
+    if name != "vllm":
+        raise InputError(f"{where}: preemption is swap, but only vllm (v0) swaps, not {name}.")
+    bandwidth, size = (positive_of(data, key, where) for key in ("swap_bandwidth", "block_bytes"))
+    if blocks is None or bandwidth is None or size is None:
+        wanted = {"swap_blocks": blocks, "swap_bandwidth": bandwidth, "block_bytes": size}
+        missing = ", ".join(key for key, value in wanted.items() if value is None)
+        raise InputError(f"{where}: preemption is swap, but there is no {missing}.")
+    return size / bandwidth
+
+
+def _by_priority(data: Mapping[str, Any], name: str, where: str) -> bool:
+    wanted = choice_of(data, "scheduling_policy", QUEUES, where) == "priority"
+    if wanted and name != "vllm_v1":
+        raise InputError(f"{where}: scheduling_policy is priority, but only vllm_v1 knows priorities, not {name}.")
+    return wanted
+
+
+def _stages(data: Mapping[str, Any], name: str, given: int | None, extras: bool, where: str) -> int:
+    """Stages of the pipeline; several need every request to be evicted and admitted in order of arrival."""
+    stages = given or 1
+    if stages == 1:
+        return 1
+    if stages > MOST_STAGES:
+        raise InputError(f"{where}: pp is {stages}; it is at most {MOST_STAGES}.")
+    if name in WHOLE_BATCHES:
+        raise InputError(f"{where}: pp is {stages}, but {name} has no batch under way beside another; it must be 1.")
+    if extras:
+        raise InputError(f"{where}: pp is {stages}; with preemption swap or scheduling_policy priority it must be 1.")
+    if data.get("enable_prefix_caching"):
+        raise InputError(f"{where}: pp is {stages} and enable_prefix_caching true; prefixes are cached with pp 1 only.")
+    return stages
+
+
+def _caches(data: Mapping[str, Any], name: str, stages: int, where: str) -> bool:
     """vLLM v1 caches prefixes unless it is told not to; the others do not know how."""
     wanted = data.get("enable_prefix_caching")
     if not isinstance(wanted, bool | None):
         raise InputError(f"{where}: enable_prefix_caching is {show(wanted)}; it must be true or false.")
     if wanted and name != "vllm_v1":
         raise InputError(f"{where}: enable_prefix_caching is true, but only vllm_v1 caches prefixes, not {name}.")
-    return name == "vllm_v1" and wanted is not False
-
-
-def _text(data: Mapping[str, Any], key: str, where: str) -> str | None:
-    value = data.get(key)
-    if value is not None and not (isinstance(value, str) and value):
-        raise InputError(f"{where}: {key} is {show(value)}; it must be a name.")
-    return value
+    return name == "vllm_v1" and wanted is not False and stages == 1
 
 
 def _notes(data: Mapping[str, Any]) -> tuple[str, ...]:
-    known = {*COUNTS, *IGNORED}
+    known = {*COUNTS, *OTHERS}
     return tuple(f"{key} is not a setting{did_you_mean(key, known)}" for key in data if key not in known)

@@ -13,19 +13,23 @@ from jaxtyping import Array, Bool, Float64, Int32
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import ceil_div
+from jaxperf.serving.simulator.pipeline import Pipeline, empty_pipeline
 from jaxperf.serving.simulator.prefix import PrefixCache, empty_cache
+from jaxperf.serving.simulator.swap import SwapSpace, empty_swap_space
 
 EMPTY = -1  # the request of a slot that holds none
 OPEN = 1 << 30  # requests under way at once, where the client does not wait for any
 
 
 class Status(enum.IntEnum):
-    """Where a request is. `REJECTED`: it does not fit even into an empty replica, so it would wait forever."""
+    """Where a request is. `REJECTED`: it does not fit even into an empty replica, so it would wait forever. `SWAPPED`:
+    it waits with its blocks in host memory."""
 
     WAITING = 0
     RUNNING = 1
     COMPLETED = 2
     REJECTED = 3
+    SWAPPED = 4
 
 
 class Settings(eqx.Module):
@@ -33,7 +37,8 @@ class Settings(eqx.Module):
 
     `blocks` of the KV cache, of `block_size` tokens; `watermark` blocks kept free at admission; `cap` requests that
     run at once; `batch_tokens`: padded tokens of a prefill batch; `chunk`: tokens of a step with chunked prefill;
-    `reserved` blocks a request takes where they are reserved at once; `waiting_steps` between admissions (LightLLM).
+    `reserved` blocks a request takes where they are reserved at once; `waiting_steps` between admissions (LightLLM);
+    `swap_blocks` of host memory for evicted requests, each copied in `swap_seconds`, None where they are recomputed.
     """
 
     blocks: Int32[Array, "*lanes"]
@@ -44,6 +49,8 @@ class Settings(eqx.Module):
     chunk: Int32[Array, "*lanes"]
     reserved: Int32[Array, "*lanes"]
     waiting_steps: Int32[Array, "*lanes"]
+    swap_blocks: Int32[Array, "*lanes"] | None = None
+    swap_seconds: Float64[Array, "*lanes"] | None = None
 
 
 class Trace(eqx.Module):
@@ -51,7 +58,10 @@ class Trace(eqx.Module):
 
     `arrived`: seconds, never decreasing; `prompt`, `output`: tokens, at least one each; `concurrency`: requests that
     the client keeps under way: one more is sent, at its time of arrival at the earliest, whenever one has ended;
-    `path`: the node of each block of a request, -1 behind its last, None without prefix caching (see `prefix`).
+    `path`: the node of each block of a request, -1 behind its last, None without prefix caching (see `prefix`);
+    `brought`: tokens of the prompt whose keys and values come with the request, computed elsewhere: all of them make it
+    a decode that has had its first token; None where nobody brings any; `priority`: the lowest number goes first; None
+    where all go in order of arrival.
     """
 
     arrived: Float64[Array, "*lanes R"]
@@ -60,6 +70,8 @@ class Trace(eqx.Module):
     count: Int32[Array, "*lanes"]
     concurrency: Int32[Array, "*lanes"]
     path: Int32[Array, "*lanes R P"] | None = None
+    brought: Int32[Array, "*lanes R"] | None = None
+    priority: Int32[Array, "*lanes R"] | None = None
 
 
 class Slots(eqx.Module):
@@ -80,9 +92,20 @@ class Slots(eqx.Module):
     first_token: Float64[Array, "*lanes S"]
 
 
+class Order(eqx.Module):
+    """With priorities: when the request of each slot was `admitted`, counted in events; while a step is formed, behind
+    whom nobody else runs (`stop`), and tokens `spent` on requests evicted since."""
+
+    admitted: Int32[Array, "*lanes S"]
+    stop: Int32[Array, "*lanes"]
+    spent: Int32[Array, "*lanes"]
+
+
 class Requests(eqx.Module):
     """What is known of every request: `status` as in `Status`, `prompt` it has to prefill next, times in seconds (-1
-    before they happen) of which `arrived` is when the client sent it, evictions."""
+    before they happen) of which `arrived` is when the client sent it, evictions (`restarts`), what it still brings (see
+    `Trace`), and how often it was swapped out.
+    """
 
     status: Int32[Array, "*lanes R"]
     prompt: Int32[Array, "*lanes R"]
@@ -91,6 +114,8 @@ class Requests(eqx.Module):
     first_token: Float64[Array, "*lanes R"]
     completed: Float64[Array, "*lanes R"]
     restarts: Int32[Array, "*lanes R"]
+    brought: Int32[Array, "*lanes R"] | None = None
+    swaps: Int32[Array, "*lanes R"] | None = None
 
 
 class Totals(eqx.Module):
@@ -121,14 +146,15 @@ class Log(eqx.Module):
 
 class State(eqx.Module):
     """One replica between two events. `head`: the request at the front of the queue; `free` blocks; `ended`: requests
-    completed or rejected; `evicted`: whether a request was evicted since the last step; `waited`: decode steps since
-    admission was last tried; `events` so far."""
+    completed or rejected; `evicted`: whether a request was evicted since the last step; `joined`: whether a decode was
+    admitted since then; `waited`: decode steps since admission was last tried; `events` so far."""
 
     clock: Float64[Array, "*lanes"]
     head: Int32[Array, "*lanes"]
     free: Int32[Array, "*lanes"]
     ended: Int32[Array, "*lanes"]
     evicted: Bool[Array, "*lanes"]
+    joined: Bool[Array, "*lanes"]
     waited: Int32[Array, "*lanes"]
     events: Int32[Array, "*lanes"]
     slots: Slots
@@ -136,17 +162,21 @@ class State(eqx.Module):
     totals: Totals
     log: Log
     cache: PrefixCache | None = None
+    swap: SwapSpace | None = None
+    order: Order | None = None
+    pipeline: Pipeline | None = None
 
 
 class Sizes(NamedTuple):
     """Lengths of arrays, which are structure: `slots` for running requests, at least every `cap`; runs of steps in the
     `log`; with prefix caching `nodes` of all paths, and `groups` of blocks given back, one for each completion and
-    eviction."""
+    eviction; `stages` of the pipeline."""
 
     slots: int
     log: int = 0
     nodes: int = 0
     groups: int = 0
+    stages: int = 1
 
 
 def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
@@ -157,6 +187,8 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
     def whole(value: Array, size: int) -> Array:
         return jnp.full(size, value)
 
+    swaps = settings.swap_blocks is not None
+    brought = whole(zero, requests) if swaps and trace.brought is None else trace.brought
     cache = None
     if trace.path is not None:
         cache = empty_cache(settings.blocks, sizes.nodes, 1 + sizes.groups, requests)
@@ -166,6 +198,7 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
         free=settings.blocks,
         ended=zero,
         evicted=jnp.bool_(False),
+        joined=jnp.bool_(False),
         waited=zero,
         events=zero,
         slots=Slots(
@@ -179,6 +212,8 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
             arrived=trace.arrived,
             **dict.fromkeys(("scheduled", "first_token", "completed"), whole(never, requests)),
             restarts=whole(zero, requests),
+            brought=brought,
+            swaps=whole(zero, requests) if swaps else None,
         ),
         totals=Totals(
             steps=zero,
@@ -194,6 +229,9 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
             **dict.fromkeys(("steps", "sequences", "tokens", "decodes"), whole(zero, log)),
         ),
         cache=cache,
+        swap=empty_swap_space() if swaps else None,
+        order=None if trace.priority is None else Order(whole(zero, slots), zero + jnp.iinfo(jnp.int32).max, zero),
+        pipeline=empty_pipeline(sizes.stages, slots) if sizes.stages > 1 else None,
     )
 
 
@@ -206,9 +244,10 @@ def pad_traces(traces: Sequence[Any], size: int = 0, concurrency: int = OPEN) ->
     """Traces of different lengths as one with a leading axis of lanes.
 
     **Arguments:** `traces`: each with arrays `arrived` [s], `prompt` and `output` [tokens] of its own length, and all
-    or none with a `path` [requests, blocks] of nodes; `size`: requests to pad to, at least; the longest trace by
-    default; `concurrency`: of every lane, unlimited by default.
-    **Raises:** `InputError` for an empty trace, one not in order of arrival, and counts of tokens below one.
+    or none with a `path` [requests, blocks] of nodes, with `brought` [tokens] and `priority`; `size`: requests to pad
+    to, at least; the longest trace by default; `concurrency`: of every lane, unlimited by default.
+    **Raises:** `InputError` for an empty trace, one not in order of arrival, counts of tokens below one, and for
+    requests that bring more than their prompt, or all of it where nothing is left to make.
     """
     longest = max(size, *(len(trace.arrived) for trace in traces))
     for lane, trace in enumerate(traces):
@@ -219,10 +258,14 @@ def pad_traces(traces: Sequence[Any], size: int = 0, concurrency: int = OPEN) ->
             raise InputError(f"trace {lane}: arrival times must be finite, not negative and in order.")
         if min(np.min(trace.prompt), np.min(trace.output)) < 1:
             raise InputError(f"trace {lane}: every request needs at least one prompt token and one output token.")
+        _check_brought(trace, lane)
 
     def padded(name: str, fill: float, kind: type) -> Array:
         rows = [np.asarray(getattr(trace, name), kind) for trace in traces]
         return jnp.asarray(np.stack([np.pad(row, (0, longest - len(row)), constant_values=fill) for row in rows]))
+
+    def optional(name: str) -> Array | None:
+        return None if getattr(traces[0], name, None) is None else padded(name, 0, np.int32)
 
     paths = [path for trace in traces if (path := getattr(trace, "path", None)) is not None]
     return Trace(
@@ -232,7 +275,20 @@ def pad_traces(traces: Sequence[Any], size: int = 0, concurrency: int = OPEN) ->
         output=padded("output", 1, np.int32),
         count=jnp.asarray([len(trace.arrived) for trace in traces], jnp.int32),
         concurrency=jnp.full(len(traces), concurrency, jnp.int32),
+        brought=optional("brought"),
+        priority=optional("priority"),
     )
+
+
+def _check_brought(trace: Any, lane: int) -> None:
+    if (brought := getattr(trace, "brought", None)) is None:
+        return
+    if np.min(brought) < 0 or np.any(brought > trace.prompt):
+        raise InputError(f"trace {lane}: a request brings from none to all tokens of its prompt.")
+    if np.any((brought == trace.prompt) & (trace.output < 2)):
+        raise InputError(
+            f"trace {lane}: a request that brings all of its prompt has had its first token; it needs a second to make."
+        )
 
 
 def _padded_paths(paths: Sequence[np.ndarray], requests: int) -> Array:

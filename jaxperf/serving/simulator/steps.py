@@ -9,18 +9,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64, Int32
 
 from jaxperf.core.numerics import ceil_div, floor_div
-from jaxperf.serving.simulator.policies.base import MANY, Plan, Policy, View, add
-from jaxperf.serving.simulator.state import Settings, State, Trace, blocks_of
+from jaxperf.serving.simulator.policies.base import MANY, Plan, Policy, View, add, count
+from jaxperf.serving.simulator.state import Settings, State, blocks_of
 from jaxperf.serving.simulator.step_time import AbstractStepTime, Work
+from jaxperf.serving.simulator.swap import copy_time
 
 SHORTEST = 1e-12  # s: a slot without work takes no time, which nothing may be divided by
 
 
 class Run(NamedTuple):
-    """`steps` alike steps of `seconds` each, what each slot computes in one, and the blocks that all of them add."""
+    """`steps` alike steps of `seconds` each, of so many `sequences`; whether the table of times covers them, what each
+    slot computes in one, and the blocks that all of them add."""
 
     steps: Int32[Array, ""]
     seconds: Float64[Array, ""]
+    sequences: Int32[Array, ""]
     covered: Bool[Array, ""]
     work: Work
     needs: Int32[Array, " S"]
@@ -30,7 +33,6 @@ def planned_run(
     policy: Policy,
     step_time: AbstractStepTime,
     settings: Settings,
-    trace: Trace,
     state: State,
     view: View,
     plan: Plan,
@@ -39,18 +41,22 @@ def planned_run(
     slots = view.slots
     work = Work(slots.chunk + plan.wants, slots.processed, view.decoding & (plan.wants > 0))
     timing = step_time(work)
-    arrival = trace.arrived[jnp.minimum(state.head, trace.count - 1)]
-    until = jnp.where(view.coming, jnp.maximum(arrival - state.clock, 0.0), 0.0)
-    before = jnp.clip(ceil_div(until, jnp.maximum(timing.seconds, SHORTEST)), 1.0, MANY).astype(jnp.int32)
+    seconds = timing.seconds + copy_time(state.swap, settings.swap_seconds)
+    one = Run(jnp.int32(1), seconds, count(work.tokens > 0), timing.covered, work, plan.needs)
+    if view.pipelined:
+        return one
+    known = jnp.isfinite(view.coming)
+    until = jnp.where(known, view.coming - state.clock, 0.0)
+    before = jnp.clip(ceil_div(until, jnp.maximum(seconds, SHORTEST)), 1.0, MANY).astype(jnp.int32)
     left = jnp.min(jnp.where(view.decoding, slots.total - slots.processed, MANY))
-    limits = (timing.alike, left, jnp.where(view.coming, before, MANY), jnp.asarray(plan.longest, jnp.int32))
+    limits = (timing.alike, left, jnp.where(known, before, MANY), jnp.asarray(plan.longest, jnp.int32))
     steps = functools.reduce(jnp.minimum, limits)
-    only_decodes = ~view.formed & ~jnp.any(view.partial) & ~view.evicted
+    only_decodes = ~view.formed & ~jnp.any(view.partial) & ~view.evicted & ~view.joined
     steps = jnp.where(only_decodes, jnp.maximum(steps, 1), 1)
     if not policy.paged:
-        return Run(steps, timing.seconds, timing.covered, work, plan.needs)
+        return one._replace(steps=steps)
     steps, needs = _paged(policy, settings, view, plan, steps)
-    return Run(steps, timing.seconds, timing.covered, work, needs)
+    return one._replace(steps=steps, needs=needs)
 
 
 def _paged(

@@ -21,12 +21,15 @@ MOST_REQUESTS, MOST_TOKENS = 10**7, 1 << 24
 @dataclass(frozen=True)
 class Requests:
     """Requests in order of arrival: `arrived` [R] s, `prompt` and `output` [R] tokens, at least one each; `path`: the
-    nodes of their blocks [R, P] in a prefix cache, None without one."""
+    nodes of their blocks [R, P] in a prefix cache, None without one; `brought` [R]: tokens of the prompt whose keys and
+    values come with the request, None for none; `priority` [R]: the lowest goes first, None for in order."""
 
     arrived: np.ndarray
     prompt: np.ndarray
     output: np.ndarray
     path: np.ndarray | None = None
+    brought: np.ndarray | None = None
+    priority: np.ndarray | None = None
 
 
 def draw_requests(workload: Mapping[str, Any], where: str = "workload") -> Requests:
@@ -86,13 +89,15 @@ def draw_lengths(random: np.random.Generator, lengths: Mapping[str, Any], count:
     return np.clip(drawn.round(), 1, MOST_TOKENS).astype(int)
 
 
-def round_robin(requests: Any, replicas: int, path: np.ndarray | None = None) -> list[Requests]:
-    """The share of each of `replicas`: every n-th request in order of arrival. Replicas without one get none."""
+def round_robin(requests: Any, replicas: int, path: np.ndarray | None = None, **columns: np.ndarray) -> list[Requests]:
+    """The share of each of `replicas`: every n-th request in order of arrival. Replicas without one get none.
+
+    **Arguments:** `columns`: `brought` and `priority`, where there are any.
+    """
+    every = {"arrived": requests.arrived, "prompt": requests.prompt, "output": requests.output, **columns}
+    every |= {} if path is None else {"path": path}
     shares = [slice(first, None, replicas) for first in range(min(replicas, len(requests.arrived)))]
-    return [
-        Requests(requests.arrived[one], requests.prompt[one], requests.output[one], None if path is None else path[one])
-        for one in shares
-    ]
+    return [Requests(**{name: values[one] for name, values in every.items()}) for one in shares]
 
 
 def _part(workload: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +27,9 @@ REQUESTS, SLOTS, LOG, LANES = 12, 8, 1024, 200
 # A request has at most 64 tokens and a block at least one; each is evicted less often than it has tokens.
 SIZES = Sizes(SLOTS, LOG, nodes=64 * REQUESTS, groups=256)
 BUCKET = 8
+
+Case = tuple[Mapping[str, Any], SimpleNamespace]
+Draw = Callable[[np.random.Generator, str], Case]
 
 
 def table() -> StepTimeTable:
@@ -49,7 +55,7 @@ def seconds(batch: reference.Batch) -> float:
     return ticks * TICK
 
 
-def draw(random: np.random.Generator, name: str) -> tuple[dict[str, int], SimpleNamespace]:
+def draw(random: np.random.Generator, name: str) -> Case:
     """A scheduler short of everything and a trace that makes it feel that."""
     count = int(random.integers(1, REQUESTS + 1))
     block_size = 1 if name == "lightllm" else int(random.integers(1, 9))
@@ -73,9 +79,9 @@ def draw(random: np.random.Generator, name: str) -> tuple[dict[str, int], Simple
     return numbers, trace
 
 
-def draw_shared(random: np.random.Generator) -> tuple[dict[str, int], SimpleNamespace]:
+def draw_shared(random: np.random.Generator, name: str = "vllm_v1") -> Case:
     """As `draw` for vLLM v1, with prompts that begin alike: hashes of a few families, then the request's own."""
-    numbers, trace = draw(random, "vllm_v1")
+    numbers, trace = draw(random, name)
     size = numbers["block_size"]
     hashes = []
     for request, prompt in enumerate(trace.prompt.tolist()):
@@ -87,23 +93,64 @@ def draw_shared(random: np.random.Generator) -> tuple[dict[str, int], SimpleName
     return numbers, trace
 
 
-def compiled(name: str, cases: list[tuple[dict[str, int], SimpleNamespace]]) -> Simulated:
+def draw_brought(random: np.random.Generator, name: str) -> Case:
+    """As `draw`, of requests that bring nothing, some or all of their prompt; with shared prefixes where they count."""
+    numbers, trace = draw_shared(random) if name == "vllm_v1" else draw(random, name)
+    some = random.integers(0, trace.prompt + 1)
+    trace.brought = np.select(
+        [random.random(len(some)) < share for share in (0.3, 0.7)], [0 * some, trace.prompt], some
+    )
+    trace.output = np.maximum(trace.output, 1 + (trace.brought == trace.prompt))
+    return numbers, trace
+
+
+def draw_swap(random: np.random.Generator, name: str) -> Case:
+    """As `draw`, with room in host memory for some of what is evicted."""
+    numbers, trace = draw(random, name)
+    return {
+        **numbers,
+        "swap_blocks": int(random.integers(0, 60)),
+        "swap_seconds": int(random.integers(0, 3)) * TICK,
+    }, trace
+
+
+def draw_pipeline(random: np.random.Generator, name: str, stages: int = 2) -> Case:
+    """As `draw`, with several stages, whose share of every time is a number too."""
+    numbers, trace = draw(random, name)
+    return {**numbers, "stages": stages}, trace
+
+
+def draw_priorities(random: np.random.Generator, name: str) -> Case:
+    """As `draw`, of requests with one of a few priorities."""
+    numbers, trace = draw(random, name)
+    trace.priority = random.integers(-2, 3, len(trace.prompt))
+    return numbers, trace
+
+
+def compiled(name: str, cases: list[Case]) -> Simulated:
     """All cases as lanes of one call; of at least `LANES`, so that one program serves them all."""
     cases = [*cases, *cases[-1:] * (LANES - len(cases))]
-    names = list(cases[0][0])
-    settings = Settings(**{key: jnp.asarray([numbers[key] for numbers, _ in cases], jnp.int32) for key in names})
+    names = [name for name in cases[0][0] if name != "stages"]
+    sizes = SIZES._replace(stages=int(cases[0][0].get("stages", 1)))
+    columns = {key: np.array([numbers[key] for numbers, _ in cases]) for key in names}
+    kinds = {key: jnp.float64 if values.dtype.kind == "f" else jnp.int32 for key, values in columns.items()}
+    settings = Settings(**{key: jnp.asarray(values, kinds[key]) for key, values in columns.items()})
     trace = pad_traces([trace for _, trace in cases], REQUESTS)
-    found = simulate(POLICIES[name], table(), settings, trace, SIZES)
+    found = simulate(POLICIES[name], table(), settings, trace, sizes)
     return jax.tree.map(np.asarray, found)
 
 
-def disagreement(name: str, case: tuple[dict[str, int], SimpleNamespace], found: Simulated, lane: int) -> str:
+def disagreement(name: str, case: Case, found: Simulated, lane: int) -> str:
     """What differs first between the two, or an empty string."""
     numbers, trace = case
     columns = zip(trace.arrived.tolist(), trace.prompt.tolist(), trace.output.tolist(), strict=True)
     requests = [reference.Request(i, arrived, p, p + d) for i, (arrived, p, d) in enumerate(columns)]
     for one, path in zip(requests, getattr(trace, "path", ()), strict=False):
         one.path = [node for node in path.tolist() if node >= 0]
+    for one, brought in zip(requests, getattr(trace, "brought", ()), strict=False):
+        one.brought = int(brought)
+    for one, priority in zip(requests, getattr(trace, "priority", ()), strict=False):
+        one.priority = int(priority)
     steps = reference.simulate(name, numbers, requests, seconds)
     ours = unrolled(found, lane)
     for index, (mine, theirs) in enumerate(zip(ours, steps, strict=False)):
@@ -133,28 +180,38 @@ def unrolled(found: Simulated, lane: int) -> list[reference.Step]:
     return steps
 
 
-def compare(name: str, count: int, seed: int = 0, shared: bool = False) -> list[str]:
-    """The disagreements among `count` random traces, of prompts that begin alike where `shared`."""
+def compare(name: str, count: int, seed: int = 0, drawn: Draw = draw) -> list[str]:
+    """The disagreements among `count` random traces."""
     random = np.random.default_rng([seed, *name.encode()])
-    cases = [draw_shared(random) if shared else draw(random, name) for _ in range(count)]
+    cases = [drawn(random, name) for _ in range(count)]
     found = compiled(name, cases)
     said = [disagreement(name, case, found, lane) for lane, case in enumerate(cases)]
     return [f"{name}, trace {lane}: {text}" for lane, text in enumerate(said) if text]
 
 
+# One of each kind: `sarathi_fixed` differs from `sarathi` after an eviction only, in which nothing here is new.
+VARIED = ("vllm", "vllm_v1", "sarathi", "orca")
+# What is compared, beside the plain traces of every scheduler, and with which schedulers.
+KINDS: list[tuple[str, Draw, Sequence[str]]] = [
+    ("", draw, tuple(POLICIES)),
+    (", prefixes cached", draw_shared, ("vllm_v1",)),
+    (", swapping", draw_swap, ("vllm",)),
+    (", priorities", draw_priorities, ("vllm_v1",)),
+    (", two stages", draw_pipeline, VARIED),
+    (", four stages", functools.partial(draw_pipeline, stages=4), VARIED[1:2]),
+    (", prompts brought", draw_brought, VARIED),
+]
+
+
 def main(count: int) -> int:
     jax.config.update("jax_enable_x64", True)
     wrong = 0
-    for name, shared in [*((name, False) for name in POLICIES), ("vllm_v1", True)]:
-        starts = range(0, count, 1000)
-        found = [text for start in starts for text in compare(name, min(1000, count - start), start, shared)]
-        wrong += len(found)
-        print(
-            f"{name}{' with prefix caching' * shared}: {count} traces, {len(found)} disagree",
-            *found[:3],
-            sep="\n  ",
-            flush=True,
-        )
+    for what, drawn, names in KINDS:
+        for name in names:
+            starts = range(0, count, 1000)
+            found = [text for start in starts for text in compare(name, min(1000, count - start), start, drawn)]
+            wrong += len(found)
+            print(f"{name}{what}: {count} traces, {len(found)} disagree", *found[:3], sep="\n  ", flush=True)
     return 1 if wrong else 0
 
 

@@ -6,8 +6,9 @@ Vidur's (v0, Sarathi, Orca, static batching, LightLLM) follow its replica schedu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +29,23 @@ class Request:
     path: Sequence[int] = ()
     held: list[int] = field(default_factory=list)
     copied: bool = False
+    brought: int = 0
+    priority: int = 0
+    admission: int = -1
 
     @property
     def prefilled(self) -> bool:
         return self.processed >= self.prompt
+
+    @property
+    def whole(self) -> bool:
+        return self.brought == self.prompt
+
+    def start(self, cached: int = 0) -> None:
+        """Admitted with what is there of its prompt; with all of it the first token was made before it came."""
+        self.processed = max(cached, self.brought) + self.whole
+        if self.whole and self.first_token < 0.0:
+            self.first_token = self.arrived
 
 
 class Pool:
@@ -87,23 +101,38 @@ class Pool:
 
 @dataclass
 class Replica:
-    """The numbers of the scheduler and its queues; `running` as Vidur's list of requests between two batches."""
+    """The numbers of the scheduler and its queues; `running` as Vidur's list of requests between two batches, which
+    does not have those `flying` in one."""
 
-    numbers: dict[str, int]
+    numbers: Mapping[str, Any]
     truncates: bool = False
     waiting: list[Request] = field(default_factory=list)
     running: list[Request] = field(default_factory=list)
+    flying: list[Request] = field(default_factory=list)
+    admissions: int = 0
     used: int = 0
     pool: Pool | None = None
     evicted: bool = False
     waited: int = 0
+    swapped: list[Request] = field(default_factory=list)
+    host: int = 0
+    moving: int = 0
 
     @property
     def free(self) -> int:
         return self.numbers["blocks"] - self.used if self.pool is None else len(self.pool.queue)
 
+    @property
+    def held(self) -> int:
+        return len(self.running) + len(self.flying)
+
     def pages(self, tokens: int) -> int:
         return math.ceil(tokens / self.numbers["block_size"])
+
+    def growth(self) -> int:
+        """Blocks that the decodes take before their next step."""
+        size = self.numbers["block_size"]
+        return sum(one.prefilled and one.processed > one.blocks * size for one in self.running)
 
     def take(self, request: Request, blocks: int) -> None:
         request.blocks += blocks
@@ -117,31 +146,107 @@ class Replica:
         if self.pool is not None:
             self.pool.release(request)
 
+    def front(self) -> Request | None:
+        """Who is next, of those that wait and those that were swapped out."""
+        return min(self.waiting[:1] + self.swapped[:1], key=lambda one: one.number, default=None)
+
+    def reject(self) -> None:
+        request = self.front()
+        assert request is not None
+        request.rejected = True
+        if request in self.swapped:
+            self.host -= self.pages(self.swapped.pop(0).processed - 1)
+        else:
+            self.waiting.pop(0)
+
     def restart(self, request: Request) -> None:
+        self.evicted, request.admission = True, -1
+        if self.host + request.blocks <= self.numbers.get("swap_blocks", -1):
+            self.host += request.blocks
+            self.moving += request.blocks
+            self.release(request)
+            self.swapped.insert(0, request)
+            return
         self.release(request)
         request.prompt = request.processed if self.truncates else max(request.prompt, request.processed)
-        request.processed = 0
+        request.processed = request.brought = 0
         request.restarts += 1
-        self.waiting.insert(0, request)
-        self.evicted = True
+        self.wait(request)
+
+    def wait(self, request: Request) -> None:
+        self.waiting.append(request)
+        self.waiting.sort(key=lambda one: (one.priority, one.number))
+
+    def launch(self, batch: Batch, clock: float) -> None:
+        for request, _ in batch:
+            if request.admission < 0:
+                request.admission = self.admissions
+                self.admissions += 1
+            if request.scheduled < 0.0:
+                request.scheduled = clock
+        self.flying += [request for request, _ in batch]
+        self.running = [one for one in self.running if one not in self.flying]
+
+    def land(self, batch: Batch, end: float) -> None:
+        """The tokens of a batch that has left; the running are in order of admission, in a pipeline of arrival."""
+        for request, tokens in batch:
+            self.flying.remove(request)
+            decoded = request.prefilled
+            request.processed += tokens
+            if not decoded and request.processed == request.prompt:
+                request.processed += 1
+                request.first_token = end if request.first_token < 0.0 else request.first_token
+            if request.processed == request.total:
+                request.completed = end
+                self.release(request)
+            else:
+                self.running.append(request)
+        self.running.sort(key=lambda one: one.number if "stages" in self.numbers else one.admission)
 
 
 Batch = list[tuple[Request, int]]
 
 
 def vllm_v0(replica: Replica) -> Batch:
-    numbers, batch = replica.numbers, []
-    while replica.waiting:
+    numbers, batch, joined = replica.numbers, [], False
+    while replica.waiting and replica.front() is replica.waiting[0]:
         request = replica.waiting[0]
-        need = replica.pages(request.prompt)
-        lengths = [tokens for _, tokens in batch] + [request.prompt]
+        need = replica.pages(request.prompt + request.whole)
+        if len(batch) + replica.held == numbers["cap"]:
+            break
+        if request.whole:
+            if batch or replica.free - replica.growth() - need < max(1, numbers["watermark"]):
+                break
+            replica.take(replica.waiting.pop(0), need)
+            request.start()
+            replica.running.append(request)
+            joined = True
+            continue
+        tokens = request.prompt - request.brought
+        lengths = [tokens for _, tokens in batch] + [tokens]
         if replica.free - need < numbers["watermark"] or len(lengths) * max(lengths) > numbers["batch_tokens"]:
             break
-        if len(batch) + len(replica.running) == numbers["cap"]:
+        if joined:
             break
         replica.take(replica.waiting.pop(0), need)
-        batch.append((request, request.prompt))
-    return batch or decode_in_order(replica, replica.running)
+        request.start()
+        batch.append((request, tokens))
+    return batch or swap_in(replica, decode_in_order(replica, replica.running))
+
+
+def swap_in(replica: Replica, batch: Batch) -> Batch:
+    """Behind the decodes and in a step that evicts nobody, those whose blocks come back with their next token's."""
+    while replica.swapped and not replica.evicted and replica.front() is replica.swapped[0]:
+        request = replica.swapped[0]
+        need = replica.pages(request.processed)
+        if replica.held == replica.numbers["cap"] or replica.free - need < max(1, replica.numbers["watermark"]):
+            break
+        replica.running.append(replica.swapped.pop(0))
+        replica.take(request, need)
+        replica.moving += replica.pages(request.processed - 1)
+        replica.host -= replica.pages(request.processed - 1)
+        batch.append((request, 1))
+    return batch
 
 
 def decode_in_order(replica: Replica, queue: list[Request]) -> Batch:
@@ -163,7 +268,6 @@ def decode_in_order(replica: Replica, queue: list[Request]) -> Batch:
 
 def sarathi(replica: Replica) -> Batch:
     numbers = replica.numbers
-    # A prompt that was begun is the last of the running, so it is the first victim.
     batch, queue = [], list(replica.running)
     begun = []
     while queue:
@@ -184,13 +288,17 @@ def sarathi(replica: Replica) -> Batch:
         tokens = min(request.prompt - request.processed, numbers["chunk"] - sum(tokens for _, tokens in batch))
         if tokens > 0:
             batch.append((request, tokens))
-    held = len(replica.running)
+    held = replica.held
     while replica.waiting and held < numbers["cap"]:
         request = replica.waiting[0]
-        tokens = min(request.prompt, numbers["chunk"] - sum(tokens for _, tokens in batch))
-        if replica.free - replica.pages(request.prompt) < numbers["watermark"] or tokens <= 0:
+        left = numbers["chunk"] - sum(tokens for _, tokens in batch)
+        need = replica.pages(request.prompt + request.whole)
+        spared = max(1, numbers["watermark"]) if request.whole else numbers["watermark"]
+        if replica.free - need < spared or left <= 0:
             break
-        replica.take(replica.waiting.pop(0), replica.pages(request.prompt))
+        replica.take(replica.waiting.pop(0), need)
+        request.start()
+        tokens = 1 if request.whole else min(request.prompt - request.brought, left)
         batch.append((request, tokens))
         held += 1
     return batch
@@ -198,7 +306,7 @@ def sarathi(replica: Replica) -> Batch:
 
 def orca(replica: Replica) -> Batch:
     batch: Batch = [(request, 1) for request in replica.running]
-    return batch + reserve(replica, replica.numbers["cap"] - len(batch))
+    return batch + reserve(replica, replica.numbers["cap"] - replica.held)
 
 
 def static_batch(replica: Replica) -> Batch:
@@ -212,7 +320,8 @@ def reserve(replica: Replica, places: int) -> Batch:
     while replica.waiting and len(batch) < places and replica.free >= replica.numbers["reserved"]:
         request = replica.waiting.pop(0)
         replica.take(request, replica.numbers["reserved"])
-        batch.append((request, request.prompt))
+        request.start()
+        batch.append((request, 1 if request.whole else request.prompt - request.brought))
     return batch
 
 
@@ -236,7 +345,7 @@ def lightllm_prefill(replica: Replica) -> Batch:
         request = replica.waiting[0]
         if sum(tokens for _, tokens in batch) + request.prompt > numbers["batch_tokens"]:
             break
-        if len(replica.running) + len(batch) == numbers["cap"]:
+        if replica.held + len(batch) == numbers["cap"]:
             break
         lengths.append((request.prompt + 1, max(0, request.total - request.prompt - 2)))
         ordered = sorted(lengths, key=lambda pair: -pair[1])
@@ -250,16 +359,20 @@ def lightllm_prefill(replica: Replica) -> Batch:
 
 def vllm_v1(replica: Replica) -> Batch:
     numbers = replica.numbers
-    budget, batch, place = numbers["chunk"], [], 0
+    budget, batch, place = int(numbers["chunk"]), [], 0
     while place < len(replica.running) and budget > 0:
         request = replica.running[place]
         tokens = min(1 if request.prefilled else request.prompt - request.processed, budget)
         stored = request.processed - request.prefilled + tokens
         while (need := max(0, replica.pages(stored) - request.blocks)) > replica.free:
-            victim = replica.running.pop()
+            victim = max(replica.running, key=lambda one: (one.priority, one.number))
+            scheduled = [tokens for one, tokens in batch if one is victim]
+            replica.running.remove(victim)
+            batch = [(one, tokens) for one, tokens in batch if one is not victim]
+            budget, place = budget + sum(scheduled), place - len(scheduled)
             replica.restart(victim)
             if victim is request:
-                break
+                return batch
         else:
             replica.take(request, need)
             if replica.pool is not None:
@@ -269,20 +382,22 @@ def vllm_v1(replica: Replica) -> Batch:
             place += 1
     if replica.evicted:
         return batch
-    held = len(replica.running)
+    held = replica.held
     while replica.waiting and budget > 0 and held < numbers["cap"]:
         request, pool, size = replica.waiting[0], replica.pool, numbers["block_size"]
         hits = [] if pool is None else pool.hits(request, size)
         idle = sum(not pool.holders[block] for block in hits) if pool is not None else 0
-        tokens = min(request.prompt - len(hits) * size, budget)
-        if replica.pages(request.prompt) - len(hits) + idle > replica.free:
+        if replica.pages(request.prompt + request.whole) - len(hits) + idle > replica.free:
             break
         if pool is not None:
             pool.touch(request, hits)
-        request.processed, request.blocks = len(hits) * size, len(hits)
-        replica.take(replica.waiting.pop(0), replica.pages(request.processed + tokens) - len(hits))
+        request.start(len(hits) * size)
+        tokens = 1 if request.whole else min(request.prompt - request.processed, budget)
+        stored = request.processed - request.whole + tokens
+        request.blocks = len(hits)
+        replica.take(replica.waiting.pop(0), replica.pages(stored) - len(hits))
         if pool is not None:
-            pool.remember(request, request.processed + tokens, size)
+            pool.remember(request, stored, size)
         batch.append((request, tokens))
         budget -= tokens
         held += 1
@@ -301,42 +416,38 @@ SCHEDULERS: dict[str, Callable[[Replica], Batch]] = {
 Step = tuple[float, float, int, int, int]
 
 
-def simulate(name: str, numbers: dict[str, int], requests: list[Request], seconds: Callable[[Batch], float]):
+def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], seconds: Callable[[Batch], float]):
     """Every step as (start, seconds, requests, tokens, decodes); the requests are changed in place."""
     cached = any(len(one.path) for one in requests)
-    pool = Pool(numbers["blocks"]) if cached else None
+    pool = Pool(int(numbers["blocks"])) if cached else None
     replica = Replica(numbers, truncates=name == "sarathi", pool=pool)
-    coming, clock, steps = list(requests), 0.0, []
+    stages = [0.0] * int(numbers.get("stages", 1))
+    coming, clock, steps, flights = list(requests), 0.0, [], []
     while any(one.completed < 0.0 and not one.rejected for one in requests):
+        for end, batch in flights:
+            if end <= clock:
+                replica.land(batch, end)
+        flights = [(end, batch) for end, batch in flights if end > clock]
         while coming and coming[0].arrived <= clock:
-            replica.waiting.append(coming.pop(0))
-        batch = SCHEDULERS[name](replica)
+            replica.wait(coming.pop(0))
+        room = len(flights) < len(stages)
+        batch = SCHEDULERS[name](replica) if room else []
         evicted, replica.evicted = replica.evicted, False
-        if not batch:
-            if not evicted and replica.waiting:
-                replica.waiting.pop(0).rejected = True
-            elif not evicted:
-                clock = max(clock, coming[0].arrived)
-            continue
-        took = seconds(batch)
-        steps.append((clock, took, len(batch), sum(t for _, t in batch), sum(one.prefilled for one, _ in batch)))
-        finish(replica, batch, clock, clock + took)
-        clock += took
+        if batch:
+            took = seconds(batch) + replica.moving * numbers.get("swap_seconds", 0.0)
+            replica.moving = 0
+            start = end = max(clock, stages[0])
+            for stage, free in enumerate(stages):
+                stages[stage] = end = max(end, free) + took / len(stages)
+            decodes = sum(one.prefilled for one, _ in batch)
+            steps.append((start, end - start, len(batch), sum(t for _, t in batch), decodes))
+            replica.launch(batch, clock)
+            flights.append((end, batch))
+        elif flights:
+            arrivals = [one.arrived for one in coming[:1]] if room and not replica.front() else []
+            clock = min([end for end, _ in flights] + arrivals)
+        elif not evicted and replica.front():
+            replica.reject()
+        elif not evicted and coming:
+            clock = coming[0].arrived
     return steps
-
-
-def finish(replica: Replica, batch: Batch, start: float, end: float) -> None:
-    """The tokens of a step that ended; decodes stay in front of what was prefilled, as in Vidur's lists."""
-    for request, tokens in batch:
-        if request.scheduled < 0.0:
-            request.scheduled = start
-        decoded = request.prefilled
-        request.processed += tokens
-        if not decoded and request.processed == request.prompt:
-            request.processed += 1
-            request.first_token = end if request.first_token < 0.0 else request.first_token
-        if request.processed == request.total:
-            request.completed = end
-            replica.release(request)
-    left = [one for one in replica.running if one not in [each for each, _ in batch]]
-    replica.running = left + [one for one, _ in batch if one.completed < 0.0]

@@ -7,19 +7,31 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxperf.serving.simulator.policies import POLICIES
 from jaxperf.serving.simulator.state import Status
-from tests.serving.simulator.fuzz import compare, compiled, draw, draw_shared, unrolled
+from tests.serving.simulator.fuzz import (
+    KINDS,
+    Case,
+    Draw,
+    compare,
+    compiled,
+    draw,
+    draw_brought,
+    draw_pipeline,
+    draw_priorities,
+    draw_shared,
+    draw_swap,
+    unrolled,
+)
+
+# Of what is varied, the schedulers in which it is most different; `fuzz` compares the others too.
+COMPARED = [(what, name) for what, _, names in KINDS for name in (names[:3] if what else names)]
 
 
-def test_prefix_caching_agrees_with_physical_blocks_in_a_queue() -> None:
-    assert compare("vllm_v1", 200, shared=True) == []
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_two_hundred_small_traces_agree_step_for_step(name: str) -> None:
+@pytest.mark.parametrize(("what", "name"), COMPARED)
+def test_two_hundred_small_traces_agree_step_for_step(what: str, name: str) -> None:
     """`python -m tests.serving.simulator.fuzz` compares ten thousand."""
-    assert compare(name, 200) == []
+    drawn = next(drawn for kind, drawn, _ in KINDS if kind == what)
+    assert compare(name, 200, drawn=drawn) == []
 
 
 def test_the_traces_evict_reject_and_skip() -> None:
@@ -29,6 +41,64 @@ def test_the_traces_evict_reject_and_skip() -> None:
     assert found.requests.restarts.sum() > 100
     assert (found.requests.status == Status.REJECTED).sum() > 10
     assert found.totals.steps.sum() > 2 * found.log.count.sum()
+
+
+def cases_of(drawn: Draw, name: str) -> list[Case]:
+    random = np.random.default_rng(1)
+    return [drawn(random, name) for _ in range(200)]
+
+
+def test_swapping_traces_swap_and_find_no_room_and_end_with_nothing_in_host_memory() -> None:
+    found = compiled("vllm", cases_of(draw_swap, "vllm"))
+    assert found.requests.swaps is not None and found.requests.swaps.sum() > 100
+    assert found.requests.restarts.sum() > 10  # where the host's memory was full
+    assert ((found.requests.status == Status.REJECTED) & (found.requests.swaps > 0)).sum() > 5
+    assert (found.requests.status != Status.SWAPPED).all()
+
+
+def test_priorities_are_felt() -> None:
+    """Against the same traces in order of arrival: the urgent wait less, the others more."""
+    cases = cases_of(draw_priorities, "vllm_v1")
+    urgent, plain = (
+        compiled("vllm_v1", cases),
+        compiled("vllm_v1", [(numbers, bare(trace)) for numbers, trace in cases]),
+    )
+    assert urgent.requests.restarts.sum() > 100
+    waited = {True: [], False: []}
+    for lane, (_, trace) in enumerate(cases):
+        now, before = (found.requests.first_token[lane, : len(trace.prompt)] for found in (urgent, plain))
+        done = (now >= 0.0) & (before >= 0.0)
+        for first in waited:
+            waited[first] += (now - before)[done & ((trace.priority < 0) == first)].tolist()
+    assert np.mean(waited[True]) < 0.0 < np.mean(waited[False])
+
+
+def test_what_is_brought_is_not_computed_and_is_lost_by_an_eviction() -> None:
+    cases = cases_of(draw_brought, "vllm_v1")
+    found = compiled("vllm_v1", cases)
+    plain = compiled("vllm_v1", [(numbers, bare(trace)) for numbers, trace in cases])
+    assert found.requests.brought is not None
+    assert found.totals.busy.sum() < plain.totals.busy.sum()
+    evicted = found.requests.restarts > 0
+    assert evicted.sum() > 50 and (found.requests.brought[evicted] == 0).all()
+    # Whose first token was made before it came has had it when it came.
+    for lane, (_, trace) in enumerate(cases):
+        whole = np.flatnonzero(trace.brought == trace.prompt)
+        made = found.requests.first_token[lane, whole]
+        assert np.isin(made, [-1.0]).sum() + (made == trace.arrived[whole]).sum() == len(whole)
+
+
+def test_a_pipeline_has_several_batches_under_way() -> None:
+    """Its steps overlap, each request is in one at a time, and the stages are never busy longer than the clock."""
+    found = compiled("vllm_v1", cases_of(draw_pipeline, "vllm_v1"))
+    overlapping = 0
+    for lane in range(len(found.events)):
+        steps = unrolled(found, lane)
+        ends = [start + seconds for start, seconds, *_ in steps]
+        overlapping += sum(later[0] < end for later, end in zip(steps[1:], ends, strict=False))
+        assert found.totals.busy[lane] <= (max(ends) if ends else 0.0)
+        assert sorted(ends) == ends
+    assert overlapping > 1000 and found.requests.restarts.sum() > 100
 
 
 def test_traces_with_prefixes_hit_evict_and_copy() -> None:

@@ -23,6 +23,8 @@ VIDUR = {
     "sim_s": 3.5,
 }
 
+SWAP = {"preemption": "swap", "swap_blocks": 0, "swap_bandwidth": 32e9, "block_bytes": 8e6}
+
 
 def numbers(**given: Any) -> dict[str, int]:
     return dict(parse_scheduler({"num_blocks": 1000, **given}).numbers)
@@ -72,6 +74,18 @@ def test_null_means_the_default_of_the_scheduler() -> None:
         ({"sched": "vllm_v1", "enable_prefix_caching": 1}, ["enable_prefix_caching is 1"]),
         ({"sched": "vllm", "enable_prefix_caching": True}, ["only vllm_v1 caches prefixes"]),
         ({"sched": "vllm", "num_blocks": float("nan")}, ["num_blocks is NaN"]),
+        ({"sched": "vllm", "preemption": "swp"}, ['preemption is "swp"', "recompute or swap", "Did you mean swap"]),
+        ({"sched": "vllm_v1", **SWAP}, ["only vllm (v0) swaps", "vllm_v1"]),
+        ({"sched": "vllm", **SWAP, "swap_bandwidth": 0}, ["swap_bandwidth is 0", "above zero"]),
+        ({"sched": "vllm", **SWAP, "block_bytes": None}, ["no block_bytes"]),
+        ({"sched": "vllm", "preemption": "swap"}, ["no swap_blocks, swap_bandwidth, block_bytes"]),
+        ({"sched": "vllm", **SWAP, "pp": 2}, ["pp is 2", "swap"]),
+        ({"sched": "vllm", "scheduling_policy": "priority"}, ["only vllm_v1 knows priorities", "vllm"]),
+        ({"sched": "vllm_v1", "scheduling_policy": 1}, ["scheduling_policy is 1", "fcfs or priority"]),
+        ({"sched": "vllm_v1", "scheduling_policy": "priority", "pp": 2}, ["pp is 2", "priority"]),
+        ({"sched": "faster_transformer", "pp": 2}, ["pp is 2", "faster_transformer"]),
+        ({"sched": "vllm", "pp": 65}, ["pp is 65", "at most 64"]),
+        ({"sched": "vllm_v1", "pp": 2, "enable_prefix_caching": True}, ["enable_prefix_caching true", "pp 1 only"]),
     ],
 )
 def test_mistakes_are_sentences(given: dict[str, Any], words: list[str]) -> None:
@@ -80,6 +94,20 @@ def test_mistakes_are_sentences(given: dict[str, Any], words: list[str]) -> None
     assert str(caught.value).startswith("s.json: ")
     for word in words:
         assert word in str(caught.value)
+
+
+def test_swapping_copies_a_block_in_its_bytes_over_the_bandwidth() -> None:
+    scheduler = parse_scheduler({"sched": "vllm", "num_blocks": 10, **SWAP})
+    assert scheduler.swap_seconds == 8e6 / 32e9 and scheduler.numbers["swap_blocks"] == 0
+    arrays = scheduler.arrays(3)
+    assert arrays.swap_seconds is not None and arrays.swap_seconds.tolist() == [8e6 / 32e9] * 3
+    assert parse_scheduler({"sched": "vllm", "num_blocks": 10}).arrays().swap_blocks is None
+
+
+def test_a_pipeline_caches_no_prefixes_and_says_so() -> None:
+    scheduler = parse_scheduler({"sched": "vllm_v1", "num_blocks": 10, "pp": 4})
+    assert (scheduler.pipeline_parallel, scheduler.tokens_per_hash) == (4, 0)
+    assert scheduler.notes == ("prefixes are not cached with pp above 1",)
 
 
 def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int32
+from jaxtyping import Array, Bool, Float64, Int32
 
 from jaxperf.serving.simulator.prefix import Match, match
+from jaxperf.serving.simulator.priority import Front, first_of_all
 from jaxperf.serving.simulator.state import EMPTY, Settings, Slots, State, Status, Trace, blocks_of
 
 MANY = jnp.iinfo(jnp.int32).max // 2  # steps, where nothing limits them
@@ -20,10 +21,13 @@ class View(NamedTuple):
 
     `fresh`: admitted to this step, blocks taken; `decoding`: prompt done in an earlier step; `partial`: prompt begun in
     an earlier step; `running` requests in slots; `decodes`: how many decode; `growth`: blocks each decode adds to hold
-    its next token; `arrived`: a request waits at the head of the queue; `coming`: it has been sent and will; `prompt`,
-    `total`: its tokens; `formed`: some request is fresh; `free` blocks now; `evicted`, `waited`: see `State`; `hits`:
-    leading blocks of that prompt in the prefix cache, `idle` of them held by nobody and so counted as free; `caching`:
-    whether there is such a cache, which is structure.
+    its next token; `head`: the request at the front of the queue; `arrived`: it waits; `coming`, `passed`: see `Front`;
+    `prompt`, `total`: its tokens; `present`: those of its prompt
+    that need not be computed, `whole`: all, so that it is a decode; `formed`: some request is fresh; `free` blocks now;
+    `behind`: not in this step, because of an eviction before them, and `spent`: see `Order`; `pipelined`: several
+    batches may be in flight, whose requests are running but neither fresh, decoding nor partial, which is structure;
+    `evicted`, `joined`, `waited`: see `State`; `hits`: leading blocks of that prompt in the prefix cache, `idle` of
+    them held by nobody and so counted as free; `caching`: whether there is such a cache, which is structure.
     """
 
     slots: Slots
@@ -33,14 +37,22 @@ class View(NamedTuple):
     running: Int32[Array, ""]
     decodes: Int32[Array, ""]
     growth: Int32[Array, " S"]
+    head: Int32[Array, ""]
     arrived: Bool[Array, ""]
-    coming: Bool[Array, ""]
+    coming: Float64[Array, ""]
+    passed: Bool[Array, ""]
     prompt: Int32[Array, ""]
     total: Int32[Array, ""]
+    present: Int32[Array, ""]
+    whole: Bool[Array, ""]
     formed: Bool[Array, ""]
     free: Int32[Array, ""]
     evicted: Bool[Array, ""]
+    joined: Bool[Array, ""]
     waited: Int32[Array, ""]
+    behind: Bool[Array, " S"]
+    spent: Int32[Array, ""]
+    pipelined: bool
     hits: Int32[Array, ""]
     idle: Int32[Array, ""]
     caching: bool
@@ -84,35 +96,83 @@ def view_of(settings: Settings, trace: Trace, state: State) -> View:
     slots = state.slots
     active = slots.request != EMPTY
     fresh = slots.chunk > 0
-    decoding = active & (slots.processed >= slots.prompt)
+    here = active & ~flying(state)
+    decoding = here & (slots.processed >= slots.prompt)
     grows = decoding & (slots.processed > slots.blocks * settings.block_size)
-    head = jnp.minimum(state.head, trace.count - 1)
-    sent = (state.head < trace.count) & (state.head < trace.concurrency + state.ended)
-    waits = sent & (state.requests.status[head] == jnp.int32(Status.WAITING))
+    front = in_order(trace, state) if trace.priority is None else first_of_all(trace, state, trace.priority)
+    head = front.request
     prompt = state.requests.prompt[head]
+    behind, spent = jnp.zeros_like(active), jnp.int32(0)
+    if state.order is not None:
+        behind, spent = active & (state.order.admitted > state.order.stop), state.order.spent
+    present, whole = jnp.int32(0), jnp.bool_(False)
+    if state.requests.brought is not None:
+        present = state.requests.brought[head]
+        whole = present >= prompt
     found = Match(jnp.int32(0), jnp.int32(0))
     if state.cache is not None and trace.path is not None:
         found = match(state.cache, trace.path[head], prompt, settings.block_size)
+        present = jnp.maximum(present, found.hits * settings.block_size)
     return View(
         slots=slots,
         fresh=fresh,
         decoding=decoding,
-        partial=active & ~decoding & ~fresh,
+        partial=here & ~decoding & ~fresh,
         running=count(active),
         decodes=count(decoding),
         growth=grows.astype(jnp.int32),
-        arrived=waits & (trace.arrived[head] <= state.clock),
-        coming=waits & (trace.arrived[head] > state.clock),
+        head=head,
+        arrived=front.arrived,
+        coming=front.coming,
+        passed=front.passed,
         prompt=prompt,
         total=trace.prompt[head] + trace.output[head],
+        present=present,
+        whole=whole,
         formed=jnp.any(fresh),
         free=state.free,
         evicted=state.evicted,
+        joined=state.joined,
         waited=state.waited,
+        behind=behind,
+        spent=spent,
+        pipelined=state.pipeline is not None,
         hits=found.hits,
         idle=found.idle,
         caching=state.cache is not None,
     )
+
+
+def in_order(trace: Trace, state: State) -> Front:
+    """The front of a queue in order of arrival, which is a pointer into the trace."""
+    head = jnp.minimum(state.head, trace.count - 1)
+    status, sent_at = state.requests.status[head], trace.arrived[head]
+    waiting = status == jnp.int32(Status.WAITING)
+    if state.swap is not None:
+        waiting |= status == jnp.int32(Status.SWAPPED)
+    queued = state.head < trace.count
+    waits = queued & (state.head < trace.concurrency + state.ended) & waiting
+    here = sent_at <= state.clock
+    return Front(head, waits & here, jnp.where(waits & ~here, sent_at, jnp.inf), queued & ~waiting)
+
+
+def flying(state: State) -> Bool[Array, " S"]:
+    """Slots whose request is in a batch that has not left the pipeline."""
+    if state.pipeline is None:
+        return jnp.zeros_like(state.slots.request, bool)
+    return state.pipeline.until > state.clock
+
+
+def in_turn(
+    view: View, among: Bool[Array, " S"], wants: Int32[Array, " S"], budget: Int32[Array, ""]
+) -> Int32[Array, " S"]:
+    """Tokens of a budget that these slots get, in order of arrival; without a pipeline it is one at most."""
+    if not view.pipelined:
+        return jnp.where(among, jnp.minimum(wants, jnp.maximum(budget, 0)), 0)
+    wants = jnp.where(among, wants, 0)
+    earlier = view.slots.request[None, :] < view.slots.request[:, None]
+    before = jnp.sum(jnp.where(earlier, wants[None, :], 0), axis=1, dtype=jnp.int32)
+    return jnp.clip(budget - before, 0, wants)
 
 
 def count(mask: Bool[Array, " S"]) -> Int32[Array, ""]:
@@ -126,8 +186,13 @@ def add(values: Int32[Array, " S"]) -> Int32[Array, ""]:
 
 
 def whole_prompt_blocks(settings: Settings, view: View) -> Int32[Array, ""]:
-    """Blocks that the prompt at the head of the queue fills."""
-    return blocks_of(view.prompt, settings.block_size)
+    """Blocks that the prompt at the head of the queue fills; with the next token, where it is a decode."""
+    return blocks_of(view.prompt + view.whole.astype(jnp.int32), settings.block_size)
+
+
+def spared(settings: Settings, view: View) -> Int32[Array, ""]:
+    """Blocks left free by an admission: the watermark, and for a decode the one that every decode must find."""
+    return jnp.where(view.whole, jnp.maximum(settings.watermark, 1), settings.watermark)
 
 
 def decodes_fit(view: View) -> Bool[Array, ""]:

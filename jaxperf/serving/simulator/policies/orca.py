@@ -13,7 +13,7 @@ def plan(settings: Settings, view: View) -> Plan:
     room = (view.running < settings.cap) & (view.free >= settings.reserved)
     return Plan(
         admit=view.arrived & room,
-        tokens=view.prompt,
+        tokens=view.prompt - view.present,
         blocks=settings.reserved,
         evict=jnp.bool_(False),
         victims=view.decoding,

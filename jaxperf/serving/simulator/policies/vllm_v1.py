@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxperf.serving.simulator.policies.base import Plan, Policy, View, add, whole_prompt_blocks
+from jaxperf.serving.simulator.policies.base import Plan, Policy, View, add, count, in_turn, whole_prompt_blocks
 from jaxperf.serving.simulator.state import Settings, blocks_of
 
 
@@ -12,18 +12,20 @@ def plan(settings: Settings, view: View) -> Plan:
     """Running requests in order of arrival take blocks as they compute, evicting the last while they do not fit; where
     none was evicted, waiting ones follow while budget, places and blocks for all their tokens are left.
 
-    What is cached of a prompt is not computed; its blocks leave the free ones if nobody else holds them. A prompt that
-    was begun is always the last of the running, so the decodes before it take their token each.
+    What is cached of a prompt is not computed; its blocks leave the free ones if nobody else holds them. Without a
+    pipeline, a prompt that was begun is the last of the running, so the decodes before it take their token each.
     """
-    slots = view.slots
-    left = jnp.maximum(settings.chunk - view.decodes, 0)
-    begun = jnp.where(view.partial, jnp.minimum(slots.prompt - slots.processed, left), 0)
-    held = blocks_of(slots.processed + begun, settings.block_size)
-    needs = jnp.where(view.partial, held - slots.blocks, view.growth)
+    slots, decoding, partial = view.slots, view.decoding & ~view.behind, view.partial & ~view.behind
+    rest = slots.prompt - slots.processed
+    if view.pipelined:
+        wants = in_turn(view, decoding | partial, jnp.where(decoding, 1, rest), settings.chunk)
+    else:
+        wants = jnp.where(decoding, 1, in_turn(view, partial, rest, settings.chunk - count(decoding) - view.spent))
+    held = blocks_of(slots.processed + wants, settings.block_size)
+    needs = jnp.where(partial, held - slots.blocks, jnp.where(wants > 0, view.growth, 0))
     free = view.free - add(needs)
-    left = settings.chunk - view.decodes - add(begun) - add(slots.chunk)
-    cached = view.hits * settings.block_size
-    tokens = jnp.minimum(view.prompt - cached, left)
+    left = settings.chunk - view.spent - add(wants) - add(slots.chunk)
+    tokens = jnp.minimum(view.prompt - view.present, left)
     wanted = whole_prompt_blocks(settings, view) - view.hits + view.idle
     room = (view.running < settings.cap) & (left > 0) & (wanted <= free)
     evict = ~view.formed & (free < 0)
@@ -31,10 +33,10 @@ def plan(settings: Settings, view: View) -> Plan:
     return Plan(
         admit=view.arrived & room & ~view.evicted & ~grow,
         tokens=tokens,
-        blocks=blocks_of(cached + jnp.maximum(tokens, 0), settings.block_size),
+        blocks=blocks_of(view.present + jnp.maximum(tokens, 0) + view.whole.astype(jnp.int32), settings.block_size),
         evict=evict,
         victims=view.decoding | view.partial,
-        wants=jnp.where(view.decoding, 1, begun),
+        wants=wants,
         needs=needs,
         grow=grow,
     )

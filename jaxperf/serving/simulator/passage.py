@@ -1,0 +1,50 @@
+"""How time passes in one micro-operation, with and without a pipeline."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float64
+
+from jaxperf.serving.simulator.pipeline import Pipeline, flight_of, in_flight, launched, next_end
+from jaxperf.serving.simulator.policies.base import View
+from jaxperf.serving.simulator.state import State
+from jaxperf.serving.simulator.steps import Run
+
+
+class Passage(NamedTuple):
+    """How time passes in a micro-operation [s]: the `clock` after it; `tokens_at`: when the tokens of a step are made;
+    when it starts, and the `seconds` to its end; how long a stage is `busy` with it; and the pipeline after it."""
+
+    clock: Float64[Array, ""]
+    tokens_at: Float64[Array, ""]
+    start: Float64[Array, ""]
+    seconds: Float64[Array, ""]
+    busy: Float64[Array, ""]
+    pipeline: Pipeline | None
+
+
+def passage_of(state: State, view: View, run: Run, runs: Bool[Array, ""], waits: Bool[Array, ""]) -> Passage:
+    """The time that passes where the planned `run` happens (`runs`) or something is waited for (`waits`).
+
+    Without a pipeline that is the next arrival. With one, batches are formed at once, and the end of one is waited for,
+    or an arrival while there is room for another.
+    """
+    coming = jnp.where(view.arrived, state.clock, view.coming)
+    if state.pipeline is None:
+        busy = jnp.where(runs, run.steps.astype(jnp.float64) * run.seconds, 0.0)
+        clock = jnp.where(waits, coming, state.clock + busy)
+        return Passage(clock, clock, state.clock, run.seconds, busy, None)
+    flight = flight_of(state.pipeline, state.clock, run.seconds)
+    end, number = next_end(state.pipeline, state.clock), in_flight(state.pipeline, state.clock)
+    room = number < state.pipeline.ends.shape[0]
+    until = jnp.where(number == 0, coming, jnp.minimum(end, jnp.where(room, view.coming, jnp.inf)))
+    return Passage(
+        clock=jnp.where(waits, until, state.clock),
+        tokens_at=flight.end,
+        start=flight.start,
+        seconds=flight.end - flight.start,
+        busy=jnp.where(runs, run.seconds / state.pipeline.ends.shape[0], 0.0),
+        pipeline=launched(state.pipeline, flight, run.work.tokens > 0, runs),
+    )

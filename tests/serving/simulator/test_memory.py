@@ -1,0 +1,46 @@
+"""Blocks that fit beside the weights, against a count by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.api import load_device
+from jaxperf.io.huggingface import load_model
+from jaxperf.models.layers import transformer
+from jaxperf.serving.simulator.composed import deployment_for
+from jaxperf.serving.simulator.memory import CacheMemory, cache_memory
+
+LLAMA_2_7B = 6_738_415_616  # parameters, as its checkpoint has them
+TOKEN = 2 * 32 * 4096 * 2  # bytes of keys and values of its 32 layers, 4,096 wide, of two bytes
+
+
+def blocks(tensor_parallel: int = 1, stages: int = 1, size: int = 16, utilization: float = 0.9) -> CacheMemory:
+    model, device = load_model("llama-2-7b"), load_device("a100-sxm-80gb")
+    deployment = deployment_for(model, device, tensor_parallel, pipeline_parallel=stages)
+    return cache_memory(deployment, transformer(model), size, 2048, utilization)
+
+
+def test_llama_on_an_a100_by_hand() -> None:
+    found = blocks()
+    assert found.block_bytes == 16 * TOKEN
+    logits = 2048 * 32000 * 4.0  # the largest activation: a row of logits for every token of the step
+    left = 0.9 * 80e9 - 2.0 * LLAMA_2_7B - logits
+    assert found.blocks == pytest.approx(left / (16 * TOKEN), rel=1e-3)
+    assert "80 GB of memory, 13.48 GB of weights" in found.note
+
+
+@pytest.mark.parametrize(("tensor_parallel", "stages"), [(2, 1), (1, 2), (2, 4)])
+def test_ranks_and_stages_hold_their_share_of_a_block(tensor_parallel: int, stages: int) -> None:
+    assert blocks(tensor_parallel, stages).block_bytes == 16 * TOKEN / (tensor_parallel * stages)
+    assert blocks(tensor_parallel, stages).blocks > tensor_parallel * stages * blocks().blocks
+
+
+def test_smaller_blocks_are_more_and_less_memory_is_fewer() -> None:
+    assert 2 * blocks().blocks <= blocks(size=8).blocks <= 2 * blocks().blocks + 1
+    assert blocks(utilization=0.5).blocks < blocks().blocks
+
+
+def test_a_model_that_leaves_no_room_is_said_with_its_bytes() -> None:
+    with pytest.raises(InputError, match="no memory is left for a block of KV cache: 80 GB of memory, 13.48 GB"):
+        blocks(utilization=0.1)
