@@ -13,6 +13,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from hwspecs.errors import InputError
 from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
+from jaxperf.cli.capacity import capacity
 from jaxperf.cli.collectives import collectives
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
@@ -86,6 +87,7 @@ for command in (
     train,
     serve,
     simulate,
+    capacity,
     replay,
     loopnest,
     measure,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.simulator.run import Simulated
+    from jaxperf.serving.simulator.settings import Scheduler
 
 Cells = dict[str, list[Any]]
 TIMES = {"scheduled_at": "scheduled", "first_token_at": "first_token", "completed_at": "completed"}
@@ -33,6 +34,8 @@ def request_columns(trace: RequestTrace, found: Simulated) -> dict[str, np.ndarr
 
     replicas = len(found.events)
     columns = {name: np.array([]) for name in (*TIMES.values(), "arrived", "restarts", "status")}
+    if found.requests.swaps is not None:
+        columns["swaps"] = np.array([])
     for name in columns:
         values = getattr(found.requests, name)
         columns[name] = np.empty(len(trace.row), values.dtype)
@@ -48,19 +51,23 @@ def cells_of(trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sen
     **Arguments:** `requests`: of `request_columns`, None where there are none; `sent`: whether to say when the client
     sent each request.
     """
+    from jaxperf.cli.fleets import UNSENT
     from jaxperf.serving.simulator.state import Status
 
     names = {**({"sent_at": "arrived"} if sent else {}), **TIMES}
     names |= {FIRST_TOKEN_OF_VIDUR: "first_token"} if FIRST_TOKEN_OF_VIDUR in trace.rows[0] else {}
-    cells: Cells = {name: [None] * len(trace.rows) for name in (*names, "num_restarts")}
+    counts = {"num_restarts": "restarts"} | ({"num_swaps": "swaps"} if "swaps" in (requests or {}) else {})
+    cells: Cells = {name: [None] * len(trace.rows) for name in (*names, *counts)}
     cells["reason"] = [trace.reasons.get(row, "") for row in range(len(trace.rows))]
     if requests is None:
         return cells
     values = {name: requests[field].tolist() for name, field in names.items()}
-    restarts, status = requests["restarts"].tolist(), requests["status"].tolist()
+    values |= {name: requests[field].tolist() for name, field in counts.items()}
+    status, ends = requests["status"].tolist(), {Status.REJECTED: NEVER, Status.WAITING: UNSENT}
     for place, row in enumerate(trace.row.tolist()):
-        cells["num_restarts"][row] = restarts[place]
-        cells["reason"][row] = NEVER if status[place] == Status.REJECTED else ""
+        for name in counts:
+            cells[name][row] = values[name][place]
+        cells["reason"][row] = ends.get(status[place], "")
         for name in names:
             cells[name][row] = values[name][place] if values[name][place] >= 0.0 else None
     return cells
@@ -83,7 +90,11 @@ def summary(trace: RequestTrace, cells: Cells) -> dict[str, Any]:
 
 
 def figures(
-    requests: Mapping[str, np.ndarray], found: Simulated, blocks: int, limits: Mapping[str, float], warm_up: float
+    requests: Mapping[str, np.ndarray],
+    found: Simulated,
+    scheduler: Scheduler,
+    limits: Mapping[str, float],
+    warm_up: float,
 ) -> dict[str, Any]:
     """Latencies and rates as plain data; empty where nothing was completed."""
     from jaxperf.serving.simulator.metrics import summarize
@@ -92,7 +103,18 @@ def figures(
         return {}
     replicas = len(found.events)
     shares = [{name: values[lane::replicas] for name, values in requests.items()} for lane in range(replicas)]
-    return summarize(shares, found, blocks, limits, warm_up)
+    pipelined = scheduler.pipeline_parallel > 1
+    return summarize(shares, found, scheduler.numbers["blocks"], limits, warm_up, pipelined)
+
+
+def used_options(scheduler: Scheduler, options: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The columns of the requests that the scheduler uses; where priorities are given in vain, a sentence."""
+    if scheduler.by_priority == ("priority" in options):
+        return dict(options), []
+    if scheduler.by_priority:
+        return dict(options), ["scheduling_policy is priority, but the file has no column priority"]
+    rest = {name: values for name, values in options.items() if name != "priority"}
+    return rest, ["the column priority is not used: scheduling_policy is fcfs"]
 
 
 def step_notes(found: Simulated) -> list[str]:

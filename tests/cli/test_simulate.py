@@ -171,6 +171,68 @@ def test_a_prompt_that_is_cached_is_not_computed_again(cli, files: tuple[str, ..
     assert float(second["first_token_at"]) - 1.0 == pytest.approx(16 * 120e-6)
 
 
+def test_swapped_requests_wait_for_their_copies(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    """Two requests of two blocks each in a cache of four: the second goes out and, when the first has ended, in."""
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,31,9\n0,31,9\n")
+    done = {}
+    for bandwidth in (1e6, 1e15):
+        swap = {"preemption": "swap", "swap_blocks": 4, "swap_bandwidth": bandwidth, "block_bytes": 1e3}
+        (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"num_blocks": 4, "watermark_blocks": 0} | swap))
+        assert cli("simulate", *files, "-o", "out.csv").exit_code == 0
+        rows = rows_of(own_folder / "out.csv")
+        assert [(row["num_swaps"], row["num_restarts"]) for row in rows] == [("0", "0"), ("1", "0")]
+        done[bandwidth] = [float(row["completed_at"]) for row in rows]
+    # A prefill of 62 tokens, rounded up to 64, then eight decodes each; a millisecond for each of two blocks, twice.
+    ends = [(64 + 8 * 8) * 120e-6, (64 + 16 * 8) * 120e-6]
+    assert done[1e15] == pytest.approx(ends)
+    assert done[1e6] == pytest.approx([ends[0] + 2e-3, ends[1] + 4e-3])
+
+
+def test_an_urgent_request_is_next(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    rows = "0,50,3,0\n0.001,50,3,5\n0.002,50,3,-1\n0.002,50,3,x\n"
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens,priority\n" + rows)
+    order = {}
+    for policy in ("fcfs", "priority"):
+        queue = {"sched": "vllm_v1", "batch_size_cap": 1, "scheduling_policy": policy}
+        (own_folder / "s.json").write_text(json.dumps(SETTINGS | queue))
+        said = parse_json(cli("simulate", *files, "-o", "out.csv", "--json").stdout)
+        assert any("the column priority is not used" in note for note in said["notes"]) == (policy == "fcfs")
+        cells = rows_of(own_folder / "out.csv")
+        assert 'priority: "x"' in cells[3]["reason"]
+        order[policy] = sorted(range(3), key=lambda row, cells=cells: float(cells[row]["scheduled_at"]))
+    assert order == {"fcfs": [0, 1, 2], "priority": [0, 2, 1]}
+
+
+def test_a_prompt_computed_elsewhere_is_decoded_at_once(cli, files, own_folder: Path, parse_json) -> None:
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens,prefilled_tokens\n1,100,3,100\n")
+    said = parse_json(cli("simulate", *files, "-o", "out.csv", "--json").stdout)
+    (row,) = rows_of(own_folder / "out.csv")
+    assert (row["scheduled_at"], row["first_token_at"]) == ("1.0", "1.0")
+    assert float(row["completed_at"]) == pytest.approx(1.0 + 2 * 8 * 120e-6)
+    assert said["latency_s"]["prefill"]["mean"] is None and said["latency_s"]["ttft"]["mean"] is None
+
+
+def test_two_stages_are_half_as_busy_with_one_request(
+    cli, files: tuple[str, ...], own_folder: Path, parse_json
+) -> None:
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,96,5\n")
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"pp": 2}))
+    said = parse_json(cli("simulate", *files, "-o", "out.csv", "--json").stdout)
+    assert said["utilization"] == pytest.approx(0.5)
+    assert said["latency_s"]["e2e"]["mean"] == pytest.approx((96 + 4 * 8) * 120e-6)
+    assert said["latency_s"]["itl"]["mean"] is None
+
+
+def test_blocks_that_are_not_stated_are_counted_from_the_memory(cli, files, own_folder: Path, parse_json) -> None:
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"num_blocks": None}))
+    said = parse_json(cli("simulate", *files, "-o", "out.csv", "--json").stdout)
+    (note,) = [note for note in said["notes"] if "num_blocks is" in note]
+    assert f"{said['settings']['blocks']:,}" in note and "0.9 of the memory used" in note
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"num_blocks": None, "gpu_memory_utilization": 0.45}))
+    less = parse_json(cli("simulate", *files, "-o", "out.csv", "--json").stdout)
+    assert less["settings"]["blocks"] < 0.5 * said["settings"]["blocks"]
+
+
 def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], own_folder: Path) -> None:
     (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,-1,2\n0,900,2\n")
     assert cli("simulate", *files, "-o", "out.csv").exit_code == 3
@@ -186,6 +248,11 @@ def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], ow
         ({"model": "gpt22"}, "gpt2"),
         ({"model": None}, "the settings name no model"),
         ({"num_blocks": -1}, "num_blocks is -1"),
+        ({"num_blocks": None, "device": None}, "no num_blocks: the settings name no device"),
+        ({"num_blocks": None, "tp": 5}, "no num_blocks: tensor_parallel 5 does not divide"),
+        ({"num_blocks": None, "pp": 13}, "pp 13 is more than the 12 layers"),
+        ({"num_blocks": None, "gpu_memory_utilization": 1.5}, "gpu_memory_utilization is 1.5"),
+        ({"sched": "lightllm", "block_size": 1, "pp": 2}, "lightllm has no batch under way beside another"),
     ],
 )
 def test_mistakes_in_settings(

@@ -1,0 +1,128 @@
+"""What commands that simulate an engine have in common: its settings, its step times, its prefix cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwspecs.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxperf.core.sustained import CalibratedDevice
+    from jaxperf.io.request_traces import RequestTrace
+    from jaxperf.models.config import ModelConfig
+    from jaxperf.serving.simulator.settings import Scheduler
+    from jaxperf.serving.simulator.step_time import StepTimeTable
+
+UTILIZATION = 0.9  # of the memory, vLLM's default
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is served on what, as the options say; None where the settings are to say it."""
+
+    model: str | None = None
+    device: str | None = None
+    weights: str | None = None
+    kv_cache: str = "bf16"
+    params: Path | None = None
+    folders: tuple[Path, ...] = ()
+
+    def config(self, named: str | None) -> ModelConfig:
+        """The model served, `named` in the settings unless an option says otherwise."""
+        from jaxperf.io.huggingface import load_model
+
+        name = named if self.model is None else self.model
+        if name is None:
+            raise InputError("the settings name no model, and there is no --model; a step's time is that of a model.")
+        return load_model(name)
+
+    def calibrated(self, named: str | None) -> tuple[str, CalibratedDevice]:
+        """The device's name, and what it sustains."""
+        from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+        from jaxperf.io.fleet import select_device
+
+        name = named if self.device is None else self.device
+        if name is None:
+            raise InputError("the settings name no device; give --device, or a table of step times with --step-time.")
+        spec = select_device(name, self.folders)
+        return spec.name, calibration_of(spec, load_sustained_table(self.params)).calibrated
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a scheduler as they are written."""
+    from jaxperf.io.huggingface import read_text
+    from jaxperf.io.json_text import parse_json
+
+    data = parse_json(read_text(path), str(path))
+    if not isinstance(data, dict):
+        raise InputError(f'{path}: settings are an object with names and values, such as {{"sched": "vllm"}}.')
+    return data
+
+
+def read_scheduler(path: Path, served: Served | None = None) -> Scheduler:
+    """The scheduler of a file; blocks that it does not state are counted from the memory of what is served."""
+    return scheduler_of(read_settings(path), served or Served(), str(path))
+
+
+def scheduler_of(data: Mapping[str, Any], served: Served, where: str) -> Scheduler:
+    """The scheduler that settings describe, with blocks and their bytes counted where they are needed and not stated.
+
+    **Raises:** `InputError` as `parse_scheduler` does, and for a model or device that is not named or too large.
+    """
+    import dataclasses
+
+    from jaxperf.models.layers import transformer
+    from jaxperf.serving.simulator.cells import share_of
+    from jaxperf.serving.simulator.composed import deployment_for
+    from jaxperf.serving.simulator.memory import cache_memory
+    from jaxperf.serving.simulator.settings import parse_scheduler, without_blocks
+
+    counted = without_blocks(data)
+    if not counted and (data.get("preemption") != "swap" or data.get("block_bytes") is not None):
+        return parse_scheduler(data, where)
+    # Parsed with a stand-in first, so that what is wrong with the rest is said before a model is looked for.
+    assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
+    try:
+        config, (_, device) = served.config(assumed.model), served.calibrated(assumed.device)
+        layout = (assumed.tensor_parallel, served.weights, served.kv_cache, assumed.pipeline_parallel)
+        deployment = deployment_for(config, device, *layout)
+        share = share_of(data, "gpu_memory_utilization", UTILIZATION, where)
+        step = assumed.most_tokens(assumed.numbers["batch_tokens"])
+        found = cache_memory(deployment, transformer(config), assumed.numbers["block_size"], step, share)
+    except InputError as error:
+        raise InputError(f"{where}: no {'num_blocks' if counted else 'block_bytes'}: {error}") from None
+    blocks = {"num_blocks": found.blocks} if counted else {}
+    scheduler = parse_scheduler({"block_bytes": found.block_bytes, **data, **blocks}, where)
+    return dataclasses.replace(scheduler, notes=(*scheduler.notes, *([found.note] if counted else [])))
+
+
+def step_times_of(
+    table: Path | None, scheduler: Scheduler, trace: RequestTrace, served: Served
+) -> tuple[StepTimeTable, str]:
+    """The function of step times, and in words where it is from."""
+    config = served.config(scheduler.model)
+    if table is not None:
+        from jaxperf.io.step_times import load_step_times
+
+        return load_step_times(table, config, scheduler.tensor_parallel), str(table)
+    from jaxperf.serving.simulator.composed import composed_times
+
+    name, device = served.calibrated(scheduler.device)
+    times = composed_times(config, device, scheduler, trace, served.weights, served.kv_cache)
+    stages = f" in {scheduler.pipeline_parallel} stages" if scheduler.pipeline_parallel > 1 else ""
+    return times, f"our model of {config.name} on {scheduler.tensor_parallel} x {name}{stages}"
+
+
+def prefix_paths_of(trace: RequestTrace, scheduler: Scheduler) -> np.ndarray | None:
+    """The nodes of every request in the prefix cache; None where the trace has no hashes or the scheduler no cache."""
+    from jaxperf.serving.simulator.paths import prefix_paths
+
+    if trace.hashes is None or not scheduler.tokens_per_hash:
+        return None
+    size = scheduler.numbers["block_size"]
+    return prefix_paths(trace.hashes, trace.prompt, trace.output, size, scheduler.tokens_per_hash)

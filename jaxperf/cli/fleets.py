@@ -1,0 +1,129 @@
+"""What commands on fleets and pools have in common: from options and settings to what is simulated, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxperf.cli.engines import Served
+    from jaxperf.io.request_traces import RequestTrace
+    from jaxperf.serving.fleet.pools import ServedPool
+    from jaxperf.serving.fleet.settings import PoolSettings, PoolsSettings
+    from jaxperf.serving.simulator.settings import Scheduler
+
+UNSENT = "never sent: the request it follows was not completed"
+OF_DECODE = "busy, batch and KV cache are those of the decode pool; single gaps between tokens are not told for pools"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A simulated fleet: `columns` of its requests as `cli.simulated` has them, `figures`, what to print of the
+    scheduler, its numbers and the step times, and sentences."""
+
+    columns: Mapping[str, np.ndarray]
+    figures: dict[str, Any]
+    scheduler: str
+    numbers: Mapping[str, Any]
+    source: str
+    notes: list[str]
+
+
+def requests_of(
+    trace: RequestTrace, scheduler: Scheduler, options: Mapping[str, np.ndarray] | None = None
+) -> SimpleNamespace:
+    """The requests of a trace as fleets take them: with their paths in a prefix cache, and what they follow."""
+    from jaxperf.cli.engines import prefix_paths_of
+    from jaxperf.io.session_traces import SessionTrace
+    from jaxperf.serving.workloads.drawn import text_paths
+
+    own: dict[str, Any] = {"arrived": trace.arrived, "prompt": trace.prompt, "output": trace.output, **(options or {})}
+    if not isinstance(trace, SessionTrace):
+        return SimpleNamespace(**own, path=prefix_paths_of(trace, scheduler))
+    cached = scheduler.tokens_per_hash > 0
+    path = text_paths(trace.texts, scheduler.numbers["block_size"]) if cached else None
+    return SimpleNamespace(**own, path=path, after=trace.after, delay=trace.delay)
+
+
+def pools_of(data: Mapping[str, Any], where: str, served: Served) -> PoolsSettings:
+    """The pools of a settings file; blocks that a pool does not state are counted from the memory of its device."""
+    from jaxperf.cli.engines import scheduler_of
+    from jaxperf.serving.fleet.settings import parse_pools
+
+    return parse_pools(data, where, lambda keys, place: scheduler_of(keys, served, place))
+
+
+def served_pool(pool: PoolSettings, trace: RequestTrace, served: Served, table: Path | None) -> ServedPool:
+    """A pool with its replicas' step times and what they are deployed as."""
+    from jaxperf.cli.engines import step_times_of
+    from jaxperf.serving.fleet.pools import ServedPool
+    from jaxperf.serving.simulator.composed import deployment_for
+
+    times, source = step_times_of(table, pool.scheduler, trace, served)
+    config, (_, device) = served.config(pool.scheduler.model), served.calibrated(pool.scheduler.device)
+    deployment = deployment_for(config, device, pool.scheduler.tensor_parallel, served.weights, served.kv_cache)
+    return ServedPool(pool, deployment, times, source)
+
+
+def answer_of_replicas(
+    scheduler: Scheduler,
+    trace: RequestTrace,
+    options: Mapping[str, np.ndarray],
+    times: Any,
+    source: str,
+    replicas: int,
+    routing: str,
+    limits: Mapping[str, float],
+    warm_up: float,
+) -> Answer:
+    """A trace on replicas behind a router.
+
+    **Arguments:** `options`: columns of the requests besides; `times`, `source`: step times and where they are from.
+    """
+    from jaxperf.cli.simulated import step_notes
+    from jaxperf.serving.fleet.build import simulate_fleet
+    from jaxperf.serving.fleet.metrics import columns_of, summarize_fleet
+
+    run = simulate_fleet(scheduler, times, requests_of(trace, scheduler, options), replicas, routing)
+    columns, found, figures = columns_of(run.requests, trace), run.found.replicas, {}
+    if (columns["completed"] >= 0.0).any():
+        figures = summarize_fleet(columns, run.shares, found, scheduler.numbers["blocks"], limits, warm_up)
+    unsent = int((run.found.routed[: len(trace.row)] < 0).sum())
+    notes = [*step_notes(found), *([f"{unsent} requests were {UNSENT}"] if unsent else [])]
+    return Answer(columns, figures, scheduler.name, scheduler.numbers, source, notes)
+
+
+def answer_of_pools(
+    pools: PoolsSettings,
+    trace: RequestTrace,
+    served: Served,
+    table: Path | None,
+    limits: Mapping[str, float],
+    warm_up: float,
+) -> Answer:
+    """A trace on a pool for prefill and one for decode."""
+    from jaxperf.models.layers import transformer
+    from jaxperf.serving.fleet.metrics import columns_of, summarize_pools
+    from jaxperf.serving.fleet.pools import simulate_pools
+
+    both = (pools.prefill, pools.decode)
+    names = " + ".join(f"{pool.replicas} x {pool.scheduler.name}" for pool in both)
+    numbers = {"prefill": dict(pools.prefill.scheduler.numbers), "decode": dict(pools.decode.scheduler.numbers)}
+    notes = list(pools.prefill.scheduler.notes)
+    if not len(trace.row):
+        return Answer({}, {}, names, numbers, "none", notes)
+    first, second = (served_pool(pool, trace, served, table) for pool in both)
+    model = transformer(served.config(pools.prefill.scheduler.model))
+    run = simulate_pools(pools, first, second, model, requests_of(trace, pools.prefill.scheduler))
+    columns, figures = columns_of(run.requests, trace), {}
+    notes.append(OF_DECODE)
+    if (columns["completed"] >= 0.0).any():
+        blocks = (pools.prefill.scheduler.numbers["blocks"], pools.decode.scheduler.numbers["blocks"])
+        figures = summarize_pools(columns, run, blocks, limits, warm_up)
+        notes.append(f"the prefill pool is busy {figures['prefill']['utilization']:.1%}")
+    return Answer(columns, figures, names, numbers, f"prefill {first.source}, decode {second.source}", notes)

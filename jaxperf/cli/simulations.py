@@ -1,0 +1,127 @@
+"""What `jaxperf simulate` is asked, and which simulation answers it: replicas in turn, behind a router, or pools."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwspecs.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxperf.cli.engines import Served
+    from jaxperf.cli.fleets import Answer
+    from jaxperf.io.request_traces import RequestTrace
+    from jaxperf.serving.simulator.settings import Scheduler
+    from jaxperf.serving.simulator.step_time import StepTimeTable
+
+IN_TURN = "round_robin"
+Options = dict[str, "np.ndarray"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How requests are given to replicas and what is told of them; `limits` of the SLO and `warm_up` in seconds."""
+
+    replicas: int
+    routing: str
+    concurrency: int | None
+    step_time: Path | None
+    adapt: Path | None
+    limits: Mapping[str, float]
+    warm_up: float
+
+
+def answer_of(
+    data: Mapping[str, Any], where: str, trace: RequestTrace, options: Options, served: Served, asked: Asked
+) -> Answer:
+    """The simulation of a trace with the settings `data`, from the file `where`.
+
+    **Raises:** `InputError` for settings that are wrong, and for options that do not go together.
+    """
+    from jaxperf.cli.engines import scheduler_of, step_times_of
+    from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
+    from jaxperf.cli.simulated import used_options
+    from jaxperf.io.session_traces import SessionTrace
+
+    if "pools" in data:
+        _refuse_beside_pools(options, asked)
+        pools = pools_of(data, where, served)
+        if not len(trace.row):
+            return Answer({}, {}, "pools", {}, "none", [])
+        return answer_of_pools(pools, trace, served, asked.step_time, asked.limits, asked.warm_up)
+    scheduler = scheduler_of(data, served, where)
+    options, said = used_options(scheduler, options)
+    notes = [*scheduler.notes, *said]
+    if not len(trace.row):
+        return Answer({}, {}, scheduler.name, scheduler.numbers, "none", notes)
+    routed = asked.routing != IN_TURN or isinstance(trace, SessionTrace)
+    if routed and asked.concurrency is not None:
+        raise InputError("--concurrency is for requests in turn that follow no others; leave it or --routing out.")
+    times, source = step_times_of(asked.step_time, scheduler, trace, served)
+    if asked.adapt is not None:
+        times, words = _adapted(asked.adapt, times, scheduler)
+        source += words
+    if not routed:
+        answer = _answer_in_turn(scheduler, trace, options, times, source, asked)
+    else:
+        rest = (asked.replicas, asked.routing, asked.limits, asked.warm_up)
+        answer = answer_of_replicas(scheduler, trace, options, times, source, *rest)
+    return dataclasses.replace(answer, notes=[*notes, *answer.notes])
+
+
+def _refuse_beside_pools(options: Options, asked: Asked) -> None:
+    given = {
+        "--concurrency": asked.concurrency is not None,
+        "--adapt": asked.adapt is not None,
+        "--replicas": asked.replicas != 1,
+        "--routing": asked.routing != IN_TURN,
+        "the column priority": "priority" in options,
+        "the column prefilled_tokens": "brought" in options,
+    }
+    for name, there in given.items():
+        if there:
+            raise InputError(f"{name} does not go with settings that have pools, each of which has its own.")
+
+
+def _answer_in_turn(
+    scheduler: Scheduler, trace: RequestTrace, options: Options, times: StepTimeTable, source: str, asked: Asked
+) -> Answer:
+    """Replicas that take every n-th request, each with a client of its own."""
+    from jaxperf.cli.engines import prefix_paths_of
+    from jaxperf.cli.fleets import Answer
+    from jaxperf.cli.simulated import figures, request_columns, step_notes
+    from jaxperf.serving.simulator.run import simulate_requests
+    from jaxperf.serving.simulator.state import OPEN
+    from jaxperf.serving.simulator.workloads import round_robin
+
+    shares = round_robin(trace, asked.replicas, prefix_paths_of(trace, scheduler), **options)
+    found = simulate_requests(scheduler, times, shares, OPEN if asked.concurrency is None else asked.concurrency)
+    columns = request_columns(trace, found)
+    told = figures(columns, found, scheduler, asked.limits, asked.warm_up)
+    return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found))
+
+
+def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[StepTimeTable, str]:
+    """Step times fitted to a measured log, and in words how."""
+    import numpy as np
+
+    from jaxperf.cli.simulated import own_times
+    from jaxperf.io.request_traces import read_requests
+    from jaxperf.serving.simulator.adapt import fit_terms, with_terms
+
+    trace = read_requests(log)
+    names = {"first_token": "first_token_at", "completed": "completed_at"}
+    measured = {name: own_times(trace.rows, column)[1][trace.row] for name, column in names.items()}
+    compared = int(np.isfinite(measured["first_token"] + measured["completed"]).sum())
+    try:
+        terms = fit_terms(times, scheduler, trace, measured)
+    except InputError as error:
+        raise InputError(f"--adapt: {log}: {error}") from None
+    fitted = f"linear x {terms.linear:.3g}, attention x {terms.attention:.3g}"
+    added = f"{terms.step * 1e3:.3g} ms a step and {terms.decode * 1e6:.3g} us a decode"
+    return with_terms(times, terms), f", fitted to {compared} requests of {log}: {fitted}, {added}"

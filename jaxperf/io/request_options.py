@@ -1,0 +1,60 @@
+"""Columns that a request trace may have besides: the priority of a request, and what of its prompt is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxperf.io.request_traces import RequestTrace
+from jaxperf.models.checks import show
+
+PRIORITY, PREFILLED = "priority", "prefilled_tokens"
+LARGEST_PRIORITY = 1 << 30
+
+
+def with_options(trace: RequestTrace) -> tuple[RequestTrace, dict[str, np.ndarray]]:
+    """The trace without requests whose cells are wrong, for which `reasons` gains a sentence, and what the others have.
+
+    **Returns:** the trace, and of the columns that the file has `priority` [R], the lowest first and 0 in an empty
+    cell, and `brought` [R]: tokens of the prompt whose keys and values come with the request, 0 in an empty cell.
+    """
+    reasons, found = dict(trace.reasons), {}
+    for column, name, limits in _columns(trace):
+        cells = [_whole(trace.rows[row].get(column), *limit) for row, limit in zip(trace.row, limits, strict=True)]
+        for row, cell in zip(trace.row.tolist(), cells, strict=True):
+            if isinstance(cell, str):
+                reasons.setdefault(row, f"{column}: {cell}")
+        found[name] = np.array([0 if isinstance(cell, str) else cell for cell in cells], int)
+    kept = np.array([row not in reasons for row in trace.row.tolist()], bool)
+    hashes = None if trace.hashes is None else [one for one, keep in zip(trace.hashes, kept, strict=True) if keep]
+    arrays = {name: getattr(trace, name)[kept] for name in ("row", "arrived", "prompt", "output")}
+    whole = dataclasses.replace(trace, **arrays, hashes=hashes, reasons=reasons)
+    return whole, {name: values[kept] for name, values in found.items()}
+
+
+def _columns(trace: RequestTrace) -> list[tuple[str, str, list[tuple[int, int]]]]:
+    """The columns that are there: their names in the file and ours, and for each request what is allowed.
+
+    A request that has one token to make needs some of its prompt left to make it from.
+    """
+    most = np.where(trace.output > 1, trace.prompt, trace.prompt - 1).tolist()
+    known = {
+        PRIORITY: ("priority", [(-LARGEST_PRIORITY, LARGEST_PRIORITY)] * len(most)),
+        PREFILLED: ("brought", [(0, limit) for limit in most]),
+    }
+    return [(column, *known[column]) for column in known if column in trace.rows[0]]
+
+
+def _whole(cell: Any, smallest: int, largest: int) -> int | str:
+    """A whole number, 0 for an empty cell, or a sentence."""
+    if cell is None or cell == "":
+        return 0
+    try:
+        value = float("nan") if isinstance(cell, bool) else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        value = float("nan")
+    if not (smallest <= value <= largest and value == int(value)):
+        return f"{show(cell)} is not a whole number from {smallest:,} to {largest:,}"
+    return int(value)

@@ -1,0 +1,136 @@
+"""The largest rate of arrival that meets an SLO: a bisection with several rates a round, of all lanes at once.
+
+The same requests come faster or slower: only the times between them change. Every round is one call of a program that
+is compiled once. The rates span everything from requests that are served alone to all of them at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float64
+
+from hwspecs.errors import InputError
+from jaxperf.serving.fleet.run import simulate_whole
+from jaxperf.serving.fleet.slo import Slo, meets
+from jaxperf.serving.fleet.state import Load, Pool
+from jaxperf.serving.simulator.metrics import Columns
+from jaxperf.serving.simulator.state import Requests, Trace
+
+SLOWEST, FASTEST = 1e-3, 1e6  # requests/s: each served alone, and all at once
+RATES, PRECISION = 4, 0.02
+
+Simulate = Callable[[Float64[np.ndarray, "L K"]], Columns]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """For each configuration L the largest rate that `meets` the SLO and the smallest above it that `fails` [1/s].
+
+    `meets` is 0 where the SLO fails even for requests that are served alone; `fails` is infinite where it holds even
+    when all come at once. `monotone`: no rate above `fails` was seen to meet it again; where that is false, `meets` is
+    the end of the lowest interval of rates that do. `e2e`: mean latency at `meets` [s], NaN where none does: where all
+    requests come within a few of these, the rate is that of a burst, not one that lasts. `rounds`: calls of the
+    simulator.
+    """
+
+    meets: np.ndarray
+    fails: np.ndarray
+    monotone: np.ndarray
+    e2e: np.ndarray
+    rounds: int
+
+
+def capacity(
+    simulate: Simulate, slo: Slo, configurations: int, rates: int = RATES, precision: float = PRECISION
+) -> Capacity:
+    """Bracket the capacity of each configuration until `fails` is at most 1 + `precision` times `meets`.
+
+    **Arguments:** `simulate`: from rates [L, K] to requests as `slo.meets` takes them, arrays [L, K, R]; `rates`: K.
+    **Raises:** `InputError` for fewer than two rates, with which the ends cannot be tried, and a precision of zero.
+    """
+    if rates < 2 or not precision > 0.0:
+        raise InputError(f"{rates} rates a round, precision {precision:g}: at least 2 rates, and a precision above 0.")
+    met_at, fails = np.zeros(configurations), np.full(configurations, np.inf)
+    highest, e2e = np.zeros(configurations), np.full(configurations, np.nan)
+    tried, rounds = np.tile(np.geomspace(SLOWEST, FASTEST, rates), (configurations, 1)), 0
+    while True:
+        columns, rounds = simulate(tried), rounds + 1
+        met = meets(columns, slo)
+        highest = np.maximum(highest, np.where(met, tried, 0.0).max(axis=1))
+        fails = np.minimum(fails, np.where(met, np.inf, tried).min(axis=1))
+        below = np.where(met & (tried < fails[:, None]), tried, 0.0)
+        better = below.max(axis=1) > met_at
+        e2e[better] = _mean_e2e(columns)[better, below.argmax(axis=1)[better]]
+        met_at = np.where(better, below.max(axis=1), met_at)
+        wide = (met_at > 0.0) & np.isfinite(fails) & (fails > met_at * (1.0 + precision))
+        if not wide.any():
+            return Capacity(met_at, fails, highest <= met_at, e2e, rounds)
+        low, high = (np.where(wide, end, SLOWEST) for end in (met_at, fails))
+        tried = np.geomspace(low, high, rates + 2, axis=1)[:, 1:-1]
+
+
+def _mean_e2e(columns: Columns) -> np.ndarray:
+    """Mean latency of the completed requests [L, K] s; of none it is zero."""
+    done = columns["real"] & (columns["completed"] >= 0.0)
+    latency = np.where(done, columns["completed"] - columns["arrived"], 0.0)
+    return latency.sum(axis=-1) / np.maximum(done.sum(axis=-1), 1)
+
+
+def fleet_capacity(pool: Pool, load: Load, slo: Slo, rates: int = RATES, precision: float = PRECISION) -> Capacity:
+    """The capacity of each lane of a pool, for its load; times of follow-ups stay as they are.
+
+    **Raises:** `InputError` as `unit_arrivals` and `capacity` do.
+    """
+    units = unit_arrivals(load.requests)
+
+    def simulate(tried: Float64[np.ndarray, "L K"]) -> Columns:
+        lanes = at_rates(load, units, tried)
+        return columns_of(simulate_whole(with_lanes(pool, rates), lanes).requests, lanes.requests, tried.shape)
+
+    return capacity(simulate, slo, units.shape[0], rates, precision)
+
+
+def unit_arrivals(requests: Trace) -> Float64[Array, "L R"]:
+    """The times of arrival of each lane, counted from the first, at one request a second in the mean.
+
+    **Raises:** `InputError` where all requests of a lane arrive at once: such a burst has no rate.
+    """
+    arrived, count = np.asarray(requests.arrived), np.asarray(requests.count)
+    span = np.take_along_axis(arrived, count[:, None] - 1, axis=1) - arrived[:, :1]
+    if not (span > 0.0).all():
+        raise InputError("all requests arrive at once; a rate needs requests that arrive one after another.")
+    return jnp.asarray((arrived - arrived[:, :1]) / span * (count[:, None] - 1))
+
+
+def at_rates(load: Load, units: Float64[Array, "L R"], rates: Float64[np.ndarray, "L K"]) -> Load:
+    """The load of every lane at each of its rates, as lanes L x K."""
+    arrived = units[:, None, :] / jnp.asarray(rates)[:, :, None]
+    wide = repeated(load, rates.shape[1])
+    requests = dataclasses.replace(wide.requests, arrived=arrived.reshape(-1, units.shape[1]))
+    return dataclasses.replace(wide, requests=requests)
+
+
+def with_lanes(pool: Pool, times: int) -> Pool:
+    """The pool with every lane so many times."""
+    lanes = repeated((pool.settings, pool.replicas), times)
+    return dataclasses.replace(pool, settings=lanes[0], replicas=lanes[1])
+
+
+def repeated(tree: Any, times: int) -> Any:
+    """Every lane so many times, one behind the other."""
+    return jax.tree.map(lambda values: jnp.repeat(values, times, axis=0), tree)
+
+
+def columns_of(found: Requests, requests: Trace, shape: tuple[int, int]) -> Columns:
+    """Simulated lanes L x K as `slo.meets` takes them, arrays [L, K, R]."""
+    number = requests.arrived.shape[-1]
+    columns = {name: getattr(found, name) for name in ("arrived", "scheduled", "first_token", "completed")}
+    columns |= {"output": requests.output, "real": np.arange(number) < np.asarray(requests.count)[:, None]}
+    return {name: np.asarray(values).reshape(*shape, number) for name, values in columns.items()}

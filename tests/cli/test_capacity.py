@@ -1,0 +1,111 @@
+"""`jaxperf capacity`: the rate that meets an SLO, and every mistake one sentence."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+SETTINGS = {
+    **{"sched": "vllm_v1", "num_blocks": 400, "block_size": 16, "batch_size_cap": 4, "max_tokens_in_batch": 512},
+    **{"model": "gpt2", "tp": 1, "device": "a100"},
+}
+WORKLOAD = {
+    **{"count": 40, "seed": 1, "arrivals": {"kind": "poisson", "rate": 1.0}},
+    **{"prompt": {"kind": "fixed", "value": 64}, "output": {"kind": "fixed", "value": 8}},
+}
+POOLS = {"prefill": {}, "decode": {"batch_size_cap": 8}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation() -> Iterator[None]:
+    """Programs here run for a moment, which optimizing them would not repay."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def files(own_folder: Path) -> tuple[str, ...]:
+    (own_folder / "w.json").write_text(json.dumps(WORKLOAD))
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS))
+    return ("capacity", "w.json", "--settings", "s.json", "--precision", "0.1")
+
+
+def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    result = cli(*files, "--slo", "ttft=20ms,tpot=10ms", "--replicas", "1,2", "--json", "-o", "out.csv")
+    assert result.exit_code == 0, result.output
+    said = parse_json(result.stdout)
+    one, two = said["rows"]
+    assert (one["replicas"], two["replicas"]) == (1, 2) and two["requests_per_second"] > one[
+        "requests_per_second"
+    ] > 0.0
+    assert one["requests_per_second"] < one["fails_at"] <= 1.1 * one["requests_per_second"]
+    assert any("burst" in note for note in said["notes"])
+    with (own_folder / "out.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [float(row["requests_per_second"]) for row in written] == [
+        row["requests_per_second"] for row in said["rows"]
+    ]
+
+
+def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
+    cli, files: tuple[str, ...], own_folder: Path
+) -> None:
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "pools": POOLS}))
+    result = cli(*files, "--slo", "ttft=1us", "--devices", "3", "--quiet")
+    assert result.exit_code == 3
+    assert "no rate meets" in result.stdout and "note" not in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+    assert [row[:3] for row in rows] == [["1", "2", "3"], ["2", "1", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--slo", "ttff=1s"), "ttft"),
+        (("--slo", ""), "needs a limit"),
+        (("--slo", "ttft=1s", "--share", "1.5"), "share"),
+        (("--slo", "ttft=1s", "--quantile", "p98"), "p99"),
+        (("--slo", "ttft=1s", "--replicas", "1,x"), "1,2,4"),
+        (("--slo", "ttft=1s", "--replicas", "0"), "1,2,4"),
+        (("--slo", "ttft=1s", "--routing", "round-robin"), "round_robin"),
+        (("--slo", "ttft=1s", "--devices", "4"), "pools"),
+        (("--slo", "ttft=1s", "--precision", "0"), "precision"),
+    ],
+)
+def test_mistakes_are_one_sentence(refuse, files: tuple[str, ...], options: tuple[str, ...], said: str) -> None:
+    assert said in refuse(*files, *options)
+
+
+@pytest.mark.parametrize(
+    ("pools", "said"),
+    [
+        ([], "object"),
+        ({"prefill": {}}, "decode"),
+        ({**POOLS, "decoder": {}}, "decode"),
+        ({**POOLS, "link": "nvlink"}, "network"),
+        ({**POOLS, "decode": {"sched": "lightllm", "block_size": 1}}, "computed elsewhere"),
+        ({**POOLS, "prefill": {"replicas": 0}}, "replicas"),
+        ({**POOLS, "prefill": {"routing": "least"}}, "least_outstanding"),
+        ({**POOLS, "prefill": {"pp": 2}}, "pipeline"),
+    ],
+)
+def test_pools_that_mean_nothing_are_refused(refuse, files, own_folder: Path, pools: object, said: str) -> None:
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "pools": pools}))
+    assert said in refuse(*files, "--slo", "ttft=1s")
+
+
+def test_options_of_replicas_are_refused_beside_pools(refuse, files, own_folder: Path) -> None:
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "pools": POOLS}))
+    assert "--routing" in refuse(*files, "--slo", "ttft=1s", "--replicas", "2")
+
+
+def test_requests_that_come_at_once_have_no_rate(refuse, files, own_folder: Path) -> None:
+    (own_folder / "w.json").write_text(json.dumps({**WORKLOAD, "arrivals": {"kind": "burst"}}))
+    assert "at once" in refuse(*files, "--slo", "ttft=1s")
