@@ -16,7 +16,6 @@ from importlib.metadata import version
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 
 import hwspecs
@@ -25,16 +24,16 @@ from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Column
 from calibration.demand import POINTS
 from calibration.fit import DEFAULT, FittedFamily, Settings, fit, log_times, sample
+from calibration.held_out import error_rows, held_shapes, shape_hash
 from calibration.inputs import Prepared, prepare
-from calibration.intervals import Spread, by_cell, pooled, quantiles
+from calibration.intervals import Spread, Width, by_cell, quantiles
 from calibration.parameters import Parameters
 from calibration.regimes import regime, regimes
+from calibration.transfer import SALT, transfer
 from jaxperf.core.numerics import as_float
 
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # The folds only choose a share and an interval: a smaller fit tells the same.
 FOLD = {"steps": 1200, "law_steps": 400, "law_rows": 15_000, "rows_per_cell": 1000}
-HELD_SHAPES = 10  # one shape of ten is held out
 MOST_HELD = 400_000  # rows prepared for the intervals
 Progress = Callable[[str], None]
 
@@ -133,103 +132,32 @@ def calibrate_family(
     """Fit one family, with its share and its intervals."""
     family, held = regime(data.table), held_shapes(data.table)
     fold = dataclasses.replace(settings, **{name: min(getattr(settings, name), most) for name, most in FOLD.items()})
-    share, transfer, rows = _transfer(
-        data.take(sample(data.spelled["cell"], 2 * fold.rows_per_cell, 1)), fold, progress, directories
-    )
+    few = data.take(sample(data.spelled["cell"], 2 * fold.rows_per_cell, 1))
+    unseen = transfer(few, fold, progress, directories)
     fitted = fit(data.take(np.flatnonzero(~held)), settings, progress)
-    model = eqx.tree_at(lambda tree: tree.correction.share, fitted.model, as_float(share))
-    spread = Spread(transfer=transfer)
+    model = eqx.tree_at(lambda tree: tree.correction.share, fitted.model, as_float(unseen.share))
+    spread, rows = Spread(transfer=unseen.width), unseen.rows
     if held.any():
         tested = data.take(np.flatnonzero(held)[:: max(1, int(held.sum()) // MOST_HELD)])
-        residual = _residual(fitted, tested)
-        cells = tested.spelled["cell"]
-        spread = Spread(by_cell(residual, cells), quantiles(residual), transfer)
-        rows += _errors(tested, residual, "unseen shapes")
+        residual = log_times(fitted, tested) - np.log(tested.table.measured)
+        spread = measured_spread(tested, residual, unseen.width)
+        rows = rows + error_rows(tested, residual, _width_of_others(tested, residual, spread), "unseen shapes")
     progress(f"{family}: {len(data.table):,} rows")
     return Calibrated(dataclasses.replace(fitted, model=model, spread=spread), rows)
 
 
-def held_shapes(table: KernelTable, salt: int = 0) -> np.ndarray:
-    """Which rows have a shape that is held out: by a hash of the shape, the same for all devices and frameworks.
-
-    Another `salt` holds out other shapes.
-    """
-    mixed = np.full(len(table), salt, np.uint64)
-    for name in sorted(table.shape):
-        bits = np.ascontiguousarray(table.shape[name], np.float64).view(np.uint64)
-        mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed % np.uint64(HELD_SHAPES) == 0
+def measured_spread(data: Prepared, residual: np.ndarray, transfer: Width) -> Spread:
+    """The intervals of measured cells by their residuals on what was held out."""
+    return Spread(by_cell(residual, np.asarray(data.spelled["cell"])), quantiles(residual), transfer)
 
 
-def generation(device: str, directories: Sequence[str] = ()) -> str:
-    """The hardware generation of a device: the family name of its architecture, such as "ampere" or "cdna"."""
-    architecture = hwspecs.load(device, directories).architecture
-    found = re.match(r"[a-z]+", architecture)
-    return found.group() if found else architecture
-
-
-def generations(table: KernelTable, directories: Sequence[str] = ()) -> np.ndarray:
-    """The generation of every row's device."""
-    distinct, which = np.unique(table.device.astype(str), return_inverse=True)
-    return np.array([generation(name, directories) for name in distinct])[which]
-
-
-def _transfer(
-    data: Prepared, fold: Settings, progress: Progress, directories: Sequence[str]
-) -> tuple[float, tuple[float, float], list[dict[str, Any]]]:
-    """(share of the correction for an unseen device, transfer interval, error rows), by held-out generations."""
-    born = generations(data.table, directories)
-    folds = [(name, np.flatnonzero(born == name), np.flatnonzero(born != name)) for name in np.unique(born)]
-    tried = []
-    for name, inside, outside in folds:
-        if not len(outside):
-            continue
-        fitted = fit(data.take(outside), fold)
-        unseen = data.take(inside)
-        x, y = unseen.inputs(fitted.names, fitted.features), np.log(unseen.table.measured)
-        law = np.asarray(jax.vmap(fitted.model.law)(x))
-        whole = np.asarray(jax.vmap(fitted.model.correction)(x))
-        tried.append((unseen, law - y, whole))
-        progress(f"{regime(data.table)}: without {name}")
-    if not tried:
-        return 0.0, Spread().transfer, []
-    # The correction is bounded by a tanh of its share-free argument: scaling it is exact for `share`.
-    cost = [np.mean([np.median(np.abs(law + share * whole)) for _, law, whole in tried]) for share in SHARES]
-    share = SHARES[int(np.argmin(cost))]
-    left = [law + share * whole for _, law, whole in tried]
-    rows = [
-        row
-        for (unseen, _, _), each in zip(tried, left, strict=True)
-        for row in _errors(unseen, each, "unseen generation")
-    ]
-    return share, pooled(left), rows
-
-
-def _residual(fitted: FittedFamily, data: Prepared) -> np.ndarray:
-    return log_times(fitted, data) - np.log(data.table.measured)
-
-
-def _errors(data: Prepared, residual: np.ndarray, split: str) -> list[dict[str, Any]]:
-    """Error rows of the card: one a device and format."""
-    error = np.abs(np.expm1(residual))
-    roof = np.abs(data.roofline / data.table.measured - 1.0)
-    rows = []
-    devices, formats = data.table.device.astype(str), data.table.dtype.astype(str)
-    for device in np.unique(devices):
-        for form in np.unique(formats[devices == device]):
-            at = (devices == device) & (formats == form)
-            rows.append(
-                {
-                    "family": regime(data.table),
-                    "format": str(form),
-                    "device": str(device),
-                    "split": split,
-                    "rows": int(at.sum()),
-                    "median": round(100 * float(np.median(error[at])), 2),
-                    "mean": round(100 * float(error[at].mean()), 2),
-                    "p90": round(100 * float(np.quantile(error[at], 0.9)), 2),
-                    "roofline_median": round(100 * float(np.median(roof[at])), 2),
-                }
-            )
-    return rows
+def _width_of_others(data: Prepared, residual: np.ndarray, spread: Spread) -> np.ndarray:
+    """Half-widths of the 90 % intervals [R], each half of the shapes tested with what the other half gives."""
+    halves = shape_hash(data.table, SALT) % np.uint64(2)
+    width, cells = np.empty(len(residual)), np.asarray(data.spelled["cell"])
+    for half in (0, 1):
+        other = np.flatnonzero(halves != half)
+        of_other = measured_spread(data.take(other), residual[other], spread.transfer)
+        at = np.flatnonzero(halves == half)
+        width[at] = of_other.half_width(cells[at], np.ones(len(at), bool), np.zeros(len(at)))
+    return width

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 FIGURES = ("median", "mean", "p90", "roofline_median")
+INTERVALS = ("coverage90", "half_width", "interval_score")
 
 
 def by_device(errors: Sequence[Mapping[str, Any]], split: str) -> dict[tuple[str, str], dict[str, float]]:
-    """`FIGURES` [%] and rows of each (family, device) under one split, formats weighted by their rows."""
+    """`FIGURES` and `INTERVALS` [%] and rows of each (family, device) under one split, formats weighted by their rows.
+
+    NaN for what a card of an earlier fit does not state.
+    """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in errors:
         if row["split"] == split:
@@ -42,8 +46,18 @@ def pooled(errors: Sequence[Mapping[str, Any]], split: str) -> dict[str, float]:
     return means | {"cells": len(cells)}
 
 
+def intervals(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """`INTERVALS` [%] of the 90 % interval, a row a split, family and device for which they were measured."""
+    return [
+        {"split": split, "family": family, "device": device, "rows": int(figures["rows"])}
+        | {name: figures[name] for name in INTERVALS}
+        for split in dict.fromkeys(row["split"] for row in errors)
+        for (family, device), figures in sorted(by_device(errors, split).items())
+        if not np.isnan(figures["coverage90"])
+    ]
+
+
 def _weighted(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     counts = [row["rows"] for row in rows]
-    return {name: float(np.average([row[name] for row in rows], weights=counts)) for name in FIGURES} | {
-        "rows": float(sum(counts))
-    }
+    mean = lambda name: float(np.average([row.get(name, np.nan) for row in rows], weights=counts))  # noqa: E731
+    return {name: mean(name) for name in (*FIGURES, *INTERVALS)} | {"rows": float(sum(counts))}

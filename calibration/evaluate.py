@@ -16,14 +16,14 @@ import jax
 import numpy as np
 
 from calibration.adapt import adapt_family
-from calibration.calibrate import calibrate_family, gather, generations, held_shapes
+from calibration.calibrate import calibrate_family, gather
 from calibration.datasets.schema import Read
 from calibration.fit import FittedFamily, Settings, log_times, sample
+from calibration.held_out import generations, held_shapes
 from calibration.inputs import Prepared, prepare
+from calibration.transfer import SALT, few_rows
 
 SPLITS = ("unseen generation", "unseen device", "200 rows", "10 %")
-FEW = 200
-SALT = 1  # other shapes than those `calibrate` holds out
 MOST_SCORED = 4000  # rows scored of a cell: enough for a median to a tenth of a percent
 EVALUATION = Settings(steps=3000, rows_per_cell=2000)
 
@@ -93,7 +93,7 @@ def _family(data: Prepared, settings: Settings, progress: Callable[[str], None],
             if "unseen generation" in splits:
                 found += _score(fitted, target, "unseen generation", data.take(rest))
             if "200 rows" in splits:
-                few, left = _few(target)
+                few, left = few_rows(target)
                 found += _score(adapt_family(fitted, few), left, "200 rows", few)
     for device in np.unique(devices):
         rest, target = data.take(np.flatnonzero(devices != device)), data.take(np.flatnonzero(devices == device))
@@ -109,13 +109,6 @@ def _family(data: Prepared, settings: Settings, progress: Callable[[str], None],
 
 def _fit(data: Prepared, settings: Settings, progress: Callable[[str], None]) -> FittedFamily:
     return calibrate_family(data, settings, progress).family
-
-
-def _few(target: Prepared) -> tuple[Prepared, Prepared]:
-    """FEW rows of shapes that hash to a tenth, and all rows of other shapes."""
-    tenth = np.flatnonzero(held_shapes(target.table, SALT))
-    chosen = np.random.default_rng(0).permutation(tenth)[:FEW]
-    return target.take(np.sort(chosen)), target.take(np.flatnonzero(~held_shapes(target.table, SALT)))
 
 
 def _score(fitted: FittedFamily, target: Prepared, split: str, sources: Prepared) -> list[Cell]:

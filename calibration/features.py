@@ -16,6 +16,10 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div
 
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
+# Four schedulers each issue an instruction of 32 threads in a cycle, at best a fused multiply-add of two FLOP; the same
+# in every NVIDIA core since Volta, whatever its number of fp32 units (NVIDIA's tuning guides of Volta and later).
+CORE_FLOPS_PER_CYCLE = 4.0 * 32.0 * 2.0
+BY_ROWS: frozenset[str] = frozenset(("quantize", "embedding", "rope"))  # look rows up, rotate or scale them
 TILES = ((256.0, 128.0), (128.0, 128.0), (64.0, 64.0))
 QUERY_BLOCK = 128.0
 QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together
@@ -50,7 +54,7 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
         kv_heads = x.get("kv_heads", jnp.ones_like(x["heads"]))
         blocks = x["batch"] * kv_heads * _blocks(x["heads"] / kv_heads, QUERY_ROWS)
     elif family == "attention_mixed":
-        blocks = _blocks(x["prefill_q"], QUERY_BLOCK) * x["heads"] + x["n_decode"] * x["kv_heads"]
+        blocks = (_blocks(x["prefill_q"], QUERY_BLOCK) + x["n_decode"]) * x["heads"]
     else:
         return jnp.zeros_like(hardware.many_cores)
     return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
@@ -60,6 +64,18 @@ def on_chip_time(demand: Demand, hardware: Hardware) -> Scalar:
     """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
     return as_float(demand.moved) / rate * hardware.many_cores
+
+
+def core_time(family: str, demand: Demand, hardware: Hardware) -> Scalar:
+    """Busy time of the busiest core [s]: of its arithmetic; of a kernel by rows on a GPU, of issuing instructions.
+
+    Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
+    is a property of the software, and differs little between cores with more or fewer fp32 units.
+    """
+    if family not in BY_ROWS:
+        return as_float(demand.compute)
+    issuing = as_float(demand.flops) / (CORE_FLOPS_PER_CYCLE * hardware.device.num_cores * hardware.clock)
+    return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))
 
 
 def _general(demand: Demand, hardware: Hardware) -> dict[str, Scalar]:

@@ -17,10 +17,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from calibration.features import BY_ROWS
 from calibration.inputs import Prepared
 from calibration.intervals import Spread
 from calibration.levels import LEVELS, NO_NAMES, PRECISION, Names
-from calibration.model import Correction, Inputs, KernelModel, Law, law_habits, law_offsets, no_heads
+from calibration.model import LAW_LEVELS, Correction, Inputs, KernelModel, Law, law_habits, law_offsets, no_heads
 from calibration.regimes import regime
 from jaxperf.core.numerics import as_float
 
@@ -59,8 +60,31 @@ ON_VECTOR_UNITS = {
     "power_clock": (0.0, 0.3),
 }
 FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_UNITS)
+# Kernels by rows take a core between ten and several hundred instructions an element; four fifths of the bandwidth is
+# then the memory's doing, and what is missing from it the cores'.
+FAMILY_PRIORS |= dict.fromkeys(BY_ROWS, {"compute": (2.0, 0.5), "memory": (0.2, 0.15)})
 OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
+FAMILY_OFFSET_SPREAD = dict.fromkeys(BY_ROWS, (1.0, 0.15, 0.5))
 HABIT_SPREAD, HABIT_OFFSET_SPREAD = 0.3, 0.1  # how far a habit's power may be from 0, and a level's from the family's
+# Families whose tables name the kernel that a library chose after looking at the device: such a name says where it ran,
+# so the law, which has to hold on other devices, learns nothing from it.
+NAMED_BY_LIBRARY: frozenset[str] = frozenset(("gemm_vector", "bmm", "convolution"))
+
+
+class Priors(eqx.Module):
+    """Of a family's law: mean and standard deviation of each scalar; `spread`: standard deviations of the levels'
+    offsets, in the order of `model.LAW`; `levels`: which levels have any."""
+
+    scalars: Mapping[str, tuple[float, float]]
+    spread: tuple[float, float, float]
+    levels: tuple[str, ...]
+
+
+def priors_of(family: str) -> Priors:
+    """What is believed of a family's law before any row."""
+    levels = LAW_LEVELS[:-1] if family in NAMED_BY_LIBRARY else LAW_LEVELS
+    scalars = PRIORS | FAMILY_PRIORS.get(family, {})
+    return Priors(scalars, FAMILY_OFFSET_SPREAD.get(family, OFFSET_SPREAD), levels)
 
 
 @dataclass(frozen=True)
@@ -109,8 +133,7 @@ def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], 
     names = NO_NAMES.extended(data.spelled)
     x, y, weight = data.inputs(names), log_time(data), cell_weights(data.spelled["cell"])
     few = sample_all(len(y), settings.law_rows, settings.seed)
-    priors = PRIORS | FAMILY_PRIORS.get(family, {})
-    law = fit_law(rows_of(x, few), y[few], weight[few], counts(names), priors, settings)
+    law = fit_law(rows_of(x, few), y[few], weight[few], counts(names), priors_of(family), settings)
     progress(f"{family}: law fitted on {len(y):,} rows")
     correction = fit_correction(law, x, y, weight, data.features, counts(names), settings)
     progress(f"{family}: correction fitted")
@@ -168,13 +191,13 @@ def fit_law(
     y: Array,
     weight: Array,
     names: dict[str, int],
-    priors: Mapping[str, tuple[float, float]],
+    priors: Priors,
     settings: Settings,
 ) -> Law:
     """Maximum a posteriori parameters of the law (Adam, full batch)."""
-    start = new_law({name: mean for name, (mean, _) in priors.items()}, names, x.habits.shape[-1])
+    start = new_law({name: mean for name, (mean, _) in priors.scalars.items()}, names, x.habits.shape[-1])
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step
-        law = _descend_law(start, x, y, weight, dict(priors), settings)
+        law = _descend_law(start, x, y, weight, priors, settings)
     last_is_zero = lambda levels: {level: each.at[-1].set(0.0) for level, each in levels.items()}  # noqa: E731
     learned = last_is_zero(law.offsets), last_is_zero(law.habit_offsets)
     return eqx.tree_at(lambda tree: (tree.offsets, tree.habit_offsets), law, learned)
@@ -192,16 +215,16 @@ def new_law(means: Mapping[str, float], names: dict[str, int], habits: int) -> L
 
 
 @eqx.filter_jit
-def _descend_law(
-    start: Law, x: Inputs, y: Array, weight: Array, priors: dict[str, tuple[float, float]], settings: Settings
-) -> Law:
-    spread = as_float([OFFSET_SPREAD])
+def _descend_law(start: Law, x: Inputs, y: Array, weight: Array, priors: Priors, settings: Settings) -> Law:
+    spread = as_float([priors.spread])
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, settings.law_steps))
 
     def loss(law: Law) -> Array:
         law = eqx.tree_at(lambda tree: tree.factors, law, start.factors)  # adaptation's, not the fit's
+        kept = {level: each if level in priors.levels else start.offsets[level] for level, each in law.offsets.items()}
+        law = eqx.tree_at(lambda tree: tree.offsets, law, kept)
         error = jnp.sum(weight * robust(jax.vmap(law)(x) - y, settings.softness)) / jnp.sum(weight)
-        prior = sum(((getattr(law, name) - mean) / sd) ** 2 for name, (mean, sd) in priors.items())
+        prior = sum(((getattr(law, name) - mean) / sd) ** 2 for name, (mean, sd) in priors.scalars.items())
         levels = sum(jnp.sum((offset / spread) ** 2) for offset in law.offsets.values())
         levels += sum(jnp.sum((each / HABIT_OFFSET_SPREAD) ** 2) for each in law.habit_offsets.values())
         levels += jnp.sum((law.habits / HABIT_SPREAD) ** 2)

@@ -15,15 +15,19 @@ from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.groups import Groups, group
 from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import as_text
 from calibration.demand import POINTS, Demand, Formats, Shape, _demands, format_columns
-from calibration.features import features, on_chip_time, waves
+from calibration.features import core_time, features, on_chip_time, waves
 from calibration.habits import habits
 from calibration.hardware import REFERENCE_CLOCK, Hardware, load_hardware
 from calibration.levels import Names, spell
 from calibration.model import Inputs
 from jaxperf.core.numerics import Scalar, as_float
 
-PLAIN = (*Demand.__dataclass_fields__, "on_chip", "footprint", "waves", "clock")
+PLAIN = (*Demand.__dataclass_fields__, "core", "on_chip", "footprint", "waves", "clock")
+# Whose mixed steps state the cached tokens of each decoding sequence, not their sum: vLLM's profiler in LLMServingSim
+# ("KV cache history length the decode requests attend to", its docs/profiler/output-bundle.md).
+STATED_EACH = ("vllm",)
 LEAST = 1e-30
 MOST = 50.0  # of a feature: no kernel on any device has more, so that a bad row's infinity does no harm
 
@@ -41,9 +45,9 @@ class Kind(eqx.Module):
 
 
 class Point(eqx.Module):
-    """One kernel on one device: the demands of `Demand`; `on_chip`: time of its bytes from L2 [s]; `footprint`: bytes
-    over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1]; `features` and their `names`;
-    `habits` [log 1]."""
+    """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `on_chip`: of the bytes from
+    L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1];
+    `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -51,6 +55,7 @@ class Point(eqx.Module):
     ideal: Scalar
     flops: Scalar
     moved: Scalar
+    core: Scalar
     on_chip: Scalar
     footprint: Scalar
     waves: Scalar
@@ -74,7 +79,7 @@ class Point(eqx.Module):
         """What a model reads that was fitted on the features `names`, of a kernel with these `levels`."""
         own = dict(zip(self.names, self.features, strict=True))
         return Inputs(
-            compute=_log(self.compute),
+            compute=_log(self.core),
             memory=_log(self.memory),
             power=_log(self.power),
             on_chip=_log(self.on_chip),
@@ -93,6 +98,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
+        core=core_time(family, asked, hardware),
         on_chip=on_chip_time(asked, hardware),
         footprint=jnp.log(jnp.maximum(asked.moved, 1.0) / hardware.device.l2_capacity),
         waves=waves(family, x, hardware),
@@ -129,8 +135,8 @@ def load_kinds(table: KernelTable, directories: Sequence[str | Path] = ()) -> Ki
 class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
-    `names` and `features` [R, F], `habits` [R, H] float32; `on_chip` [s], `footprint` [log 1], `waves` and `clock` [1]
-    as in `Point`; `spelled`: the names of the rows at each level.
+    `names` and `features` [R, F], `habits` [R, H] float32; `core` and `on_chip` [s], `footprint` [log 1], `waves` and
+    `clock` [1] as in `Point`; `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
@@ -138,6 +144,7 @@ class Prepared:
     names: tuple[str, ...]
     features: np.ndarray
     habits: np.ndarray
+    core: np.ndarray
     on_chip: np.ndarray
     footprint: np.ndarray
     waves: np.ndarray
@@ -153,6 +160,7 @@ class Prepared:
             self.names,
             self.features[rows],
             self.habits[rows],
+            self.core[rows],
             self.on_chip[rows],
             self.footprint[rows],
             self.waves[rows],
@@ -171,7 +179,7 @@ class Prepared:
         columns = [self.names.index(name) for name in features or self.names]
         log = lambda x: as_float(np.log(np.maximum(x, LEAST)))  # noqa: E731
         return Inputs(
-            compute=log(self.demand.compute),
+            compute=log(self.core),
             memory=log(self.demand.memory),
             power=log(self.demand.power),
             on_chip=log(self.on_chip),
@@ -208,6 +216,7 @@ def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepa
         names,
         np.nan_to_num(values, posinf=MOST, neginf=-MOST),
         np.nan_to_num(wasted, posinf=MOST, neginf=-MOST),
+        plain["core"],
         plain["on_chip"],
         plain["footprint"],
         plain["waves"],
@@ -229,9 +238,14 @@ def _points(
 
 
 def shapes(table: KernelTable, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The shapes of some rows, in the number type that is computed with."""
+    """The shapes of some rows, in the number type that is computed with; what is stated of each sequence is summed."""
     number = jnp.result_type(float)
-    return {name: column[rows].astype(number) for name, column in table.shape.items()}
+    found = {name: column[rows].astype(number) for name, column in table.shape.items()}
+    if table.family == "attention_mixed":
+        framework = as_text(table.framework)
+        each = np.isin(framework.values.astype(str), STATED_EACH)[framework.codes[rows]]
+        found["kv_decode"] = np.where(each, found["n_decode"], 1.0) * found["kv_decode"]
+    return found
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -57,3 +57,9 @@ def pooled(groups: list[np.ndarray]) -> Width:
         return UNKNOWN
     each = np.array([quantiles(group) for group in groups])
     return float(each[:, 0].mean()), float(each[:, 1].mean())
+
+
+def interval_score(residual: np.ndarray, width: np.ndarray, level: float = LEVELS_OF_TRUST[1]) -> np.ndarray:
+    """Width of an interval of half-width `width`, plus 2 / (1 - level) times what lies outside (Gneiting and Raftery
+    2007): neither a wide interval nor a missed one scores well [log 1]."""
+    return 2.0 * width + 2.0 / (1.0 - level) * np.maximum(np.abs(residual) - width, 0.0)

@@ -25,6 +25,7 @@ POWER_SHARPNESS = 4.0
 LEAST_SCALE = 0.5  # spread of a feature below which its distances are not measured by it [log2 1]
 FARTHEST = 4.0
 LAW = ("compute", "memory", "floor")  # parameters of the law that differ between levels
+LAW_LEVELS = ("format", "framework", "stack")  # which have any, the most specific last
 Indices = Mapping[str, Int[Array, "*rows"]]
 
 
@@ -154,7 +155,7 @@ def _norm(a: Array, b: Array, p: Array | float) -> Array:
 
 def law_offsets(names: Mapping[str, int]) -> dict[str, Float[Array, "N 3"]]:
     """Zero offsets for the levels of software; how a device differs is left to its datasheet and to the correction."""
-    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in ("format", "framework", "stack")}
+    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in LAW_LEVELS}
 
 
 def law_habits(names: Mapping[str, int], habits: int) -> dict[str, Float[Array, "N 2 H"]]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import hwspecs
-from calibration.calibrate import generations
 from calibration.datasets.schema import KernelTable
 from calibration.demand import FORMATS, demand
 from calibration.fit import sample
 from calibration.hardware import REFERENCE_CLOCK, load_hardware
+from calibration.held_out import generations
 from jaxperf.core.formats import FORMATS as NUMBER_FORMATS
 from jaxperf.core.sustained import CLASSES, format_class
 from jaxperf.core.sustained_file import KIND

@@ -8,11 +8,13 @@ import typer
 
 COLUMNS = ("family", "devices", "rows", "median", "mean", "p90", "roofline_median", "worst_device", "worst_median")
 HEADS = ("family", "devices", "rows", "median", "mean", "p90", "roofline", "worst device", "its median")
+INTERVAL_COLUMNS = ("family", "device", "rows", "coverage90", "half_width", "interval_score")
+INTERVAL_HEADS = ("family", "device", "rows", "inside", "+- median", "interval score")
 
 
 def show_card(params: Path | None, out: Path | None, as_json: bool) -> None:
-    """Print, or write, the errors by family of both splits that `calibrate` scores."""
-    from calibration.card import by_family, pooled
+    """Print, or write, the errors by family of the splits that `calibrate` scores, and how its intervals cover."""
+    from calibration.card import by_family, intervals, pooled
     from calibration.parameters import load_parameters
     from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.report.text import console, number, table
@@ -23,8 +25,10 @@ def show_card(params: Path | None, out: Path | None, as_json: bool) -> None:
     families = [row for split in splits for row in by_family(errors, split)]
     if out is not None:
         write_rows(families, out, {})
+    widths = intervals(errors)
     if as_json:
-        typer.echo(json_text({"families": families, "pooled": {split: pooled(errors, split) for split in splits}}))
+        whole = {split: pooled(errors, split) for split in splits}
+        typer.echo(json_text({"families": families, "pooled": whole, "intervals": widths}))
         return
     screen = console()
     for split in splits:
@@ -35,6 +39,9 @@ def show_card(params: Path | None, out: Path | None, as_json: bool) -> None:
         )
         rows = [[_told(row[name]) for name in COLUMNS] for row in families if row["split"] == split]
         screen.print(table(title, HEADS, rows))
+    for split in dict.fromkeys(row["split"] for row in widths):
+        rows = [[_told(row[name]) for name in INTERVAL_COLUMNS] for row in widths if row["split"] == split]
+        screen.print(table(f"{split}: 90 % intervals, in percent", INTERVAL_HEADS, rows))
 
 
 def _told(value: str | float) -> str:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from calibration.adapt import adapt_family
-from calibration.calibrate import calibrate_family, generation, held_shapes
+from calibration.calibrate import calibrate_family
 from calibration.demand import POINTS, demand
 from calibration.fit import FittedFamily, Settings, cell_weights, fit, log_times, sample
 from calibration.hardware import load_hardware
+from calibration.held_out import generation, held_shapes
 from calibration.inputs import Prepared, prepare
 from calibration.model import BOUND
 from tests.calibration.kernels import blank_table, gemm_table, with_latency

@@ -92,3 +92,25 @@ def test_a_power_of_zero_leaves_the_law_and_more_makes_it_slower() -> None:
     ]
     assert powers[0] == pytest.approx(time_of(plain, data))
     assert powers[0] < powers[1] < powers[2]
+
+
+def mixed(framework: str, **sizes: float):
+    ordinary = {"prefill_q": 0, "prefill_kv": 0, "n_decode": 8, "kv_decode": 4096}
+    ordinary |= {"heads": 32, "kv_heads": 32, "head_dim": 128, "window": 0}
+    shape = {name: np.array([float(value)]) for name, value in (ordinary | sizes).items()}
+    table = blank_table("attention_mixed", shape, np.array(["h100-sxm"], dtype=object))
+    table.framework[:] = framework
+    return prepare(table)
+
+
+def test_decodes_of_a_mixed_step_leave_cores_idle() -> None:
+    np.testing.assert_allclose(mixed("v0").habits[0], 0.0, atol=1e-6)  # 256 blocks on 132 cores
+    assert mixed("v0", n_decode=1).habits[0, 0] == pytest.approx(math.log(132 / 32))
+    assert mixed("v0", n_decode=1, prefill_q=129).habits[0, 0] == pytest.approx(math.log(132 / 96))
+    assert mixed("v0", kv_heads=4).habits[0, 1] == pytest.approx(math.log(8))
+
+
+def test_a_history_of_each_sequence_is_their_sum_times_as_much() -> None:
+    each, summed = mixed("vllm", kv_decode=512), mixed("v0", kv_decode=8 * 512)
+    np.testing.assert_array_equal(each.demand.memory, summed.demand.memory)
+    assert mixed("v0", kv_decode=512).demand.moved[0] < 0.2 * each.demand.moved[0]

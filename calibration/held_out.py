@@ -1,0 +1,73 @@
+"""What is held out of a fit - shapes by their hash, hardware generations - and the error rows of a card."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import hwspecs
+from calibration.datasets.schema import KernelTable
+from calibration.inputs import Prepared
+from calibration.intervals import interval_score
+from calibration.regimes import regime
+
+HELD_SHAPES = 10  # one shape of ten is held out
+
+
+def shape_hash(table: KernelTable, salt: int = 0) -> np.ndarray:
+    """A hash of each row's shape, the same for all devices and frameworks; another `salt` gives another hash."""
+    mixed = np.full(len(table), salt, np.uint64)
+    for name in sorted(table.shape):
+        bits = np.ascontiguousarray(table.shape[name], np.float64).view(np.uint64)
+        mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def held_shapes(table: KernelTable, salt: int = 0) -> np.ndarray:
+    """Which rows have a shape that is held out; another `salt` holds out other shapes."""
+    return shape_hash(table, salt) % np.uint64(HELD_SHAPES) == 0
+
+
+def generation(device: str, directories: Sequence[str] = ()) -> str:
+    """The hardware generation of a device: the family name of its architecture, such as "ampere" or "cdna"."""
+    architecture = hwspecs.load(device, directories).architecture
+    found = re.match(r"[a-z]+", architecture)
+    return found.group() if found else architecture
+
+
+def generations(table: KernelTable, directories: Sequence[str] = ()) -> np.ndarray:
+    """The generation of every row's device."""
+    distinct, which = np.unique(table.device.astype(str), return_inverse=True)
+    return np.array([generation(name, directories) for name in distinct])[which]
+
+
+def error_rows(data: Prepared, residual: np.ndarray, width: np.ndarray, split: str) -> list[dict[str, Any]]:
+    """Error rows of the card: one a device and format.
+
+    **Arguments:** `residual`: log predicted - log measured; `width`: half-width of the 90 % interval, both [R] [log 1].
+    """
+    error = np.abs(np.expm1(residual))
+    roof = np.abs(data.roofline / data.table.measured - 1.0)
+    score = interval_score(residual, width)
+    rows = []
+    devices, formats = data.table.device.astype(str), data.table.dtype.astype(str)
+    for device in np.unique(devices):
+        for form in np.unique(formats[devices == device]):
+            at = (devices == device) & (formats == form)
+            figures = {
+                "median": np.median(error[at]),
+                "mean": error[at].mean(),
+                "p90": np.quantile(error[at], 0.9),
+                "roofline_median": np.median(roof[at]),
+                "coverage90": np.mean(np.abs(residual[at]) <= width[at]),
+                "half_width": np.median(np.expm1(width[at])),
+                "interval_score": score[at].mean(),
+            }
+            named = {"family": regime(data.table), "format": str(form), "device": str(device), "split": split}
+            told = {name: round(100 * float(value), 2) for name, value in figures.items()}
+            rows.append({**named, "rows": int(at.sum()), **told})
+    return rows
