@@ -28,6 +28,8 @@ BENCHMARKS = {
     "loopnest": True,
     "mapper": True,
     "simulator": True,
+    "fleet": True,
+    "steady_state": True,
     "cold_start": False,
     "compile_time": True,
 }

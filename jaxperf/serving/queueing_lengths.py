@@ -1,0 +1,65 @@
+"""Lengths of requests as a steady state reads them: a few classes of equally long requests, tails resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from hwspecs.errors import InputError
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.serving.simulator.workloads import draw_lengths
+
+# Shares of the requests up to the end of each class, the shortest first: narrow at both ends, which decide percentiles.
+EDGES = (0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
+DRAWN = 1 << 14  # lengths a distribution is divided by
+
+
+class Lengths(eqx.Module):
+    """Classes of requests, shortest first: mean length in `tokens` [1], their `share` of the requests [1], and the
+    `variance` of the lengths inside the class [1]."""
+
+    tokens: Float[Array, "*batch K"] = eqx.field(converter=as_float)
+    share: Float[Array, "*batch K"] = eqx.field(converter=as_float)
+    variance: Float[Array, "*batch K"] = eqx.field(converter=as_float)
+
+    @property
+    def mean(self) -> Scalar:
+        """Mean length [1]."""
+        return jnp.sum(self.share * self.tokens, axis=-1)
+
+    @property
+    def square(self) -> Scalar:
+        """Mean square of the length [1]."""
+        return jnp.sum(self.share * (self.tokens**2 + self.variance), axis=-1)
+
+
+def lengths_of(values: np.ndarray) -> Lengths:
+    """The classes of a sample of lengths, each value as likely as another.
+
+    **Arguments:** `values` [N]: tokens, in any order.
+    **Raises:** `InputError` where there is none, or one below a token.
+    """
+    ordered = np.sort(np.asarray(values, float))
+    if not len(ordered) or not ordered[0] >= 1.0:
+        raise InputError("lengths are at least one token each, and there is at least one of them.")
+    ends = np.array([round(edge * len(ordered)) for edge in EDGES])
+    starts = np.concatenate([[0], ends[:-1]])
+    classes = [ordered[start:end] for start, end in zip(starts, ends, strict=True)]
+    # A sample too small for the narrow classes leaves them empty: of no share, and as long as the next request.
+    fill = [ordered[min(start, len(ordered) - 1)] for start in starts]
+    tokens = [each.mean() if len(each) else default for each, default in zip(classes, fill, strict=True)]
+    variance = [each.var() if len(each) else 0.0 for each in classes]
+    return Lengths(tokens, (ends - starts) / len(ordered), variance)
+
+
+def lengths_as(kind: Mapping[str, Any], where: str = "lengths") -> Lengths:
+    """The classes of a distribution as workloads describe it: `fixed`, `uniform` or `lognormal`.
+
+    **Raises:** `InputError` naming the part that is missing, unknown or out of range.
+    """
+    return lengths_of(draw_lengths(np.random.default_rng(0), kind, DRAWN, where))

@@ -1,0 +1,76 @@
+"""The closed form of a step: stairs kept, attention recovered, chunks added up as plain Python adds them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxperf.core.numerics import as_float, ceil_div
+from jaxperf.serving.queueing_law import StepLaw, linear_time, probed_law, prompt_attention, table_law
+from jaxperf.serving.queueing_steps import LawStepTime
+from jaxperf.serving.simulator.step_time import StepTimeTable, Work
+
+DECODE, PREFILL = (4e-4, 7e-7, 5e-8), (6e-4, 2e-7, 5e-10, 3e-7, 7e-10)
+
+
+def stairs(tokens):
+    """A floor, then a step for every tile of 128 tokens."""
+    return 5e-3 + 2e-3 * ceil_div(tokens, as_float(128.0))
+
+
+@pytest.fixture(scope="module")
+def law() -> StepLaw:
+    d0, d1, d2 = DECODE
+    p0, p1, p2, p3, p4 = PREFILL
+    return probed_law(
+        stairs,
+        lambda n, context: d0 + d1 * n + d2 * n * context,
+        lambda prefix, q: p0 + p1 * q + p2 * q * q + prefix * (p3 + p4 * q),
+        tokens=4096.0,
+        decodes=256.0,
+        context=8192.0,
+        chunk=2048.0,
+    )
+
+
+@pytest.mark.parametrize("tokens", [1, 64, 128, 129, 1024, 1025, 4096])
+def test_stairs_of_tiles_are_kept(law: StepLaw, tokens: int) -> None:
+    assert float(linear_time(law, as_float(tokens))) == pytest.approx(float(stairs(as_float(tokens))), rel=1e-12)
+
+
+def test_beyond_its_reach_time_is_proportional_to_tokens(law: StepLaw) -> None:
+    whole = float(linear_time(law, as_float(4096.0)))
+    assert float(linear_time(law, as_float(8192.0))) == pytest.approx(2.0 * whole)
+
+
+def test_attention_is_recovered(law: StepLaw) -> None:
+    np.testing.assert_allclose(law.decode, DECODE, rtol=1e-6)
+    np.testing.assert_allclose(law.prefill, PREFILL, rtol=1e-6)
+
+
+@given(st.integers(1, 40), st.integers(1, 700))
+def test_a_prompt_in_whole_chunks_is_their_sum(chunks: int, chunk: int) -> None:
+    law = StepLaw(*map(as_float, ([1.0], [1.0], 64.0, DECODE, PREFILL)))
+    p0, p1, p2, p3, p4 = PREFILL
+    wanted = sum(p1 * chunk + p2 * chunk**2 + chunk * i * (p3 + p4 * chunk) for i in range(chunks))
+    found = prompt_attention(law, as_float(chunks * chunk), as_float(chunk))
+    assert float(found) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_the_law_of_a_table_and_its_steps_agree_with_the_table() -> None:
+    d0, d1, d2 = DECODE
+    n, context = np.arange(65.0)[:, None], 64.0 * np.arange(33.0)[None, :]
+    decode = np.where((n > 0) & (context > 0), d0 + d1 * n + d2 * n * context, 0.0)
+    p0, p1, p2, p3, p4 = PREFILL
+    prefix, q = 64.0 * np.arange(33.0)[:, None], 16.0 * np.arange(65.0)[None, :]
+    prefill = np.where(q > 0, p0 + p1 * q + p2 * q * q + prefix * (p3 + p4 * q), 0.0)
+    tokens = np.concatenate([[0.0], np.asarray(stairs(as_float(np.arange(1.0, 1025.0))))])
+    table = StepTimeTable(*map(as_float, (tokens, decode, prefill, 1.0, 64.0, 16.0)))
+    steps = LawStepTime(table_law(table))
+    mixed = Work(jnp.array([1, 1, 512], jnp.int32), jnp.array([640, 640, 0], jnp.int32), jnp.array([True, True, False]))
+    for work in (mixed, Work(*(each[:2] for each in mixed)), Work(*(each[2:] for each in mixed))):
+        assert float(steps(work).seconds) == pytest.approx(float(table(work).seconds), rel=1e-6)
+        assert int(steps(work).alike) == int(table(work).alike) or not bool(work.decoding.any())

@@ -1,0 +1,113 @@
+"""The steady state beside the simulator, both with the same steps: one engine, and two pools.
+
+`python -m benchmarks.steady_state` compares the whole grid with the composed steps of a model.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from jaxperf.serving.queueing import request_cost, steady_state
+from jaxperf.serving.queueing_engine import Engine, Load, chunked, prefill_first
+from jaxperf.serving.queueing_lengths import lengths_as
+from jaxperf.serving.queueing_pools import Pools, pool_loads, steady_pools
+from jaxperf.serving.queueing_steps import LawStepTime
+from jaxperf.serving.queueing_tail import per_token_tail, percentile, solved
+from jaxperf.serving.simulator.metrics import request_metrics
+from jaxperf.serving.simulator.run import simulate
+from jaxperf.serving.simulator.settings import parse_scheduler
+from jaxperf.serving.simulator.state import Sizes, pad_traces
+from jaxperf.serving.simulator.workloads import Requests, draw_requests
+from tests.serving.queueing.engines import straight_law
+
+PROMPT, OUTPUT = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 300}
+REQUESTS, LANES, CAP = 512, 8, 64
+BUDGETS = {"vllm": 8192, "vllm_v1": 2048}
+LATENCIES = ("ttft", "tpot", "e2e")
+SETTINGS = {"num_blocks": 20000, "batch_size_cap": CAP}
+
+
+def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS) -> list[Requests]:
+    arrivals = {"kind": "poisson", "rate": rate}
+    workload = {"count": count, "arrivals": arrivals, "prompt": PROMPT, "output": OUTPUT}
+    return [draw_requests({**workload, "seed": seed}) for seed in range(lanes)]
+
+
+def simulated(sched: str, requests: list[Requests]):
+    """Times of every request of every lane."""
+    scheduler = parse_scheduler({**SETTINGS, "sched": sched, "max_tokens_in_batch": BUDGETS[sched]})
+    found = simulate(
+        scheduler.policy,
+        LawStepTime(straight_law()),
+        scheduler.arrays(len(requests)),
+        pad_traces(requests, REQUESTS),
+        Sizes(slots=CAP),
+    )
+    names = ("arrived", "scheduled", "first_token", "completed")
+    count = len(requests[0].arrived)
+    return {name: np.asarray(getattr(found.requests, name))[:, :count] for name in names}
+
+
+def errors(model, tails, metrics) -> tuple[np.ndarray, np.ndarray]:
+    """Relative errors of means and 99th percentiles, the first fifth of the requests left out."""
+    kept = [metrics[name][..., REQUESTS // 5 :] for name in LATENCIES]
+    means = [float(getattr(model, name)) / np.nanmean(each) for name, each in zip(LATENCIES, kept, strict=True)]
+    ends = [float(tails[name]) / np.nanquantile(each, 0.99) for name, each in zip(LATENCIES, kept, strict=True)]
+    return np.abs(np.array(means) - 1.0), np.abs(np.array(ends) - 1.0)
+
+
+@pytest.mark.parametrize(("sched", "discipline"), [("vllm", prefill_first), ("vllm_v1", chunked)])
+def test_an_engine_is_the_simulated_one(sched: str, discipline) -> None:
+    prompt, output, engine = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), float(BUDGETS[sched]))
+    most = 1.0 / float(request_cost(discipline, straight_law(), Load(1.0, prompt, output), engine))
+
+    @jax.jit
+    def model(rate):
+        load = Load(rate, prompt, output)
+        state = steady_state(discipline, straight_law(), load, engine)
+        return state, percentile(state, load, 0.99)
+
+    ends = []
+    for share in (0.2, 0.5, 0.7):
+        requests = drawn(share * most)
+        times = simulated(sched, requests)
+        metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
+        state, tails = model(share * most)
+        mean, end = errors(state, tails, metrics)
+        assert mean.max() <= 0.1, (share, mean)
+        ends.append(end)
+    assert np.mean(ends) <= 0.15, ends
+
+
+def test_two_pools_are_the_simulated_ones() -> None:
+    prompt, output, engine = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), float(BUDGETS["vllm_v1"]))
+    rate, transfer, prefillers, decoders = 25.0, 2e-3, 2, 2
+    (requests,) = drawn(rate, lanes=1, count=2 * REQUESTS)
+    lanes = lambda values, engines: values.reshape(-1, engines).T  # noqa: E731
+    prompts = [
+        Requests(*each, np.ones_like(each[1]))
+        for each in zip(lanes(requests.arrived, prefillers), lanes(requests.prompt, prefillers), strict=True)
+    ]
+    first = simulated("vllm_v1", prompts)["first_token"].T.reshape(-1) + transfer
+    order = np.argsort(first, kind="stable")
+    columns = [lanes(each[order], decoders) for each in (first, requests.prompt, requests.output)]
+    outputs = [Requests(*each, brought=each[1]) for each in zip(*columns, strict=True)]
+    completed = np.empty_like(first)
+    completed[order] = simulated("vllm_v1", outputs)["completed"].T.reshape(-1)
+    times = {"arrived": requests.arrived, "scheduled": requests.arrived, "first_token": first, "completed": completed}
+    metrics = request_metrics({**times, "output": requests.output})
+
+    @jax.jit
+    def model(rate):
+        load, pools = Load(rate, prompt, output), Pools(prefillers, decoders, transfer)
+        state = steady_pools(chunked, (straight_law(), straight_law()), load, (engine, engine), pools)
+        return state, solved(per_token_tail(state.decode, pool_loads(load, pools)[1]), state.tpot, 0.99)
+
+    state, end = model(rate)
+    assert 0.2 < float(state.utilization) < 0.8
+    kept = {name: metrics[name][REQUESTS // 5 :] for name in LATENCIES}
+    for name in LATENCIES:
+        assert float(getattr(state, name)) == pytest.approx(np.nanmean(kept[name]), rel=0.1), name
+    assert float(end) == pytest.approx(np.nanquantile(kept["tpot"], 0.99), rel=0.15)
