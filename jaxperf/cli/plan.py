@@ -11,6 +11,7 @@ import typer
 
 from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Model, OutputFile, Quiet, parse_prices
 from jaxperf.cli.plan_options import check_devices, checked, parse_pool, parse_schedules, parse_sizes
+from jaxperf.cli.plan_serve import serve
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 DEFAULT_TOKENS = 16 * 2**20  # of a step where none are given, as in Llama 3's largest batch
 
-plan = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Search layouts of a training run.")
+plan = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Search layouts of a training run or a serving system."
+)
 
 
 @plan.callback()
 def group() -> None:
     """Search layouts."""
+
+
+plan.command("serve")(serve)
 
 
 @plan.command("train")

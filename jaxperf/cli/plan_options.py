@@ -13,32 +13,38 @@ if TYPE_CHECKING:
 LARGEST_SIZE = 2**20
 
 
-def parse_sizes(text: str) -> list[int]:
+def parse_names(text: str) -> list[str]:
+    """`aggregated,disaggregated` as a list of names, none of them empty."""
+    return list(filter(None, (piece.strip() for piece in text.split(","))))
+
+
+def parse_sizes(text: str, option: str = "--n") -> list[int]:
     """`64,96` as these sizes, `64...1024` as the doublings from one to the other.
 
-    **Raises:** `InputError` for what is not a number of devices, or a range that its doublings do not end at.
+    **Raises:** `InputError` for what is not a number from 1 to 2^20, or a range that its doublings do not end at.
     """
     found: list[int] = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
+    for part in parse_names(text):
         first, dots, last = part.partition("...")
-        start = parse_size(first, part, "--n")
-        stop = parse_size(last, part, "--n") if dots else start
+        start = parse_size(first, part, option)
+        stop = parse_size(last, part, option) if dots else start
         size = start
         while size <= stop:
             found.append(size)
             size *= 2
         if found[-1:] != [stop]:
-            raise InputError(f"--n: '{part}' doubles from {start:,} and never reaches {stop:,}; write 64...1024.")
+            raise InputError(f"{option}: '{part}' doubles from {start:,} and never reaches {stop:,}; write 64...1024.")
     if not found:
-        raise InputError("--n: no size is given; write --n 64, --n 64,96 or --n 64...65536.")
+        raise InputError(f"{option}: no size is given; write {option} 64, {option} 64,96 or {option} 64...65536.")
     return sorted(set(found))
 
 
 def parse_size(text: str, part: str, option: str) -> int:
-    """A number of devices. Raises `InputError` naming the option and the `part` of it that is wrong."""
+    """A size. Raises `InputError` naming the option and the `part` of it that is wrong."""
     digits = text.strip().replace("_", "")
     if not digits.isascii() or not digits.isdigit() or not 1 <= int(digits) <= LARGEST_SIZE:
-        raise InputError(f"{option}: '{part}' has no number of devices from 1 to {LARGEST_SIZE:,}, such as 64.")
+        what = "tokens" if option == "--budget" else "devices"
+        raise InputError(f"{option}: '{part}' has no number of {what} from 1 to {LARGEST_SIZE:,}, such as 64.")
     return int(digits)
 
 
@@ -72,7 +78,7 @@ def parse_schedules(text: str) -> Space:
 
     if text == "all":
         return Space()
-    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    names = tuple(parse_names(text))
     for name in names or ("",):
         if name not in SCHEDULES:
             hint = did_you_mean(name, SCHEDULES)

@@ -1,0 +1,203 @@
+"""`jaxperf plan serve MODEL`: every layout of a serving system, aggregated and in two pools, under latency limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError
+from jaxperf.cli.options import (
+    EXIT_INFEASIBLE,
+    AsJson,
+    DevicesDirectory,
+    KvCache,
+    Model,
+    Output,
+    OutputFile,
+    Plot,
+    Prompt,
+    Quiet,
+    SustainedRates,
+    parse_assignments,
+)
+from jaxperf.cli.plan_options import checked, parse_names, parse_sizes
+
+if TYPE_CHECKING:
+    from jaxperf.core.sustained_file import Calibration
+    from jaxperf.serving.plan_request import Answer, Request
+    from jaxperf.serving.plan_simulate import Timeline
+
+
+def serve(
+    model: Model,
+    devices: Annotated[
+        str, typer.Option("--devices", "--device", metavar="NAMES", help="Device names or TOML files, with commas.")
+    ] = "",
+    size: Annotated[str, typer.Option("--n", metavar="SIZE", help="Devices of the whole system, such as 8.")] = "",
+    slo: Annotated[str, typer.Option("--slo", metavar="LIMITS", help="Such as ttft=1s,tpot=30ms,e2e=20s.")] = "",
+    at: Annotated[str, typer.Option("--at", metavar="SHARE", help="Who keeps them: p50, p90, p95 or p99.")] = "p90",
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="R", help="Requests/s to serve (default: as many as they can).")
+    ] = None,
+    prompt: Prompt = 2048,
+    output: Output = 256,
+    spread: Annotated[
+        float, typer.Option("--spread", metavar="CV", help="Coefficient of variation of both lengths (log-normal).")
+    ] = 0.0,
+    weights: Annotated[
+        str, typer.Option("--weights", metavar="FORMATS", help="Formats to try, with commas (default: the config's).")
+    ] = "",
+    kv_cache: KvCache = "bf16",
+    modes: Annotated[
+        str, typer.Option("--modes", metavar="MODES", help="aggregated, disaggregated, or both.")
+    ] = "aggregated,disaggregated",
+    budgets: Annotated[
+        str, typer.Option("--budget", metavar="N[,N]", help="Tokens of a step to try, with commas.")
+    ] = "2048,8192",
+    largest: Annotated[int, typer.Option("--max-engine", metavar="N", help="Most devices of one engine.")] = 8,
+    top: Annotated[int, typer.Option("--top", metavar="K", help="Configurations shown.")] = 5,
+    simulated: Annotated[int, typer.Option("--simulate", metavar="K", help="Of them simulated by request.")] = 2,
+    timeline: Annotated[
+        Path | None,
+        typer.Option("--timeline", metavar="FILE.png", help="Draw the best over time (.png .svg .pdf)."),
+    ] = None,
+    devices_dir: DevicesDirectory = None,
+    params: SustainedRates = None,
+    out: OutputFile = None,
+    plot: Plot = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search every layout of a serving system: the best under latency limits, and why the others lose."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    from jaxperf.io.tables import check_output
+    from jaxperf.report.plots import check_picture
+    from jaxperf.serving.plan_request import TARGETS
+
+    check_output(out)
+    for picture in (plot, timeline):
+        check_picture(picture)
+    asked = _request(
+        model,
+        weights=weights,
+        prompt=prompt,
+        output=output,
+        slo=parse_assignments("--slo", slo, TARGETS, "s"),
+        kv_cache=kv_cache,
+        spread=spread,
+        at=at,
+        rate=rate,
+        budgets=parse_sizes(budgets, "--budget"),
+        modes=parse_names(modes),
+        top=checked(top, "--top"),
+        largest_engine=checked(largest, "--max-engine"),
+    )
+    if simulated < 0:
+        raise InputError(f"--simulate: {simulated} must be at least 0.")
+    known = _calibrations(devices, devices_dir or (), params)
+    answers = _answers(asked, known, _size(size), quiet)
+    answers, timelines = _simulated(asked, answers, max(simulated, 1 if timeline else 0))
+    _give(asked, answers, known, out, as_json, quiet)
+    _draw(asked, answers, timelines, plot, timeline)
+    if not any(answer.choices for answer in answers):
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _request(model: str, weights: str, **asked: Any) -> Request:
+    from jaxperf.io.huggingface import load_model
+    from jaxperf.serving.plan_request import Request
+    from jaxperf.serving.study import check_has_task, checked_values
+
+    config = load_model(model)
+    check_has_task(config, "serve")
+    formats = checked_values("weights", parse_names(weights) or [config.weight_format])
+    (cache,) = checked_values("kv_cache", asked.pop("kv_cache"))
+    return Request(config, weights=tuple(dict.fromkeys(formats)), kv_cache=cache, **asked)
+
+
+def _size(text: str) -> int:
+    sizes = parse_sizes(text)
+    if len(sizes) > 1:
+        raise InputError(f"--n: {text} is several sizes; a serving plan is for one, such as 8.")
+    return sizes[0]
+
+
+def _calibrations(devices: str, folders: Sequence[Path], params: Path | None) -> dict[str, Calibration]:
+    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+    from jaxperf.io.fleet import select_devices
+
+    if not devices:
+        raise InputError("Which devices? Give --devices h100-sxm --n 8.")
+    table = load_sustained_table(params)
+    return {name: calibration_of(spec, table) for name, spec in select_devices(devices, folders).items()}
+
+
+def _answers(request: Request, known: dict[str, Calibration], devices: int, quiet: bool) -> list[Answer]:
+    from jaxperf.cli.progress import progress_bar
+    from jaxperf.serving.plan_search import plan
+
+    with progress_bar("configurations", quiet) as report:
+        return [plan(request, name, each.calibrated, devices, report) for name, each in known.items()]
+
+
+def _simulated(
+    request: Request, answers: Sequence[Answer], count: int
+) -> tuple[list[Answer], dict[str, dict[str, Timeline]]]:
+    """The answers with the best `count` choices of each simulated, and the best of these over time."""
+    from jaxperf.serving.plan_simulate import confirmed
+
+    found, timelines = [], {}
+    for answer in answers:
+        again, own = confirmed(request, answer, count)
+        found.append(again)
+        if own:
+            timelines[answer.device] = dict(own)
+    return found, timelines
+
+
+def _give(
+    request: Request,
+    answers: Sequence[Answer],
+    known: dict[str, Calibration],
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """The answer as text or JSON, and the file asked for."""
+    from jaxperf.io.tables import json_text, write_rows
+    from jaxperf.report.plan_serve import print_plan
+    from jaxperf.report.plan_serve_rows import plan_record, plan_rows
+    from jaxperf.serving.provenance import provenance_of
+
+    origin = provenance_of(request.model, known, list(request.weights))
+    rows = plan_rows(request, answers)
+    record = plan_record(request, answers) | origin.record
+    if as_json:
+        typer.echo(json_text({"provenance": record, "rows": rows}))
+    else:
+        print_plan(request, answers, origin.sentence, request.model.assumptions, quiet)
+    if out is not None:
+        write_rows(rows, out, {"jaxperf": json_text(record)})
+
+
+def _draw(
+    request: Request,
+    answers: Sequence[Answer],
+    timelines: dict[str, dict[str, Timeline]],
+    plot: Path | None,
+    timeline: Path | None,
+) -> None:
+    from jaxperf.report.plan_serve_plots import front_figure, timeline_figure
+    from jaxperf.report.plots import save
+
+    lengths = f"{request.model.name}, {request.prompt:,} tokens in, {request.output:,} out"
+    if plot is not None and any(len(answer.front) for answer in answers):
+        save(front_figure(lengths, answers), plot)
+    if timeline is not None and timelines:
+        device, engines = next(iter(timelines.items()))
+        save(timeline_figure(f"{lengths}, {device}", engines), timeline)

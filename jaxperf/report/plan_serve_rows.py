@@ -1,0 +1,105 @@
+"""A serving plan as rows and records, SI units, and a configuration in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxperf.report.text import layout_words
+from jaxperf.report.why import why_more
+from jaxperf.serving.plan_engines import Candidate
+from jaxperf.serving.plan_points import LATENCIES
+from jaxperf.serving.plan_request import Answer, Choice, Refused, Request
+from jaxperf.serving.plan_space import Configuration
+
+METRICS = ("rate", "tokens_per_second", "tokens_per_second_per_device", "tokens_per_second_per_user")
+MEANS_AND_LEVELS = (*LATENCIES, *(f"{name}_at" for name in LATENCIES))
+
+
+def configuration_words(answer: Answer, configuration: Configuration, row: Mapping[str, float] | None = None) -> str:
+    """`2 x TP4, fp8` or `2 x TP1 for prompts, 1 x TP4 for outputs, fp8`; without a `row` the layouts alone."""
+    engine = answer.candidates[configuration.engine]
+    outputs = _times(row, "replicas", engine)
+    if configuration.prefill is None:
+        return f"{outputs}, {engine.weights}"
+    prompts = _times(row, "prefillers", answer.candidates[configuration.prefill])
+    return f"{prompts} for prompts, {outputs} for outputs, {engine.weights}"
+
+
+def _times(row: Mapping[str, float] | None, name: str, candidate: Candidate) -> str:
+    words = layout_words(dict(candidate.layout))
+    return words if row is None else f"{int(row[name])} x {words}"
+
+
+def plan_rows(request: Request, answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """One row a configuration: those that keep the limits ranked, then the others with the reason."""
+    rows = []
+    for answer in answers:
+        rows += [_choice_row(request, answer, rank, choice) for rank, choice in enumerate(answer.choices, start=1)]
+        rows += [_refused_row(answer, refused) for refused in answer.refused]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _choice_row(request: Request, answer: Answer, rank: int, choice: Choice) -> dict[str, Any]:
+    row, best = choice.row, answer.choices[0]
+    levels = {name: name.replace("_at", f"_{request.at}") for name in MEANS_AND_LEVELS}
+    found: dict[str, Any] = _names(answer, choice.configuration) | {"rank": rank, "reason": ""}
+    found |= {name: int(row[name]) for name in ("devices", "replicas", "prefillers", "slots", "budget")}
+    found |= {name: row[name] for name in METRICS}
+    for name, said in levels.items():
+        found |= {said: row[name], f"{said}_lower": choice.lower[name], f"{said}_upper": choice.upper[name]}
+        found |= {f"{said}_simulated": choice.simulated.get(name)}
+    found |= {"batch": row["batch"], "utilization": row["utilization"], "bound": choice.bound}
+    found |= {f"device_seconds_{name}": value for name, value in choice.terms.items()}
+    return found | {"why": "" if choice is best else why_more(best.terms, choice.terms)}
+
+
+def _refused_row(answer: Answer, refused: Refused) -> dict[str, Any]:
+    return _names(answer, refused.configuration) | {"reason": refused.why}
+
+
+def _names(answer: Answer, configuration: Configuration) -> dict[str, Any]:
+    engine = answer.candidates[configuration.engine]
+    found = {"device": answer.device, "mode": configuration.mode, "weights": engine.weights, **engine.layout}
+    prefill = configuration.prefill
+    layout = {} if prefill is None else answer.candidates[prefill].layout
+    return found | {f"prefill_{name}": layout.get(name) for name in engine.layout}
+
+
+def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:
+    """What the rows rest on, and the front of each device."""
+    return {
+        "model": request.model.name,
+        "prompt": request.prompt,
+        "output": request.output,
+        "spread": request.spread,
+        "slo": dict(request.slo),
+        "at": request.at,
+        "rate": request.rate,
+        "kv_cache": request.kv_cache,
+        "engine": "vLLM v1: one budget of tokens a step, prompts in chunks beside the decodes",
+        "searches": [_search_record(answer) for answer in answers],
+    }
+
+
+def _search_record(answer: Answer) -> dict[str, Any]:
+    return {
+        "device": answer.device,
+        "devices": answer.devices,
+        "points": answer.tried,
+        "configurations": len(answer.configurations),
+        "nearest": None if answer.nearest is None else {"point": dict(answer.nearest[0]), "factor": answer.nearest[1]},
+        "front": front_rows(answer),
+    }
+
+
+def front_rows(answer: Answer) -> list[dict[str, Any]]:
+    """The points that no other beats in both tokens/s/device and tokens/s/user, most for the user first."""
+    front = answer.front
+    rows = []
+    for place in range(len(front.get("rate", ()))):
+        row = {name: values[place].item() for name, values in front.items()}
+        configuration = answer.configurations[int(row.pop("configuration"))]
+        rows.append({"configuration": configuration_words(answer, configuration, row), **row})
+    return rows

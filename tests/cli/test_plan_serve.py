@@ -1,0 +1,91 @@
+"""`plan serve`: text, JSON, files and pictures, what nothing meets, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+PLAN = ("plan", "serve", "gpt2", "--devices", "l4", "--prompt", "256", "--output", "64", "--budget", "512")
+LIMITS = ("--n", "2", "--slo", "ttft=200ms,tpot=50ms")
+
+
+def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Path) -> None:
+    files = ("-o", "plan.csv", "--plot", "front.svg", "--timeline", "best.svg")
+    one = ("--modes", "aggregated", "--top", "3", "--simulate", "1")
+    result = cli(*PLAN, *LIMITS, *one, *files, "--json")
+    assert result.exit_code == 0, result.output
+    found = parse_json(result.stdout)
+    ranked = [row for row in found["rows"] if row["rank"] is not None]
+    assert [row["rank"] for row in ranked] == list(range(1, len(ranked) + 1)) and len(ranked) <= 3
+    for row in ranked:
+        assert row["ttft_p90"] <= 0.2 and row["tpot_p90"] <= 0.05
+        assert row["ttft_lower"] <= row["ttft"] and row["devices"] <= 2
+        assert row["tokens_per_second"] == pytest.approx(row["rate"] * 64)
+        spent = sum(row[f"device_seconds_{name}"] for name in ("prompts", "outputs", "idle"))
+        assert spent == pytest.approx(row["devices"] / row["rate"])
+    assert ranked[0]["ttft_p90_simulated"] <= 0.2 and ranked[0]["tpot_p90_simulated"] <= 0.05
+    assert ranked[0]["why"] == ""
+    (search,) = found["provenance"]["searches"]
+    users = [row["tokens_per_second_per_user"] for row in search["front"]]
+    devices = [row["tokens_per_second_per_device"] for row in search["front"]]
+    assert users == sorted(users, reverse=True) and devices == sorted(devices)
+    with (own_folder / "plan.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(found["rows"])
+    assert all((own_folder / name).stat().st_size > 1000 for name in ("front.svg", "best.svg"))
+
+
+def test_a_plan_in_words_for_a_rate(cli) -> None:
+    result = cli(*PLAN, *LIMITS, "--simulate", "0", "--rate", "5")
+    assert result.exit_code == 0, result.output
+    for said in (
+        "system ",
+        "serves ",
+        "TTFT ",
+        "cost ",
+        "front ",
+        "from ",
+        "p90 within ttft 200 ms",
+        "5.00 requests/s",
+    ):
+        assert said in result.stdout, said
+
+
+def test_limits_that_nothing_keeps_say_what_comes_nearest(cli) -> None:
+    result = cli(*PLAN, "--n", "2", "--slo", "tpot=1us", "--modes", "aggregated", "--rate", "5")
+    assert result.exit_code == 3
+    assert "Nothing keeps the limits" in result.stdout
+    assert "nearest " in result.stdout and "x the limit" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--n", "0"), "'0' has no number of devices"),
+        (("--n", "2,4"), "a serving plan is for one"),
+        (("--n", "2", "--slo", "tptt=1s"), "Did you mean tpot or ttft"),
+        (("--n", "2", "--slo", "ttft=fast"), "ttft"),
+        (("--n", "2", "--at", "p42"), "--at: unknown 'p42'; allowed: p50, p90"),
+        (("--n", "2", "--modes", "agregated"), "Did you mean aggregated"),
+        (("--n", "2", "--rate", "0"), "--rate: 0 must be from"),
+        (("--n", "2", "--rate", "nan"), "--rate: nan must be from"),
+        (("--n", "2", "--prompt", "0"), "--prompt: 0 must be from 1"),
+        (("--n", "2", "--spread", "-1"), "--spread: -1 must be from 0"),
+        (("--n", "2", "--budget", "64"), "--budget: 64 must be from 512"),
+        (("--n", "2", "--budget", "many"), "--budget: 'many' has no number of tokens"),
+        (("--n", "2", "--weights", "fp7"), "fp"),
+        (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),
+        (("--n", "2", "--simulate", "-1"), "--simulate: -1 must be at least 0"),
+        (("--n", "2", "-o", "plan.txt"), "the ending must be one of"),
+        (("--n", "2", "--plot", "front.txt"), "the ending must be one of"),
+    ],
+)
+def test_refused(refuse, arguments: tuple[str, ...], said: str) -> None:
+    assert said in refuse(*PLAN, *arguments)
+
+
+def test_what_is_missing_or_unknown_is_refused(refuse) -> None:
+    assert "Which devices?" in refuse("plan", "serve", "gpt2", "--n", "2")
+    assert "Did you mean" in refuse("plan", "serve", "gtp2", "--devices", "l4", "--n", "2")
+    assert "no size is given" in refuse("plan", "serve", "gpt2", "--devices", "l4")
