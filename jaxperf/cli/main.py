@@ -14,6 +14,7 @@ from hwspecs.errors import InputError
 from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.capacity import capacity
+from jaxperf.cli.codesign import codesign
 from jaxperf.cli.collectives import collectives
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
@@ -90,6 +91,7 @@ for command in (
     capacity,
     replay,
     loopnest,
+    codesign,
     measure,
     calibrate,
     validate,
