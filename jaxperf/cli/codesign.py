@@ -48,7 +48,7 @@ Budget = Annotated[
 def codesign(
     base: Base,
     network: Annotated[
-        str | None, typer.Argument(metavar="[NETWORK]", help="A model, such as resnet-50 (default: the case's nest).")
+        str | None, typer.Argument(metavar="NETWORK", help="A model, such as resnet-50 (default: the case's nest).")
     ] = None,
     free: Free = None,
     constraints: Limits = None,
