@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from calibration.figures import figures
 from calibration.power.fit import POWERS, fit_law, measured_powers
 from calibration.power.points import Priced, all_answers, priced_runs
 from calibration.power.rows import Run
-from calibration.serving.evaluate import figures
 from hwspecs.errors import InputError
 from jaxperf.core.sustained_file import SustainedTable
 from jaxperf.serving.techniques.power import PowerLaw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from calibration.datasets.names import device_name
 from calibration.serving.layouts import CAP_SHARE, CAPPED
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.huggingface import load_model
 
 TEXTS = ("model", "hardware")
 COUNTS = ("tensor_parallel", "prompt_size", "batch_size", "token_size")
@@ -68,23 +70,27 @@ class PowerTable:
 def read_power(path: str | Path) -> PowerTable:
     """All configurations of a table with the columns `TEXTS`, `COUNTS` and `MEASURED`, powers as shares of the TDP.
 
-    **Raises:** `InputError` for a file that cannot be read or a column that is missing, naming the nearest there is.
+    **Raises:** `InputError` for a file that cannot be read, a column that is missing, naming the nearest there is, and
+    where no row can be used.
     """
     records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
-    places = _places(path, list(records[0]) if records else [])
+    if not records:
+        raise InputError(f"{path} has no rows.")
+    places = _places(path, list(records[0]))
     groups: dict[tuple[Any, ...], list[dict[str, float]]] = {}
     reasons: dict[int, str] = {}
     for row, record in enumerate(records):
         cells = {name: record[place] for name, place in places.items()}
         try:
             key = (*(_text(name, cells[name]) for name in TEXTS), *(_count(name, cells[name]) for name in COUNTS))
+            _check_known(*key[:2])
         except InputError as error:
             reasons[row] = str(error)
             continue
         groups.setdefault(key, []).append({name: _measured(cells[name]) for name in MEASURED})
-    devices = {name: _device(name) for name in dict.fromkeys(key[1] for key in groups)}
-    runs = tuple(_run(key, devices[key[1]], rows) for key, rows in groups.items())
-    return PowerTable(str(path), runs, reasons)
+    if not groups:
+        raise InputError(f"{path}: no row can be used. The first: {next(iter(reasons.values()))}")
+    return PowerTable(str(path), tuple(_run(key, rows) for key, rows in groups.items()), reasons)
 
 
 def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
@@ -97,14 +103,22 @@ def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
     return places
 
 
-def _run(key: tuple[Any, ...], device: tuple[DeviceSpec, float], rows: Sequence[Mapping[str, float]]) -> Run:
-    model, _, *counts = key
+def _run(key: tuple[Any, ...], rows: Sequence[Mapping[str, float]]) -> Run:
+    model, hardware, *counts = key
     found = {name: _median([row[name] for row in rows]) for name in MEASURED}
     times = {name: found[name] * MILLI for name in MEASURED if name.endswith("time")}
     powers = {name: found[name] for name in MEASURED if name.endswith("power")}
-    return Run(model, *device, *counts, **times, **powers, rows=len(rows))
+    return Run(model, *_device(hardware), *counts, **times, **powers, rows=len(rows))
 
 
+@functools.cache
+def _check_known(model: str, hardware: str) -> None:
+    """Raises `InputError` for a model or a device that nobody knows, and that so cannot be priced."""
+    load_model(model)
+    _device(hardware)
+
+
+@functools.cache
 def _device(text: str) -> tuple[DeviceSpec, float]:
     """The device of a label, and the power limit that the label's ending states. Raises `InputError`."""
     name, _ = device_name(CAPPED.sub("", text))
@@ -142,5 +156,5 @@ def _measured(cell: Any) -> float:
 def _number(cell: Any) -> float:
     try:
         return math.nan if isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan

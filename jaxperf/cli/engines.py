@@ -1,11 +1,13 @@
-"""What commands that simulate an engine have in common: its settings, its step times, its prefix cache."""
+"""What commands that simulate an engine have in common: options, settings, step times, the prefix cache."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from hwspecs.errors import InputError
 
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.simulator.step_time import StepTimeTable
 
+SettingsFile = Annotated[Path, typer.Option("--settings", metavar="S.json", help="The scheduler and its numbers.")]
+StepTimes = Annotated[
+    Path | None, typer.Option("--step-time", metavar="T.npz", help="Table of step times (default: our own model).")
+]
+ServedModel = Annotated[
+    str | None, typer.Option("--model", metavar="MODEL", help="The model served (default: the settings').")
+]
+ServedDevice = Annotated[
+    str | None, typer.Option("--device", metavar="NAME", help="Device of our own model (default: the settings').")
+]
 UTILIZATION = 0.9  # of the memory, vLLM's default
 
 
@@ -53,6 +65,13 @@ class Served:
         return spec.name, calibration_of(spec, load_sustained_table(self.params)).calibrated
 
 
+def check_no_input(out: Path | None, inputs: Iterable[Path | None]) -> None:
+    """Raises `InputError` for an output that is one of the inputs."""
+    if out is not None and out.exists():
+        if any(path is not None and path.exists() and path.samefile(out) for path in inputs):
+            raise InputError(f"{out} is an input; write to another file.")
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings of a scheduler as they are written."""
     from jaxperf.io.huggingface import read_text
@@ -62,11 +81,6 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f'{path}: settings are an object with names and values, such as {{"sched": "vllm"}}.')
     return data
-
-
-def read_scheduler(path: Path, served: Served | None = None) -> Scheduler:
-    """The scheduler of a file; blocks that it does not state are counted from the memory of what is served."""
-    return scheduler_of(read_settings(path), served or Served(), str(path))
 
 
 def scheduler_of(data: Mapping[str, Any], served: Served, where: str) -> Scheduler:
@@ -87,11 +101,11 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str) -> Schedul
         return parse_scheduler(data, where)
     # Parsed with a stand-in first, so that what is wrong with the rest is said before a model is looked for.
     assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
+    share = share_of(data, "gpu_memory_utilization", UTILIZATION, where)
     try:
         config, (_, device) = served.config(assumed.model), served.calibrated(assumed.device)
         layout = (assumed.tensor_parallel, served.weights, served.kv_cache, assumed.pipeline_parallel)
         deployment = deployment_for(config, device, *layout)
-        share = share_of(data, "gpu_memory_utilization", UTILIZATION, where)
         step = assumed.most_tokens(assumed.numbers["batch_tokens"])
         found = cache_memory(deployment, transformer(config), assumed.numbers["block_size"], step, share)
     except InputError as error:

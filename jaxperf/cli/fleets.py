@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from hwspecs.errors import InputError
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -51,11 +53,26 @@ def requests_of(
 
 
 def pools_of(data: Mapping[str, Any], where: str, served: Served) -> PoolsSettings:
-    """The pools of a settings file; blocks that a pool does not state are counted from the memory of its device."""
+    """The pools of a settings file; blocks that a pool does not state are counted from the memory of its device.
+
+    **Raises:** `InputError` as `parse_pools` does, and for pools that serve different models.
+    """
     from jaxperf.cli.engines import scheduler_of
     from jaxperf.serving.fleet.settings import parse_pools
 
-    return parse_pools(data, where, lambda keys, place: scheduler_of(keys, served, place))
+    pools = parse_pools(data, where, lambda keys, place: scheduler_of(keys, served, place))
+    first, second = (served.config(pool.scheduler.model).name for pool in (pools.prefill, pools.decode))
+    if first != second:
+        raise InputError(f"{where}: pools: prefill serves {first}, decode {second}; a cache is of one model.")
+    return pools
+
+
+def notes_of(pools: PoolsSettings) -> list[str]:
+    """What was counted, assumed or not used in the settings of each pool, in sentences."""
+    from jaxperf.cli.simulated import used_options
+
+    both = {"prefill": pools.prefill.scheduler, "decode": pools.decode.scheduler}
+    return [f"{name}: {note}" for name, one in both.items() for note in (*one.notes, *used_options(one, {})[1])]
 
 
 def served_pool(pool: PoolSettings, trace: RequestTrace, served: Served, table: Path | None) -> ServedPool:
@@ -114,7 +131,7 @@ def answer_of_pools(
     both = (pools.prefill, pools.decode)
     names = " + ".join(f"{pool.replicas} x {pool.scheduler.name}" for pool in both)
     numbers = {"prefill": dict(pools.prefill.scheduler.numbers), "decode": dict(pools.decode.scheduler.numbers)}
-    notes = list(pools.prefill.scheduler.notes)
+    notes = notes_of(pools)
     if not len(trace.row):
         return Answer({}, {}, names, numbers, "none", notes)
     first, second = (served_pool(pool, trace, served, table) for pool in both)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hwspecs.errors import InputError
+from jaxperf.cli.engines import ServedDevice, ServedModel, SettingsFile, StepTimes, check_no_input
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
@@ -29,19 +29,13 @@ def simulate(
         Path,
         typer.Argument(metavar="REQUESTS", help="Rows of arrived_at, prefill_tokens, decode_tokens: .csv, .jsonl, ..."),
     ],
-    settings: Annotated[Path, typer.Option("--settings", metavar="S.json", help="The scheduler and its numbers.")],
+    settings: SettingsFile,
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with times; never REQUESTS itself.")
     ],
-    step_time: Annotated[
-        Path | None, typer.Option("--step-time", metavar="T.npz", help="Table of step times (default: our own model).")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="The model served (default: the settings').")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Device of our own model (default: the settings').")
-    ] = None,
+    step_time: StepTimes = None,
+    model: ServedModel = None,
+    device: ServedDevice = None,
     weights: Weights = None,
     kv_cache: KvCache = "bf16",
     adapt: Annotated[
@@ -69,8 +63,11 @@ def simulate(
 ) -> None:
     """Simulate requests on replicas of an engine: when each is scheduled, has its first token, and is done."""
     from jaxperf.cli.compute import start_jax
+    from jaxperf.io.tables import check_output
 
-    _check(requests, out, warm_up, {"--replicas": replicas, "--concurrency": concurrency})
+    check_output(out)
+    check_no_input(out, (requests, settings, adapt))
+    _check(warm_up, {"--replicas": replicas, "--concurrency": concurrency})
     start_jax()
     from jaxperf.cli.engines import Served, read_settings
     from jaxperf.cli.simulated import cells_of, print_simulated, summary
@@ -109,13 +106,8 @@ def simulate(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _check(requests: Path, out: Path, warm_up: float, counts: Mapping[str, int | None]) -> None:
-    """What can be found wrong before anything is read."""
-    from jaxperf.io.tables import check_output
-
-    check_output(out)
-    if requests.exists() and out.exists() and os.path.samefile(requests, out):
-        raise InputError(f"{out} is the input; write to another file.")
+def _check(warm_up: float, counts: Mapping[str, int | None]) -> None:
+    """Raises `InputError` for numbers that are out of range."""
     for option, number in counts.items():
         if number is not None and not 1 <= number <= MOST:
             raise InputError(f"{option}: {number} is not a whole number from 1 to {MOST:,}.")

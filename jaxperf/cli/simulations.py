@@ -51,8 +51,6 @@ def answer_of(
     if "pools" in data:
         _refuse_beside_pools(options, asked)
         pools = pools_of(data, where, served)
-        if not len(trace.row):
-            return Answer({}, {}, "pools", {}, "none", [])
         return answer_of_pools(pools, trace, served, asked.step_time, asked.limits, asked.warm_up)
     scheduler = scheduler_of(data, served, where)
     options, said = used_options(scheduler, options)

@@ -88,6 +88,8 @@ def _speculation(model: ModelConfig, ranks: int, text: str) -> Speculation:
     given = settings_of(option, rest, ("k", "acceptance", "width", "tp"))
     if "acceptance" not in given:
         raise InputError(f"{option}: acceptance is missing: the chance that each position's proposal is accepted.")
+    if name.strip() in HEADS and "tp" in given:
+        raise InputError(f"{option}: tp is for a draft model; {name.strip()} runs on the ranks of the target.")
     count = int(number_of(option, given, "k", str(len(given["acceptance"])), 1, MOST_POSITIONS, whole=True))
     acceptance = numbers_of(option, given, "acceptance", count, 0.0, 1.0)
     widths = numbers_of(option, given, "width", count, 1.0, 1e4, whole=True) if "width" in given else [1.0] * count

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from hwspecs.errors import InputError
-from jaxperf.cli.measured import shared_table
+from jaxperf.cli.validated import one_table, tell
 
 MEASURED = "serving/splitwise_perf_model.csv"
 WHO = ("ours", "constant", "tdp")
@@ -31,12 +28,10 @@ def validate_power(data: Sequence[Path], out: Path | None, as_json: bool, quiet:
     from calibration.power.rows import read_power
     from jaxperf.cli.measured import step_log
     from jaxperf.core.sustained_file import load_sustained_table
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output
 
     check_output(out)
-    if len(data) > 1:
-        raise InputError("validate power takes one table of requests with their power.")
-    (path,) = data or [shared_table(MEASURED)]
+    path = one_table("power", data, "requests with their power", MEASURED)
     table = read_power(path)
     with step_log(quiet) as progress:
         found = hold_out(table.runs, load_sustained_table(), progress=progress)
@@ -49,14 +44,9 @@ def validate_power(data: Sequence[Path], out: Path | None, as_json: bool, quiet:
         "calibrated": meets_target(errors),
         "errors": errors,
         "doubts": doubts(found),
-        "left_out": len(table.reasons),
+        "left_out": [{"row": row, "reason": reason} for row, reason in table.reasons.items()],
     }
-    if out is not None:
-        write_rows(errors, out, {"jaxperf": json_text({name: record[name] for name in record if name != "errors"})})
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
+    tell(record, "errors", [name for name in record if name != "errors"], out, as_json, quiet, _print)
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
@@ -80,7 +70,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     for sentence in record["doubts"]:
         out.print(sentence, soft_wrap=True, markup=False)
     if record["left_out"]:
-        out.print(f"{record['left_out']} rows could not be read.", markup=False)
+        first = record["left_out"][0]["reason"]
+        out.print(f"{len(record['left_out'])} rows could not be used. The first: {first}", soft_wrap=True, markup=False)
     out.print(
         "configuration: no run of a prompt and batch was seen on any number of ranks; ranks: none on so many ranks. "
         "constant: the median share of the TDP of the runs that were shown; tdp: the TDP all the time; cube_root: "

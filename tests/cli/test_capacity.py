@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 SETTINGS = {
     **{"sched": "vllm_v1", "num_blocks": 400, "block_size": 16, "batch_size_cap": 4, "max_tokens_in_batch": 512},
@@ -19,15 +19,6 @@ WORKLOAD = {
     **{"prompt": {"kind": "fixed", "value": 64}, "output": {"kind": "fixed", "value": 8}},
 }
 POOLS = {"prefill": {}, "decode": {"batch_size_cap": 8}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation() -> Iterator[None]:
-    """Programs here run for a moment, which optimizing them would not repay."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture
@@ -57,10 +48,12 @@ def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, 
 def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
     cli, files: tuple[str, ...], own_folder: Path
 ) -> None:
-    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "pools": POOLS}))
-    result = cli(*files, "--slo", "ttft=1us", "--devices", "3", "--quiet")
+    decode = {**POOLS["decode"], "batch_size_cup": 8}
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "pools": {**POOLS, "decode": decode}}))
+    result = cli(*files, "--slo", "ttft=1us", "--devices", "3")
     assert result.exit_code == 3
-    assert "no rate meets" in result.stdout and "note" not in result.stdout
+    assert "no rate meets" in result.stdout
+    assert "note: decode: batch_size_cup is not a setting" in result.stdout
     rows = [line.split() for line in result.stdout.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
     assert [row[:3] for row in rows] == [["1", "2", "3"], ["2", "1", "3"]]
 
@@ -76,7 +69,13 @@ def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
         (("--slo", "ttft=1s", "--replicas", "0"), "1,2,4"),
         (("--slo", "ttft=1s", "--routing", "round-robin"), "round_robin"),
         (("--slo", "ttft=1s", "--devices", "4"), "pools"),
-        (("--slo", "ttft=1s", "--precision", "0"), "precision"),
+        (("--slo", "ttft=1s", "--precision", "0"), "precision is 0"),
+        (("--slo", "ttft=1s", "--precision", "nan"), "precision is nan"),
+        (("--slo", "ttft=1s", "--precision", "1e-17"), "it must be a number from 1e-09 to 1"),
+        (("--slo", "ttft=nan"), "--slo: ttft"),
+        (("--slo", "ttft=1s", "--share", "nan"), "share"),
+        (("--slo", "ttft=1s", "-o", "w.json"), "is an input"),
+        (("--slo", "ttft=1s", "-o", "s.json"), "is an input"),
     ],
 )
 def test_mistakes_are_one_sentence(refuse, files: tuple[str, ...], options: tuple[str, ...], said: str) -> None:
@@ -91,6 +90,8 @@ def test_mistakes_are_one_sentence(refuse, files: tuple[str, ...], options: tupl
         ({**POOLS, "decoder": {}}, "decode"),
         ({**POOLS, "link": "nvlink"}, "network"),
         ({**POOLS, "decode": {"sched": "lightllm", "block_size": 1}}, "computed elsewhere"),
+        ({**POOLS, "first_token": []}, "prefill or decode"),
+        ({**POOLS, "decode": {"model": "opt-125m"}}, "a cache is of one model"),
         ({**POOLS, "prefill": {"replicas": 0}}, "replicas"),
         ({**POOLS, "prefill": {"routing": "least"}}, "least_outstanding"),
         ({**POOLS, "prefill": {"pp": 2}}, "pipeline"),
@@ -99,6 +100,14 @@ def test_mistakes_are_one_sentence(refuse, files: tuple[str, ...], options: tupl
 def test_pools_that_mean_nothing_are_refused(refuse, files, own_folder: Path, pools: object, said: str) -> None:
     (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "pools": pools}))
     assert said in refuse(*files, "--slo", "ttft=1s")
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"), [("1", "too few"), ("-3", "too few"), ("1000000000000", "too many: with 1,024")]
+)
+def test_devices_that_make_no_pools_are_refused(refuse, files, own_folder: Path, devices: str, said: str) -> None:
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "pools": POOLS}))
+    assert said in refuse(*files, "--slo", "ttft=1s", "--devices", devices)
 
 
 def test_options_of_replicas_are_refused_beside_pools(refuse, files, own_folder: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 REQUESTS = """note,req,arrived_at,prefill_tokens,decode_tokens
 "a, b",0,0.010,100,3
@@ -27,15 +27,6 @@ ROUNDED = (
     *("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj", "mlp_act", "attn_rope"),
     *("input_layernorm", "post_attention_layernorm", "add", "attn_kv_cache_save"),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation() -> Iterator[None]:
-    """Programs here run for a moment, which optimizing them would not repay."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture
@@ -251,7 +242,14 @@ def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], ow
         ({"num_blocks": None, "device": None}, "no num_blocks: the settings name no device"),
         ({"num_blocks": None, "tp": 5}, "no num_blocks: tensor_parallel 5 does not divide"),
         ({"num_blocks": None, "pp": 13}, "pp 13 is more than the 12 layers"),
-        ({"num_blocks": None, "gpu_memory_utilization": 1.5}, "gpu_memory_utilization is 1.5"),
+        ({"num_blocks": None, "gpu_memory_utilization": 1.5}, "s.json: gpu_memory_utilization is 1.5"),
+        ({"num_blocks": None, "model": "bert-base"}, "bert-base is an encoder"),
+        ({"num_blocks": float("nan")}, "num_blocks is NaN"),
+        ({"num_blocks": 10**400}, "num_blocks is 1000"),
+        ({"preemption": []}, "preemption is a list of 0; it is recompute or swap"),
+        ({"scheduling_policy": {}}, "scheduling_policy is an object; it is fcfs or priority"),
+        ({"enable_prefix_caching": "yes"}, 'enable_prefix_caching is "yes"'),
+        ({"sched": "vllm", "preemption": "swap", "swap_blocks": 4, "swap_bandwidth": "1GB/s"}, "swap_bandwidth is"),
         ({"sched": "lightllm", "block_size": 1, "pp": 2}, "lightllm has no batch under way beside another"),
     ],
 )
@@ -266,10 +264,15 @@ def test_mistakes_in_settings(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("-o", "requests.csv"), "is the input"),
+        (("-o", "requests.csv"), "is an input"),
+        (("-o", "s.json"), "is an input"),
         (("-o", "out.txt"), "ending must be one of"),
         (("-o", "out.csv", "--slo", "tftt=1s"), "Did you mean ttft"),
         (("-o", "out.csv", "--warm-up", "-1"), "--warm-up: -1"),
+        (("-o", "out.csv", "--warm-up", "nan"), "--warm-up: nan"),
+        (("-o", "out.csv", "--concurrency", "0"), "--concurrency: 0"),
+        (("-o", "out.csv", "--routing", "rr"), "'rr' is no routing"),
+        (("-o", "out.csv", "--adapt", "no.csv"), "Cannot read 'no.csv'"),
         (("-o", "out.csv", "--warm-up", "100"), "the warm-up leaves none"),
         (("-o", "out.csv", "--replicas", "0"), "--replicas: 0"),
     ],

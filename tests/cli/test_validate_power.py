@@ -20,6 +20,11 @@ def test_what_is_refused(refuse, own_folder) -> None:
     (own_folder / "power.csv").write_text(f"{HEAD}\n{ROW}\n")
     assert "takes one table" in refuse("validate", "power", "power.csv", "power.csv")
     assert "0 runs without a limit state a power; at least 8 are needed" in refuse("validate", "power", "power.csv")
+    unknown = ROW.replace("a100-80gb", "warp-drive")
+    (own_folder / "power.csv").write_text(f"{HEAD}\n{unknown}\n")
+    assert "no row can be used. The first: hardware: 'warp-drive'" in refuse("validate", "power", "power.csv")
+    (own_folder / "power.csv").write_text(f"{HEAD}\n")
+    assert "power.csv has no rows" in refuse("validate", "power", "power.csv")
     (own_folder / "power.csv").write_text("model,gpu\nllama2-70b,a100\n")
     assert "the column 'hardware' is missing" in refuse("validate", "power", "power.csv")
 

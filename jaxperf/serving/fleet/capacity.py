@@ -25,6 +25,7 @@ from jaxperf.serving.simulator.state import Requests, Trace
 
 SLOWEST, FASTEST = 1e-3, 1e6  # requests/s: each served alone, and all at once
 RATES, PRECISION = 4, 0.02
+FINEST, COARSEST = 1e-9, 1.0  # precision: finer, and two rates may have none between them
 
 Simulate = Callable[[Float64[np.ndarray, "L K"]], Columns]
 
@@ -53,10 +54,11 @@ def capacity(
     """Bracket the capacity of each configuration until `fails` is at most 1 + `precision` times `meets`.
 
     **Arguments:** `simulate`: from rates [L, K] to requests as `slo.meets` takes them, arrays [L, K, R]; `rates`: K.
-    **Raises:** `InputError` for fewer than two rates, with which the ends cannot be tried, and a precision of zero.
+    **Raises:** `InputError` for fewer than two rates, with which the ends cannot be tried, and as `check_precision`.
     """
-    if rates < 2 or not precision > 0.0:
-        raise InputError(f"{rates} rates a round, precision {precision:g}: at least 2 rates, and a precision above 0.")
+    check_precision(precision)
+    if rates < 2:
+        raise InputError(f"{rates} rates a round cannot try both ends; there must be 2 at least.")
     met_at, fails = np.zeros(configurations), np.full(configurations, np.inf)
     highest, e2e = np.zeros(configurations), np.full(configurations, np.nan)
     tried, rounds = np.tile(np.geomspace(SLOWEST, FASTEST, rates), (configurations, 1)), 0
@@ -74,6 +76,12 @@ def capacity(
             return Capacity(met_at, fails, highest <= met_at, e2e, rounds)
         low, high = (np.where(wide, end, SLOWEST) for end in (met_at, fails))
         tried = np.geomspace(low, high, rates + 2, axis=1)[:, 1:-1]
+
+
+def check_precision(precision: float) -> None:
+    """Raises `InputError` for a precision that is out of range."""
+    if not FINEST <= precision <= COARSEST:
+        raise InputError(f"precision is {precision:g}; it must be a number from {FINEST:g} to {COARSEST:g}.")
 
 
 def _mean_e2e(columns: Columns) -> np.ndarray:

@@ -22,6 +22,7 @@ from jaxperf.serving.fleet.capacity import (
     with_lanes,
 )
 from jaxperf.serving.fleet.disaggregated import simulate_whole_disaggregated
+from jaxperf.serving.fleet.settings import MOST_REPLICAS
 from jaxperf.serving.fleet.slo import Slo
 from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.fleet.transfer import Transfer
@@ -40,12 +41,15 @@ def divisions(devices: int, prefill_size: int, decode_size: int) -> Divisions:
     """All divisions of `devices` in which both pools have a replica and no other replica would fit.
 
     **Arguments:** `prefill_size`, `decode_size`: devices of one replica of each pool.
-    **Raises:** `InputError` where the devices are too few for one replica of each.
+    **Raises:** `InputError` where the devices are too few for one replica of each, or make too many of one.
     """
     if devices < prefill_size + decode_size:
         raise InputError(
             f"{devices} devices are too few: a prefill replica takes {prefill_size} and a decode replica {decode_size}."
         )
+    most = MOST_REPLICAS * min(prefill_size, decode_size)
+    if devices > most:
+        raise InputError(f"{devices:,} devices are too many: with {most:,} a pool has {MOST_REPLICAS:,} replicas.")
     prefill = np.arange(1, (devices - decode_size) // prefill_size + 1)
     decode = (devices - prefill * prefill_size) // decode_size
     _, first = np.unique(decode[::-1], return_index=True)  # of those with as many decodes, the one with most prefills

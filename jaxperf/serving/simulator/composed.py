@@ -58,8 +58,11 @@ def deployment_for(
 ) -> Deployment:
     """The deployment of one replica; its step times are those of all stages together.
 
-    **Raises:** `InputError` for a model that its tensor-parallel ranks do not divide, and for more stages than layers.
+    **Raises:** `InputError` for a model without a decoder, one that its tensor-parallel ranks do not divide, and for
+    more stages than layers.
     """
+    if not model.layers:
+        raise InputError(f"{model.name} is an encoder: it generates no tokens, so no engine decodes with it.")
     check_tensor_splits(model, [tensor_parallel])
     if pipeline_parallel > len(model.layers):
         raise InputError(f"pp {pipeline_parallel} is more than the {len(model.layers)} layers of {model.name}.")

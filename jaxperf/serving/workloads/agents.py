@@ -12,6 +12,7 @@ from jaxperf.serving.workloads.drawn import (
     Drawn,
     Text,
     check_parts,
+    draw_repeats,
     draw_times,
     generator,
     part_of,
@@ -32,7 +33,7 @@ def draw_agents(workload: Mapping[str, Any], where: str = "workload") -> Drawn:
     check_parts(workload, ("turns", "system", "think"), where)
     sessions, random = plain_part(workload, where), generator(workload)
     count = len(sessions.arrived)
-    turns = draw_lengths(random, part_of(workload, "turns", None, where), count, f"{where}: turns")
+    turns = draw_repeats(random, workload, "turns", count, where)
     session = np.repeat(np.arange(count), turns)
     first = np.diff(session, prepend=-1) > 0
     new, output = (

@@ -12,6 +12,7 @@ from jaxperf.serving.workloads.drawn import (
     Drawn,
     Text,
     check_parts,
+    draw_repeats,
     generator,
     part_of,
     plain_part,
@@ -27,8 +28,7 @@ def draw_best_of_n(workload: Mapping[str, Any], where: str = "workload") -> Draw
     check_parts(workload, ("samples",), where)
     prompts, random = plain_part(workload, where), generator(workload)
     count = len(prompts.arrived)
-    samples = draw_lengths(random, part_of(workload, "samples", None, where), count, f"{where}: samples")
-    source = np.repeat(np.arange(count), samples)
+    source = np.repeat(np.arange(count), draw_repeats(random, workload, "samples", count, where))
     output = draw_lengths(random, part_of(workload, "output", None, where), len(source), f"{where}: output")
     lengths = prompts.prompt[source]
     columns = enumerate(zip(source.tolist(), lengths.tolist(), output.tolist(), strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
-from jaxperf.serving.simulator.workloads import Requests, draw_requests
+from jaxperf.serving.simulator.workloads import MOST_REQUESTS, Requests, draw_lengths, draw_requests
 
 TIMES = ("fixed", "exponential")
 LONGEST = 1e6  # s
@@ -40,8 +40,9 @@ def check_parts(workload: Mapping[str, Any], parts: tuple[str, ...], where: str)
     """Raises `InputError` for a part that this kind of workload does not have."""
     for name in workload:
         if name not in ("kind", *PLAIN, *parts):
-            hint = did_you_mean(name, (*PLAIN, *parts))
-            raise InputError(f"{where}: '{name}' is no part of {workload['kind']}; it has {', '.join(parts)}.{hint}")
+            known = (*PLAIN, *parts)
+            hint = did_you_mean(name, known)
+            raise InputError(f"{where}: '{name}' is no part of {workload['kind']}; it has {', '.join(known)}.{hint}")
 
 
 def plain_part(workload: Mapping[str, Any], where: str) -> Requests:
@@ -60,6 +61,19 @@ def part_of(workload: Mapping[str, Any], name: str, default: Mapping[str, Any] |
     if not isinstance(part, Mapping):
         raise InputError(f'{where}: {name} is {show(part)}; write it as {{"kind": ...}} with its numbers.')
     return part
+
+
+def draw_repeats(
+    random: np.random.Generator, workload: Mapping[str, Any], name: str, count: int, where: str
+) -> np.ndarray:
+    """How many requests each of `count` draws becomes [count].
+
+    **Raises:** `InputError` as `part_of` and `draw_lengths` do, and where they are too many together.
+    """
+    repeats = draw_lengths(random, part_of(workload, name, None, where), count, f"{where}: {name}")
+    if repeats.sum() > MOST_REQUESTS:
+        raise InputError(f"{where}: {name} make {repeats.sum():,} requests in all; at most {MOST_REQUESTS:,}.")
+    return repeats
 
 
 def draw_times(random: np.random.Generator, part: Mapping[str, Any], count: int, where: str) -> np.ndarray:

@@ -75,8 +75,9 @@ def _through(
 ) -> np.ndarray:
     if name not in workload:
         return arrived
-    stage = part_of(workload, name, None, where)
-    where = f"{where}: {name}"
+    stage, where = workload[name], f"{where}: {name}"
+    if not isinstance(stage, Mapping):
+        raise InputError(f"{where} is {show(stage)}; write it as an object with servers and time.")
     if unknown := set(stage) - {"servers", "time"}:
         raise InputError(f"{where}: '{min(unknown)}' is no part of a stage; it has servers and time.")
     servers = _number(stage, "servers", 1, 1, MOST_SERVERS, where)

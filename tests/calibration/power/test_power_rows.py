@@ -46,9 +46,11 @@ def test_a_power_that_was_not_measured_is_no_power(tmp_path: Path, cell: str) ->
 
 
 def test_a_row_without_a_count_is_left_out_with_its_reason(tmp_path: Path) -> None:
-    found = read_power(table(tmp_path, row(), row(batch="many")))
+    rows = (row(), row(batch="many"), row("warp-drive"), row().replace("llama2-70b", "no-such-model"))
+    found = read_power(table(tmp_path, *rows))
     assert len(found.runs) == 1
-    assert found.reasons == {1: "batch_size is 'many'; it must be a number from 1 to 1e+09."}
+    assert found.reasons[1] == "batch_size is 'many'; it must be a number from 1 to 1e+09."
+    assert "'warp-drive' is not a known device" in found.reasons[2] and "no-such-model" in found.reasons[3]
 
 
 def test_a_missing_column_and_an_unknown_device_are_told(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""What `jaxperf capacity` is asked, and the search that answers it: numbers of replicas, or divisions between pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxperf.cli.engines import Served
+    from jaxperf.io.request_traces import RequestTrace
+    from jaxperf.serving.fleet.capacity import Capacity
+    from jaxperf.serving.fleet.slo import Slo
+
+LASTING = 10  # times a request's latency: requests that come within less are a burst
+
+
+def rates_of_replicas(
+    data: dict[str, Any],
+    where: str,
+    trace: RequestTrace,
+    columns: dict[str, np.ndarray],
+    served: Served,
+    table: Path | None,
+    counts: list[int],
+    routing: str,
+    slo: Slo,
+    precision: float,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row for each number of replicas, and notes; `columns` of the requests besides."""
+    from jaxperf.cli.engines import scheduler_of, step_times_of
+    from jaxperf.cli.fleets import requests_of
+    from jaxperf.cli.simulated import used_options
+    from jaxperf.serving.fleet.build import load_of, pool_of, router_of
+    from jaxperf.serving.fleet.capacity import fleet_capacity
+
+    router_of(routing)
+    scheduler = scheduler_of(data, served, where)
+    used, said = used_options(scheduler, columns)
+    times, source = step_times_of(table, scheduler, trace, served)
+    load = load_of([requests_of(trace, scheduler, used)] * len(counts))
+    found = fleet_capacity(pool_of(scheduler, times, counts, routing, load), load, slo, precision=precision)
+    sizes = [number * scheduler.tensor_parallel for number in counts]
+    names = [{"replicas": number} for number in counts]
+    notes = [*scheduler.notes, *said, *trace.notes, *_burst_notes(found, len(trace.row)), f"step times: {source}"]
+    return _rows(names, sizes, found), notes
+
+
+def rates_of_pools(
+    data: dict[str, Any],
+    where: str,
+    trace: RequestTrace,
+    served: Served,
+    table: Path | None,
+    devices: int | None,
+    slo: Slo,
+    precision: float,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row for each division of the devices, or the one of the settings, and notes."""
+    import numpy as np
+
+    from jaxperf.cli.fleets import notes_of, pools_of, requests_of, served_pool
+    from jaxperf.models.layers import transformer
+    from jaxperf.serving.fleet.build import load_of
+    from jaxperf.serving.fleet.pools import one_pool, transfer_of
+    from jaxperf.serving.fleet.ratio import Divisions, disaggregated_capacity, divided, divisions
+
+    pools = pools_of(data, where, served)
+    sizes = [pool.scheduler.tensor_parallel for pool in (pools.prefill, pools.decode)]
+    among = Divisions(np.array([pools.prefill.replicas]), np.array([pools.decode.replicas]))
+    if devices is not None:
+        among = divisions(devices, *sizes)
+    prefill, decode = (served_pool(pool, trace, served, table) for pool in (pools.prefill, pools.decode))
+    load = load_of([requests_of(trace, pools.prefill.scheduler)] * len(among.prefill))
+    first, second = divided(one_pool(prefill, load), one_pool(decode, load), among)
+    sent = transfer_of(pools, prefill, decode, transformer(served.config(pools.prefill.scheduler.model)), load)
+    from_decode = pools.first_token == "decode"
+    found = disaggregated_capacity(first, second, sent, load, slo, from_decode, precision=precision)
+    pairs = list(zip(among.prefill.tolist(), among.decode.tolist(), strict=True))
+    names = [{"prefill_replicas": one, "decode_replicas": other} for one, other in pairs]
+    notes = [
+        *notes_of(pools),
+        *_burst_notes(found, len(trace.row)),
+        *trace.notes,
+        f"prefill: {prefill.source}",
+        f"decode: {decode.source}",
+    ]
+    return _rows(names, [one * sizes[0] + other * sizes[1] for one, other in pairs], found), notes
+
+
+def _rows(names: list[dict[str, int]], devices: list[int], found: Capacity) -> list[dict[str, Any]]:
+    """The answers as plain data; a rate of zero means that no rate meets the SLO."""
+    rows = []
+    for lane, (name, size) in enumerate(zip(names, devices, strict=True)):
+        rate, fails = float(found.meets[lane]), float(found.fails[lane])
+        rows.append(
+            {
+                **name,
+                "devices": size,
+                "requests_per_second": rate,
+                "fails_at": fails,
+                "requests_per_second_per_device": rate / size,
+                "monotone": bool(found.monotone[lane]),
+            }
+        )
+    return rows
+
+
+def _burst_notes(found: Capacity, requests: int) -> list[str]:
+    """Whether there are enough requests for a rate that lasts, in a sentence."""
+    import numpy as np
+
+    with np.errstate(divide="ignore"):
+        short = (requests - 1) / found.meets < LASTING * found.e2e
+    if not short.any():
+        return []
+    rate, e2e = found.meets[short].min(), found.e2e[short].max()
+    return [
+        f"from {rate:.3g} requests/s on, all {requests:,} come within {LASTING} times the {e2e:.3g} s that one takes: "
+        "such a rate is that of a burst; give more requests for one that lasts"
+    ]
