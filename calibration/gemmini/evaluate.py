@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from calibration.figures import figures
 from calibration.gemmini.fit import cycles_of, fit_paces
 from calibration.gemmini.rows import RtlRows
-from calibration.serving.evaluate import figures
-from calibration.training.ranking import spearman
+from calibration.orders import spearman
 from hwspecs.errors import InputError
 from jaxperf.loopnest.gemmini import GemminiPace
 

@@ -1,6 +1,6 @@
 """Fit the scalars of serving, with models, engines and devices held out in turn, and write them.
 
-python -m calibration.serving SERVING... -o calibration/fitted/serving
+python -m calibration.serving SERVING_TABLE -o calibration/fitted/serving
 """
 
 from __future__ import annotations

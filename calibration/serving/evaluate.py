@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from calibration.figures import figures
 from calibration.serving.fit import FITTED, fitter, log_times, measured_of, weights_of
 from calibration.serving.law import Rows, rows_of
 from calibration.serving.layouts import Deployed
@@ -135,16 +136,3 @@ def error_rows(found: HeldOut) -> list[dict[str, Any]]:
                     told = figures(found.residual(split, who)[own, column])
                     rows.append({"split": split, "part": part, "output": output, "who": who, **told})
     return rows
-
-
-def figures(residual: np.ndarray) -> dict[str, float]:
-    """Rows, mean, median and 90th percentile of the error [1]."""
-    error = np.abs(np.expm1(residual[np.isfinite(residual)]))
-    if not len(error):
-        return {"rows": 0, "mean": float("nan"), "median": float("nan"), "p90": float("nan")}
-    return {
-        "rows": len(error),
-        "mean": float(error.mean()),
-        "median": float(np.median(error)),
-        "p90": float(np.quantile(error, 0.9)),
-    }

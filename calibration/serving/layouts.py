@@ -185,6 +185,9 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
     devices can be told.
     """
     counts, notes = given.counts, []
+    for name, value in counts.items():
+        if math.isfinite(value) and value != round(value):
+            raise InputError(f"{name}: {value:g} must be a whole number.")
     tensor, pipeline, data, expert = (counts[name] for name in ("tp", "pp", "dp", "ep"))
     devices = counts["n_gpu"]
     if not math.isfinite(devices):

@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibration.serving.evaluate import FITTED, capped_rows, figures, folds_of
-from calibration.serving.fit import fitter, log_times, measured_of, row_losses, weights_of
+from calibration.figures import figures
+from calibration.serving.evaluate import capped_rows, folds_of
+from calibration.serving.fit import FITTED, fitter, log_times, measured_of, row_losses, weights_of
 from calibration.serving.law import rows_of
 from calibration.serving.layouts import Deployed
 from calibration.serving.pieces import Pieces

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from calibration.orders import ordered_pairs
 from calibration.serving.evaluate import LINE, OURS, HeldOut
 from calibration.serving.layouts import Deployed
-from calibration.training.ranking import ordered_pairs
 
 LEAST = 4  # configurations of a group; fewer are ordered rightly by chance
 NOISE = 0.03  # measured values that differ by less are ties

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from calibration.figures import figures
 from calibration.parameters import Parameters
 from calibration.training.baselines import CONSTANT, fitted_constant, fixed, ideal_times
 from calibration.training.fit import Rows, fitter, rows_of, steps_of
@@ -111,17 +112,6 @@ def _parts(found: HeldOut, split: str) -> dict[str, np.ndarray]:
         parts |= {f"dense {name}": parts["dense"] & (names == name) for name in np.unique(names)}
         parts |= {f"exploratory {name}": parts["exploratory"] & (names == name) for name in np.unique(names)}
     return {name: own for name, own in parts.items() if own.any()}
-
-
-def figures(residual: np.ndarray) -> dict[str, float]:
-    """Of |predicted / measured - 1| [1]."""
-    error = np.abs(np.expm1(residual))
-    return {
-        "rows": len(error),
-        "mean": float(error.mean()),
-        "median": float(np.median(error)),
-        "p90": float(np.quantile(error, 0.9)),
-    }
 
 
 def worst_groups(found: HeldOut, split: str = "group", count: int = 10) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.datasets.training import Run
+from calibration.orders import ordered_pairs, spearman
 
 LEAST = 3  # layouts of a group; two are ordered rightly by chance
 NOISE = 0.056  # what releases of one configuration differ by, median (README.md of the data) [1]
@@ -50,32 +51,9 @@ def ranked_groups(runs: Sequence[Run], predicted: np.ndarray) -> list[Ranked]:
             step, step_measured, cost, cost_measured = columns
             regret = cost_measured[np.argmin(cost)] / cost_measured.min() - 1.0
             orders = spearman(cost, cost_measured), spearman(step, step_measured)
-            found.append(Ranked(name, len(cost), *orders, float(regret), *ordered_pairs(cost, cost_measured)))
+            found.append(Ranked(name, len(cost), *orders, float(regret), *ordered_pairs(cost, cost_measured, NOISE)))
     return found
-
-
-def ordered_pairs(predicted: np.ndarray, measured: np.ndarray, noise: float = NOISE) -> tuple[int, int]:
-    """(pairs whose measured values differ by more than `noise`, those of them that are predicted in their order)."""
-    first, second = np.triu_indices(len(measured), 1)
-    apart = np.log(measured[first] / measured[second])
-    beyond = np.abs(apart) > math.log1p(noise)
-    right = beyond & (np.sign(predicted[first] - predicted[second]) == np.sign(apart))
-    return int(beyond.sum()), int(right.sum())
 
 
 def _layout(run: Run) -> str:
     return "|".join(map(str, (run.devices, run.global_batch, run.recompute, *run.layout.values())))
-
-
-def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's rank correlation, ties at their mean rank; NaN where one of the two does not vary [1]."""
-    ranks = [_ranks(values) - (len(values) - 1) / 2.0 for values in (first, second)]
-    scale = math.sqrt(float((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1])))
-    return float(ranks[0] @ ranks[1]) / scale if scale else math.nan
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 0, of equal values their mean."""
-    distinct, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts + 1.0) / 2.0)[which]

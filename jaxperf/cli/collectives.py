@@ -12,7 +12,8 @@ import typer
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.collectives_said import MICRO, counted, print_record, summary
 from jaxperf.cli.kernels import check_places
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.predicted import end, source_record
 
 if TYPE_CHECKING:
     from calibration.collectives.parameters import CollectiveParameters
@@ -57,14 +58,7 @@ def collectives(
         record = _astra(table, out)
     else:
         record = _fitted(table, out, adapt, params, [str(folder) for folder in devices_dir or ()])
-    from jaxperf.io.tables import json_text
-
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        print_record(record, quiet)
-    if not record["predicted"]:
-        raise typer.Exit(EXIT_INFEASIBLE)
+    end(record, as_json, quiet, print_record)
 
 
 def _fitted(
@@ -89,13 +83,13 @@ def _fitted(
     read = read_collectives(table, directories)
     columns = predict_collectives(read.table(FAMILY), read.rows, parameters, directories)
     _write(read, table, out, columns, is_log)
-    source = {"path": "shipped" if params is None else str(params), "created": parameters.card.get("created")}
+    known = {"devices": parameters.card.get("devices", []), "adapted": len(parameters.adapted)}
     return {
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
         "problems": problems_record([read]),
-        "parameters": {**source, "devices": parameters.card.get("devices", []), "adapted": len(parameters.adapted)},
+        "parameters": source_record(parameters.card, params, **known),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jaxperf.cli.measured import counted, print_problems, print_reasons
+from jaxperf.cli.predicted import error_figures, print_source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,15 +50,15 @@ def _group(tier: str, at: np.ndarray, numbers: Mapping[str, np.ndarray], measure
     time, stated = numbers["predicted_us"], at & np.isfinite(measured)
     error = lambda values: np.abs(values[stated] / measured[stated] - 1.0)  # noqa: E731
     median = lambda values: float(np.median(values)) if len(values) else float("nan")  # noqa: E731
-    own = error(time)
+    own = error_figures(error(time))
     return {
         "tier": tier,
         "rows": int(at.sum()),
         "lower": median(numbers["lower_us"][at] / time[at] - 1.0),
         "upper": median(numbers["upper_us"][at] / time[at] - 1.0),
-        "measured": int(stated.sum()),
-        "median_error": median(own),
-        "mean_error": float(own.mean()) if len(own) else float("nan"),
+        "measured": own.get("rows", 0),
+        "median_error": own.get("median", float("nan")),
+        "mean_error": own.get("mean", float("nan")),
         "roofline_error": median(error(numbers["roofline_us"])),
     }
 
@@ -85,11 +86,5 @@ def print_record(record: dict[str, Any], quiet: bool) -> None:
     if not quiet:
         if "problems" in record:
             print_problems(out, record["problems"])
-            source = record["parameters"]
-            out.print(
-                f"parameters: {source['path']}, made {source['created']}, devices: {len(source['devices'])}; errors "
-                "are medians and no test of the parameters where these have seen the rows",
-                soft_wrap=True,
-                markup=False,
-            )
+            print_source(out, record["parameters"], f"{len(record['parameters']['devices'])} devices")
     out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

@@ -10,13 +10,13 @@ import typer
 
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import counted, print_reasons
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet, SustainedRates
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet, SustainedRates
+from jaxperf.cli.predicted import end, errors_by_tier, print_source, source_record
 
 if TYPE_CHECKING:
     import numpy as np
 
     from calibration.datasets.serving import ServingTable
-    from calibration.serving.parameters import ServingParameters
 
 LABELS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms", "throughput": "output_tokens_per_s"}
 MILLI = 1e3
@@ -50,7 +50,6 @@ def serve(
     from calibration.serving.parameters import load_serving
     from calibration.serving.predict import predict_serving
     from jaxperf.core.sustained_file import load_sustained_table
-    from jaxperf.io.tables import json_text
 
     check_places(table, out, LABELS["ttft"])
     directories = [str(folder) for folder in devices_dir or ()]
@@ -63,14 +62,9 @@ def serve(
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
-        "scalars": scalars_record(fitted, scalars),
+        "scalars": source_record(fitted.card, scalars, kin=list(fitted.kin)),
     }
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
-    if not record["predicted"]:
-        raise typer.Exit(EXIT_INFEASIBLE)
+    end(record, as_json, quiet, _print)
 
 
 def summary(read: ServingTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -101,25 +95,8 @@ def _errors(read: ServingTable, columns: dict[str, np.ndarray], label: str) -> l
     stated = [each for each in read.configurations if label in each.measured]
     rows = [each.rows[0] for each in stated]
     measured = np.array([each.measured[label] * scale for each in stated])
-    error, tiers = np.abs(columns[LABELS[label]][rows] / measured - 1.0), columns["tier"][rows]
-    found = []
-    for tier in sorted(set(tiers.tolist()) - {""}):
-        own = error[(tiers == tier) & np.isfinite(error)]
-        if len(own):
-            figures = {"configurations": len(own), "mean": float(own.mean()), "median": float(np.median(own))}
-            found.append({"output": label, "tier": tier, **figures})
-    return found
-
-
-def scalars_record(parameters: ServingParameters, path: Path | None) -> dict[str, Any]:
-    """Which scalars gave an answer: where they lie, when they were made, on what engines and of which files."""
-    card = parameters.card
-    return {
-        "path": "shipped" if path is None else str(path),
-        "created": card.get("created"),
-        "kin": list(parameters.kin),
-        "data": card.get("data", []),
-    }
+    found = errors_by_tier(np.abs(columns[LABELS[label]][rows] / measured - 1.0), columns["tier"][rows])
+    return [{"output": label, "configurations": row.pop("rows"), **row} for row in found]
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
@@ -135,11 +112,5 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     out.print(table(title, heads, cells) if cells else title)
     print_reasons(out, record, quiet)
     if not quiet:
-        source = record["scalars"]
-        out.print(
-            f"scalars: {source['path']}, made {source['created']} on {len(source['kin'])} pairs of engine and model; "
-            "errors are no test where these have seen the rows",
-            soft_wrap=True,
-            markup=False,
-        )
+        print_source(out, record["scalars"], f"{len(record['scalars']['kin'])} pairs of engine and model")
     out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

@@ -11,13 +11,13 @@ import typer
 from jaxperf.cli.described_run import as_table
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.predicted import end, errors_by_tier, print_source, source_record
 
 if TYPE_CHECKING:
     import numpy as np
 
     from calibration.datasets.training import TrainingTable
-    from calibration.training.parameters import TrainingParameters
 
 Steps = Annotated[
     Path | None,
@@ -56,7 +56,6 @@ def train(
     from calibration.training.parameters import load_training
     from calibration.training.predict import TIME, predict_training
     from jaxperf.cli.measured import parameters_record
-    from jaxperf.io.tables import json_text
 
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
@@ -70,15 +69,10 @@ def train(
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
-        "steps": steps_record(scalars, steps),
+        "steps": source_record(scalars.card, steps, stacks=list(scalars.stacks)),
         "parameters": parameters_record(kernels, params),
     }
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
-    if not record["predicted"]:
-        raise typer.Exit(EXIT_INFEASIBLE)
+    end(record, as_json, quiet, _print)
 
 
 def summary(read: TrainingTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -108,24 +102,7 @@ def _errors(read: TrainingTable, columns: dict[str, np.ndarray]) -> list[dict[st
     measured = np.full(read.rows, np.nan)
     for run in read.runs:
         measured[run.row] = run.measured
-    error = np.abs(columns["predicted_step_time_s"] / measured - 1.0)
-    found = []
-    for tier in sorted(set(columns["tier"].tolist()) - {""}):
-        own = error[(columns["tier"] == tier) & np.isfinite(error)]
-        if len(own):
-            found.append({"tier": tier, "rows": len(own), "mean": float(own.mean()), "median": float(np.median(own))})
-    return found
-
-
-def steps_record(parameters: TrainingParameters, path: Path | None) -> dict[str, Any]:
-    """Which scalars gave an answer: where they lie, when they were made, on what software and of which files."""
-    card = parameters.card
-    return {
-        "path": "shipped" if path is None else str(path),
-        "created": card.get("created"),
-        "stacks": list(parameters.stacks),
-        "data": card.get("data", []),
-    }
+    return errors_by_tier(np.abs(columns["predicted_step_time_s"] / measured - 1.0), columns["tier"])
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
@@ -139,11 +116,5 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     out.print(table(title, ("tier", "rows with a time", "mean error", "median"), cells) if cells else title)
     print_reasons(out, record, quiet)
     if not quiet:
-        source = record["steps"]
-        out.print(
-            f"scalars: {source['path']}, made {source['created']} on {len(source['stacks'])} pairs of software and "
-            "generation; errors are no test where these have seen the rows",
-            soft_wrap=True,
-            markup=False,
-        )
+        print_source(out, record["steps"], f"{len(record['steps']['stacks'])} pairs of software and generation")
     out.print(f"written: {record['out']}", soft_wrap=True, markup=False)

@@ -64,7 +64,13 @@ def validate(
     if level not in LEVELS:
         raise InputError(f"Cannot validate '{level}'; allowed: {', '.join(LEVELS)}.{did_you_mean(level, LEVELS)}")
     if level in VALIDATORS:
+        if family or card or params is not None:
+            raise InputError(f"--family, --card and --params go with validate kernels, not with {level}.")
         return VALIDATORS[level](data or [], out, as_json, quiet)
+    if card and (data or family):
+        raise InputError("--card is of parameters alone, which --params names; leave DATA and --family out.")
+    if params is not None and not card:
+        raise InputError("--params goes with --card; without it everything is fitted anew.")
     if card:
         from jaxperf.cli.card import show_card
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from hwspecs.errors import InputError
 from jaxperf.cli.measured import shared_folder
+from jaxperf.cli.validated import tell
 
 if TYPE_CHECKING:
     from calibration.composition.batches_refit import HeldOut
@@ -36,7 +35,7 @@ def validate_batches(data: Sequence[Path], out: Path | None, as_json: bool, quie
     from calibration.composition.batches_refit import SPLITS, all_reduces, coverage, error_rows, hold_out
     from calibration.composition.batches_rows import read_batches
     from calibration.parameters import load_parameters
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output
 
     check_output(out)
     batches, *links = data or shared_batches()
@@ -50,12 +49,7 @@ def validate_batches(data: Sequence[Path], out: Path | None, as_json: bool, quie
         "pooled": error_rows(found),
         "coverage": shares,
     }
-    if out is not None:
-        write_rows(record["devices"], out, {"jaxperf": json_text({"pooled": record["pooled"], "coverage": shares})})
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
+    tell(record, "devices", ("pooled", "coverage"), out, as_json, quiet, _print)
 
 
 def shared_batches() -> list[Path]:

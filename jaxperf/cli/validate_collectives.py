@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from jaxperf.cli.measured import shared_table
+from jaxperf.cli.validated import tell
 
 TABLE = "kernels/collectives.parquet"
 WIDTH = 150  # of the table: a narrower terminal wraps it, and no figure is cut
@@ -35,7 +34,7 @@ def validate_collectives(data: Sequence[Path], out: Path | None, as_json: bool, 
     from calibration.collectives.evaluate import evaluate
     from calibration.collectives.rows import measured_collectives
     from calibration.collectives.scores import coverage, error_rows
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output
 
     check_output(out)
     paths = data or [shared_table(TABLE)]
@@ -47,12 +46,7 @@ def validate_collectives(data: Sequence[Path], out: Path | None, as_json: bool, 
         "coverage": {split: coverage(points, measured, held) for split, held in found.items()},
         "errors": error_rows(points, measured, found),
     }
-    if out is not None:
-        write_rows(record["errors"], out, {"jaxperf": json_text({"coverage": record["coverage"]})})
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
+    tell(record, "errors", ("coverage",), out, as_json, quiet, _print)
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:

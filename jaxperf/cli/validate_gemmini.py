@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from hwspecs.errors import InputError
-from jaxperf.cli.measured import shared_table
+from jaxperf.cli.validated import one_table, tell
 
 MEASURED = "edge/dosa_gemmini_firesim.csv.gz"
 FIGURES = ("median", "mean", "p90")
@@ -27,12 +24,10 @@ def validate_gemmini(data: Sequence[Path], out: Path | None, as_json: bool, quie
     start_jax()
     from calibration.gemmini.evaluate import error_rows, hold_out
     from calibration.gemmini.rows import read_rtl
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output
 
     check_output(out)
-    if len(data) > 1:
-        raise InputError("validate gemmini takes one table of mappings with cycles of the RTL.")
-    (path,) = data or [shared_table(MEASURED)]
+    path = one_table("gemmini", data, "mappings with cycles of the RTL", MEASURED)
     found = hold_out(read_rtl(path))
     record = {
         "file": path.name,
@@ -41,12 +36,7 @@ def validate_gemmini(data: Sequence[Path], out: Path | None, as_json: bool, quie
         "pace": found.pace._asdict(),
         "errors": error_rows(found),
     }
-    if out is not None:
-        write_rows(record["errors"], out, {"jaxperf": json_text({name: record[name] for name in ("file", "pace")})})
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
+    tell(record, "errors", ("file", "pace"), out, as_json, quiet, _print)
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:

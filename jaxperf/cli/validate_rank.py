@@ -27,28 +27,22 @@ def validate_rank(data: Sequence[Path], out: Path | None, as_json: bool, quiet: 
     start_jax()
     from calibration.serving.ranking import NOISE, rank_rows
     from jaxperf.cli.validate_serving import held_out
-    from jaxperf.io.tables import json_text, write_rows
-    from jaxperf.report.text import console
+    from jaxperf.cli.validated import tell
 
     path, found = held_out("rank", data, out, quiet, SPLITS)
     rows = [row for split in SPLITS for row in rank_rows(found, split)]
-    if out is not None:
-        write_rows(rows, out, {"jaxperf": json_text({"file": path.name, "noise": NOISE})})
-    if as_json:
-        record = {"file": path.name, "configurations": len(found.points), "noise": NOISE, "ranks": rows}
-        console().print(json_text(record), soft_wrap=True, markup=False, highlight=False)
-    else:
-        _print(rows, NOTE.format(noise=NOISE), quiet)
+    record = {"file": path.name, "configurations": len(found.points), "noise": NOISE, "ranks": rows}
+    tell(record, "ranks", ("file", "noise"), out, as_json, quiet, _print)
 
 
-def _print(rows: Sequence[dict[str, Any]], note: str, quiet: bool) -> None:
+def _print(record: dict[str, Any], quiet: bool) -> None:
     from calibration.serving.ranking import PICKERS
     from jaxperf.report.text import console, table
 
     out = console()
     out.width = max(out.width, WIDTH)
     by_group: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
-    for row in rows:
+    for row in record["ranks"]:
         by_group.setdefault((row["split"], row["target"], row["group"]), {})[row["who"]] = row
     heads = (
         "held out",
@@ -63,7 +57,7 @@ def _print(rows: Sequence[dict[str, Any]], note: str, quiet: bool) -> None:
     cells = [(*key, *_cells(own)) for key, own in by_group.items()]
     out.print(table("Order of configurations by tokens/s/device, and the regret of the pick", heads, cells))
     if not quiet:
-        out.print(note, soft_wrap=True, markup=False)
+        out.print(NOTE.format(noise=record["noise"]), soft_wrap=True, markup=False)
 
 
 def _cells(own: dict[str, dict[str, Any]]) -> tuple[str, ...]:

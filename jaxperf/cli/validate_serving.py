@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwspecs.errors import InputError
-from jaxperf.cli.measured import shared_table
+from jaxperf.cli.validated import one_table, tell
 
 if TYPE_CHECKING:
     from calibration.serving.evaluate import HeldOut
@@ -31,8 +30,6 @@ def validate_serving(data: Sequence[Path], out: Path | None, as_json: bool, quie
 
     start_jax()
     from calibration.serving.evaluate import SPLITS, error_rows
-    from jaxperf.io.tables import json_text, write_rows
-    from jaxperf.report.text import console
 
     path, found = held_out("serving", data, out, quiet, SPLITS)
     record = {
@@ -41,12 +38,7 @@ def validate_serving(data: Sequence[Path], out: Path | None, as_json: bool, quie
         "errors": error_rows(found),
         "coverage": coverage_rows(found),
     }
-    if out is not None:
-        write_rows(record["errors"], out, {"jaxperf": json_text({"coverage": record["coverage"]})})
-    if as_json:
-        console().print(json_text(record), soft_wrap=True, markup=False, highlight=False)
-    else:
-        _print(record, quiet)
+    tell(record, "errors", ("coverage",), out, as_json, quiet, _print)
 
 
 def held_out(
@@ -64,9 +56,7 @@ def held_out(
     from jaxperf.io.tables import check_output
 
     check_output(out)
-    if len(data) > 1:
-        raise InputError(f"validate {level} takes one table of measured serving.")
-    (path,) = data or [shared_table(MEASURED)]
+    path = one_table(level, data, "measured serving", MEASURED)
     with step_log(quiet) as progress:
         return path, hold_out(measured_points(read_serving(path)), load_sustained_table(), splits, progress)
 

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hwspecs.errors import InputError
-from jaxperf.cli.measured import shared_table
+from jaxperf.cli.validated import one_table, tell
 
 if TYPE_CHECKING:
     from calibration.training.evaluate import HeldOut
@@ -33,12 +30,10 @@ def validate_training(data: Sequence[Path], out: Path | None, as_json: bool, qui
     from calibration.training.evaluate import error_rows, hold_out, rank_rows, worst_groups
     from calibration.training.refit import measured_runs
     from jaxperf.cli.measured import step_log
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output
 
     check_output(out)
-    if len(data) > 1:
-        raise InputError("validate training takes one table of measured runs.")
-    (path,) = data or [shared_table(RUNS)]
+    path = one_table("training", data, "measured runs", RUNS)
     with step_log(quiet) as progress:
         found = hold_out(measured_runs(read_training(path)), load_parameters(), progress=progress)
     record = {
@@ -49,13 +44,7 @@ def validate_training(data: Sequence[Path], out: Path | None, as_json: bool, qui
         "worst": worst_groups(found),
         "coverage": coverage_rows(found),
     }
-    if out is not None:
-        rest = {name: record[name] for name in ("ranks", "worst", "coverage")}
-        write_rows(record["errors"], out, {"jaxperf": json_text(rest)})
-    if as_json:
-        typer.echo(json_text(record))
-    else:
-        _print(record, quiet)
+    tell(record, "errors", ("ranks", "worst", "coverage"), out, as_json, quiet, _print)
 
 
 def coverage_rows(found: HeldOut) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
 
 LARGEST = 2.0**53  # a count beyond it is no exact integer in a double
+MOST = 1e30  # beyond it products of amounts overflow
 
 
 def object_of(data: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
@@ -42,10 +43,10 @@ def count(value: Any, where: str) -> float:
 
 
 def amount(value: Any, where: str) -> float:
-    """A number from zero."""
+    """A number from zero to `MOST`."""
     number = _float(value)
-    if not 0.0 <= number < math.inf:
-        raise InputError(f"{where} is {show(value)}; it must be a number from 0.")
+    if not 0.0 <= number <= MOST:
+        raise InputError(f"{where} is {show(value)}; it must be a number from 0 to {MOST:g}.")
     return number
 
 

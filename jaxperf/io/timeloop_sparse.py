@@ -20,6 +20,7 @@ from jaxperf.models.checks import show
 
 ORDER = "outer_to_inner"
 SPELLED = {"BITMASK": "B", "CSR": "CSR", **{kind: kind for kind in KINDS}}
+FIELDS = ("name", "representation_format", "action_optimization", "compute_optimization")  # of a target
 COMPUTE = {"gate_on_zero_operand": "gates_zeros", "skip_on_not_aligned_operands": "skips_unaligned"}
 
 
@@ -48,6 +49,9 @@ def read_optimizations(data: Dictionary[str, Any], parts: Parts, where: str) -> 
     for target in list_of(data, "targets", where):
         name = text_of(target, "name", f"{where}: targets")
         at = f"{where}: {name}"
+        for key in target:
+            if key not in FIELDS:
+                raise InputError(f"{at}: {key} is not one of {', '.join(FIELDS)}.{did_you_mean(str(key), FIELDS)}")
         if name == parts.unit:
             units |= _units(target, at)
             continue
@@ -94,7 +98,7 @@ def _ranks(data: Any, names: Names, where: str) -> list[Rank]:
         raise InputError(f"{where}: flattened_rankIDs has {len(lists)} lists; one is supported.")
     flattened = frozenset(
         _position(dimension, names.dimensions, "dimension", f"{where}: flattened_rankIDs")
-        for dimension in (words_if_any({"list": lists[0]}, "list", where) if lists else ())
+        for dimension in (words_if_any({"flattened_rankIDs": lists[0]}, "flattened_rankIDs", where) if lists else ())
     )
     bits = [
         amount(data[key], f"{where}: {key}") if key in data else None
@@ -113,6 +117,8 @@ def _directives(target: Dictionary[str, Any], level: int, parts: Parts, where: s
             hint = did_you_mean(kind, (GATING, SKIPPING))
             raise InputError(f"{at}: type {kind} is not supported; it must be {GATING} or {SKIPPING}.{hint}")
         options = tuple(_option(option, level, parts, at) for option in list_of(entry, "options", at))
+        if not options:
+            raise InputError(f"{at}: options is empty; name a target and what it is conditioned on.")
         found.append(Directive(kind, level, options))
     return found
 

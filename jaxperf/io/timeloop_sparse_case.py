@@ -7,7 +7,7 @@ from collections.abc import Mapping as Dictionary
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hwspecs.errors import InputError
+from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.timeloop import is_yaml, load_json, read_dense_case, zeros_ignored
 from jaxperf.io.timeloop_architecture import attribute_specs
 from jaxperf.io.timeloop_case import Case
@@ -19,6 +19,7 @@ from jaxperf.io.timeloop_yaml import load_yaml, read_yaml_case, underscored, yam
 from jaxperf.loopnest.sparse.density import Density
 from jaxperf.loopnest.sparse.formats import tile_extents
 from jaxperf.loopnest.sparse.sparsity import Sparsity
+from jaxperf.models.checks import show
 
 KEY = "sparse_optimizations"
 
@@ -47,10 +48,10 @@ def load_sparse_case(path: str | Path, directives: str | Path | None = None) -> 
 
 def load_directives(path: str | Path) -> Given:
     """The directives of a YAML or JSON file, and the attributes of levels beside them, if any."""
-    data = load_yaml(path) if is_yaml(path) else load_json(path)
-    source = str(path)
+    source, expected = str(path), f"directives are an object with {KEY}"
+    data = load_yaml(path, expected) if is_yaml(path) else load_json(path)
     if not isinstance(data, Dictionary):
-        raise InputError(f"{source} must hold an object with {KEY}.")
+        raise InputError(f"{source} holds {show(data)}; {expected}.")
     found = data if "targets" in data else object_of(data, KEY, source)
     attributes = object_if_any(data, "attributes", source)
     return Given(underscored(found), attributes, source, (f"directives of {source}",))
@@ -74,7 +75,9 @@ def _yaml_case(data: Dictionary[str, Any], source: str, beside: Given | None) ->
     given = beside or _inside(underscored(data), source) or _of_nodes(underscored(data), source)
     if given is None:
         return dataclasses.replace(case, notes=zeros_ignored({"instance": instance}, source) + case.notes)
-    levels, energies = yaml_machine(data, source)
+    merged = _with_node_attributes(data, given, source)
+    case = read_yaml_case(merged, source)
+    levels, energies = yaml_machine(merged, source)
     specs = {name: level["specs"] for name, level in levels.items()}
     return _with_zeros(case, given, instance, specs, energies, source)
 
@@ -111,12 +114,31 @@ def _shipped(data: Any, source: str) -> Given | None:
 def _with_attributes(data: Dictionary[str, Any], given: Given) -> dict[str, Any]:
     """The case with specs that it does not state taken from attributes."""
     levels = dict(object_of(data, "levels", given.where))
-    for name in given.attributes:
+    for name, attributes in _attributes(given, levels).items():
         where = f"{given.where}: {name}"
-        attributes = object_of(given.attributes, name, given.where)
-        if name in levels:
-            levels[name] = {"specs": {**attribute_specs(attributes, where), **object_of(levels[name], "specs", where)}}
+        levels[name] = {"specs": {**attribute_specs(attributes, where), **object_of(levels[name], "specs", where)}}
     return {**data, "levels": levels}
+
+
+def _with_node_attributes(data: Dictionary[str, Any], given: Given, source: str) -> dict[str, Any]:
+    """The case in YAML with attributes that its nodes do not state taken from those given."""
+    extra = _attributes(given, yaml_machine(data, source)[0])
+    nodes = [
+        {**node, "attributes": {**extra.get(node["name"].strip(), {}), **(node.get("attributes") or {})}}
+        for node in data["architecture"]["nodes"]
+    ]
+    return {**data, "architecture": {**data["architecture"], "nodes": nodes}}
+
+
+def _attributes(given: Given, levels: Dictionary[str, Any]) -> dict[str, Dictionary[str, Any]]:
+    """The attributes that are given by level. Raises `InputError` for what is no level."""
+    for name in given.attributes:
+        if name not in levels:
+            known = ", ".join(levels)
+            raise InputError(
+                f"{given.where}: attributes: {name} is no level; there are {known}.{did_you_mean(str(name), levels)}"
+            )
+    return {name: object_of(given.attributes, name, given.where) for name in given.attributes}
 
 
 def _with_zeros(

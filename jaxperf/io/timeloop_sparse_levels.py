@@ -50,7 +50,9 @@ def _density(given: Any, where: str) -> Density:
         known = ", ".join(DISTRIBUTIONS)
         raise InputError(f"{where}: distribution {name} is not one of {known}.{did_you_mean(name, DISTRIBUTIONS)}")
     kind = DISTRIBUTIONS[name]
-    share = 1.0 if kind == "banded" and "density" not in data else amount(data.get("density"), where)
+    if kind != "banded" and "density" not in data:
+        raise InputError(f"{where}: density is missing.{did_you_mean('density', map(str, data))}")
+    share = amount(data["density"], where) if "density" in data else 1.0
     if share > 1.0:
         raise InputError(f"{where} is {share:g}; it must be a number from 0 to 1.")
     band = amount(data.get("band_width", 0), f"{where}: band_width")

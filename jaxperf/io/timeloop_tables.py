@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dictionary
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -158,5 +158,5 @@ def _errors(pairs: Sequence[tuple[Row, Row]], answer: str, column: str, unit: fl
     }
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0.0

@@ -47,8 +47,10 @@ def load_yaml_case(path: str | Path) -> Case:
     return read_yaml_case(load_yaml(path), str(path))
 
 
-def load_yaml(path: str | Path) -> Dictionary[str, Any]:
-    """The object that a YAML file holds. Raises `InputError` naming file, and line."""
+def load_yaml(
+    path: str | Path, expected: str = "a case has architecture, problem, mapping and ERT"
+) -> Dictionary[str, Any]:
+    """The object that a YAML file holds. Raises `InputError` naming file, and line or what is `expected`."""
     source = str(path)
     try:
         data = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)  # noqa: S506 -- a safe loader
@@ -59,7 +61,7 @@ def load_yaml(path: str | Path) -> Dictionary[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, thousands of digits
         raise InputError(f"{source} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(data, Dictionary):
-        raise InputError(f"{source} holds {show(data)}; a case has architecture, problem, mapping and ERT.")
+        raise InputError(f"{source} holds {show(data)}; {expected}.")
     return data
 
 

@@ -91,3 +91,12 @@ def test_mistakes_are_one_sentence(own_folder: Path, cli):
     table.write_text(TABLE)
     result = cli("serve", table, "-o", table)
     assert result.exit_code == 2 and table.read_text() == TABLE
+
+
+@pytest.mark.parametrize("column", ["n_gpu", "tp", "ep"])
+def test_a_layout_has_whole_numbers_of_ranks(own_folder: Path, predict, column: str):
+    cells = dict(zip(HEADER.split(","), TABLE.splitlines()[1].split(","), strict=True)) | {column: "1.5"}
+    table = own_folder / "in.csv"
+    table.write_text(f"{HEADER}\n{','.join(cells.values())}\n")
+    said = predict(table, "-o", own_folder / "out.csv", code=3)
+    assert said["without_prediction"][0]["reason"] == f"{column}: 1.5 must be a whole number."

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.datasets.training import Run, read_training
+from calibration.orders import ordered_pairs, spearman
 from calibration.training.baselines import fitted_constant, fixed, ideal_times
-from calibration.training.ranking import ordered_pairs, ranked_groups, spearman
+from calibration.training.ranking import ranked_groups
 from calibration.training.splits import FOLDS, splits_of
 from tests.calibration.training.runs import write
 

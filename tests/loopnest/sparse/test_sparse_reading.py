@@ -86,8 +86,7 @@ def test_directives_beside_a_case_and_in_it_are_the_same(tmp_path: Path) -> None
     assert inside["cycles"] == 4.0  # 4 + 4 + 3 words are read at 3 a cycle, no slower than the four operations
 
 
-def test_nodes_of_an_architecture_hold_their_own(tmp_path: Path) -> None:
-    nodes = """
+NODES = """
 architecture:
   version: 0.4
   nodes:
@@ -106,15 +105,24 @@ architecture:
     sparse_optimizations:
       compute_optimization: [{gate_on_zero_operand: true}]
 """
+
+
+@pytest.fixture
+def in_yaml(tmp_path: Path) -> Path:
+    """The case of `CASE` and `NODES`."""
     tables = [
         {"name": name, "actions": [{"name": action, "energy": energy} for action, energy in table.items()]}
         for name, table in CASE["ert_pJ_per_action"].items()
     ]
     path = tmp_path / "case.yaml"
-    dense = read_sparse_case({**CASE, "sparse_optimizations": SKIPS}, "case.json")
     parts = yaml.safe_dump({"problem": CASE["problem"], "ERT": {"tables": tables}})
-    path.write_text(nodes + parts + mapping_yaml(dense), encoding="utf-8")
-    case = load_sparse_case(path)
+    path.write_text(NODES + parts + mapping_yaml(read_sparse_case(CASE, "case.json")), encoding="utf-8")
+    return path
+
+
+def test_nodes_of_an_architecture_hold_their_own(in_yaml: Path) -> None:
+    dense = read_sparse_case({**CASE, "sparse_optimizations": SKIPS}, "case.json")
+    case = load_sparse_case(in_yaml)
     assert case.sparsity is not None and dense.sparsity is not None
     assert case.sparsity.formats == dense.sparsity.formats == ((Format((Rank("CP"),)), None, None),)
     assert case.sparsity.directives == (
@@ -126,7 +134,35 @@ architecture:
     answer = evaluate(case)
     # Four coordinates of four bits: as many accesses of the metadata's storage, and two words of bandwidth.
     assert answer["levels"]["Buffer"]["tensors"]["A"]["energy_j"] == pytest.approx((4 * 2.0 + 4 * 0.25) * 1e-12)
-    assert load_case(path).sparsity is None
+    assert load_case(in_yaml).sparsity is None
+
+
+def test_attributes_beside_a_case_fill_what_it_leaves_open(in_yaml: Path, tmp_path: Path) -> None:
+    beside = {"targets": [], "attributes": {"Buffer": {"datawidth": 16, "metadata_storage_depth": 5}}}
+    case = load_sparse_case(in_yaml, write(tmp_path / "sparse.yaml", beside))
+    assert case.sparsity is not None
+    level = case.sparsity.levels[0]
+    assert (float(level.word_bits), float(level.metadata_size)) == (8.0, 5 * 4.0)  # the node states its own width
+    assert float(case.architecture.levels[0].size) == 64.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds null; directives are an object with sparse_optimizations"),
+        ("[1]", "directives are an object with sparse_optimizations"),
+        ("targets: []\nattributes: {Bufer: {datawidth: 8}}", "Bufer is no level; there are Buffer, mac. Did you mean"),
+        ("targets: []\nattributes: {3: {}}", "3 is no level"),
+        ("targets: []\nattributes: {Buffer: 8}", "Buffer is 8; it must be an object"),
+    ],
+)
+def test_mistakes_in_a_file_of_directives(in_yaml: Path, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "sparse.yaml"
+    path.write_text(text, encoding="utf-8")
+    for case in (in_yaml, write(tmp_path / "case.json", {**CASE, "levels": dict(reversed(CASE["levels"].items()))})):
+        with pytest.raises(InputError) as caught:
+            load_sparse_case(case, path)
+        assert said in str(caught.value) and "sparse.yaml" in str(caught.value)
 
 
 def test_ranks_are_read_from_the_outermost() -> None:
@@ -183,6 +219,8 @@ def with_ranks(*ranks: Any, **more: Any) -> dict[str, Any]:
     [
         (with_target({}, "Bufer"), "Bufer is no storage level; there are Buffer. Did you mean Buffer?"),
         ({**CASE, "sparse_optimizations": {"target": []}}, "targets is missing. Did you mean target?"),
+        (with_target({"action_optimisation": []}), "Did you mean action_optimization"),
+        (with_target({"action_optimization": [{"type": GATING, "options": []}]}), "options is empty"),
         (with_option(target="B", condition_on=["C"]), "condition_on: C is no data space"),
         (with_option(target="B"), "target B has no condition_on"),
         (with_option(target="B", condition_on="B"), "B cannot be conditioned on itself"),
@@ -191,11 +229,14 @@ def with_ranks(*ranks: Any, **more: Any) -> dict[str, Any]:
         (with_ranks(), "ranks is empty"),
         (with_ranks({"format": "CP", "flattened_rankIDs": [["K"], ["M"]]}), "has 2 lists; one is supported"),
         (with_ranks({"format": "CP", "flattened_rankIDs": [["R"]]}), "R is no dimension"),
+        (with_ranks({"format": "CP", "flattened_rankIDs": [4]}), "flattened_rankIDs is 4; it must be a list"),
         (with_ranks({"format": "CP"}, rank_application_order="inner_to_outer"), "only outer_to_inner is supported"),
         (with_ranks({"format": "CP", "metadata_word_bits": "four"}), "it must be a number from 0"),
+        (with_ranks({"format": "CP", "payload_word_bits": 1e308}), "it must be a number from 0 to 1e+30"),
         (with_target({"compute_optimization": {"gate_on_zero": True}}, "mac"), "Did you mean gate_on_zero_operand?"),
         (with_target({"compute_optimization": [3]}, "mac"), "it must be an object"),
         (with_density({"density": 1.5}), "density of A is 1.5; it must be a number from 0 to 1"),
+        (with_density({"densty": 0.5}), "density is missing. Did you mean densty?"),
         (with_density({"density": "half"}), 'density of A is "half"'),
         (with_density({"density": 0.5, "distribution": "unifrom"}), "Did you mean uniform?"),
         (with_density(0.5, "C"), "densities: C is no data space"),
