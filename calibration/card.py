@@ -7,8 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from hwspecs.errors import InputError
+
+NAMES = ("family", "format", "device", "split")
 FIGURES = ("median", "mean", "p90", "roofline_median")
 INTERVALS = ("coverage90", "half_width", "interval_score")
+
+
+def stated_errors(card: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The error rows of a card, none where it has none.
+
+    **Raises:** `InputError` for what is no table of errors, saying what to do.
+    """
+    errors = card.get("errors", [])
+    if not isinstance(errors, list) or not all(map(_is_row, errors)):
+        raise InputError(
+            "The parameters' card has 'errors' that are no table (every row: "
+            f"{', '.join((*NAMES, 'rows', *FIGURES))}); make them again with jaxperf calibrate."
+        )
+    return errors
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in NAMES):
+        return False
+    stated = [row.get("rows"), *(row.get(name) for name in FIGURES), *(row.get(name, 0.0) for name in INTERVALS)]
+    return all(isinstance(value, int | float) for value in stated) and row["rows"] > 0
 
 
 def by_device(errors: Sequence[Mapping[str, Any]], split: str) -> dict[tuple[str, str], dict[str, float]]:

@@ -189,6 +189,7 @@ def _command(
 
 
 def _report(parameters: Parameters, reads: Sequence[Read], out: Path, as_json: bool, quiet: bool) -> None:
+    from calibration.card import stated_errors
     from jaxperf.cli.measured import print_problems, problems_record
     from jaxperf.io.tables import json_text
     from jaxperf.report.text import console
@@ -201,7 +202,7 @@ def _report(parameters: Parameters, reads: Sequence[Read], out: Path, as_json: b
         return
     screen = console()
     screen.width = max(screen.width, WIDTH)
-    screen.print(error_table(parameters.card.get("errors", [])))
+    screen.print(error_table(stated_errors(parameters.card)))
     if not quiet:
         print_problems(screen, problems)
     screen.print(f"written: {' and '.join(written)}", soft_wrap=True, markup=False)

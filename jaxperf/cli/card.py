@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from hwspecs.errors import InputError
+
 COLUMNS = ("family", "devices", "rows", "median", "mean", "p90", "roofline_median", "worst_device", "worst_median")
 HEADS = ("family", "devices", "rows", "median", "mean", "p90", "roofline", "worst device", "its median")
 INTERVAL_COLUMNS = ("family", "device", "rows", "coverage90", "half_width", "interval_score")
@@ -14,13 +16,15 @@ INTERVAL_HEADS = ("family", "device", "rows", "inside", "+- median", "interval s
 
 def show_card(params: Path | None, out: Path | None, as_json: bool) -> None:
     """Print, or write, the errors by family of the splits that `calibrate` scores, and how its intervals cover."""
-    from calibration.card import by_family, intervals, pooled
+    from calibration.card import by_family, intervals, pooled, stated_errors
     from calibration.parameters import load_parameters
     from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.report.text import console, number, table
 
     check_output(out)
-    errors = load_parameters(params).card["errors"]
+    errors = stated_errors(load_parameters(params).card)
+    if not errors:
+        raise InputError("The parameters' card states no errors; without --card they are measured anew.")
     splits = list(dict.fromkeys(row["split"] for row in errors))
     families = [row for split in splits for row in by_family(errors, split)]
     if out is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
 EXIT_INFEASIBLE = 3  # not one of what was asked can run, or has a prediction
+EXIT_INTERRUPTED = 130  # by Ctrl-C; what was finished is kept
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A name, a config.json or a Hugging Face directory.")]
 Weights = Annotated[

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Model, OutputFile, Quiet, parse_prices
+from jaxperf.cli.options import (
+    EXIT_INFEASIBLE,
+    EXIT_INTERRUPTED,
+    AsJson,
+    DevicesDirectory,
+    Model,
+    OutputFile,
+    Quiet,
+    parse_prices,
+)
 from jaxperf.cli.plan_options import check_devices, checked, parse_pool, parse_schedules, parse_sizes
 from jaxperf.cli.plan_serve import serve
 
@@ -17,7 +26,6 @@ if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
     from jaxperf.training.search_plan import Answer, Request
 
-EXIT_INTERRUPTED = 130
 DEFAULT_TOKENS = 16 * 2**20  # of a step where none are given, as in Llama 3's largest batch
 
 plan = typer.Typer(

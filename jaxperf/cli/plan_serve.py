@@ -11,6 +11,7 @@ import typer
 from hwspecs.errors import InputError
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
+    EXIT_INTERRUPTED,
     AsJson,
     DevicesDirectory,
     KvCache,
@@ -82,6 +83,8 @@ def serve(
     check_output(out)
     for picture in (plot, timeline):
         check_picture(picture)
+    if plot is not None and plot == timeline:
+        raise InputError(f"--plot and --timeline are both '{plot}'; give two files.")
     asked = _request(
         model,
         weights=weights,
@@ -104,6 +107,8 @@ def serve(
     answers, timelines = _simulated(asked, answers, max(simulated, 1 if timeline else 0))
     _give(asked, answers, known, out, as_json, quiet)
     _draw(asked, answers, timelines, plot, timeline)
+    if any(answer.interrupted for answer in answers):
+        raise typer.Exit(EXIT_INTERRUPTED)
     if not any(answer.choices for answer in answers):
         raise typer.Exit(EXIT_INFEASIBLE)
 
@@ -138,23 +143,30 @@ def _calibrations(devices: str, folders: Sequence[Path], params: Path | None) ->
 
 
 def _answers(request: Request, known: dict[str, Calibration], devices: int, quiet: bool) -> list[Answer]:
+    """One answer a device, in their order; Ctrl-C ends with those that are there."""
     from jaxperf.cli.progress import progress_bar
     from jaxperf.serving.plan_search import plan
 
+    found: list[Answer] = []
     with progress_bar("configurations", quiet) as report:
-        return [plan(request, name, each.calibrated, devices, report) for name, each in known.items()]
+        for name, each in known.items():
+            found.append(plan(request, name, each.calibrated, devices, report))
+            if found[-1].interrupted:
+                break
+    return found
 
 
 def _simulated(
     request: Request, answers: Sequence[Answer], count: int
 ) -> tuple[list[Answer], dict[str, dict[str, Timeline]]]:
-    """The answers with the best `count` choices of each simulated, and the best of these over time."""
+    """The answers with the best `count` choices of each simulated until Ctrl-C, and the best of these over time."""
     from jaxperf.serving.plan_simulate import confirmed
 
-    found, timelines = [], {}
-    for answer in answers:
-        again, own = confirmed(request, answer, count)
-        found.append(again)
+    found, timelines = list(answers), {}
+    for place, answer in enumerate(answers):
+        if any(each.interrupted for each in found):
+            break
+        found[place], own = confirmed(request, answer, count)
         if own:
             timelines[answer.device] = dict(own)
     return found, timelines
@@ -192,12 +204,20 @@ def _draw(
     plot: Path | None,
     timeline: Path | None,
 ) -> None:
+    """The pictures asked for; says of one that there is nothing to draw."""
     from jaxperf.report.plan_serve_plots import front_figure, timeline_figure
     from jaxperf.report.plots import save
 
     lengths = f"{request.model.name}, {request.prompt:,} tokens in, {request.output:,} out"
-    if plot is not None and any(len(answer.front) for answer in answers):
-        save(front_figure(lengths, answers), plot)
-    if timeline is not None and timelines:
-        device, engines = next(iter(timelines.items()))
-        save(timeline_figure(f"{lengths}, {device}", engines), timeline)
+    if plot is not None:
+        if any(len(answer.front) for answer in answers):
+            save(front_figure(lengths, answers), plot)
+        else:
+            typer.echo(f"jaxperf: '{plot}' is not drawn: no configuration can run.", err=True)
+    if timeline is not None:
+        shown = [answer for answer in answers if answer.device in timelines]
+        if shown:
+            device = min(shown, key=lambda answer: answer.choices[0].order()).device
+            save(timeline_figure(f"{lengths}, {device}", timelines[device]), timeline)
+        else:
+            typer.echo(f"jaxperf: '{timeline}' is not drawn: the best configuration was not simulated.", err=True)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxperf.core.numerics import as_float
-from jaxperf.report.plan_rows import front_rows, layout_words, variation_sizes
+from jaxperf.report.plan_rows import front_rows, layout_words, variation_sizes, why_slower
 from jaxperf.report.text import console, gigabytes, interval, number, quantity, table
 from jaxperf.training.failures import DAY, HOUR, Failures
 from jaxperf.training.layout_checks import SENTENCES
 from jaxperf.training.search_plan import Answer, Choice, Request
-from jaxperf.training.search_terms import MEMORY_TERMS, shares, why_slower
+from jaxperf.training.search_terms import MEMORY_TERMS, shares
 
 MOST_REASONS = 3
 
@@ -151,7 +151,7 @@ def _alternatives(answer: Answer) -> Any:
 def why_lines(answer: Answer) -> list[str]:
     """Why each of the others is not first: its terms, in shares of the first's step."""
     best, *others = answer.choices
-    words = [why_slower(best.metrics, choice.metrics) for choice in others]
+    words = [why_slower(best, choice) for choice in others]
     return [
         f"why       #{rank} takes {choice.metrics['time'] / best.metrics['time'] - 1.0:+.1%}: {why}"
         for rank, (choice, why) in enumerate(zip(others, words, strict=True), start=2)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxperf.report.why import why_more
 from jaxperf.training.layout import CONTEXT_METHODS, RECOMPUTE, SCHEDULES
 from jaxperf.training.layout_checks import SENTENCES
 from jaxperf.training.search_plan import Answer, Choice, Request
-from jaxperf.training.search_terms import MEMORY_TERMS, TERMS, why_slower
+from jaxperf.training.search_terms import MEMORY_TERMS, TERMS, terms
 from jaxperf.training.stochastic import RANGES
 
 SHORT = {"tensor": "TP", "context": "CP", "pipeline": "PP", "data": "DP", "expert": "EP"}
@@ -73,8 +74,13 @@ def _plan_row(answer: Answer, rank: int, choice: Choice, best: Choice) -> dict[s
         "spares": int(look.spares),
         "device_hours_per_step": choice.device_hours,
         "cost_per_step": choice.cost,
-        "why": "" if choice is best else why_slower(best.metrics, metrics),
+        "why": "" if choice is best else why_slower(best, choice),
     }
+
+
+def why_slower(best: Choice, choice: Choice) -> str:
+    """What makes a choice's step longer than the best one's, in shares of the latter."""
+    return why_more(terms(best.metrics), terms(choice.metrics)) or "the same time, more memory"
 
 
 def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def print_plan(request: Request, answers: Sequence[Answer], origin: str, notes: 
 def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
     out = console()
     out.print(f"\n[bold]{answer.devices:,} x {answer.device}[/bold]")
+    if answer.interrupted:
+        out.print(f"interrupted: the best of the {len(answer.configurations):,} configurations until then")
     if not answer.choices:
         for line in infeasible_sentences(request, answer):
             out.print(line, soft_wrap=True, markup=False)
@@ -155,7 +157,11 @@ def _reason(reason: str) -> str:
 
 def infeasible_sentences(request: Request, answer: Answer) -> list[str]:
     """Why no configuration qualifies, most frequent first, and what comes nearest."""
-    lines = [f"Nothing keeps the limits among {len(answer.configurations):,} configurations:", *_refused_lines(answer)]
+    found = len(answer.configurations)
+    if answer.interrupted and not found:
+        return ["Interrupted before the first configuration was done."]
+    heading = f"Nothing keeps the limits among {found:,} configurations:" if found else "No configuration can run:"
+    lines = [heading, *(_refused_lines(answer) or ["two pools take two devices at least"])]
     if answer.nearest is None:
         return lines
     row, factor = answer.nearest

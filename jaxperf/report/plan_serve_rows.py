@@ -88,6 +88,7 @@ def _search_record(answer: Answer) -> dict[str, Any]:
         "device": answer.device,
         "devices": answer.devices,
         "points": answer.tried,
+        "interrupted": answer.interrupted,
         "configurations": len(answer.configurations),
         "nearest": None if answer.nearest is None else {"point": dict(answer.nearest[0]), "factor": answer.nearest[1]},
         "front": front_rows(answer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ def engine_facts(
 
     **Raises:** `InputError` for a model without a decoder.
     """
-    run = _compiled(transformer(model), reach)
+    run = _compiled(model, reach)
     arguments = stack(
         [
             formats_of(each.weights, kv_cache) | {name: as_float(count) for name, count in each.layout.items()}
@@ -90,7 +91,10 @@ def engine_facts(
     return {level: jax.device_get(run(assumed_at(level, "graph"), device, arguments)) for level in levels}
 
 
-def _compiled(model: Transformer, reach: Reach) -> Callable[..., EngineFacts]:
+@functools.lru_cache(maxsize=8)
+def _compiled(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
+    """The compiled function behind `engine_facts`, kept so that the next device costs no compile."""
+    model = transformer(config)
     check_decodes(model)
 
     def one(assumed: Assumed, device: CalibratedDevice, given: dict[str, Any]) -> EngineFacts:

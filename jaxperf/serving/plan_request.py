@@ -45,6 +45,8 @@ class Request:
     def __post_init__(self) -> None:
         """Raises `InputError` naming what is out of range and what is allowed."""
         _choice("--at", self.at, list(LEVELS))
+        if not self.modes:
+            raise InputError(f"--modes: none is given; allowed: {', '.join(MODES)}.")
         for mode in self.modes:
             _choice("--modes", mode, MODES)
         for name, value, largest in (("--prompt", self.prompt, LONGEST), ("--output", self.output, LONGEST)):
@@ -113,7 +115,7 @@ class Answer:
     """The plan for one device and number of them: facts of the `candidates` at the `levels` of what is fitted or
     assumed, `choices` best first, all that was `refused`, the `front` of all points in tokens/s/device and
     tokens/s/user, and the `nearest` row to the limits where no point keeps them, with the factor by which it misses
-    them; `tried` points."""
+    them; `tried` points; `interrupted`: whether Ctrl-C ended it, all else then of what was done."""
 
     device: str
     devices: int
@@ -125,6 +127,7 @@ class Answer:
     configurations: Sequence[Configuration]
     nearest: tuple[Mapping[str, float], float] | None
     tried: int
+    interrupted: bool = False
 
     @property
     def facts(self) -> EngineFacts:
@@ -139,4 +142,9 @@ def _choice(option: str, value: str, allowed: Sequence[str]) -> None:
 
 def _within(option: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise InputError(f"{option}: {value:g} must be from {low:g} to {high:g}.")
+        raise InputError(f"{option}: {_exact(value)} must be from {_exact(low)} to {_exact(high)}.")
+
+
+def _exact(value: float) -> str:
+    """A count with all its digits, another number in a few."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
+from hwspecs.errors import InputError
 from jaxperf.core.efficiency import LEVELS
 from jaxperf.core.feasible import sentences
 from jaxperf.core.numerics import as_float
@@ -24,6 +25,10 @@ from jaxperf.sweeps.pareto import non_dominated
 
 Progress = Callable[[int, int], None]
 BLOCK = 256  # points of a call
+MOST_DEVICES, MOST_AT_A_RATE = (
+    4096,
+    256,
+)  # with a rate every number of engines is tried, in two pools every pair of them
 ALIKE = 0.999  # of the most tokens/s/device: then the shorter E2E is better
 AIMS = ("prefillers", "replicas", "slots", "budget", "share")  # what a row varies, the rate aside
 
@@ -33,8 +38,14 @@ def plan(
 ) -> Answer:
     """Every configuration of `devices` devices, its best point under the limits, and the front of all points.
 
-    **Raises:** `InputError` where the devices divide the model in no way.
+    Ctrl-C ends the search with the configurations that are done.
+
+    **Raises:** `InputError` where the devices divide the model in no way, or are too many to try all divisions of.
     """
+    most = MOST_DEVICES if request.rate is None else MOST_AT_A_RATE
+    if devices > most:
+        given = "" if request.rate is None else " with --rate"
+        raise InputError(f"--n: {devices:,} devices are too many{given}; at most {most:,}.")
     engines = min(devices, request.largest_engine)
     candidates = [Candidate(each, weights) for each in layouts(request.model, engines) for weights in request.weights]
     check_tensor_splits(request.model, [each.layout["tensor_parallel"] for each in candidates])
@@ -42,7 +53,8 @@ def plan(
     study, facts = Study(request, candidates, levels, devices), levels["nominal"]
     possible = [index for index in range(len(candidates)) if facts.reason[index] == 0 and facts.slots[index] >= 1.0]
     configurations = study.configurations(possible)
-    points = _all_points(study, configurations, progress)
+    found, interrupted = _all_points(study, configurations, progress)
+    configurations, points = configurations[: len(found)], _joined(found)
     choices, refused = _verdicts(study, configurations, points)
     refused = [*_impossible(candidates, facts, possible), *refused]
     choices = sorted(choices, key=Choice.order)[: request.top]
@@ -57,6 +69,7 @@ def plan(
         configurations=configurations,
         nearest=None if choices else _nearest(request, points),
         tried=len(points.get("rate", ())),
+        interrupted=interrupted,
     )
 
 
@@ -95,17 +108,26 @@ class Study:
         return SHARES if self.request.rate is None else (0.0,)
 
 
-def _all_points(study: Study, configurations: Sequence[Configuration], progress: Progress | None) -> Columns:
-    """The points of all configurations, one after the other."""
+def _all_points(
+    study: Study, configurations: Sequence[Configuration], progress: Progress | None
+) -> tuple[list[Columns], bool]:
+    """The points of each configuration until Ctrl-C, no columns where it has none; whether it came."""
     found: list[Columns] = []
-    aims = [_aims(study, each) for each in configurations]
-    for place, (configuration, own) in enumerate(zip(configurations, aims, strict=True)):
-        if len(own["rate"]):
-            points = evaluate(study.facts, study, configuration, own)
-            found.append(points | {"configuration": np.full(len(own["rate"]), place)})
-        if progress is not None:
-            progress(place + 1, len(configurations))
-    return {name: np.concatenate([each[name] for each in found]) for name in found[0]} if found else {}
+    try:
+        for configuration in configurations:
+            aims = _aims(study, configuration)
+            found.append(evaluate(study.facts, study, configuration, aims) if len(aims["rate"]) else {})
+            if progress is not None:
+                progress(len(found), len(configurations))
+    except KeyboardInterrupt:
+        return found, True
+    return found, False
+
+
+def _joined(found: Sequence[Columns]) -> Columns:
+    """All points one after the other, with the number of their configuration."""
+    parts = [each | {"configuration": np.full(len(each["rate"]), at)} for at, each in enumerate(found) if each]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
 
 
 def _aims(study: Study, configuration: Configuration) -> Columns:

@@ -16,9 +16,8 @@ from jaxperf.serving.plan_request import Answer, Choice, Request
 from jaxperf.serving.plan_search import Study, eased
 from jaxperf.serving.queueing_steps import LawStepTime
 from jaxperf.serving.simulator.metrics import request_metrics
-from jaxperf.serving.simulator.run import Simulated, power_of_two, simulate
-from jaxperf.serving.simulator.settings import Scheduler, parse_scheduler
-from jaxperf.serving.simulator.state import Sizes, pad_traces
+from jaxperf.serving.simulator.run import Simulated, simulate_requests
+from jaxperf.serving.simulator.settings import LARGEST, Scheduler, parse_scheduler
 from jaxperf.serving.simulator.workloads import Requests, draw_requests
 
 REQUESTS = 1024  # of an engine
@@ -69,19 +68,23 @@ def confirmed(request: Request, answer: Answer, count: int) -> tuple[Answer, Map
     """The answer with its best `count` choices simulated, and the first of them over time.
 
     A choice that misses a limit there is given less to do, `EASING` of its rate at a time, unless the rate is asked
-    for. The choices are put in order again after each, until the best `count` are simulated or twice as many were.
+    for. The choices are put in order again after each, until the best `count` are simulated or twice as many were, or
+    Ctrl-C ends it with those that are.
     """
     study = Study(request, answer.candidates, answer.levels, answer.devices)
-    choices, told = list(answer.choices), {}
-    for _ in range(2 * count):
-        place = next((at for at, each in enumerate(choices[:count]) if each.configuration not in told), None)
-        if place is None:
-            break
-        choices[place], again = _simulated_choice(study, answer, choices[place])
-        told[choices[place].configuration] = {} if again is None else again.timelines
-        choices.sort(key=lambda each: (bool(each.missed(request.slo)), each.order()))
+    choices, told, interrupted = list(answer.choices), {}, answer.interrupted
+    try:
+        for _ in range(2 * count):
+            place = next((at for at, each in enumerate(choices[:count]) if each.configuration not in told), None)
+            if place is None:
+                break
+            choices[place], again = _simulated_choice(study, answer, choices[place])
+            told[choices[place].configuration] = {} if again is None else again.timelines
+            choices.sort(key=lambda each: (bool(each.missed(request.slo)), each.order()))
+    except KeyboardInterrupt:
+        interrupted = True
     timelines = told.get(choices[0].configuration, {}) if choices else {}
-    return dataclasses.replace(answer, choices=choices), timelines
+    return dataclasses.replace(answer, choices=choices, interrupted=interrupted), timelines
 
 
 def _simulated_choice(study: Study, answer: Answer, choice: Choice) -> tuple[Choice, Rescored | None]:
@@ -158,17 +161,13 @@ def _simulated(
 ) -> Simulated:
     """Engines of one candidate, each with a share of the requests."""
     facts, stages = facts_at(answer.facts, place), answer.candidates[place].layout["pipeline_parallel"]
-    size = power_of_two(max(len(share.arrived) for share in shares))
-    scheduler = _scheduler(request, facts, row)
-    sizes = Sizes(slots=power_of_two(scheduler.numbers["cap"]), log=8 * size, stages=stages)
     law = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), facts.law)
-    found = simulate(scheduler.policy, LawStepTime(law), scheduler.arrays(len(shares)), pad_traces(shares, size), sizes)
-    return jax.tree.map(np.asarray, found)
+    return simulate_requests(_scheduler(request, facts, row, stages), LawStepTime(law), shares)
 
 
-def _scheduler(request: Request, facts: EngineFacts, row: Mapping[str, float]) -> Scheduler:
-    """vLLM v1 with the memory of an engine."""
-    settings = {"sched": "vllm_v1", "num_blocks": _blocks(request, facts), "block_size": BLOCK}
+def _scheduler(request: Request, facts: EngineFacts, row: Mapping[str, float], stages: int) -> Scheduler:
+    """vLLM v1 with the memory and the stages of an engine."""
+    settings = {"sched": "vllm_v1", "num_blocks": _blocks(request, facts), "block_size": BLOCK, "pp": stages}
     steps = {"batch_size_cap": int(row["slots"]), "max_tokens_in_batch": int(row["budget"])}
     return parse_scheduler({**settings, **steps, "enable_prefix_caching": False})
 
@@ -215,8 +214,9 @@ def _timeline(choice: Choice, found: Simulated, columns: Sequence[Mapping[str, n
 
 
 def _blocks(request: Request, facts: EngineFacts) -> int:
-    """Blocks of an engine's cache: a whole request for each of its slots."""
-    return max(int(float(facts.slots) * (request.prompt + request.output) / BLOCK), 1)
+    """Blocks of an engine's cache: a whole request for each of its slots, as far as the simulator counts."""
+    tokens = float(facts.slots) * (request.prompt + request.output)
+    return max(int(min(tokens, LARGEST) / BLOCK), 1)
 
 
 def _held(columns: Mapping[str, np.ndarray], moments: np.ndarray) -> np.ndarray:

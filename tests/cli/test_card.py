@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from calibration.card import by_family, pooled
+from calibration.card import by_family, pooled, stated_errors
+from hwspecs.errors import InputError
 
 ERRORS = [
     {"family": "gemm", "device": device, "format": form, "split": "unseen shapes", "rows": rows, "median": median}
@@ -23,7 +24,28 @@ def test_formats_weigh_by_rows_and_devices_alike() -> None:
 
 def test_the_card_of_the_shipped_parameters(cli, parse_json) -> None:
     record = parse_json(cli("validate", "kernels", "--card", "--json").stdout)
-    assert set(record["pooled"]) == {"unseen shapes", "unseen generation"}
+    assert set(record["pooled"]) == {"unseen shapes", "unseen generation", "200 rows"}
     assert all(each["median"] < each["roofline_median"] for each in record["pooled"].values())
     assert {"gemm", "gemm_vector", "moe"} <= {row["family"] for row in record["families"]}
+    assert all(50.0 < row["coverage90"] <= 100.0 and row["half_width"] > 0.0 for row in record["intervals"])
     assert "pooled median" in cli("validate", "kernels", "--card").stdout
+
+
+@pytest.mark.parametrize(
+    "errors", ["none", [{"family": "gemm"}], [ERRORS[0] | {"median": "x"}], [ERRORS[0] | {"rows": 0}]]
+)
+def test_a_card_without_a_table_of_errors_is_refused(errors: object) -> None:
+    with pytest.raises(InputError, match="'errors' that are no table .*make them again"):
+        stated_errors({"errors": errors})
+
+
+@pytest.mark.parametrize("also", [("data.csv",), ("--family", "gemm")])
+def test_a_card_takes_neither_data_nor_a_family(refuse, also: tuple[str, ...]) -> None:
+    assert "leave DATA and --family out" in refuse("validate", "kernels", "--card", *also)
+    assert "--params goes with --card" in refuse("validate", "kernels", "--params", "mine", *also)
+
+
+def test_errors_that_are_stated_are_taken_as_they_are(refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stated_errors({"errors": ERRORS}) == ERRORS and stated_errors({}) == []
+    monkeypatch.setattr("calibration.card.stated_errors", lambda card: [])
+    assert "states no errors" in refuse("validate", "kernels", "--card")

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+import jaxperf.cli.progress
+import jaxperf.serving.plan_simulate
+from jaxperf.cli.plan_serve import _draw
+from jaxperf.report.plan_serve import infeasible_sentences
+from jaxperf.serving.plan_request import Refused
+from jaxperf.serving.plan_space import Configuration
 
 PLAN = ("plan", "serve", "gpt2", "--devices", "l4", "--prompt", "256", "--output", "64", "--budget", "512")
 LIMITS = ("--n", "2", "--slo", "ttft=200ms,tpot=50ms")
@@ -59,6 +70,54 @@ def test_limits_that_nothing_keeps_say_what_comes_nearest(cli) -> None:
     assert "nearest " in result.stdout and "x the limit" in result.stdout
 
 
+def test_an_engine_that_cannot_run_says_why_and_draws_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = [Refused(Configuration(0), "the context is longer than the model was trained for")]
+    answer: Any = SimpleNamespace(
+        configurations=[], refused=refused, nearest=None, interrupted=False, front={}, device="l4"
+    )
+    request: Any = SimpleNamespace(model=SimpleNamespace(name="gpt2"), prompt=2000, output=64)
+    assert infeasible_sentences(request, answer) == ["No configuration can run:", f"excluded  1: {refused[0].why}"]
+    _draw(request, [answer], {}, Path("front.svg"), Path("best.svg"))
+    said = capsys.readouterr().err
+    assert "'front.svg' is not drawn: no configuration can run" in said and "'best.svg' is not drawn" in said
+
+
+def interrupting(after: int) -> Any:
+    """A progress bar that stands for Ctrl-C after so many configurations."""
+
+    @contextlib.contextmanager
+    def bar(what: str, quiet: bool) -> Iterator[Any]:
+        def report(done: int, total: int) -> None:
+            if done == after:
+                raise KeyboardInterrupt
+
+        yield report
+
+    return bar
+
+
+def test_ctrl_c_keeps_what_is_done(cli, parse_json, monkeypatch: pytest.MonkeyPatch, own_folder: Path) -> None:
+    monkeypatch.setattr(jaxperf.cli.progress, "progress_bar", interrupting(1))
+    two = ("plan", "serve", "gpt2", "--devices", "l4,t4", *PLAN[5:], *LIMITS, "--modes", "aggregated")
+    result = cli(*two, "-o", "plan.csv")
+    assert result.exit_code == 130
+    assert "interrupted: the best of the 1 configurations" in result.stdout and "system " in result.stdout
+    assert "x t4" not in result.stdout and (own_folder / "plan.csv").exists()
+
+
+def test_ctrl_c_in_the_simulator_keeps_the_search(cli, parse_json, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jaxperf.serving.plan_simulate, "rescored", stop)
+    result = cli(*PLAN, *LIMITS, "--modes", "aggregated", "--top", "2", "--json")
+    assert result.exit_code == 130
+    found = parse_json(result.stdout)
+    ranked = [row for row in found["rows"] if row["rank"] is not None]
+    assert ranked and all(row["ttft_p90_simulated"] is None for row in ranked)
+    assert found["provenance"]["searches"][0]["interrupted"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -68,6 +127,11 @@ def test_limits_that_nothing_keeps_say_what_comes_nearest(cli) -> None:
         (("--n", "2", "--slo", "ttft=fast"), "ttft"),
         (("--n", "2", "--at", "p42"), "--at: unknown 'p42'; allowed: p50, p90"),
         (("--n", "2", "--modes", "agregated"), "Did you mean aggregated"),
+        (("--n", "8192"), "--n: 8,192 devices are too many; at most 4,096"),
+        (("--n", "512", "--rate", "1"), "--n: 512 devices are too many with --rate; at most 256"),
+        (("--n", "2", "--modes", ","), "--modes: none is given; allowed: aggregated"),
+        (("--n", "2", "--output", "99999999999"), "--output: 99,999,999,999 must be from 1 to 16,777,216"),
+        (("--n", "2", "--plot", "a.svg", "--timeline", "a.svg"), "give two files"),
         (("--n", "2", "--rate", "0"), "--rate: 0 must be from"),
         (("--n", "2", "--rate", "nan"), "--rate: nan must be from"),
         (("--n", "2", "--prompt", "0"), "--prompt: 0 must be from 1"),

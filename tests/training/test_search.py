@@ -1,4 +1,4 @@
-"""The search against brute force over every layout, its reasons, its front, and the words for what is slower."""
+"""The search against brute force over every layout, its reasons, its front, and the terms of a step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxperf.training.search import evaluate, search_layouts
 from jaxperf.training.search_plan import Rates, Request, assumed_rates, plan, plan_train
 from jaxperf.training.search_pools import Pool, check_pools, plan_pools
 from jaxperf.training.search_space import SPLIT_FIELDS, Space, crossed, frugal, splits, variants
-from jaxperf.training.search_terms import TERMS, differences, shares, why_slower
+from jaxperf.training.search_terms import shares, terms
 
 H100, A100 = load_device("h100-sxm"), load_device("a100-sxm-80gb")
 RATES = assumed_training_efficiencies()
@@ -96,16 +96,13 @@ def test_ctrl_c_keeps_the_best_so_far() -> None:
     assert found.interrupted and 0 < found.tried < whole.tried and len(found)
 
 
-def test_terms_are_the_step_and_say_what_grew() -> None:
+def test_terms_are_the_step() -> None:
     choices = plan(REQUEST, "h100-sxm", H100, 16, assumed_rates()).choices
     first, second = (choice.metrics for choice in choices[:2])
     for row in (first, second):
-        assert sum(row[name] for name in TERMS) == pytest.approx(row["time"], rel=1e-9)
+        assert sum(terms(row).values()) == pytest.approx(row["time"], rel=1e-9)
         assert sum(shares(row).values()) == pytest.approx(1.0, rel=1e-9)
-    assert sum(differences(first, second).values()) == pytest.approx(second["time"] - first["time"], rel=1e-6)
-    slower = first | {"idle": first["idle"] + 0.2 * first["time"], "compute.gemm": 0.95 * first["compute.gemm"]}
-    assert why_slower(first, slower).startswith("pipeline bubble +20.0%, though dense products -")
-    assert why_slower(first, first) == "the same time, more memory"
+    assert terms(first) != terms(second)
 
 
 def test_intervals_outlook_and_cost() -> None:

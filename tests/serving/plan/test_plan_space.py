@@ -1,4 +1,4 @@
-"""What a plan tries: divisions of the devices beside brute force, and why one configuration costs more."""
+"""What a plan tries: divisions of the devices beside brute force, pairs and replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxperf.report.why import why_more
 from jaxperf.serving.plan_engines import Candidate
 from jaxperf.serving.plan_space import SPLITS, Configuration, padded, pairs, pool_splits, replica_counts
 
@@ -65,10 +64,3 @@ def test_padding_repeats_the_last_row() -> None:
     rates = {"rate": np.array([1.0, 2.0, 3.0])}
     assert padded(rates, 0, 2)["rate"].tolist() == [1.0, 2.0]
     assert padded(rates, 2, 2)["rate"].tolist() == [3.0, 3.0]
-
-
-def test_why_names_what_grew_and_what_shrank() -> None:
-    best = {"prompts": 1.0, "outputs": 2.0, "idle": 1.0}
-    assert why_more(best, {"prompts": 1.0, "outputs": 3.0, "idle": 0.5}) == "outputs +25.0%, though idle -12.5%"
-    assert why_more(best, {"prompts": 2.0, "outputs": 2.05, "idle": 1.0}) == "prompts +25.0%"
-    assert why_more(best, dict(best)) == ""

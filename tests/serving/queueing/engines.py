@@ -1,11 +1,19 @@
-"""Engines with made-up steps, for the tests of the steady state."""
+"""Engines with made-up steps, and their steady state compiled once, for the tests of it."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
+import jax
 import numpy as np
 
-from jaxperf.core.numerics import as_float
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.serving.queueing import SteadyQueue, request_cost, steady_state
+from jaxperf.serving.queueing_engine import Discipline, Engine, Load
 from jaxperf.serving.queueing_law import StepLaw
+from jaxperf.serving.queueing_lengths import Lengths
+from jaxperf.serving.queueing_tail import percentile
 
 REACH, GRAIN = 8192, 64.0
 
@@ -23,3 +31,32 @@ def straight_law(
         decode=as_float(decode),
         prefill=as_float((start, 0.0, 0.0, 0.0, 0.0)),
     )
+
+
+def even_law(linear: float, decode: tuple[float, ...], prefill: tuple[float, ...]) -> StepLaw:
+    """Linear layers of the same time [s] for any number of tokens; of the same shape as `straight_law`."""
+    level = np.full(int(REACH / GRAIN), linear)
+    return StepLaw(*map(as_float, (level, level, GRAIN, decode, prefill)))
+
+
+@functools.cache
+def _states(discipline: Discipline) -> Callable[[StepLaw, Load, Engine], SteadyQueue]:
+    return jax.jit(functools.partial(steady_state, discipline))
+
+
+def steady(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> SteadyQueue:
+    """The steady state, compiled once for all tests."""
+    return _states(discipline)(law, load, engine)
+
+
+percentiles = jax.jit(percentile)
+
+
+@functools.cache
+def _costs(discipline: Discipline) -> Callable[[StepLaw, Load, Engine], Scalar]:
+    return jax.jit(functools.partial(request_cost, discipline))
+
+
+def most_of(discipline: Discipline, law: StepLaw, lengths: tuple[Lengths, Lengths], engine: Engine) -> float:
+    """The rate that an engine can serve [1/s]."""
+    return 1.0 / float(_costs(discipline)(law, Load(1.0, *lengths), engine))

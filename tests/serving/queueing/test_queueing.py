@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.queueing import request_cost, steady_state
 from jaxperf.serving.queueing_engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing_law import StepLaw
 from jaxperf.serving.queueing_lengths import Lengths, lengths_as, lengths_of
 from jaxperf.serving.queueing_pools import no_prompts
-from tests.serving.queueing.engines import straight_law
+from tests.serving.queueing.engines import even_law, most_of, steady, straight_law
 
 CHATS = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}
 
@@ -30,16 +27,11 @@ def lengths() -> tuple[Lengths, Lengths]:
     return prompt, output
 
 
-@functools.lru_cache
-def compiled(discipline):
-    return jax.jit(lambda law, load, engine: steady_state(discipline, law, load, engine))
-
-
 def test_processor_sharing_with_an_affine_step_is_its_product_form() -> None:
     """N = lambda n (a + d) / (1 - lambda n d), exactly, by the stationary distribution of Cohen (1979), summed."""
     floor, each, steps, rate = 8e-3, 1e-4, 200, 30.0
-    law = StepLaw(*map(as_float, ([floor], [floor], 65536.0, (0.0, each, 0.0), [0.0] * 5)))
-    found = compiled(no_prompts)(law, Load(rate, fixed(100), fixed(steps + 1)), Engine(1e6, 8192.0))
+    law = even_law(floor, (0.0, each, 0.0), (0.0,) * 5)
+    found = steady(no_prompts, law, Load(rate, fixed(100), fixed(steps + 1)), Engine(1e6, 8192.0))
     numbers = np.arange(1, 3000)
     weights = np.concatenate([[0.0], np.cumsum(np.log(rate * steps * (floor + each * numbers) / numbers))])
     weights = np.exp(weights - weights.max())
@@ -54,8 +46,8 @@ def test_processor_sharing_with_an_affine_step_is_its_product_form() -> None:
 def test_prompts_of_one_step_each_wait_as_in_m_d_1(load: float) -> None:
     """W = rho S / (2 (1 - rho)) (Pollaczek and Khinchine), where a step is one prompt and nothing else."""
     service = 0.1
-    law = StepLaw(*map(as_float, ([1e-6, 1e-6], [1e-6, 1e-6], 64.0, [0.0] * 3, (0.0, service / 1000, 0.0, 0.0, 0.0))))
-    found = compiled(chunked)(law, Load(load / service, fixed(1000), fixed(1)), Engine(8.0, 1000.0))
+    law = even_law(1e-6, (0.0,) * 3, (0.0, service / 1000, 0.0, 0.0, 0.0))
+    found = steady(chunked, law, Load(load / service, fixed(1000), fixed(1)), Engine(8.0, 1000.0))
     assert float(found.ttft) == pytest.approx(service * (1.0 + 0.5 * load / (1.0 - load)), rel=1e-3)
     assert float(found.utilization) == pytest.approx(load, rel=1e-3)
     assert float(found.e2e) == float(found.ttft)
@@ -64,30 +56,30 @@ def test_prompts_of_one_step_each_wait_as_in_m_d_1(load: float) -> None:
 @pytest.mark.parametrize("discipline", [chunked, prefill_first])
 def test_an_empty_engine_takes_the_time_of_its_steps(discipline, lengths) -> None:
     law, (prompt, output) = straight_law(), (fixed(1000), fixed(101))
-    found = compiled(discipline)(law, Load(1e-4, prompt, output), Engine(64.0, 4096.0))
+    found = steady(discipline, law, Load(1e-4, prompt, output), Engine(64.0, 4096.0))
     assert float(found.ttft) == pytest.approx(1000 * 2.3e-5 + 6e-4, rel=0.02)
     assert float(found.tpot) == pytest.approx(7e-3 + 4e-4 + 4e-8 * 1050, rel=0.01)
 
 
 def test_more_requests_wait_longer_until_the_engine_cannot_serve_them(lengths) -> None:
-    law, engine, discipline = straight_law(), Engine(128.0, 2048.0), chunked
-    most = 1.0 / float(request_cost(discipline, law, Load(1.0, *lengths), engine))
-    rates = as_float(np.linspace(0.02, 0.95, 20) * most)
-    run = jax.jit(jax.vmap(lambda rate: steady_state(discipline, law, Load(rate, *lengths), engine)))
-    found = run(rates)
+    law, engine = straight_law(), Engine(128.0, 2048.0)
+    most = most_of(chunked, law, lengths, engine)
+    shares = np.linspace(0.02, 0.95, 20)
+    found = [steady(chunked, law, Load(share * most, *lengths), engine) for share in shares]
     for name in ("ttft", "tpot", "e2e", "batch", "utilization", "prefill_share"):
-        assert np.all(np.diff(getattr(found, name)) > 0.0), name
-    np.testing.assert_allclose(found.utilization, rates / most, rtol=1e-9)
-    over = run(as_float([1.01 * most, 3.0 * most]))
-    assert not over.stable.any() and np.isnan(over.ttft).all() and np.isnan(over.tpot).all()
+        assert np.all(np.diff([float(getattr(each, name)) for each in found]) > 0.0), name
+    np.testing.assert_allclose([float(each.utilization) for each in found], shares, rtol=1e-9)
+    for share in (1.01, 3.0):
+        over = steady(chunked, law, Load(share * most, *lengths), engine)
+        assert not over.stable and np.isnan(over.ttft) and np.isnan(over.tpot)
 
 
 def test_twice_as_slow_a_clock_is_twice_the_time(lengths) -> None:
     law = straight_law()
     slow = StepLaw(2.0 * law.first, 2.0 * law.last, law.grain, 2.0 * law.decode, 2.0 * law.prefill)
     engine = Engine(128.0, 2048.0)
-    found = compiled(chunked)(law, Load(12.0, *lengths), engine)
-    scaled = compiled(chunked)(slow, Load(6.0, *lengths), engine)
+    found = steady(chunked, law, Load(12.0, *lengths), engine)
+    scaled = steady(chunked, slow, Load(6.0, *lengths), engine)
     for name in ("ttft", "tpot", "e2e"):
         assert float(getattr(scaled, name)) == pytest.approx(2.0 * float(getattr(found, name)), rel=1e-9)
 
@@ -96,18 +88,17 @@ def test_the_derivative_by_the_rate_is_the_difference(lengths) -> None:
     law, engine, rate, step = straight_law(), Engine(128.0, 2048.0), as_float(6.0), 1e-4
 
     def e2e(rate):
-        return steady_state(chunked, law, Load(rate, *lengths), engine).e2e
+        return steady(chunked, law, Load(rate, *lengths), engine).e2e
 
-    ends = [compiled(chunked)(law, Load(rate + sign * step, *lengths), engine).e2e for sign in (1.0, -1.0)]
-    difference = (ends[0] - ends[1]) / (2.0 * step)
-    assert float(jax.jit(jax.jacfwd(e2e))(rate)) == pytest.approx(float(difference), rel=1e-3)
+    difference = (e2e(rate + step) - e2e(rate - step)) / (2.0 * step)
+    _, slope = jax.jit(lambda rate: jax.jvp(e2e, (rate,), (jnp.ones_like(rate),)))(rate)
+    assert float(slope) == pytest.approx(float(difference), rel=1e-3)
 
 
 def test_bursts_wait_longer_and_even_arrivals_less(lengths) -> None:
     law, engine, (prompt, output) = straight_law(), Engine(128.0, 2048.0), lengths
     even, random, bursts = (
-        float(compiled(chunked)(law, Load(12.0, prompt, output, variation), engine).ttft)
-        for variation in (0.2, 1.0, 4.0)
+        float(steady(chunked, law, Load(12.0, prompt, output, variation), engine).ttft) for variation in (0.2, 1.0, 4.0)
     )
     assert even < random < bursts
 
@@ -115,7 +106,7 @@ def test_bursts_wait_longer_and_even_arrivals_less(lengths) -> None:
 def test_a_pipeline_lets_no_more_prompts_overlap_than_it_has_stages(lengths) -> None:
     law = straight_law()
     cost = [
-        float(request_cost(chunked, law, Load(1.0, *lengths), Engine(64.0 * ways, 2048.0, *split)))
+        1.0 / most_of(chunked, law, lengths, Engine(64.0 * ways, 2048.0, *split))
         for ways, split in ((1, (1.0, 1.0)), (4, (4.0, 1.0)), (4, (1.0, 4.0)))
     ]
     assert cost[1] < cost[0] and cost[2] < cost[0]

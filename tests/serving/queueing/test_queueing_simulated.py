@@ -5,22 +5,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
 
-from jaxperf.serving.queueing import request_cost, steady_state
+from jaxperf.core.numerics import as_float
 from jaxperf.serving.queueing_engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing_lengths import lengths_as
 from jaxperf.serving.queueing_pools import Pools, pool_loads, steady_pools
 from jaxperf.serving.queueing_steps import LawStepTime
-from jaxperf.serving.queueing_tail import per_token_tail, percentile, solved
+from jaxperf.serving.queueing_tail import per_token_tail, solved
 from jaxperf.serving.simulator.metrics import request_metrics
 from jaxperf.serving.simulator.run import simulate
 from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.simulator.state import Sizes, pad_traces
 from jaxperf.serving.simulator.workloads import Requests, draw_requests
-from tests.serving.queueing.engines import straight_law
+from tests.serving.queueing.engines import most_of, percentiles, steady, straight_law
 
 PROMPT, OUTPUT = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 300}
 REQUESTS, LANES, CAP = 512, 8, 64
@@ -36,7 +38,9 @@ def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS) -> list[Reques
 
 
 def simulated(sched: str, requests: list[Requests]):
-    """Times of every request of every lane."""
+    """Times of every request of every lane; all calls of a scheduler share a compiled program."""
+    none = np.zeros(len(requests[0].arrived), int)
+    requests = [replace(each, brought=none if each.brought is None else each.brought) for each in requests]
     scheduler = parse_scheduler({**SETTINGS, "sched": sched, "max_tokens_in_batch": BUDGETS[sched]})
     found = simulate(
         scheduler.policy,
@@ -61,20 +65,15 @@ def errors(model, tails, metrics) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("sched", "discipline"), [("vllm", prefill_first), ("vllm_v1", chunked)])
 def test_an_engine_is_the_simulated_one(sched: str, discipline) -> None:
     prompt, output, engine = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), float(BUDGETS[sched]))
-    most = 1.0 / float(request_cost(discipline, straight_law(), Load(1.0, prompt, output), engine))
-
-    @jax.jit
-    def model(rate):
-        load = Load(rate, prompt, output)
-        state = steady_state(discipline, straight_law(), load, engine)
-        return state, percentile(state, load, 0.99)
-
+    most = most_of(discipline, straight_law(), (prompt, output), engine)
     ends = []
     for share in (0.2, 0.5, 0.7):
         requests = drawn(share * most)
         times = simulated(sched, requests)
         metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
-        state, tails = model(share * most)
+        load = Load(share * most, prompt, output)
+        state = steady(discipline, straight_law(), load, engine)
+        tails = percentiles(state, load, as_float(0.99))
         mean, end = errors(state, tails, metrics)
         assert mean.max() <= 0.1, (share, mean)
         ends.append(end)
@@ -83,8 +82,9 @@ def test_an_engine_is_the_simulated_one(sched: str, discipline) -> None:
 
 def test_two_pools_are_the_simulated_ones() -> None:
     prompt, output, engine = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), float(BUDGETS["vllm_v1"]))
-    rate, transfer, prefillers, decoders = 25.0, 2e-3, 2, 2
-    (requests,) = drawn(rate, lanes=1, count=2 * REQUESTS)
+    prefillers = decoders = LANES
+    rate, transfer = 12.5 * LANES, 2e-3
+    (requests,) = drawn(rate, lanes=1, count=LANES * REQUESTS)
     lanes = lambda values, engines: values.reshape(-1, engines).T  # noqa: E731
     prompts = [
         Requests(*each, np.ones_like(each[1]))
@@ -107,7 +107,7 @@ def test_two_pools_are_the_simulated_ones() -> None:
 
     state, end = model(rate)
     assert 0.2 < float(state.utilization) < 0.8
-    kept = {name: metrics[name][REQUESTS // 5 :] for name in LATENCIES}
+    kept = {name: metrics[name][len(first) // 5 :] for name in LATENCIES}
     for name in LATENCIES:
         assert float(getattr(state, name)) == pytest.approx(np.nanmean(kept[name]), rel=0.1), name
     assert float(end) == pytest.approx(np.nanquantile(kept["tpot"], 0.99), rel=0.15)

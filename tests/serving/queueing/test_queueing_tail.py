@@ -8,11 +8,10 @@ import pytest
 import scipy.stats
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.queueing import steady_state
 from jaxperf.serving.queueing_engine import Engine, Load, chunked
 from jaxperf.serving.queueing_lengths import lengths_as
-from jaxperf.serving.queueing_tail import gamma_tail, percentile, solved
-from tests.serving.queueing.engines import straight_law
+from jaxperf.serving.queueing_tail import gamma_tail, solved
+from tests.serving.queueing.engines import percentiles, steady, straight_law
 
 LENGTHS = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}
 
@@ -25,19 +24,16 @@ def test_the_gamma_tail_is_scipys(shape: float) -> None:
     assert float(gamma_tail(as_float(-1.0), as_float(1.0), as_float(1.0))) == 1.0
 
 
-def run(rate, level):
+def run(rate: float, level: float):
+    """Means by name, and percentiles."""
     load = Load(rate, *map(lengths_as, LENGTHS))
-    state = steady_state(chunked, straight_law(), load, Engine(128.0, 2048.0))
-    return {name: getattr(state, name) for name in ("ttft", "tpot", "e2e")}, percentile(state, load, level)
+    state = steady(chunked, straight_law(), load, Engine(128.0, 2048.0))
+    means = {name: getattr(state, name) for name in ("ttft", "tpot", "e2e")}
+    return means, percentiles(state, load, as_float(level))
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    return jax.jit(run)
-
-
-def test_percentiles_are_in_order(compiled) -> None:
-    levels = [compiled(as_float(12.0), as_float(level)) for level in (0.5, 0.9, 0.99)]
+def test_percentiles_are_in_order() -> None:
+    levels = [run(12.0, level) for level in (0.5, 0.9, 0.99)]
     for name in ("ttft", "tpot", "e2e"):
         found = [float(each[1][name]) for each in levels]
         assert found[0] < found[1] < found[2]
@@ -54,6 +50,6 @@ def test_a_percentile_solves_its_equation_and_so_does_its_derivative() -> None:
     assert float(slope) == pytest.approx(float(quantile(mean + step) - quantile(mean - step)) / (2.0 * step), rel=1e-4)
 
 
-def test_an_overloaded_engine_has_none(compiled) -> None:
-    means, tails = compiled(as_float(500.0), as_float(0.99))
+def test_an_overloaded_engine_has_none() -> None:
+    means, tails = run(500.0, 0.99)
     assert all(np.isnan(float(value)) for value in (*means.values(), *tails.values()))
