@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.map import EXIT_INTERRUPTED, Batch, Limits, Objective, Seed, Size
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Plot, Quiet
+from jaxperf.cli.map import Batch, Limits, Objective, Seed, Size
+from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, OutputFile, Plot, Quiet
 
 if TYPE_CHECKING:
     from jaxperf.io.codesign import Design

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Quiet
 
 if TYPE_CHECKING:
     from jaxperf.io.map_case import Asked
     from jaxperf.io.timeloop_case import Case
 
-EXIT_INTERRUPTED = 130
 ENDINGS = (".yaml", ".yml", ".parquet", ".csv", ".json")
 
 Bounds = Annotated[

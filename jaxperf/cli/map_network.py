@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.options import EXIT_INFEASIBLE
+from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from jaxperf.io.map_case import Asked
     from jaxperf.io.map_network import Layer
     from jaxperf.io.timeloop_case import Case
 
-EXIT_INTERRUPTED = 130
 TABLES = (".parquet", ".csv", ".json")
 
 

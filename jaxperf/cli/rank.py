@@ -130,8 +130,8 @@ def _evaluate(
     arrays = {name: each.calibrated for name, each in known.items()}
     study = Study(config, "serve", RANK_METRICS, launch)
     found = search(study, arrays, layouts=layouts(config, group), fixed=fixed, batches=batches, **how)
-    winners = [(arrays[entry.device], entry.point) for entry in found.ranked]
-    explained = explain(study, *map(list, zip(*winners, strict=True))) if winners else []
+    devices, points = [arrays[entry.device] for entry in found.ranked], [entry.point for entry in found.ranked]
+    explained = explain(study, devices, points) if points else []
     origin = provenance_of(config, known, [fixed["weights"]])
     return RankingReport(config, specs, fixed, how["targets"], found, explained, origin)
 
