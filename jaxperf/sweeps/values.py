@@ -5,10 +5,8 @@ Integers in give exact Python integers out wherever every value is one; otherwis
 
 from __future__ import annotations
 
-import contextlib
 import math
 import numbers
-import sys
 from collections.abc import Iterable
 
 from hwspecs.errors import InputError
@@ -32,12 +30,12 @@ def powers(start: Number, stop: Number, base: Number = 2) -> Numbers:
     _require(base > 1, call, "base must be above one")
     _require(start <= stop, call, "start must not exceed stop")
     _require_count(call, math.log(stop / start) / math.log(base) + 1)
-    exact = isinstance(stop, int) and isinstance(start * base, int)
-    limit = stop if exact else min(stop * (1 + _ROUNDING), sys.float_info.max)
+    limit = stop if isinstance(stop, int) and isinstance(start * base, int) else stop * (1 + _ROUNDING)
     found = []
-    with contextlib.suppress(OverflowError):  # a power past the largest float is past `stop`
-        while (value := start * base ** len(found)) <= limit:
-            found.append(value)
+    exponent = 0
+    while (value := start * base**exponent) <= limit:
+        found.append(value)
+        exponent += 1
     return _exact(found)
 
 
