@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,20 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Compilation makes the first example slow, so a deadline per example would only measure the machine.
 hypothesis.settings.register_profile("jaxperf", deadline=None, max_examples=50, derandomize=True)
 hypothesis.settings.load_profile("jaxperf")
+
+
+# Linux allows a process 65,530 mappings of memory; every compiled function keeps a few, and XLA crashes beyond.
+MOST_MAPPINGS = 30_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_mappings() -> Iterator[None]:
+    """Lets go of all compiled functions after a module that leaves too many."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_text().count("\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
