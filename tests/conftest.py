@@ -18,7 +18,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # Compilation makes the first example slow, so a deadline per example would only measure the machine.
-hypothesis.settings.register_profile("jaxperf", deadline=None, max_examples=50, derandomize=True)
+hypothesis.settings.register_profile("jaxperf", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.load_profile("jaxperf")
 
 
