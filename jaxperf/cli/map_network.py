@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hwspecs.errors import InputError
 from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -66,21 +65,10 @@ def map_network(
 
 def _row(case: Case, layer: Layer, given: str | None, width: int, wanted: Asked) -> dict[str, Any] | None:
     """One shape: what it is, and the answer of its search; `None` where the user interrupted it."""
-    import dataclasses
-
     from jaxperf.io.map_case import best_mapping, constrained
+    from jaxperf.io.map_network import layer_case
 
-    missing = set(layer.loops.operands) - set(case.names.operands)
-    if missing:
-        raise InputError(
-            f"The machine's levels keep {', '.join(case.names.operands)}; layers have {', '.join(missing)}."
-        )
-    place = [case.names.operands.index(name) for name in layer.loops.operands]
-    kept = tuple(tuple(level[index] for index in place) for level in case.mapping.kept)
-    own = dataclasses.replace(
-        case, problem=layer.problem, names=layer.loops, mapping=dataclasses.replace(case.mapping, kept=kept)
-    )
-    own, limits = constrained(own, given)
+    own, limits = constrained(layer_case(case, layer), given)
     answer, _ = best_mapping(own, limits, wanted, width)
     if answer["interrupted"]:
         return None

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.map_constraints import with_meshes
-from jaxperf.io.map_network import Layer
 from jaxperf.io.timeloop import is_yaml, load_json
 from jaxperf.io.timeloop_case import Case
 from jaxperf.io.timeloop_fields import amount, count
@@ -116,18 +115,6 @@ def word_bytes(path: Path, level: str) -> float:
     if specs.get(WORD_BITS) in (None, "-"):
         raise InputError(f"{path}: {level}: {WORD_BITS} is missing; the energy of another size needs it.")
     return count(specs[WORD_BITS], f"{path}: {level}: {WORD_BITS}") / 8.0
-
-
-def layer_case(case: Case, layer: Layer) -> Case:
-    """The base case with a layer of a network as its problem. Raises `InputError` for operands no level knows."""
-    missing = set(layer.loops.operands) - set(case.names.operands)
-    if missing:
-        known = ", ".join(case.names.operands)
-        raise InputError(f"The machine's levels keep {known}; layers have {', '.join(sorted(missing))}.")
-    place = [case.names.operands.index(name) for name in layer.loops.operands]
-    kept = tuple(tuple(level[index] for index in place) for level in case.mapping.kept)
-    mapping = dataclasses.replace(case.mapping, kept=kept)
-    return dataclasses.replace(case, problem=layer.problem, names=layer.loops, mapping=mapping)
 
 
 def build_designs(

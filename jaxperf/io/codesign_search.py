@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxperf.io.codesign import Design, layer_case
+from jaxperf.io.codesign import Design
 from jaxperf.io.map_case import constrained
-from jaxperf.io.map_network import Layer
+from jaxperf.io.map_network import Layer, layer_case
 from jaxperf.io.timeloop_case import Case
 from jaxperf.loopnest.codesign import Totals, network_totals, shared_costs
 from jaxperf.loopnest.codesign_search import leading_mappings

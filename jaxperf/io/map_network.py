@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 from hwspecs.errors import InputError
+from jaxperf.io.timeloop_case import Case
 from jaxperf.io.workloads import load_workload
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.shapes import convolution
@@ -54,3 +56,15 @@ def _nest(op: Op) -> tuple[Problem, Names]:
     kernel, stride = shape["kernel_size"], shape["stride"]
     channels, filters = shape["input_channels"], shape["output_channels"]
     return convolution(channels, filters, side, side, (kernel, kernel), (stride, stride), batch=shape["batch"])
+
+
+def layer_case(case: Case, layer: Layer) -> Case:
+    """A case with a layer of a network as its problem. Raises `InputError` for operands no level knows."""
+    missing = set(layer.loops.operands) - set(case.names.operands)
+    if missing:
+        known = ", ".join(case.names.operands)
+        raise InputError(f"The machine's levels keep {known}; layers have {', '.join(sorted(missing))}.")
+    place = [case.names.operands.index(name) for name in layer.loops.operands]
+    kept = tuple(tuple(level[index] for index in place) for level in case.mapping.kept)
+    mapping = dataclasses.replace(case.mapping, kept=kept)
+    return dataclasses.replace(case, problem=layer.problem, names=layer.loops, mapping=mapping)

@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64, Int32
 
 from hwspecs.errors import InputError
-from jaxperf.serving.fleet.run import SimulatedFleet, enough, simulate_fleets
+from jaxperf.serving.fleet.run import SimulatedFleet, simulate_fleets
 from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.fleet.transfer import Transfer, arrivals
+from jaxperf.serving.simulator.run import enough
 from jaxperf.serving.simulator.state import Requests, Status, Trace
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,8 +11,8 @@ from jaxtyping import Array, Int32
 
 from jaxperf.serving.fleet.state import UNROUTED, Fleet, Load, Pool, alive, empty_fleet, of_requests
 from jaxperf.serving.fleet.turn import coupled, fleet_turn
-from jaxperf.serving.simulator.run import TILE, Simulated, power_of_two
-from jaxperf.serving.simulator.state import Requests, Settings, Sizes, initial_state
+from jaxperf.serving.simulator.run import TILE, Simulated, enough, in_tiles
+from jaxperf.serving.simulator.state import Requests, Settings, initial_state
 
 
 class SimulatedFleet(eqx.Module):
@@ -41,7 +39,7 @@ def simulate_fleets(pool: Pool, load: Load) -> SimulatedFleet:
         settings, replicas, load = lanes
         return _tile(dataclasses.replace(pool, settings=settings, replicas=replicas), load)
 
-    return _in_tiles(tile, (pool.settings, pool.replicas, load), max(1, TILE // pool.places))
+    return in_tiles(tile, (pool.settings, pool.replicas, load), max(1, TILE // pool.places))
 
 
 def simulate_whole(pool: Pool, load: Load) -> SimulatedFleet:
@@ -52,16 +50,6 @@ def simulate_whole(pool: Pool, load: Load) -> SimulatedFleet:
         if sizes == pool.sizes:
             return found
         pool = dataclasses.replace(pool, sizes=sizes)
-
-
-def enough(sizes: Sizes, found: Simulated) -> Sizes:
-    """The sizes that a simulation would have needed, in powers of two; the same where it had them."""
-    runs = int(found.log.count.max()) if sizes.log else 0
-    groups = 0 if found.cache is None else int(found.cache.groups.max()) - 1
-    return sizes._replace(
-        log=sizes.log if runs <= sizes.log else power_of_two(runs),
-        groups=sizes.groups if groups <= sizes.groups else power_of_two(groups),
-    )
 
 
 def _tile(pool: Pool, load: Load) -> SimulatedFleet:
@@ -88,17 +76,3 @@ def _own_requests(pool: Pool, load: Load, fleet: Fleet) -> Requests:
         return jnp.where(fleet.routed == UNROUTED, before, of_requests(values, fleet))
 
     return jax.tree.map(own, fleet.replicas.requests, untouched)
-
-
-def _in_tiles(function: Callable, lanes: Any, size: int) -> Any:
-    """`function` of so many lanes at a time; the last tile is filled up with copies of the last lane."""
-    number = jax.tree.leaves(lanes)[0].shape[0]
-    size = min(size, number)
-    padding = -number % size
-
-    def tiled(values: Array) -> Array:
-        whole = jnp.concatenate([values, jnp.repeat(values[-1:], padding, axis=0)])
-        return whole.reshape(-1, size, *values.shape[1:])
-
-    found = jax.lax.map(function, jax.tree.map(tiled, lanes))
-    return jax.tree.map(lambda values: values.reshape(number + padding, *values.shape[2:])[:number], found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -55,21 +55,21 @@ def simulate(policy: Policy, step_time: AbstractStepTime, settings: Settings, tr
     **Arguments:** `settings`, `trace`: a leading axis of lanes.
     **Returns:** `Simulated` with the same leading axis. Clocks are 64-bit floats: JAX must be in 64 bits.
     """
-    lanes = trace.count.shape[0]
-    tile = min(TILE, lanes)
-    padding = -lanes % tile
+    return in_tiles(lambda lanes: _tile(policy, step_time, *lanes, sizes), (settings, trace), TILE)
+
+
+def in_tiles(function: Callable, lanes: Any, size: int) -> Any:
+    """`function` of so many lanes at a time; the last tile is filled up with copies of the last lane."""
+    number = jax.tree.leaves(lanes)[0].shape[0]
+    size = min(size, number)
+    padding = -number % size
 
     def tiled(values: Array) -> Array:
         whole = jnp.concatenate([values, jnp.repeat(values[-1:], padding, axis=0)])
-        return whole.reshape(-1, tile, *values.shape[1:])
+        return whole.reshape(-1, size, *values.shape[1:])
 
-    idle = jnp.concatenate([trace.count, jnp.zeros(padding, trace.count.dtype)]).reshape(-1, tile)
-    traces = eqx.tree_at(lambda one: one.count, jax.tree.map(tiled, trace), idle)
-    found = jax.lax.map(
-        lambda given: _tile(policy, step_time, given[0], given[1], sizes),
-        (jax.tree.map(tiled, settings), traces),
-    )
-    return jax.tree.map(lambda values: values.reshape(lanes + padding, *values.shape[2:])[:lanes], found)
+    found = jax.lax.map(function, jax.tree.map(tiled, lanes))
+    return jax.tree.map(lambda values: values.reshape(number + padding, *values.shape[2:])[:number], found)
 
 
 def simulate_requests(
@@ -95,10 +95,20 @@ def simulate_requests(
         sizes = sizes._replace(nodes=power_of_two(int(trace.path.max()) + 1), groups=2 * size)
     while True:
         found = simulate(scheduler.policy, step_time, scheduler.arrays(len(shares)), trace, sizes)
-        runs, groups = int(found.log.count.max()), 0 if found.cache is None else int(found.cache.groups.max()) - 1
-        if runs <= sizes.log and groups <= sizes.groups:
+        needed = enough(sizes, found)
+        if needed == sizes:
             return jax.tree.map(np.asarray, found)
-        sizes = sizes._replace(log=max(sizes.log, power_of_two(runs)), groups=max(sizes.groups, power_of_two(groups)))
+        sizes = needed
+
+
+def enough(sizes: Sizes, found: Simulated) -> Sizes:
+    """The sizes a simulation would have needed, in powers of two; the same where it had them. No log stays none."""
+    runs = int(found.log.count.max()) if sizes.log else 0
+    groups = 0 if found.cache is None else int(found.cache.groups.max()) - 1
+    return sizes._replace(
+        log=sizes.log if runs <= sizes.log else power_of_two(runs),
+        groups=sizes.groups if groups <= sizes.groups else power_of_two(groups),
+    )
 
 
 def power_of_two(number: int) -> int:
