@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from jaxperf.serving.fleet.settings import PoolSettings, PoolsSettings
     from jaxperf.serving.simulator.settings import Scheduler
 
-UNSENT = "never sent: the request it follows was not completed"
 OF_DECODE = "busy, batch and KV cache are those of the decode pool; single gaps between tokens are not told for pools"
 
 
@@ -102,7 +101,7 @@ def answer_of_replicas(
 
     **Arguments:** `options`: columns of the requests besides; `times`, `source`: step times and where they are from.
     """
-    from jaxperf.cli.simulated import step_notes
+    from jaxperf.cli.simulated import UNSENT, step_notes
     from jaxperf.serving.fleet.build import simulate_fleet
     from jaxperf.serving.fleet.metrics import columns_of, summarize_fleet
 

@@ -24,6 +24,7 @@ REFERENCES = {
 }
 AGREEMENT = 1e-6  # s: requests of a reference that are so close are counted
 NEVER = "never admitted: it does not fit into an empty replica"
+UNSENT = "never sent: the request it follows was not completed"
 LATENCIES = ("ttft", "tpot", "itl", "e2e", "queueing", "prefill")
 ENDS = ("mean", "p50", "p90", "p99", "max")
 
@@ -51,7 +52,6 @@ def cells_of(trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sen
     **Arguments:** `requests`: of `request_columns`, None where there are none; `sent`: whether to say when the client
     sent each request.
     """
-    from jaxperf.cli.fleets import UNSENT
     from jaxperf.serving.simulator.state import Status
 
     names = {**({"sent_at": "arrived"} if sent else {}), **TIMES}
