@@ -14,6 +14,7 @@ from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Outpu
 
 if TYPE_CHECKING:
     from jaxperf.io.codesign import Design
+    from jaxperf.io.codesign_rows import Budgets
     from jaxperf.io.codesign_search import Searched, Task
 
 SHOWN = 20  # machines in the table; a file holds all
@@ -43,6 +44,23 @@ Clock = Annotated[str | None, typer.Option("--clock", metavar="FREQUENCY", help=
 Budget = Annotated[
     str | None, typer.Option("--power-budget", metavar="POWER", help="Such as 300mW; more cannot be built.")
 ]
+Technology = Annotated[
+    str | None, typer.Option("--technology", metavar="NODE", help="Process, 7nm to 40nm; adds the area of machines.")
+]
+Areas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--area",
+        metavar="LEVEL=LAW",
+        help="What a level is made of: sram (default), registers or none; may be repeated.",
+    ),
+]
+MacBits = Annotated[
+    str | None, typer.Option("--mac-bits", metavar="M,A", help="Bits of a unit's multiplier and adder, such as 8,16.")
+]
+AreaBudget = Annotated[
+    str | None, typer.Option("--area-budget", metavar="AREA", help="Such as 5mm^2; more cannot be built.")
+]
 
 
 def codesign(
@@ -60,6 +78,10 @@ def codesign(
     batch: Batch = 1,
     clock: Clock = None,
     power_budget: Budget = None,
+    technology: Technology = None,
+    area: Areas = None,
+    mac_bits: MacBits = None,
+    area_budget: AreaBudget = None,
     out: OutputFile = None,
     plot: Plot = None,
     as_json: AsJson = False,
@@ -69,6 +91,7 @@ def codesign(
     from jaxperf.cli.compute import start_jax
 
     start_jax()
+    from jaxperf.io.codesign_area import read_silicon, with_areas
     from jaxperf.io.codesign_rows import design_rows
     from jaxperf.io.codesign_search import compare
     from jaxperf.io.tables import check_output, json_text, write_rows
@@ -77,11 +100,14 @@ def codesign(
     check_output(out)
     check_picture(plot)
     _check_numbers(objective, {"--generations": (generations, 1), "--seed": (seed, 0)}, size, batch)
-    hertz, watts = _power(clock, power_budget)
+    limits = _limits(clock, power_budget, technology, area_budget)
     task, designs, notes = _prepare(base, network, free or [], constraints, energy or [], size, batch)
+    silicon = read_silicon(technology, area or [], mac_bits, task.cases[0].levels)
+    if silicon is not None:
+        designs = with_areas(designs, silicon, base, task.cases[0].levels)
     searched = _search(designs, task, objective, seed, generations, quiet)
     totals = compare(searched, task, objective)
-    rows = design_rows(searched, totals, task, objective, hertz, watts)
+    rows = design_rows(searched, totals, task, objective, limits)
     record = {
         "network": network,
         "base": str(base),
@@ -89,6 +115,7 @@ def codesign(
         "objective": objective,
         "seed": seed,
         "generations": generations,
+        "technology": technology,
         "layers": sum(task.counts),
         "shapes": len(task.counts),
         "machines": len(designs),
@@ -116,19 +143,26 @@ def _check_numbers(objective: str, searching: dict[str, tuple[int, int]], size: 
             raise InputError(f"{option} is {value}; it must be an integer from {least}.")
 
 
-def _power(clock: str | None, budget: str | None) -> tuple[float | None, float | None]:
-    """Clock [Hz] and budget [W]."""
+def _limits(clock: str | None, power: str | None, technology: str | None, area: str | None) -> Budgets:
+    """Clock [Hz] and budgets [W, m2]. Raises `InputError` for what is no such quantity, or needs another option."""
     import hwspecs
+    from jaxperf.io.codesign_rows import Budgets
 
-    if budget is not None and clock is None:
+    if power is not None and clock is None:
         raise InputError("--power-budget needs --clock: power is energy per cycle times the clock.")
+    if area is not None and technology is None:
+        raise InputError("--area-budget needs --technology, such as --technology 16nm.")
     found: list[float | None] = []
-    for option, text, unit in (("--clock", clock, "Hz"), ("--power-budget", budget, "W")):
+    for option, text, unit in (
+        ("--clock", clock, "Hz"),
+        ("--power-budget", power, "W"),
+        ("--area-budget", area, "m^2"),
+    ):
         try:
             found.append(None if text is None else hwspecs.parse_quantity(text, unit))
         except InputError as error:
             raise InputError(f"{option}: {error}") from None
-    return found[0], found[1]
+    return Budgets(*found)
 
 
 def _prepare(
@@ -139,9 +173,10 @@ def _prepare(
     from jaxperf.io.codesign_search import build_task
     from jaxperf.io.map_network import Layer, network_layers
     from jaxperf.io.timeloop import load_case
+    from jaxperf.loopnest.codesign_energy import LAWS
 
     case = load_case(base)
-    axes, laws = read_axes(free, case.levels), read_laws(energy, case.levels)
+    axes, laws = read_axes(free, case.levels), read_laws("--energy", energy, case.levels, LAWS)
     own = [Layer((base.stem,), case.problem, case.names)]
     task = build_task(case, own if network is None else network_layers(network, size, batch), given)
     designs = build_designs(task.cases[0], base, task.constraints, axes, laws)
@@ -170,6 +205,7 @@ def _search(
 
 
 def _print(record: dict[str, Any], rows: list[dict[str, Any]], free: list[str], quiet: bool) -> None:
+    from jaxperf.io.codesign_rows import MM2
     from jaxperf.report.text import console, quantity, table
 
     out = console()
@@ -181,13 +217,14 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], free: list[str], 
             quantity(row["energy_j"], "J", 4),
             f"{row['edp_j_cycle']:.5g}",
             *((quantity(row["power_w"], "W", 3),) if "power_w" in row else ()),
+            *((f"{row['area_m2'] / MM2:.4g}",) if "area_m2" in row else ()),
             "*" if row["pareto"] else "",
             row["loses_by"] or "best",
         )
         for row in running[:SHOWN]
     ]
-    power = ("power",) if "power_w" in rows[0] else ()
-    columns = (*free, "cycles", "energy", "EDP, J cycle", *power, "front", "against the best")
+    more = [title for name, title in (("power_w", "power"), ("area_m2", "mm2")) if name in rows[0]]
+    columns = (*free, "cycles", "energy", "EDP, J cycle", *more, "front", "against the best")
     out.print(table(f"Machines by {record['objective']}", columns, cells))
     if len(running) > SHOWN:
         out.print(f"{len(running) - SHOWN} more machines that can run; -o FILE writes all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from jaxperf.io.timeloop_fields import amount, count
 from jaxperf.io.timeloop_yaml import load_yaml, yaml_machine
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.codesign import multiplied, resized
-from jaxperf.loopnest.codesign_energy import DEEPEST, LAWS
+from jaxperf.loopnest.codesign_energy import DEEPEST
 from jaxperf.loopnest.constraints import Constraints, LevelConstraints, check_constraints
 
 MESHES = ("mesh_x", "mesh_y")
@@ -87,19 +87,19 @@ def _axis(entry: str, levels: Sequence[str]) -> Axis:
     return Axis(level, field, values)
 
 
-def read_laws(entries: Sequence[str], levels: Sequence[str]) -> dict[str, str]:
-    """Energy laws by level from texts such as `pe_spad=regfile`. Raises `InputError` for what does not exist."""
-    laws: dict[str, str] = {}
+def read_laws(option: str, entries: Sequence[str], levels: Sequence[str], laws: Collection[str]) -> dict[str, str]:
+    """Laws by level from texts such as `pe_spad=regfile`. Raises `InputError` for what does not exist."""
+    found: dict[str, str] = {}
     for entry in entries:
         level, sign, law = (piece.strip() for piece in entry.partition("="))
         if not sign:
-            raise InputError(f"--energy: '{entry}' must read like LEVEL=sram.")
-        _known("--energy", "level", level, levels)
-        _known("--energy", "law", law, LAWS)
-        if level in laws:
-            raise InputError(f"--energy: {level} is given twice; give it once.")
-        laws[level] = law
-    return laws
+            raise InputError(f"{option}: '{entry}' must read like LEVEL=sram.")
+        _known(option, "level", level, levels)
+        _known(option, "law", law, laws)
+        if level in found:
+            raise InputError(f"{option}: {level} is given twice; give it once.")
+        found[level] = law
+    return found
 
 
 def _known(option: str, what: str, name: str, names: Any) -> None:
@@ -108,12 +108,12 @@ def _known(option: str, what: str, name: str, names: Any) -> None:
         raise InputError(f"{option}: '{name}' is no {what}; there are {', '.join(names)}.{hint}")
 
 
-def word_bytes(path: Path, level: str) -> float:
-    """Bytes of a word of a level of a case's file. Raises `InputError` where the file does not say."""
+def word_bytes(path: Path, level: str, wanted: str = "energy of another size") -> float:
+    """Bytes of a word of a level of a case's file. Raises `InputError` where the file does not say what is `wanted`."""
     levels = yaml_machine(load_yaml(path), str(path))[0] if is_yaml(path) else load_json(path)["levels"]
     specs = levels[level]["specs"]
     if specs.get(WORD_BITS) in (None, "-"):
-        raise InputError(f"{path}: {level}: {WORD_BITS} is missing; the energy of another size needs it.")
+        raise InputError(f"{path}: {level}: {WORD_BITS} is missing; the {wanted} needs it.")
     return count(specs[WORD_BITS], f"{path}: {level}: {WORD_BITS}") / 8.0
 
 

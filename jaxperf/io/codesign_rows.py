@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxperf.io.codesign_search import Searched, Task
 from jaxperf.loopnest.codesign import Totals
+from jaxperf.loopnest.evaluate import machine_area
 from jaxperf.loopnest.feasible import SENTENCES
 from jaxperf.sweeps.pareto import pareto_mask
 
 COSTS = {"edp": "edp_j_cycle", "energy": "energy_j", "cycles": "cycles"}  # column of each objective
+MM2 = 1e-6
+
+
+class Budgets(NamedTuple):
+    """`clock` of the machines [Hz], for their mean power; the most `power` [W] and `area` [m2]; None for no matter."""
+
+    clock: float | None = None
+    power: float | None = None
+    area: float | None = None
+
+
+ANY = Budgets()
 
 
 def design_rows(
-    searched: Sequence[Searched],
-    totals: Totals,
-    task: Task,
-    objective: str,
-    clock: float | None = None,
-    budget: float | None = None,
+    searched: Sequence[Searched], totals: Totals, task: Task, objective: str, limits: Budgets = ANY
 ) -> list[dict[str, Any]]:
-    """Rows that share their keys; machines that cannot run come last, in the order of the grid.
-
-    **Arguments:** `clock`: of the machines [Hz], for their mean power; `budget` of that power [W].
-    """
+    """Rows that share their keys; machines that cannot run come last, in the order of the grid. Areas are told where
+    the machines have any."""
     parts = [task.cases[0].unit, *task.cases[0].levels]
     reasons = [_why_not(each, failed, task) for each, failed in zip(searched, totals.failed, strict=True)]
-    power = totals.energy / totals.cycles * (math.nan if clock is None else clock)
-    for index in np.flatnonzero(power > (math.inf if budget is None else budget)):
-        reasons[index] = f"takes {power[index]:.3g} W in the mean; the budget is {budget:.3g} W"
+    power = totals.energy / totals.cycles * (math.nan if limits.clock is None else limits.clock)
+    area = np.asarray([float(machine_area(each.design.architecture)) for each in searched])
+    if limits.power is not None:
+        for index in np.flatnonzero(power > limits.power):
+            reasons[index] = f"takes {power[index]:.3g} W in the mean; the budget is {limits.power:.3g} W"
+    if limits.area is not None:
+        for index in np.flatnonzero(area > limits.area):
+            reasons[index] = f"has {area[index] / MM2:.4g} mm2; the budget is {limits.area / MM2:.4g} mm2"
     runs = np.asarray([not reason for reason in reasons])
     shown = np.where(runs[:, None], np.stack([totals.energy, totals.cycles], axis=1), np.nan)
     front = pareto_mask(shown, ("min", "min"))
@@ -42,7 +53,8 @@ def design_rows(
             "cycles": totals.cycles[index],
             "energy_j": totals.energy[index],
             "edp_j_cycle": totals.energy[index] * totals.cycles[index],
-            **({} if clock is None else {"power_w": power[index]}),
+            **({} if limits.clock is None else {"power_w": power[index]}),
+            **({} if np.isnan(area).any() else {"area_m2": area[index]}),
             **{f"energy_j.{name}": energy for name, energy in zip(parts, totals.parts[index], strict=True)},
             "waits_for": parts[int(np.argmax(totals.waits[index]))] if runs[index] else "",
             "feasible": bool(runs[index]),

@@ -100,7 +100,7 @@ def nest_total(
         utilization=known(work.occupied / (architecture.macs * cycles), nothing),
         energy=known(energy, nothing),
         edp=known(energy * cycles, nothing),
-        area=known(_area(architecture), nothing),
+        area=known(machine_area(architecture), nothing),
         reason=reason,
         limiter=limiter,
         macs=work.macs,
@@ -174,7 +174,7 @@ def charged_instances(level: Level, used: Scalar) -> Scalar:
     return jnp.minimum(used, level.instances / level.cluster)
 
 
-def _area(architecture: Architecture) -> Scalar:
+def machine_area(architecture: Architecture) -> Scalar:
     """Area of all instances of all levels and of the units [m2]."""
     levels = [level.instances * level.area for level in architecture.levels]
     return functools.reduce(jnp.add, levels, architecture.macs * architecture.mac_area)

@@ -11,6 +11,7 @@ import pytest
 from jaxperf.io.codesign import word_bytes
 from jaxperf.io.map_network import Layer
 from jaxperf.io.timeloop_nest import read_problem
+from jaxperf.loopnest.area import mac_area, register_area, sram_area
 
 CASE: dict[str, Any] = {
     "problem": {
@@ -177,3 +178,48 @@ def test_an_interruption_keeps_the_machines_that_are_done(
     assert result.exit_code == 130 and said["machines"] == 2 and [row["buffer.size"] for row in said["rows"]] == [4]
     none = cli(*at)
     assert none.exit_code == 130 and "before the first machine" in none.stderr
+
+
+def test_an_area_is_that_of_all_instances_in_the_process(cli, parse_json, case: Path) -> None:
+    at = (
+        "codesign",
+        "--base",
+        case,
+        "--free",
+        "buffer.size=8,16",
+        *QUICK,
+        "--technology",
+        "16nm",
+        "--mac-bits",
+        "8,16",
+    )
+    rows = {row["buffer.size"]: row for row in parse_json(cli(*at, "--json").stdout)["rows"]}
+    units = 4 * mac_area(8.0, 16.0, 16e-9)
+    for size, row in rows.items():
+        assert row["area_m2"] == pytest.approx(4 * sram_area(size * 16.0, 16e-9) + units)
+    between = f"{(rows[8]['area_m2'] + rows[16]['area_m2']) / 2 * 1e6:.9f}mm^2"
+    kept, refused = parse_json(cli(*at, "--area-budget", between, "--json").stdout)["rows"]
+    assert kept["feasible"] and kept["buffer.size"] == 8
+    assert not refused["feasible"] and "mm2; the budget is" in refused["reason"]
+    for row in parse_json(cli(*at, "--area", "buffer=registers", "--json").stdout)["rows"]:
+        assert row["area_m2"] == pytest.approx(4 * register_area(row["buffer.size"] * 16.0, 16e-9) + units)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--technology", "3nm", "--mac-bits", "8,16"), "from 7 to 40 nm"),
+        (("--technology", "fine", "--mac-bits", "8,16"), "--technology"),
+        (("--technology", "16nm"), "--mac-bits must be"),
+        (("--technology", "16nm", "--mac-bits", "8,16.5"), "integers from 1"),
+        (("--technology", "16nm", "--mac-bits", "0,nan"), "integers from 1"),
+        (("--technology", "16nm", "--mac-bits", "8,16", "--area", "memory=sram"), "memory has no size"),
+        (("--technology", "16nm", "--mac-bits", "8,16", "--area", "bufer=sram"), "Did you mean"),
+        (("--technology", "16nm", "--mac-bits", "8,16", "--area", "buffer=dram"), "sram, registers, none"),
+        (("--area", "buffer=sram"), "need --technology"),
+        (("--area-budget", "5mm^2"), "needs --technology"),
+        (("--technology", "16nm", "--mac-bits", "8,16", "--area-budget", "5 mm"), "--area-budget"),
+    ],
+)
+def test_mistakes_about_silicon_are_named(refuse, case: Path, options: tuple[str, ...], said: str) -> None:
+    assert said in refuse("codesign", "--base", case, "--free", "buffer.size=8", *options)
