@@ -108,16 +108,19 @@ def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[Ste
     """Step times fitted to a measured log, and in words how."""
     import numpy as np
 
-    from jaxperf.cli.simulated import own_times
+    from jaxperf.cli.fleets import requests_of
+    from jaxperf.cli.simulated import own_times, used_options
+    from jaxperf.io.request_options import with_options
     from jaxperf.io.request_traces import read_requests
     from jaxperf.serving.simulator.adapt import fit_terms, with_terms
 
-    trace = read_requests(log)
+    trace, options = with_options(read_requests(log))
+    requests = requests_of(trace, scheduler, used_options(scheduler, options)[0])
     names = {"first_token": "first_token_at", "completed": "completed_at"}
     measured = {name: own_times(trace.rows, column)[1][trace.row] for name, column in names.items()}
     compared = int(np.isfinite(measured["first_token"] + measured["completed"]).sum())
     try:
-        terms = fit_terms(times, scheduler, trace, measured)
+        terms = fit_terms(times, scheduler, requests, measured)
     except InputError as error:
         raise InputError(f"--adapt: {log}: {error}") from None
     fitted = f"linear x {terms.linear:.3g}, attention x {terms.attention:.3g}"

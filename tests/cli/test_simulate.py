@@ -132,12 +132,12 @@ def test_a_workload_is_drawn(cli, files: tuple[str, ...], own_folder: Path) -> N
 
 
 def test_step_times_are_fitted_to_a_log(cli, files: tuple[str, ...], own_folder: Path, arrays, parse_json) -> None:
-    """The log is of an engine twice as slow; its own times are left out of its second half."""
-    lengths = {"kind": "uniform", "low": 10, "high": 60}
-    workload = {"count": 30, "arrivals": {"kind": "even", "rate": 100.0}, "prompt": lengths, "output": lengths}
-    (own_folder / "w.json").write_text(json.dumps(workload))
+    """The log is of an engine twice as slow, which got most of every third prompt from elsewhere."""
+    rows = [f"{index / 100},{60 - index},{10 + index},{59 - index if index % 3 == 0 else 0}" for index in range(30)]
+    header = "arrived_at,prefill_tokens,decode_tokens,prefilled_tokens"
+    (own_folder / "w.csv").write_text("\n".join([header, *rows]))
     np.savez(own_folder / "slow.npz", **{**arrays, "mlp_up_proj": 2.0 * arrays["mlp_up_proj"]})
-    slow = ("w.json", *files[1:3], "--step-time", "slow.npz")
+    slow = ("w.csv", *files[1:3], "--step-time", "slow.npz")
     assert cli("simulate", *slow, "-o", "log.csv").exit_code == 0
     said = parse_json(cli("simulate", "log.csv", *files[1:], "-o", "out.csv", "--adapt", "log.csv", "--json").stdout)
     before = parse_json(cli("simulate", "log.csv", *files[1:], "-o", "out.csv", "--json").stdout)
