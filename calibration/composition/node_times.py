@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,23 +19,27 @@ from calibration.composition.rows import MILLI, Row
 from calibration.datasets.columns import parse_numbers, parse_text
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name
+from calibration.datasets.schema import Read
 from calibration.parameters import Parameters
 from hwspecs.errors import InputError
-from jaxperf.models.graph import PASSES, Graph, Op
+from jaxperf.models.graph import OPS, PASSES, Graph, Op
 
 COLUMNS = {"forward": "fw_ms", "backward": "bw_ms", "accumulate": "acc_ms"}
 LEAST = 1e-4  # a shorter node is mostly the events that measure it [s]
+PRODUCTS = ("gemm", "bmm")
 NodeTimes = Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]
+TableTimes = Mapping[tuple[object, ...], float]
 
 
 @dataclass(frozen=True)
 class NodeCheck:
-    """Sums over a graph's nodes with kernels, repeats included [s], and the logarithms of predicted over measured
-    times of single forward nodes."""
+    """Sums over a graph's nodes with kernels, repeats included [s]; of single forward nodes the logarithms of predicted
+    over measured times, and of measured ones over those of the same product in the table of operations."""
 
     predicted: float
     measured: float
     residuals: tuple[float, ...]
+    again: tuple[float, ...]
 
 
 def read_node_times(path: str | Path) -> NodeTimes:
@@ -58,7 +63,20 @@ def read_node_times(path: str | Path) -> NodeTimes:
     return found
 
 
-def check_nodes(row: Row, graph: Graph, nodes: NodeTimes, parameters: Parameters) -> NodeCheck | None:
+def table_times(reads: Sequence[Read]) -> TableTimes:
+    """Measured times of products [s], by device, family and shape."""
+    found: dict[tuple[object, ...], float] = {}
+    for table in (table for read in reads for table in read.tables if table.family in PRODUCTS):
+        columns = [table.shape[name].tolist() for name in OPS[table.family]]
+        for device, time, flag, *shape in zip(table.device, table.measured, table.flag, *columns, strict=True):
+            if not flag and np.isfinite(time):
+                found[str(device), table.family, *shape] = float(time)
+    return found
+
+
+def check_nodes(
+    row: Row, graph: Graph, nodes: NodeTimes, parameters: Parameters, table: TableTimes = MappingProxyType({})
+) -> NodeCheck | None:
     """A row's kernels against its measured nodes; `None` where they were not measured."""
     measured = nodes.get((row.device, row.file.removesuffix(".csv")))
     if measured is None:
@@ -67,7 +85,7 @@ def check_nodes(row: Row, graph: Graph, nodes: NodeTimes, parameters: Parameters
     times = kernel_times(ops, [row.device], parameters).predicted[0]
     time = {op.key: float(each) for op, each in zip(ops, times, strict=True)}
     predicted = total = 0.0
-    residuals = []
+    residuals, again = [], []
     for node in graph.nodes:
         for name in PASSES:
             launched: Sequence[Op] = getattr(node, name)
@@ -79,7 +97,9 @@ def check_nodes(row: Row, graph: Graph, nodes: NodeTimes, parameters: Parameters
             total += node.repeats * seen
             if name == "forward" and len(launched) == 1 and seen > LEAST:
                 residuals.append(float(np.log(own / seen)))
-    return NodeCheck(predicted, total, tuple(residuals))
+                other = table.get((row.device, launched[0].family, *launched[0].shape.values()))
+                again += [float(np.log(seen / other))] if other else []
+    return NodeCheck(predicted, total, tuple(residuals), tuple(again))
 
 
 def shared_part(residuals: Mapping[str, Sequence[float]]) -> float:

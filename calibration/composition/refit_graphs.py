@@ -35,7 +35,7 @@ from calibration.composition.evaluate_graphs import (
 from calibration.composition.graph_kernels import SETTINGS, Progress, kernels_of_all, kernels_without
 from calibration.composition.graph_parameters import save_graphs
 from calibration.composition.kernel_times import nameless
-from calibration.composition.node_times import NodeCheck, check_nodes, read_node_times, shared_part
+from calibration.composition.node_times import NodeCheck, check_nodes, read_node_times, shared_part, table_times
 from calibration.composition.predict_graphs import GraphParameters
 from calibration.composition.rows import Graphs, Row, read_rows
 from calibration.datasets import data_hash, read_table
@@ -90,11 +90,11 @@ def evaluate(
 
 def checked(measured: Measured, fitted: Mapping[str, Parameters]) -> list[tuple[Row, NodeCheck]]:
     """The rows whose nodes were measured one by one, with kernels fitted without their device."""
-    nodes = read_node_times(measured.folder / "label_ops.parquet")
+    nodes, table = read_node_times(measured.folder / "label_ops.parquet"), table_times(measured.reads)
     found = []
     for row in measured.rows:
         graph, _ = measured.graphs.of(row)
-        check = check_nodes(row, graph, nodes, fitted[row.device]) if graph is not None else None
+        check = check_nodes(row, graph, nodes, fitted[row.device], table) if graph is not None else None
         if check is not None:
             found.append((row, check))
     return found
@@ -103,19 +103,23 @@ def checked(measured: Measured, fitted: Mapping[str, Parameters]) -> list[tuple[
 def decomposition(
     measured: Measured, results: Sequence[Result], fitted: Mapping[str, Parameters]
 ) -> list[dict[str, object]]:
-    """By device, the mean logarithm of predicted over measured [%] and its three parts (`node_times`)."""
+    """By device, the mean logarithm of predicted over measured [%] and its three parts (`node_times`); `again`: the
+    median of products measured twice, as a node over in the table [%]."""
     whole = {result.row.place: result for result in results if result.split == LEFT_OUT}
     parts: dict[str, list[tuple[float, float, float]]] = {}
+    again: dict[str, list[float]] = {}
     for row, check in checked(measured, fitted):
         time = whole[row.place].prediction.time
         kernels, between = math.log(check.predicted / check.measured), math.log(check.measured / row.label)
         parts.setdefault(row.device, []).append((kernels, math.log(time / check.predicted), between))
+        again.setdefault(row.device, []).extend(check.again)
     names = ("kernels", "composition", "between")
     found = []
     for device, rows in sorted(parts.items()):
         means = 100.0 * np.mean(rows, axis=0)
         one = dict(zip(names, map(float, means), strict=True))
-        found.append({"device": device, "rows": len(rows), **one, "whole": float(means.sum())})
+        twice = 100.0 * float(np.median(again[device])) if again[device] else float("nan")
+        found.append({"device": device, "rows": len(rows), **one, "whole": float(means.sum()), "again": twice})
     return found
 
 

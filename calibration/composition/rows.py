@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from jaxperf.io.op_graph import read_op_graph
 from jaxperf.io.workloads import NEUSIGHT, load_workload
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.graph import Graph
+from jaxperf.models.workloads.operations import cross_entropy
+from jaxperf.models.workloads.shards import TOKEN_TABLE
+from jaxperf.models.workloads.tape import Tape
 
 TEXT = ("device", "model", "mode", "variant")
 NUMBERS = ("seq", "batch")
@@ -131,7 +135,11 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
 
 
 class Graphs:
-    """The graphs of rows: those of a folder, and built ones of the rest."""
+    """The graphs of rows: those of a folder, and built ones of the rest.
+
+    A compiled graph is built where its model is known: NeuSight's files join only operations with one reader, where a
+    compiler joins all that are pointwise, recomputing what several read (Ansel et al. 2024, TorchInductor).
+    """
 
     def __init__(self, folder: str | Path | None = None):
         self.folder = None if folder is None else Path(folder)
@@ -149,14 +157,47 @@ class Graphs:
         return self.found[row.configuration]
 
     def _open(self, row: Row) -> tuple[Graph | None, str]:
-        alone = row.layout == ONE_DEVICE
-        path = None if self.folder is None else self.folder / row.file
-        if alone and path is not None and path.is_file():
-            return read_op_graph(path, number_of_layers(row.model)), ""
-        try:
-            return load_workload(row.model, row.mode, row.seq, row.batch, row.variant if alone else "plain"), ""
-        except InputError as error:
-            return None, f"no graph: {error}"
+        found, reason = self._file(row), ""
+        if found is None or row.variant == "fusion":
+            built, reason = _built(row)
+            found = built or found
+        if found is None:
+            return None, reason
+        return (with_loss(found, row) if row.mode == "train" else found), ""
+
+    def _file(self, row: Row) -> Graph | None:
+        path = None if self.folder is None or row.layout != ONE_DEVICE else self.folder / row.file
+        return read_op_graph(path, number_of_layers(row.model)) if path is not None and path.is_file() else None
+
+
+def _built(row: Row) -> tuple[Graph | None, str]:
+    variant = row.variant if row.layout == ONE_DEVICE else "plain"
+    try:
+        return load_workload(row.model, row.mode, row.seq, row.batch, variant), ""
+    except InputError as error:
+        return None, f"no graph: {error}"
+
+
+def with_loss(graph: Graph, row: Row) -> Graph:
+    """The graph with the backward pass of a cross-entropy loss over its tokens, which a measured backward pass begins
+    with; the loss itself is computed between the passes and is in neither. Unchanged for an unknown model."""
+    classes = vocabulary(row.model)
+    if not classes:
+        return graph
+    tape = Tape("loss", training=True)
+    loss = cross_entropy(tape, tape.input("scores", row.seq * row.batch, classes, gradient=True))
+    node = dataclasses.replace(tape.graph()[loss.node], forward=(), before=(graph.nodes[-1].name,))
+    return Graph(graph.name, (*graph.nodes, node))
+
+
+def vocabulary(model: str) -> int:
+    """Rows of the token table of a model of a known name, 0 for an unknown one."""
+    try:
+        config = described(model)
+    except InputError:
+        return 0
+    tables = [table.rows for tower in config.encoders for table in tower.tables if table.name == TOKEN_TABLE]
+    return max([config.vocabulary, *(tower.vocabulary for tower in config.encoders), *tables])
 
 
 def described(model: str) -> ModelConfig:

@@ -68,8 +68,8 @@ def _print(record: dict[str, Any]) -> None:
             for cell in rows
         ]
         out.print(table(f"{split}: mean absolute errors in percent of the measured iteration", heads, built))
-    heads = ("device", "iterations", "kernels", "composition", "between nodes", "whole")
-    names = ("kernels", "composition", "between", "whole")
+    heads = ("device", "iterations", "kernels", "composition", "between nodes", "whole", "nodes over table")
+    names = ("kernels", "composition", "between", "whole", "again")
     built = [(part["device"], str(part["rows"]), *(number(part[name]) for name in names)) for part in record["parts"]]
     title = "Where the error of devices left out comes from: mean of log(predicted / measured) in percent"
     out.print(table(title, heads, built))

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.op_graph_kernels import ITEMSIZE, TRANSPOSING, Row, accumulate_ops, backward_ops, forward_ops
-from jaxperf.models.graph import Graph, Node
+from jaxperf.io.op_graph_gradients import backward_ops, gradient_sums, learned
+from jaxperf.io.op_graph_kernels import ITEMSIZE, TRANSPOSING, Row, accumulate_ops, forward_ops
+from jaxperf.models.graph import Graph, Node, Op
 
 COLUMNS = ("Name", "OpName", "FwOps", "BwOps", "AccOps", "Prev", "InputShapes", "OutputShape")
 _LAYER = re.compile(r"(?:^|_)(?:h|layers?|block)_(\d+)_")
@@ -33,16 +34,19 @@ def read_op_graph(path: str | Path, layers: int | None = None) -> Graph:
     **Raises:** `InputError` naming file and line for a file that cannot be read, a missing column, a row that is not
     understood, and what `Graph` refuses; and where one layer is there and `layers` is not given.
     """
-    rows = [_row(path, line, record) for line, record in _records(path)]
-    if not rows:
+    read = [_row(path, line, record) for line, record in _records(path)]
+    if not read:
         raise InputError(f"{path} has no nodes.")
-    inside = _layer_nodes([row for row, _ in rows])
+    before = [names for _, names in read]
+    rows = _marked([row for row, _ in read], before)
+    inside = _layer_nodes(rows)
     if inside and layers is None:
         raise InputError(f"{path} holds one layer of its model; the number of layers of the model is needed.")
-    transposed = _transposed([row for row, _ in rows], [before for _, before in rows])
+    repeats = [float(layers or 1) if position in inside else 1.0 for position in range(len(rows))]
+    sums = gradient_sums(rows, before, repeats)
     nodes = tuple(
-        _node(row, before, float(layers or 1) if position in inside else 1.0, row.name in transposed)
-        for position, (row, before) in enumerate(rows)
+        _node(row, names, times, sums.get(row.name, ()))
+        for row, names, times in zip(rows, before, repeats, strict=True)
     )
     try:
         return Graph(Path(path).stem, nodes)
@@ -122,6 +126,12 @@ def _layer_nodes(rows: list[Row]) -> set[int]:
     return set(range(first, last + 1))
 
 
+def _marked(rows: list[Row], before: list[tuple[str, ...]]) -> list[Row]:
+    """The rows, told what their places in the graph mean."""
+    transposed, gradient = _transposed(rows, before), learned(rows, before)
+    return [replace(row, transposed=row.name in transposed, learned=row.name in gradient) for row in rows]
+
+
 def _transposed(rows: list[Row], before: list[tuple[str, ...]]) -> set[str]:
     """Names of the nodes that read a transposed tensor."""
     stems = {row.name: row.stem for row in rows}
@@ -136,8 +146,9 @@ def _kernels(row: Row) -> dict[str, Any]:
     return {"forward": forward_ops(row), "backward": backward_ops(row), "accumulate": accumulate_ops(row)}
 
 
-def _node(row: Row, before: tuple[str, ...], repeats: float, transposed: bool) -> Node:
-    row = replace(row, transposed=transposed)
+def _node(row: Row, before: tuple[str, ...], repeats: float, sums: tuple[Op, ...]) -> Node:
+    """`sums`: of the gradients of its output, before its own backward pass."""
+    kernels = _kernels(row)
     placeholder = not row.inputs and not before
     return Node(
         row.name,
@@ -145,5 +156,5 @@ def _node(row: Row, before: tuple[str, ...], repeats: float, transposed: bool) -
         before=before,
         output_bytes=ITEMSIZE * math.prod(row.output),
         repeats=repeats,
-        **_kernels(row),
+        **{**kernels, "backward": sums + kernels["backward"]},
     )

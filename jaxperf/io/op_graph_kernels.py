@@ -1,4 +1,7 @@
-"""Which kernels a node of a NeuSight operation graph launches, from what its row states and its tensors' shapes."""
+"""Which kernels a node of a NeuSight operation graph launches, from what its row states and its tensors' shapes.
+
+Those of the backward pass are in `jaxperf.io.op_graph_gradients`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxperf.models.graph import Op
+from jaxperf.models.workloads.kernels import stream
 
 Shape = tuple[float, ...]
 ITEMSIZE = 4.0  # these graphs are fp32 throughout [byte]
@@ -22,6 +26,7 @@ TRANSPOSING = frozenset(("transpose", "permute"))
 CREATIONS = frozenset("ones zeros full arange tensor empty ones_like zeros_like full_like".split())
 TABLES = re.compile(r"embed|wpe$|wte$")  # modules that look rows up
 DROPOUT = re.compile(r"dropout|_drop$")
+MASK = 1.0 / ITEMSIZE  # of an element, that its mask of one byte takes
 LEAST_ELEMENTS = 2.0  # a result of one element is a number of the host
 TWO_OPERANDS = ("add", "sub", "mul", "div", "pow")
 ROW_WISE = {"softmax": "softmax", "ln": "norm"}
@@ -30,7 +35,7 @@ ROW_WISE = {"softmax": "softmax", "ln": "norm"}
 @dataclass(frozen=True)
 class Row:
     """One node as written: `stem` is its name without the number; `inputs`, `output`: shapes [1]; `transposed`: whether
-    it reads a transposed tensor."""
+    it reads a transposed tensor; `learned`: whether its output has a gradient."""
 
     name: str
     stem: str
@@ -41,6 +46,7 @@ class Row:
     inputs: tuple[Shape, ...]
     output: Shape
     transposed: bool
+    learned: bool = False
 
 
 def forward_ops(row: Row) -> tuple[Op, ...]:
@@ -51,32 +57,21 @@ def forward_ops(row: Row) -> tuple[Op, ...]:
         return (_lookup(row.output),)
     if row.kind == "getitem" and row.stem == "getitem":
         return _gathered(row)
+    if row.kind == "dropout":
+        n = elements_of(row.output)
+        return (stream("dropout", n, (1.0 + MASK) * n, n / row.output[-1]),)
     if row.kind == "contiguous":
         return (_moved(row.inputs, row.output),) if row.transposed else ()
-    computed = tuple(op for entry in row.forward for op in _stated(entry, row.inputs) if op is not None)
+    computed = tuple(op for entry in row.forward for op in stated(entry, row.inputs))
     return computed or _unstated(row)
-
-
-def backward_ops(row: Row) -> tuple[Op, ...]:
-    """The kernels of the backward pass, as the row states them; gradients of views and of sums are passed on as they
-    are, so that such nodes launch nothing."""
-    if not row.backward:
-        return ()
-    stated = [entry for entry in row.backward if entry[0] != "MEM"]
-    computed = tuple(op for entry in stated for op in _stated(entry, ()) if op is not None)
-    if row.kind in ("where", "dropout"):
-        return (_moved((row.output,), row.output),)
-    if row.kind == "EMBEDDING":
-        return (*computed, _lookup(row.output))
-    return computed
 
 
 def accumulate_ops(row: Row) -> tuple[Op, ...]:
     """The kernels that add a gradient to what is there."""
-    return tuple(op for entry in row.accumulate for op in _stated(entry, ()) if op is not None)
+    return tuple(op for entry in row.accumulate for op in stated(entry, ()))
 
 
-def _stated(entry: Sequence[Any], inputs: tuple[Shape, ...]) -> tuple[Op | None, ...]:
+def stated(entry: Sequence[Any], inputs: tuple[Shape, ...]) -> tuple[Op, ...]:
     """One entry such as ['Linear', (8192, 1024, 4096)]; `inputs` of the node tell a scalar operand from a tensor."""
     word, sizes = entry
     if word == "Linear":
@@ -87,7 +82,7 @@ def _stated(entry: Sequence[Any], inputs: tuple[Shape, ...]) -> tuple[Op | None,
         return (Op("bmm", {"batch": batch, "m": m, "n": n, "k": k}, note="bmm"),)
     if word == "MEM":
         shapes = [tuple(float(size) for size in shape) for shape in sizes]
-        return (_moved(tuple(shapes[:-1]), shapes[-1]),) if _elements(shapes[-1]) >= LEAST_ELEMENTS else ()
+        return (_moved(tuple(shapes[:-1]), shapes[-1]),) if elements_of(shapes[-1]) >= LEAST_ELEMENTS else ()
     if word.startswith("VEC"):
         rows, columns = (float(size) for size in sizes)
         return (_vector(word[3:], rows, columns, inputs),)
@@ -101,7 +96,7 @@ def _vector(word: str, rows: float, columns: float, inputs: tuple[Shape, ...]) -
         return Op(ROW_WISE[word], {"rows": rows, "columns": columns}, note=word)
     elements = rows * columns
     read = elements * (2.0 if word in TWO_OPERANDS else 1.0)
-    known = sum(_elements(shape) for shape in inputs)
+    known = sum(elements_of(shape) for shape in inputs)
     if known and known < read:
         read = max(known, elements)
         word = word + "u" if word in TWO_OPERANDS and known < 1.1 * elements else word
@@ -110,10 +105,10 @@ def _vector(word: str, rows: float, columns: float, inputs: tuple[Shape, ...]) -
 
 def _fused(row: Row) -> tuple[Op, ...]:
     """One kernel that reads each input once and writes the output once, where any of the parts computes."""
-    if not any(word != "MEM" or _elements(sizes[-1]) >= LEAST_ELEMENTS for word, sizes in row.forward):
+    if not any(word != "MEM" or elements_of(sizes[-1]) >= LEAST_ELEMENTS for word, sizes in row.forward):
         return ()
-    read = max(sum(_elements(shape) for shape in row.inputs), 1.0)
-    written = _elements(row.output)
+    read = max(sum(elements_of(shape) for shape in row.inputs), 1.0)
+    written = elements_of(row.output)
     if written < LEAST_ELEMENTS:
         return ()
     rows = written / row.output[-1]
@@ -122,7 +117,7 @@ def _fused(row: Row) -> tuple[Op, ...]:
 
 def _gathered(row: Row) -> tuple[Op, ...]:
     """Indexing by a mask copies the rows it chooses; a slice is a view."""
-    by_mask = sum(_elements(shape) > 1.0 for shape in row.inputs) > 1 and _elements(row.output) >= LEAST_ELEMENTS
+    by_mask = sum(elements_of(shape) > 1.0 for shape in row.inputs) > 1 and elements_of(row.output) >= LEAST_ELEMENTS
     return (_moved((row.output,), row.output),) if by_mask else ()
 
 
@@ -130,7 +125,7 @@ def _unstated(row: Row) -> tuple[Op, ...]:
     """The kernel of a row that states none: of an unknown function the movement of its tensors, under its name."""
     if not row.inputs and row.stem not in CREATIONS:
         return ()  # an input or a parameter
-    if _elements(row.output) < LEAST_ELEMENTS or row.stem in VIEWS or DROPOUT.search(row.stem):
+    if elements_of(row.output) < LEAST_ELEMENTS or row.stem in VIEWS or DROPOUT.search(row.stem):
         return ()
     if row.stem in CREATIONS:
         return (_moved((), row.output),)
@@ -140,13 +135,13 @@ def _unstated(row: Row) -> tuple[Op, ...]:
 
 
 def _lookup(output: Shape) -> Op:
-    return Op("embedding", {"rows": _elements(output) / output[-1], "columns": output[-1]}, note="embedding")
+    return Op("embedding", {"rows": elements_of(output) / output[-1], "columns": output[-1]}, note="embedding")
 
 
 def _moved(inputs: tuple[Shape, ...], output: Shape, note: str = "") -> Op:
-    read = ITEMSIZE * sum(_elements(shape) for shape in inputs if _elements(shape) > 1.0)
-    return Op("memory", {"bytes_in": read, "bytes_out": ITEMSIZE * _elements(output)}, note=note)
+    read = ITEMSIZE * sum(elements_of(shape) for shape in inputs if elements_of(shape) > 1.0)
+    return Op("memory", {"bytes_in": read, "bytes_out": ITEMSIZE * elements_of(output)}, note=note)
 
 
-def _elements(shape: Sequence[float]) -> float:
+def elements_of(shape: Sequence[float]) -> float:
     return float(math.prod(shape))

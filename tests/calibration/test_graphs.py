@@ -5,27 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from calibration.composition import graph_kernels
+from calibration.composition import graph_kernels, node_times
 from calibration.composition.evaluate_graphs import LEFT_OUT, SPLITS, Result, cells, width_of
 from calibration.composition.graph_parameters import load_graphs, save_graphs
 from calibration.composition.graphs import PRIORS, Batch, Sample, fit_composition, iterations
 from calibration.composition.kernel_times import kernel_times, nameless
-from calibration.composition.node_times import read_node_times, shared_part
+from calibration.composition.node_times import check_nodes, read_node_times, shared_part, table_times
 from calibration.composition.predict_graphs import GraphParameters, Prediction, Width
-from calibration.composition.rows import Graphs, Row, number_of_layers, read_rows
+from calibration.composition.rows import Graphs, Row, number_of_layers, read_rows, vocabulary
 from calibration.composition.ten_operations import ten_operations
-from calibration.parameters import load_parameters
+from calibration.parameters import Parameters, load_parameters
 from hwspecs.errors import InputError
 from jaxperf.models.composition import Composition
 from jaxperf.models.graph import Graph, Node, Op
 from jaxperf.models.graph_steps import Laid, lay_out
 from tests.calibration.kernels import as_read, blank_table, gemm_table, with_latency
 
-TRUE = {"dense": 0.95, "stream": 0.9, "backward_dense": 1.03, "backward_stream": 0.9, "accumulate": 0.5}
+TRUE = {"dense": 0.95, "stream": 0.9, "backward_dense": 1.03, "backward_stream": 0.9, "accumulate": 1.0}
 
 
 pytestmark = pytest.mark.usefixtures("plain_jax")
@@ -218,6 +219,37 @@ def test_a_model_without_a_graph_says_so():
     assert number_of_layers("gpt2_large") == 36 and number_of_layers("no-such-model") is None
 
 
+def test_a_measured_backward_pass_begins_with_that_of_a_loss():
+    """Of log-softmax over the token table's rows: zeros, one entry a row, and dY with the output (4 tensors moved)."""
+    trained, _ = Graphs().of(row(model="gpt2_large", seq=64, batch=2))
+    asked, _ = Graphs().of(row(model="gpt2_large", mode="inf", seq=64, batch=2))
+    assert trained is not None and asked is not None
+    loss, scores = trained.nodes[-1], 2 * 64 * 50257
+    assert (loss.name, loss.forward, loss.accumulate) == ("loss", (), ())
+    moved = sum(op.shape["elements_in"] + op.shape["elements_out"] for op in loss.backward)
+    assert moved == pytest.approx(4 * scores, rel=1e-3)
+    assert loss.before == (trained.nodes[-2].name,) and loss.parameter_bytes == 0
+    assert all(node.name != "loss" for node in asked.nodes)
+    assert [vocabulary(name) for name in ("gpt2_large", "bert_large", "no-such-model")] == [50257, 30522, 0]
+
+
+def test_a_compiled_graph_is_built_where_the_model_is_known(tmp_path: Path):
+    """A file's fused graph joins only operations with one reader; that of an unknown model is all there is."""
+    header = "Name,OpName,FwOps,BwOps,AccOps,Prev,Next,InputShapes,OutputShape\n"
+    for model in ("gpt2_large", "tiny"):
+        (tmp_path / f"{model}-inf-64-1-fusion.csv").write_text(
+            header + 'add~ln,fused,"[[\'VECadd\', (16, 8)]]",[],[],set(),set(),"[(2, 8, 8)]","(2, 8, 8)"\n'
+        )
+    graphs = Graphs(tmp_path)
+    asked = {"mode": "inf", "seq": 64, "variant": "fusion"}
+    known, _ = graphs.of(row(model="gpt2_large", **asked))
+    unknown, _ = graphs.of(row(model="tiny", **asked))
+    assert known is not None and unknown is not None
+    assert len(unknown.nodes) == 1
+    inside = [node for node in known.nodes if "gelu" in node.name]
+    assert [len(node.forward) for node in inside] == [1] and inside[0].kind == "fused"
+
+
 def test_node_times_by_device_and_configuration(tmp_path: Path):
     path = tmp_path / "nodes.csv"
     path.write_text("Name,fw_ms,bw_ms,acc_ms,device,cfg\na,1.5,2,0,Tesla_T4,bert_large-inf-512-8\n")
@@ -226,6 +258,23 @@ def test_node_times_by_device_and_configuration(tmp_path: Path):
     path.write_text("Name,fw_ms\na,1\n")
     with pytest.raises(InputError, match="no column 'device'"):
         read_node_times(path)
+
+
+def test_nodes_are_put_beside_predictions_and_the_table(monkeypatch: pytest.MonkeyPatch):
+    predicted = SimpleNamespace(predicted=np.array([[3e-4]]))
+    monkeypatch.setattr(node_times, "kernel_times", lambda *_: predicted)
+    shape = {name: np.array([512.0]) for name in ("m", "n", "k")} | {"batch": np.ones(1)}
+    table = with_latency(blank_table("gemm", shape, np.full(1, "t4", object), "fp32"), np.array([4e-4]))
+    product = Op("gemm", {"m": 512.0, "n": 512.0, "k": 512.0}, note="linear")
+    asked, graph = row(model="m", mode="inf"), Graph("g", (Node("a", forward=(product,), repeats=3.0),))
+    measured = {"a": {"forward": 2e-4, "backward": 0.0, "accumulate": 0.0}}
+    nodes, unused = {("t4", "m-inf-512-1"): measured}, Parameters({}, {})
+    found = check_nodes(asked, graph, nodes, unused, table_times([as_read(table)]))
+    assert found is not None
+    assert (found.predicted, found.measured) == pytest.approx((9e-4, 6e-4))
+    assert found.residuals == pytest.approx([math.log(1.5)])
+    assert found.again == pytest.approx([math.log(0.5)])
+    assert check_nodes(asked, graph, {}, unused) is None
 
 
 def test_parameters_come_back_as_they_were_stored(tmp_path: Path):
