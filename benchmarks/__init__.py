@@ -5,6 +5,7 @@ What is measured:
 - `vs_numpy`: the whole decode step of Llama-3-70B (collectives, host, memory, feasibility) over a grid of more than a
   million points, by a jaxperf sweep and by `numpy_decode`, an independent NumPy implementation of the same equations
   that broadcasts each quantity over its own axes only; NumPy also blocked so that its temporaries stay in the cache.
+  And what the ratio would be if the formula cost nothing: a sweep of the same results, one operation each.
 - `vs_llm_analysis`: time per configuration of llm-analysis 0.2.2 (PyPI, optional) and of jaxperf in a sweep.
 - `fraction_of_copy`: the GEMM formula over dense float32 columns, as bandwidth over that of a copy on this machine.
 - `one_compile`: programs that XLA compiles during a sweep of many blocks.
@@ -14,7 +15,7 @@ What is measured:
 - `compile_time`: tracing and compiling the point functions of a study.
 
 How: every benchmark runs in a process of its own. Comparisons are pinned to one core before JAX starts its threads,
-contenders agree on the results before they are timed, alternate (A B A B ...), and each counts with its median. What
-a user waits for (`million_sweep`, `cold_start`) runs unpinned. Absolute rates depend on the machine and on what else
-runs there; the ratios are the result.
+contenders agree on the results before they are timed, alternate (A B A B ...), and each counts with the median of its
+processor time. What a user waits for (`million_sweep`, `cold_start`) runs unpinned. Absolute rates depend on the
+machine and on what else runs there; the ratios are the result.
 """

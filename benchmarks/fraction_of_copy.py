@@ -71,10 +71,11 @@ def point() -> Callable[..., tuple[jax.Array, ...]]:
     """`gemm_cost` of one point as a function of the columns."""
     base = load_device("h100-sxm")
     bf16, efficiency, tile = number_format("bf16"), constant_efficiency(0.7, 0.8), Tile(128.0, 128.0)
+    is_bf16 = jnp.arange(base.peak_flops.size) == bf16.compute
 
     def evaluate(m, n, k, peak, bandwidth, cores, latency):
         device = base.replace(
-            peak_flops=jnp.full_like(base.peak_flops, peak),
+            peak_flops=jnp.where(is_bf16, peak, base.peak_flops),
             memory_bandwidth=bandwidth,
             num_cores=cores,
             launch_latency=latency,

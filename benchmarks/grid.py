@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import numpy_decode as twin
 from jaxperf.core.device import Device, device_from_spec
-from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS
+from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, NumberFormat
 from jaxperf.io.fleet import select_devices
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.config import Mlp, ModelConfig
 from jaxperf.serving.study import Study
-from jaxperf.sweeps import Sweep, linspace, powers
+from jaxperf.sweeps import Axis, Sweep, linspace, powers
 
 METRICS = ("tpot", "tokens_per_second", "memory", "reason")
 MODEL = "llama-3.1-70b"  # Llama-3-70B, trained for the contexts of the grid
@@ -50,11 +52,20 @@ class Grid:
 
     def sweep(self, metrics: Sequence[str] = METRICS, nominal: bool = True, **options: Any) -> Sweep:
         """The same grid as a jaxperf sweep of the task "decode", without the interval ends if `nominal`."""
-        study = Study(self.model, "decode", tuple(metrics), self.launch)
-        given = {name: list(self.devices) if name == "device" else self.values[name] for name in self.order}
-        axes = study.axes(given, self.devices)
+        study = self._study(metrics)
         names = metrics if nominal else tuple(study.units)
-        return Sweep(only(study.point(), names), axes, **options)
+        return Sweep(only(study.point(), names), self._axes(study), **options)
+
+    def results_alone(self) -> Sweep:
+        """A sweep of the same axes to results of the same types, each for one operation a point."""
+        return Sweep(one_operation_each, self._axes(self._study(METRICS)))
+
+    def _study(self, metrics: Sequence[str]) -> Study:
+        return Study(self.model, "decode", tuple(metrics), self.launch)
+
+    def _axes(self, study: Study) -> list[Axis]:
+        given = {name: list(self.devices) if name == "device" else self.values[name] for name in self.order}
+        return study.axes(given, self.devices)
 
 
 def only(point: Any, names: Sequence[str]) -> Any:
@@ -65,6 +76,15 @@ def only(point: Any, names: Sequence[str]) -> Any:
         return {name: metrics[name] for name in names}
 
     return selected
+
+
+def one_operation_each(
+    device: Device, tensor_parallel: jax.Array, batch: jax.Array, context: jax.Array, weights: NumberFormat, **_: Any
+) -> dict[str, jax.Array]:
+    """Results named and typed as `METRICS`; all but the last operation of each are over four of the five axes."""
+    rest = device.memory_bandwidth * tensor_parallel * batch * weights.itemsize
+    reason = (rest > context).astype(jnp.int32)
+    return dict(zip(METRICS, (rest + context, rest * context, rest - context, reason), strict=True))
 
 
 def large_devices() -> dict[str, Device]:

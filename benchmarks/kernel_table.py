@@ -41,7 +41,7 @@ def run() -> list[Row]:
             for operand, (weights, _) in zip(operands, layers, strict=True):
                 operand @ np.asarray(weights)
 
-        seconds = medians({"predict": lambda: predict(read, parameters), "product": product}, rounds=5)
+        seconds = medians({"predict": lambda: predict(read, parameters), "product": product}, 5, time.perf_counter)
         busy = processor_time(lambda: predict(read, parameters))
         command = wall_time(
             [sys.executable, "-m", "jaxperf", "kernels", str(path), "-o", str(Path(folder, "out.parquet"))]

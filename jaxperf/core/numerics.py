@@ -38,11 +38,13 @@ def ceil_div(a: Array, b: Array) -> Array:
 
     Exact for |a| < 2**24 in float32 and 2**53 in float64. The derivative is straight-through: the slope of `a / b`.
 
+    A quotient that rounding carried up to the next integer is the ceiling already, and one that it carried below an
+    exact multiple lacks the unit that is added: one comparison repairs both.
+
     **Arguments:** `a`: any non-negative integer value [1]; `b`: positive integer value [1]; same shape.
     **Returns:** the quotient rounded up [1].
     """
     q = jnp.floor(a / b)
-    q = q - (q * b > a).astype(q.dtype)
     return q + (q * b < a).astype(q.dtype)
 
 

@@ -2,7 +2,8 @@
 
 A plain nested vmap says the same, but XLA:CPU fuses cheap arithmetic into every loop that reads it, however few axes
 it depends on, and so computes a tensor-parallel width or a kernel's tile count anew at each of a million points. Here
-each value is computed over exactly the axes it depends on, and a stage's results are closed to fusion.
+each value is computed over exactly the axes it depends on, and the results of a stage of some of the axes are closed to
+fusion.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def evaluate(
         for axis in reversed(stage.axes):
             call = jax.vmap(call, in_axes=tuple(0 if axis in depends[number] else None for number in stage.takes))
         found = call(*(values[number] for number in stage.takes))
-        last = len(stage.axes) == len(shape)
-        closed = found if last else [closed_to_fusion(value, ones) for value in found]
+        # A scalar is no work to repeat, and the compiler folds the constants among them.
+        is_open = len(stage.axes) in (0, len(shape))
+        closed = found if is_open else [closed_to_fusion(value, ones) for value in found]
         values |= dict(zip(stage.gives, closed, strict=True))
     return [_spread(one, values, depends, shape) for one in program.outputs]
 

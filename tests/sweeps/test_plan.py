@@ -39,8 +39,8 @@ def test_the_last_axis_may_be_split_too():
 
 
 def test_default_blocks_shrink_with_the_number_of_metrics():
-    assert default_block_points(8) == 2**18
-    assert 2**15 < default_block_points(96) < 2**18
+    assert default_block_points(8) == 2**19
+    assert 2**15 < default_block_points(96) < 2**19
     assert default_block_points(8000) == 2**15
 
 
@@ -52,7 +52,7 @@ def test_a_sweep_too_large_is_refused_before_anything_is_allocated_or_traced():
         Sweep(lambda **arguments: traced.append(1), axes)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2**20 and not traced and "\n" not in str(caught.value)
+    assert peak < 2**19 and not traced and "\n" not in str(caught.value)
 
 
 def test_a_dense_result_too_large_is_refused():

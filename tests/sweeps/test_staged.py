@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxperf.sweeps import Sweep, axis
 from jaxperf.sweeps.program import dependencies, flatten
-from jaxperf.sweeps.staged import closed_to_fusion, hidden_ones, make_stages
+from jaxperf.sweeps.staged import closed_to_fusion, evaluate, hidden_ones, make_stages
 
 
 @jax.jit
@@ -49,6 +49,23 @@ def test_each_stage_has_the_axes_its_equations_depend_on() -> None:
     assert "sin" in stages[0,]
     assert stages[0, 1, 2] == ["add"]
     assert sum(len(equations) for equations in stages.values()) == len(program.equations)
+
+
+def test_what_is_over_some_of_the_axes_is_closed_and_a_scalar_left_to_the_compiler() -> None:
+    def product(a: jax.Array, b: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
+        return {"z": (a + 1.0) * (b + 1.0) * c}
+
+    def divisions(axes: list[frozenset[int]]) -> int:
+        inputs = [jnp.ones([2] * len(each)) for each in axes]
+        ones = hidden_ones(str(jnp.result_type(float)))
+        program = program_of(product, 3)
+        shape = {axis: 2 for axis in frozenset().union(*axes)}
+        traced = jax.make_jaxpr(lambda *values: evaluate(program, values, axes, shape, ones))(*inputs)
+        return str(traced).count(" div ")
+
+    nothing, first, second = frozenset(), frozenset({0}), frozenset({1})
+    assert divisions([nothing, nothing, first]) == 0
+    assert divisions([nothing, first, second]) == 1  # (a + 1) (b + 1), over the first axis only
 
 
 def test_closing_to_fusion_changes_no_bit() -> None:
