@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.maestro import ENDING, maestro_layers
 from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Quiet
 
 if TYPE_CHECKING:
@@ -25,12 +26,16 @@ Version = Annotated[
 
 def loopnest(
     case: Annotated[
-        Path, typer.Argument(metavar="CASE", help="A case (.json, Timeloop's .yaml), or a table of mappings.")
+        Path,
+        typer.Argument(metavar="CASE", help="A case (.json, Timeloop's .yaml, MAESTRO's .m), or a table of mappings."),
     ],
     version: Version = None,
     sparse: Annotated[
         Path | None,
         typer.Option("--sparse", metavar="FILE", help="Formats, gating and skipping (sparse_optimizations, .yaml)."),
+    ] = None,
+    hardware: Annotated[
+        Path | None, typer.Option("--hardware", metavar="FILE", help="MAESTRO's file of the machine, for its mapping.")
     ] = None,
     out: OutputFile = None,
     as_json: AsJson = False,
@@ -40,14 +45,20 @@ def loopnest(
     from jaxperf.cli.compute import start_jax
 
     start_jax()
+    from jaxperf.io.machines import machine_path
     from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.loopnest.reuse import RULES
 
     check_output(out)
+    case = machine_path(case)
     if version is not None and version not in RULES:
         raise InputError(f"--timeloop: '{version}' is not one of {', '.join(RULES)}.{did_you_mean(version, RULES)}")
     if out is not None and out.exists() and case.exists() and out.samefile(case):
         raise InputError(f"{out} is the input; write to another file.")
+    if case.suffix == ENDING:
+        return maestro_layers(case, hardware, out, as_json, quiet)
+    if hardware is not None:
+        raise InputError(f"--hardware goes with MAESTRO's mapping, FILE{ENDING}; {case} has its own machine.")
     rows = _table(case)
     if rows is None:
         answer = _one(case, version, sparse)

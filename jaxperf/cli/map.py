@@ -30,6 +30,13 @@ Limits = Annotated[
 ]
 Objective = Annotated[str, typer.Option("--objective", metavar="NAME", help="What to minimize: edp, energy or cycles.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random search.")]
+Search = Annotated[str, typer.Option("--method", metavar="NAME", help="How to search: evolution, gradient or random.")]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Of a network: the best of every method after as many evaluations.")
+]
+Bypass = Annotated[
+    bool, typer.Option("--bypass", help="Also search what each level keeps where constraints do not say; no bound.")
+]
 Generations = Annotated[int, typer.Option("--generations", metavar="N", help="Of the search at most.")]
 Nodes = Annotated[
     int | None,
@@ -45,6 +52,23 @@ Network = Annotated[
 ]
 Size = Annotated[int, typer.Option("--size", metavar="N", help="Of a network: side of its image, or tokens.")]
 Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Of a network: images or sequences.")]
+Chain = Annotated[
+    str | None,
+    typer.Option(
+        "--chain",
+        metavar="CHAIN",
+        help="Map a fused chain on the machine: attention:heads=8,queries=1024,dim=64, mlp:..., or Einsums in a .yaml.",
+    ),
+]
+Fuse = Annotated[
+    str | None,
+    typer.Option(
+        "--fuse", metavar="LEVEL", help="Of a chain: where its intermediate arrays stay (default: next to last)."
+    ),
+]
+Pipelined = Annotated[
+    bool, typer.Option("--pipelined", help="Of a chain: all stages at once, each on units of its own.")
+]
 Out = Annotated[
     Path | None,
     typer.Option("-o", "--out", metavar="FILE", help="Also write the mapping: Timeloop's .yaml, or a table of loops."),
@@ -52,16 +76,24 @@ Out = Annotated[
 
 
 def map_nest(
-    case: Annotated[Path, typer.Argument(metavar="CASE", help="A case as of jaxperf loopnest; its mapping is unused.")],
+    case: Annotated[
+        Path, typer.Argument(metavar="CASE", help="A case as of jaxperf loopnest, or a machine such as hbm_pim.")
+    ],
     bounds: Bounds = None,
     constraints: Limits = None,
     objective: Objective = "edp",
     seed: Seed = 0,
+    method: Search = "evolution",
+    bypass: Bypass = False,
     generations: Generations = 400,
     prove: Nodes = None,
     network: Network = None,
     size: Size = 224,
     batch: Batch = 1,
+    compare: Compare = False,
+    chain: Chain = None,
+    fuse: Fuse = None,
+    pipelined: Pipelined = False,
     out: Out = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -70,36 +102,80 @@ def map_nest(
     from jaxperf.cli.compute import start_jax
 
     start_jax()
+    from jaxperf.io.machines import machine_path
     from jaxperf.io.map_case import Asked
-    from jaxperf.io.tables import check_output, json_text
+    from jaxperf.io.tables import check_output
+    from jaxperf.loopnest.mapper import METHODS
     from jaxperf.loopnest.search import OBJECTIVES
 
     check_output(out, ENDINGS)
-    if objective not in OBJECTIVES:
-        hint = did_you_mean(objective, OBJECTIVES)
-        raise InputError(f"--objective: '{objective}' is not one of {', '.join(OBJECTIVES)}.{hint}")
+    case = machine_path(case)
+    _check_names({"--objective": (objective, OBJECTIVES), "--method": (method, tuple(METHODS))})
     numbers = {"--generations": (generations, 1), "--seed": (seed, 0), "--size": (size, 1), "--batch": (batch, 1)}
-    for option, (value, least) in (numbers | ({} if prove is None else {"--prove": (prove, 0)})).items():
-        if not least <= value < 2**31:
-            raise InputError(f"{option} is {value}; it must be an integer from {least}.")
+    _check_numbers(numbers | ({} if prove is None else {"--prove": (prove, 0)}))
     if out is not None and out.exists() and case.exists() and out.samefile(case):
         raise InputError(f"{out} is the input; write to another file.")
+    if bypass and (prove is not None or compare):
+        raise InputError("--bypass goes without a bound; leave --prove and --compare away.")
+    if chain is not None:
+        from jaxperf.cli.map_chain import map_chain
+
+        others = {"--bounds": bounds, "--network": network, "--prove": prove, "--bypass": bypass or None}
+        _check_alone(others | {"--compare": compare or None, "--method": None if method == "evolution" else method})
+        wanted = Asked(objective=objective, seed=seed, generations=generations, nodes=0)
+        return map_chain(case, chain, fuse, pipelined, constraints, wanted, out, as_json, quiet)
+    if fuse is not None or pipelined:
+        raise InputError("--fuse and --pipelined go with --chain; name the chain, or leave them away.")
     if network is not None:
         from jaxperf.cli.map_network import map_network
 
         if bounds is not None:
             raise InputError("--bounds: the layers of --network have their own; leave one of the two away.")
-        wanted = Asked(objective, seed, generations, prove or 0)
+        wanted = Asked(objective, seed, generations, prove or 0, method, bypass)
+        if compare:
+            from jaxperf.cli.map_compare import map_compare
+
+            return map_compare(case, network, size, batch, constraints, wanted, out, as_json, quiet)
         return map_network(case, network, size, batch, constraints, wanted, out, as_json, quiet)
-    wanted = Asked(objective, seed, generations, 1_000_000 if prove is None else prove)
+    if compare:
+        raise InputError("--compare goes with --network; name a model, or leave it away.")
+    wanted = Asked(objective, seed, generations, 1_000_000 if prove is None else prove, method, bypass)
+    _map_one(case, bounds, constraints, wanted, out, as_json, quiet)
+
+
+def _map_one(
+    case: Path, bounds: str | None, constraints: str | None, wanted: Asked, out: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """The nest of the case itself, mapped, bounded and said."""
+    from jaxperf.cli.map_said import print_mapped
+    from jaxperf.io.tables import json_text
+
     answer, found = _search(case, bounds, constraints, wanted, quiet)
-    typer.echo(json_text(answer)) if as_json else _print(answer, quiet)
+    typer.echo(json_text(answer)) if as_json else print_mapped(answer, quiet)
     if found is not None and out is not None:
         _write(out, answer, found)
     if answer["interrupted"]:
         raise typer.Exit(EXIT_INTERRUPTED)
     if found is None:
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _check_names(given: dict[str, tuple[str, tuple[str, ...]]]) -> None:
+    for option, (name, known) in given.items():
+        if name not in known:
+            raise InputError(f"{option}: '{name}' is not one of {', '.join(known)}.{did_you_mean(name, known)}")
+
+
+def _check_numbers(given: dict[str, tuple[int, int]]) -> None:
+    for option, (value, least) in given.items():
+        if not least <= value < 2**31:
+            raise InputError(f"{option} is {value}; it must be an integer from {least}.")
+
+
+def _check_alone(others: dict[str, Any]) -> None:
+    for option, given in others.items():
+        if given is not None:
+            raise InputError(f"{option} does not go with --chain; leave one of the two away.")
 
 
 def _search(
@@ -138,51 +214,3 @@ def _write(out: Path, answer: dict[str, Any], case: Case) -> None:
         for name, bound, kind in block["loops"]
     ]
     write_rows(loops, out, {"jaxperf": json_text(answer)})
-
-
-# --- what is said about the answer ------------------------------------------------------------------------------------
-
-WORDS = {"t": "", "x": " across X", "y": " across Y"}
-
-
-def _print(answer: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, quantity, table
-
-    out = console()
-    if answer["mapping"]:
-        rows = [
-            (
-                block["level"],
-                ", ".join(block["keep"]),
-                "  ".join(f"{name} {bound}{WORDS[kind]}" for name, bound, kind in block["loops"]),
-                quantity(answer["levels"][block["level"]]["energy_j"], "J", 5),
-            )
-            for block in answer["mapping"]
-        ]
-        out.print(table("Best mapping, loops outermost first", ("level", "keeps", "loops", "energy"), rows))
-        out.print(
-            f"EDP {answer['edp_j_cycle']:.6g} J cycle  energy {quantity(answer['energy_j'], 'J', 5)}  "
-            f"cycles {answer['cycles']:,.0f}  utilization {answer['utilization']:.2%}  limited by {answer['limiter']}",
-            soft_wrap=True,
-        )
-    else:
-        out.print("No mapping that can run was found.")
-    if answer["gap"] is not None:
-        out.print(
-            f"no mapping allowed has less {answer['objective']} than {answer['bound']:.6g}: {_gap(answer)}",
-            soft_wrap=True,
-        )
-    if answer["interrupted"]:
-        out.print("interrupted: the best until then")
-    if quiet and answer["mapping"]:
-        return
-    for note in answer.get("notes", ()):
-        out.print(f"note: {note}", soft_wrap=True, markup=False)
-    out.print(f"{answer['evaluations']:,} mappings scored, {answer['seconds']:.1f} s with compilation", soft_wrap=True)
-    for each in answer["rejected"]:
-        out.print(f"rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True, markup=False)
-
-
-def _gap(answer: dict[str, Any]) -> str:
-    how = "every factoring was bounded" if answer["factorings_bounded"] else "a simple bound, the space is large"
-    return f"at most {answer['gap']:.2%} to gain ({how})"

@@ -10,9 +10,14 @@ import typer
 from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxperf.io.map_case import Asked
     from jaxperf.io.map_network import Layer
     from jaxperf.io.timeloop_case import Case
+    from jaxperf.loopnest.constraints import Constraints
+
+    Answer = Callable[[Case, Constraints, int], dict[str, Any] | None]
 
 TABLES = (".parquet", ".csv", ".json")
 
@@ -32,26 +37,13 @@ def map_network(
     import json
     import time
 
-    from jaxperf.cli.progress import progress_bar
     from jaxperf.io.map_network import network_layers
     from jaxperf.io.tables import check_output, json_text, write_rows
-    from jaxperf.io.timeloop import load_case
-    from jaxperf.loopnest.mapspace import prime_factors
 
     check_output(out, TABLES)
     start = time.perf_counter()
-    case = load_case(path)
     layers = network_layers(network, size, batch)
-    width = max(len(prime_factors(int(bound))) for layer in layers for bound in layer.problem.bounds)
-    rows: list[dict[str, Any]] = []
-    with progress_bar("layers", quiet) as report:
-        for layer in layers:
-            row = _row(case, layer, given, width, wanted)
-            if row is None:
-                break  # interrupted: what was finished is kept
-            rows.append(row)
-            if report is not None:
-                report(len(rows), len(layers))
+    rows = layer_rows(path, layers, given, quiet, lambda own, limits, width: _answer(own, limits, wanted, width))
     record = _totals(rows) | {"network": network, "objective": wanted.objective, "seconds": time.perf_counter() - start}
     typer.echo(json_text({**record, "layers": rows})) if as_json else _print(record, rows, quiet)
     if out is not None:
@@ -63,19 +55,38 @@ def map_network(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _row(case: Case, layer: Layer, given: str | None, width: int, wanted: Asked) -> dict[str, Any] | None:
-    """One shape: what it is, and the answer of its search; `None` where the user interrupted it."""
-    from jaxperf.io.map_case import best_mapping, constrained
+def layer_rows(path: Path, layers: list[Layer], given: str | None, quiet: bool, answer: Answer) -> list[dict[str, Any]]:
+    """A row for every shape of a layer on the machine of a case, as far as the user lets it: what it is, and what
+    `answer` says of its case, its constraints and the width they share, `None` where it was interrupted."""
+    from jaxperf.cli.progress import progress_bar
+    from jaxperf.io.map_case import constrained
     from jaxperf.io.map_network import layer_case
+    from jaxperf.io.timeloop import load_case
+    from jaxperf.loopnest.mapspace import prime_factors
 
-    own, limits = constrained(layer_case(case, layer), given)
+    case = load_case(path)
+    width = max(len(prime_factors(int(bound))) for layer in layers for bound in layer.problem.bounds)
+    rows: list[dict[str, Any]] = []
+    with progress_bar("layers", quiet) as report:
+        for layer in layers:
+            own, limits = constrained(layer_case(case, layer), given)
+            said = answer(own, limits, width)
+            if said is None:
+                break  # what was finished is kept
+            bounds = {name: int(bound) for name, bound in zip(own.names.dimensions, own.problem.bounds, strict=True)}
+            rows.append({"layer": layer.names[0], "count": len(layer.names), **bounds, **said})
+            if report is not None:
+                report(len(rows), len(layers))
+    return rows
+
+
+def _answer(own: Case, limits: Constraints, wanted: Asked, width: int) -> dict[str, Any] | None:
+    """The answer of the search of one shape; `None` where the user interrupted it."""
+    from jaxperf.io.map_case import best_mapping
+
     answer, _ = best_mapping(own, limits, wanted, width)
-    if answer["interrupted"]:
-        return None
-    bounds = {name: int(bound) for name, bound in zip(own.names.dimensions, own.problem.bounds, strict=True)}
     costs = ("cycles", "energy_j", "utilization", "edp_j_cycle", "limiter", "score", "bound", "gap", "evaluations")
-    shown = {name: answer.get(name) for name in (*costs, "mapping", "rejected")}
-    return {"layer": layer.names[0], "count": len(layer.names), **bounds, **shown}
+    return None if answer["interrupted"] else {name: answer.get(name) for name in (*costs, "mapping", "rejected")}
 
 
 def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:

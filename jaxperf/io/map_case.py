@@ -18,7 +18,7 @@ from jaxperf.io.timeloop_nest import KINDS
 from jaxperf.loopnest.constraints import Constraints, check_constraints
 from jaxperf.loopnest.feasible import SENTENCES
 from jaxperf.loopnest.lower_bound_branch import Proof, prove
-from jaxperf.loopnest.mapper import Effort, Found, Report, find_mapping
+from jaxperf.loopnest.mapper import METHODS, Effort, Found, Report, find_mapping
 from jaxperf.loopnest.mapspace import build_space
 
 
@@ -54,12 +54,15 @@ def constrained(case: Case, given: str | None) -> tuple[Case, Constraints]:
 
 
 class Asked(NamedTuple):
-    """`objective`: of `OBJECTIVES`; `seed`; `generations` of the search and `nodes` of the proof at most."""
+    """`objective`: of `OBJECTIVES`; `seed`; `generations` of the search and `nodes` of the proof at most; `method`: of
+    `METHODS`; `bypass`: whether what levels keep is searched, for which there is no proof."""
 
     objective: str
     seed: int
     generations: int
     nodes: int
+    method: str = "evolution"
+    bypass: bool = False
 
 
 def best_mapping(
@@ -70,11 +73,11 @@ def best_mapping(
     **Arguments:** `case`, `limits`: of `constrained`; `width`: as of `build_space`; `report`: called with how much is
     done and is to do, of the search and then of the proof. Interrupted, the answer is the best until then.
     """
-    space = build_space(case.problem, case.names, case.levels, case.mapping.kept, limits, width)
+    space = build_space(case.problem, case.names, case.levels, case.mapping.kept, limits, width, asked.bypass)
     at = (case.problem, case.architecture, space)
-    found = find_mapping(*at, asked.objective, asked.seed, Effort(asked.generations), report)
+    found = find_mapping(*at, asked.objective, asked.seed, Effort(asked.generations), report, asked.method)
     proof = None
-    if not found.interrupted:
+    if not found.interrupted and not asked.bypass:
         try:
             proof = prove(*at, asked.objective, found.score, asked.nodes, report)
         except KeyboardInterrupt:
@@ -82,6 +85,25 @@ def best_mapping(
     mapping = found.mapping if proof is None or proof.mapping is None else proof.mapping
     mapped = None if mapping is None else dataclasses.replace(case, mapping=mapping)
     return _record(mapped, found, proof), mapped
+
+
+def compared_methods(case: Case, limits: Constraints, asked: Asked, width: int = 1) -> dict[str, Any] | None:
+    """The best score of each method after as many evaluations, the bound of all; `None` where the user interrupted it.
+
+    **Arguments:** as of `best_mapping`; `generations` are rounded down to whole steps of every method.
+    """
+    space = build_space(case.problem, case.names, case.levels, case.mapping.kept, limits, width)
+    at = (case.problem, case.architecture, space)
+    longest = max(method.generations for method in METHODS.values())
+    generations = max(asked.generations // longest, 1) * longest
+    effort = Effort(generations, patience=generations)
+    found = {name: find_mapping(*at, asked.objective, asked.seed, effort, method=name) for name in METHODS}
+    if any(each.interrupted for each in found.values()):
+        return None
+    scores = {name: each.score for name, each in found.items()}
+    proof = prove(*at, asked.objective, min(scores.values()), asked.nodes)
+    evaluations = {name: each.evaluations for name, each in found.items()}
+    return {**scores, "bound": proof.bound, "evaluations": min(evaluations.values())}
 
 
 def _record(case: Case | None, found: Found, proof: Proof | None) -> dict[str, Any]:

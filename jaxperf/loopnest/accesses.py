@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.loopnest.mapping import Mapping, Nest, fan_out, iterations
@@ -38,35 +39,49 @@ def accesses(problem: Problem, mapping: Mapping, nest: Nest, rules: Rules) -> li
     """Accesses of one instance of each level to each operand."""
     by_operand = []
     for index, operand in enumerate(problem.operands):
-        keeping = [level for level, kept in enumerate(mapping.kept) if kept[index]]
+        keeping = {
+            level: None if mapping.keeps is None else mapping.keeps[level, index]
+            for level, kept in enumerate(mapping.kept)
+            if kept[index]
+        }
         by_operand.append(_operand_accesses(operand, problem, nest, keeping, rules))
     return [tuple(found.get(level) for found in by_operand) for level in range(len(nest.loops))]
 
 
 def _operand_accesses(
-    operand: Operand, problem: Problem, nest: Nest, keeping: list[int], rules: Rules
+    operand: Operand, problem: Problem, nest: Nest, keeping: dict[int, Bool[Array, ""] | None], rules: Rules
 ) -> dict[int, Accesses]:
-    """Accesses by level; `keeping`: the levels that keep the operand, innermost first."""
+    """Accesses by level; `keeping`: the levels that may keep the operand, innermost first, and whether each does,
+    `None` where it must."""
     received = iterations(nest)  # a unit holds no word back: it takes one in every step
-    found, child = {}, -1
-    for level in keeping:
+    found, child, outermost = {}, -1, max(keeping, default=0)
+    bypassed: tuple[Scalar, Scalar] | None = None  # words and all loops in space between a child and levels let by
+    for level, keeps in keeping.items():
         between = range(child + 1, level + 1)
-        relevant = fan_out(nest, between, operand.relevant)
+        relevant, every = fan_out(nest, between, operand.relevant), fan_out(nest, between)
+        if bypassed is not None:
+            relevant, every = relevant * bypassed[0], every * bypassed[1]
         served = received * relevant
-        outermost = level == keeping[-1]
-        received = jnp.zeros_like(served) if outermost else deliveries(operand, problem, nest, level, rules)
-        reads, fills, updates = served, received, jnp.zeros_like(served)
+        delivered = jnp.zeros_like(served) if level == outermost else deliveries(operand, problem, nest, level, rules)
+        reads, fills, updates = served, delivered, jnp.zeros_like(served)
         if operand.written:
-            reads, fills, updates = _written(served, received, _part(operand, problem, nest, level), rules)
-        found[level] = Accesses(
+            reads, fills, updates = _written(served, delivered, _part(operand, problem, nest, level), rules)
+        counted = Accesses(
             tile=tile_size(operand, nest.tile[level], problem),
             reads=reads,
             fills=fills,
             updates=updates,
             reductions=jnp.minimum(reads, updates),
-            multicast=fan_out(nest, between) / relevant,
+            multicast=every / relevant,
         )
         child = level
+        if keeps is None or level == outermost:
+            found[level], received, bypassed = counted, delivered, None
+            continue
+        found[level] = Accesses(*(jnp.where(keeps, count, 0.0) for count in counted))
+        one = jnp.ones_like(relevant)
+        bypassed = jnp.where(keeps, one, relevant), jnp.where(keeps, one, every)
+        received = jnp.where(keeps, delivered, received)
     return found
 
 

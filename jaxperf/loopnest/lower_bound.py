@@ -42,13 +42,13 @@ def best_orders(problem: Problem, space: MapSpace) -> Float[np.ndarray, "R F D"]
         ranks
         for operand in problem.operands
         for ranks in itertools.product(
-            _operand_orders(operand, len(problem.bounds)), repeat=len(space.structure.free_levels)
+            operand_orders(operand, len(problem.bounds)), repeat=len(space.structure.free_levels)
         )
     }
     return np.array(sorted(found), float).reshape(len(found), -1, len(problem.bounds))
 
 
-def _operand_orders(operand: Operand, dimensions: int) -> list[tuple[int, ...]]:
+def operand_orders(operand: Operand, dimensions: int) -> list[tuple[int, ...]]:
     """Ranks of one level: irrelevant loops innermost, then the loops of one axis in any order, then the others."""
     idle = [d for d in range(dimensions) if d not in operand.relevant]
     windows = [[d for d, _ in axis] for axis in operand.axes if len(axis) > 1]

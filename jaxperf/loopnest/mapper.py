@@ -1,6 +1,6 @@
-"""The best mapping of a nest on a machine: evolution in float32, scores again in float64, and how far from the best.
+"""The best mapping of a nest on a machine: a search in float32, its leaders scored again in float64.
 
-Anytime: the search may be interrupted after any generation and keeps the best found; the same seed finds the same.
+Anytime: the search may be interrupted after any step and keeps the best found; the same seed finds the same.
 """
 
 from __future__ import annotations
@@ -17,19 +17,54 @@ from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import NestCost, nest_cost
 from jaxperf.loopnest.feasible import Reason
 from jaxperf.loopnest.mapping import Mapping
-from jaxperf.loopnest.mapspace import Genome, MapSpace, genome_mapping
+from jaxperf.loopnest.mapspace import Genome, MapSpace, genome_mapping, settled
 from jaxperf.loopnest.problem import Problem
-from jaxperf.loopnest.search import CHILDREN, OBJECTIVES, first_population, next_generation, objective_of
+from jaxperf.loopnest.relaxed_search import EVALUATIONS, descend, first_descent
+from jaxperf.loopnest.search import (
+    CHILDREN,
+    OBJECTIVES,
+    first_generation,
+    next_generation,
+    objective_of,
+    random_generation,
+)
 
 RESCORED = 4  # of the last population: more than float32 can confuse
 Report = Callable[[int, int], None]
 
 
 class Effort(NamedTuple):
-    """`generations` at most; `patience`: generations without a better mapping that end the search."""
+    """`generations` at most, of `CHILDREN` evaluations each; `patience`: of them without a better mapping, that end
+    the search."""
 
     generations: int = 400
     patience: int = 40
+
+
+class Method(NamedTuple):
+    """A way to search. `first`: of a space and a key; `step`: of problem, architecture, space, what the last step
+    returned, key and objective; both return what has a `population`, best first, and what was `rejected`;
+    `generations`: that a step counts [1]."""
+
+    first: Callable[..., Any]
+    step: Callable[..., Any]
+    generations: int
+
+
+METHODS = {
+    "evolution": Method(first_generation, next_generation, 1),
+    "gradient": Method(first_descent, descend, EVALUATIONS // CHILDREN),
+    "random": Method(first_generation, random_generation, 1),
+}
+
+
+class Searched(NamedTuple):
+    """`leaders`: genomes, best first; `evaluations`, `rejected` and `interrupted` as of `Found`."""
+
+    leaders: Genome
+    evaluations: int
+    rejected: dict[Reason, int]
+    interrupted: bool
 
 
 class Found(NamedTuple):
@@ -52,69 +87,75 @@ def find_mapping(
     seed: int = 0,
     effort: Effort = Effort(),  # noqa: B008 -- immutable
     report: Report | None = None,
+    method: str = "evolution",
 ) -> Found:
     """Search a space for the least EDP, energy or cycles.
 
     **Arguments:** scalar leaves of one point; `objective`: of `OBJECTIVES`; `report`: called with mappings scored and
-    at most to come.
+    at most to come; `method`: of `METHODS`.
     **Returns:** what was found; an interruption by the user returns the best until then.
-    **Raises:** `InputError` for an unknown objective.
+    **Raises:** `InputError` for an unknown objective or method.
     """
-    if objective not in OBJECTIVES:
-        hint = did_you_mean(objective, OBJECTIVES)
-        raise InputError(f"'{objective}' is no objective; there are {', '.join(OBJECTIVES)}.{hint}")
-    with jax.enable_x64(False):
-        nest, machine, single = _single(problem), _single(architecture), _single(space)
-        genomes, evaluations, rejected, interrupted = _evolve(nest, machine, single, objective, seed, effort, report)
-    mapping, cost, score = best_of(problem, architecture, space, genomes, objective)
-    return Found(mapping, cost, score, evaluations, rejected, interrupted)
+    for name, known, what in ((objective, OBJECTIVES, "objective"), (method, tuple(METHODS), "method")):
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise InputError(f"'{name}' is no {what}; there are {', '.join(known)}.{hint}")
+    searched = search_space(problem, architecture, space, objective, seed, effort, report, METHODS[method])
+    mapping, cost, score = best_of(problem, architecture, space, searched.leaders, objective)
+    return Found(mapping, cost, score, searched.evaluations, searched.rejected, searched.interrupted)
 
 
-def _single(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float32), tree)
-
-
-def _evolve(
+def search_space(
     problem: Problem,
     architecture: Architecture,
     space: MapSpace,
     objective: str,
     seed: int,
     effort: Effort,
-    report: Report | None,
-) -> tuple[Genome, int, dict[Reason, int], bool]:
-    """The best genomes, how many were scored, why others were refused, and whether the user stopped it."""
-    key = jax.random.key(seed)
-    population = first_population(space, key)
+    report: Report | None = None,
+    method: Method = METHODS["evolution"],
+) -> Searched:
+    """The `RESCORED` best genomes of a search in float32; arguments as of `find_mapping`."""
     refused, best, stale, done, interrupted = np.zeros(len(Reason), int), np.inf, 0, 0, False
-    try:
-        while done < effort.generations and stale < effort.patience:
-            key, now = jax.random.split(key)
-            generation = next_generation(problem, architecture, space, population, now, objective)
-            score = float(generation.population.scores[0])
-            population = generation.population
-            refused = refused + np.asarray(generation.rejected)
-            stale = 0 if score < best else stale + 1
-            best, done = min(score, best), done + 1
-            if report is not None:
-                report(done * CHILDREN, effort.generations * CHILDREN)
-    except KeyboardInterrupt:
-        interrupted = True
-    leaders = jax.tree.map(lambda leaf: np.asarray(leaf[:RESCORED]), population.genomes)
+    with jax.enable_x64(False):
+        at = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float32), (problem, architecture, space))
+        key = jax.random.key(seed)
+        state = method.first(at[2], key)
+        try:
+            while done < effort.generations and stale < effort.patience:
+                key, now = jax.random.split(key)
+                state = method.step(*at, state, now, objective)
+                score = float(state.population.scores[0])
+                refused = refused + np.asarray(state.rejected)
+                stale = 0 if score < best else stale + method.generations
+                best, done = min(score, best), done + method.generations
+                if report is not None:
+                    report(done * CHILDREN, effort.generations * CHILDREN)
+        except KeyboardInterrupt:
+            interrupted = True
+        leaders = jax.tree.map(lambda leaf: np.asarray(leaf[:RESCORED]), state.population.genomes)
+    leaders = jax.tree.map(jnp.asarray, leaders._replace(rank=leaders.rank.astype(space.primes.dtype)))
     rejected = {reason: int(count) for reason, count in zip(Reason, refused, strict=True) if count}
-    return leaders, done * CHILDREN, rejected, interrupted
+    return Searched(leaders, done * CHILDREN, rejected, interrupted)
 
 
 def best_of(
     problem: Problem, architecture: Architecture, space: MapSpace, genomes: Genome, objective: str
 ) -> tuple[Mapping | None, NestCost | None, float]:
     """The best of a few genomes in the precision of the arguments; infinite where none can run."""
-    best: tuple[Mapping | None, NestCost | None, float] = (None, None, np.inf)
-    for index in range(len(genomes.place)):
-        genome = Genome(jnp.asarray(genomes.place[index]), jnp.asarray(genomes.rank[index], space.primes.dtype))
+    mappings, costs = _costs(problem, architecture, space, genomes)
+    scores = np.asarray(objective_of(costs, objective))
+    best = int(np.argmin(scores))
+    if not np.isfinite(scores[best]):
+        return None, None, np.inf
+    mapping, cost = jax.tree.map(lambda leaf: leaf[best], (mappings, costs))
+    return settled(mapping), cost, float(scores[best])
+
+
+@jax.jit
+def _costs(problem: Problem, architecture: Architecture, space: MapSpace, genomes: Genome) -> tuple[Mapping, NestCost]:
+    def one(genome: Genome) -> tuple[Mapping, NestCost]:
         mapping = genome_mapping(space, genome)
-        cost = nest_cost(problem, architecture, mapping)
-        score = float(objective_of(cost, objective))
-        if score < best[2]:
-            best = mapping, cost, score
-    return best
+        return mapping, nest_cost(problem, architecture, mapping)
+
+    return jax.vmap(one)(genomes)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, as_float
 
@@ -22,7 +22,8 @@ class Mapping(eqx.Module):
     """Factors of D loops at L levels, innermost level first [1]; their product over all levels is the loop's bound.
 
     `rank`: place of a temporal loop among those of its level, the innermost being 0, all different [1]; `kept`: for
-    each level, whether it keeps each operand or lets it bypass.
+    each level, whether it keeps each operand or lets it bypass; `keeps`: whether it does keep what `kept` says it may,
+    `None` where it always does, as the outermost level that may keep an operand must.
     """
 
     temporal: Float[Array, "*batch L D"] = eqx.field(converter=as_float)
@@ -30,6 +31,7 @@ class Mapping(eqx.Module):
     spatial_y: Float[Array, "*batch L D"] = eqx.field(converter=as_float)
     rank: Float[Array, "*batch L D"] = eqx.field(converter=as_float)
     kept: tuple[tuple[bool, ...], ...] = eqx.field(static=True)
+    keeps: Bool[Array, "*batch L O"] | None = None
 
 
 class Loop(NamedTuple):

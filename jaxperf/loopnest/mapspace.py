@@ -1,11 +1,13 @@
 """All mappings of one problem that a machine allows: where prime factors of loops may go, and which orders are free.
 
-A point of the space is a genome: the place of every prime factor of every loop, and the order of the temporal loops.
-Every genome multiplies to the problem's bounds, so only meshes, capacities and bandwidths can refuse it.
+A point of the space is a genome: the place of every prime factor of every loop, the order of the temporal loops, and
+where that is searched, which levels keep which operands. Every genome multiplies to the problem's bounds, so only
+meshes, capacities and bandwidths can refuse it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import Scalar, as_float
@@ -35,13 +37,15 @@ class Structure:
     """What is compiled in: it belongs to the machine and its constraints, not to the layer.
 
     `slots`: by dimension, where a factor may go; `pinned`: (dimension, slot) of fixed factors; `orders`: by level, the
-    dimensions from the innermost, `None` where the order is free; `kept`: as in `Mapping`.
+    dimensions from the innermost, `None` where the order is free; `kept`: as in `Mapping`; `choices`: (level, operand)
+    that may be kept or bypassed.
     """
 
     slots: tuple[tuple[Slot, ...], ...]
     pinned: tuple[tuple[int, Slot], ...]
     orders: tuple[tuple[int, ...] | None, ...]
     kept: tuple[tuple[bool, ...], ...]
+    choices: tuple[tuple[int, int], ...] = ()
 
     @property
     def free_levels(self) -> tuple[int, ...]:
@@ -60,10 +64,12 @@ class MapSpace(eqx.Module):
 
 class Genome(NamedTuple):
     """One point, or with leading axes many. `place`: of every prime factor, a position in its dimension's slots;
-    `rank`: of the F levels whose order is free, as in `Mapping` [1]."""
+    `rank`: of the F levels whose order is free, as in `Mapping` [1]; `keep`: of each of the space's choices, `None`
+    where it has none."""
 
     place: Int[Array, "*batch D K"]
     rank: Float[Array, "*batch F D"]
+    keep: Bool[Array, "*batch B"] | None = None
 
 
 def build_space(
@@ -73,14 +79,20 @@ def build_space(
     kept: tuple[tuple[bool, ...], ...],
     constraints: Constraints,
     width: int = 1,
+    bypass: bool = False,
 ) -> MapSpace:
     """The space of a problem on levels from the innermost.
 
     **Arguments:** `kept`: as the case has it, where `constraints` do not say; `width`: least number of prime factors a
-    dimension, so that the layers of a network share one compilation.
+    dimension, so that the layers of a network share one compilation; `bypass`: whether any level but the outermost may
+    let pass what constraints do not say it keeps.
     **Raises:** `InputError` where fixed factors do not divide a bound, or nowhere remains for the rest of it.
     """
     limits = [constraints.get(level, LevelConstraints()) for level in levels]
+    may_keep = tuple(
+        _kept(limit, held, names, bypass and level + 1 < len(limits))
+        for level, (limit, held) in enumerate(zip(limits, kept, strict=True))
+    )
     structure = Structure(
         tuple(_slots(name, limits, names) for name in names.dimensions),
         tuple(
@@ -90,10 +102,8 @@ def build_space(
             for name in limit.factors.get(key, {})
         ),
         tuple(_order(limit, names) for limit in limits),
-        tuple(
-            held if limit.keep is None else tuple(name in limit.keep for name in names.operands)
-            for limit, held in zip(limits, kept, strict=True)
-        ),
+        may_keep,
+        _choices(limits, may_keep) if bypass else (),
     )
     pins = [limits[slot.level].factors[KINDS[slot.kind]][names.dimensions[d]] for d, slot in structure.pinned]
     primes = [_free_primes(d, float(bound), structure, pins, names) for d, bound in enumerate(problem.bounds)]
@@ -101,6 +111,24 @@ def build_space(
     for row, each in zip(padded, primes, strict=True):
         row[: len(each)] = each
     return MapSpace(jnp.asarray(padded, float), jnp.asarray(pins, float), structure)
+
+
+def _kept(limit: LevelConstraints, held: tuple[bool, ...], names: Names, open_here: bool) -> tuple[bool, ...]:
+    """What a level keeps, or may keep where that is open."""
+    if limit.keep is not None:
+        return tuple(name in limit.keep for name in names.operands)
+    return (True,) * len(held) if open_here else held
+
+
+def _choices(limits: Sequence[LevelConstraints], kept: tuple[tuple[bool, ...], ...]) -> tuple[tuple[int, int], ...]:
+    """(level, operand) that constraints leave open, where a level further out keeps the operand."""
+    return tuple(
+        (level, operand)
+        for level, limit in enumerate(limits)
+        if limit.keep is None
+        for operand in range(len(kept[level]))
+        if any(outer[operand] for outer in kept[level + 1 :])
+    )
 
 
 def _slots(name: str, limits: Sequence[LevelConstraints], names: Names) -> tuple[Slot, ...]:
@@ -180,17 +208,39 @@ def mapping_of(space: MapSpace, factors: Sequence[Sequence[Scalar]], rank: Float
 
 def genome_mapping(space: MapSpace, genome: Genome) -> Mapping:
     """The mapping of one genome."""
-    return mapping_of(space, factors_of(space, genome.place), genome.rank)
+    mapping = mapping_of(space, factors_of(space, genome.place), genome.rank)
+    return bypassing(space, mapping, genome.keep)
+
+
+def bypassing(space: MapSpace, mapping: Mapping, keep: Bool[Array, " B"] | None) -> Mapping:
+    """The mapping whose levels keep only what was chosen of the space's choices."""
+    if keep is None:
+        return mapping
+    keeps = jnp.ones((len(space.structure.kept), len(space.structure.kept[0])), bool)
+    levels, operands = (np.array(each, int) for each in zip(*space.structure.choices, strict=True))
+    return dataclasses.replace(mapping, keeps=keeps.at[levels, operands].set(keep))
+
+
+def settled(mapping: Mapping) -> Mapping:
+    """The mapping, of one point, with what its levels do keep as structure."""
+    if mapping.keeps is None:
+        return mapping
+    kept = np.asarray(mapping.kept) & np.asarray(mapping.keeps)
+    return dataclasses.replace(mapping, kept=tuple(map(tuple, kept.tolist())), keeps=None)
 
 
 def random_genomes(space: MapSpace, key: PRNGKeyArray, number: int) -> Genome:
-    """Every prime factor in any of its slots, every order, all alike likely."""
+    """Every prime factor in any of its slots, every order, every choice of what is kept, all alike likely."""
     places, ranks = jax.random.split(key)
     dimensions, width = space.primes.shape
     choices = jnp.asarray([max(len(slots), 1) for slots in space.structure.slots], jnp.int32)
     place = jax.random.randint(places, (number, dimensions, width), 0, choices[None, :, None])
     free = (number, len(space.structure.free_levels), dimensions)
-    return Genome(place, _ranked(jax.random.uniform(ranks, free)).astype(space.primes.dtype))
+    rank = _ranked(jax.random.uniform(ranks, free)).astype(space.primes.dtype)
+    if not space.structure.choices:
+        return Genome(place, rank)
+    kept = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, (number, len(space.structure.choices)))
+    return Genome(place, rank, kept)
 
 
 def _ranked(draws: Float[Array, "N F D"]) -> Int[Array, "N F D"]:

@@ -55,23 +55,43 @@ def first_population(space: MapSpace, key: PRNGKeyArray) -> Population:
     return Population(genomes, jnp.full(PARENTS, jnp.inf, space.primes.dtype))
 
 
+def first_generation(space: MapSpace, key: PRNGKeyArray) -> Generation:
+    """`first_population`, before anything was refused."""
+    return Generation(first_population(space, key), jnp.zeros(len(Reason), jnp.int32))
+
+
 @functools.partial(jax.jit, static_argnames=("objective",))
 def next_generation(
     problem: Problem,
     architecture: Architecture,
     space: MapSpace,
-    population: Population,
+    before: Generation,
     key: PRNGKeyArray,
     objective: str,
 ) -> Generation:
     """The best of a population, its children and a few random genomes."""
+    population = before.population
     mating, mutation, fresh = jax.random.split(key, 3)
     children = _mutated(space, _crossed(population, mating), mutation)
     strangers = random_genomes(space, fresh, CHILDREN // FRESH)
     tried = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), children, strangers)
     scores, rejected = score(problem, architecture, space, tried, objective)
-    everyone = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), population, Population(tried, scores))
-    return Generation(_best(everyone), rejected)
+    return Generation(survivors(population, Population(tried, scores)), rejected)
+
+
+@functools.partial(jax.jit, static_argnames=("objective",))
+def random_generation(
+    problem: Problem,
+    architecture: Architecture,
+    space: MapSpace,
+    before: Generation,
+    key: PRNGKeyArray,
+    objective: str,
+) -> Generation:
+    """The best of a population and as many random genomes as a generation has children."""
+    genomes = random_genomes(space, key, CHILDREN)
+    scores, rejected = score(problem, architecture, space, genomes, objective)
+    return Generation(survivors(before.population, Population(genomes, scores)), rejected)
 
 
 def score(
@@ -84,11 +104,17 @@ def score(
         return objective_of(cost, objective), cost.reason
 
     scores, reasons = jax.vmap(one)(genomes)
-    return scores, jnp.stack([jnp.sum(reasons & int(reason) != 0) for reason in Reason])
+    return scores, count_reasons(reasons)
 
 
-def _best(population: Population) -> Population:
-    """The `PARENTS` best; of genomes that score the same only one counts, or all would soon be alike."""
+def count_reasons(reasons: Int[Array, " N"]) -> Int[Array, " R"]:
+    """How many have each reason, in the order of `Reason` [1]."""
+    return jnp.stack([jnp.sum(reasons & int(reason) != 0) for reason in Reason])
+
+
+def survivors(old: Population, new: Population) -> Population:
+    """The `PARENTS` best of both; of genomes that score the same only one counts, or all would soon be alike."""
+    population = jax.tree.map(lambda one, other: jnp.concatenate([one, other]), old, new)
     order = jnp.argsort(population.scores)
     scores = population.scores[order]
     repeated = jnp.concatenate([jnp.zeros(1, bool), scores[1:] == scores[:-1]])
@@ -98,21 +124,25 @@ def _best(population: Population) -> Population:
 
 
 def _crossed(population: Population, key: PRNGKeyArray) -> Genome:
-    """Children of two parents each."""
-    drawing, dimensions, levels = jax.random.split(key, 3)
+    """Children of two parents each: of every loop, level and choice what one of them has."""
+    drawing, *mixing = jax.random.split(key, 3)
     number = CHILDREN - CHILDREN // FRESH
     drawn = jax.random.uniform(drawing, (2, number)) ** PRESSURE * PARENTS
     parents = jax.tree.map(lambda leaf: leaf[drawn.astype(jnp.int32)], population.genomes)
     one, other = (jax.tree.map(operator.itemgetter(parent), parents) for parent in range(2))
-    place_from, rank_from = one.place.shape[:2], one.rank.shape[:2]
-    return Genome(
-        jnp.where(jax.random.bernoulli(dimensions, 0.5, place_from)[..., None], one.place, other.place),
-        jnp.where(jax.random.bernoulli(levels, 0.5, rank_from)[..., None], one.rank, other.rank),
+    place_from, rank_from = (
+        jax.random.bernoulli(each, 0.5, leaf.shape[:2])[..., None] for each, leaf in zip(mixing, one[:2], strict=True)
     )
+    keep = None
+    if one.keep is not None:
+        keep = jnp.where(jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, one.keep.shape), one.keep, other.keep)
+    place = jnp.where(place_from, one.place, other.place)
+    return Genome(place, jnp.where(rank_from, one.rank, other.rank), keep)
 
 
 def _mutated(space: MapSpace, genomes: Genome, key: PRNGKeyArray) -> Genome:
-    """Two prime factors move to slots drawn anew, maybe their own; two loops of a level swap in every other order."""
+    """Two prime factors move to slots drawn anew, maybe their own; two loops of a level swap in every other order, and
+    one choice in `len(choices)` turns over."""
     moving, drawing, swapping = jax.random.split(key, 3)
     number, dimensions, width = genomes.place.shape
     primes = space.primes.reshape(-1) > 1.0
@@ -123,7 +153,11 @@ def _mutated(space: MapSpace, genomes: Genome, key: PRNGKeyArray) -> Genome:
     place = genomes.place.reshape(number, -1)
     for position, slot in zip(picked, anew, strict=True):
         place = place.at[jnp.arange(number), position].set(slot)
-    return Genome(place.reshape(number, dimensions, width), _swapped(genomes.rank, swapping))
+    keep = None
+    if genomes.keep is not None:
+        share = 1.0 / len(space.structure.choices)
+        keep = genomes.keep ^ jax.random.bernoulli(jax.random.fold_in(key, 1), share, genomes.keep.shape)
+    return Genome(place.reshape(number, dimensions, width), _swapped(genomes.rank, swapping), keep)
 
 
 def _swapped(rank: Float[Array, "N F D"], key: PRNGKeyArray) -> Float[Array, "N F D"]:

@@ -11,6 +11,7 @@ import pytest
 
 from jaxperf.io.map_network import Layer
 from jaxperf.io.timeloop_nest import read_problem
+from jaxperf.loopnest.mapper import Found
 
 CASE: dict[str, Any] = {
     "problem": {
@@ -90,9 +91,51 @@ def test_nothing_that_runs_ends_with_reasons(cli, parse_json, case: Path, limits
     assert "do not fit" in reason["reason"] and reason["mappings"] == said["evaluations"]
 
 
+def test_a_level_keeps_what_is_worth_it(cli, parse_json, own_folder: Path) -> None:
+    """A buffer dearer than the memory is let by; one that costs nothing saves operands of a product."""
+    kept = {}
+    for energy in (80.0, 0.0):
+        table = CASE["ert_pJ_per_action"] | {"buffer": dict.fromkeys(("read", "write", "update"), energy)}
+        (own_folder / "buffer.json").write_text(json.dumps(CASE | {"ert_pJ_per_action": table}))
+        result = cli("map", "buffer.json", *EFFORT, "--bypass", "--objective", "energy", "--json")
+        assert result.exit_code == 0, result.output
+        said = parse_json(result.stdout)
+        assert said["bound"] is None and said["score"] == pytest.approx(said["energy_j"], rel=1e-12)
+        kept[energy] = [block["keep"] for block in said["mapping"]]
+    assert kept[80.0] == [["A", "B", "Z"], []]
+    assert kept[0.0][0] == ["A", "B", "Z"] and kept[0.0][1]
+
+
+def test_methods_are_compared_at_equal_evaluations(
+    cli, parse_json, case: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = {"evolution": 2.0, "gradient": 2.0, "random": 3.0}
+    layer = Layer(("first", "second"), *read_problem(CASE["problem"], "case"))
+
+    def found(*at: Any, method: str) -> Found:
+        objective, seed, effort = at[3:]
+        assert (objective, seed, effort.generations, effort.patience) == ("edp", 5, 12, 12)
+        return Found(None, None, scores[method], 12 * 8192, {}, False)
+
+    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: [layer, layer])
+    monkeypatch.setattr("jaxperf.io.map_case.find_mapping", found)
+    command = ("map", case, "--network", "any", "--compare", "--seed", "5", "--generations", "15")
+    result = cli(*command, "--json", "-o", "methods.csv")
+    assert result.exit_code == 0, result.output
+    said = parse_json(result.stdout)
+    assert said["best"] == {"evolution": 2, "gradient": 2, "random": 0} and said["gradient_at_most_random"] == 2
+    row = said["layers"][0]
+    assert 0.0 < row["bound"] <= 2.0 and (row["count"], row["evaluations"]) == (2, 12 * 8192)
+    assert len((own_folder / "methods.csv").read_text().splitlines()) == 3
+    assert "gradient at most random: 2 of 2" in cli(*command).stdout
+
+
 def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> None:
     assert "Cannot read 'none.json'" in refuse("map", "none.json")
     assert "--objective: 'power'" in refuse("map", case, "--objective", "power")
+    assert "--method: 'gradien' is not one of" in refuse("map", case, "--method", "gradien")
+    assert "--compare goes with --network" in refuse("map", case, "--compare")
+    assert "--bypass goes without a bound" in refuse("map", case, "--bypass", "--prove", "5")
     assert "--generations is 0" in refuse("map", case, "--generations", "0")
     assert "--bounds: 'Q' is no loop; there are M, N, K." in refuse("map", case, "--bounds", "Q=3")
     assert "--bounds: 'M' has no value" in refuse("map", case, "--bounds", "M")

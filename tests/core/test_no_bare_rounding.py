@@ -14,8 +14,12 @@ ROOT = Path(jaxperf.core.__file__).parents[1]
 EXEMPT = {"core/numerics.py"}
 # Exact integers and fractions of Python and NumPy.
 ON_THE_HOST = (
+    "loopnest/data_centric.py",
+    "loopnest/fused_search.py",
     "loopnest/lower_bound_branch.py",
+    "loopnest/mapper.py",
     "loopnest/mapspace",
+    "loopnest/relaxed_search.py",
     "loopnest/search.py",
     "models/fusion.py",
     "models/parameters.py",

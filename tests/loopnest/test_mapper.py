@@ -18,6 +18,7 @@ from jaxperf.core.numerics import Scalar
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.constraints import LevelConstraints, check_constraints
 from jaxperf.loopnest.evaluate import nest_cost
+from jaxperf.loopnest.feasible import Reason
 from jaxperf.loopnest.lower_bound import Relaxed, best_orders, relaxed_costs
 from jaxperf.loopnest.lower_bound_branch import TOLERANCE, prove
 from jaxperf.loopnest.lower_bound_compulsory import compulsory
@@ -25,7 +26,7 @@ from jaxperf.loopnest.mapper import Effort, find_mapping
 from jaxperf.loopnest.mapspace import Genome, MapSpace, build_space, genome_mapping, prime_factors, random_genomes
 from jaxperf.loopnest.mapspace_factors import count_ways, factorings, feasible_rows
 from jaxperf.loopnest.problem import Names, Problem, build_problem
-from jaxperf.loopnest.search import OBJECTIVES, objective_of
+from jaxperf.loopnest.search import CHILDREN, OBJECTIVES, objective_of
 from jaxperf.loopnest.shapes import gemm
 
 LEVELS = ("registers", "memory")
@@ -104,11 +105,13 @@ def small() -> Small:
     return problem, space, everything(problem, space)
 
 
-def test_it_finds_the_best_of_all_mappings(small: Small) -> None:
+@pytest.mark.parametrize("method", ["evolution", "gradient"])
+def test_it_finds_the_best_of_all_mappings(small: Small, method: str) -> None:
     problem, space, scores = small
     assert np.isinf(scores["edp"]).any() and np.isfinite(scores["edp"]).any()
-    found = find_mapping(problem, machine(), space, seed=1, effort=EFFORT)
+    found = find_mapping(problem, machine(), space, seed=1, effort=EFFORT, method=method)
     assert found.score == pytest.approx(scores["edp"].min(), rel=1e-12)
+    assert found.evaluations % CHILDREN == 0 and Reason.CAPACITY in found.rejected
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -193,7 +196,7 @@ def test_an_interruption_keeps_the_best(small: Small) -> None:
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    found = find_mapping(problem, machine(), space, effort=EFFORT, report=stop)
+    found = find_mapping(problem, machine(), space, effort=EFFORT, report=stop, method="random")
     assert found.interrupted and found.mapping is not None and np.isfinite(found.score)
 
 

@@ -1,0 +1,45 @@
+"""Machines that come with the program as cases of a loop nest: memories that compute, and one that they replace."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.timeloop import is_yaml, load_json
+from jaxperf.io.timeloop_fields import amount
+from jaxperf.io.timeloop_yaml import load_yaml
+
+SHIPPED = resources.files("jaxperf.loopnest") / "machines" / "near_memory"
+CLOCK = "clock_hz"
+
+
+def shipped_machines() -> list[str]:
+    """Names of the machines that come with the program."""
+    return sorted(each.name.removesuffix(".json") for each in SHIPPED.iterdir())
+
+
+def machine_path(given: Path) -> Path:
+    """A file, or that of a shipped machine by its name.
+
+    **Raises:** `InputError` for a name without an ending that is neither.
+    """
+    names = shipped_machines()
+    if str(given) in names and not given.exists():
+        return Path(str(SHIPPED / f"{given}.json"))
+    if not given.suffix and not given.exists():
+        known = ", ".join(names)
+        raise InputError(f"'{given}' is no file, nor one of {known}.{did_you_mean(str(given), names)}")
+    return given
+
+
+def clock_of(path: Path) -> float | None:
+    """The clock of a case's machine [Hz], `None` where its file has none. Raises `InputError` for one below zero."""
+    data = load_yaml(path) if is_yaml(path) else load_json(path)
+    hertz = data.get(CLOCK)
+    if hertz is None:
+        return None
+    found = amount(hertz, f"{path}: {CLOCK}")
+    if not found:
+        raise InputError(f"{path}: {CLOCK} is 0; a machine without a clock does nothing.")
+    return found

@@ -1,0 +1,141 @@
+"""`jaxperf map --chain`: a fused chain beside its nests, Einsums of a file, and every mistake."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxperf.loopnest.architecture import Architecture
+from jaxperf.loopnest.feasible import Reason
+from jaxperf.loopnest.fused import Chain
+from jaxperf.loopnest.fused_mapping import Fusion
+from jaxperf.loopnest.fused_search import ChainFound, find_chain_mapping
+from jaxperf.loopnest.fused_space import ChainSpace
+
+CASE: dict[str, Any] = {
+    "clock_hz": 1e9,
+    "problem": {
+        "instance": {"M": 1},
+        "shape": {
+            "dimensions": ["M"],
+            "data_spaces": [
+                {"name": "A", "projection": ["M"]},
+                {"name": "Z", "projection": ["M"], "read_write": True},
+            ],
+        },
+    },
+    "mapping_outer_to_inner": [
+        {"level": "memory", "keep": ["A", "Z"], "loops": []},
+        {"level": "buffer", "keep": ["A", "Z"], "loops": []},
+    ],
+    "ert_pJ_per_action": {
+        "mac": {"compute": 0.0},
+        "buffer": {"read": 0.0, "write": 0.0},
+        "memory": {"read": 60.0, "write": 60.0},
+    },
+    "levels": {
+        "mac": {"specs": {"Instances": 1}},
+        "buffer": {"specs": {"Size": 112}},
+        "memory": {"specs": {"Size": "-"}},
+    },
+}
+# Two matrix products, 8 x 4 by 4 x 16 by 16 x 4.
+CHAIN = "bounds: {M: 8, D: 4, F: 16, E: 4}\nchain: ['H[M,F] = X[M,D] * U[D,F]', {einsum: 'Y[M,E] = H[M,F] * D[F,E]'}]"
+MLP = "mlp:tokens=8,hidden=4,inner=16"
+
+pytestmark = pytest.mark.usefixtures("plain_jax", "quick_compilation")
+
+
+@pytest.fixture
+def case(own_folder: Path) -> Path:
+    (own_folder / "chain.yaml").write_text(CHAIN)
+    path = own_folder / "case.json"
+    path.write_text(json.dumps(CASE))
+    return path
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets searches whose shared level is this one or further out find nothing."""
+
+    def patch(level: int) -> None:
+        def found(chain: Chain, machine: Architecture, space: ChainSpace, fusion: Fusion, *more: Any) -> ChainFound:
+            if fusion.level < level:
+                return find_chain_mapping(chain, machine, space, fusion, *more)
+            return ChainFound(None, None, math.inf, 8, {Reason.CAPACITY: 7}, False)
+
+        monkeypatch.setattr("jaxperf.io.fused_case.find_chain_mapping", found)
+
+    return patch
+
+
+def test_every_word_passes_once(cli: Callable, case: Path, own_folder: Path, refused: Callable) -> None:
+    """Energy is of the memory alone, and weights fit in parts: fused, X, U, D and Y pass once and H not at all."""
+    refused(1)
+    asked = ("--objective", "energy", "--generations", "6", "-o", "out.csv")
+    result = cli("map", case, "--chain", "chain.yaml", *asked)
+    assert result.exit_code == 0, result.output
+    with (own_folder / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    words = {row["tensor"]: float(row["reads"]) + float(row["updates"]) for row in rows if row["level"] == "memory"}
+    assert words == {"X": 8 * 4, "U": 4 * 16, "D": 16 * 4, "Y": 8 * 4}
+    assert {row["tensor"] for row in rows if row["level"] == "buffer"} == {*words, "H"}
+    assert "Fused at buffer" in result.stdout and "shared at memory: " in result.stdout
+    (energy,) = (line.split() for line in result.stdout.splitlines() if line.strip().startswith("energy"))
+    assert energy[1:] == ["11.52", "nJ", "-", "-"]  # 192 words of 60 pJ
+    assert "unfused: no mapping that can run was found" in result.stdout
+
+
+def test_what_does_not_fit_says_why(cli: Callable, case: Path, refused: Callable) -> None:
+    refused(0)
+    result = cli("map", case, "--chain", "chain.yaml")
+    assert result.exit_code == 3, result.output
+    assert "fused: no mapping that can run was found" in result.stdout
+    assert "rejected (7): the tiles that a level keeps do not fit into it" in result.stdout
+
+
+def test_an_interruption_keeps_the_best(
+    cli: Callable, parse_json: Callable, case: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*at: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jaxperf.loopnest.fused_search._next_herd", stop)
+    result = cli("map", case, "--chain", "chain.yaml", "--json")
+    assert result.exit_code == 130
+    assert parse_json(result.stdout)["fused"]["interrupted"]
+
+
+def test_mistakes_are_named(refuse: Callable, case: Path, own_folder: Path) -> None:
+    def said(chain: str, *more: str) -> str:
+        return refuse("map", case, "--chain", chain, *more)
+
+    assert "Did you mean attention" in said("atention:heads=2")
+    assert "attention: dim is missing" in said("attention:heads=2,queries=4")
+    assert "mlp has no 'token'; there are tokens" in said("mlp:token=2")
+    assert 'heads is "2.5"' in said("attention:heads=2.5")
+    assert "must be given once" in said("mlp:tokens=2,tokens=3")
+    assert "it must divide the 3 heads" in said("attention:heads=3,kv_heads=2,queries=4,dim=4")
+    assert "--bounds does not go with --chain" in said(MLP, "--bounds", "M=2")
+    assert "--fuse: 'bufer' is no level" in said(MLP, "--fuse", "bufer")
+    assert "--fuse and --pipelined go with --chain" in refuse("map", case, "--pipelined")
+    assert "nor one of gddr6_aim, hbm2_die, hbm_pim" in refuse("map", "hbm_pin", "--chain", MLP)
+    assert "Cannot read 'none.yaml'" in said("none.yaml")
+    for text, expected in (
+        (CHAIN.replace("X[M,D]", "X[M,"), "must read like A[M,K]"),
+        (CHAIN.replace("H[M,F] =", "H[M,F]"), "it must read like Z[M,N]"),
+        (CHAIN.replace("X[M,D] * U[D,F]", "U[M,D] * U[D,F]"), "an array stands there twice"),
+        (CHAIN.replace("E: 4", "G: 4"), "the rank E has no bound"),
+        (CHAIN.replace("M: 8", "M: 0"), "bounds: M is 0"),
+    ):
+        (own_folder / "bad.yaml").write_text(text)
+        assert expected in said("bad.yaml")
+    limits = {"levels": {"buffer": {"factors": {"temporal": {"M": 2}}}}}
+    (own_folder / "limits.json").write_text(json.dumps(limits))
+    assert "factors cannot be fixed" in said(MLP, "--constraints", "limits.json")
