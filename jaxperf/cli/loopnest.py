@@ -9,10 +9,12 @@ import typer
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.maestro import ENDING, maestro_layers
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Plot, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from jaxperf.io.timeloop_case import Case
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 SHOWN = ("tile", "reads", "fills", "updates")
@@ -38,6 +40,7 @@ def loopnest(
         Path | None, typer.Option("--hardware", metavar="FILE", help="MAESTRO's file of the machine, for its mapping.")
     ] = None,
     out: OutputFile = None,
+    plot: Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -48,25 +51,31 @@ def loopnest(
     from jaxperf.io.machines import machine_path
     from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.loopnest.reuse import RULES
+    from jaxperf.report.plots import check_picture
 
     check_output(out)
+    check_picture(plot)
     case = machine_path(case)
     if version is not None and version not in RULES:
         raise InputError(f"--timeloop: '{version}' is not one of {', '.join(RULES)}.{did_you_mean(version, RULES)}")
     if out is not None and out.exists() and case.exists() and out.samefile(case):
         raise InputError(f"{out} is the input; write to another file.")
+    if plot is not None and (case.suffix == ENDING or case.name.endswith(TABLES)):
+        raise InputError("--plot is of one case, a .json or .yaml.")
     if case.suffix == ENDING:
         return maestro_layers(case, hardware, out, as_json, quiet)
     if hardware is not None:
         raise InputError(f"--hardware goes with MAESTRO's mapping, FILE{ENDING}; {case} has its own machine.")
     rows = _table(case)
     if rows is None:
-        answer = _one(case, version, sparse)
+        given, answer = _one(case, version, sparse)
         typer.echo(json_text(answer)) if as_json else _print_case(answer, quiet)
         if out is not None:
             write_rows(_level_rows(answer), out, {"jaxperf": json_text(answer)})
         if not answer["feasible"]:
             raise typer.Exit(EXIT_INFEASIBLE)
+        if plot is not None:
+            draw_nest(given, answer, plot)
         return
     if sparse is not None:
         raise InputError(f"--sparse: {case} is a table; directives go with one case.")
@@ -86,11 +95,21 @@ def _table(path: Path) -> list[dict[str, Any]] | None:
     return data if isinstance(data, list) else None
 
 
-def _one(path: Path, version: str | None, sparse: Path | None) -> dict[str, Any]:
+def _one(path: Path, version: str | None, sparse: Path | None) -> tuple[Case, dict[str, Any]]:
     from jaxperf.io.timeloop_case import evaluate
     from jaxperf.io.timeloop_sparse_case import load_sparse_case
 
-    return evaluate(load_sparse_case(path, sparse), version)
+    case = load_sparse_case(path, sparse)
+    return case, evaluate(case, version)
+
+
+def draw_nest(case: Case, answer: dict[str, Any], plot: Path) -> None:
+    """A picture of a case that can run: energy by level, and the roofline of its machine."""
+    from jaxperf.report.nest_plots import nest_figure
+    from jaxperf.report.plots import save
+
+    title = f"{answer['energy_j'] * 1e6:,.4g} uJ in {answer['cycles']:,.0f} cycles"
+    save(nest_figure(title, answer, case.architecture, case.levels), plot)
 
 
 def _predict_table(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Plot, Quiet
 
 if TYPE_CHECKING:
     from jaxperf.io.map_case import Asked
@@ -95,6 +95,7 @@ def map_nest(
     fuse: Fuse = None,
     pipelined: Pipelined = False,
     out: Out = None,
+    plot: Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,8 +108,12 @@ def map_nest(
     from jaxperf.io.tables import check_output
     from jaxperf.loopnest.mapper import METHODS
     from jaxperf.loopnest.search import OBJECTIVES
+    from jaxperf.report.plots import check_picture
 
     check_output(out, ENDINGS)
+    check_picture(plot)
+    if plot is not None and (chain is not None or network is not None):
+        raise InputError("--plot is of one nest; leave --chain and --network away.")
     case = machine_path(case)
     _check_names({"--objective": (objective, OBJECTIVES), "--method": (method, tuple(METHODS))})
     numbers = {"--generations": (generations, 1), "--seed": (seed, 0), "--size": (size, 1), "--batch": (batch, 1)}
@@ -140,13 +145,21 @@ def map_nest(
     if compare:
         raise InputError("--compare goes with --network; name a model, or leave it away.")
     wanted = Asked(objective, seed, generations, 1_000_000 if prove is None else prove, method, bypass)
-    _map_one(case, bounds, constraints, wanted, out, as_json, quiet)
+    _map_one(case, bounds, constraints, wanted, out, plot, as_json, quiet)
 
 
 def _map_one(
-    case: Path, bounds: str | None, constraints: str | None, wanted: Asked, out: Path | None, as_json: bool, quiet: bool
+    case: Path,
+    bounds: str | None,
+    constraints: str | None,
+    wanted: Asked,
+    out: Path | None,
+    plot: Path | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """The nest of the case itself, mapped, bounded and said."""
+    from jaxperf.cli.loopnest import draw_nest
     from jaxperf.cli.map_said import print_mapped
     from jaxperf.io.tables import json_text
 
@@ -154,6 +167,8 @@ def _map_one(
     typer.echo(json_text(answer)) if as_json else print_mapped(answer, quiet)
     if found is not None and out is not None:
         _write(out, answer, found)
+    if found is not None and plot is not None:
+        draw_nest(found, answer, plot)
     if answer["interrupted"]:
         raise typer.Exit(EXIT_INTERRUPTED)
     if found is None:

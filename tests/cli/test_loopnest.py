@@ -147,3 +147,10 @@ def _folder(path: Path) -> Path:
 def _text(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def test_a_picture_of_a_case(cli: Cli, refuse: Refuse, case: Path, own_folder: Path) -> None:
+    assert cli("loopnest", case, "--plot", "nest.png").exit_code == 0
+    assert (own_folder / "nest.png").read_bytes().startswith(b"\x89PNG")
+    (own_folder / "rows.csv").write_text("a\n1\n")
+    assert "--plot is of one case" in refuse("loopnest", "rows.csv", "--plot", "rows.png")

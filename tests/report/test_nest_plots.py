@@ -1,0 +1,23 @@
+"""What the roofline of a machine shows of a mapping's levels."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxperf.loopnest.architecture import Level
+from jaxperf.report.nest_plots import level_roofs
+
+COUNTS = {"reads": 10.0, "fills": 3.0, "updates": 1.0}
+FOUND = {"instances": 4.0, "tensors": {"A": COUNTS, "B": COUNTS}}
+
+
+def test_a_port_has_the_words_and_the_bandwidth_of_all_instances() -> None:
+    roofs = {roof.name: roof for roof in level_roofs("spad", Level(read_bandwidth=2.0, shared_bandwidth=3.0), FOUND)}
+    assert set(roofs) == {"spad, reads", "spad, both"}
+    assert roofs["spad, reads"].words == pytest.approx(80.0) and roofs["spad, both"].words == pytest.approx(112.0)
+    assert roofs["spad, reads"].bandwidth == pytest.approx(8.0)
+
+
+def test_what_moves_nothing_or_is_unlimited_has_none() -> None:
+    assert not list(level_roofs("spad", Level(), FOUND))
+    assert not list(level_roofs("spad", Level(read_bandwidth=2.0), {"instances": 4.0, "tensors": {}}))
