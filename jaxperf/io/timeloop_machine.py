@@ -18,7 +18,13 @@ LIMITS = {
     "write_bandwidth": "Write bandwidth",
     "shared_bandwidth": "Shared bandwidth",
 }
-ENERGIES = {"read_energy": "read", "write_energy": "write", "update_energy": "update", "leakage": "leak"}
+ENERGIES = {
+    "read_energy": "read",
+    "write_energy": "write",
+    "update_energy": "update",
+    "hop_energy": "hop",  # of a word, from one child to the next
+    "leakage": "leak",
+}
 
 
 class Machine(NamedTuple):
@@ -53,8 +59,8 @@ def level_fields(specs: Dictionary[str, Any], energies: Dictionary[str, Any], wh
     """Fields of a `Level` from the specs of a storage level and the energies of its actions [pJ]."""
     fields = {field: count(specs.get(key, 1), f"{where}: {key}") for field, key in COUNTS.items()}
     fields |= {field: _limit(specs.get(key, "-"), f"{where}: {key}") for field, key in LIMITS.items()}
-    # An update without an entry of its own is a write, and what does not say that it leaks does not.
-    actions = {"update": energies.get("write"), "leak": 0.0, **energies}
+    # An update without an entry of its own is a write; what does not say that it leaks or has wires does not.
+    actions = {"update": energies.get("write"), "leak": 0.0, "hop": 0.0, **energies}
     for field, key in ENERGIES.items():
         if key not in actions:
             raise InputError(f"{where}: ert_pJ_per_action has no energy of {key}.{did_you_mean(key, energies)}")

@@ -21,14 +21,15 @@ from jaxperf.loopnest.reuse import Rules, deliveries, tile_size
 class Accesses(NamedTuple):
     """What one instance does with one operand over the whole run [word]. `tile`: what it holds at a time;
     `reads`: words that leave inwards; `fills`: that come from outside; `updates`: results that come from inside;
-    `reductions`: updates that are added to a word read before; `multicast`: instances that one read serves, or whose
-    results are added on the way to one update [1]."""
+    `reductions`: updates that are added to a word read before; `children`: instances below it that work [1];
+    `multicast`: of them, those that one read serves, or whose results are added on the way to one update [1]."""
 
     tile: Scalar
     reads: Scalar
     fills: Scalar
     updates: Scalar
     reductions: Scalar
+    children: Scalar
     multicast: Scalar
 
 
@@ -72,6 +73,7 @@ def _operand_accesses(
             fills=fills,
             updates=updates,
             reductions=jnp.minimum(reads, updates),
+            children=every,
             multicast=every / relevant,
         )
         child = level

@@ -16,8 +16,9 @@ class Level(eqx.Module):
     `instances`: in the whole machine [1]; `fan_x`, `fan_y`: children of one instance along the mesh's directions [1];
     `size`: capacity of an instance [word], of which a tile may take one part in `buffering` [1]; `block`: words of one
     access [word]; `cluster`: instances that share an access [1]; bandwidths of an instance, "shared" being that of
-    reads and writes together [word/cycle]; energies of one access of a block [J]; `leakage` of an instance [J/cycle];
-    `area` of an instance [m2], NaN where it is not known.
+    reads and writes together [word/cycle]; energies of one access of a block [J]; `hop_energy` of a word from one child
+    of an instance to the next, 0 where wires cost nothing [J]; `leakage` of an instance [J/cycle]; `area` of an
+    instance [m2], NaN where it is not known.
     """
 
     instances: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
@@ -33,6 +34,7 @@ class Level(eqx.Module):
     read_energy: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     write_energy: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     update_energy: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    hop_energy: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     leakage: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     area: Float[Array, "*batch"] = eqx.field(converter=as_float, default=math.nan)
 

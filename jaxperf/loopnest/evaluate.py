@@ -19,11 +19,13 @@ from jaxperf.loopnest.feasible import infeasible
 from jaxperf.loopnest.mapping import Mapping, fan_out, iterations, unroll
 from jaxperf.loopnest.problem import Problem
 from jaxperf.loopnest.reuse import RULES, Rules
+from jaxperf.loopnest.wires import wire_energy
 
 
 class LevelCost(NamedTuple):
     """One storage level. `instances`: used [1]; `cycles`: it alone would take; `energy`: of all instances, with
-    leakage [J]; `operand_energy`: of all accesses to each operand [J]; `accesses`: of one instance."""
+    leakage [J]; `operand_energy`: of all accesses to each operand, and its wires inwards [J]; `accesses`: of one
+    instance."""
 
     instances: Scalar
     cycles: Scalar
@@ -152,7 +154,8 @@ def slowest(compute: Scalar, paces: list[Scalar]) -> tuple[Scalar, Int[Array, ""
 
 
 def _level_cost(level: Level, counted: LevelAccesses, used: Scalar, pace: Scalar, cycles: Scalar) -> LevelCost:
-    """Energy of all instances: whole blocks are read and written, and instances that are used leak all the time."""
+    """Energy of all instances: whole blocks are read and written, what leaves inwards or comes from there passes wires,
+    and instances that are used leak all the time."""
     charged = charged_instances(level, used)
     energies = tuple(
         jnp.zeros_like(used)
@@ -163,6 +166,7 @@ def _level_cost(level: Level, counted: LevelAccesses, used: Scalar, pace: Scalar
             + ceil_div(each.fills, level.block) * level.write_energy
             + ceil_div(each.updates, level.block) * level.update_energy
         )
+        + used * wire_energy(level, each, each.reads + each.updates)
         for each in counted
     )
     leaked = level.leakage * cycles * used

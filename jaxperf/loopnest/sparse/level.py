@@ -22,6 +22,9 @@ from jaxperf.loopnest.sparse.formats import Format, Units
 from jaxperf.loopnest.sparse.hardware import ACTIONS, Energies, SparseLevel
 from jaxperf.loopnest.sparse.traffic import Held, metadata_bits
 from jaxperf.loopnest.sparse.whole import round_up
+from jaxperf.loopnest.wires import wire_energy
+
+INWARDS = ("reads", "updates")  # actions that a child takes part in
 
 
 class Access(NamedTuple):
@@ -70,6 +73,14 @@ def _moved(sparse: SparseLevel, access: Access, action: str) -> Scalar:
     return passed + round_up((bits.actual + bits.gated) / sparse.word_bits)
 
 
+def _sent(sparse: SparseLevel, access: Access) -> Scalar:
+    """Words, and metadata in words, between an instance and its children: neither gated nor skipped [word]."""
+    sent = [access.counts.words[action].actual for action in INWARDS]
+    if access.bits is not None:
+        sent += [round_up(access.bits[action].actual / sparse.word_bits) for action in INWARDS]
+    return functools.reduce(jnp.add, sent)
+
+
 def sparse_level_cost(
     level: Level,
     sparse: SparseLevel,
@@ -79,10 +90,13 @@ def sparse_level_cost(
     cycles: Scalar,
     held: LevelAccesses,
 ) -> LevelCost:
-    """Energy of all `used` instances of a level, which leak in all `cycles`."""
+    """Energy of all `used` instances of a level, which leak in all `cycles`, and of the wires inwards."""
     charged = charged_instances(level, used)
     energies = tuple(
-        jnp.zeros_like(used) if each is None else charged * _access_energy(level, sparse, each) for each in row
+        jnp.zeros_like(used)
+        if each is None or dense is None
+        else charged * _access_energy(level, sparse, each) + used * wire_energy(level, dense, _sent(sparse, each))
+        for each, dense in zip(row, held, strict=True)
     )
     leaked = level.leakage * cycles * used
     return LevelCost(used, pace, functools.reduce(jnp.add, energies, leaked), energies, held)
