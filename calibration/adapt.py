@@ -1,7 +1,7 @@
 """Adapt a fitted family to a device with a few of its rows: the heads of the new device's cells, in closed form.
 
 The prior is empirical Bayes: how the cells of the devices that were measured differ from the software's common heads.
-With no row it is the transfer prediction; with many, the rows decide (robust ridge regression, a few reweighted steps).
+With no row it is the transfer prediction; with many, the rows decide (`calibration.ridge`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from calibration.datasets import data_hash
 from calibration.datasets.schema import Read
 from calibration.fit import FittedFamily, counts
 from calibration.inputs import Prepared, prepare
-from calibration.intervals import Spread, quantiles
+from calibration.intervals import adapted_widths
 from calibration.levels import DEVICE_LEVELS
 from calibration.model import BOUND, Inputs, KernelModel
 from calibration.parameters import Parameters
 from calibration.regimes import regimes
+from calibration.ridge import shared_ridge
 from jaxperf.core.numerics import as_float
 
-NOISE = 0.04  # residual that the model is not asked to explain [log 1]
-REWEIGHTED = 4
 FAR = 0.5 * BOUND  # median residual above which a cell gets a factor of its own [log 1]
 
 
@@ -58,26 +57,27 @@ def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
     model = widened(fitted.model, counts(names))
     x = data.inputs(names, fitted.features)
     model = scaled(model, x, data)
-    target = _raw(np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x)))
-    basis, common = np.asarray(jax.vmap(model.correction.basis)(x)), _common(model, x)
+    wanted = np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x))
+    target = _raw(wanted)
+    basis, common = np.asarray(jax.vmap(model.correction.basis)(x), np.float64), _common(model, x)
     covariance = device_covariance(fitted)
-    cells = np.asarray(x.levels["cell"])
-    heads, device = np.array(model.correction.heads["cell"]), np.asarray(model.correction.heads["device"])
-    share = float(model.correction.share)
+    cells, devices = np.asarray(x.levels["cell"]), np.asarray(x.levels["device"])
+    heads, added = np.array(model.correction.heads["cell"]), np.asarray(model.correction.heads["device"])
     widths = dict(fitted.spread.cells)
-    for cell in np.unique(cells):
-        rows = np.flatnonzero(cells == cell)
-        at = int(x.levels["device"][rows[0]])
-        start = common[rows[0]] + device[at]
-        mean = start if at < len(fitted.names.known["device"]) else share * start
-        total = ridge(basis[rows], target[rows], mean, covariance)
-        heads[cell] = total - start
-        left = basis[rows] @ total - target[rows]
-        widths[names.known["cell"][cell]] = shrunk_width(left, fitted.spread)
-    moved = eqx.tree_at(lambda tree: tree.correction.heads["cell"], model, as_float(heads))
-    moved = eqx.tree_at(lambda tree: (tree.correction.lowest, tree.correction.highest), moved, _widened_range(model, x))
+    for device in np.unique(devices):
+        rows = np.flatnonzero(devices == device)
+        own, first, which = np.unique(cells[rows], return_index=True, return_inverse=True)
+        start = common[rows] + added[device]
+        known = device < len(fitted.names.known["device"])
+        mean = start if known else float(model.correction.share) * start
+        moved, left = shared_ridge(basis[rows], target[rows] - np.sum(basis[rows] * mean, axis=1), which, covariance)
+        heads[own] = moved + (mean - start)[first]
+        missed = _bounded(target[rows] + left) - wanted[rows]
+        widths |= adapted_widths(missed, data.spelled["cell"][rows], fitted.spread.transfer)
+    model = eqx.tree_at(lambda tree: tree.correction.heads["cell"], model, as_float(heads))
+    model = eqx.tree_at(lambda tree: (tree.correction.lowest, tree.correction.highest), model, _widened_range(model, x))
     spread = dataclasses.replace(fitted.spread, cells=widths)
-    return dataclasses.replace(fitted, names=names, model=moved, spread=spread)
+    return dataclasses.replace(fitted, names=names, model=model, spread=spread)
 
 
 def scaled(model: KernelModel, x: Inputs, data: Prepared) -> KernelModel:
@@ -94,16 +94,6 @@ def scaled(model: KernelModel, x: Inputs, data: Prepared) -> KernelModel:
     return eqx.tree_at(lambda tree: tree.law.factors, model, as_float(factors))
 
 
-def ridge(basis: np.ndarray, target: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Heads w minimizing sum |basis w - target| / NOISE + (w - mean)' covariance^-1 (w - mean) / 2, by reweighting."""
-    w = mean
-    for _ in range(REWEIGHTED):
-        weight = 1.0 / np.sqrt((basis @ w - target) ** 2 + NOISE**2) / NOISE
-        gram = (basis * weight[:, None]).T @ basis + np.linalg.inv(covariance)
-        w = mean + np.linalg.solve(gram, (basis * weight[:, None]).T @ (target - basis @ mean))
-    return w
-
-
 def device_covariance(fitted: FittedFamily) -> np.ndarray:
     """Covariance [H, H] of what devices and cells add to the common heads, shrunk towards its diagonal."""
     heads = fitted.model.correction.heads
@@ -114,16 +104,6 @@ def device_covariance(fitted: FittedFamily) -> np.ndarray:
         return np.eye(cells.shape[1])
     second = np.mean([np.outer(each, each) for each in added], axis=0)
     return 0.5 * second + 0.5 * np.diag(np.diag(second)) + 1e-4 * np.eye(len(second))
-
-
-def shrunk_width(left: np.ndarray, spread: Spread, prior_rows: float = 20.0) -> tuple[float, float]:
-    """Half-widths of an adapted cell: between those of the transfer and of its own residuals, by its rows."""
-    own, weight = quantiles(left), len(left) / (len(left) + prior_rows)
-    grown = 1.0 + 10.0 / len(left) ** 0.5  # residuals of the rows that were fitted are too small
-    return tuple(  # type: ignore[return-value]
-        float(np.exp(weight * np.log(max(mine * grown, 1e-3)) + (1.0 - weight) * np.log(max(theirs, 1e-3))))
-        for mine, theirs in zip(own, spread.transfer, strict=True)
-    )
 
 
 def widened(model: KernelModel, names: dict[str, int]) -> KernelModel:
@@ -160,3 +140,7 @@ def _common(model: KernelModel, x: Inputs) -> np.ndarray:
 def _raw(correction: np.ndarray) -> np.ndarray:
     """The argument of the bounded correction: inverse of B tanh(c / B)."""
     return BOUND * np.arctanh(np.clip(correction / BOUND, -0.99, 0.99))
+
+
+def _bounded(raw: np.ndarray) -> np.ndarray:
+    return BOUND * np.tanh(raw / BOUND)

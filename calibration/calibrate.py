@@ -26,7 +26,7 @@ from calibration.demand import POINTS
 from calibration.fit import DEFAULT, FittedFamily, Settings, fit, log_times, sample
 from calibration.held_out import error_rows, held_shapes, shape_hash
 from calibration.inputs import Prepared, prepare
-from calibration.intervals import Spread, Width, by_cell, quantiles
+from calibration.intervals import Spread, Width, measured_widths, quantiles
 from calibration.parameters import Parameters
 from calibration.regimes import regime, regimes
 from calibration.transfer import SALT, transfer
@@ -148,7 +148,8 @@ def calibrate_family(
 
 def measured_spread(data: Prepared, residual: np.ndarray, transfer: Width) -> Spread:
     """The intervals of measured cells by their residuals on what was held out."""
-    return Spread(by_cell(residual, np.asarray(data.spelled["cell"])), quantiles(residual), transfer)
+    cells = measured_widths(residual, np.asarray(data.spelled["cell"]), np.asarray(data.spelled["device"]))
+    return Spread(cells, quantiles(residual), transfer)
 
 
 def _width_of_others(data: Prepared, residual: np.ndarray, spread: Spread) -> np.ndarray:

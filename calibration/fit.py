@@ -17,74 +17,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from calibration.features import BY_ROWS
 from calibration.inputs import Prepared
 from calibration.intervals import Spread
 from calibration.levels import LEVELS, NO_NAMES, PRECISION, Names
-from calibration.model import LAW_LEVELS, Correction, Inputs, KernelModel, Law, law_habits, law_offsets, no_heads
+from calibration.model import Correction, Inputs, KernelModel, Law, law_habits, law_offsets, no_heads
+from calibration.priors import HABIT_OFFSET_SPREAD, HABIT_SPREAD, Priors, priors_of
 from calibration.regimes import regime
 from jaxperf.core.numerics import as_float
-
-# Prior mean and standard deviation of the law's parameters. 0.2 and 0.18: four fifths of a datasheet rate; 3 us: what a
-# kernel takes at least under graph replay; `on_chip`: a core takes 64 bytes a cycle from L2, give or take a tenth;
-# `cache_share`: a kernel timed again and again on the same buffers finds them in L2 while they fill most of it;
-# `floor_clock`: half of the floor is cycles on the device, half is not.
-PRIORS = {
-    "compute": (0.2, 0.1),
-    "memory": (0.18, 0.08),
-    "floor": (float(np.log(3e-6)), 0.4),
-    "power": (0.0, 0.2),
-    "power_clock": (2.0, 0.3),  # voltage follows the clock
-    "on_chip": (0.0, 0.15),
-    "sharpness": (1.0, 0.4),
-    "block": (float(np.log(0.5e-6)), 0.7),
-    "floor_clock": (0.5, 0.25),
-    "cache_share": (-0.4, 0.4),
-    "cache_slope": (1.0, 0.3),
-}
-# Where a family differs by what is known of it: softmax shares the pipeline of an attention kernel, grouped
-# GEMMs are several launches with a sort before them, row-wise kernels are often launched eagerly.
-FAMILY_PRIORS = {
-    "gemm": {"cache_share": (-1.8, 0.3)},  # the tables cycle half a dozen weights, so a sixth of L2 each
-    "attention_prefill": {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)},
-    "attention_decode": {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)},
-    "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},
-}
-# Matrix products on vector units: every operand passes the register file, so a FLOP takes several times the energy of
-# one in a matrix unit (16 pJ at 12 nm); the clock adds nothing that they show, and tables are launched eagerly.
-ON_VECTOR_UNITS = {
-    "compute": (0.15, 0.1),
-    "memory": (0.6, 0.4),
-    "floor": (float(np.log(20e-6)), 0.7),
-    "power": (1.55, 0.3),
-    "power_clock": (0.0, 0.3),
-}
-FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_UNITS)
-# Kernels by rows take a core between ten and several hundred instructions an element; four fifths of the bandwidth is
-# then the memory's doing, and what is missing from it the cores'.
-FAMILY_PRIORS |= dict.fromkeys(BY_ROWS, {"compute": (2.0, 0.5), "memory": (0.2, 0.15)})
-OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
-FAMILY_OFFSET_SPREAD = dict.fromkeys(BY_ROWS, (1.0, 0.15, 0.5))
-HABIT_SPREAD, HABIT_OFFSET_SPREAD = 0.3, 0.1  # how far a habit's power may be from 0, and a level's from the family's
-# Families whose tables name the kernel that a library chose after looking at the device: such a name says where it ran,
-# so the law, which has to hold on other devices, learns nothing from it.
-NAMED_BY_LIBRARY: frozenset[str] = frozenset(("gemm_vector", "bmm", "convolution"))
-
-
-class Priors(eqx.Module):
-    """Of a family's law: mean and standard deviation of each scalar; `spread`: standard deviations of the levels'
-    offsets, in the order of `model.LAW`; `levels`: which levels have any."""
-
-    scalars: Mapping[str, tuple[float, float]]
-    spread: tuple[float, float, float]
-    levels: tuple[str, ...]
-
-
-def priors_of(family: str) -> Priors:
-    """What is believed of a family's law before any row."""
-    levels = LAW_LEVELS[:-1] if family in NAMED_BY_LIBRARY else LAW_LEVELS
-    scalars = PRIORS | FAMILY_PRIORS.get(family, {})
-    return Priors(scalars, FAMILY_OFFSET_SPREAD.get(family, OFFSET_SPREAD), levels)
 
 
 @dataclass(frozen=True)
@@ -216,7 +155,8 @@ def new_law(means: Mapping[str, float], names: dict[str, int], habits: int) -> L
 
 @eqx.filter_jit
 def _descend_law(start: Law, x: Inputs, y: Array, weight: Array, priors: Priors, settings: Settings) -> Law:
-    spread = as_float([priors.spread])
+    usual = as_float([priors.spread])
+    spread = {level: usual * priors.stack if level == "stack" else usual for level in start.offsets}
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, settings.law_steps))
 
     def loss(law: Law) -> Array:
@@ -225,7 +165,7 @@ def _descend_law(start: Law, x: Inputs, y: Array, weight: Array, priors: Priors,
         law = eqx.tree_at(lambda tree: tree.offsets, law, kept)
         error = jnp.sum(weight * robust(jax.vmap(law)(x) - y, settings.softness)) / jnp.sum(weight)
         prior = sum(((getattr(law, name) - mean) / sd) ** 2 for name, (mean, sd) in priors.scalars.items())
-        levels = sum(jnp.sum((offset / spread) ** 2) for offset in law.offsets.values())
+        levels = sum(jnp.sum((offset / spread[level]) ** 2) for level, offset in law.offsets.items())
         levels += sum(jnp.sum((each / HABIT_OFFSET_SPREAD) ** 2) for each in law.habit_offsets.values())
         levels += jnp.sum((law.habits / HABIT_SPREAD) ** 2)
         return error + settings.prior * (prior + 0.3 * levels)

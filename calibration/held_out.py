@@ -21,10 +21,18 @@ def shape_hash(table: KernelTable, salt: int = 0) -> np.ndarray:
     """A hash of each row's shape, the same for all devices and frameworks; another `salt` gives another hash."""
     mixed = np.full(len(table), salt, np.uint64)
     for name in sorted(table.shape):
-        bits = np.ascontiguousarray(table.shape[name], np.float64).view(np.uint64)
-        mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
+        mixed = _mixed(mixed ^ np.ascontiguousarray(table.shape[name], np.float64).view(np.uint64))
     return mixed
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Every bit of the result depends on every bit given: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+
+    A whole number's bits are all in the upper half of its float64, and a product alone carries none of them down.
+    """
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def held_shapes(table: KernelTable, salt: int = 0) -> np.ndarray:

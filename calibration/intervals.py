@@ -14,7 +14,8 @@ from types import MappingProxyType
 import numpy as np
 
 LEVELS_OF_TRUST = (0.5, 0.9)
-LEAST_ROWS = 30  # a cell with fewer held-out rows uses the family's quantile
+LEAST_ROWS = 30  # a cell with fewer held-out rows uses its device's quantile, a device with fewer the family's
+PRIOR_ROWS = 20.0  # of a device that the transfer's width counts for
 UNKNOWN = (0.7, 1.6)  # without any held-out residual: a factor 2 and a factor 5 [log 1]
 Width = tuple[float, float]
 
@@ -49,6 +50,34 @@ def by_cell(residual: np.ndarray, cells: np.ndarray) -> dict[str, Width]:
     distinct, which = np.unique(cells.astype(str), return_inverse=True)
     groups = {name: residual[which == position] for position, name in enumerate(distinct)}
     return {name: quantiles(each) for name, each in groups.items() if len(each) >= LEAST_ROWS}
+
+
+def measured_widths(residual: np.ndarray, cells: np.ndarray, devices: np.ndarray) -> dict[str, Width]:
+    """Quantiles of each cell with enough rows; of the others those of their device, where that has enough."""
+    found: dict[str, Width] = {}
+    for device in np.unique(devices.astype(str)):
+        own = devices.astype(str) == device
+        if own.sum() >= LEAST_ROWS:
+            found |= dict.fromkeys(np.unique(cells[own].astype(str)).tolist(), quantiles(residual[own]))
+            found |= by_cell(residual[own], cells[own])
+    return found
+
+
+def adapted_widths(residual: np.ndarray, cells: np.ndarray, transfer: Width) -> dict[str, Width]:
+    """Half-widths of the cells of one device, by a few rows each predicted without it.
+
+    A cell with enough rows has quantiles of its own, the others those of all rows; both lie between these and the
+    transfer's, by the number of rows.
+    """
+    own, together = by_cell(residual, cells), quantiles(residual)
+    weight = len(residual) / (len(residual) + PRIOR_ROWS)
+    return {name: _between(own.get(name, together), transfer, weight) for name in np.unique(cells.astype(str)).tolist()}
+
+
+def _between(own: Width, other: Width, weight: float) -> Width:
+    """Geometric means, `own` with a weight; at least a thousandth."""
+    half, most = (max(a, 1e-3) ** weight * max(b, 1e-3) ** (1.0 - weight) for a, b in zip(own, other, strict=True))
+    return half, most
 
 
 def pooled(groups: list[np.ndarray]) -> Width:

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibration.fit import PRIORS, FittedFamily, Settings, counts, new_correction, new_law
+from calibration.fit import FittedFamily, Settings, counts, new_correction, new_law
 from calibration.intervals import Spread
 from calibration.levels import LEVELS, Names
 from calibration.model import KernelModel
+from calibration.priors import PRIORS
 from calibration.stored import damaged, load_arrays, save_arrays
 
 SCHEMA = 2

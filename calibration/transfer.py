@@ -8,6 +8,7 @@ that a fold's rows are tested with comes from the other folds alone.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from jaxperf.core.numerics import as_float
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 FEW = 200  # rows of a device that the split of this name adapts to
+ADAPTED = {f"{FEW} rows": FEW, "10 % of rows": sys.maxsize}  # splits, and the most rows of a device that they adapt to
 SALT = 1  # other shapes than those that a fit holds out
 
 
@@ -67,30 +69,37 @@ def transfer(
     for name in np.unique(born):
         outside = np.flatnonzero(born != name)
         if len(outside):
-            folds.append(_fold(data.take(np.flatnonzero(born == name)), fit(data.take(outside), settings)))
+            folds.append(fold(data.take(np.flatnonzero(born == name)), fit(data.take(outside), settings)))
             progress(f"{regime(data.table)}: without {name}")
+    return judged(folds)
+
+
+def judged(folds: Sequence[Fold]) -> Transfer:
+    """The share with the least error, and the errors and widths it has."""
     if not folds:
         return Transfer(0.0, Spread().transfer, [])
-    cost = [np.mean([each for fold in folds for each in _medians(fold, share)]) for share in SHARES]
+    cost = [np.mean([each for one in folds for each in _medians(one, share)]) for share in SHARES]
     share = SHARES[int(np.argmin(cost))]
     rows: list[dict[str, Any]] = []
-    for fold in folds:
-        width = pooled([other.spread(share) for other in folds if other is not fold])
-        tested = width[1] * (1.0 + fold.excess)
-        rows += error_rows(fold.unseen, fold.residual(share), tested, "unseen generation")
-        rows += _adapted_rows(fold, share, width)
-    return Transfer(share, pooled([fold.spread(share) for fold in folds]), rows)
+    for one in folds:
+        width = pooled([other.spread(share) for other in folds if other is not one])
+        tested = width[1] * (1.0 + one.excess)
+        rows += error_rows(one.unseen, one.residual(share), tested, "unseen generation")
+        for split, most in ADAPTED.items():
+            rows += _adapted_rows(one, share, width, split, most)
+    return Transfer(share, pooled([one.spread(share) for one in folds]), rows)
 
 
-def few_rows(data: Prepared) -> tuple[Prepared, Prepared]:
-    """`FEW` rows of each device, of shapes that hash to a tenth, and all rows of other shapes."""
+def few_rows(data: Prepared, most: int = FEW) -> tuple[Prepared, Prepared]:
+    """At most so many rows of each device, of shapes that hash to a tenth, and all rows of other shapes."""
     tenth, devices = held_shapes(data.table, SALT), data.table.device.astype(str)
     candidates = [np.flatnonzero(tenth & (devices == name)) for name in np.unique(devices)]
-    chosen = np.concatenate([own[sample_all(len(own), FEW, 0)] for own in candidates])
+    chosen = np.concatenate([own[sample_all(len(own), most, 0)] for own in candidates])
     return data.take(np.sort(chosen)), data.take(np.flatnonzero(~tenth))
 
 
-def _fold(unseen: Prepared, fitted: FittedFamily) -> Fold:
+def fold(unseen: Prepared, fitted: FittedFamily) -> Fold:
+    """What a family says of a generation it was fitted without."""
     x, measured = unseen.inputs(fitted.names, fitted.features), np.log(unseen.table.measured)
     law, correction = jax.vmap(fitted.model.law)(x), jax.vmap(fitted.model.correction)(x)
     excess = jax.vmap(fitted.model.correction.excess)(x)
@@ -103,9 +112,9 @@ def _medians(fold: Fold, share: float) -> list[float]:
     return [float(np.median(size[devices == name])) for name in np.unique(devices)]
 
 
-def _adapted_rows(fold: Fold, share: float, width: Width) -> list[dict[str, Any]]:
-    """Error rows of the fold, adapted to `FEW` rows of each of its devices."""
-    few, left = few_rows(fold.unseen)
+def _adapted_rows(fold: Fold, share: float, width: Width, split: str, most: int) -> list[dict[str, Any]]:
+    """Error rows of the fold, adapted to at most so many rows of each of its devices."""
+    few, left = few_rows(fold.unseen, most)
     if not (len(few.table) and len(left.table)):
         return []
     model = eqx.tree_at(lambda tree: tree.correction.share, fold.fitted.model, as_float(share))
@@ -115,4 +124,4 @@ def _adapted_rows(fold: Fold, share: float, width: Width) -> list[dict[str, Any]
     excess = np.asarray(jax.vmap(adapted.model.correction.excess)(x))
     tested = adapted.spread.half_width(np.asarray(left.spelled["cell"]), seen, excess)
     residual = log_times(adapted, left) - np.log(left.table.measured)
-    return error_rows(left, residual, tested, f"{FEW} rows")
+    return error_rows(left, residual, tested, split)

@@ -16,6 +16,7 @@ from calibration.datasets.files import read_pieces
 from calibration.datasets.groups import grouped
 from calibration.datasets.latency import read_latency
 from calibration.datasets.neusight import is_neusight
+from calibration.datasets.norms import with_kind
 from calibration.datasets.published import rewrite
 from calibration.datasets.schema import FAMILIES, KernelTable, Read
 from calibration.datasets.shapes import MOST, read_shape
@@ -123,7 +124,7 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry) -> Iterator[Ke
             flag=flag[kept],
             text={key: column[kept] for key, column in text.items()},
         )
-        yield _collective(table) if name == "collective" else table
+        yield _NAMED[name](table) if name in _NAMED else table
 
 
 def _identity(sheet: Sheet, name: str, registry: Registry) -> Text:
@@ -161,6 +162,10 @@ def _collective(table: KernelTable) -> KernelTable:
     sizes = np.array([_ITEMSIZE.get(name, 1.0) for name in dtype.values.tolist()])[dtype.codes]
     table.shape["bytes"] = np.where(counted, elements * sizes, table.shape["bytes"])
     return table
+
+
+# Families whose operations have one name here, or a fuller one.
+_NAMED = {"collective": _collective, "norm": with_kind}
 
 
 def _joined(parts: list[KernelTable]) -> KernelTable:

@@ -1,4 +1,7 @@
-"""`jaxperf calibrate DATA... -o PARAMS`: parameters from measured kernels, or a few rows to adapt those there are."""
+"""`jaxperf calibrate DATA... -o PARAMS`: parameters from measured kernels, or a few rows to adapt those there are.
+
+With --params and --family, DATA refits those families alone, and the others are carried over.
+"""
 
 from __future__ import annotations
 
@@ -44,30 +47,32 @@ def calibrate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit parameters to measured kernels, or with --adapt alone adapt the parameters of --params."""
+    """Fit parameters to measured kernels, or with --adapt alone adapt the parameters of --params.
+
+    DATA with --params and --family fits those families anew and carries the others over.
+    """
     from jaxperf.cli.measured import check_families, start_single_precision
 
     start_single_precision()
-    import dataclasses
-
+    from calibration.carry import carried, with_command
     from calibration.parameters import load_parameters, save_parameters
 
     families = family or []
     check_families(families)
     check_place(out)
-    _check_question(data, adapt, params, exclude_device, seed)
+    _check_question(data, adapt, params, exclude_device, families, seed)
     _check_directories(devices_dir or [], data)
     read, few = [], []
+    command = _command(data or [], adapt or [], exclude_device or [], families, seed)
     if data:
+        old = None if params is None else load_parameters(params)
         parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet)
+        parameters = with_command(parameters, command)
+        parameters = carried(old, parameters) if old else parameters
     else:
-        parameters = load_parameters(params)
+        parameters = with_command(load_parameters(params), command)
     if adapt:
         parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
-    command = _command(data or [], adapt or [], exclude_device or [], families, seed)
-    if not data and "command" in parameters.card:
-        command = f"{parameters.card['command']} && {command}"
-    parameters = dataclasses.replace(parameters, card={**parameters.card, "command": command})
     save_parameters(parameters, out)
     _report(parameters, [*read, *few], out, as_json, quiet)
 
@@ -89,11 +94,19 @@ def check_place(out: Path) -> None:
 
 
 def _check_question(
-    data: list[Path] | None, adapt: list[Path] | None, params: Path | None, excluded: list[str] | None, seed: int | None
+    data: list[Path] | None,
+    adapt: list[Path] | None,
+    params: Path | None,
+    excluded: list[str] | None,
+    families: list[str],
+    seed: int | None,
 ) -> None:
     """Options that contradict each other."""
-    if data and params is not None:
-        raise InputError("DATA makes new parameters and --params names old ones; give one of them.")
+    if data and params is not None and not families:
+        raise InputError(
+            "DATA makes new parameters and --params names old ones; give one of them, or name with --family the "
+            "families to fit anew, the others to be carried over."
+        )
     if not data and not adapt:
         raise InputError("Nothing to learn from: give DATA to fit, or --adapt TABLE to adapt the parameters there are.")
     if not data and (excluded or seed is not None):

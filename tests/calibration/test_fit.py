@@ -172,6 +172,18 @@ def test_held_shapes_are_the_same_on_every_device() -> None:
     assert 0 < held_shapes(one).mean() < 0.3
 
 
+@pytest.mark.parametrize("salt", [0, 1])
+@pytest.mark.parametrize("name", ["rows", "columns"])
+def test_a_tenth_of_every_size_is_held_out(name: str, salt: int) -> None:
+    """A hash that leaves out the bits of one column holds out all shapes of some sizes and none of others."""
+    sizes = np.array(np.meshgrid(np.arange(1.0, 301.0), 64.0 * np.arange(1.0, 301.0))).reshape(2, -1)
+    shape = dict(zip(("rows", "columns"), sizes, strict=True))
+    held = held_shapes(blank_table("norm", shape, np.full(sizes.shape[1], "h100-sxm", dtype=object)), salt)
+    shares = [held[shape[name] == size].mean() for size in np.unique(shape[name])]
+    assert 0.02 < min(shares) and max(shares) < 0.2
+    assert held.mean() == pytest.approx(0.1, abs=0.005)
+
+
 GENERATIONS = {
     "h100-sxm": "hopper",
     "h20": "hopper",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from calibration.calibrate import calibrate
 from calibration.fit import Settings
+from calibration.intervals import Spread
 from calibration.parameters import Parameters, load_parameters, save_parameters
 from calibration.predict import predict
 from hwspecs.errors import InputError
@@ -80,7 +82,9 @@ def test_predictions_keep_the_rows_and_say_where_they_come_from(parameters: Para
     known, other = gemm_table(20, seed=4), gemm_table(20, devices=("mi300x",), seed=4)
     sizes = {"rows": np.full(3, 8.0), "columns": np.full(3, 64.0)}
     alone = blank_table("norm", sizes, np.array(["h100-sxm", "h100-sxm", ""], dtype=object))
-    found = predict(as_read(known, other, alone), parameters).columns
+    spread = Spread(measured=(0.05, 0.2), transfer=(0.3, 0.7))
+    gemm = dataclasses.replace(parameters.families["gemm"], spread=spread)
+    found = predict(as_read(known, other, alone), Parameters({"gemm": gemm}, parameters.card)).columns
     assert list(found["tier"]) == ["measured"] * 20 + ["transfer"] * 20 + ["roofline"] * 2 + [""]
     assert "device never measured" in found["reason"][20]
     assert "unknown" in found["reason"][-1] and np.isnan(found["predicted_us"][-1])
@@ -88,8 +92,9 @@ def test_predictions_keep_the_rows_and_say_where_they_come_from(parameters: Para
     assert (found["lower_us"][told] <= found["predicted_us"][told]).all()
     assert (found["predicted_us"][told] <= found["upper_us"][told]).all()
     assert set(found["limiter"][told]) <= {"compute", "memory", "latency"}
-    wider = np.log(found["upper_us"] / found["lower_us"])
-    assert np.median(wider[20:40]) > np.median(wider[:20])
+    half_width = np.log(found["upper_us"] / found["predicted_us"])
+    assert np.median(half_width[:20]) == pytest.approx(0.2, rel=1e-4)
+    assert np.median(half_width[20:40]) == pytest.approx(0.7, rel=0.1)  # some lie outside of what was measured
 
 
 def test_excluded_devices_are_not_learned_from() -> None:

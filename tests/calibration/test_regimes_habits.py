@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.fit import PRIORS, new_law
+from calibration.fit import new_law
 from calibration.inputs import prepare
 from calibration.levels import NO_NAMES
 from calibration.model import Law
+from calibration.priors import PRIORS
 from calibration.regimes import regime, regimes
 from tests.calibration.kernels import blank_table
 

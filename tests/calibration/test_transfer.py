@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibration.calibrate import joined
 from calibration.card import by_family, intervals
 from calibration.datasets.schema import KernelTable
 from calibration.features import BY_ROWS
-from calibration.fit import LAW_LEVELS, NAMED_BY_LIBRARY, Settings, fit, priors_of
+from calibration.fit import Settings, fit
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import interval_score
-from calibration.transfer import FEW, few_rows, transfer
+from calibration.levels import spell
+from calibration.model import LAW_LEVELS
+from calibration.priors import NAMED_BY_LIBRARY, priors_of
+from calibration.transfer import ADAPTED, FEW, few_rows, transfer
 from tests.calibration.kernels import blank_table, gemm_table, with_latency
 
 QUICK = Settings(steps=60, law_steps=200, law_rows=2000, batch=128, widths=(8,))
@@ -71,6 +75,26 @@ def test_a_law_learns_nothing_from_names_that_a_library_chose() -> None:
     assert np.abs(np.asarray(law.offsets["format"])).max() > 0.0
 
 
+def test_a_slow_stack_says_little_of_its_format() -> None:
+    """Block scales that one framework runs at a third of the rate, on one device: another's may well be faster."""
+    plain = gemm_table(300, devices=("h100-sxm", "l40s"))
+    slow = gemm_table(300, devices=("l40s",), seed=1)
+    named = {"dtype": "fp8_block", "framework": "trtllm", "kernel": "torch_flow"}
+    slow = dataclasses.replace(slow, **{name: np.full(300, text, object) for name, text in named.items()})
+    slow = with_latency(slow, 3.0 * prepare(slow).roofline + 4e-6)
+    fitted = fit(prepare(joined([plain, slow])), QUICK)
+    own = {level: fitted.names.known[level].index(name) for level, name in spelled_first(slow).items()}
+    slower = {level: float(fitted.model.law.offsets[level][own[level], :2].sum()) for level in LAW_LEVELS}
+    assert slower["stack"] > 0.1
+    assert max(slower["format"], slower["framework"]) < 0.5 * slower["stack"]
+
+
+def spelled_first(table: KernelTable) -> dict[str, str]:
+    """The names of a table's first row at the levels of the law."""
+    spelled = spell(table)
+    return {level: str(spelled[level][0]) for level in LAW_LEVELS}
+
+
 def test_priors_name_levels_of_the_law() -> None:
     assert priors_of("gemm").levels == LAW_LEVELS
     assert all("stack" not in priors_of(family).levels for family in NAMED_BY_LIBRARY)
@@ -95,7 +119,7 @@ def test_folds_say_how_their_intervals_cover(noisy: Prepared) -> None:
     rows = transfer(noisy, QUICK, lambda _: None).rows
     widths = {(row["split"], row["device"]): row for row in intervals(rows)}
     devices = {"h100-sxm", "l40s"}
-    assert set(widths) == {(split, device) for split in ("unseen generation", f"{FEW} rows") for device in devices}
+    assert set(widths) == {(split, device) for split in ("unseen generation", *ADAPTED) for device in devices}
     for row in widths.values():
         assert 50.0 < row["coverage90"] <= 100.0
         assert row["interval_score"] > 100.0 * 2 * np.log1p(row["half_width"] / 100.0) * 0.9

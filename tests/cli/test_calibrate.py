@@ -106,6 +106,22 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     assert json.loads(Path("p.json").read_text())["command"] == how
 
 
+def test_one_family_is_fitted_anew_and_the_others_carried_over(cli, fitted: Path, own_folder: Path) -> None:
+    """The fitted GEMMs under another family's name stand for what is carried."""
+    old = load_parameters(fitted)
+    save_parameters(Parameters({"moe": old.families["gemm"], **old.families}, old.card), "old")
+    write(own_folder / "slow.csv", "a40", reached=0.35)
+    result = cli("calibrate", "slow.csv", "-o", "p", "--params", "old", "--family", "gemm")
+    assert result.exit_code == 0, result.output
+    found = load_parameters("p")
+    assert sorted(found.families) == ["gemm", "moe"]
+    assert found.families["moe"].names == old.families["gemm"].names
+    assert found.families["gemm"].names != old.families["gemm"].names
+    command = "jaxperf calibrate slow.csv --family gemm"
+    assert found.card["fits"]["gemm"]["command"] == command and found.card["command"].endswith(f" && {command}")
+    assert found.card["fits"]["moe"]["command"] == old.card["command"]
+
+
 def test_a_folder_is_read_file_by_file(cli, fitted: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each table once, also where it is named beside its folder; what is no table of kernels is named."""
     asked: dict[str, Any] = {}

@@ -24,7 +24,7 @@ def test_formats_weigh_by_rows_and_devices_alike() -> None:
 
 def test_the_card_of_the_shipped_parameters(cli, parse_json) -> None:
     record = parse_json(cli("validate", "kernels", "--card", "--json").stdout)
-    assert set(record["pooled"]) == {"unseen shapes", "unseen generation", "200 rows"}
+    assert set(record["pooled"]) == {"unseen shapes", "unseen generation", "200 rows", "10 % of rows"}
     assert all(each["median"] < each["roofline_median"] for each in record["pooled"].values())
     assert {"gemm", "gemm_vector", "moe"} <= {row["family"] for row in record["families"]}
     assert all(50.0 < row["coverage90"] <= 100.0 and row["half_width"] > 0.0 for row in record["intervals"])

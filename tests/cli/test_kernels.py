@@ -14,12 +14,13 @@ import pytest
 import calibration.datasets
 import calibration.predict
 from calibration.datasets import read_table
-from calibration.fit import PRIORS, FittedFamily, Settings, counts, new_correction, new_law
+from calibration.fit import FittedFamily, Settings, counts, new_correction, new_law
 from calibration.inputs import prepare
 from calibration.intervals import Spread
 from calibration.levels import NO_NAMES
 from calibration.model import KernelModel
 from calibration.parameters import Parameters, save_parameters
+from calibration.priors import PRIORS
 
 HEADER = "note,device,framework,version,kernel,dtype,m,n,k,latency_us"
 KNOWN = "h100-sxm,vllm,0.24.0,cublas,bf16"

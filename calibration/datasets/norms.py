@@ -1,0 +1,40 @@
+"""Which norm a row is of: a table says where in a layer it stands, the model's config what it computes.
+
+A LayerNorm is one kernel everywhere; an RMSNorm that a library composes of elementary operations passes over memory
+ten times. Rows of both under one name would teach a time that neither has.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from calibration.datasets.groups import grouped
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Text, as_text
+from hwspecs.errors import InputError
+from jaxperf.io.huggingface import load_model
+
+
+def with_kind(table: KernelTable) -> KernelTable:
+    """A table of norms whose `op` says "input_layernorm/rms_norm" where `model` names a model that is known."""
+    if not {"op", "model"} <= set(table.text):
+        return table
+    op, model = (as_text(table.text[name]) for name in ("op", "model"))
+    pairs = grouped([op, model])
+    spelled = [
+        f"{word}/{kind}" if (kind := kind_of(name)) else word
+        for word, name in zip(op[pairs.first], model[pairs.first], strict=True)
+    ]
+    table.text["op"] = Text(np.array(spelled, object), pairs.which)
+    return table
+
+
+@functools.cache
+def kind_of(model: str) -> str:
+    """The norm of a shipped model, "layer_norm" or "rms_norm"; nothing for one that is not known."""
+    try:
+        return "layer_norm" if load_model(model).norm_bias else "rms_norm"
+    except InputError:
+        return ""

@@ -1,0 +1,47 @@
+"""Norms are told apart by what the model of a row computes, and rows without a known model keep their word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.datasets import read_table
+from calibration.datasets.norms import kind_of
+from calibration.levels import spell
+
+HEADER = "device,framework,op,model,dtype,rows,columns,latency_us"
+
+
+def ops(folder: Path, rows: list[str], header: str = HEADER) -> list[str]:
+    """The names of the operations of a table of norms, and that each kind is a stack of its own."""
+    path = folder / "norms.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    (table,) = read_table(path).tables
+    assert table.family == "norm"
+    stacks = np.asarray(spell(table)["stack"]).astype(str)
+    found = [str(word) for word in table.text["op"]]
+    assert [stack.endswith(word) for stack, word in zip(stacks, found, strict=True)] == [True] * len(rows)
+    return found
+
+
+# LlamaRMSNorm and PhiForCausalLM's LayerNorm, as their configs say (rms_norm_eps, layer_norm_eps).
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [("Llama-3.1-8B", "rms_norm"), ("phi-2", "layer_norm"), ("nobody-7b", ""), ("", ""), ("/no/such\x00", "")],
+)
+def test_a_model_says_which_norm_it_has(model: str, kind: str) -> None:
+    assert kind_of(model) == kind
+
+
+def test_one_word_for_two_norms_is_two_kernels(tmp_path: Path) -> None:
+    rows = [f"h100,hf,layernorm,{model},bf16,64,4096,9" for model in ("Llama-3.1-8B", "phi-2", "nobody-7b")]
+    assert ops(tmp_path, rows) == ["layernorm/rms_norm", "layernorm/layer_norm", "layernorm"]
+
+
+def test_rows_without_a_model_keep_their_word(tmp_path: Path) -> None:
+    rows = ["h100,hf,ln,,bf16,64,4096,9", "h100,hf,rmsnorm,,bf16,64,4096,9"]
+    assert ops(tmp_path, rows) == ["ln", "rmsnorm"]
+    bare = [row.replace(",,", ",") for row in rows]
+    assert ops(tmp_path, bare, HEADER.replace("model,", "")) == ["ln", "rmsnorm"]
