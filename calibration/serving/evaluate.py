@@ -52,7 +52,7 @@ def hold_out(
 
     A power-capped twin is never fitted: it is asked for from what its uncapped chip taught.
     """
-    rows, design = rows_of(points, pieces_of(points, rates)), design_of(points)
+    rows, design = rows_of(points, rates), design_of(points)
     line = roofline(points, pieces_of(points, rates, ROOFLINE))
     parts, capped = np.array([part_of(point) for point in points]), capped_rows(points)
     measured, weights = measured_of(points), weights_of(points) * ~capped

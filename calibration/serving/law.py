@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.serving.layouts import Deployed
-from calibration.serving.pieces import BUDGET, KINDS, PROMPTS, SEQUENCES, Pieces
+from calibration.serving.pieces import BUDGET, KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
 from jaxperf.core.numerics import Scalar, as_float, overlap
+from jaxperf.core.sustained_file import SustainedTable
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch, open_loop
 
 MOST_WORKERS = 16  # of two pools whose split is searched
@@ -37,15 +39,25 @@ class Setup(eqx.Module):
 @dataclass(frozen=True)
 class Rows:
     """Configurations as the compiled functions take them: `setups` and `pieces` stacked, `kinds[law]`: the rows that
-    each of `LAWS` answers."""
+    each of `LAWS` answers; `others`: those of them that may have another layout than is stated, as `places` among the
+    rows and what they are with it."""
 
     setups: Setup
     pieces: Pieces
     kinds: Mapping[str, np.ndarray]
+    others: tuple[np.ndarray, Rows] | None = None
 
 
-def rows_of(points: Sequence[Deployed], pieces: Pieces) -> Rows:
-    """The rows of configurations, leaves [rows]."""
+def rows_of(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
+    """The rows of configurations, leaves [rows]; for pools with the layout that a table leaves open."""
+    left_open = [law_of(point) == "pools" and point.by_requests is not point for point in points]
+    places = np.flatnonzero(left_open)
+    spread = [points[place].by_requests for place in places.tolist()]
+    others = (places, _rows(spread, rates)) if spread else None
+    return dataclasses.replace(_rows(points, rates), others=others)
+
+
+def _rows(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
     laws = np.array([law_of(point) for point in points])
     setups = Setup(
         replicas=as_float(np.array([p.replicas for p in points])),
@@ -56,7 +68,7 @@ def rows_of(points: Sequence[Deployed], pieces: Pieces) -> Rows:
         stages=as_float(np.array([p.pipeline for p in points])),
     )
     kinds = {name: np.flatnonzero(laws == name) for name in LAWS if (laws == name).any()}
-    return Rows(setups, jax.tree.map(jnp.asarray, pieces), kinds)
+    return Rows(setups, jax.tree.map(jnp.asarray, pieces_of(points, rates)), kinds)
 
 
 def law_of(point: Deployed) -> str:
@@ -70,7 +82,18 @@ def law_of(point: Deployed) -> str:
 
 def answers(values: Mapping[str, Float[Array, " rows"]], rows: Rows) -> tuple[Steady, Float[Array, " rows"]]:
     """The steady state of every row, leaves [rows], `throughput` of the whole system, and its utilization where the
-    load is open, else 0 [1]."""
+    load is open, else 0 [1]. Of two layouts that a row may have it is the one that serves more."""
+    found = _answers(values, rows)
+    if rows.others is None:
+        return found
+    places, others = rows.others
+    other = _answers({name: value[places] for name, value in values.items()}, others)
+    more = other[0].throughput > found[0].throughput[places]
+    return jax.tree.map(lambda own, new: own.at[places].set(jnp.where(more, new, own[places])), found, other)
+
+
+def _answers(values: Mapping[str, Float[Array, " rows"]], rows: Rows) -> tuple[Steady, Float[Array, " rows"]]:
+    """The steady state of every row with the layout it states."""
     found = None
     for name, own in rows.kinds.items():
         part = jax.tree.map(lambda leaf, at=own: leaf[at], (dict(values), rows.setups, rows.pieces))

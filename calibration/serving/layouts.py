@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from hwspecs.errors import InputError
 from jaxperf.core.formats import FORMATS
 from jaxperf.io.huggingface import QUANTIZED_NAME, load_model
 from jaxperf.models.config import ModelConfig
+from jaxperf.models.mixers import Mla
 from jaxperf.models.parameters import parameter_count
 
 # MLPerf Inference names a model with its accuracy target; mean lengths of its tasks (tokens in, tokens out), recalled
@@ -79,6 +81,15 @@ class Deployed:
     def experts(self) -> bool:
         """Whether any layer chooses experts."""
         return any(hasattr(layer.ffn, "experts") for layer in self.model.layers)
+
+    @property
+    def by_requests(self) -> Deployed:
+        """The same workers with each request's attention on one rank (data-parallel attention, for which SGLang and Ray
+        Serve name latent attention with expert parallelism: its cache has no heads to share out); `self` elsewhere."""
+        latent = any(isinstance(layer.mixer, Mla) for layer in self.model.layers)
+        if not latent or self.tensor == 1.0 or self.expert < self.tensor:
+            return self
+        return dataclasses.replace(self, tensor=1.0, data=self.tensor * self.data)
 
 
 def deployed(table: ServingTable, directories: Sequence[str] = ()) -> tuple[list[Deployed], dict[int, str]]:

@@ -12,7 +12,6 @@ from calibration.serving.fit import states_of
 from calibration.serving.law import rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
-from calibration.serving.pieces import pieces_of
 from calibration.serving.scalars import design_of, levels_of
 from jaxperf.core.feasible import Reason, sentences
 from jaxperf.core.sustained_file import SustainedTable
@@ -24,6 +23,7 @@ COLUMNS = {
     "e2e_ms": ("e2e", 1e3, WIDTHS.index("e2e")),
     "output_tokens_per_s": ("throughput", 1.0, WIDTHS.index("e2e")),
 }
+OPEN = "whether attention is shared out by heads or by requests is not stated: the one that serves more is taken"
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
 
 
@@ -55,22 +55,23 @@ def _found(
     points: Sequence[Deployed], parameters: ServingParameters, rates: SustainedTable
 ) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
     """Columns, tier and reason of every configuration."""
-    pieces = pieces_of(points, rates)
+    rows = rows_of(points, rates)
     design = design_of(points, list(parameters.deviations))
-    state, utilization = states_of(jnp.asarray(parameters.values), design, rows_of(points, pieces))
+    state, utilization = states_of(jnp.asarray(parameters.values), design, rows)
     tiers = [tier_of(point, parameters) for point in points]
     widths = np.array([parameters.widths[tier][part_of(p)] for tier, p in zip(tiers, points, strict=True)])
-    bits = np.asarray(pieces.reason)
+    bits = np.asarray(rows.pieces.reason)
     runs = (bits & int(Reason.FORMAT)) == 0
     found = {}
     for name, (field, scale, place) in COLUMNS.items():
         value = np.where(runs, np.asarray(getattr(state, field)) * scale, np.nan)
         found |= {name: value, f"{name}_lower": value * np.exp(-widths[:, place])}
         found[f"{name}_upper"] = value * np.exp(widths[:, place])
-    full = np.asarray(utilization)
+    full, left_open = np.asarray(utilization) > 1.0, np.zeros(len(points), bool)
+    left_open[rows.others[0] if rows.others else []] = True
     reasons = [
-        "; ".join((*point.notes, *sentences(int(bit)), *([FULL] if share > 1.0 else ())))
-        for point, bit, share in zip(points, bits, full, strict=True)
+        "; ".join((*point.notes, *sentences(int(bit)), *[OPEN] * bool(free), *[FULL] * bool(over)))
+        for point, bit, free, over in zip(points, bits, left_open, full, strict=True)
     ]
     return found, tiers, reasons
 

@@ -25,27 +25,27 @@ from calibration.serving.evaluate import capped_rows, folds_of
 from calibration.serving.fit import FITTED, fitter, log_times, measured_of, row_losses, weights_of
 from calibration.serving.law import rows_of
 from calibration.serving.layouts import Deployed
-from calibration.serving.pieces import Pieces
 from calibration.serving.predict import part_of
 from calibration.serving.scalars import design_of
+from jaxperf.core.sustained_file import SustainedTable
 
 Changes = Mapping[tuple[str, str], float]  # (scalar, level) -> prior deviation instead of that in `SCALARS`
 STANDING = "as they stand"
 CANDIDATES: Mapping[str, Changes] = MappingProxyType(
     {
         STANDING: {},
-        "alike models": {("decode", "kin"): 0.05, ("decode", "site"): 0.15},
+        "alike engines": {("floor", "all"): 0.3, ("floor", "engine"): 0.3},
         "unlike models": {("decode", "kin"): 0.2, ("decode", "site"): 0.05, ("decode", "engine"): 0.1},
     }
 )
 
 
 def chosen_errors(
-    points: Sequence[Deployed], pieces: Pieces, progress: Callable[[str], None] = print
+    points: Sequence[Deployed], rates: SustainedTable, progress: Callable[[str], None] = print
 ) -> tuple[dict[str, str], np.ndarray]:
     """The set of priors that the other models choose for each, and the errors log predicted - log measured with it
     [rows, 2]."""
-    rows, design = rows_of(points, pieces), design_of(points)
+    rows, design = rows_of(points, rates), design_of(points)
     measured, weights = measured_of(points), weights_of(points) * ~capped_rows(points)
     models, fit = folds_of(points)["model"], fitter(design, rows, measured)
 
@@ -119,12 +119,11 @@ def main() -> None:
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     from calibration.datasets.serving import read_serving
-    from calibration.serving.pieces import pieces_of
     from calibration.serving.refit import measured_points
     from jaxperf.core.sustained_file import load_sustained_table
 
     points = measured_points(read_serving(given.table))
-    chosen, residual = chosen_errors(points, pieces_of(points, load_sustained_table()))
+    chosen, residual = chosen_errors(points, load_sustained_table())
     for name, candidate in chosen.items():
         print(f"{name}: {candidate}")
     parts = np.array([part_of(point) for point in points])

@@ -64,6 +64,17 @@ def test_a_layout_is_priced_as_it_is_stated(tmp_path: Path):
     assert (point.tensor, point.expert, point.replicas) == (64.0, 8.0, 1.0)
 
 
+def test_latent_attention_can_be_shared_out_by_requests(tmp_path: Path):
+    given = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "h200_sxm", "n_gpu": "16", "tp": "8"}
+    point = priced(tmp_path, **given, ep="8")
+    assert (point.by_requests.tensor, point.by_requests.data, point.by_requests.expert) == (1.0, 8.0, 8.0)
+    assert (point.by_requests.group, point.by_requests.replicas) == (point.group, point.replicas)
+    alone = priced(tmp_path, **given, ep="1")  # no rank but all of them together hold the experts
+    assert alone.by_requests is alone
+    heads = priced(tmp_path, n_gpu="16", tp="8", ep="8")
+    assert heads.by_requests is heads
+
+
 def test_a_power_cap_in_the_name_lowers_the_power_and_nothing_else(tmp_path: Path):
     capped, full = priced(tmp_path, gpu="h100-80gb-pcap"), priced(tmp_path)
     assert capped.spec.name == full.spec.name
