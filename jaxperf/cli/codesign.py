@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from jaxperf.io.codesign_search import Searched, Task
 
 SHOWN = 20  # machines in the table; a file holds all
-Base = Annotated[
-    Path, typer.Option("--base", metavar="CASE", help="The machine, as a case of jaxperf loopnest; its nest is unused.")
-]
+Base = Annotated[Path, typer.Option("--base", metavar="CASE", help="The machine, as a case of jaxperf loopnest.")]
 Free = Annotated[
     list[str] | None,
     typer.Option(
@@ -94,11 +92,13 @@ def codesign(
     from jaxperf.io.codesign_area import read_silicon, with_areas
     from jaxperf.io.codesign_rows import design_rows
     from jaxperf.io.codesign_search import compare
+    from jaxperf.io.machines import machine_path
     from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.report.plots import check_picture
 
     check_output(out)
     check_picture(plot)
+    base = machine_path(base)
     _check_numbers(objective, {"--generations": (generations, 1), "--seed": (seed, 0)}, size, batch)
     limits = _limits(clock, power_budget, technology, area_budget)
     task, designs, notes = _prepare(base, network, free or [], constraints, energy or [], size, batch)

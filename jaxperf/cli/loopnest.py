@@ -60,9 +60,8 @@ def loopnest(
         raise InputError(f"--timeloop: '{version}' is not one of {', '.join(RULES)}.{did_you_mean(version, RULES)}")
     if out is not None and out.exists() and case.exists() and out.samefile(case):
         raise InputError(f"{out} is the input; write to another file.")
-    if plot is not None and (case.suffix == ENDING or case.name.endswith(TABLES)):
-        raise InputError("--plot is of one case, a .json or .yaml.")
     if case.suffix == ENDING:
+        _check_absent(f"{case} is MAESTRO's", {"--timeloop": version, "--sparse": sparse, "--plot": plot})
         return maestro_layers(case, hardware, out, as_json, quiet)
     if hardware is not None:
         raise InputError(f"--hardware goes with MAESTRO's mapping, FILE{ENDING}; {case} has its own machine.")
@@ -77,9 +76,15 @@ def loopnest(
         if plot is not None:
             draw_nest(given, answer, plot)
         return
-    if sparse is not None:
-        raise InputError(f"--sparse: {case} is a table; directives go with one case.")
+    _check_absent(f"{case} is a table", {"--sparse": sparse, "--plot": plot})
     _predict_table(case, rows, version, out, as_json)
+
+
+def _check_absent(what: str, given: dict[str, Any]) -> None:
+    """Raises `InputError` for options of one case where the input is something else."""
+    for option, value in given.items():
+        if value is not None:
+            raise InputError(f"{option} goes with one case, a .json or .yaml; {what}.")
 
 
 def _table(path: Path) -> list[dict[str, Any]] | None:

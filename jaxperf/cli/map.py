@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from jaxperf.io.timeloop_case import Case
 
 ENDINGS = (".yaml", ".yml", ".parquet", ".csv", ".json")
+NODES = 1_000_000  # of the proof of one nest
+APART = {  # a chain has its own loops and no proof, a network many nests; a bound is of one choice of what is kept
+    "--chain": ("--network", "--bounds", "--prove", "--bypass", "--compare", "--method", "--plot"),
+    "--network": ("--bounds", "--plot"),
+    "--bypass": ("--prove", "--compare"),
+}
+NEEDS = {
+    "--fuse": "--chain",
+    "--pipelined": "--chain",
+    "--compare": "--network",
+    "--size": "--network",
+    "--batch": "--network",
+}
 
 Bounds = Annotated[
     str | None,
@@ -76,6 +89,7 @@ Out = Annotated[
 
 
 def map_nest(
+    context: typer.Context,
     case: Annotated[
         Path, typer.Argument(metavar="CASE", help="A case as of jaxperf loopnest, or a machine such as hbm_pim.")
     ],
@@ -110,42 +124,48 @@ def map_nest(
     from jaxperf.loopnest.search import OBJECTIVES
     from jaxperf.report.plots import check_picture
 
+    _check_together(_given(context))
     check_output(out, ENDINGS)
     check_picture(plot)
-    if plot is not None and (chain is not None or network is not None):
-        raise InputError("--plot is of one nest; leave --chain and --network away.")
     case = machine_path(case)
     _check_names({"--objective": (objective, OBJECTIVES), "--method": (method, tuple(METHODS))})
     numbers = {"--generations": (generations, 1), "--seed": (seed, 0), "--size": (size, 1), "--batch": (batch, 1)}
     _check_numbers(numbers | ({} if prove is None else {"--prove": (prove, 0)}))
     if out is not None and out.exists() and case.exists() and out.samefile(case):
         raise InputError(f"{out} is the input; write to another file.")
-    if bypass and (prove is not None or compare):
-        raise InputError("--bypass goes without a bound; leave --prove and --compare away.")
+    nodes = prove if prove is not None else NODES if network is None else 0
+    wanted = Asked(objective, seed, generations, nodes, method, bypass)
     if chain is not None:
         from jaxperf.cli.map_chain import map_chain
 
-        others = {"--bounds": bounds, "--network": network, "--prove": prove, "--bypass": bypass or None}
-        _check_alone(others | {"--compare": compare or None, "--method": None if method == "evolution" else method})
-        wanted = Asked(objective=objective, seed=seed, generations=generations, nodes=0)
-        return map_chain(case, chain, fuse, pipelined, constraints, wanted, out, as_json, quiet)
-    if fuse is not None or pipelined:
-        raise InputError("--fuse and --pipelined go with --chain; name the chain, or leave them away.")
-    if network is not None:
+        map_chain(case, chain, fuse, pipelined, constraints, wanted, out, as_json, quiet)
+    elif compare and network is not None:
+        from jaxperf.cli.map_compare import map_compare
+
+        map_compare(case, network, size, batch, constraints, wanted, out, as_json, quiet)
+    elif network is not None:
         from jaxperf.cli.map_network import map_network
 
-        if bounds is not None:
-            raise InputError("--bounds: the layers of --network have their own; leave one of the two away.")
-        wanted = Asked(objective, seed, generations, prove or 0, method, bypass)
-        if compare:
-            from jaxperf.cli.map_compare import map_compare
+        map_network(case, network, size, batch, constraints, wanted, out, as_json, quiet)
+    else:
+        _map_one(case, bounds, constraints, wanted, out, plot, as_json, quiet)
 
-            return map_compare(case, network, size, batch, constraints, wanted, out, as_json, quiet)
-        return map_network(case, network, size, batch, constraints, wanted, out, as_json, quiet)
-    if compare:
-        raise InputError("--compare goes with --network; name a model, or leave it away.")
-    wanted = Asked(objective, seed, generations, 1_000_000 if prove is None else prove, method, bypass)
-    _map_one(case, bounds, constraints, wanted, out, plot, as_json, quiet)
+
+def _given(context: typer.Context) -> set[str]:
+    """The options that the command line names."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def _check_together(given: set[str]) -> None:
+    """Raises `InputError` for options of which one leaves nothing to do for the other."""
+    for option, others in APART.items():
+        for other in others:
+            if {option, other} <= given:
+                raise InputError(f"{other} does not go with {option}; leave one of the two away.")
+    for option, needed in NEEDS.items():
+        if option in given and needed not in given:
+            raise InputError(f"{option} goes with {needed}; give that too, or leave {option} away.")
 
 
 def _map_one(
@@ -185,12 +205,6 @@ def _check_numbers(given: dict[str, tuple[int, int]]) -> None:
     for option, (value, least) in given.items():
         if not least <= value < 2**31:
             raise InputError(f"{option} is {value}; it must be an integer from {least}.")
-
-
-def _check_alone(others: dict[str, Any]) -> None:
-    for option, given in others.items():
-        if given is not None:
-            raise InputError(f"{option} does not go with --chain; leave one of the two away.")
 
 
 def _search(

@@ -40,7 +40,7 @@ def map_chain(
     from jaxperf.io.timeloop import load_case
 
     check_output(out)
-    start = time.perf_counter()
+    start, clock = time.perf_counter(), clock_of(path)
     task = chain_task(*read_chain(given), load_case(path), constraints)
     fused, unfused = _searched(task, fusion_of(task, level, pipelined), wanted, quiet)
     record = {
@@ -49,7 +49,7 @@ def map_chain(
         "constraints": constraints,
         "objective": wanted.objective,
         "seed": wanted.seed,
-        "clock_hz": clock_of(path),
+        "clock_hz": clock,
         "fused": fused,
         "unfused": unfused,
         "seconds": time.perf_counter() - start,

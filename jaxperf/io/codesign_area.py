@@ -12,7 +12,7 @@ from hwspecs import parse_quantity
 from hwspecs.errors import InputError
 from jaxperf.io.codesign import Design, read_laws, word_bytes
 from jaxperf.loopnest.architecture import Architecture
-from jaxperf.loopnest.area import AREA_LAWS, NANO, NODES, mac_area
+from jaxperf.loopnest.area import AREA_LAWS, NM, NODES, mac_area
 
 BITS_PER_BYTE = 8.0
 MOST_BITS = 1024.0
@@ -45,7 +45,7 @@ def read_silicon(
         raise InputError(f"--technology: {error}") from None
     if not NODES[0] <= node <= NODES[1]:
         raise InputError(
-            f"--technology is {technology}; areas are known from {NODES[0] / NANO:g} to {NODES[1] / NANO:g} nm."
+            f"--technology is {technology}; areas are known from {NODES[0] * NM:g} to {NODES[1] * NM:g} nm."
         )
     return Silicon(node, read_laws("--area", entries, levels, AREA_LAWS), *_mac_bits(bits))
 

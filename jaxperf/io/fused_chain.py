@@ -33,7 +33,8 @@ def read_chain(given: str) -> Built:
         return _attention(sizes) if kind == "attention" else mlp(*(_size(sizes, name, kind) for name in MLP))
     if not given.endswith((".yaml", ".yml")):
         known = ", ".join(f"{name}:{each[0]}=..." for name, each in KINDS.items())
-        raise InputError(f"--chain: '{given}' is neither {known} nor a .yaml file.{did_you_mean(kind, KINDS)}")
+        hint = "" if kind in KINDS else did_you_mean(kind, KINDS)
+        raise InputError(f"--chain: '{given}' is neither {known} nor a .yaml file.{hint}")
     return read_einsums(load_yaml(Path(given), "a chain has bounds and chain"), given)
 
 

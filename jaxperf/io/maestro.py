@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.models.checks import show
 
 TOKEN = re.compile(r"\s*(?://[^\n]*\n?)?(?P<token>[A-Za-z_][\w.\-]*'?|\d+|[{}():;,])?")
 MOVES = {"TemporalMap": False, "SpatialMap": True}
 PARTS = ("Type", "Stride", "Dimensions", "Dataflow")
 MACHINE = ("NumPEs", "L1Size", "L2Size", "NoC_BW", "NoC_NumHops")
+DIGITS = 15  # of a number at most, so that it is exact in a double
 
 
 class Word(NamedTuple):
@@ -91,10 +93,7 @@ class Words:
             found = self.take()
             self.take(")")
             return _known(found, dimensions, "dimension", where)
-        value = int(found) if found.isdigit() else _known(found, self.constants, "constant", where)
-        if value < 1:
-            raise InputError(f"{where}: {found} stands where an integer from 1 must.")
-        return value
+        return _integer(found, 1, where) if found[0].isdecimal() else _known(found, self.constants, "constant", where)
 
 
 def _words(text: str, source: str) -> list[Word]:
@@ -108,6 +107,12 @@ def _words(text: str, source: str) -> list[Word]:
             found.append(Word(match["token"], text.count("\n", 0, match.start("token")) + 1))
         place = match.end()
     return found
+
+
+def _integer(text: str, least: int, where: str) -> int:
+    if not text.isdecimal() or len(text) > DIGITS or int(text) < least:
+        raise InputError(f"{where}: {show(text)} must be an integer from {least}, of {DIGITS} digits at most.")
+    return int(text)
 
 
 def _known(name: str, values: Dictionary[str, int], what: str, where: str) -> int:
@@ -160,25 +165,28 @@ def _layer(words: Words) -> Layer:
             layer.kind = words.take()
         elif part == "Dataflow":
             _dataflow(words, layer)
+        elif part == "Stride":
+            _pairs(words, layer, layer.stride, "X", "Y")
         else:
-            found = _pairs(words, layer.dimensions)
-            layer.stride.update(found) if part == "Stride" else layer.dimensions.update(found)
+            _pairs(words, layer, layer.dimensions)
     return layer
 
 
-def _pairs(words: Words, dimensions: Dictionary[str, int]) -> dict[str, int]:
-    """`{ K: 64, C 3 }`: the colon and the commas may be left away."""
-    found = {}
+def _pairs(words: Words, layer: Layer, found: dict[str, int], *allowed: str) -> None:
+    """`{ K: 64, C 3 }` into `found`: the colon and the commas may be left away."""
     words.take("{")
     while not words.skip("}"):
-        name = words.take()
+        name = words.take(*allowed)
+        if name in found:
+            raise InputError(f"{words.where(back=1)}: {name} is given twice; give it once.")
         words.skip(":")
-        found[name] = words.number(dimensions)
+        found[name] = words.number(layer.dimensions)
         words.skip(",")
-    return found
 
 
 def _dataflow(words: Words, layer: Layer) -> None:
+    if layer.groups:
+        raise InputError(f"{words.where(back=1)}: {layer.name} has two Dataflows; a layer has one.")
     layer.groups.append([])
     words.take("{")
     while not words.skip("}"):
@@ -211,10 +219,9 @@ def load_machine(path: str | Path) -> dict[str, int]:
         if name not in MACHINE:
             hint = did_you_mean(name, MACHINE)
             raise InputError(f"{path}: line {line}: '{name}' is no field; there are {', '.join(MACHINE)}.{hint}")
-        least = 0 if name == "NoC_NumHops" else 1
-        if not value.isdigit() or int(value) < least:
-            raise InputError(f"{path}: line {line}: {name} is '{value}'; it must be an integer from {least}.")
-        found[name] = int(value)
+        if name in found:
+            raise InputError(f"{path}: line {line}: {name} is given twice; give it once.")
+        found[name] = _integer(value, 0 if name == "NoC_NumHops" else 1, f"{path}: line {line}: {name}")
     for name in ("NumPEs", "NoC_BW"):
         if name not in found:
             raise InputError(f"{path}: {name} is missing; write '{name}: 256'.")

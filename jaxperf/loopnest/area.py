@@ -16,21 +16,21 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 MICRO = 1e-6
-NANO = 1e-9
+NM = 1e9  # in a metre: dividing by it rounds once, so that 7 / NM is the 7e-9 that a reader of "7nm" has
 SRAM_CELLS = {  # [m] -> [m2]
-    node * NANO: cell * MICRO**2
+    node / NM: cell * MICRO**2
     for node, cell in {40: 0.242, 28: 0.127, 16: 0.07, 10: 0.042, 7: 0.027, 5: 0.021, 3: 0.021, 2: 0.0175}.items()
 }
 CELL_SHARE = 0.70  # of the area of a macro [1]
 LOGIC_FACTORS = {  # of the area in 45 nm: [m] -> [1]
-    node * NANO: factor
+    node / NM: factor
     for node, factor in {90: 2.8, 65: 1.5, 45: 1.0, 32: 0.46, 20: 0.21, 16: 0.19, 14: 0.17, 10: 0.1, 7: 0.059}.items()
 }
-ALADDIN_NODE = 40.0 * NANO
+ALADDIN_NODE = 40.0 / NM
 REGISTER_BIT = 5.98 * MICRO**2
 ADDER_BIT = 278.0 / 32.0 * MICRO**2
 MULTIPLIER_BITS = 6350.0 / 32.0**2 * MICRO**2  # for a bit of one operand times a bit of the other
-NODES = (7.0 * NANO, 40.0 * NANO)  # where both tables are known
+NODES = (7.0 / NM, 40.0 / NM)  # where both tables are known
 
 
 def sram_area(bits: float, node: float) -> float:

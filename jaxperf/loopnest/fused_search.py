@@ -25,7 +25,7 @@ from jaxperf.loopnest.fused_evaluate import ChainCost, ChainReason, chain_cost
 from jaxperf.loopnest.fused_keys import decoded, key_blocks
 from jaxperf.loopnest.fused_mapping import FusedMapping, Fusion
 from jaxperf.loopnest.fused_space import ChainSpace
-from jaxperf.loopnest.mapper import Effort, Report
+from jaxperf.loopnest.mapper import Effort, Report, Step, Walked, walk
 
 SURVIVORS, ELITE, CHILDREN = 512, 128, 4096
 FRESH = 8  # of so many children one is random
@@ -73,8 +73,8 @@ def find_chain_mapping(
     """
     with jax.enable_x64(False):
         at = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float32), (chain, architecture, space))
-        keys, evaluations, refused, interrupted = _evolve(at, fusion, objective, seed, effort, report)
-    best = ChainFound(None, None, np.inf, evaluations, refused, interrupted)
+        keys, walked = _evolve(at, fusion, objective, seed, effort, report)
+    best = ChainFound(None, None, np.inf, walked.evaluations, walked.rejected, walked.interrupted)
     for row in keys:
         mapping = decoded(space, jnp.asarray(row, space.shared.primes.dtype), fusion.level)
         cost = chain_cost(chain, architecture, mapping, fusion)
@@ -91,26 +91,18 @@ def _evolve(
     seed: int,
     effort: Effort,
     report: Report | None,
-) -> tuple[np.ndarray, int, dict[Reason | ChainReason, int], bool]:
-    """The best points that can run, how many were scored, why others were refused, and whether the user stopped it."""
+) -> tuple[np.ndarray, Walked]:
+    """The keys of the best points that can run, and how the search went."""
+
+    def step(herd: Herd, now: PRNGKeyArray) -> Step:
+        herd, rejected = _next_herd(*at, herd, now, fusion, objective)
+        return Step(herd, herd.scores[0], rejected)
+
     key, first = jax.random.split(jax.random.key(seed))
     herd = Herd(jax.random.uniform(first, (SURVIVORS, len(key_blocks(at[2])))), jnp.full(SURVIVORS, jnp.inf))
-    refused, best, stale, done, interrupted = np.zeros(len(REASONS), int), np.inf, 0, 0, False
-    try:
-        while done < effort.generations and stale < effort.patience:
-            key, now = jax.random.split(key)
-            herd, rejected = _next_herd(*at, herd, now, fusion, objective)
-            score = float(herd.scores[0])
-            refused = refused + np.asarray(rejected)
-            stale = 0 if score < best else stale + 1
-            best, done = min(score, best), done + 1
-            if report is not None:
-                report(done * CHILDREN, effort.generations * CHILDREN)
-    except KeyboardInterrupt:
-        interrupted = True
-    counts = {reason: int(count) for reason, count in zip(REASONS, refused, strict=True) if count}
-    leaders = np.asarray(herd.keys)[:RESCORED][np.asarray(herd.scores)[:RESCORED] < REFUSED]
-    return leaders, done * CHILDREN, counts, interrupted
+    walked = walk(step, herd, key, effort, REASONS, report, CHILDREN)
+    keys, scores = (np.asarray(leaf[:RESCORED]) for leaf in walked.state)
+    return keys[scores < REFUSED], walked
 
 
 def _next_herd(

@@ -5,14 +5,16 @@ Anytime: the search may be interrupted after any step and keeps the best found; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.numerics import Scalar
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import NestCost, nest_cost
 from jaxperf.loopnest.feasible import Reason
@@ -56,6 +58,23 @@ METHODS = {
     "gradient": Method(first_descent, descend, EVALUATIONS // CHILDREN),
     "random": Method(first_generation, random_generation, 1),
 }
+
+
+class Step(NamedTuple):
+    """`state` after it; `score`: its best; `rejected`: how many each reason refused, in the order of these [1]."""
+
+    state: Any
+    score: Scalar
+    rejected: Int[Array, " R"]
+
+
+class Walked(NamedTuple):
+    """`state` after the last step; `evaluations`, `rejected` and `interrupted` as of `Found`."""
+
+    state: Any
+    evaluations: int
+    rejected: dict[Any, int]
+    interrupted: bool
 
 
 class Searched(NamedTuple):
@@ -116,27 +135,49 @@ def search_space(
     method: Method = METHODS["evolution"],
 ) -> Searched:
     """The `RESCORED` best genomes of a search in float32; arguments as of `find_mapping`."""
-    refused, best, stale, done, interrupted = np.zeros(len(Reason), int), np.inf, 0, 0, False
     with jax.enable_x64(False):
         at = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float32), (problem, architecture, space))
+
+        def step(state: Any, now: PRNGKeyArray) -> Step:
+            state = method.step(*at, state, now, objective)
+            return Step(state, state.population.scores[0], state.rejected)
+
         key = jax.random.key(seed)
-        state = method.first(at[2], key)
-        try:
-            while done < effort.generations and stale < effort.patience:
-                key, now = jax.random.split(key)
-                state = method.step(*at, state, now, objective)
-                score = float(state.population.scores[0])
-                refused = refused + np.asarray(state.rejected)
-                stale = 0 if score < best else stale + method.generations
-                best, done = min(score, best), done + method.generations
-                if report is not None:
-                    report(done * CHILDREN, effort.generations * CHILDREN)
-        except KeyboardInterrupt:
-            interrupted = True
-        leaders = jax.tree.map(lambda leaf: np.asarray(leaf[:RESCORED]), state.population.genomes)
+        walked = walk(step, method.first(at[2], key), key, effort, tuple(Reason), report, CHILDREN, method.generations)
+        leaders = jax.tree.map(lambda leaf: np.asarray(leaf[:RESCORED]), walked.state.population.genomes)
     leaders = jax.tree.map(jnp.asarray, leaders._replace(rank=leaders.rank.astype(space.primes.dtype)))
-    rejected = {reason: int(count) for reason, count in zip(Reason, refused, strict=True) if count}
-    return Searched(leaders, done * CHILDREN, rejected, interrupted)
+    return Searched(leaders, walked.evaluations, walked.rejected, walked.interrupted)
+
+
+def walk(
+    step: Callable[[Any, PRNGKeyArray], Step],
+    state: Any,
+    key: PRNGKeyArray,
+    effort: Effort,
+    reasons: Sequence[Any],
+    report: Report | None,
+    children: int,
+    generations: int = 1,
+) -> Walked:
+    """Steps until the effort is spent, nothing better comes, or the user stops it.
+
+    **Arguments:** `state`: before the first step; `reasons`: that a step counts, in its order; `children`: evaluations
+    of a generation, `generations`: of a step [1].
+    """
+    refused, best, stale, done, interrupted = np.zeros(len(reasons), int), np.inf, 0, 0, False
+    try:
+        while done < effort.generations and stale < effort.patience:
+            key, now = jax.random.split(key)
+            state, score, rejected = step(state, now)
+            refused = refused + np.asarray(rejected)
+            stale = 0 if float(score) < best else stale + generations
+            best, done = min(float(score), best), done + generations
+            if report is not None:
+                report(done * children, effort.generations * children)
+    except KeyboardInterrupt:
+        interrupted = True
+    counts = {reason: int(count) for reason, count in zip(reasons, refused, strict=True) if count}
+    return Walked(state, done * children, counts, interrupted)
 
 
 def best_of(

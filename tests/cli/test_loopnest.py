@@ -152,5 +152,7 @@ def _text(path: Path, text: str) -> Path:
 def test_a_picture_of_a_case(cli: Cli, refuse: Refuse, case: Path, own_folder: Path) -> None:
     assert cli("loopnest", case, "--plot", "nest.png").exit_code == 0
     assert (own_folder / "nest.png").read_bytes().startswith(b"\x89PNG")
-    (own_folder / "rows.csv").write_text("a\n1\n")
-    assert "--plot is of one case" in refuse("loopnest", "rows.csv", "--plot", "rows.png")
+    (own_folder / "rows.json").write_text(json.dumps(ROWS))
+    assert "--plot goes with one case, a .json or .yaml; rows.json is a table" in refuse(
+        "loopnest", "rows.json", "--plot", "rows.png"
+    )

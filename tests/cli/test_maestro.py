@@ -38,5 +38,8 @@ def test_layers_come_back_in_their_order(cli, parse_json, mapping: Path, own_fol
 def test_the_machine_must_be_given(refuse, mapping: Path, own_folder: Path) -> None:
     assert "says nothing of the machine" in refuse("loopnest", mapping)
     assert "Cannot read 'none.m'" in refuse("loopnest", mapping, "--hardware", "none.m")
+    for option, value in {"--timeloop": "head", "--sparse": "s.yaml", "--plot": "a.png"}.items():
+        said = refuse("loopnest", mapping, "--hardware", "eyeriss.m", option, value)
+        assert f"{option} goes with one case, a .json or .yaml; {mapping} is MAESTRO's" in said
     (own_folder / "case.json").write_text("{}")
     assert "--hardware goes with MAESTRO's mapping" in refuse("loopnest", "case.json", "--hardware", "eyeriss.m")

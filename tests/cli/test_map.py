@@ -43,7 +43,7 @@ CASE: dict[str, Any] = {
 }
 EFFORT = ("--generations", "12")
 
-pytestmark = pytest.mark.usefixtures("plain_jax")
+pytestmark = pytest.mark.usefixtures("plain_jax", "quick_compilation")
 
 
 @pytest.fixture
@@ -134,8 +134,6 @@ def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> Non
     assert "Cannot read 'none.json'" in refuse("map", "none.json")
     assert "--objective: 'power'" in refuse("map", case, "--objective", "power")
     assert "--method: 'gradien' is not one of" in refuse("map", case, "--method", "gradien")
-    assert "--compare goes with --network" in refuse("map", case, "--compare")
-    assert "--bypass goes without a bound" in refuse("map", case, "--bypass", "--prove", "5")
     assert "--generations is 0" in refuse("map", case, "--generations", "0")
     assert "--bounds: 'Q' is no loop; there are M, N, K." in refuse("map", case, "--bounds", "Q=3")
     assert "--bounds: 'M' has no value" in refuse("map", case, "--bounds", "M")
@@ -151,9 +149,29 @@ def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> Non
     assert "constraints are an object" in refuse("map", case, "--constraints", "list.json")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--compare",), "--compare goes with --network"),
+        (("--size", "64"), "--size goes with --network"),
+        (("--batch", "2"), "--batch goes with --network"),
+        (("--pipelined",), "--pipelined goes with --chain"),
+        (("--fuse", "buffer"), "--fuse goes with --chain"),
+        (("--bypass", "--prove", "5"), "--prove does not go with --bypass"),
+        (("--bypass", "--compare", "--network", "resnet-18"), "--compare does not go with --bypass"),
+        (("--network", "resnet-18", "--bounds", "M=4"), "--bounds does not go with --network"),
+        (("--network", "resnet-18", "--plot", "a.png"), "--plot does not go with --network"),
+        (("--chain", "mlp:", "--plot", "a.png"), "--plot does not go with --chain"),
+        (("--chain", "mlp:", "--bounds", "M=2"), "--bounds does not go with --chain"),
+        (("--chain", "mlp:", "--method", "random"), "--method does not go with --chain"),
+    ],
+)
+def test_options_that_do_not_go_together(refuse, case: Path, options: tuple[str, ...], said: str) -> None:
+    assert said in refuse("map", case, *options)
+
+
 def test_networks_that_cannot_be_mapped(refuse, case: Path) -> None:
     assert "layers have" in refuse("map", case, "--network", "resnet-18")
-    assert "--bounds: the layers" in refuse("map", case, "--network", "resnet-18", "--bounds", "M=4")
     assert "grouped convolution" in refuse("map", case, "--network", "mobilenet-v2")
 
 

@@ -155,7 +155,11 @@ BAD = [
     (layer("A", SIMPLE, 1, "SK2,1"), "2 of K move by 1; a step must begin"),
     (layer("A", SIMPLE, 1, "SK1 TX'1 TX3,1"), "X' is moved twice"),
     (layer("A", SIMPLE, 1, "SK1").replace("SpatialMap", "SpacialMap"), "Did you mean SpatialMap"),
-    (layer("A", SIMPLE, 1, "SK1").replace("(1,1)", "(0,1)"), "0 stands where an integer from 1 must"),
+    (layer("A", SIMPLE, 1, "SK1").replace("(1,1)", "(0,1)"), '"0" must be an integer from 1'),
+    (layer("A", SIMPLE.replace("K: 4", "K: " + "9" * 5000), 1, "SK1"), "of 15 digits at most"),
+    (layer("A", SIMPLE + ", K: 5", 1, "SK1"), "K is given twice"),
+    (layer("A", SIMPLE, 1, "SK1").replace("Y: 1 }", "Z: 1 }"), "'Z' stands where one of X, Y must"),
+    (layer("A", SIMPLE, 1, "SK1").replace("Dataflow", "Dataflow { } Dataflow"), "A has two Dataflows"),
     (layer("A", SIMPLE, 1, "SK1").replace("(1,1)", "(Kt,1)"), "'Kt' is no constant"),
     (layer("A", SIMPLE, 1, "SK1").replace("SpatialMap(1,1) K;\n}", ""), "where one of"),
     (layer("A", SIMPLE, 1, "SK1")[:60], "the file ends"),
@@ -182,7 +186,10 @@ def test_a_file_of_something_else() -> None:
     [
         ("NumPEs: 16\n", "NoC_BW is missing"),
         ("NumPes: 16\n", "line 1: 'NumPes' is no field"),
-        ("NumPEs: 16\nNoC_BW: 0\n", "line 2: NoC_BW is '0'"),
+        ("NumPEs: 16\nNoC_BW: 0\n", 'line 2: NoC_BW: "0" must be an integer from 1'),
+        ("NumPEs: \u00b2\n", "must be an integer from 1"),
+        ("NumPEs: " + "9" * 400, "of 15 digits at most"),
+        ("NumPEs: 16\nNumPEs: 8\n", "line 2: NumPEs is given twice"),
     ],
 )
 def test_mistakes_of_a_machine(text: str, said: str, tmp_path: Path) -> None:
