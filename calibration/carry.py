@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from calibration.card import stated_errors
 from calibration.parameters import Parameters
 
 UNIONS = ("data", "adapted_to")  # lists of the card, of which both fits have their part
@@ -21,7 +22,8 @@ def carried(old: Parameters, new: Parameters) -> Parameters:
     card = {**old.card, **new.card}
     card |= {name: _together(old.card.get(name, []), new.card.get(name, [])) for name in UNIONS}
     card |= {name: sorted({*old.card.get(name, []), *new.card.get(name, [])}) for name in NAMES}
-    card["errors"] = [row for row in old.card.get("errors", []) if row["family"] in left] + new.card.get("errors", [])
+    errors = [row for row in stated_errors(old.card) if row["family"] in left]
+    card["errors"] = errors + new.card.get("errors", [])
     card["adapted"] = {name: cells for name, cells in old.card.get("adapted", {}).items() if name in left}
     card["adapted"] |= new.card.get("adapted", {})
     card["fits"] = {name: fit for name, fit in fits(old).items() if name in left} | fits(new)

@@ -21,6 +21,13 @@ from calibration.stored import damaged, load_arrays, save_arrays
 SCHEMA = 2
 SHIPPED = "kernels"
 REMEDY = "make them again with jaxperf calibrate"
+# Types of the card's parts that commands read, and of what those hold.
+CARD = {
+    **dict.fromkeys(("data", "adapted_to"), (list, dict)),
+    **dict.fromkeys(("devices", "excluded"), (list, str)),
+    **{"adapted": (dict, list), "fits": (dict, dict)},
+    **dict.fromkeys(("command", "created"), (str, str)),
+}
 
 
 @dataclass(frozen=True)
@@ -49,10 +56,20 @@ def load_parameters(path: str | Path | None = None) -> Parameters:
     """
     tensors, card = load_arrays(path, SHIPPED, SCHEMA, REMEDY)
     try:
+        _check_card(card)
         families = {name: _restored(name, each, tensors) for name, each in card.pop("families").items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None
     return Parameters(families, card)
+
+
+def _check_card(card: Mapping[str, Any]) -> None:
+    """Raises `TypeError` naming the part of the card that is not of its type in `CARD`."""
+    for name, (kind, inner) in CARD.items():
+        part = card.get(name, kind())
+        held = part.values() if isinstance(part, dict) else part
+        if not isinstance(part, kind) or not all(isinstance(each, inner) for each in held):
+            raise TypeError(f"'{name}' is {str(part)[:40]}")
 
 
 def _leaves(model: KernelModel) -> dict[str, np.ndarray]:

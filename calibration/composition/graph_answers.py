@@ -84,7 +84,7 @@ def predict_able(
     groups: dict[tuple[str, int], list[int]] = {}
     for at, row in enumerate(rows):
         length = len(laid[row.configuration].steps.kernel)
-        groups.setdefault((row.variant, math.ceil(math.log2(length))), []).append(at)
+        groups.setdefault((row.variant, (length - 1).bit_length()), []).append(at)
     for (variant, _), members in groups.items():
         samples, columns = [], []
         for at in members:

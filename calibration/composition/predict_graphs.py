@@ -21,6 +21,7 @@ from jaxperf.models.graph_steps import Laid, lay_out
 __all__ = ["GraphParameters", "Prediction", "Width", "predict_rows"]
 
 MILLI = 1e3
+NO_KERNEL = "the graph launches no kernel"
 NUMBERS = ("predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms")
 
 
@@ -61,9 +62,10 @@ def _predicted(
     """Every row with its answer, in another order."""
     asked = [row for row in rows if not row.reason]
     several = [row for row in asked if row.layout != ONE_DEVICE]
+    parallel = predict_parallel(several, parameters.compositions, parameters.kernels, directories)
     return [
         *((row, None, row.reason) for row in rows if row.reason),
-        *predict_parallel(several, parameters.compositions, parameters.kernels, directories),
+        *((row, one, _together(note, graphs.unused(row))) for row, one, note in parallel),
         *_alone([row for row in asked if row.layout == ONE_DEVICE], graphs, parameters, directories),
     ]
 
@@ -74,23 +76,28 @@ def _alone(
     """The answers of iterations on one device."""
     found: list[Answer] = []
     laid: dict[tuple, Laid] = {}
-    able = []
+    able, notes = [], []
     for row in rows:
-        graph, reason = graphs.of(row)
-        if graph is None:
-            found.append((row, None, reason))
+        graph, note = graphs.of(row)
+        if graph is not None and row.configuration not in laid:
+            laid[row.configuration] = lay_out(graph)
+        if graph is None or not laid[row.configuration].ops:
+            found.append((row, None, note if graph is None else NO_KERNEL))
             continue
         able.append(row)
-        if row.configuration not in laid:
-            laid[row.configuration] = lay_out(graph)
+        notes.append(note)
     answers = predict_able(able, laid, parameters.compositions, parameters.kernels, directories)
-    for row, one in zip(able, answers, strict=True):
-        known = math.isfinite(one.time)
-        found.append((row, one, _note(laid[row.configuration].unknown)) if known else (row, None, NO_MODEL))
+    for row, one, note in zip(able, answers, notes, strict=True):
+        told = _together(note, _unknown(laid[row.configuration].unknown))
+        found.append((row, one, told) if math.isfinite(one.time) else (row, None, NO_MODEL))
     return found
 
 
-def _note(unknown: Mapping[str, int]) -> str:
+def _together(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
+def _unknown(unknown: Mapping[str, int]) -> str:
     """Which unknown operations were taken for plain movement of their bytes."""
     if not unknown:
         return ""

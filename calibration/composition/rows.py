@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from calibration.composition.parallel import ONE_DEVICE, Layout, parse_layout
 from calibration.datasets.columns import parse_numbers, parse_text
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name
+from calibration.datasets.shapes import MOST
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.io.op_graph import read_op_graph
@@ -31,6 +33,7 @@ VARIANTS = {"": "plain", "plain": "plain", "fusion": "fusion", "fused": "fusion"
 LABELS = ("label_ms", "label_fw_ms", "label_bwall_ms")
 PEERS = ("pred_neusight", "pred_habitat", "pred_micro", "pred_roofline")
 MILLI = 1e-3
+LOSS = "loss"
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,8 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
     if not mode:
         reason = reason or f"mode '{text['mode']}' is neither inf nor train"
     for name in NUMBERS:
-        if not (number[name] >= 1 and number[name] == round(number[name])):
-            reason = reason or f"{name} is not a whole number from 1"
+        if not (1 <= number[name] <= MOST and number[name] == round(number[name])):
+            reason = reason or f"{name} is not a whole number from 1 to 2**53"
     written = text["variant"].strip().lower()
     variant = VARIANTS.get(written, written)
     layout = ONE_DEVICE if variant in VARIANTS.values() else parse_layout(written)
@@ -148,7 +151,8 @@ class Graphs:
             raise InputError(f"'{self.folder}' is not a folder of graphs.")
 
     def of(self, row: Row) -> tuple[Graph | None, str]:
-        """The graph of a row and "", or None and why there is none; of several devices what one would work through.
+        """The graph of a row and what to know of it, or None and why there is none; of several devices what one would
+        work through.
 
         **Raises:** `InputError` for a file of the folder that is not understood.
         """
@@ -157,17 +161,22 @@ class Graphs:
         return self.found[row.configuration]
 
     def _open(self, row: Row) -> tuple[Graph | None, str]:
-        found, reason = self._file(row), ""
-        if found is None or row.variant == "fusion":
-            built, reason = _built(row)
-            found = built or found
-        if found is None:
-            return None, reason
-        return (with_loss(found, row) if row.mode == "train" else found), ""
+        path = self._file(row) if row.layout == ONE_DEVICE else None
+        found, note = _built(row) if path is None or row.variant == "fusion" else (None, "")
+        if found is not None:
+            note = self.unused(row) if row.variant == "fusion" else ""
+        elif path is not None:
+            found, note = read_op_graph(path, number_of_layers(row.model)), ""
+        return (with_loss(found, row) if found is not None and row.mode == "train" else found), note
 
-    def _file(self, row: Row) -> Graph | None:
-        path = None if self.folder is None or row.layout != ONE_DEVICE else self.folder / row.file
-        return read_op_graph(path, number_of_layers(row.model)) if path is not None and path.is_file() else None
+    def unused(self, row: Row) -> str:
+        """The note of a row whose graph is built although the folder has a file of it; "" where it has none."""
+        path = self._file(row)
+        return "" if path is None else f"the graph is built; {path.name} is not used"
+
+    def _file(self, row: Row) -> Path | None:
+        path = None if self.folder is None else self.folder / row.file
+        return path if path is not None and os.path.isfile(path) else None
 
 
 def _built(row: Row) -> tuple[Graph | None, str]:
@@ -180,12 +189,13 @@ def _built(row: Row) -> tuple[Graph | None, str]:
 
 def with_loss(graph: Graph, row: Row) -> Graph:
     """The graph with the backward pass of a cross-entropy loss over its tokens, which a measured backward pass begins
-    with; the loss itself is computed between the passes and is in neither. Unchanged for an unknown model."""
+    with; the loss itself is computed between the passes and is in neither. Unchanged for an unknown model, and where a
+    node of the graph is called "loss"."""
     classes = vocabulary(row.model)
-    if not classes:
+    if not classes or LOSS in graph.place:
         return graph
-    tape = Tape("loss", training=True)
-    loss = cross_entropy(tape, tape.input("scores", row.seq * row.batch, classes, gradient=True))
+    tape = Tape(LOSS, training=True)
+    loss = cross_entropy(tape, tape.input("scores", row.seq * row.batch, classes, gradient=True), LOSS)
     node = dataclasses.replace(tape.graph()[loss.node], forward=(), before=(graph.nodes[-1].name,))
     return Graph(graph.name, (*graph.nodes, node))
 

@@ -7,6 +7,7 @@ ten times. Rows of both under one name would teach a time that neither has.
 from __future__ import annotations
 
 import functools
+import os
 
 import numpy as np
 
@@ -33,7 +34,12 @@ def with_kind(table: KernelTable) -> KernelTable:
 
 @functools.cache
 def kind_of(model: str) -> str:
-    """The norm of a shipped model, "layer_norm" or "rms_norm"; nothing for one that is not known."""
+    """The norm of a shipped model, "layer_norm" or "rms_norm"; nothing for one that is not known.
+
+    A table names models: what is a file's path instead is not opened.
+    """
+    if os.path.isfile(model) or os.path.isfile(os.path.join(model, "config.json")):
+        return ""
     try:
         return "layer_norm" if load_model(model).norm_bias else "rms_norm"
     except InputError:

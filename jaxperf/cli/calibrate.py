@@ -54,6 +54,7 @@ def calibrate(
     from jaxperf.cli.measured import check_families, start_single_precision
 
     start_single_precision()
+    from calibration.card import stated_errors
     from calibration.carry import carried, with_command
     from calibration.parameters import load_parameters, save_parameters
 
@@ -66,6 +67,7 @@ def calibrate(
     command = _command(data or [], adapt or [], exclude_device or [], families, seed)
     if data:
         old = None if params is None else load_parameters(params)
+        stated_errors(old.card if old else {})  # carried over after the fit; refused before it
         parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet)
         parameters = with_command(parameters, command)
         parameters = carried(old, parameters) if old else parameters

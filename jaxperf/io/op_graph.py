@@ -23,6 +23,7 @@ from jaxperf.models.graph import Graph, Node, Op
 
 COLUMNS = ("Name", "OpName", "FwOps", "BwOps", "AccOps", "Prev", "InputShapes", "OutputShape")
 _LAYER = re.compile(r"(?:^|_)(?:h|layers?|block)_(\d+)_")
+LARGEST = 2.0**53  # a size above is no count of elements
 _NUMBER = re.compile(r"_\d+$")
 _AFTER_LAYER = ("misc", "dropout", "VECadd")  # kinds that may stand between a layer's last module and its residual sum
 
@@ -92,8 +93,8 @@ def _row(path: str | Path, line: int, record: Mapping[str, str]) -> tuple[Row, t
             transposed=False,
         )
         _kernels(row)
-        return row, tuple(sorted(found["Prev"]))
-    except (ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+        return row, tuple(sorted(_name(each) for each in found["Prev"]))
+    except (ValueError, TypeError, IndexError, ArithmeticError) as error:
         raise InputError(f"{path}, line {line}: node '{name}' is not understood ({error}).") from None
 
 
@@ -107,15 +108,23 @@ def _entry(entry: Any) -> tuple[str, tuple[Any, ...]]:
 def _shape(shape: Any) -> tuple[float, ...]:
     """A shape; "(1,)" of a number of the host too."""
     sizes = tuple(float(size) for size in shape)
+    if not all(0.0 <= size <= LARGEST for size in sizes):
+        raise ValueError(f"a shape is {shape!r}")
     return sizes or (1.0,)
+
+
+def _name(other: Any) -> str:
+    if not isinstance(other, str):
+        raise TypeError(f"it reads {other!r}, which is no name")
+    return other
 
 
 def _layer_nodes(rows: list[Row]) -> set[int]:
     """Positions of the nodes of layer 0, where no other layer is there; else none."""
     places = [
-        (position, int(found.group(1))) for position, row in enumerate(rows) if (found := _LAYER.search(row.name))
+        (position, found.group(1).strip("0")) for position, row in enumerate(rows) if (found := _LAYER.search(row.name))
     ]
-    if not places or any(number for _, number in places):
+    if not places or any(later for _, later in places):
         return set()
     first, last = places[0][0], places[-1][0]
     position = last + 1

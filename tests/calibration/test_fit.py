@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import calibration.calibrate
 from calibration.adapt import adapt_family
 from calibration.calibrate import calibrate_family
 from calibration.demand import POINTS, demand
@@ -17,6 +18,7 @@ from calibration.hardware import load_hardware
 from calibration.held_out import generation, held_shapes
 from calibration.inputs import Prepared, prepare
 from calibration.model import BOUND
+from calibration.transfer import Transfer
 from tests.calibration.kernels import blank_table, gemm_table, with_latency
 
 QUICK = Settings(steps=250, law_steps=200, law_rows=2000, batch=256, widths=(16, 16))
@@ -97,11 +99,17 @@ def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:
     assert adapt_family(fitted, empty) is fitted
 
 
-def test_intervals_cover_what_they_say() -> None:
+def test_intervals_cover_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of measured cells by the shapes held out; what the folds over generations give is taken over."""
+    unseen = Transfer(0.25, (0.3, 0.9), [{"split": "unseen generation"}])
+    monkeypatch.setattr(calibration.calibrate, "transfer", lambda *_: unseen)
     generator = np.random.default_rng(3)
     table = gemm_table(2000)
     noisy = with_latency(table, table.latency * np.exp(0.05 * generator.standard_normal(2000)))
-    family = calibrate_family(prepare(noisy), QUICK, lambda _: None).family
+    calibrated = calibrate_family(prepare(noisy), QUICK, lambda _: None)
+    family = calibrated.family
+    assert float(family.model.correction.share) == 0.25 and family.spread.transfer == (0.3, 0.9)
+    assert [row["split"] for row in calibrated.card_rows] == ["unseen generation"] + ["unseen shapes"] * 3
     fresh = gemm_table(1000, seed=5)
     fresh = prepare(with_latency(fresh, fresh.latency * np.exp(0.05 * generator.standard_normal(1000))))
     width = family.spread.half_width(fresh.spelled["cell"], np.full(1000, True), np.zeros(1000))

@@ -17,7 +17,7 @@ from calibration.composition.graphs import PRIORS, Batch, Sample, fit_compositio
 from calibration.composition.kernel_times import kernel_times, nameless
 from calibration.composition.node_times import check_nodes, read_node_times, shared_part, table_times
 from calibration.composition.predict_graphs import GraphParameters, Prediction, Width
-from calibration.composition.rows import Graphs, Row, number_of_layers, read_rows, vocabulary
+from calibration.composition.rows import Graphs, Row, number_of_layers, read_rows, vocabulary, with_loss
 from calibration.composition.ten_operations import ten_operations
 from calibration.parameters import Parameters, load_parameters
 from hwspecs.errors import InputError
@@ -190,13 +190,20 @@ def test_rows_say_why_they_cannot_be_predicted(tmp_path: Path):
         "Tesla T4,bert_large,predict,512,8,plain,700\n"
         "Tesla T4,bert_large,inf,512,0.5,plain,700\n"
         "Tesla T4,gpt2_large,train,1024,4,ep4,700\n"
+        "Tesla T4,gpt2_large,train,1e200,4,,700\n"
     )
     rows = read_rows(path)
-    assert [each.place for each in rows] == list(range(6))
+    assert [each.place for each in rows] == list(range(7))
     assert rows[0].device == "t4" and rows[0].label == pytest.approx(0.7) and rows[0].reason == ""
     assert rows[0].file == "bert_large-inf-512-8.csv"
     assert rows[1].variant == "plain" and math.isnan(rows[1].label) and rows[1].reason == ""
-    reasons = ("'Tesla T5' is not a known device", "mode 'predict'", "batch is not a whole number", "'ep4' is neither")
+    reasons = (
+        "'Tesla T5' is not a known device",
+        "mode 'predict'",
+        "batch is not a whole number",
+        "'ep4' is neither",
+        "seq is not a whole number",
+    )
     for each, reason in zip(rows[2:], reasons, strict=True):
         assert reason in each.reason
 
@@ -230,6 +237,7 @@ def test_a_measured_backward_pass_begins_with_that_of_a_loss():
     assert moved == pytest.approx(4 * scores, rel=1e-3)
     assert loss.before == (trained.nodes[-2].name,) and loss.parameter_bytes == 0
     assert all(node.name != "loss" for node in asked.nodes)
+    assert with_loss(trained, row(model="gpt2_large")) is trained
     assert [vocabulary(name) for name in ("gpt2_large", "bert_large", "no-such-model")] == [50257, 30522, 0]
 
 
@@ -242,8 +250,9 @@ def test_a_compiled_graph_is_built_where_the_model_is_known(tmp_path: Path):
         )
     graphs = Graphs(tmp_path)
     asked = {"mode": "inf", "seq": 64, "variant": "fusion"}
-    known, _ = graphs.of(row(model="gpt2_large", **asked))
-    unknown, _ = graphs.of(row(model="tiny", **asked))
+    known, note = graphs.of(row(model="gpt2_large", **asked))
+    unknown, silent = graphs.of(row(model="tiny", **asked))
+    assert (note, silent) == ("the graph is built; gpt2_large-inf-64-1-fusion.csv is not used", "")
     assert known is not None and unknown is not None
     assert len(unknown.nodes) == 1
     inside = [node for node in known.nodes if "gelu" in node.name]

@@ -35,6 +35,13 @@ def test_a_model_says_which_norm_it_has(model: str, kind: str) -> None:
     assert kind_of(model) == kind
 
 
+def test_a_path_in_place_of_a_model_is_not_opened(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"architectures": ["LlamaForCausalLM"]')
+    assert [kind_of(str(path)) for path in (config, tmp_path)] == ["", ""]
+    assert ops(tmp_path, [f"h100,hf,ln,{config},bf16,64,4096,9", "h100,hf,ln,7,bf16,64,4096,9"]) == ["ln", "ln"]
+
+
 def test_one_word_for_two_norms_is_two_kernels(tmp_path: Path) -> None:
     rows = [f"h100,hf,layernorm,{model},bf16,64,4096,9" for model in ("Llama-3.1-8B", "phi-2", "nobody-7b")]
     assert ops(tmp_path, rows) == ["layernorm/rms_norm", "layernorm/layer_norm", "layernorm"]

@@ -67,18 +67,32 @@ def test_a_graph_of_the_folder_is_used(predict, table: Path, own_folder: Path) -
         "Name,OpName,FwOps,BwOps,AccOps,Prev,Next,InputShapes,OutputShape\n"
         'a,Linear,"[[\'Linear\', (4096, 4096, 4096)]]",[],[],set(),set(),"[(4096, 4096)]","(4096, 4096)"\n'
     )
+    (own_folder / "graphs" / "gpt2_large-train-1024-4-dp4.csv").write_text("read by none")
     predict(table, "-o", "out.parquet", "--graphs", "graphs")
-    row = pq.read_table("out.parquet").to_pylist()[0]
+    row, _, parallel, *_ = pq.read_table("out.parquet").to_pylist()
+    assert "several devices" in parallel["reason"] and "1024-4-dp4.csv is not used" in parallel["reason"]
     assert row["roofline_ms"] == pytest.approx(2e3 * 4096**3 / 8.1e12, rel=0.05)  # fp32 peak of the T4's datasheet
 
 
-def test_adapting_to_measured_operations(predict, table: Path, own_folder: Path) -> None:
-    """Products measured three times slower than any model says make every iteration slower."""
+def test_a_graph_without_a_kernel_has_no_time(cli, own_folder: Path) -> None:
+    (own_folder / "in.csv").write_text(f"{HEADER}\na,t4,tiny,inf,8,1,,\n")
+    (own_folder / "tiny-inf-8-1.csv").write_text(
+        "Name,OpName,FwOps,BwOps,AccOps,Prev,Next,InputShapes,OutputShape\n"
+        'a,misc,[],[],[],set(),set(),[],"(2, 8)"\nsize,misc,[],[],[],{\'a\'},set(),"[(2, 8)]","(1,)"\n'
+    )
+    result = cli("graphs", "in.csv", "-o", "out.csv", "--graphs", own_folder)
+    assert result.exit_code == 3 and "(1): the graph launches no kernel" in result.output
+
+
+def test_adapting_to_measured_operations(predict, own_folder: Path) -> None:
+    """Products measured at 51 TFLOP/s change the iterations of a device that was never measured."""
+    table = own_folder / "in.csv"
+    table.write_text(f"{HEADER}\ne,h100-pcie,bert_large,inf,512,8,,\n")
     predict(table, "-o", "before.parquet")
     lines = [f"h100-pcie,torch,fp32,{2**n},4096,4096,{3e-6 * 2**n * 2 * 4096**2 / 51e6}" for n in range(6, 13)]
     (own_folder / "own.csv").write_text("device,framework,dtype,m,n,k,latency_us\n" + "\n".join(lines))
     predict(table, "-o", "after.parquet", "--adapt", "own.csv")
-    before, after = (pq.read_table(name).to_pylist()[4]["predicted_ms"] for name in ("before.parquet", "after.parquet"))
+    before, after = (pq.read_table(name).to_pylist()[0]["predicted_ms"] for name in ("before.parquet", "after.parquet"))
     assert math.isfinite(after) and after != pytest.approx(before, rel=1e-3)
 
 

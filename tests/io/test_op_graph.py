@@ -28,6 +28,7 @@ h_0_drop,misc,[],[],[],{'softmax'},set(),"[(2, 8, 8)]","(2, 8, 8)"
 add_1,VECadd,"[['VECadd', (16, 8)]]",[],[],"{'h_0_drop', 'softmax'}",set(),"[(2, 8, 8), (2, 8, 8)]","(2, 8, 8)"
 lm_head,Linear,"[['Linear', (16, 8, 100)]]",[],[],{'add_1'},set(),"[(2, 8, 8)]","(2, 8, 100)"
 """
+LINEAR = 'a,Linear,"[[\'Linear\', (16, 16, 48)]]",[],[],{},set(),"[(2, 8, 16)]","(2, 8, 48)"'
 
 
 def written(directory: Path, rows: str = ROWS, header: str = HEADER) -> Path:
@@ -82,8 +83,9 @@ def test_the_number_of_layers_must_be_known(tmp_path: Path):
         read_op_graph(written(tmp_path))
 
 
-def test_a_graph_with_all_layers_is_as_written(tmp_path: Path):
-    second = 'h_1_x,Linear,"[[\'Linear\', (16, 16, 48)]]",[],[],{\'wte\'},set(),"[(2, 8, 16)]","(2, 8, 48)"\n'
+@pytest.mark.parametrize("layer", ["1", "9" * 5000])
+def test_a_graph_with_all_layers_is_as_written(tmp_path: Path, layer: str):
+    second = LINEAR.replace("a,L", f"h_{layer}_x,L") + "\n"
     graph = read_op_graph(written(tmp_path, ROWS + second))
     assert {node.repeats for node in graph.nodes} == {1.0}
 
@@ -101,9 +103,6 @@ def test_a_fused_node_is_one_kernel(tmp_path: Path):
     )
 
 
-LINEAR = 'a,Linear,"[[\'Linear\', (16, 16, 48)]]",[],[],{},set(),"[(2, 8, 16)]","(2, 8, 48)"'
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -112,6 +111,9 @@ LINEAR = 'a,Linear,"[[\'Linear\', (16, 16, 48)]]",[],[],{},set(),"[(2, 8, 16)]",
         (LINEAR + "\n" + LINEAR, "2 nodes named 'a'"),
         (LINEAR.replace("(16, 16, 48)", "(16, 16)"), "line 2: node 'a' is not understood"),
         (LINEAR.replace("(16, 16, 48)", "(16, -16, 48)"), "line 2: node 'a' is not understood .*Column 'k' of gemm"),
+        (LINEAR.replace('"(2, 8, 48)"', '"(2, -8, 48)"'), r"node 'a' is not understood \(a shape is \(2, -8, 48\)"),
+        (LINEAR.replace('"(2, 8, 48)"', f'"({10**400},)"'), "line 2: node 'a' is not understood"),
+        (LINEAR.replace("{},set()", "{7},set()"), "line 2: node 'a' is not understood .*it reads 7"),
         (LINEAR.replace("(16, 16, 48)", "(16, 16, 48"), "line 2, column 'FwOps'.*is not a Python literal"),
         (LINEAR.replace('"(2, 8, 48)"', '"__import__(1)"'), "column 'OutputShape'.*is not a Python literal"),
     ],
