@@ -66,7 +66,7 @@ def _cost(points: Sequence[Point], rules: Rules) -> NestCost:
         name: np.stack([getattr(point.factors, name) for point in points])
         for name in ("temporal", "spatial_x", "spatial_y", "rank")
     }
-    mapping = Mapping(**arrays, kept=points[0].factors.kept)
+    mapping = Mapping(**arrays, kept=points[0].factors.kept)  # type: ignore
     levels = tuple(
         Level(**{name: np.asarray([point.levels[index][name] for point in points]) for name in fields})
         for index, fields in enumerate(points[0].levels)

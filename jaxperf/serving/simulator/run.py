@@ -55,7 +55,12 @@ def simulate(policy: Policy, step_time: AbstractStepTime, settings: Settings, tr
     **Arguments:** `settings`, `trace`: a leading axis of lanes.
     **Returns:** `Simulated` with the same leading axis. Clocks are 64-bit floats: JAX must be in 64 bits.
     """
-    return in_tiles(lambda lanes: _tile(policy, step_time, *lanes, sizes), (settings, trace), TILE)
+
+    def tile(lanes: tuple[Settings, Trace]) -> Simulated:
+        some, theirs = lanes
+        return _tile(policy, step_time, some, theirs, sizes)
+
+    return in_tiles(tile, (settings, trace), TILE)
 
 
 def in_tiles(function: Callable, lanes: Any, size: int) -> Any:
