@@ -21,7 +21,8 @@ def run() -> list[Row]:
     from jaxperf.serving.simulator.composed import composed_times
     from jaxperf.serving.simulator.run import simulate
     from jaxperf.serving.simulator.settings import parse_scheduler
-    from jaxperf.serving.simulator.state import Sizes, pad_traces
+    from jaxperf.serving.simulator.state import Sizes
+    from jaxperf.serving.simulator.trace import pad_traces
     from jaxperf.serving.simulator.workloads import Requests
 
     scheduler = parse_scheduler({"sched": "vllm_v1", "num_blocks": 7424, "batch_size_cap": 128, "tp": 1})

@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.table import Row
 
 if TYPE_CHECKING:
-    from jaxperf.serving.simulator.state import Trace
     from jaxperf.serving.simulator.step_time import AbstractStepTime
+    from jaxperf.serving.simulator.trace import Trace
 
 REQUESTS, LANES, CONFIGURATIONS = 512, 64, 1000
 # Requests a processor second of Vidur 7d47513 on traces of these rates, one run at a time, measured on such a core.
@@ -35,7 +35,8 @@ def run() -> list[Row]:
     from jaxperf.serving.simulator.composed import composed_times
     from jaxperf.serving.simulator.run import simulate
     from jaxperf.serving.simulator.settings import Scheduler, parse_scheduler
-    from jaxperf.serving.simulator.state import Settings, Sizes, pad_traces
+    from jaxperf.serving.simulator.state import Settings, Sizes
+    from jaxperf.serving.simulator.trace import pad_traces
     from jaxperf.serving.simulator.workloads import Requests
 
     model, device = load_model("llama-2-7b"), load_device("a100-sxm-80gb")

@@ -187,7 +187,8 @@ def simulated(case: Case, lengths: str, arrivals: str, rate: float, lanes: int) 
 
     from jaxperf.serving.simulator.metrics import request_metrics
     from jaxperf.serving.simulator.run import simulate
-    from jaxperf.serving.simulator.state import Sizes, pad_traces
+    from jaxperf.serving.simulator.state import Sizes
+    from jaxperf.serving.simulator.trace import pad_traces
     from jaxperf.serving.simulator.workloads import draw_requests
 
     prompt, output = LENGTHS[lengths]

@@ -94,7 +94,7 @@ def _answer_in_turn(
     from jaxperf.cli.fleets import Answer
     from jaxperf.cli.simulated import figures, request_columns, step_notes
     from jaxperf.serving.simulator.run import simulate_requests
-    from jaxperf.serving.simulator.state import OPEN
+    from jaxperf.serving.simulator.trace import OPEN
     from jaxperf.serving.simulator.workloads import round_robin
 
     shares = round_robin(trace, asked.replicas, prefix_paths_of(trace, scheduler), **options)

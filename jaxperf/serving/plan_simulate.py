@@ -13,7 +13,8 @@ import numpy as np
 from jaxperf.serving.plan_engines import EngineFacts, facts_at
 from jaxperf.serving.plan_points import LATENCIES
 from jaxperf.serving.plan_request import Answer, Choice, Request
-from jaxperf.serving.plan_search import Study, eased
+from jaxperf.serving.plan_search import eased
+from jaxperf.serving.plan_study import Study
 from jaxperf.serving.queueing_steps import LawStepTime
 from jaxperf.serving.simulator.metrics import request_metrics
 from jaxperf.serving.simulator.run import Simulated, simulate_requests

@@ -16,8 +16,9 @@ from jaxperf.serving.fleet.run import SimulatedFleet, simulate_whole
 from jaxperf.serving.fleet.state import FollowUps, Load, Pool
 from jaxperf.serving.simulator.run import SHORTEST, power_of_two
 from jaxperf.serving.simulator.settings import Scheduler
-from jaxperf.serving.simulator.state import Requests, Sizes, pad_traces
+from jaxperf.serving.simulator.state import Requests, Sizes
 from jaxperf.serving.simulator.step_time import AbstractStepTime
+from jaxperf.serving.simulator.trace import pad_traces
 
 LOGGED = 8  # runs of steps for each request, to begin with
 

@@ -21,7 +21,8 @@ from jaxperf.serving.fleet.run import simulate_whole
 from jaxperf.serving.fleet.slo import Slo, meets
 from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.simulator.metrics import Columns
-from jaxperf.serving.simulator.state import Requests, Trace
+from jaxperf.serving.simulator.state import Requests
+from jaxperf.serving.simulator.trace import Trace
 
 SLOWEST, FASTEST = 1e-3, 1e6  # requests/s: each served alone, and all at once
 RATES, PRECISION = 4, 0.02

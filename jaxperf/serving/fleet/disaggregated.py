@@ -23,7 +23,8 @@ from jaxperf.serving.fleet.run import SimulatedFleet, simulate_fleets
 from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.fleet.transfer import Transfer, arrivals
 from jaxperf.serving.simulator.run import enough
-from jaxperf.serving.simulator.state import Requests, Status, Trace
+from jaxperf.serving.simulator.state import Requests, Status
+from jaxperf.serving.simulator.trace import Trace
 
 
 class Disaggregated(eqx.Module):

@@ -8,7 +8,8 @@ from jaxtyping import Array, Int32
 from jaxperf.core.numerics import floor_div
 from jaxperf.serving.simulator.policies.base import MANY
 from jaxperf.serving.simulator.prefix import match
-from jaxperf.serving.simulator.state import EMPTY, Settings, State, Trace
+from jaxperf.serving.simulator.state import EMPTY, Settings, State
+from jaxperf.serving.simulator.trace import Trace
 
 
 def cached_blocks(

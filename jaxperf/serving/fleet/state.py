@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64, Int32
 
 from jaxperf.serving.fleet.routing import Router
-from jaxperf.serving.simulator.engine import finished
+from jaxperf.serving.simulator.event import finished
 from jaxperf.serving.simulator.policies import Policy
-from jaxperf.serving.simulator.state import Settings, Sizes, State, Trace, initial_state
+from jaxperf.serving.simulator.state import Settings, Sizes, State, initial_state
 from jaxperf.serving.simulator.step_time import AbstractStepTime
+from jaxperf.serving.simulator.trace import Trace
 
 UNROUTED = -1
 

@@ -21,7 +21,8 @@ from jaxperf.serving.fleet.state import Coming, Fleet, Load, Pool, coming, due
 from jaxperf.serving.simulator.engine import advance
 from jaxperf.serving.simulator.policies import Policy
 from jaxperf.serving.simulator.policies.base import Plan, View
-from jaxperf.serving.simulator.state import Settings, Trace, initial_state
+from jaxperf.serving.simulator.state import Settings, initial_state
+from jaxperf.serving.simulator.trace import Trace
 
 
 def fleet_turn(pool: Pool, load: Load, fleet: Fleet) -> Fleet:

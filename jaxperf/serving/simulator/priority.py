@@ -13,7 +13,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64, Int32
 
-from jaxperf.serving.simulator.state import EMPTY, Order, Slots, State, Status, Trace
+from jaxperf.serving.simulator.state import EMPTY, Order, Slots, State, Status
+from jaxperf.serving.simulator.trace import Trace
 
 LAST = jnp.iinfo(jnp.int32).max
 

@@ -17,19 +17,9 @@ from jaxperf.serving.simulator.engine import advance
 from jaxperf.serving.simulator.policies import Policy
 from jaxperf.serving.simulator.prefix import PrefixCache
 from jaxperf.serving.simulator.settings import WHOLE_BATCHES, Scheduler
-from jaxperf.serving.simulator.state import (
-    OPEN,
-    Log,
-    Requests,
-    Settings,
-    Sizes,
-    State,
-    Totals,
-    Trace,
-    initial_state,
-    pad_traces,
-)
+from jaxperf.serving.simulator.state import Log, Requests, Settings, Sizes, State, Totals, initial_state
 from jaxperf.serving.simulator.step_time import AbstractStepTime
+from jaxperf.serving.simulator.trace import OPEN, Trace, pad_traces
 
 TILE = 64  # lanes advanced together: more of them leave the cache of a core
 SHORTEST = 64  # requests a trace is padded to: shorter ones would gain nothing from a program of their own

@@ -18,7 +18,8 @@ from jaxperf.serving.fleet.routing import ROUTINGS
 from jaxperf.serving.fleet.run import SimulatedFleet, simulate_fleets
 from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.simulator.policies import POLICIES
-from jaxperf.serving.simulator.state import Settings, Sizes, Status, pad_traces
+from jaxperf.serving.simulator.state import Settings, Sizes, Status
+from jaxperf.serving.simulator.trace import pad_traces
 from tests.serving.fleet import reference
 from tests.serving.simulator import fuzz
 from tests.serving.simulator.reference import Request

@@ -22,7 +22,8 @@ from jaxperf.serving.fleet.state import FollowUps, Load, Pool
 from jaxperf.serving.fleet.transfer import Link, Transfer, network_link, node_link, wire_time
 from jaxperf.serving.simulator.composed import deployment_for
 from jaxperf.serving.simulator.policies import POLICIES
-from jaxperf.serving.simulator.state import Settings, Status, pad_traces
+from jaxperf.serving.simulator.state import Settings, Status
+from jaxperf.serving.simulator.trace import pad_traces
 from tests.serving.fleet import fuzz as fleet_fuzz
 from tests.serving.fleet import reference
 from tests.serving.simulator import fuzz

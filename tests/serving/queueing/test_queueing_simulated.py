@@ -20,7 +20,8 @@ from jaxperf.serving.queueing_tail import per_token_tail, solved
 from jaxperf.serving.simulator.metrics import request_metrics
 from jaxperf.serving.simulator.run import simulate
 from jaxperf.serving.simulator.settings import parse_scheduler
-from jaxperf.serving.simulator.state import Sizes, pad_traces
+from jaxperf.serving.simulator.state import Sizes
+from jaxperf.serving.simulator.trace import pad_traces
 from jaxperf.serving.simulator.workloads import Requests, draw_requests
 from tests.serving.queueing.engines import most_of, percentiles, steady, straight_law
 

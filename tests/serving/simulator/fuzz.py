@@ -18,8 +18,9 @@ import numpy as np
 from jaxperf.serving.simulator.paths import prefix_paths
 from jaxperf.serving.simulator.policies import POLICIES
 from jaxperf.serving.simulator.run import Simulated, simulate
-from jaxperf.serving.simulator.state import Settings, Sizes, Status, pad_traces
+from jaxperf.serving.simulator.state import Settings, Sizes, Status
 from jaxperf.serving.simulator.step_time import StepTimeTable
+from jaxperf.serving.simulator.trace import pad_traces
 from tests.serving.simulator import reference
 
 TICK = 1.0 / 1024.0  # s: all times are whole ticks, so that sums are exact and ties are ties

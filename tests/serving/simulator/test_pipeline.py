@@ -12,8 +12,9 @@ import pytest
 from jaxperf.serving.simulator.policies import POLICIES
 from jaxperf.serving.simulator.run import Simulated, simulate
 from jaxperf.serving.simulator.settings import parse_scheduler
-from jaxperf.serving.simulator.state import Sizes, pad_traces
+from jaxperf.serving.simulator.state import Sizes
 from jaxperf.serving.simulator.step_time import AbstractStepTime, Timing, Work
+from jaxperf.serving.simulator.trace import pad_traces
 
 STEP = 1.0  # s, of every step; a power of two, so that its shares are exact
 OUTPUT = 33

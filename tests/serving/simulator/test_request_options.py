@@ -11,7 +11,7 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.request_options import with_options
 from jaxperf.io.request_traces import read_requests
-from jaxperf.serving.simulator.state import pad_traces
+from jaxperf.serving.simulator.trace import pad_traces
 from jaxperf.serving.simulator.workloads import round_robin
 
 HEAD = "req,arrived_at,prefill_tokens,decode_tokens,priority,prefilled_tokens,hash_ids\n"

@@ -19,7 +19,8 @@ from jaxperf.io.step_times import load_step_times
 from jaxperf.serving.simulator.metrics import request_metrics
 from jaxperf.serving.simulator.run import Simulated, simulate
 from jaxperf.serving.simulator.settings import Scheduler, parse_scheduler
-from jaxperf.serving.simulator.state import Sizes, pad_traces
+from jaxperf.serving.simulator.state import Sizes
+from jaxperf.serving.simulator.trace import pad_traces
 
 CASES = (
     "survey_vllm_7b_q2_n200",

@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float64, Int32
 
 from jaxperf.serving.simulator.prefix import Match, match
 from jaxperf.serving.simulator.priority import Front, first_of_all
-from jaxperf.serving.simulator.state import EMPTY, Settings, Slots, State, Status, Trace, blocks_of
+from jaxperf.serving.simulator.state import EMPTY, Settings, Slots, State, Status, blocks_of
+from jaxperf.serving.simulator.trace import Trace
 
 MANY = jnp.iinfo(jnp.int32).max // 2  # steps, where nothing limits them
 
