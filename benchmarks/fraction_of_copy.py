@@ -3,9 +3,9 @@
 A dense sweep has no structure to exploit: every point has its own shape, so memory bandwidth bounds it. Columns read
 per point: m, n, k of the GEMM, peak rate in the weight format, memory bandwidth, cores, launch latency (7 x 4 byte).
 Columns written: time, compute time, memory time, FLOP (4 x 4 byte). That is 44 byte a point. The tile (128 x 128, no
-split), the number formats and the efficiency are the same for all points. Outputs are fresh arrays, as a sweep's are;
-the copy goes to an array that exists, which flatters it, and counts what it reads and writes. A second row has the
-same columns in and out with one addition for each result: what XLA reaches with this traffic and no formula.
+split), the number formats and the efficiency are the same for all points. Results are written over those of the block
+before last, as a sweep's are; the copy counts what it reads and writes. A second row has the same columns in and out
+with one addition for each result: what XLA reaches with this traffic and no formula.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxperf.kernels.tiling import Tile
 
 TARGET = ">= 80"
 POINTS = 2**24
-BLOCK = 2**16
+BLOCK = 2**18
 COPY_BYTES = 2**29  # beyond any cache that one core has to itself
 COLUMNS = ("m", "n", "k", "peak", "bandwidth", "cores", "latency")
 RESULTS = ("time", "compute", "memory", "flops")
@@ -36,15 +36,12 @@ BYTES_PER_POINT = 4 * (len(COLUMNS) + len(RESULTS))
 def run() -> list[Row]:
     """The formula's traffic over the copy's."""
     columns = dense_columns(POINTS)
-    evaluate = jax.jit(jax.vmap(point()))
+    evaluate, additions = _over_columns(point()), _over_columns(one_addition_each)
     blocks = [[each[start : start + BLOCK] for each in columns] for start in range(0, POINTS, BLOCK)]
     on_device = [[jnp.asarray(each) for each in block] for block in blocks]
-    _assert_correct(evaluate(*on_device[0]), blocks[0])
+    _assert_correct(evaluate(_room(), *on_device[0]), blocks[0])
     source = np.ones(COPY_BYTES // 4, np.float32)
     target = np.zeros_like(source)
-    additions = jax.jit(
-        jax.vmap(lambda m, n, k, peak, rate, cores, latency: (m + n, k + peak, rate + cores, latency + m))
-    )
     seconds = medians(
         {
             "the GEMM formula": lambda: _sweep(evaluate, on_device),
@@ -94,10 +91,29 @@ def dense_columns(points: int) -> list[np.ndarray]:
     return [each.astype(np.float32) for each in [*shapes, *rates, rng.integers(32, 256, points), np.full(points, 3e-6)]]
 
 
+def one_addition_each(m, n, k, peak, bandwidth, cores, latency):
+    """As many results of as many columns."""
+    return m + n, k + peak, bandwidth + cores, latency + m
+
+
+def _over_columns(point: Callable) -> Callable:
+    """The point function over columns, its results written into the `room` given first."""
+
+    def evaluate(room, *columns):
+        del room
+        return jax.vmap(point)(*columns)
+
+    return jax.jit(evaluate, donate_argnums=0, keep_unused=True)
+
+
+def _room() -> tuple[jax.Array, ...]:
+    return tuple(jnp.zeros(BLOCK, jnp.float32) for _ in RESULTS)
+
+
 def _sweep(evaluate: Callable, blocks: list[list[jax.Array]]) -> None:
+    rooms = [_room(), _room()]
     for block in blocks:
-        for result in evaluate(*block):
-            result.block_until_ready()
+        rooms.append(jax.block_until_ready(evaluate(rooms.pop(0), *block)))
 
 
 def _assert_correct(results: tuple[jax.Array, ...], columns: list[np.ndarray]) -> None:
