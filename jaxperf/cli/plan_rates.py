@@ -5,22 +5,60 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hwspecs.errors import InputError
 
 if TYPE_CHECKING:
+    from calibration.datasets.training import Run
     from calibration.training.points import Known
     from hwspecs.schema import DeviceSpec
+    from jaxperf.training.efficiencies import TrainingEfficiencies
     from jaxperf.training.search_plan import Rates, Request
 
 SOFTWARE = "megatron-core"  # has every parallel axis that is searched, and most of the measured runs
+
+
+class FittedRates(NamedTuple):
+    """Efficiencies of `tier`, and the half-width of the logarithm of a step's 90 % interval."""
+
+    efficiencies: TrainingEfficiencies
+    tier: str
+    width: float
 
 
 def plan_rates(request: Request, spec: DeviceSpec, steps: Path | None, folders: Sequence[Path] = ()) -> Rates:
     """Rates of `SOFTWARE` on a device, from the fitted scalars at `steps` or the shipped ones.
 
     **Raises:** `InputError` for scalars that cannot be read, or a device that multiplies the format in no way.
+    """
+    if not multiplies(spec, request.dtype):
+        raise InputError(
+            f"--dtype: {spec.name} multiplies neither {request.dtype} nor a format that can stand in for it."
+        )
+    from jaxperf.training.search_plan import Rates
+
+    (found,) = fitted_rates([(request, spec)], steps, folders)
+    within = f"90 % within a factor {math.exp(found.width):.2f}"
+    words = f"fitted to measured steps, {found.tier} tier: {SOFTWARE} on {spec.name}, {within}"
+    return Rates(found.efficiencies, words, width=found.width)
+
+
+def multiplies(spec: DeviceSpec, dtype: str) -> bool:
+    """Whether a device has a peak in a number format, or in one that stands in for it."""
+    from jaxperf.core.device import device_from_spec
+    from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, format_name
+
+    compute = FORMATS[format_name(dtype)].compute
+    return float(device_from_spec(spec).peak_flops[COMPUTE_FORMATS.index(compute)]) > 0.0
+
+
+def fitted_rates(
+    asked: Sequence[tuple[Request, DeviceSpec]], steps: Path | None, folders: Sequence[Path] = ()
+) -> list[FittedRates]:
+    """What is fitted to `SOFTWARE` for each request on its device.
+
+    **Raises:** `InputError` for scalars that cannot be read.
     """
     import jax
     import jax.numpy as jnp
@@ -30,39 +68,44 @@ def plan_rates(request: Request, spec: DeviceSpec, steps: Path | None, folders: 
     from calibration.training.predict import tiers_of
     from calibration.training.scalars import assumed_starts, design_of, efficiencies_of
     from calibration.training.shares import starts_of
-    from jaxperf.training.search_plan import Rates
 
     fitted, kernels = load_training(steps), load_parameters(None)
-    known = known_plan(request, spec)
+    known = known_plans(asked)
     design = design_of(known, list(fitted.deviations))
     starts = starts_of(known, kernels, {**assumed_starts(), **fitted.assumed}, [str(each) for each in folders])
     places = {name: jnp.asarray(place) for name, place in design.places.items()}
     rows = efficiencies_of(jnp.asarray(fitted.values), places, {name: jnp.asarray(at) for name, at in starts.items()})
-    (tier,) = tiers_of(known, fitted)
-    width = fitted.widths[tier]
-    words = (
-        f"fitted to measured steps, {tier} tier: {SOFTWARE} on {spec.name}, 90 % within a factor {math.exp(width):.2f}"
-    )
-    return Rates(jax.tree.map(lambda leaf: leaf[0], rows), words, width=width)
+    return [
+        FittedRates(jax.tree.map(lambda leaf, place=place: leaf[place], rows), tier, fitted.widths[tier])
+        for place, tier in enumerate(tiers_of(known, fitted))
+    ]
 
 
-def known_plan(request: Request, spec: DeviceSpec) -> Known:
-    """What is asked as one run of `SOFTWARE`, of which no layout is known yet."""
-    from calibration.datasets.training import Run
+def known_plans(asked: Sequence[tuple[Request, DeviceSpec]]) -> Known:
+    """What is asked as runs of `SOFTWARE`, of which no layouts are known yet."""
     from calibration.training.points import Known, Point
     from calibration.training.stacks import BY_NAME
     from jaxperf.core.device import device_from_spec
-    from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, format_name
+    from jaxperf.core.formats import FORMATS, format_name
     from jaxperf.core.sustained import format_class
 
-    layout, device = request.layout(1), device_from_spec(spec)
-    compute = FORMATS[format_name(request.dtype)].compute
-    if float(device.peak_flops[COMPUTE_FORMATS.index(compute)]) <= 0.0:
-        raise InputError(
-            f"--dtype: {spec.name} multiplies neither {request.dtype} nor a format that can stand in for it."
-        )
-    run = Run(
-        row=0,
+    return Known(
+        runs=tuple(_run_of(request, spec, row) for row, (request, spec) in enumerate(asked)),
+        points=tuple(Point(request.model, request.layout(1), device_from_spec(spec)) for request, spec in asked),
+        stacks=(BY_NAME[SOFTWARE],) * len(asked),
+        classes=tuple(format_class(FORMATS[format_name(request.dtype)].compute) for request, _ in asked),
+        notes=("",) * len(asked),
+        specs={spec.name: spec for _, spec in asked},
+        reasons={},
+    )
+
+
+def _run_of(request: Request, spec: DeviceSpec, row: int) -> Run:
+    from calibration.datasets.training import Run
+    from jaxperf.core.formats import format_name
+
+    return Run(
+        row=row,
         source=SOFTWARE,
         model=request.name,
         family="",
@@ -82,5 +125,3 @@ def known_plan(request: Request, spec: DeviceSpec) -> Known:
         repeat=False,
         native=False,
     )
-    point = Point(request.model, layout, device)
-    return Known((run,), (point,), (BY_NAME[SOFTWARE],), (format_class(compute),), ("",), {spec.name: spec}, {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,15 +12,9 @@ from hwspecs.errors import InputError
 from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Plot, Quiet, SustainedRates
 
 if TYPE_CHECKING:
-    from hwspecs.schema import DeviceSpec
-    from jaxperf.core.sustained_file import SustainedTable
     from jaxperf.io.sweep_file import Keep, SweepFile
-    from jaxperf.report.sweep import SweepReport
-    from jaxperf.serving.provenance import Provenance
-    from jaxperf.serving.study import Study
+    from jaxperf.report.sweep import Prepared
     from jaxperf.sweeps import Reducer, Sweep
-
-    Specs = Mapping[str, DeviceSpec]
 
 
 def sweep(
@@ -45,21 +38,22 @@ def sweep(
     from jaxperf.cli.compute import start_jax
 
     start_jax()
-    from jaxperf.core.sustained_file import load_sustained_table
+    from jaxperf.cli.progress import progress_bar
     from jaxperf.io.sweep_file import read_sweep_file
     from jaxperf.io.tables import json_text
     from jaxperf.report.plots import check_picture
-    from jaxperf.report.sweep import draw_front, print_sweep, sweep_record
+    from jaxperf.report.sweep import SweepReport, draw_front, print_sweep, sweep_record, write_kept
 
     started = time.monotonic()
     check_picture(plot)
     question = read_sweep_file(spec)
-    table = load_sustained_table(params)
     try:
-        prepared = _prepare(question, out, plot, table)
+        prepared, keep, reducers, built = _prepare(question, out, plot, params)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("Cannot write") else f"{spec}: {error}") from None
-    report = _run(*prepared, out, started, overwrite=overwrite, quiet=quiet)
+    with progress_bar(f"{built.plan.points:,} points", quiet) as progress:
+        selections = write_kept(built, prepared, keep, reducers, out, progress, overwrite)
+    report = SweepReport(prepared, built, reducers, selections, out, time.monotonic() - started)
     if as_json:
         typer.echo(json_text(sweep_record(report)))
     else:
@@ -71,54 +65,25 @@ def sweep(
 
 
 def _prepare(
-    question: SweepFile, out: Path, plot: Path | None, table: SustainedTable
-) -> tuple[Study, Specs, Provenance, Sweep, Keep, list[Reducer]]:
+    question: SweepFile, out: Path, plot: Path | None, params: Path | None
+) -> tuple[Prepared, Keep, list[Reducer], Sweep]:
     """Everything that can be found wrong with a question, before anything is computed or written."""
-    from jaxperf.core.sustained_file import calibration_of
-    from jaxperf.io.fleet import select_axis_devices
-    from jaxperf.io.huggingface import load_model
+    from jaxperf.cli.sweep_steps import prepare_steps
+    from jaxperf.cli.sweep_train import TASK, prepare_training
     from jaxperf.io.sweep_file import parse_keep
+    from jaxperf.io.tables import make_folder_of
     from jaxperf.report.sweep import check_front, check_place, reducers_of
-    from jaxperf.serving.estimate import check_tensor_splits
-    from jaxperf.serving.provenance import provenance_of
-    from jaxperf.serving.study import Study, default_metrics
+    from jaxperf.serving.metrics import TASKS
+    from jaxperf.serving.study import check_task
     from jaxperf.sweeps import Sweep
 
+    check_task(question.task, (*TASKS, TASK))
     keep = parse_keep(question.keep)
     check_place(keep, out)
-    metrics = question.metrics or default_metrics(question.task)
-    study = Study(load_model(question.model), question.task, metrics, question.launch)
-    reducers = reducers_of(study, keep)
+    prepared = (prepare_training if question.task == TASK else prepare_steps)(question, params)
+    reducers = reducers_of(prepared.study, keep)
     if plot is not None:
         check_front(reducers)
-    directories = [question.devices_directory] if question.devices_directory else []
-    specs, values = select_axis_devices(question.axes, directories)
-    known = {name: calibration_of(spec, table) for name, spec in specs.items()}
-    axes = study.axes(values, {name: each.calibrated for name, each in known.items()})
-    weights = next(one.labels["weights"].tolist() for one in axes if "weights" in one.labels)
-    origin = provenance_of(study.model, known, weights)
-    for one in axes:
-        if "tensor_parallel" in one.labels:
-            check_tensor_splits(study.model, one.labels["tensor_parallel"].tolist())
-    return study, specs, origin, Sweep(study.point(), axes), keep, reducers
-
-
-def _run(
-    study: Study,
-    specs: Specs,
-    origin: Provenance,
-    built: Sweep,
-    keep: Keep,
-    reducers: list[Reducer],
-    out: Path,
-    started: float,
-    **how: bool,
-) -> SweepReport:
-    from jaxperf.cli.progress import progress_bar
-    from jaxperf.io.tables import make_folder_of
-    from jaxperf.report.sweep import SweepReport, write_kept
-
+    built = Sweep(prepared.study.point(), prepared.axes)
     make_folder_of(out)
-    with progress_bar(f"{built.plan.points:,} points", how["quiet"]) as progress:
-        selections = write_kept(built, study, origin, keep, reducers, out, progress, how["overwrite"])
-    return SweepReport(study, specs, origin, built, reducers, selections, out, time.monotonic() - started)
+    return prepared, keep, reducers, built

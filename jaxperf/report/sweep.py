@@ -5,34 +5,66 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jaxperf
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.tables import WRITERS, check_folder_of, check_output, json_text, write_rows
 from jaxperf.report.text import console, table
-from jaxperf.serving.metrics import METRICS
-from jaxperf.serving.provenance import Provenance
-from jaxperf.serving.study import Study, check_metrics
-from jaxperf.sweeps import Pareto, Reducer, Selection, Sweep, TopK, reduce_sweep, stream_parquet, write_selection
+from jaxperf.sweeps import Axis, Pareto, Reducer, Selection, Sweep, TopK, reduce_sweep, stream_parquet, write_selection
 
 if TYPE_CHECKING:
-    from hwspecs.schema import DeviceSpec
+    from rich.console import Console
+
+    from jaxperf.core.metric import MetricFacts
     from jaxperf.io.sweep_file import Keep
+    from jaxperf.models.config import ModelConfig
 
 BEST_COUNT = 10
-LATENCIES = ("tpot", "ttft", "e2e_latency")
+LATENCIES = ("step_time", "tpot", "ttft", "e2e_latency")
 THROUGHPUTS = ("tokens_per_second_per_device", "tokens_per_second", "tokens_per_joule")
+
+
+class Question(Protocol):
+    """What a sweep asks of a model: a `serving.study.Study` or a `training.study.TrainingStudy`."""
+
+    @property
+    def model(self) -> ModelConfig: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def metrics(self) -> tuple[str, ...]: ...
+    @property
+    def facts(self) -> Mapping[str, MetricFacts]: ...
+    @property
+    def units(self) -> Mapping[str, str]: ...
+    @property
+    def reasons(self) -> str: ...
+    def point(self) -> Callable[..., Mapping[str, Any]]: ...
+
+
+class Origin(Protocol):
+    """Where the numbers come from, in one sentence and as plain data."""
+
+    @property
+    def sentence(self) -> str: ...
+    @property
+    def record(self) -> Mapping[str, Any]: ...
+
+
+class Prepared(NamedTuple):
+    """A question with its axes, and where the numbers of its answer come from."""
+
+    study: Question
+    axes: Sequence[Axis]
+    origin: Origin
 
 
 @dataclass(frozen=True)
 class SweepReport:
-    """A finished sweep: `selections` are the best points and the front of `reducers`, in that order; `origin` is where
-    the numbers come from."""
+    """A finished sweep: `selections` are the best points and the front of `reducers`, in that order."""
 
-    study: Study
-    specs: Mapping[str, DeviceSpec]
-    origin: Provenance
+    asked: Prepared
     sweep: Sweep
     reducers: Sequence[Reducer]
     selections: Sequence[Selection]
@@ -45,32 +77,35 @@ class SweepReport:
         return len(self.selections[-1])
 
 
-def reducers_of(study: Study, keep: Keep) -> list[Reducer]:
+def reducers_of(study: Question, keep: Keep) -> list[Reducer]:
     """The best rows and the front to keep while streaming: as `keep` asks, else by the study's own metrics.
 
     **Raises:** `InputError` if `keep` names a metric the sweep does not compute or that has no better end.
     """
-    check_metrics(study.task, keep.metrics)
-    directed = [name for name in study.metrics if METRICS[name].better]
+    directed = [name for name in study.metrics if study.facts[name].better]
     if keep.kind != "all":
         _check_kept(study, keep)
         where = _feasible_column(study)
-        return [_top(keep.metrics[0], keep.count, where) if keep.kind == "top" else _front(keep.metrics, where)]
+        return [
+            _top(study, keep.metrics[0], keep.count, where)
+            if keep.kind == "top"
+            else _front(study, keep.metrics, where)
+        ]
     throughput = next((name for name in THROUGHPUTS if name in study.metrics), directed[0] if directed else None)
     latency = next((name for name in LATENCIES if name in study.metrics), None)
     where = _feasible_column(study)
     if throughput is None or latency in (None, throughput):
-        return [_top(throughput or study.metrics[0], BEST_COUNT, where)]
-    return [_top(throughput, BEST_COUNT, where), _front((latency, throughput), where)]
+        return [_top(study, throughput or study.metrics[0], BEST_COUNT, where)]
+    return [_top(study, throughput, BEST_COUNT, where), _front(study, (latency, throughput), where)]
 
 
-def _check_kept(study: Study, keep: Keep) -> None:
+def _check_kept(study: Question, keep: Keep) -> None:
     for name in keep.metrics:
         if name not in study.metrics:
             hint = did_you_mean(name, study.metrics)
             raise InputError(f"keep: '{name}' is not among the sweep's metrics {', '.join(study.metrics)}.{hint}")
-        if METRICS[name].better is None:
-            allowed = ", ".join(each for each in study.metrics if METRICS[each].better)
+        if study.facts[name].better is None:
+            allowed = ", ".join(each for each in study.metrics if study.facts[each].better)
             raise InputError(f"keep: '{name}' has no better end; allowed: {allowed}.")
     if _feasible_column(study) is None:
         raise InputError(
@@ -78,23 +113,22 @@ def _check_kept(study: Study, keep: Keep) -> None:
         )
 
 
-def _feasible_column(study: Study) -> str | None:
+def _feasible_column(study: Question) -> str | None:
     """A metric that is above zero exactly where a point runs: any time or rate, which is NaN elsewhere."""
-    return next((name for name in study.metrics if METRICS[name].interval), None)
+    return next((name for name in study.metrics if study.facts[name].interval), None)
 
 
-def _top(metric: str, count: int, where: str | None) -> TopK:
-    return TopK(metric, count, largest=METRICS[metric].better == "max", where=where)
+def _top(study: Question, metric: str, count: int, where: str | None) -> TopK:
+    return TopK(metric, count, largest=study.facts[metric].better == "max", where=where)
 
 
-def _front(metrics: Sequence[str], where: str | None) -> Pareto:
-    return Pareto({name: METRICS[name].better or "min" for name in metrics}, where=where)
+def _front(study: Question, metrics: Sequence[str], where: str | None) -> Pareto:
+    return Pareto({name: study.facts[name].better or "min" for name in metrics}, where=where)
 
 
 def write_kept(
     built: Sweep,
-    study: Study,
-    origin: Provenance,
+    asked: Prepared,
     keep: Keep,
     reducers: Sequence[Reducer],
     out: Path,
@@ -102,6 +136,7 @@ def write_kept(
     overwrite: bool,
 ) -> Sequence[Selection]:
     """Write every row (resumable) or only the selected ones; returns one selection per reducer."""
+    study, origin = asked.study, asked.origin
     metadata = {
         "jaxperf.version": jaxperf.__version__,
         "jaxperf.model": study.model.name,
@@ -148,7 +183,7 @@ def sweep_record(report: SweepReport) -> dict[str, Any]:
         "points": report.sweep.plan.points,
         "axes": {one.name: one.size for one in report.sweep.axes},
         "seconds": report.seconds,
-        "provenance": report.origin.record,
+        "provenance": report.asked.origin.record,
         "best": [_rows(report.sweep, selection)[:BEST_COUNT] for selection in report.selections],
         "front_size": report.front_size,
     }
@@ -168,21 +203,30 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     if quiet:
         return
     if not report.front_size:
-        out.print("Nothing is feasible: see the column `reason` (bits of jaxperf.core.feasible.Reason).")
+        out.print(f"Nothing is feasible: see the column `reason` (bits of {report.asked.study.reasons}).")
         return
-    rows = _rows(report.sweep, report.selections[0])[:BEST_COUNT]
-    names = [name for name in rows[0] if not name.endswith(("_lower", "_upper")) and name not in ("reason", "limiter")]
-    cells = [[_cell(name, row[name]) for name in names] for row in rows]
-    out.print(table(f"Best by {_first_metric(report)}", names, cells))
+    _print_best(report, out)
     if len(report.selections) > 1:
         out.print(f"{report.front_size:,} points on the Pareto front of {' and '.join(_objectives(report))}")
-    out.print(f"from  {report.origin.sentence}", soft_wrap=True)
+    out.print(f"from  {report.asked.origin.sentence}", soft_wrap=True)
 
 
-def _cell(name: str, value: Any) -> str:
-    if name in METRICS and isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+def _print_best(report: SweepReport, out: Console) -> None:
+    """The best rows; an axis of one value is said once below, not in a column."""
+    rows = _rows(report.sweep, report.selections[0])[:BEST_COUNT]
+    fixed = {name for one in report.sweep.axes if one.size == 1 for name in one.labels}
+    hidden = {"reason", "limiter", *fixed}
+    names = [name for name in rows[0] if name not in hidden and not name.endswith(("_lower", "_upper"))]
+    cells = [[_cell(report, name, row[name]) for name in names] for row in rows]
+    out.print(table(f"Best by {_first_metric(report)}", names, cells))
+    if fixed:
+        out.print(
+            f"all with {', '.join(f'{name} {rows[0][name]}' for name in rows[0] if name in fixed)}", soft_wrap=True
+        )
+
+
+def _cell(report: SweepReport, name: str, value: Any) -> str:
+    return f"{value:.4g}" if name in report.asked.study.facts and isinstance(value, float) else str(value)
 
 
 def _first_metric(report: SweepReport) -> str:
@@ -207,10 +251,10 @@ def draw_front(report: SweepReport, path: Path) -> None:
     """The Pareto picture of the front's first two metrics."""
     from jaxperf.report.plots import pareto_figure, save
 
-    objectives = _objectives(report)
+    study, objectives = report.asked.study, _objectives(report)
     columns = report.sweep.rows(report.selections[-1])
     x, y = objectives[:2]
     labels = [str(name) for name in columns.get("device", [""] * report.front_size)]
-    title = f"{report.study.model.name} {report.study.task}: {report.sweep.plan.points:,} points, Pareto front"
-    axis_names = [f"{name} [{METRICS[name].unit}]" for name in (x, y)]
+    title = f"{study.model.name} {study.task}: {report.sweep.plan.points:,} points, Pareto front"
+    axis_names = [f"{name} [{study.facts[name].unit}]" for name in (x, y)]
     save(pareto_figure(title, labels, columns[x], columns[y], *axis_names), path)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from jaxperf.core.metric import MetricFacts
 from jaxperf.core.numerics import Scalar
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
@@ -17,16 +16,6 @@ from jaxperf.models.towers import prompt_tokens, source_tokens
 from jaxperf.serving.phases import ServingCost, decode_cost, prefill_cost, serving_cost
 
 Metrics = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class MetricFacts:
-    """Unit (SI, "1" for counts), one-line meaning, whether an interval belongs to it, and which end is better."""
-
-    unit: str
-    meaning: str
-    interval: bool
-    better: Literal["min", "max"] | None = None
 
 
 METRICS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS, Efficiencies, assumed_efficiencies
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
+from jaxperf.core.metric import MetricFacts, column_units
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice, sustained_efficiencies
 from jaxperf.models.config import ModelConfig, show
@@ -21,8 +22,8 @@ from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import Host, assumed_host
 from jaxperf.models.layers import transformer
 from jaxperf.serving.metrics import METRICS, TASK_LENGTHS, TASK_METRICS, TASKS, Metrics, with_intervals
-from jaxperf.sweeps import Axis, axis, stack, zip_axes
-from jaxperf.sweeps.plan import check_size
+from jaxperf.sweeps import Axis, axis, stack
+from jaxperf.sweeps.named import named_axes
 
 COUNTS = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "batch")
 LENGTHS = {"context": 2048, "prompt": 2048, "output": 256}  # tokens, where the user gives none
@@ -54,11 +55,19 @@ class Study:
         return ("device", *COUNTS, *TASK_LENGTHS[self.task], *media, "weights", "kv_cache", "routing_skew")
 
     @property
+    def facts(self) -> dict[str, MetricFacts]:
+        """What is said of each of its metrics."""
+        return {name: METRICS[name] for name in self.metrics}
+
+    @property
     def units(self) -> dict[str, str]:
         """Unit of every column the study can produce, those of its interval ends included."""
-        names = {name: METRICS[name] for name in self.metrics}
-        ends = {f"{name}_{end}": facts for name, facts in names.items() if facts.interval for end in ("lower", "upper")}
-        return {name: facts.unit for name, facts in {**names, **ends}.items()}
+        return column_units(self.facts)
+
+    @property
+    def reasons(self) -> str:
+        """Whose bits the metric `reason` holds."""
+        return "jaxperf.core.feasible.Reason"
 
     def at_level(self, level: str) -> Callable[..., Metrics]:
         """The pure function of one point at `level` of what is fitted or assumed: one of `RATE_LEVELS`.
@@ -95,39 +104,16 @@ class Study:
         is a zip axis. `devices`: name -> device, the values of `device` in that order, calibrated all or none.
         **Raises:** `InputError` for an unknown parameter or a value out of range.
         """
-        named = [name for key, value in values.items() for name in (value if isinstance(value, Mapping) else [key])]
-        self._check_names(values, named)
-        check_size({key: _count(value) for key, value in values.items()})
-        defaults = {name: LENGTHS[name] for name in TASK_LENGTHS[self.task] if name not in named}
-        defaults |= {} if "weights" in named else {"weights": self.model.weight_format}
-        defaults |= {} if "kv_cache" in named else {"kv_cache": "bf16"}
-        complete = {**values, **defaults}
-        return [
-            zip_axes(key, *(axis_of(name, checked_values(name, each), devices) for name, each in value.items()))
-            if isinstance(value, Mapping)
-            else axis_of(key, list(dict.fromkeys(checked_values(key, value))), devices)
-            for key, value in complete.items()
-        ]
-
-    def _check_names(self, values: Mapping[str, Any], named: Sequence[str]) -> None:
-        for name in named:
-            if name not in self.parameters:
-                hint = did_you_mean(name, self.parameters)
-                raise InputError(
-                    f"'{name}' is not a parameter of task {self.task}; allowed: {', '.join(self.parameters)}.{hint}"
-                )
-            if named.count(name) > 1:
-                raise InputError(f"'{name}' is given twice, alone or in a zip axis; give it once.")
-        for key, value in values.items():
-            if isinstance(value, Mapping) and key in self.parameters:
-                raise InputError(f"The zip axis '{key}' has the name of a parameter; choose another, such as layout.")
-
-
-def _count(value: Any) -> int:
-    """How many values one entry of `Study.axes` lists, before they are looked at."""
-    if isinstance(value, Mapping):
-        return max(map(_count, value.values()), default=1)
-    return len(value) if isinstance(value, Sequence) and not isinstance(value, str) else 1
+        defaults = {name: LENGTHS[name] for name in TASK_LENGTHS[self.task]}
+        defaults |= {"weights": self.model.weight_format, "kv_cache": "bf16"}
+        return named_axes(
+            values,
+            self.task,
+            self.parameters,
+            defaults,
+            checked_values,
+            lambda name, each: axis_of(name, each, devices),
+        )
 
 
 def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device | CalibratedDevice]) -> Axis:
@@ -170,10 +156,10 @@ def default_metrics(task: str) -> tuple[str, ...]:
     return tuple(name for name in wanted if name in TASK_METRICS[task])
 
 
-def check_task(task: str) -> None:
-    """Raises `InputError` unless `task` is one of `TASKS`."""
-    if task not in TASKS:
-        raise InputError(f"Unknown task '{task}'; allowed: {', '.join(TASKS)}.{did_you_mean(task, TASKS)}")
+def check_task(task: str, allowed: Collection[str] = TASKS) -> None:
+    """Raises `InputError` unless `task` is one of those allowed."""
+    if task not in allowed:
+        raise InputError(f"Unknown task '{task}'; allowed: {', '.join(allowed)}.{did_you_mean(task, allowed)}")
 
 
 def check_has_task(model: ModelConfig, task: str) -> None:

@@ -1,0 +1,37 @@
+"""A sweep of prefill, decode or serving: devices with their fitted efficiencies, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxperf.io.sweep_file import SweepFile
+    from jaxperf.report.sweep import Prepared
+
+
+def prepare_steps(question: SweepFile, params: Path | None) -> Prepared:
+    """The study of a sweep file, its axes, and where its numbers come from: the kernels' parameters at `params`.
+
+    **Raises:** `InputError` for what is wrong in the file, and parameters that cannot be read.
+    """
+    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+    from jaxperf.io.fleet import select_axis_devices
+    from jaxperf.io.huggingface import load_model
+    from jaxperf.report.sweep import Prepared
+    from jaxperf.serving.estimate import check_tensor_splits
+    from jaxperf.serving.provenance import provenance_of
+    from jaxperf.serving.study import Study, default_metrics
+
+    table = load_sustained_table(params)
+    metrics = question.metrics or default_metrics(question.task)
+    study = Study(load_model(question.model), question.task, metrics, question.launch)
+    directories = [question.devices_directory] if question.devices_directory else []
+    specs, values = select_axis_devices(question.axes, directories)
+    known = {name: calibration_of(spec, table) for name, spec in specs.items()}
+    axes = study.axes(values, {name: each.calibrated for name, each in known.items()})
+    weights = next(one.labels["weights"].tolist() for one in axes if "weights" in one.labels)
+    for one in axes:
+        if "tensor_parallel" in one.labels:
+            check_tensor_splits(study.model, one.labels["tensor_parallel"].tolist())
+    return Prepared(study, axes, provenance_of(study.model, known, weights))

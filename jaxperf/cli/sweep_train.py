@@ -1,0 +1,104 @@
+"""A sweep of task train: devices with what is fitted to measured training steps, in every number format asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwspecs.errors import InputError
+
+if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
+    from jaxperf.io.sweep_file import SweepFile
+    from jaxperf.models.config import ModelConfig
+    from jaxperf.report.sweep import Prepared
+    from jaxperf.training.study import RatedDevice
+
+TASK = "train"
+ONE_BATCH, ONE_SEQUENCE = 1024, 4096  # of the run that stands for a sweep where fitted scalars are looked up
+
+
+@dataclass(frozen=True)
+class TrainingOrigin:
+    """`tiers`: device -> number format -> where its efficiencies come from, in words."""
+
+    tiers: Mapping[str, Mapping[str, str]]
+
+    @property
+    def sentence(self) -> str:
+        """The tiers with the devices of each; the words of one where all are the same."""
+        groups: dict[str, list[str]] = {}
+        for device, formats in self.tiers.items():
+            for name, words in formats.items():
+                groups.setdefault(words, []).append(f"{device} in {name}")
+        parts = [f"{words}: {_some(places)}" for words, places in groups.items()]
+        return f"fitted to measured steps, {'; '.join(parts)}; 90 % intervals of a whole step"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As plain data; `efficiencies` is the sentence."""
+        return {"efficiencies": self.sentence, "tiers": {device: dict(each) for device, each in self.tiers.items()}}
+
+
+def _some(places: Sequence[str], named: int = 4) -> str:
+    return ", ".join(places) if len(places) <= named else f"{len(places)} devices and formats"
+
+
+def prepare_training(question: SweepFile, params: Path | None) -> Prepared:
+    """The study of a sweep file, its axes, and where its numbers come from: the shipped fit of training steps.
+
+    **Raises:** `InputError` for what is wrong in the file.
+    """
+    from jaxperf.io.fleet import select_axis_devices
+    from jaxperf.io.huggingface import load_model
+    from jaxperf.report.sweep import Prepared
+    from jaxperf.training.study import DEFAULT_METRICS, TrainingStudy
+    from jaxperf.training.study_axes import DEFAULTS, checked_values
+
+    if params is not None:
+        raise InputError(
+            f"--params holds what is fitted to kernels; a sweep of task {TASK} takes what is fitted to steps."
+        )
+    if question.launch != "graph":
+        raise InputError(f"launch: a sweep of task {TASK} has no launch mode; leave it out.")
+    study = TrainingStudy(load_model(question.model), question.metrics or DEFAULT_METRICS)
+    folders = [Path(question.devices_directory)] if question.devices_directory else []
+    specs, values = select_axis_devices(question.axes, folders)
+    formats = list(dict.fromkeys(checked_values("dtype", _given(values, "dtype", DEFAULTS["dtype"]))))
+    rated, tiers = _rated(study.model, specs, formats, folders)
+    return Prepared(study, study.axes(values, rated), TrainingOrigin(tiers))
+
+
+def _given(values: Mapping[str, Any], name: str, default: Any) -> Any:
+    """The values of a parameter, alone or in a zip axis."""
+    zipped = [each for each in values.values() if isinstance(each, Mapping)]
+    return next((each[name] for each in (values, *zipped) if name in each), default)
+
+
+def _rated(
+    model: ModelConfig, specs: Mapping[str, DeviceSpec], formats: Sequence[str], folders: Sequence[Path]
+) -> tuple[dict[str, RatedDevice], dict[str, dict[str, str]]]:
+    """The devices with their efficiencies in each format, and where these come from."""
+    from jaxperf.cli.plan_rates import SOFTWARE, fitted_rates
+    from jaxperf.core.device import device_from_spec
+    from jaxperf.core.numerics import as_float, stack
+    from jaxperf.training.model_build import training_model
+    from jaxperf.training.search_plan import Request
+    from jaxperf.training.study import RatedDevice
+
+    built = training_model(model)
+    requests = [Request(model.name, built, ONE_BATCH, ONE_SEQUENCE, each) for each in formats]
+    found = fitted_rates([(request, spec) for spec in specs.values() for request in requests], None, folders)
+    rated, tiers = {}, {}
+    for place, (name, spec) in enumerate(specs.items()):
+        here = found[place * len(formats) : (place + 1) * len(formats)]
+        widths = as_float([each.width for each in here])
+        rated[name] = RatedDevice(device_from_spec(spec), stack([each.efficiencies for each in here]), widths)
+        tiers[name] = {
+            each: f"{one.tier} tier of {SOFTWARE}, within a factor {math.exp(one.width):.2f}"
+            for each, one in zip(formats, here, strict=True)
+        }
+    return rated, tiers

@@ -1,0 +1,119 @@
+"""A training sweep's point is `training_step` of the layout it names, and what cannot be asked is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.core.device import load_device
+from jaxperf.core.numerics import stack
+from jaxperf.io.huggingface import load_model
+from jaxperf.sweeps import Sweep
+from jaxperf.training.efficiencies import assumed_training_efficiencies
+from jaxperf.training.layout import training_layout
+from jaxperf.training.layout_checks import TrainingReason
+from jaxperf.training.model_build import training_model
+from jaxperf.training.step import training_step
+from jaxperf.training.study import METRICS, RatedDevice, TrainingStudy
+
+WIDTH = 0.2
+ASKED = {
+    "device": ["h100-sxm", "a100-sxm-80gb"],
+    "world_size": [16, 20],
+    "layout": {"tensor_parallel": [2, 4, 1], "pipeline_parallel": [2, 1, 8]},
+    "recompute": ["none", "full"],
+    "dtype": ["bf16", "fp8"],
+    "global_batch": 80,
+}
+
+
+def rated(name: str, formats: int = 2) -> RatedDevice:
+    """Efficiencies of the second format differ from those of the first."""
+    levels = [assumed_training_efficiencies(level) for level in ("nominal", "high")][:formats]
+    return RatedDevice(load_device(name), stack(levels), jnp.full(formats, WIDTH))
+
+
+@pytest.fixture(scope="module")
+def swept() -> Iterator[dict[str, np.ndarray]]:
+    """All metrics of the sweep; optimizing its program would cost more than running it."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    study = TrainingStudy(load_model("llama-2-7b"), tuple(METRICS))
+    axes = study.axes(ASKED, {name: rated(name) for name in ASKED["device"]})
+    results = Sweep(study.point(), axes).dense()
+    assert set(study.units) == set(results.metrics)
+    yield {name: values.reshape(2, 2, 3, 2, 2) for name, values in results.metrics.items()}
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0, 0, 0), (1, 0, 1, 1, 0), (0, 1, 1, 0, 1)])
+def test_a_point_is_a_training_step(swept: dict[str, np.ndarray], place: tuple[int, ...]) -> None:
+    device, world, layout, recompute, dtype = place
+    tensor, pipeline = ASKED["layout"]["tensor_parallel"][layout], ASKED["layout"]["pipeline_parallel"][layout]
+    devices = ASKED["world_size"][world]
+    step = training_step(
+        training_model(load_model("llama-2-7b")),
+        training_layout(
+            ASKED["dtype"][dtype],
+            recompute=ASKED["recompute"][recompute],
+            tensor=tensor,
+            pipeline=pipeline,
+            data=devices // (tensor * pipeline),
+            devices=devices,
+            global_batch=80,
+            deduplicate=1.0,
+        ),
+        load_device(ASKED["device"][device]),
+        assumed_training_efficiencies(("nominal", "high")[dtype]),
+    )
+    assert swept["reason"][place] == int(step.reason) == 0
+    expected = {
+        "step_time": step.time,
+        "step_time_upper": step.time * math.exp(WIDTH),
+        "step_time_lower": step.time / math.exp(WIDTH),
+        "mfu": step.mfu,
+        "memory": step.memory.total,
+        "num_devices": devices,
+        "tokens_per_second_per_device": step.tokens_per_second / devices,
+        "energy_per_token": step.energy / (80 * 4096),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(swept[name][place], float(value), rtol=1e-9, err_msg=name)
+
+
+def test_devices_that_no_layout_fills_are_data_with_a_reason(swept: dict[str, np.ndarray]) -> None:
+    eight_stages = swept["reason"][:, 1, 2]  # 20 devices are two replicas of 8, and four left over
+    assert (eight_stages & int(TrainingReason.WORLD)).all()
+    assert not (swept["reason"][:, :, :2] & int(TrainingReason.WORLD)).any()
+    for name in ("step_time", "step_time_upper", "mfu", "energy_per_token"):
+        assert np.isnan(swept[name][:, 1, 2]).all()
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ({"tensor": [1]}, "'tensor' is not a parameter of task train"),
+        ({"world_size": [8], "data_parallel": [8]}, "give one"),
+        ({"schedule": ["1f1bb"]}, "Did you mean 1f1b?"),
+        ({"schedule": [1]}, "must be the name of a schedule"),
+        ({"dtype": ["bf17"]}, "bf16"),
+        ({"zero": [4]}, "must be a number from 0 to 3"),
+        ({"microbatch": [0]}, "must be a number from 1"),
+        ({"sequence": [math.nan]}, "must be a number from 1"),
+        ({"recompute": []}, "is empty"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(axes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match="(?s)" + said.replace("?", r"\?")):
+        TrainingStudy(load_model("gpt2")).axes({"device": ["h100-sxm"], **axes}, {"h100-sxm": rated("h100-sxm")})
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(InputError, match="has no metric 'tpot'"):
+        TrainingStudy(load_model("gpt2"), ("tpot",))
