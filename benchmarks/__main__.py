@@ -25,6 +25,7 @@ BENCHMARKS = {
     "million_sweep": False,
     "kernel_table": False,
     "training_sweep": True,
+    "stochastic": True,
     "loopnest": True,
     "mapper": True,
     "simulator": True,

@@ -57,6 +57,9 @@ def train(
         int | None, typer.Option("--global-batch", metavar="N", help="Sequences a step (default: 16 Mi tokens).")
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", metavar="FORMAT", help="bf16, fp8, ...")] = "bf16",
+    lora: Annotated[
+        int | None, typer.Option("--lora", metavar="RANK", help="Only LoRA adapters of this rank learn.")
+    ] = None,
     top: Annotated[int, typer.Option("--top", metavar="K", help="Layouts shown of each size.")] = 5,
     optimize: Annotated[str, typer.Option("--optimize", metavar="WHAT", help="time, cost or memory.")] = "time",
     schedules: Annotated[
@@ -96,6 +99,7 @@ def train(
         top=checked(top, "--top"),
         space=parse_schedules(schedules),
         prices=parse_prices(price or [], specs),
+        lora_rank=0 if lora is None else checked(lora, "--lora"),
     )
     asked = Asked(request, steps, tuple(devices_dir or ()), out, as_json, quiet)
     if pools:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxperf.core.numerics import as_float
-from jaxperf.report.plan_rows import front_rows, layout_words, variation_sizes, why_slower
+from jaxperf.report.plan_rows import front_rows, layout_words, named, variation_sizes, why_slower
 from jaxperf.report.text import console, gigabytes, interval, number, quantity, table
 from jaxperf.training.failures import DAY, HOUR, Failures
 from jaxperf.training.layout_checks import SENTENCES
@@ -14,6 +14,7 @@ from jaxperf.training.search_plan import Answer, Choice, Request
 from jaxperf.training.search_terms import MEMORY_TERMS, shares
 
 MOST_REASONS = 3
+IDEAL = ("zb-h1", "zb-h2", "zb-v", "dualpipe")  # schedules of no measured run (docs/plan-train.md)
 
 
 def duration(seconds: float) -> str:
@@ -43,8 +44,15 @@ def print_model(request: Request) -> None:
     sparse = f", {number(active / 1e9)} G active" if active < float(request.model.parameters) else ""
     console().print(
         f"[bold]{request.name}[/bold] ({size}{sparse}): {request.global_batch:,} sequences of {request.sequence:,} "
-        f"tokens a step, {request.dtype}"
+        f"tokens a step, {request.dtype}{_adapted(request)}"
     )
+
+
+def _adapted(request: Request) -> str:
+    if not request.lora_rank:
+        return ""
+    learned = number(float(request.learned_parameters()) / 1e6)
+    return f", LoRA of rank {request.lora_rank}: {learned} M parameters learn"
 
 
 def _sizes(answers: Sequence[Answer]) -> Any:
@@ -108,7 +116,7 @@ def _print_answer(answer: Answer, quiet: bool) -> None:
     if quiet:
         return
     out.print(_alternatives(answer))
-    for line in (*why_lines(answer), _front_line(answer), *_infeasible_lines(answer)):
+    for line in (*why_lines(answer), *ideal_lines(answer), _front_line(answer), *_infeasible_lines(answer)):
         out.print(line, soft_wrap=True, markup=False)
 
 
@@ -126,10 +134,10 @@ def _headline(answer: Answer, best: Choice) -> list[str]:
         f"step      {number(metrics['time'])} s {interval(best.lower, best.upper)}   MFU {metrics['mfu']:.1%}, "
         f"{metrics['tokens_per_second']:,.0f} tokens/s: {parts}",
         f"memory    {gigabytes(metrics['memory.total'])} of {gigabytes(answer.capacity)}: {memory} GB",
-        f"chance    {number(median)} s {interval(float(look.lower), float(look.upper))}: ranks differ and wait for "
-        f"each other, {median / metrics['time'] - 1.0:+.1%}",
+        f"chance    {number(median)} s {interval(float(look.lower), float(look.upper))} in nine steps of ten: "
+        f"{median / float(look.nominal) - 1.0:+.1%} to a step whose ranks are alike, as they wait for each other",
         f"goodput   {float(look.kept.share):.1%}: interrupted every {duration(float(look.mtbf))}, saved every "
-        f"{duration(float(look.kept.interval))}; lost to {losses}; {int(look.spares)} spares",
+        f"{duration(float(look.kept.interval))}; lost to {losses}; spares: {int(look.spares)}",
     ]
     cost = "" if best.cost is None else f", {number(best.cost)} dollars"
     tokens = metrics["tokens_per_second"] * metrics["time"]
@@ -155,6 +163,17 @@ def why_lines(answer: Answer) -> list[str]:
     return [
         f"why       #{rank} takes {choice.metrics['time'] / best.metrics['time'] - 1.0:+.1%}: {why}"
         for rank, (choice, why) in enumerate(zip(others, words, strict=True), start=2)
+    ]
+
+
+def ideal_lines(answer: Answer) -> list[str]:
+    """What to know where the first layout has a schedule that no measured run has."""
+    schedule = named(answer.choices[0].layout)["schedule"]
+    if answer.choices[0].layout["pipeline"] == 1.0 or schedule not in IDEAL:
+        return []
+    return [
+        f"ideal     {schedule} is in no measured run: its passes are assumed to fill each other's gaps perfectly; "
+        "--schedules 1f1b,interleaved plans without such schedules"
     ]
 
 

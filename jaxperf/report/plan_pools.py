@@ -39,7 +39,7 @@ def print_pools(request: Request, plans: Sequence[PoolPlan], quiet: bool) -> Non
     out = console()
     print_model(request)
     for each in plans:
-        head = f"{number(each.time)} s" if each.feasible else "nothing feasible"
+        head = _speed(request, each) if each.feasible else "nothing feasible"
         where = "one pool alone" if each.assigned == "alone" else f"{each.assigned} in each pool"
         out.print(f"\n[bold]{where}[/bold]: {head}")
         for place, answer in enumerate(each.answers):
@@ -48,6 +48,11 @@ def print_pools(request: Request, plans: Sequence[PoolPlan], quiet: bool) -> Non
             out.print(f"{quantity(each.between, 's')} {BETWEEN[each.assigned]}", markup=False)
     if not quiet:
         print_origin(request, [answer for each in plans for answer in each.answers])
+
+
+def _speed(request: Request, plan: PoolPlan) -> str:
+    tokens = request.global_batch * request.sequence / plan.time
+    return f"{number(plan.time)} s, {tokens:,.0f} tokens/s"
 
 
 def _pool_line(plan: PoolPlan, place: int, answer: Answer) -> str:

@@ -9,6 +9,7 @@ from jaxperf.report.why import why_more
 from jaxperf.training.layout import CONTEXT_METHODS, RECOMPUTE, SCHEDULES
 from jaxperf.training.layout_checks import SENTENCES
 from jaxperf.training.search_plan import Answer, Choice, Request
+from jaxperf.training.search_space import SPLIT_FIELDS, VARIANT_FIELDS
 from jaxperf.training.search_terms import MEMORY_TERMS, TERMS, terms
 from jaxperf.training.stochastic import RANGES
 
@@ -35,6 +36,16 @@ def layout_words(layout: Mapping[str, float]) -> str:
     return ", ".join(words)
 
 
+def named(layout: Mapping[str, float]) -> dict[str, int | str]:
+    """A layout with the names of its schedule, recomputation and context method."""
+    return {
+        **{name: int(layout[name]) for name in (*SPLIT_FIELDS, *VARIANT_FIELDS)},
+        "schedule": SCHEDULES[int(layout["schedule"])],
+        "recompute": RECOMPUTE[int(layout["recompute"])],
+        "context_method": CONTEXT_METHODS[int(layout["context_method"])],
+    }
+
+
 def plan_rows(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     """One row a layout, SI units."""
     return [
@@ -50,10 +61,7 @@ def _plan_row(answer: Answer, rank: int, choice: Choice, best: Choice) -> dict[s
         "device": answer.device,
         "devices": answer.devices,
         "rank": rank,
-        **{name: int(value) for name, value in choice.layout.items()},
-        "schedule": SCHEDULES[int(choice.layout["schedule"])],
-        "recompute": RECOMPUTE[int(choice.layout["recompute"])],
-        "context_method": CONTEXT_METHODS[int(choice.layout["context_method"])],
+        **named(choice.layout),
         "time": metrics["time"],
         "time_lower": choice.lower,
         "time_upper": choice.upper,
@@ -92,6 +100,7 @@ def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:
         "sequence": request.sequence,
         "global_batch": request.global_batch,
         "dtype": request.dtype,
+        "lora_rank": request.lora_rank,
         "objective": request.objective,
         "variation": variation_sizes(request),
         "searches": [_search_record(answer) for answer in answers],
@@ -120,8 +129,9 @@ def _search_record(answer: Answer) -> dict[str, Any]:
     }
 
 
-def front_rows(answer: Answer) -> list[dict[str, float]]:
+def front_rows(answer: Answer) -> list[dict[str, Any]]:
     """The layouts that no other beats in both time and memory, fastest first."""
     front = answer.found.front
     order = front["time"].argsort() if front else []
-    return [{name: front[name][index].item() for name in front} for index in order]
+    rows = [{name: front[name][index].item() for name in front} for index in order]
+    return [named(row) | {name: row[name] for name in ("time", "memory.total")} for row in rows]

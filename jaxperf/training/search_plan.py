@@ -10,12 +10,13 @@ import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.device import Device, load_device
-from jaxperf.core.numerics import as_float
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.models.checks import check_count
 from jaxperf.models.config import ModelConfig
 from jaxperf.training.checkpoint import save_time
 from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 from jaxperf.training.failures import HOUR, Failures, assumed_failures
+from jaxperf.training.flops import adapter_width
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model
@@ -51,7 +52,7 @@ def assumed_rates() -> Rates:
 class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
-    is that of the efficiencies a plan takes."""
+    is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does."""
 
     name: str
     model: TrainingModel
@@ -65,6 +66,7 @@ class Request:
     variation: Variation = field(default_factory=assumed_variation)
     failures: Failures = field(default_factory=assumed_failures)
     store_bandwidth: float = STORE_BANDWIDTH
+    lora_rank: int = 0
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -74,7 +76,21 @@ class Request:
     def layout(self, devices: int) -> Layout:
         """What the search does not vary; a token goes to a rank once for all its experts there."""
         count, batch, sequence = float(devices), float(self.global_batch), float(self.sequence)
-        return training_layout(self.dtype, devices=count, global_batch=batch, sequence=sequence, deduplicate=1.0)
+        return training_layout(
+            self.dtype,
+            devices=count,
+            global_batch=batch,
+            sequence=sequence,
+            deduplicate=1.0,
+            lora_rank=float(self.lora_rank),
+            frozen=float(self.lora_rank > 0),
+        )
+
+    def learned_parameters(self) -> Scalar:
+        """Parameters that learn, and are saved: the adapters of LoRA, or all of the model [1]."""
+        if not self.lora_rank:
+            return self.model.parameters
+        return self.model.layers * self.lora_rank * adapter_width(self.model, self.layout(1))
 
 
 @dataclass(frozen=True)
@@ -201,7 +217,7 @@ def _choice(
 ) -> Choice:
     whole = dataclasses.replace(base, **layout)
     step = synchronization(request.model.layers, whole, {name: as_float(value) for name, value in metrics.items()})
-    states = request.model.parameters * whole.optimizer_bytes
+    states = request.learned_parameters() * whole.optimizer_bytes
     save = save_time(states, as_float(request.store_bandwidth))
     look = outlook(step, request.variation, request.failures, save)
     hours = float(whole.world) * float(look.mean) / float(look.kept.share) / HOUR

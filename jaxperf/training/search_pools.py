@@ -89,7 +89,7 @@ def _replicas(request: Request, pools: Sequence[Pool], progress: Progress | None
         return dataclasses.replace(request, global_batch=share * size)
 
     shares, answers = _balanced(asked, pools, units, request, progress)
-    gradients = request.model.parameters * request.layout(1).gradient_bytes
+    gradients = request.learned_parameters() * request.layout(1).gradient_bytes
     devices = jnp.asarray([float(pool.devices) for pool in pools])
     network = jnp.stack([pool.device.network_bandwidth for pool in pools])
     between = float(cross_pool_reduction(gradients, devices, network))

@@ -19,9 +19,11 @@ from jaxperf.training.stochastic_grid import (
     NARROWEST,
     POINTS,
     Distribution,
+    masses,
     mixture,
     nodes,
     normal,
+    score_of_log,
     weighted_moments,
 )
 
@@ -36,33 +38,50 @@ class GroupTime(eqx.Module):
     jitter: Scalar
 
 
-def group_time(static: Scalar, dynamic: Scalar, members: Scalar, segments: Scalar) -> GroupTime:
-    """The time of a group for one microbatch, over its nominal time.
+class Slowest(eqx.Module):
+    """X, the largest of static parts with a new normal part each time: `mean` = E[X | the slowest static part is
+    `part`], `weights` of the slowest being there; `rest`: std of what other static parts add to that; `jitter`: std of
+    X where all static parts are known."""
 
-    X = max_r(s_r + e_r) has P(X <= x) = Phi(x / sqrt(s^2 + d^2))^g; two segments that share s_r have
-    P(X1 <= x, X2 <= y) = E_s[Phi((x - s) / d) Phi((y - s) / d)]^g, whose Hoeffding integral is Var H. Given the slowest
-    static rank the others are independent and truncated, so h(m) = E[X | max s = m] is exact too. H is taken for h(M)
-    plus a normal of the variance that is left: exact in mean and variance, and in shape where either part dominates.
+    part: Float[Array, " cells"]
+    weights: Float[Array, " cells"]
+    mean: Float[Array, " cells"]
+    rest: Scalar
+    jitter: Scalar
+
+
+def group_time(static: Scalar, dynamic: Scalar, members: Scalar, segments: Scalar) -> GroupTime:
+    """The time of a group for one microbatch, over its nominal time; H is taken for h(M) plus a normal of the variance
+    that is left: exact in mean and variance, and in shape where either part dominates.
 
     **Arguments:** `static`, `dynamic`: coefficients of variation of a rank and of one segment [1]; `members`: ranks of
     the group [1]; `segments`: times that it synchronizes in one microbatch [1].
     """
     static, dynamic = jnp.maximum(static, SMALLEST), jnp.maximum(dynamic, SMALLEST)
-    part, mass = nodes(normal(jnp.zeros_like(static), static))
-    x, given = given_part(part, mass, dynamic)
+    slowest = slowest_of(normal(jnp.zeros_like(static), static), dynamic, members)
+    persistent = mixture(1.0 + slowest.mean, jnp.full_like(slowest.mean, 1.0) * slowest.rest, slowest.weights)
+    return GroupTime(persistent, slowest.jitter / safe_sqrt(segments))
 
+
+def slowest_of(static: Distribution, dynamic: Scalar, members: Scalar) -> Slowest:
+    """The largest of `members` that have a static part each and a new normal one of std `dynamic` each time.
+
+    X = max_r(s_r + e_r) has P(X <= x) = E_s[Phi((x - s) / d)]^g; two that share s_r have
+    P(X1 <= x, X2 <= y) = E_s[Phi((x - s) / d) Phi((y - s) / d)]^g, whose Hoeffding integral is Var H. Given the slowest
+    static part the others are independent and truncated, so h(m) = E[X | max s = m] is exact too.
+    """
+    part, mass = nodes(static)
+    x, given = given_part(part, mass, dynamic)
     single = _power(given @ mass, members)
     joint = _power((given * mass[None, :]) @ given.T, members)
     covariance = jnp.sum(joint - single[:, None] * single[None, :]) * (x[1] - x[0]) ** 2
     variance = jnp.sum(jnp.diff(single) * (0.5 * (x[1:] + x[:-1]) - _mean(x, single)) ** 2)
 
-    slowest = given_slowest(x, given, mass, members)
-    weights = mass * jnp.exp((members - 1.0) * log_ndtr(part / static))
-    weights = weights / jnp.sum(weights)
-    _, explained = weighted_moments(slowest, jnp.zeros_like(slowest), weights)
+    mean = given_slowest(x, given, mass, members)
+    weights = masses(score_of_log(members * log_ndtr(static.scores)))
+    _, explained = weighted_moments(mean, jnp.zeros_like(mean), weights)
     rest = safe_sqrt(jnp.maximum(covariance - explained**2, 0.0))
-    jitter = safe_sqrt(jnp.maximum(variance - covariance, 0.0) / segments)
-    return GroupTime(mixture(1.0 + slowest, jnp.full_like(part, 1.0) * rest, weights), jitter)
+    return Slowest(part, weights, mean, rest, safe_sqrt(jnp.maximum(variance - covariance, 0.0)))
 
 
 def given_part(

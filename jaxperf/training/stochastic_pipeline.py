@@ -7,108 +7,141 @@ The 1F1B schedule of stages that take A_1 ... A_p for one microbatch (forward an
 where stage j is the bottleneck: it works through all but the microbatches that fill the stages behind it, and waits for
 the round trip through those at the start and at the end. With equal A this is (m + b (p - 1)) A. `b` scales the bubble:
 1 / v for v interleaved chunks, smaller for schedules that fill it, which this formula then only approximates.
+
+From stage to stage it is a recursion: with w_j = m - b (p - j),
+
+    V_j = max(V_(j - 1) + b A_j, w_j A_j),    T = V_(p - 1) + b sum_s A_s
+
+so the pace Y_j = V_j / w_j is a running maximum that forgets: Y_j = max(A_j, Y_(j - 1) + b / w_j (A_j - Y_(j - 1))).
 """
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr
-from jaxtyping import Array, Bool, Float
+from jax import lax
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.training.stochastic_grid import (
+    END,
     Distribution,
-    log_masses,
+    masses,
     mixture,
     moments,
     nodes,
+    scaled,
+    score,
     score_at,
+    value_at,
 )
-from jaxperf.training.stochastic_group import GroupTime, given_part, given_slowest
+from jaxperf.training.stochastic_group import GroupTime
+from jaxperf.training.stochastic_waiting import waiting
 
-MOST_STAGES = 128  # the arrays have this many columns; stages beyond the pipeline's own are masked
-LOOSENESS = 0.85  # 0.7 to 1.1 over 2-32 stages, 8-128 microbatches, jitter of 0.25 to 2 times the spread of stages
-LEAST_WEIGHT = 0.5  # of a stage's excess where there are as many microbatches as stages behind it
+POINTS = 129
+MOST_STAGES = 128  # the recursion has this many steps; those beyond the pipeline's own are skipped
+LOWEST, HIGHEST = -6.0, 7.5  # scores of a stage that the pace is followed over: one in 10^9 and in 10^13
 SMALLEST_MASS = 1e-30
+UNRESOLVED = 1e3  # roundings: a smaller difference of probabilities is noise
+LEAST_SHARE = 1e-3  # of a micro-batch, for a stage that leads in none
+
+
+class Pace(eqx.Module):
+    """Y_j of the stages so far: `scores` of P(Y_j <= y) on a grid; `mean` and `variance` of the sum of their A where
+    Y_j <= y."""
+
+    scores: Float[Array, " grid"]
+    mean: Float[Array, " grid"]
+    variance: Float[Array, " grid"]
 
 
 def pipeline_time(stage: GroupTime, microbatches: Scalar, stages: Scalar, bubble: Scalar) -> Distribution:
     """T over the nominal time of one microbatch on one stage.
 
-    With a the mean of A and w_j = m - b (p - j), the bottleneck exceeds its share by at most u with probability
-    prod_j F(a + u / w_j), stages taken as independent; given which it is and u, every other stage is truncated at its
-    own threshold, and their sum enters by its moments. Jitter between microbatches adds along the critical path, and
-    makes stages wait for each other (`_waiting`).
+    The law of the pace is exact for independent stages; the sum of A given the pace enters by its moments. Jitter
+    between microbatches adds along the critical path, and makes stages wait for each other (`stochastic_waiting`).
 
     **Arguments:** `stage`: what each of the equal stages draws from; `microbatches` [1]; `stages` up to `MOST_STAGES`,
     NaN beyond; `bubble`: b above [1].
     """
-    behind = jnp.arange(1.0, MOST_STAGES + 1.0)  # p - j for j = p - 1 ... : the last stage first
-    exists = behind <= stages
-    candidate = exists & (bubble * behind <= microbatches)  # an earlier stage never waits for its own microbatches
-    weight = jnp.where(candidate, jnp.maximum(microbatches - bubble * behind, LEAST_WEIGHT), 1.0)
     mean, _ = moments(stage.persistent)
-    excess = jnp.maximum(microbatches - bubble, LEAST_WEIGHT) * (stage.persistent.values - mean)
-    limits = mean + excess[:, None] / weight[None, :]  # what each stage may take where the bottleneck has this excess
-    limits = jnp.where(candidate[None, :], limits, stage.persistent.values[-1])
-    middle = 0.5 * (limits[:-1] + limits[1:])
-
-    wins, mass = _bottleneck(stage.persistent, limits, candidate)
-    own = middle * (microbatches - bubble * (behind - 1.0))[None, :] + microbatches * _waiting(stage, middle, stages)
-    rest, variance = _others(*_truncated(stage.persistent, middle), exists, bubble)
-    jitter = (microbatches + bubble * (stages - 1.0)) * stage.jitter**2
-    means = jnp.where(stages <= MOST_STAGES, jnp.sum(wins * (own + rest), axis=1), jnp.nan)
-    spread = jnp.sum(wins * ((own + rest - means[:, None]) ** 2 + variance), axis=1)
-    return mixture(means, safe_sqrt(spread + jitter), mass)
+    excess = _covered(scaled(stage.persistent, jnp.ones_like(mean), -mean))
+    pace, mass, total, variance = _sums_given_pace(excess, _last_pace(excess, microbatches, stages, bubble))
+    length = microbatches + bubble * (stages - 1.0)
+    leading = jnp.minimum(stages, microbatches / jnp.maximum(bubble, LEAST_SHARE))
+    waits = waiting(excess, stage.jitter, microbatches, leading)
+    means = mean * length + (microbatches - bubble) * pace + bubble * total + waits.mean(pace)
+    means = jnp.where(stages <= MOST_STAGES, means, jnp.nan)
+    others = bubble * safe_sqrt(variance) + waits.meetings * waits.slowest.rest  # the same stages are in both
+    return mixture(means, safe_sqrt(others**2 + waits.variance(stage.jitter, length)), mass)
 
 
-def _waiting(stage: GroupTime, slowest: Float[Array, "cells stages"], stages: Scalar) -> Float[Array, "cells stages"]:
-    """What jitter adds to each microbatch where the slowest stage takes `slowest`.
-
-    A 1F1B stage runs ahead of its neighbours by the microbatches in flight only. Event by event, p stages lose what
-    they would by waiting for all each `LOOSENESS` sqrt(p) microbatches: an observation on simulations, not a law.
-    """
-    part, mass = nodes(stage.persistent)
-    averaged = stage.jitter / safe_sqrt(LOOSENESS * safe_sqrt(stages))
-    x, given = given_part(part, mass, averaged)
-    return jnp.interp(slowest, part, given_slowest(x, given, mass, stages) - part)
+def _covered(stage: Distribution) -> Distribution:
+    """The same on an even grid of values that leaves out what no pipeline reaches."""
+    low, high = (value_at(stage, jnp.full_like(stage.values[0], end)) for end in (LOWEST, HIGHEST))
+    values = low + (high - low) * jnp.linspace(0.0, 1.0, POINTS)
+    return Distribution(values, score_at(stage, values))
 
 
-def _bottleneck(
-    stage: Distribution, limits: Float[Array, "grid stages"], exists: Bool[Array, " stages"]
-) -> tuple[Float[Array, "cells stages"], Float[Array, " cells"]]:
-    """(probability that a stage is the bottleneck, given the cell of the excess; probability of the cell)."""
-    logs = jnp.where(exists[None, :], log_ndtr(score_at(stage, limits)), 0.0)
-    hazards = jnp.diff(logs, axis=0) + jnp.where(exists, SMALLEST_MASS, 0.0)[None, :]
-    return hazards / jnp.sum(hazards, axis=1, keepdims=True), log_masses(jnp.sum(logs, axis=1))
+def _last_pace(stage: Distribution, microbatches: Scalar, stages: Scalar, bubble: Scalar) -> Pace:
+    """Y of the last stage, for stages with a mean of zero."""
+    zero = jnp.zeros_like(stage.values)
+    _, spread = moments(stage)
+
+    def follow(pace: Pace, index: Scalar) -> tuple[Pace, None]:
+        behind = stages - index
+        weight = microbatches - bubble * behind
+        # an earlier stage never waits for its own microbatches
+        leads = (behind > 0.0) & (weight >= 0.0)
+        only_adds = Pace(pace.scores, pace.mean, pace.variance + jnp.where(behind > 0.0, spread**2, 0.0))
+        return lax.cond(leads, lambda: _one_more(stage, pace, weight, bubble), lambda: only_adds), None
+
+    nobody = Pace(zero + END, zero, zero)
+    pace, _ = lax.scan(follow, nobody, jnp.arange(MOST_STAGES, dtype=zero.dtype))
+    return pace
 
 
-def _truncated(
-    stage: Distribution, limits: Float[Array, "cells stages"]
-) -> tuple[Float[Array, "cells stages"], Float[Array, "cells stages"]]:
-    """(mean, variance) of a stage that is known to take no longer than its limit."""
-    middle, mass = nodes(stage)
-    centre = jnp.sum(middle * mass)
-    sums = [jnp.cumsum(mass * (middle - centre) ** order) for order in range(3)]
-    below, first, second = (jnp.interp(limits, stage.values[1:], each) for each in sums)
-    below = jnp.maximum(below, SMALLEST_MASS)
-    mean = first / below
-    return centre + mean, jnp.maximum(second / below - mean**2, 0.0)
+def _one_more(stage: Distribution, pace: Pace, weight: Scalar, bubble: Scalar) -> Pace:
+    """P(Y_j <= y) = integral over a <= y of P(Y_(j - 1) <= y + b / w_(j - 1) (y - a)) dF(a), and moments alike."""
+    y = stage.values
+    a, mass = nodes(stage)
+    inside = jnp.tril(jnp.ones((POINTS, POINTS - 1), y.dtype), -1) * mass[None, :]
+    scores, sums, variances = _interpolated(pace, bubble / jnp.maximum(weight - bubble, LEAST_SHARE))
+    lower = inside * ndtr(scores)
+    upper = jnp.sum(inside * ndtr(-scores), axis=1) + ndtr(-stage.scores)
+    reached = jnp.sum(lower, axis=1)
+    share = lower / jnp.maximum(reached, SMALLEST_MASS)[:, None]
+    sums = sums + a[None, :]
+    mean = jnp.sum(share * sums, axis=1)
+    variance = jnp.sum(share * (variances + (sums - mean[:, None]) ** 2), axis=1)
+    return Pace(score(reached, upper), mean, variance)
 
 
-def _others(
-    means: Float[Array, "cells stages"],
-    variances: Float[Array, "cells stages"],
-    exists: Bool[Array, " stages"],
-    bubble: Scalar,
-) -> tuple[Float[Array, "cells stages"], Float[Array, "cells stages"]]:
-    """(mean, variance) of b sum_(s < j) A_s + 2 b sum_(s > j) A_s, for each j; the last stage is the first column."""
-    return _around(means, exists, bubble, 2.0 * bubble), _around(variances, exists, bubble**2, (2.0 * bubble) ** 2)
+def _interpolated(pace: Pace, ahead: Scalar) -> tuple[Float[Array, "grid cells"], ...]:
+    """The three of `pace` at y + ahead (y - a), for y at each point and a at each middle of the even grid."""
+    point = jnp.arange(POINTS, dtype=pace.scores.dtype)
+    place = point[:, None] + ahead * (point[:, None] - point[None, :-1] - 0.5)
+    place = jnp.clip(place, 0.0, POINTS - 1.0)
+    below = jnp.minimum(place.astype(jnp.int32), POINTS - 2)
+    share = place - below.astype(place.dtype)
+    bend = 0.5 * share * (1.0 - share)
+
+    def at(each: Float[Array, " grid"]) -> Float[Array, "grid cells"]:
+        slope = jnp.asarray(jnp.gradient(each))
+        curved = jnp.asarray(jnp.gradient(slope))  # left out, the error would add up over the stages
+        return each[below] + share * jnp.diff(each)[below] - bend * curved[below]
+
+    return at(pace.scores), at(pace.mean), at(pace.variance)
 
 
-def _around(
-    terms: Float[Array, "cells stages"], exists: Bool[Array, " stages"], before: Scalar, after: Scalar
-) -> Float[Array, "cells stages"]:
-    terms = jnp.where(exists[None, :], terms, 0.0)
-    through = jnp.cumsum(terms, axis=1)
-    return before * (through[:, -1:] - through) + after * (through - terms)
+def _sums_given_pace(stage: Distribution, pace: Pace) -> tuple[Float[Array, " cells"], ...]:
+    """(pace, its probability, mean and variance of the sum of A given it) of each cell of the grid."""
+    middle = 0.5 * (stage.values[1:] + stage.values[:-1])
+    reached = ndtr(pace.scores)
+    mass = jnp.diff(reached)
+    known = mass > UNRESOLVED * jnp.finfo(mass.dtype).eps
+    mass = jnp.where(known, mass, 1.0)
+    mean = jnp.where(known, jnp.diff(reached * pace.mean) / mass, middle)  # a stage far above all others leads alone
+    square = jnp.where(known, jnp.diff(reached * (pace.variance + pace.mean**2)) / mass, middle**2)
+    return middle, masses(pace.scores), mean, jnp.maximum(square - mean**2, 0.0)

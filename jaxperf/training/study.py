@@ -38,9 +38,7 @@ METRICS = {
     "memory": MetricFacts("B", "weights, states and activations on the fullest device", False, "min"),
     "memory_share": MetricFacts("1", "memory over that of the device", False, "min"),
     "num_devices": MetricFacts("1", "devices that the layout fills", False, "min"),
-    "reason": MetricFacts(
-        "1", "why infeasible: bits of training.layout_checks.TrainingReason, 0: feasible", False
-    ),
+    "reason": MetricFacts("1", "why infeasible: bits of training.layout_checks.TrainingReason, 0: feasible", False),
 }
 DEFAULT_METRICS = ("step_time", "tokens_per_second_per_device", "mfu", "memory", "num_devices", "reason")
 

@@ -6,11 +6,16 @@ import contextlib
 import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import jaxperf.cli.progress
+from jaxperf.report.plan import ideal_lines
+from jaxperf.training.layout import SCHEDULES
+from jaxperf.training.search_plan import Answer
+from jaxperf.training.search_space import SPLIT_FIELDS, VARIANT_FIELDS
 
 PLAN = ("plan", "train", "gpt2", "--device", "h100-sxm", "--sequence", "1024", "--global-batch", "16")
 
@@ -35,6 +40,7 @@ def test_sizes_best_first_and_prices(plan, own_folder: Path) -> None:
         all("fitted" in search["efficiencies"] for search in provenance["searches"])
         and provenance["global_batch"] == 16
     )
+    assert {row["schedule"] for search in provenance["searches"] for row in search["front"]} <= set(SCHEDULES)
     for size in (2, 4):
         own = [row for row in rows if row["devices"] == size]
         assert [row["rank"] for row in own] == [1, 2, 3]
@@ -84,6 +90,23 @@ def test_assumed_efficiencies_have_a_wider_interval(plan) -> None:
     assert widths[0] > widths[1] > 1.0
 
 
+def test_adapters_alone_learn(cli, plan) -> None:
+    provenance, rows = plan(*PLAN, "--n", "2", "--top", "1", "--lora", "8")
+    _, whole = plan(*PLAN, "--n", "2", "--top", "1")
+    assert provenance["lora_rank"] == 8 and rows[0]["time"] < whole[0]["time"]
+    states = [row["memory_gradients"] + row["memory_optimizer"] for row in (*rows, *whole)]
+    assert states[0] < 0.1 * states[1] and rows[0]["checkpoint_interval"] < whole[0]["checkpoint_interval"]
+    assert "LoRA of rank 8" in cli(*PLAN, "--n", "2", "--top", "1", "--lora", "8").stdout
+
+
+@pytest.mark.parametrize(("schedule", "stages", "said"), [("zb-h1", 4, True), ("zb-h1", 1, False), ("1f1b", 4, False)])
+def test_schedules_of_no_measured_run_are_said(schedule: str, stages: int, said: bool) -> None:
+    trivial = dict.fromkeys((*SPLIT_FIELDS, *VARIANT_FIELDS), 1.0)
+    layout = trivial | {"pipeline": float(stages), "schedule": float(SCHEDULES.index(schedule))}
+    lines = ideal_lines(cast(Answer, SimpleNamespace(choices=[SimpleNamespace(layout=layout)])))
+    assert [f"{schedule} is in no measured run" in line for line in lines] == [True] * said
+
+
 def test_nothing_feasible_says_why_and_what_would_be(cli, plan) -> None:
     tiny = ("plan", "train", "gpt2-xl", "--device", "l4", "--n", "1", "--sequence", "1024", "--global-batch", "16")
     provenance, rows = plan(*tiny, exit_code=3)
@@ -127,6 +150,7 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "2", "--schedules", "1fb1"), "Did you mean 1f1b"),
         (("--n", "2", "--dtype", "bf17"), "bf16"),
         (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),
+        (("--n", "2", "--lora", "0"), "--lora: 0 must be at least 1"),
         (("--n", "2", "--pool", "l4:2"), "leave --device and --n out"),
         (("--n", "2", "-o", "plan.txt"), "the ending must be one of"),
         (("--n", "2", "--price", "b200=1"), "not among those ranked"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.scipy.special import ndtr
 
+from benchmarks.pipeline_events import one_forward_one_backward
 from jaxperf.core.numerics import as_float
 from jaxperf.training.stochastic import (
     Synchronization,
@@ -23,7 +24,6 @@ from jaxperf.training.stochastic_grid import Distribution, largest_of, mixture, 
 from jaxperf.training.stochastic_group import GroupTime, group_time
 from jaxperf.training.stochastic_overlap import clark_max, exposed_normal
 from jaxperf.training.stochastic_pipeline import pipeline_time
-from tests.training.pipeline_events import one_forward_one_backward
 
 TARGET = 0.02  # Kolmogorov-Smirnov distance to Monte-Carlo
 SAMPLES = 20_000  # whose own distance to the truth is 0.6 % on average
@@ -76,10 +76,11 @@ def test_group_against_simulation(members: int, static: float, dynamic: float, s
     [
         (1, 8, 0.02, 0.005),
         (2, 2, 0.02, 0.002),
-        (4, 16, 0.02, 0.005),
-        (8, 8, 0.02, 0.002),
+        (4, 4, 0.02, 0.0),
+        (8, 4, 0.02, 0.02),
+        (4, 16, 0.01, 0.02),
         (16, 8, 0.02, 0.002),
-        (8, 32, 0.015, 0.01),
+        (8, 32, 0.015, 0.015),
     ],
 )
 def test_pipeline_against_its_events(stages: int, microbatches: int, spread: float, jitter: float) -> None:
