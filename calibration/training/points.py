@@ -13,7 +13,7 @@ import equinox as eqx
 import hwspecs
 from calibration.datasets.training import Run, TrainingTable
 from calibration.training.models import Models
-from calibration.training.stacks import NEVER, UNFUSED, Stack, stack_of
+from calibration.training.stacks import NEVER, NEWEST, UNFUSED, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.device import Device, device_from_spec
@@ -76,6 +76,8 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     point = Point(model, layout, device)
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
+    if release_of(run, stack) == NEWEST:
+        notes.append("the release of the software is not stated: the newest")
     return point, stack, "; ".join(note for note in (of_model, *notes) if note)
 
 

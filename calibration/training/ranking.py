@@ -13,6 +13,10 @@ from calibration.orders import ordered_pairs, spearman
 
 LEAST = 3  # layouts of a group; two are ordered rightly by chance
 NOISE = 0.056  # what releases of one configuration differ by, median (README.md of the data) [1]
+# Deviation of one measurement [log 1]: patch releases (26.04 and 26.04.01) of one layout differ by 1.4 % in the median,
+# which is 0.6745 x sqrt(2) deviations.
+REPEATED = 0.015
+DRAWS = 200
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Ranked:
     """One group of layouts: `spearman` of the device-seconds a token takes, predicted and measured, `step_spearman` of
     the step times [1]; `regret`: what the layout of the least predicted device-seconds takes over the least measured,
     less 1 [1]; `pairs` of layouts whose measured device-seconds differ by more than `NOISE`, of which `right` are
-    predicted in their order."""
+    predicted in their order; `ceiling`: the mean correlation that measuring once more would have [1]."""
 
     group: str
     layouts: int
@@ -29,6 +33,7 @@ class Ranked:
     regret: float
     pairs: int
     right: int
+    ceiling: float
 
 
 def ranked_groups(runs: Sequence[Run], predicted: np.ndarray) -> list[Ranked]:
@@ -51,8 +56,15 @@ def ranked_groups(runs: Sequence[Run], predicted: np.ndarray) -> list[Ranked]:
             step, step_measured, cost, cost_measured = columns
             regret = cost_measured[np.argmin(cost)] / cost_measured.min() - 1.0
             orders = spearman(cost, cost_measured), spearman(step, step_measured)
-            found.append(Ranked(name, len(cost), *orders, float(regret), *ordered_pairs(cost, cost_measured, NOISE)))
+            pairs = ordered_pairs(cost, cost_measured, NOISE)
+            found.append(Ranked(name, len(cost), *orders, float(regret), *pairs, _ceiling(cost_measured)))
     return found
+
+
+def _ceiling(measured: np.ndarray) -> float:
+    """Mean of Spearman's correlation of measured values with themselves under `REPEATED`, the same draws each time."""
+    noise = np.random.default_rng(0).normal(0.0, REPEATED, (DRAWS, len(measured)))
+    return float(np.mean([spearman(measured, again) for again in measured * np.exp(noise)]))
 
 
 def _layout(run: Run) -> str:

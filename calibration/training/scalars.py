@@ -3,7 +3,8 @@
     u = mean + deviation_all + deviation_stack + deviation_generation + ...        value = transform(u)
 
 A row of software or of a generation that nobody measured has none of their deviations, so it gets what all have in
-common (Gelman and Hill 2007, chapter 12).
+common (Gelman and Hill 2007, chapter 12). Releases of a software are steps of a walk: a row has those of every release
+up to its own but the oldest, so that one that is newer than the measured ones, or not stated, is like the newest.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float
 
 from calibration.composition.batches_links import lineage
 from calibration.training.points import Known
+from calibration.training.stacks import NEWEST, release_of
 from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 
 
@@ -31,7 +33,7 @@ class Scalar:
 
 
 SCALARS: Mapping[str, Scalar] = {
-    "gemm": Scalar({"all": 0.15, "class": 0.1, "generation": 0.1, "stack generation": 0.1}),
+    "gemm": Scalar({"all": 0.15, "class": 0.1, "device": 0.1, "stack": 0.1}),
     "grouped_gemm": Scalar({"all": 0.3, "class": 0.2, "generation": 0.2}),
     "attention": Scalar({"all": 0.3, "generation": 0.2, "stack generation": 0.3}),
     "scan": Scalar({"all": 0.5, "generation": 0.3}),
@@ -41,14 +43,16 @@ SCALARS: Mapping[str, Scalar] = {
     "link_network": Scalar({"all": 0.3, "stack": 0.5}),
     "overlap_tensor": Scalar({"all": 1.0, "stack": 0.7}, bounded=True),
     "overlap_data": Scalar({"all": 1.0, "stack": 1.0}, bounded=True),
-    "overlap_expert": Scalar({"all": 1.0}, bounded=True),
-    "expert_overhead": Scalar({"all": 1.0, "generation": 0.3}),
+    "overlap_expert": Scalar({"all": 1.0, "release": 0.3}, bounded=True),
+    "expert_overhead": Scalar({"all": 1.0, "generation": 0.3, "release": 0.3}),
     "layer_overhead": Scalar({"all": 1.0, "execution": 0.7, "stack": 0.5}),
     "host_layer": Scalar({"all": 1.0, "execution": 0.7, "stack": 0.5}),
     "stage_overhead": Scalar({"all": 1.0}),
     "step_overhead": Scalar({"all": 1.0, "stack": 0.7}),
     "rank_spread": Scalar({"all": 0.5, "stack": 0.5}),
 }
+RELEASE = "release"
+NONE = ""  # name of a step that a row does not have
 TIED = {"plain_gemm": "gemm", "attention_backward": "attention"}  # moved by the deviations of another field
 WIDE = {"8-bit": "16-bit", "4-bit": "16-bit"}  # class of the products that stay wide beside those of a narrow one
 
@@ -71,19 +75,24 @@ def levels_of(known: Known) -> dict[str, list[str]]:
         "all": [""] * len(stack),
         "class": list(known.classes),
         "generation": generation,
+        "device": [run.device for run in known.runs],
         "execution": ["compiled" if each.compiled else "eager" for each in known.stacks],
         "stack": stack,
         "stack generation": [f"{software} on {device}" for software, device in zip(stack, generation, strict=True)],
+        RELEASE: [release_of(run, each) for run, each in zip(known.runs, known.stacks, strict=True)],
     }
 
 
 def design_of(known: Known, names: Sequence[str] | None = None) -> Design:
     """The design of runs: with a number for every level they have, or with the fitted `names`."""
     levels = levels_of(known)
+    steps = _steps_of(levels[RELEASE], names)
     plain = {**levels, "class": [WIDE.get(each, each) for each in levels["class"]]}
-    keys = {field: _keys(field, levels) for field in SCALARS}
-    keys |= {field: _keys(moved_by, plain if field == "plain_gemm" else levels) for field, moved_by in TIED.items()}
-    every = dict.fromkeys(name for columns in keys.values() for column in columns for name in column)
+    keys = {field: _keys(field, levels, steps) for field in SCALARS}
+    keys |= {
+        field: _keys(moved_by, plain if field == "plain_gemm" else levels, steps) for field, moved_by in TIED.items()
+    }
+    every = dict.fromkeys(name for columns in keys.values() for column in columns for name in column if name != NONE)
     fitted = tuple(every) if names is None else tuple(names)
     index = {name: place for place, name in enumerate(fitted)}
     places = {
@@ -93,9 +102,21 @@ def design_of(known: Known, names: Sequence[str] | None = None) -> Design:
     return Design(fitted, np.array([_deviation(name) for name in fitted]), places)
 
 
-def _keys(field: str, levels: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """The names of the numbers that move a field, by level and row."""
-    return [[_name(field, level, value) for value in levels[level]] for level in SCALARS[field].deviations]
+def _steps_of(releases: Sequence[str], names: Sequence[str] | None) -> list[str]:
+    """The releases that are steps of the walk: those of the fitted `names`, else all that runs state but the oldest."""
+    if names is None:
+        return sorted(set(releases) - {NONE, NEWEST})[1:]
+    fitted = (name.split("/", 2) for name in names)
+    return sorted({value for _, level, value in fitted if level == RELEASE})
+
+
+def _keys(field: str, levels: Mapping[str, Sequence[str]], steps: Sequence[str]) -> list[list[str]]:
+    """The names of the numbers that move a field, by level, or step of the walk, and row."""
+    plain = [level for level in SCALARS[field].deviations if level != RELEASE]
+    walked = steps if RELEASE in SCALARS[field].deviations else ()
+    return [[_name(field, level, value) for value in levels[level]] for level in plain] + [
+        [_name(field, RELEASE, step) if value >= step else NONE for value in levels[RELEASE]] for step in walked
+    ]
 
 
 def _name(field: str, level: str, value: str) -> str:

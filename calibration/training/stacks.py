@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from calibration.datasets.training import Run
@@ -9,6 +10,10 @@ from calibration.datasets.training import Run
 UNKNOWN = "unknown"
 UNFUSED, FLASH_1, TUNED = "unfused", "flash-1", "tuned"  # attention: scores in memory; the first flash; of the device
 NEVER, SOME, ALL = "never", "some", "all"
+NEWEST = "newest"  # of releases that are not stated; sorts after every one that is
+# A release named by year and month, as NVIDIA's containers are: "26.04.01 NeMo Container", "v25.03".
+_MONTH = r"(2\d\.[01]\d(?:\.\d\d)?)"
+_RELEASE = re.compile(rf"\b(?:v|nemo[ :]?){_MONTH}\b|\b{_MONTH} nemo", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,8 @@ class Stack:
     has chunks where a table does not say; `accumulates`: whether a replica works through several micro-batches (XLA
     programs take the whole batch of a replica at once); `tensor_overlap`: whether tensor-parallel collectives are cut
     into pieces beside their products: `NEVER`, `SOME` or, by the compiler, `ALL` of them; `deduplicates`: whether a
-    token is sent to a rank and to a node once for all its experts there; `recompute`: its default.
+    token is sent to a rank and to a node once for all its experts there; `recompute`: its default; `released`: whether
+    what it gains from release to release is fitted.
     """
 
     name: str
@@ -32,6 +38,7 @@ class Stack:
     tensor_overlap: str = SOME
     deduplicates: bool = False
     recompute: str = "none"
+    released: bool = False
 
 
 # The first whose word occurs; a word is looked for in lower case. The Megatron of 2021 and what was built on it had no
@@ -61,7 +68,7 @@ STACKS = (
     Stack("composer-fsdp", ("llm-foundry", "composer", "fsdp", "torchtitan"), FLASH_1, compiled=False),
     Stack("llama", ("llama3-herd", "llama-herd")),
     Stack("megatron-2021", ("megatron-sc21", "korthikanti", "megatron-lm"), UNFUSED, tensor_overlap=NEVER),
-    Stack("megatron-core", ("megatron", "nemo", "dgxc"), deduplicates=True),
+    Stack("megatron-core", ("megatron", "nemo", "dgxc"), deduplicates=True, released=True),
 )
 ZERO3_OF = {"megatron-2021": "deepspeed-zero3"}  # that Megatron had no ZeRO-3; its paper ran DeepSpeed's beside it
 BY_NAME = {stack.name: stack for stack in STACKS}
@@ -77,3 +84,11 @@ def stack_of(run: Run) -> Stack:
             zero3 = ZERO3_OF.get(found.name)
             return BY_NAME[zero3] if zero3 and run.layout["zero"] >= 3.0 else found
     return Stack(UNKNOWN)
+
+
+def release_of(run: Run, stack: Stack) -> str:
+    """The release by a run's notes, such as "26.04.01", else `NEWEST`; "" of software whose releases are as one."""
+    if not stack.released:
+        return ""
+    found = _RELEASE.search(run.notes)
+    return (found[1] or found[2]) if found else NEWEST

@@ -95,6 +95,20 @@ def test_levels_nobody_fitted_change_nothing(table: Path) -> None:
         assert np.allclose(getattr(narrow, field), getattr(wide, field), rtol=1e-12)
 
 
+def test_releases_are_steps_of_a_walk(tmp_path: Path) -> None:
+    releases = ("25.09", "26.02", "26.04", "26.02.01")
+    made = [{"source": "Megatron-Bridge", "notes": f"{release} NeMo Container"} for release in releases]
+    wanted = [*made, {"source": "Megatron-Bridge"}, {"source": "Megatron-Bridge", "notes": "v27.01"}]
+    known = known_runs(read_training(write(tmp_path, *wanted)))
+    steps = [name for name in design_of(known).names if name.startswith("expert_overhead/release/")]
+    assert [name.rpartition("/")[2] for name in steps] == ["26.02", "26.02.01", "26.04", "27.01"]
+    # Fitted without the last: that, and the run that states none, are like the newest that was fitted.
+    places = design_of(known, steps[:3]).places["expert_overhead"]
+    assert np.append(2.0 ** np.arange(3), 0.0)[places].sum(0).tolist() == [0, 1, 7, 3, 7, 7]
+    newest = design_of(known_runs(read_training(write(tmp_path, wanted[-1]))), steps[:3]).places["expert_overhead"]
+    assert sorted(newest[:, 0].tolist()) == [0, 1, 2, 3, 3]  # the steps that the table itself does not name, too
+
+
 def test_products_that_stay_wide_move_with_the_wide_class(tmp_path: Path) -> None:
     known = known_runs(read_training(write(tmp_path, {}, {"dtype": "fp8"})))
     design = design_of(known)

@@ -8,7 +8,7 @@ import pytest
 
 from calibration.datasets.training import read_training
 from calibration.training.points import Known, known_runs
-from calibration.training.stacks import stack_of
+from calibration.training.stacks import NEWEST, release_of, stack_of
 from tests.calibration.training.runs import SHAPE, write
 
 
@@ -113,6 +113,23 @@ def test_a_framework_brings_what_it_does(tmp_path: Path) -> None:
 def test_the_software_of_a_run(tmp_path: Path, change: dict[str, object], name: str) -> None:
     (run,) = read_training(write(tmp_path, change)).runs
     assert stack_of(run).name == name
+
+
+@pytest.mark.parametrize(
+    ("change", "release"),
+    [
+        ({"source": "Megatron-Bridge", "notes": "26.04.01 NeMo Container; model TFLOPs 26.02"}, "26.04.01"),
+        ({"source": "dgxc-benchmarking", "notes": "v25.03; reduced-layer proxies"}, "25.03"),
+        ({"source": "", "notes": "image nvcr.io/nvidia/nemo:25.09, Megatron"}, "25.09"),
+        ({"source": "Megatron-Bridge", "notes": "model TFLOPs 26.04; MFU=25.11"}, NEWEST),
+        ({"source": "llm-foundry", "notes": "v25.03"}, ""),
+    ],
+)
+def test_the_release_of_the_software(tmp_path: Path, change: dict[str, object], release: str) -> None:
+    (run,) = read_training(write(tmp_path, change)).runs
+    assert release_of(run, stack_of(run)) == release
+    told = "the release of the software is not stated: the newest" in known(tmp_path, change).notes[0]
+    assert told == (release == NEWEST)
 
 
 def test_adapters_learn_and_the_model_does_not(tmp_path: Path) -> None:
