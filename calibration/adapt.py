@@ -19,7 +19,7 @@ from calibration.datasets import data_hash
 from calibration.datasets.schema import Read
 from calibration.fit import FittedFamily, counts
 from calibration.inputs import Prepared, prepare
-from calibration.intervals import adapted_widths
+from calibration.intervals import Spread, Width, adapted_widths
 from calibration.levels import DEVICE_LEVELS
 from calibration.model import BOUND, Inputs, KernelModel
 from calibration.parameters import Parameters
@@ -73,11 +73,17 @@ def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
         moved, left = shared_ridge(basis[rows], target[rows] - np.sum(basis[rows] * mean, axis=1), which, covariance)
         heads[own] = moved + (mean - start)[first]
         missed = _bounded(target[rows] + left) - wanted[rows]
-        widths |= adapted_widths(missed, data.spelled["cell"][rows], fitted.spread.transfer)
+        widths |= adapted_widths(missed, data.spelled["cell"][rows], _without(fitted.spread, data.take(rows)))
     model = eqx.tree_at(lambda tree: tree.correction.heads["cell"], model, as_float(heads))
     model = eqx.tree_at(lambda tree: (tree.correction.lowest, tree.correction.highest), model, _widened_range(model, x))
     spread = dataclasses.replace(fitted.spread, cells=widths)
     return dataclasses.replace(fitted, names=names, model=model, spread=spread)
+
+
+def _without(spread: Spread, data: Prepared) -> dict[str, Width]:
+    """The half-widths of the cells of some rows, had they not been measured."""
+    pairs = set(zip(data.spelled["cell"].astype(str), data.spelled["format"].astype(str), strict=True))
+    return {cell: spread.formats.get(form, spread.transfer) for cell, form in sorted(pairs)}
 
 
 def scaled(model: KernelModel, x: Inputs, data: Prepared) -> KernelModel:

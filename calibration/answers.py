@@ -19,6 +19,7 @@ from calibration.datasets.schema import KernelTable
 from calibration.demand import Shape
 from calibration.fit import FittedFamily
 from calibration.inputs import Kind, Point, describe, load_kinds, shapes
+from calibration.intervals import growth
 from calibration.model import KernelModel
 from jaxperf.core.numerics import Scalar
 
@@ -70,7 +71,7 @@ def fitted_answer(model: KernelModel, names: Sequence[str], point: Point, trust:
     core, memory, floor = model.law.parts(x)
     excess = model.correction.excess(x)
     time = MICRO * jnp.exp(model(x))
-    stretch = jnp.exp(trust.width * (1.0 + excess))
+    stretch = jnp.exp(trust.width * growth(excess))
     limiter = jnp.where(core >= jnp.maximum(memory, floor), 0, jnp.where(memory >= floor, 1, 2))
     remarks = trust.remarks + _bit(FAR, excess > 1.0) + _bit(PREFIX, prefix > 0.0)
     return _answer(point, (time, time / stretch, time * stretch), limiter, trust.tier, remarks)

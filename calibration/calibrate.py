@@ -26,7 +26,7 @@ from calibration.demand import POINTS
 from calibration.fit import DEFAULT, FittedFamily, Settings, fit, log_times, sample
 from calibration.held_out import error_rows, held_shapes, shape_hash
 from calibration.inputs import Prepared, prepare
-from calibration.intervals import Spread, Width, measured_widths, quantiles
+from calibration.intervals import Spread, measured_widths, quantiles
 from calibration.parameters import Parameters
 from calibration.regimes import regime, regimes
 from calibration.transfer import SALT, transfer
@@ -136,29 +136,30 @@ def calibrate_family(
     unseen = transfer(few, fold, progress, directories)
     fitted = fit(data.take(np.flatnonzero(~held)), settings, progress)
     model = eqx.tree_at(lambda tree: tree.correction.share, fitted.model, as_float(unseen.share))
-    spread, rows = Spread(transfer=unseen.width), unseen.rows
+    spread, rows = unseen.spread, unseen.rows
     if held.any():
         tested = data.take(np.flatnonzero(held)[:: max(1, int(held.sum()) // MOST_HELD)])
         residual = log_times(fitted, tested) - np.log(tested.table.measured)
-        spread = measured_spread(tested, residual, unseen.width)
+        spread = measured_spread(tested, residual, unseen.spread)
         rows = rows + error_rows(tested, residual, _width_of_others(tested, residual, spread), "unseen shapes")
     progress(f"{family}: {len(data.table):,} rows")
     return Calibrated(dataclasses.replace(fitted, model=model, spread=spread), rows)
 
 
-def measured_spread(data: Prepared, residual: np.ndarray, transfer: Width) -> Spread:
-    """The intervals of measured cells by their residuals on what was held out."""
+def measured_spread(data: Prepared, residual: np.ndarray, unseen: Spread) -> Spread:
+    """The intervals of measured cells by their residuals on what was held out; `unseen`: other devices'."""
     cells = measured_widths(residual, np.asarray(data.spelled["cell"]), np.asarray(data.spelled["device"]))
-    return Spread(cells, quantiles(residual), transfer)
+    return dataclasses.replace(unseen, cells=cells, measured=quantiles(residual))
 
 
 def _width_of_others(data: Prepared, residual: np.ndarray, spread: Spread) -> np.ndarray:
     """Half-widths of the 90 % intervals [R], each half of the shapes tested with what the other half gives."""
     halves = shape_hash(data.table, SALT) % np.uint64(2)
-    width, cells = np.empty(len(residual)), np.asarray(data.spelled["cell"])
+    width = np.empty(len(residual))
     for half in (0, 1):
         other = np.flatnonzero(halves != half)
-        of_other = measured_spread(data.take(other), residual[other], spread.transfer)
+        of_other = measured_spread(data.take(other), residual[other], spread)
         at = np.flatnonzero(halves == half)
-        width[at] = of_other.half_width(cells[at], np.ones(len(at), bool), np.zeros(len(at)))
+        spelled = {level: np.asarray(column)[at] for level, column in data.spelled.items()}
+        width[at] = of_other.half_width(spelled, np.ones(len(at), bool), np.zeros(len(at)))
     return width

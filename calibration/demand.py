@@ -21,7 +21,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import constant_efficiency
 from jaxperf.core.formats import NumberFormat, number_format
-from jaxperf.core.numerics import as_float, floor_div
+from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
 from jaxperf.kernels.gemm import linear_cost
@@ -141,7 +141,14 @@ def _mla_prefill(device: Device, x: Shape, f: Formats) -> Cost:
 
 
 def _mla_decode(device: Device, x: Shape, f: Formats) -> Cost:
-    return mla_decode_cost(device, _latent(x), x["batch"], x["kv_len"], f.cache, f.weights, FULL)
+    """A narrow cache is read as it is, or first written anew in the queries' format (`x["converted"]`: 1, else 0)."""
+    narrow = f.cache.itemsize < f.activations.itemsize
+    anew = narrow & (x.get("converted", jnp.zeros_like(x["batch"])) > 0.0)
+    read = jax.tree.map(lambda wide, own: jnp.where(anew, wide, own), f.activations, f.cache)
+    latents = x["batch"] * x["kv_len"] * (LATENT + ROPE)
+    rewritten = stream_cost(device, Stream(latents * f.cache.itemsize, latents * f.activations.itemsize), FULL)
+    attention = mla_decode_cost(device, _latent(x), x["batch"], x["kv_len"], read, f.weights, FULL)
+    return attention + as_float(anew) * rewritten
 
 
 def _mla_absorb_query(device: Device, x: Shape, f: Formats) -> Cost:
@@ -177,8 +184,18 @@ def _quantize(device: Device, x: Shape, f: Formats) -> Cost:
 
 
 def _row_wise(device: Device, x: Shape, f: Formats) -> Cost:
-    each = x["rows"] * x["columns"]
-    return stream_cost(device, Stream(each * f.activations.itemsize, each * f.activations.itemsize, 5.0 * each), FULL)
+    """Each element read and written once, or as often as elementary operations do (`x["composed"]`: 1, else 0)."""
+    each, size = x["rows"] * x["columns"], f.activations.itemsize
+    apart = x.get("composed", jnp.zeros_like(each)) > 0.0
+    passes = jnp.where(apart, _composed_norm(size) / (2.0 * size), jnp.ones_like(size))
+    return stream_cost(device, Stream(each * size * passes, each * size * passes, 5.0 * each * passes), FULL)
+
+
+def _composed_norm(size: Scalar) -> Scalar:
+    """Bytes an element of an RMSNorm moves that is made of elementary operations in fp32: its square (8), the mean of
+    those (4), the scaling (8), the weight (2 `size`), and there and back from `size` bytes where that is not fp32
+    (LlamaRMSNorm.forward in Hugging Face's transformers)."""
+    return 20.0 + 2.0 * size + jnp.where(size < 4.0, 2.0 * (4.0 + size), 0.0)
 
 
 def _streamed(device: Device, x: Shape, f: Formats) -> Cost:

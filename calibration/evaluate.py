@@ -117,7 +117,7 @@ def _score(fitted: FittedFamily, target: Prepared, split: str, sources: Prepared
     log_time = log_times(fitted, target)
     seen = np.asarray(x.levels["cell"]) < len(fitted.names.known["cell"])
     excess = np.asarray(jax.vmap(fitted.model.correction.excess)(x))
-    width = fitted.spread.half_width(target.spelled["cell"], seen, excess)
+    width = fitted.spread.half_width(target.spelled, seen, excess)
     residual = log_time - np.log(target.table.measured)
     constant = np.median(sources.table.measured / sources.roofline) if len(sources.table) else np.nan
     errors = {

@@ -19,7 +19,8 @@ CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same 
 # Four schedulers each issue an instruction of 32 threads in a cycle, at best a fused multiply-add of two FLOP; the same
 # in every NVIDIA core since Volta, whatever its number of fp32 units (NVIDIA's tuning guides of Volta and later).
 CORE_FLOPS_PER_CYCLE = 4.0 * 32.0 * 2.0
-BY_ROWS: frozenset[str] = frozenset(("quantize", "embedding", "rope"))  # look rows up, rotate or scale them
+REDUCING: frozenset[str] = frozenset(("norm", "softmax"))  # take a sum over a row before they scale it
+BY_ROWS: frozenset[str] = frozenset(("quantize", "embedding", "rope")) | REDUCING  # the others look up, rotate, scale
 TILES = ((256.0, 128.0), (128.0, 128.0), (64.0, 64.0))
 QUERY_BLOCK = 128.0
 QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from calibration.datasets.caches import converted
 from calibration.datasets.groups import Groups, group
+from calibration.datasets.norms import composed
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import as_text
 from calibration.demand import POINTS, Demand, Formats, Shape, _demands, format_columns
@@ -238,13 +240,18 @@ def _points(
 
 
 def shapes(table: KernelTable, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The shapes of some rows, in the number type that is computed with; what is stated of each sequence is summed."""
+    """The shapes of some rows, in the number type that is computed with; what is stated of each sequence is summed, a
+    norm says whether it is composed of several kernels, and latent attention whether its cache is converted first."""
     number = jnp.result_type(float)
     found = {name: column[rows].astype(number) for name, column in table.shape.items()}
     if table.family == "attention_mixed":
         framework = as_text(table.framework)
         each = np.isin(framework.values.astype(str), STATED_EACH)[framework.codes[rows]]
         found["kv_decode"] = np.where(each, found["n_decode"], 1.0) * found["kv_decode"]
+    if table.family == "norm":
+        found["composed"] = composed(table, rows).astype(number)
+    if table.family == "mla_decode":
+        found["converted"] = converted(table, rows).astype(number)
     return found
 
 

@@ -1,17 +1,20 @@
 """Prediction intervals from residuals on what was held out: conformal quantiles, wider outside what was measured.
 
 A kernel of a cell that was measured gets the quantile of that cell's residuals on shapes held out; one of a device
-never measured that of the devices of other generations, each held out in turn. Outside the measured range of its
-features the half-width grows in proportion to the distance.
+never measured that of its format on the devices of other generations, each held out in turn. Outside the measured
+range of its features the half-width grows with the square root of the distance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
+
+from calibration.datasets.text import Column
+from jaxperf.core.numerics import Scalar
 
 LEVELS_OF_TRUST = (0.5, 0.9)
 LEAST_ROWS = 30  # a cell with fewer held-out rows uses its device's quantile, a device with fewer the family's
@@ -23,17 +26,32 @@ Width = tuple[float, float]
 @dataclass(frozen=True)
 class Spread:
     """Half-widths of the 50 % and the 90 % interval [log 1]: of measured cells by name, of the other rows of measured
-    devices, and of devices never measured."""
+    devices, of formats on devices never measured by name, and of other formats there."""
 
     cells: Mapping[str, Width] = field(default_factory=lambda: MappingProxyType({}))
     measured: Width = UNKNOWN
+    formats: Mapping[str, Width] = field(default_factory=lambda: MappingProxyType({}))
     transfer: Width = UNKNOWN
 
-    def half_width(self, cells: np.ndarray, measured: np.ndarray, excess: np.ndarray, level: int = 1) -> np.ndarray:
-        """Half-width of every row [log 1]. `measured` [R]: its cell was; `excess` [R]: see `Correction.excess`."""
-        distinct, which = np.unique(cells.astype(str), return_inverse=True)
-        inside = np.array([self.cells.get(name, self.measured)[level] for name in distinct])
-        return np.where(measured, inside[which], self.transfer[level]) * (1.0 + excess)
+    def half_width(
+        self, spelled: Mapping[str, Column], measured: np.ndarray, excess: np.ndarray, level: int = 1
+    ) -> np.ndarray:
+        """Half-width of every row [log 1]. `spelled`: names of the rows at each level (`calibration.levels`);
+        `measured` [R]: its cell was; `excess` [R]: see `Correction.excess`."""
+        inside = _looked_up(spelled["cell"], self.cells, self.measured, level)
+        outside = _looked_up(spelled["format"], self.formats, self.transfer, level)
+        return np.where(measured, inside, outside) * growth(excess)
+
+
+def _looked_up(names: Column, known: Mapping[str, Width], other: Width, level: int) -> np.ndarray:
+    distinct, which = np.unique(np.asarray(names).astype(str), return_inverse=True)
+    return np.array([known.get(name, other)[level] for name in distinct])[which]
+
+
+def growth(excess: np.ndarray | Scalar) -> np.ndarray | Scalar:
+    """How an interval grows with the distance from what was measured, in standard deviations of a feature: as a random
+    walk does, by the square root [1]."""
+    return (1.0 + excess) ** 0.5
 
 
 def quantiles(residual: np.ndarray) -> Width:
@@ -63,15 +81,15 @@ def measured_widths(residual: np.ndarray, cells: np.ndarray, devices: np.ndarray
     return found
 
 
-def adapted_widths(residual: np.ndarray, cells: np.ndarray, transfer: Width) -> dict[str, Width]:
-    """Half-widths of the cells of one device, by a few rows each predicted without it.
+def adapted_widths(residual: np.ndarray, cells: np.ndarray, transfer: Mapping[str, Width]) -> dict[str, Width]:
+    """Half-widths of the cells of one device, by a few rows each predicted without it; `transfer`: without any row.
 
     A cell with enough rows has quantiles of its own, the others those of all rows; both lie between these and the
     transfer's, by the number of rows.
     """
     own, together = by_cell(residual, cells), quantiles(residual)
     weight = len(residual) / (len(residual) + PRIOR_ROWS)
-    return {name: _between(own.get(name, together), transfer, weight) for name in np.unique(cells.astype(str)).tolist()}
+    return {name: _between(own.get(name, together), width, weight) for name, width in transfer.items()}
 
 
 def _between(own: Width, other: Width, weight: float) -> Width:
@@ -80,12 +98,25 @@ def _between(own: Width, other: Width, weight: float) -> Width:
     return half, most
 
 
-def pooled(groups: list[np.ndarray]) -> Width:
-    """The mean over groups of their quantiles: no group decides by its size."""
-    if not groups:
-        return UNKNOWN
-    each = np.array([quantiles(group) for group in groups])
-    return float(each[:, 0].mean()), float(each[:, 1].mean())
+def _mean(widths: Sequence[Width]) -> Width:
+    half, most = np.mean(widths, axis=0).tolist()
+    return half, most
+
+
+def transfer_spread(residuals: Sequence[np.ndarray], formats: Sequence[np.ndarray]) -> Spread:
+    """What generations held out say of another: the mean of their quantiles, so that none decides by its size; of a
+    format the mean of that and of its own, since another generation may run a format unlike those that have it.
+
+    **Arguments:** of each generation, the residuals [R] [log 1] and the formats [R] of its rows.
+    """
+    if not residuals:
+        return Spread()
+    whole = _mean([quantiles(each) for each in residuals])
+    widths: dict[str, list[Width]] = {}
+    for residual, names in zip(residuals, formats, strict=True):
+        for name, width in by_cell(residual, names).items():
+            widths.setdefault(name, []).append(width)
+    return Spread(formats={name: _mean([whole, _mean(own)]) for name, own in sorted(widths.items())}, transfer=whole)
 
 
 def interval_score(residual: np.ndarray, width: np.ndarray, level: float = LEVELS_OF_TRUST[1]) -> np.ndarray:

@@ -87,6 +87,7 @@ def _described(fitted: FittedFamily) -> dict[str, Any]:
         "names": {level: list(known) for level, known in fitted.names.known.items()},
         "cells": {name: list(width) for name, width in spread.cells.items()},
         "measured": list(spread.measured),
+        "formats": {name: list(width) for name, width in spread.formats.items()},
         "transfer": list(spread.transfer),
     }
 
@@ -107,6 +108,7 @@ def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, n
             raise ValueError(f"{family}{jax.tree_util.keystr(place)} has shape {value.shape}, not {leaf.shape}")
     pairs = lambda table: {name: (float(width[0]), float(width[1])) for name, width in table.items()}  # noqa: E731
     widths = pairs({"measured": described["measured"], "transfer": described["transfer"]})
-    spread = Spread(pairs(described["cells"]), widths["measured"], widths["transfer"])
+    formats = pairs(described.get("formats", {}))  # files of before have one width for all
+    spread = Spread(pairs(described["cells"]), widths["measured"], formats, widths["transfer"])
     model = jax.tree_util.tree_unflatten(tree, found)
     return FittedFamily(family, tuple(described["features"]), names, model, spread)

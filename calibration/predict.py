@@ -111,7 +111,7 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str]) -> 
     known, spelled = fitted.names.known, spell_each(table)
     levels = fitted.names.index(spelled)
     unseen = {level: at >= len(known[level]) for level, at in levels.items()}
-    width = fitted.spread.half_width(spelled["cell"], ~unseen["cell"], np.zeros(len(table)))
+    width = fitted.spread.half_width(spelled, ~unseen["cell"], np.zeros(len(table)))
     tier = np.where(unseen["cell"], TRANSFER, MEASURED)
     tier[np.isin(spelled["cell"].astype(str), list(adapted))] = ADAPTED
     remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]

@@ -20,7 +20,7 @@ from calibration.adapt import adapt_family
 from calibration.fit import FittedFamily, Settings, fit, log_times, sample_all
 from calibration.held_out import error_rows, generations, held_shapes
 from calibration.inputs import Prepared
-from calibration.intervals import Spread, Width, pooled
+from calibration.intervals import Spread, growth, transfer_spread
 from calibration.regimes import regime
 from jaxperf.core.numerics import as_float
 
@@ -32,11 +32,11 @@ SALT = 1  # other shapes than those that a fit holds out
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """`share` of the correction for an unseen device; `width`: half-widths of the transfer interval [log 1]; `rows`:
-    error rows of the card."""
+    """`share` of the correction for an unseen device; `spread`: half-widths of its intervals; `rows`: error rows of the
+    card."""
 
     share: float
-    width: Width
+    spread: Spread
     rows: list[dict[str, Any]]
 
 
@@ -55,10 +55,10 @@ class Fold:
         """With a share of the correction; exact, as the tanh that bounds it does not contain the share [log 1]."""
         return self.law + share * self.correction
 
-    def spread(self, share: float) -> np.ndarray:
+    def scaled(self, share: float) -> np.ndarray:
         """The residual in units of what an interval grows by outside of what was measured (normalized conformal
         prediction, Papadopoulos et al. 2002) [log 1]."""
-        return self.residual(share) / (1.0 + self.excess)
+        return self.residual(share) / growth(self.excess)
 
 
 def transfer(
@@ -77,17 +77,23 @@ def transfer(
 def judged(folds: Sequence[Fold]) -> Transfer:
     """The share with the least error, and the errors and widths it has."""
     if not folds:
-        return Transfer(0.0, Spread().transfer, [])
+        return Transfer(0.0, Spread(), [])
     cost = [np.mean([each for one in folds for each in _medians(one, share)]) for share in SHARES]
     share = SHARES[int(np.argmin(cost))]
     rows: list[dict[str, Any]] = []
     for one in folds:
-        width = pooled([other.spread(share) for other in folds if other is not one])
-        tested = width[1] * (1.0 + one.excess)
+        spread = spread_of([other for other in folds if other is not one], share)
+        tested = spread.half_width(one.unseen.spelled, np.zeros(len(one.excess), bool), one.excess)
         rows += error_rows(one.unseen, one.residual(share), tested, "unseen generation")
         for split, most in ADAPTED.items():
-            rows += _adapted_rows(one, share, width, split, most)
-    return Transfer(share, pooled([one.spread(share) for one in folds]), rows)
+            rows += _adapted_rows(one, share, spread, split, most)
+    return Transfer(share, spread_of(folds, share), rows)
+
+
+def spread_of(folds: Sequence[Fold], share: float) -> Spread:
+    """The intervals of a device never measured, by what these folds say."""
+    formats = [np.asarray(one.unseen.spelled["format"]) for one in folds]
+    return transfer_spread([one.scaled(share) for one in folds], formats)
 
 
 def few_rows(data: Prepared, most: int = FEW) -> tuple[Prepared, Prepared]:
@@ -112,16 +118,16 @@ def _medians(fold: Fold, share: float) -> list[float]:
     return [float(np.median(size[devices == name])) for name in np.unique(devices)]
 
 
-def _adapted_rows(fold: Fold, share: float, width: Width, split: str, most: int) -> list[dict[str, Any]]:
+def _adapted_rows(fold: Fold, share: float, spread: Spread, split: str, most: int) -> list[dict[str, Any]]:
     """Error rows of the fold, adapted to at most so many rows of each of its devices."""
     few, left = few_rows(fold.unseen, most)
     if not (len(few.table) and len(left.table)):
         return []
     model = eqx.tree_at(lambda tree: tree.correction.share, fold.fitted.model, as_float(share))
-    adapted = adapt_family(dataclasses.replace(fold.fitted, model=model, spread=Spread(transfer=width)), few)
+    adapted = adapt_family(dataclasses.replace(fold.fitted, model=model, spread=spread), few)
     x = left.inputs(adapted.names, adapted.features)
     seen = np.asarray(x.levels["cell"]) < len(adapted.names.known["cell"])
     excess = np.asarray(jax.vmap(adapted.model.correction.excess)(x))
-    tested = adapted.spread.half_width(np.asarray(left.spelled["cell"]), seen, excess)
+    tested = adapted.spread.half_width(left.spelled, seen, excess)
     residual = log_times(adapted, left) - np.log(left.table.measured)
     return error_rows(left, residual, tested, split)

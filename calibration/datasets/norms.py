@@ -17,6 +17,10 @@ from calibration.datasets.text import Text, as_text
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import load_model
 
+# Whose eager model code makes an RMSNorm of elementary operations (LlamaRMSNorm.forward in transformers).
+COMPOSING = ("hf_torch",)
+RMS_NORM = "rms_norm"
+
 
 def with_kind(table: KernelTable) -> KernelTable:
     """A table of norms whose `op` says "input_layernorm/rms_norm" where `model` names a model that is known."""
@@ -41,6 +45,15 @@ def kind_of(model: str) -> str:
     if os.path.isfile(model) or os.path.isfile(os.path.join(model, "config.json")):
         return ""
     try:
-        return "layer_norm" if load_model(model).norm_bias else "rms_norm"
+        return "layer_norm" if load_model(model).norm_bias else RMS_NORM
     except InputError:
         return ""
+
+
+def composed(table: KernelTable, rows: np.ndarray) -> np.ndarray:
+    """1 for each of some rows of a table of norms that is an RMSNorm of elementary operations, else 0 [as `rows`]."""
+    if "op" not in table.text:
+        return np.zeros(rows.shape)
+    op, framework = as_text(table.text["op"]), as_text(table.framework)
+    is_rms = np.char.endswith(op.values.astype(str), RMS_NORM)[op.codes[rows]]
+    return (is_rms & np.isin(framework.values.astype(str), COMPOSING)[framework.codes[rows]]).astype(float)

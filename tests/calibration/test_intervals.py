@@ -1,4 +1,4 @@
-"""Half-widths: of a cell, of its device where it has few rows, and of few rows beside the transfer's."""
+"""Half-widths: of a cell, of its device where it has few rows, of few rows beside the transfer's, of formats there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.intervals import LEAST_ROWS, adapted_widths, measured_widths, quantiles
+from calibration.intervals import LEAST_ROWS, adapted_widths, growth, measured_widths, quantiles, transfer_spread
 
 TRANSFER = (0.3, 0.9)
 
@@ -28,7 +28,7 @@ def test_a_cell_with_few_rows_is_as_wide_as_its_device() -> None:
 def test_widths_lie_between_the_rows_own_and_the_transfers(rows: int, scale: float) -> None:
     residual = scale * np.random.default_rng(rows).standard_normal(rows)
     cells = np.where(np.arange(rows) % 3, "many", "few")
-    widths = adapted_widths(residual, cells, TRANSFER)
+    widths = adapted_widths(residual, cells, dict.fromkeys(np.unique(cells).tolist(), TRANSFER))
     assert set(widths) == set(cells)
     for name, width in widths.items():
         own = residual[cells == name] if np.sum(cells == name) >= LEAST_ROWS else residual
@@ -37,5 +37,29 @@ def test_widths_lie_between_the_rows_own_and_the_transfers(rows: int, scale: flo
 
 
 def test_more_rows_trust_themselves_more() -> None:
-    few, many = (adapted_widths(np.full(rows, 0.01), np.full(rows, "a"), TRANSFER)["a"] for rows in (10, 200))
+    one = {"a": TRANSFER}
+    few, many = (adapted_widths(np.full(rows, 0.01), np.full(rows, "a"), one)["a"] for rows in (10, 200))
     assert 0.01 < many[1] < 0.02 < few[1] < TRANSFER[1]
+
+
+@given(st.integers(LEAST_ROWS, 300), st.floats(2.0, 30.0))
+def test_a_format_that_errs_more_is_wider_on_a_device_never_measured(rows: int, worse: float) -> None:
+    """Two generations, of which one has the bad format: its quantile there and the mean of both weigh the same."""
+    generator = np.random.default_rng(rows)
+    good, bad = 0.05 * generator.standard_normal((2, rows))
+    formats = np.repeat(["bf16", "fp8_block"], rows)
+    spread = transfer_spread([np.r_[good, worse * bad], good], [formats, formats[:rows]])
+    whole = np.mean([quantiles(np.r_[good, worse * bad]), quantiles(good)], axis=0)
+    np.testing.assert_allclose(spread.transfer, whole)
+    assert spread.formats["bf16"][1] < spread.transfer[1]
+    np.testing.assert_allclose(spread.formats["fp8_block"], (np.array(quantiles(worse * bad)) + whole) / 2)
+    asked = {"cell": np.array(["a", "b", "c"]), "format": np.array(["bf16", "fp8_block", "int8"])}
+    found = spread.half_width(asked, np.zeros(3, bool), np.array([0.0, 3.0, 0.0]))
+    wide = [spread.formats["bf16"][1], 2.0 * spread.formats["fp8_block"][1], spread.transfer[1]]
+    np.testing.assert_allclose(found, wide)
+
+
+@given(st.floats(0.0, 4.0), st.floats(0.0, 4.0))
+def test_what_distances_add_to_the_variance_adds_up(near: float, more: float) -> None:
+    both, first, second = np.square(growth(np.array([near + more, near, more])))
+    np.testing.assert_allclose(both - 1.0, first + second - 2.0, atol=1e-12)

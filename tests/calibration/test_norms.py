@@ -9,6 +9,7 @@ import pytest
 
 from calibration.datasets import read_table
 from calibration.datasets.norms import kind_of
+from calibration.inputs import prepare
 from calibration.levels import spell
 
 HEADER = "device,framework,op,model,dtype,rows,columns,latency_us"
@@ -52,3 +53,19 @@ def test_rows_without_a_model_keep_their_word(tmp_path: Path) -> None:
     assert ops(tmp_path, rows) == ["ln", "rmsnorm"]
     bare = [row.replace(",,", ",") for row in rows]
     assert ops(tmp_path, bare, HEADER.replace("model,", "")) == ["ln", "rmsnorm"]
+
+
+# Bytes an element of LlamaRMSNorm.forward (transformers), operation by operation: to fp32, square, mean, scale, from
+# fp32, weight; of fp32 the conversions are none.
+COMPOSED = {"bf16": (2 + 4) + (4 + 4) + 4 + (4 + 4) + (4 + 2) + (2 + 2), "fp32": (4 + 4) + 4 + (4 + 4) + (4 + 4)}
+
+
+@pytest.mark.parametrize("dtype", COMPOSED)
+def test_an_eager_rms_norm_moves_what_its_operations_do(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "norms.csv"
+    kinds = [("hf_torch", "Llama-3.1-8B"), ("vllm", "Llama-3.1-8B"), ("hf_torch", "phi-2")]
+    rows = [f"h100,{framework},layernorm,{model},{dtype},64,4096,9" for framework, model in kinds]
+    path.write_text("\n".join([HEADER, *rows]) + "\n")
+    moved = prepare(read_table(path).tables[0]).demand.moved / (64 * 4096)
+    itemsize = 2 if dtype == "bf16" else 4
+    np.testing.assert_allclose(moved, [COMPOSED[dtype], 2 * itemsize, 2 * itemsize], rtol=1e-6)

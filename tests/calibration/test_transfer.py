@@ -98,7 +98,7 @@ def spelled_first(table: KernelTable) -> dict[str, str]:
 def test_priors_name_levels_of_the_law() -> None:
     assert priors_of("gemm").levels == LAW_LEVELS
     assert all("stack" not in priors_of(family).levels for family in NAMED_BY_LIBRARY)
-    assert all(priors_of(family).spread[0] > priors_of("gemm").spread[0] for family in BY_ROWS)
+    assert all(priors_of(family).scalars["compute"][0] > priors_of("gemm").scalars["compute"][0] for family in BY_ROWS)
 
 
 @given(st.floats(-3.0, 3.0), st.floats(0.001, 2.0))

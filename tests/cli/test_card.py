@@ -27,7 +27,11 @@ def test_the_card_of_the_shipped_parameters(cli, parse_json) -> None:
     assert set(record["pooled"]) == {"unseen shapes", "unseen generation", "200 rows", "10 % of rows"}
     assert all(each["median"] < each["roofline_median"] for each in record["pooled"].values())
     assert {"gemm", "gemm_vector", "moe"} <= {row["family"] for row in record["families"]}
-    assert all(50.0 < row["coverage90"] <= 100.0 and row["half_width"] > 0.0 for row in record["intervals"])
+    assert all(0.0 < row["coverage90"] <= 100.0 and row["half_width"] > 0.0 for row in record["intervals"])
+    for split in record["pooled"]:
+        inside = [row["coverage90"] for row in record["intervals"] if row["split"] == split]
+        assert len(inside) == record["pooled"][split]["cells"]
+        assert 85.0 < sum(inside) / len(inside) < 95.0
     assert "pooled median" in cli("validate", "kernels", "--card").stdout
 
 
