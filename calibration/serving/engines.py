@@ -1,4 +1,4 @@
-"""What serving engines do by default with the memory of the cache, from their documents.
+"""What serving engines do by default with the memory of the cache and the order of the work, from their documents.
 
 TensorRT-LLM starts a request only with room for its last token (GUARANTEED_NO_EVICT, the default of its
 SchedulerConfig); vLLM (PagedAttention, SOSP 2023) and SGLang take blocks as tokens come and put a request back where
@@ -6,14 +6,25 @@ they run out, so that a running one holds half of its output in the mean. vLLM a
 the activations (`kv_cache_dtype` auto). TensorRT-LLM follows the checkpoint (`KvCacheConfig.dtype` auto): those that
 Model Optimizer quantized have the cache in FP8, those that the authors of a model trained in FP8 say nothing of it
 (recalled of both; as many requests run together as that leaves room for).
+
+A step has prefill and decode tokens alike in vLLM (chunked prefill, its default since V1) and TensorRT-LLM (in-flight
+batching); SGLang prefills in steps of their own unless told otherwise (`enable_mixed_chunk`). The host prepares the
+next step while the device works on this one in vLLM since 0.14.0 (its release notes: asynchronous scheduling by
+default), in SGLang (`disable_overlap_schedule` turns it off) and in TensorRT-LLM (`disable_overlap_scheduler`); of
+other engines both are assumed, as most do today.
 """
 
 from __future__ import annotations
+
+import re
 
 from jaxperf.core.formats import FORMATS
 
 RESERVING = frozenset({"trtllm"})  # engines that hold memory for the whole output from the start
 FOLLOWING = frozenset({"trtllm"})  # engines that read the cache's format from the checkpoint
+SEPARATING = frozenset({"sglang"})  # engines that do not decode in the steps that prefill
+WAITING_BEFORE = {"vllm": (0, 14)}  # the first release whose device does not wait for the host
+RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 
 
 def held_share(engine: str) -> float:
@@ -25,3 +36,17 @@ def cache_format(engine: str, weights: str, own: str) -> str:
     """Format of the cache with weights in the format `weights` of a model whose authors gave it in `own`."""
     quantized = FORMATS[weights].itemsize < FORMATS[own].itemsize
     return "fp8" if engine in FOLLOWING and quantized else "bf16"
+
+
+def mixing_share(engine: str) -> float:
+    """Share of the prefill steps of an engine that decode too [1]."""
+    return 0.0 if engine in SEPARATING else 1.0
+
+
+def works_ahead(engine: str, version: str) -> bool:
+    """Whether the host prepares a step while the device works on the one before; a release that is not stated does what
+    the last one does."""
+    release = RELEASE.match(version)
+    if engine not in WAITING_BEFORE or not release:
+        return True
+    return (int(release[1]), int(release[2])) >= WAITING_BEFORE[engine]

@@ -13,7 +13,7 @@ from calibration.figures import figures
 from calibration.serving.fit import FITTED, fitter, log_times, measured_of, weights_of
 from calibration.serving.law import Rows, rows_of
 from calibration.serving.layouts import Deployed
-from calibration.serving.pieces import PROMPTS, SEQUENCES, Pieces, pieces_of
+from calibration.serving.pieces import PRICED, PROMPTS, SEQUENCES, Pieces, pieces_of
 from calibration.serving.predict import part_of
 from calibration.serving.scalars import Design, design_of
 from jaxperf.core.sustained import ROOFLINE
@@ -105,13 +105,13 @@ def capped_rows(points: Sequence[Deployed]) -> np.ndarray:
 
 def roofline(points: Sequence[Deployed], pieces: Pieces) -> np.ndarray:
     """Logarithms of (prefill of one prompt, decode step of all requests) with every efficiency 1 [rows, 2] [log s]."""
-    times = []
+    times, work = [], len(PRICED)
     for place, point in enumerate(points):
         asked = point.rate if np.isnan(point.concurrency) else point.concurrency
         batch = max(1.0, asked / point.replicas / point.data)
         prompts = batch if point.configuration.mode == "static" else 1.0
-        prefill = np.interp(prompts, PROMPTS, pieces.prefill[place].sum(-1))
-        times.append((prefill, np.interp(batch, SEQUENCES, pieces.decode[place].sum(-1))))
+        prefill = np.interp(prompts, PROMPTS, pieces.prefill[place][:, :work].sum(-1))
+        times.append((prefill, np.interp(batch, SEQUENCES, pieces.decode[place][:, :work].sum(-1))))
     return np.log(times)
 
 

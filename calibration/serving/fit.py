@@ -1,10 +1,12 @@
 """The scalars of engines and clients, fitted to measured latencies: a robust loss on logarithms, with shrinkage.
 
-    minimize  sum_r w_r sum_o huber((log t_ro - log measured_ro) / NOISE_o) + 1/2 sum_j (u_j / deviation_j)^2
+    minimize  sum_r w_r sum_o huber((log t_ro - log measured_ro) / NOISE_o) + sum_j penalty(u_j / deviation_j)
 
-over the outputs o TTFT and TPOT, by L-BFGS-B (Byrd et al. 1995) in u / deviation on the compiled law. Groups of like
-configurations count by the root of their size, so that no campaign of measurements decides alone. No random number is
-in it.
+over the outputs o TTFT and TPOT, by L-BFGS-B (Byrd et al. 1995) in u / deviation on the compiled law. The penalty of
+most numbers is z^2 / 2; of those of one model or one campaign (`scalars.TAILED`) it is that of Student's t,
+(nu + 1) / 2 log(1 + z^2 / nu): most of them are alike and a few far off, which shall not pull at what all have in
+common. Groups of like configurations count by the root of their size, so that no campaign of measurements decides
+alone. No random number is in it.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from scipy.optimize import minimize
 
 from calibration.serving.law import Rows, answers
 from calibration.serving.layouts import Deployed
-from calibration.serving.scalars import Design, values_of
+from calibration.serving.scalars import Design, tailed, values_of
 from jaxperf.serving.steady import Steady
 
 FITTED = ("ttft", "tpot")
 NOISE = (0.2, 0.08)  # by which repeated runs and what no column states scatter [log 1]
 STEPS = 200
 MEMORY = 30  # steps that the approximation of the curvature remembers
+FREEDOM = 2.0  # degrees, of the deviations that may be far off
 GROUP_WEIGHT = 3.0  # of a group of one configuration; one of n counts as n / sqrt(n) of it
 
 Fit = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -76,14 +79,14 @@ def measured_of(points: Sequence[Deployed]) -> np.ndarray:
 def fitter(design: Design, rows: Rows, measured: np.ndarray) -> Fit:
     """A function of the rows' weights [rows] and the prior deviations [T] that gives the fitted deviations [T],
     compiled once for all splits."""
-    known = jnp.isfinite(measured)
+    known, far = jnp.isfinite(measured), jnp.asarray(tailed(design.names))
     target = jnp.asarray(np.nan_to_num(measured))
 
     @jax.jit
     def loss(scaled: Array, weight: Array, prior: Array) -> tuple[Array, Array]:
         def value(scaled: Array) -> Array:
             residual = log_times(scaled * prior, design, rows) - target
-            return weight @ row_losses(jnp.where(known, residual, 0.0)) + 0.5 * jnp.sum(scaled**2)
+            return weight @ row_losses(jnp.where(known, residual, 0.0)) + jnp.sum(penalties(scaled, far))
 
         return jax.value_and_grad(value)(scaled)
 
@@ -97,6 +100,12 @@ def fitter(design: Design, rows: Rows, measured: np.ndarray) -> Fit:
         return np.asarray(found.x) * prior
 
     return fit
+
+
+def penalties(scaled: Float[Array, " T"], far: Array) -> Float[Array, " T"]:
+    """The penalty of each deviation in units of its prior's; `far` [T]: whether it may be far off [1]."""
+    normal = 0.5 * scaled**2
+    return jnp.where(far, 0.5 * (FREEDOM + 1.0) * jnp.log1p(2.0 * normal / FREEDOM), normal)
 
 
 def row_losses(residual: Float[Array, "rows 2"]) -> Float[Array, " rows"]:

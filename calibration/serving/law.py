@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from calibration.serving.engines import mixing_share, works_ahead
 from calibration.serving.layouts import Deployed
 from calibration.serving.pieces import BUDGET, KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
 from jaxperf.core.numerics import Scalar, as_float, overlap
@@ -26,7 +27,8 @@ Values = Mapping[str, Scalar]
 
 class Setup(eqx.Module):
     """What a configuration asks: `replicas`, `data`: ranks that share the requests [1]; `load`: requests in flight
-    [1], of an open loop requests a second [1/s]; `prompt`, `output` tokens [1]; `stages`: of the pipeline [1]."""
+    [1], of an open loop requests a second [1/s]; `prompt`, `output` tokens [1]; `stages`: of the pipeline [1];
+    `mixing`: share of prefill steps that decode too [1]; `ahead`: 1 where the host works ahead of the device, or 0."""
 
     replicas: Float[Array, "*batch"]
     data: Float[Array, "*batch"]
@@ -34,6 +36,8 @@ class Setup(eqx.Module):
     prompt: Float[Array, "*batch"]
     output: Float[Array, "*batch"]
     stages: Float[Array, "*batch"]
+    mixing: Float[Array, "*batch"]
+    ahead: Float[Array, "*batch"]
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,17 @@ def _rows(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
         prompt=as_float(np.array([p.prompt for p in points])),
         output=as_float(np.array([p.output for p in points])),
         stages=as_float(np.array([p.pipeline for p in points])),
+        mixing=as_float(np.array([mixing_share(p.configuration.engine) for p in points])),
+        ahead=as_float(np.array([float(_ahead(p)) for p in points])),
     )
     kinds = {name: np.flatnonzero(laws == name) for name in LAWS if (laws == name).any()}
     return Rows(setups, jax.tree.map(jnp.asarray, pieces_of(points, rates)), kinds)
+
+
+def _ahead(point: Deployed) -> bool:
+    """Whether the host works ahead of the device; a fixed batch has no server that would."""
+    given = point.configuration
+    return given.mode != "static" and works_ahead(given.engine, given.version)
 
 
 def law_of(point: Deployed) -> str:
@@ -161,7 +173,7 @@ def _shared(values: Values, setup: Setup, pieces: Pieces) -> Callable[[Scalar], 
 
     def loop(concurrency: Scalar) -> Steady:
         first = values["first"] + values["first_each"] * concurrency * ranks
-        schedule = Schedule(values["mixing"], values["synchrony"], values["wait"], first)
+        schedule = Schedule(setup.mixing, values["synchrony"], values["wait"], first)
         running = jnp.minimum(slots, jnp.maximum(concurrency - values["held"], 1.0))
         return aggregated(steps, Load(concurrency, setup.output, running, together), schedule)
 
@@ -181,8 +193,8 @@ def _whole(state: Steady, ranks: Scalar) -> Steady:
 def steps_of(values: Values, setup: Setup, pieces: Pieces) -> Steps:
     """The step times of a replica with the fitted scalars in them.
 
-    The host launches kernels ahead of the device, so the longer of the two counts; what it does once a step or a
-    sequence is added, for what asynchronous scheduling hides of that is in the fitted times.
+    The host launches kernels ahead of the device, so the longer of the two counts. What it does once a decode step and
+    for each of its sequences is added where the device waits for it; where it works ahead the longer counts again.
     """
     of_decode = jnp.stack([values[kind] for kind in KINDS])
     of_prefill = jnp.stack([values.get(f"prefill_{kind}", jnp.ones_like(setup.load)) for kind in KINDS])
@@ -195,9 +207,15 @@ def steps_of(values: Values, setup: Setup, pieces: Pieces) -> Steps:
     )
     launching = pieces.launches * values["prefill_launch"] * jnp.ones_like(prefills)
     prefills = overlap(prefills, launching, sharpness=as_float(HOST_SHARPNESS))
+
+    def decode(batch: Scalar) -> Scalar:
+        device, host = along(batch, SEQUENCES, decodes), values["step"] + values["sequence"] * batch
+        longer = overlap(device, host, sharpness=as_float(HOST_SHARPNESS))
+        return jnp.where(setup.ahead > 0.0, longer, device + host)
+
     return Steps(
-        decode=lambda batch: along(batch, SEQUENCES, decodes) + values["step"] + values["sequence"] * batch,
-        attention=lambda batch: along(batch, SEQUENCES, reads) + values["sequence"] * batch,
+        decode=decode,
+        attention=lambda batch: along(batch, SEQUENCES, reads),
         prefill=lambda prompts: along(prompts, PROMPTS, prefills) + values["prefill_step"],
     )
 

@@ -21,27 +21,33 @@ from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.core.sustained_file import SustainedTable, calibration_of
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.config import ModelConfig
 from jaxperf.models.deployment import Deployment
-from jaxperf.models.layers import transformer
+from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
 from jaxperf.models.step import COLLECTIVES, decode_cost, prefill_cost
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
 
-KINDS = ("dense", "experts", "attention", "light", "collective", "floor")
+KINDS = ("dense", "experts", "attention", "light", "collective", "peers", "floor")
+PRICED = KINDS[:-2]  # kinds of kernels; the others are of all kernels of a step
 SEQUENCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # in decode, of one attention replica
 PROMPTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # in one prefill of an attention replica
 LINEAR = ("delta_rule", "selective_scan", "lightning", "recurrence")
 DENSE = ("projection", "router", "head", "absorb", "expansion")
 CHUNK = 32  # configurations a call: one compilation a model, whatever the table
 BUDGET = 8192.0  # tokens a prefill may have in one step, for its activations
+# What a kernel in a replayed graph takes to start and drain [s], alike in all formats; kernels measured alone are not
+# (products: 9 us in FP8, their quantization included, 3 us in BF16). The fitted `floor` multiplies it.
+KERNEL_GAP = 5e-6
 
 
 class Pieces(eqx.Module):
     """Of one deployment at its lengths.
 
-    `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS`, "floor" being
-    what the kernels of all kinds take to launch and drain [s]; `launches`: kernels of a step [1]; `slots`: sequences
+    `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS`, "peers" being
+    what one-shot all-reduces read beside (0 in prefill), "floor" what the kernels of all kinds take to launch and drain
+    [s]; `launches`: kernels of a step [1]; `slots`: sequences
     that an attention replica has memory for, as its engine gives it out [1]; `transfer`: cache of one prompt on one
     rank over the scale-out link [s]; `stages`: share of the layers on the fullest pipeline stage [1]; `reason`: bits of
     `core.feasible.Reason`.
@@ -102,7 +108,8 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
 @functools.cache
 def _compiled(name: str) -> Callable[[Assumed, dict[str, Any]], Pieces]:
     """The pieces of a batch of deployments of one shipped model."""
-    model = transformer(load_model(name))
+    config = load_model(name)
+    model = transformer(config)
 
     def one(assumed: Assumed, given: dict[str, Any]) -> Pieces:
         prompt, output, held = (given.pop(name) for name in ("prompt", "output", "held"))
@@ -119,14 +126,16 @@ def _compiled(name: str) -> Callable[[Assumed, dict[str, Any]], Pieces]:
             return by_kind(prefill_cost(floored, model, prompts * data, prompt, zero).kernels)
 
         decodes, launches, reason = _over(decode, SEQUENCES)
+        launches = launches[0, 0] + split_norm_kernels(config, deployment.layout.tensor_parallel)
+        peers = peer_reads(deployment, model) * as_float(SEQUENCES)
         memory = memory_use(deployment, model, as_float(1.0), held, jnp.minimum(prompt, BUDGET))
         room = memory.usable - memory.weights - memory.activations
         cache = kv_cache_bytes(deployment, model, as_float(1.0), prompt)
         link = jnp.maximum(deployment.device.network_bandwidth, 1.0)
         return Pieces(
-            decode=floors_apart(decodes),
-            prefill=floors_apart(_over(prefill, PROMPTS)),
-            launches=launches[0, 0],
+            decode=by_column(decodes, peers, launches),
+            prefill=by_column(_over(prefill, PROMPTS), jnp.zeros(len(PROMPTS)), launches),
+            launches=launches,
             slots=room / memory.kv_cache,
             transfer=cache / link,
             stages=stage_share(model, deployment.layout),
@@ -154,20 +163,44 @@ def with_floors(deployment: Deployment, share: Scalar) -> Deployment:
     return eqx.tree_at(lambda each: each.efficiencies, deployment, changed)
 
 
-def floors_apart(times: Float[Array, "2 S K-1"]) -> Float[Array, "S K"]:
-    """Times by kind with floors and without, as the latter and all floors of a step [s]."""
-    return jnp.column_stack([times[1], (times[0] - times[1]).sum(-1)])
+def peer_reads(deployment: Deployment, model: Transformer) -> Scalar:
+    """What the one-shot all-reduces of a decode step read of the other ranks' buffers for one sequence [s].
+
+    Engines reduce small buffers in one shot, alpha + (n-1) S / B (`jaxperf.network.custom_all_reduce`), two in a layer;
+    the collectives of `jaxperf.models.step` have the faster of one shot and two.
+    """
+    ranks = jnp.minimum(deployment.layout.tensor_parallel, deployment.device.node_size)
+    size = model.hidden * deployment.activations.itemsize
+    return 2.0 * model.num_layers * (ranks - 1.0) * size / jnp.maximum(deployment.device.link_bandwidth, 1.0)
 
 
-def by_kind(kernels: Kernels) -> Float[Array, " K-1"]:
-    """Time of a step's kernels summed by `KINDS` but the floors [s]."""
+def split_norm_kernels(config: ModelConfig, ranks: Scalar) -> Scalar:
+    """Kernels that tensor-parallel ranks add to a step where one norm spans all heads of the queries and keys: sum of
+    squares, its all-reduce and the norm in place of one kernel (vLLM, `MiniMaxText01RMSNormTP`) [1]."""
+    wide = sum(getattr(layer.mixer, "qk_norm_wide", False) for layer in config.layers)
+    return jnp.where(ranks > 1.0, 2.0 * wide, 0.0)
+
+
+def by_column(times: Float[Array, "2 S P"], peers: Float[Array, " S"], launches: Scalar) -> Float[Array, "S K"]:
+    """Times of the kernels of a step with floors and without by `PRICED`, as times by `KINDS` [s].
+
+    A kernel has `KERNEL_GAP` for its floor; experts have theirs as well, for an expert layer that is measured alone is
+    more kernels (routing, permutation, combination) than its two products.
+    """
+    experts = PRICED.index("experts")
+    floors = KERNEL_GAP * launches + times[0, :, experts] - times[1, :, experts]
+    return jnp.column_stack([times[1], peers, floors])
+
+
+def by_kind(kernels: Kernels) -> Float[Array, " P"]:
+    """Time of a step's kernels summed by `PRICED` [s]."""
     zero = as_float(0.0)
-    times = [sum((c.time for n, c in kernels.items() if kind_of(n) == kind), start=zero) for kind in KINDS[:-1]]
+    times = [sum((c.time for n, c in kernels.items() if kind_of(n) == kind), start=zero) for kind in PRICED]
     return jnp.stack(times)
 
 
 def kind_of(kernel: str) -> str:
-    """Which of `KINDS` a kernel of `jaxperf.models.step` is."""
+    """Which of `PRICED` a kernel of `jaxperf.models.step` is."""
     if kernel in COLLECTIVES:
         return "collective"
     if kernel in ("expert_up_projection", "expert_down_projection"):

@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration.serving.engines import cache_format, held_share
-from calibration.serving.pieces import KINDS, floors_apart
+from calibration.serving.engines import cache_format, held_share, mixing_share, works_ahead
+from calibration.serving.fit import FREEDOM, penalties
+from calibration.serving.pieces import KERNEL_GAP, KINDS, PRICED, by_column, split_norm_kernels
 from calibration.serving.priors import CANDIDATES, STANDING, changed, chosen_by_others, without_pairs
-from calibration.serving.scalars import SCALARS
+from calibration.serving.scalars import SCALARS, tailed
+from jaxperf.io.huggingface import load_model
 
 
 @pytest.mark.parametrize(
@@ -33,14 +35,57 @@ def test_an_engine_that_never_evicts_holds_memory_for_all_of_the_output():
     assert held_share("vllm") == held_share("sglang") == 0.5
 
 
-def test_floors_are_what_times_have_more_than_work():
-    times = np.zeros((2, 3, len(KINDS) - 1))
-    times[0] += 3.0
-    times[1] += 2.0
-    apart = floors_apart(jnp.asarray(times))
-    assert apart.shape == (3, len(KINDS))
-    np.testing.assert_allclose(apart[:, -1], len(KINDS) - 1.0)
-    np.testing.assert_allclose(apart.sum(-1), times[0].sum(-1))
+@pytest.mark.parametrize(
+    ("engine", "version", "ahead"),
+    [
+        ("vllm", "0.12.0", False),
+        ("vllm", "0.13.0rc1", False),
+        ("vllm", "0.14.0", True),
+        ("vllm", "v1.0", True),
+        ("vllm", "", True),
+        ("vllm", "nightly", True),
+        ("sglang", "0.5.1.post1", True),
+        ("trtllm", "1.0.0rc3", True),
+        ("an engine nobody measured", "0.1.0", True),
+    ],
+)
+def test_the_device_waits_for_the_host_in_vllm_before_0_14(engine: str, version: str, ahead: bool):
+    assert works_ahead(engine, version) is ahead
+
+
+def test_sglang_alone_prefills_in_steps_of_their_own():
+    assert mixing_share("sglang") == 0.0
+    assert mixing_share("vllm") == mixing_share("trtllm") == mixing_share("an engine nobody measured") == 1.0
+
+
+def test_floors_are_of_every_kernel_and_experts_have_their_own_as_well():
+    times = np.full((2, 3, len(PRICED)), 2.0)
+    times[0] += 3.0  # with the floors of kernels measured alone, of which those of experts alone are kept
+    columns = by_column(jnp.asarray(times), jnp.array([0.1, 0.2, 0.4]), jnp.asarray(100.0))
+    assert columns.shape == (3, len(KINDS))
+    np.testing.assert_allclose(columns[:, : len(PRICED)], 2.0)
+    np.testing.assert_allclose(columns[:, KINDS.index("peers")], [0.1, 0.2, 0.4])
+    np.testing.assert_allclose(columns[:, KINDS.index("floor")], 100.0 * KERNEL_GAP + 3.0)
+
+
+@pytest.mark.parametrize(("model", "layers"), [("minimax-m2", 62.0), ("qwen3-32b", 0.0), ("llama-3.1-8b", 0.0)])
+def test_a_norm_over_all_heads_is_split_where_heads_are(model: str, layers: float):
+    config = load_model(model)
+    assert float(split_norm_kernels(config, jnp.asarray(8.0))) == 2.0 * layers
+    assert float(split_norm_kernels(config, jnp.asarray(1.0))) == 0.0
+
+
+def test_what_is_far_off_costs_little_more_in_a_model_or_a_campaign():
+    assert tailed(["decode/kin/vllm x", "wait/site/vllm 1 agg y", "step/all/", "step/engine/vllm"]).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    far = jnp.array([True, False])
+    near, off = penalties(jnp.full(2, 1e-3), far), penalties(jnp.full(2, 10.0), far)
+    np.testing.assert_allclose(near[0] / near[1], (FREEDOM + 1.0) / FREEDOM, rtol=1e-5)  # Student's t near its middle
+    np.testing.assert_allclose(off, [0.5 * (FREEDOM + 1.0) * np.log1p(100.0 / FREEDOM), 50.0])
 
 
 def test_sets_of_priors_change_levels_there_are_and_no_others():

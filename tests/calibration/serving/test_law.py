@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration.serving.law import Rows, Setup, answers
+from calibration.serving.law import Rows, Setup, answers, steps_of
 from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces
 from calibration.serving.scalars import SCALARS, values_of
 
@@ -24,7 +25,7 @@ def pools(step: float) -> Rows:
         stages=jnp.ones(1),
         reason=jnp.zeros(1, jnp.int32),
     )
-    numbers = dict(replicas=2.0, data=1.0, load=16.0, prompt=1024.0, output=100.0, stages=1.0)
+    numbers = dict(replicas=2.0, data=1.0, load=16.0, prompt=1024.0, output=100.0, stages=1.0, mixing=1.0, ahead=1.0)
     setup = Setup(**{name: jnp.full(1, value) for name, value in numbers.items()})
     return Rows(setup, pieces, {"pools": np.array([0])})
 
@@ -40,3 +41,16 @@ def test_of_two_layouts_the_one_that_serves_more_answers(step: float):
     assert best is alone[step < 2e-2]
     assert float(found.tpot[0]) == float(best.tpot[0])
     assert float(found.ttft[0]) == float(best.ttft[0])
+
+
+@pytest.mark.parametrize(("host", "hidden"), [(1e-4, True), (1e-1, True), (1e-2, False)])
+def test_a_host_that_works_ahead_costs_only_what_it_takes_longer(host: float, hidden: bool):
+    """Beside a device of 20 ms: 0.1 ms vanish, 100 ms are all there is; 10 ms of a host the device waits for add up."""
+    places = {field: jnp.zeros((len(scalar.deviations), 1), int) for field, scalar in SCALARS.items()}
+    values = {name: value[0] for name, value in values_of(jnp.zeros(1), places).items()}
+    values |= {kind: jnp.asarray(1.0) for kind in KINDS} | {"step": jnp.asarray(host), "sequence": jnp.asarray(0.0)}
+    rows = pools(2e-2)
+    setup, pieces = (jax.tree.map(lambda leaf: leaf[0], part) for part in (rows.setups, rows.pieces))
+    setup = dataclasses.replace(setup, ahead=jnp.asarray(float(hidden)))
+    found = float(steps_of(values, setup, pieces).decode(jnp.asarray(4.0)))
+    assert found == pytest.approx(max(host, 2e-2) if hidden else host + 2e-2, rel=1e-3)

@@ -55,4 +55,4 @@ def test_levels_that_were_not_fitted_leave_what_all_have_in_common():
     found = values_of(jnp.array([0.7]), {field: jnp.asarray(place) for field, place in places.items()})
     mean = SCALARS["step"].mean
     np.testing.assert_allclose(found["step"], [math.exp(mean + 0.7), math.exp(mean)], rtol=1e-12)
-    np.testing.assert_allclose(found["mixing"], 1.0 / (1.0 + math.exp(-SCALARS["mixing"].mean)))
+    np.testing.assert_allclose(found["synchrony"], 1.0 / (1.0 + math.exp(-SCALARS["synchrony"].mean)))
