@@ -69,7 +69,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     out.width = max(out.width, WIDTH)
     heads = ("split", "part", "rows", *(f"{who} mean / median / p90" for who in WHO))
     out.print(table("Held out: error of the measured step time", heads, [_cells(rows) for rows in _by_part(record)]))
-    heads = ("configuration group, sequence", "layouts", "Spearman", "of step times", "regret", "pairs right")
+    group = "configuration group, sequence"
+    heads = (group, "layouts", "Spearman", "measured again", "of step times", "regret", "pairs right")
     out.print(table("Order of layouts by device-seconds a token, group held out", heads, _rank_cells(record["ranks"])))
     if not quiet:
         worst = [(row["group"], str(row["rows"]), *(f"{row[name]:.1%}" for name in FIGURES)) for row in record["worst"]]
@@ -90,7 +91,7 @@ def _rank_cells(ranks: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """The groups of layouts, and their mean and median; a group whose order is not defined is left out of these."""
     import numpy as np
 
-    names = ("spearman", "step_spearman", "regret")
+    names = ("spearman", "ceiling", "step_spearman", "regret")
     rows = [(row["group"], row["layouts"], [row[name] for name in names], row["right"], row["pairs"]) for row in ranks]
     if ranks:
         values = np.array([row[2] for row in rows])
@@ -104,8 +105,8 @@ def _rank_cells(ranks: list[dict[str, Any]]) -> list[tuple[str, ...]]:
         ):
             rows.append((name, layouts, summary.tolist(), right, pairs))
     return [
-        (name, str(layouts), f"{cost:.2f}", f"{step:.2f}", f"{regret:.1%}", f"{right} of {pairs}")
-        for name, layouts, (cost, step, regret), right, pairs in rows
+        (name, str(layouts), f"{cost:.2f}", f"{again:.2f}", f"{step:.2f}", f"{regret:.1%}", f"{right} of {pairs}")
+        for name, layouts, (cost, again, step, regret), right, pairs in rows
     ]
 
 
