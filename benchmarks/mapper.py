@@ -20,9 +20,10 @@ from jaxperf.io.map_network import network_layers
 from jaxperf.io.timeloop_random import STORAGE, eyeriss_like
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.evaluate import nest_cost
+from jaxperf.loopnest.genomes import random_genomes
 from jaxperf.loopnest.lower_bound_branch import prove
 from jaxperf.loopnest.mapper import METHODS, Effort, find_mapping
-from jaxperf.loopnest.mapspace import MapSpace, build_space, prime_factors, random_genomes
+from jaxperf.loopnest.mapspace import MapSpace, build_space, prime_factors
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.search import CHILDREN, score
 

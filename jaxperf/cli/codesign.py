@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.map import Batch, Limits, Objective, Seed, Size
+from hwspecs.errors import InputError
+from jaxperf.cli.map import Batch, Limits, Objective, Seed, Size, check_integers, check_names
 from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, OutputFile, Plot, Quiet
 
 if TYPE_CHECKING:
-    from jaxperf.io.codesign import Design
-    from jaxperf.io.codesign_rows import Budgets
-    from jaxperf.io.codesign_search import Searched, Task
+    from jaxperf.io.codesign_search import Budgets, Question, Searched, Task
 
-SHOWN = 20  # machines in the table; a file holds all
+METHODS = ("sweep", "gradient")
+MAPPED = 12  # machines of a search by gradients
+Texts = tuple[list[str], list[str], str | None, list[str], str | None]  # --free, --energy, --technology, ...
 Base = Annotated[Path, typer.Option("--base", metavar="CASE", help="The machine, as a case of jaxperf loopnest.")]
 Free = Annotated[
     list[str] | None,
     typer.Option(
         "--free",
         metavar="LEVEL.FIELD=a,b",
-        help="Values of a level's size [word], mesh_x, mesh_y, or read_, write_, shared_bandwidth; may be repeated.",
+        help="Values of a level's size [word], mesh_x, mesh_y, or read_, write_, shared_bandwidth, or for gradients a "
+        "range LOW:HIGH[:STEP]; may be repeated.",
     ),
 ]
 Energy = Annotated[
@@ -34,6 +35,10 @@ Energy = Annotated[
         metavar="LEVEL=LAW",
         help="How energy follows a free size: sram (default), accumulator, regfile or fixed; may be repeated.",
     ),
+]
+Method = Annotated[str, typer.Option("--method", metavar="NAME", help="How to search: sweep, or gradient.")]
+Machines = Annotated[
+    int | None, typer.Option("--machines", metavar="N", help="Mapped by --method gradient at most (default: 12).")
 ]
 Generations = Annotated[
     int, typer.Option("--generations", metavar="N", help="Of 8,192 mappings, for each machine and layer.")
@@ -67,6 +72,8 @@ def codesign(
         str | None, typer.Argument(metavar="NETWORK", help="A model, such as resnet-50 (default: the case's nest).")
     ] = None,
     free: Free = None,
+    method: Method = "sweep",
+    machines: Machines = None,
     constraints: Limits = None,
     energy: Energy = None,
     objective: Objective = "edp",
@@ -89,58 +96,59 @@ def codesign(
     from jaxperf.cli.compute import start_jax
 
     start_jax()
-    from jaxperf.io.codesign_area import read_silicon, with_areas
+    from jaxperf.cli.codesign_said import draw_machines, print_machines
     from jaxperf.io.codesign_rows import design_rows
     from jaxperf.io.codesign_search import compare
     from jaxperf.io.machines import machine_path
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
+    from jaxperf.loopnest.search import OBJECTIVES
     from jaxperf.report.plots import check_picture
 
     check_output(out)
     check_picture(plot)
     base = machine_path(base)
-    _check_numbers(objective, {"--generations": (generations, 1), "--seed": (seed, 0)}, size, batch)
+    check_apart(out, (base, constraints))
+    check_names({"--objective": (objective, OBJECTIVES), "--method": (method, METHODS)})
+    if machines is not None and method != "gradient":
+        raise InputError("--machines goes with --method gradient; a sweep maps every machine of its grid.")
+    machines = MAPPED if machines is None else machines
+    searching = {"--generations": (generations, 1), "--seed": (seed, 0), "--machines": (machines, 1)}
+    check_integers(searching | {"--size": (size, 1), "--batch": (batch, 1)})
     limits = _limits(clock, power_budget, technology, area_budget)
-    task, designs, notes = _prepare(base, network, free or [], constraints, energy or [], size, batch)
-    silicon = read_silicon(technology, area or [], mac_bits, task.cases[0].levels)
-    if silicon is not None:
-        designs = with_areas(designs, silicon, base, task.cases[0].levels)
-    searched = _search(designs, task, objective, seed, generations, quiet)
-    totals = compare(searched, task, objective)
-    rows = design_rows(searched, totals, task, objective, limits)
-    record = {
-        "network": network,
-        "base": str(base),
-        "constraints": constraints,
-        "objective": objective,
-        "seed": seed,
-        "generations": generations,
-        "technology": technology,
-        "layers": sum(task.counts),
-        "shapes": len(task.counts),
-        "machines": len(designs),
-        "notes": notes,
-    }
-    typer.echo(json_text({**record, "rows": rows})) if as_json else _print(record, rows, list(designs[0].values), quiet)
+    task = _task(base, network, constraints, size, batch)
+    effort = (machines, objective, seed, generations)
+    asked = _question(task, base, (free or [], energy or [], technology, area or [], mac_bits), method, limits, effort)
+    searched, finished = _search(asked, method, quiet)
+    rows = design_rows(searched, compare(searched, task, objective), task, objective, limits)
+    given = {"network": network, "base": str(base), "constraints": constraints, "technology": technology}
+    record = given | {"method": method} | _record(asked, searched)
+    names = [axis.name for axis in asked.axes]
+    typer.echo(json_text({**record, "rows": rows})) if as_json else print_machines(record, rows, names, quiet)
     if out is not None:
         write_rows(rows, out, {"jaxperf": json_text(record)})
     if plot is not None and rows[0]["feasible"]:
-        _draw(rows, list(designs[0].values), plot)
-    if len(searched) < len(designs):
+        draw_machines(rows, names, plot)
+    if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
     if not any(row["feasible"] for row in rows):
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _check_numbers(objective: str, searching: dict[str, tuple[int, int]], size: int, batch: int) -> None:
-    from jaxperf.loopnest.search import OBJECTIVES
+def _record(asked: Question, searched: list[Searched]) -> dict[str, Any]:
+    """How the machines were searched, and how many."""
+    from jaxperf.io.codesign import law_notes
 
-    if objective not in OBJECTIVES:
-        hint = did_you_mean(objective, OBJECTIVES)
-        raise InputError(f"--objective: '{objective}' is not one of {', '.join(OBJECTIVES)}.{hint}")
-    for option, (value, least) in (searching | {"--size": (size, 1), "--batch": (batch, 1)}).items():
-        if not least <= value < 2**31:
-            raise InputError(f"{option} is {value}; it must be an integer from {least}.")
+    return {
+        "objective": asked.objective,
+        "seed": asked.seed,
+        "generations": asked.generations,
+        "layers": sum(asked.task.counts),
+        "shapes": len(asked.task.counts),
+        "machines": asked.machines,
+        "mapped": sum(each.evaluations > 0 for each in searched),
+        "evaluations": sum(each.evaluations for each in searched),
+        "notes": law_notes(asked.axes, asked.knobs),
+    }
 
 
 def _limits(clock: str | None, power: str | None, technology: str | None, area: str | None) -> Budgets:
@@ -165,99 +173,52 @@ def _limits(clock: str | None, power: str | None, technology: str | None, area: 
     return Budgets(*found)
 
 
-def _prepare(
-    base: Path, network: str | None, free: list[str], given: str | None, energy: list[str], size: int, batch: int
-) -> tuple[Task, list[Design], list[str]]:
-    """Everything that can be found wrong with a question, before anything is searched."""
-    from jaxperf.io.codesign import build_designs, law_notes, read_axes, read_laws
+def _task(base: Path, network: str | None, given: str | None, size: int, batch: int) -> Task:
+    """The layers of the network, or the nest of the case itself, on the base machine."""
     from jaxperf.io.codesign_search import build_task
     from jaxperf.io.map_network import Layer, network_layers
     from jaxperf.io.timeloop import load_case
-    from jaxperf.loopnest.codesign_energy import LAWS
 
     case = load_case(base)
-    axes, laws = read_axes(free, case.levels), read_laws("--energy", energy, case.levels, LAWS)
     own = [Layer((base.stem,), case.problem, case.names)]
-    task = build_task(case, own if network is None else network_layers(network, size, batch), given)
-    designs = build_designs(task.cases[0], base, task.constraints, axes, laws)
-    return task, designs, law_notes(base, axes, laws)
+    return build_task(case, own if network is None else network_layers(network, size, batch), given)
 
 
-def _search(
-    designs: list[Design], task: Task, objective: str, seed: int, generations: int, quiet: bool
-) -> list[Searched]:
-    """Machines one after the other; interrupted, those that were finished. Raises `KeyboardInterrupt` for none."""
+def _question(
+    task: Task, base: Path, texts: Texts, method: str, limits: Budgets, effort: tuple[int, str, int, int]
+) -> Question:
+    """Everything that can be found wrong with what is free, before anything is searched."""
+    from jaxperf.io.codesign import build_knobs
+    from jaxperf.io.codesign_area import read_silicon
+    from jaxperf.io.codesign_free import corners_of, read_axes, read_laws, read_ranges
+    from jaxperf.io.codesign_search import Question, grid_of
+    from jaxperf.loopnest.codesign_energy import LAWS
+
+    free, energy, technology, area, mac_bits = texts
+    case, sweeps = task.cases[0], method == "sweep"
+    axes = (read_axes if sweeps else read_ranges)(free, case.levels)
+    knobs = build_knobs(case, base, axes, read_laws("--energy", energy, case.levels, LAWS))
+    silicon = read_silicon(technology, area, mac_bits, case.levels)
+    asked = Question(task, axes, knobs, base, silicon, limits, *effort)
+    machines = grid_of(asked if sweeps else asked._replace(axes=corners_of(axes)))
+    return asked._replace(machines=len(machines)) if sweeps else asked
+
+
+def _search(asked: Question, method: str, quiet: bool) -> tuple[list[Searched], bool]:
+    """Machines one after the other, and whether they are all; interrupted, those that were finished. Raises
+    `KeyboardInterrupt` for none."""
     from jaxperf.cli.progress import progress_bar
-    from jaxperf.io.codesign_search import search_design
+    from jaxperf.io.codesign_gradient import proposed_machines
+    from jaxperf.io.codesign_search import swept_machines
 
     found: list[Searched] = []
+    finished = False
     with progress_bar("machines", quiet) as report, contextlib.suppress(KeyboardInterrupt):
-        for design in designs:
-            found.append(search_design(design, task, objective, seed, generations))
+        for machine in {"sweep": swept_machines, "gradient": proposed_machines}[method](asked):
+            found.append(machine)
             if report is not None:
-                report(len(found), len(designs))
+                report(sum(each.evaluations > 0 for each in found), asked.machines)
+        finished = True
     if not found:
         raise KeyboardInterrupt("Interrupted before the first machine was mapped.")
-    return found
-
-
-# --- what is said about the answer ------------------------------------------------------------------------------------
-
-
-def _print(record: dict[str, Any], rows: list[dict[str, Any]], free: list[str], quiet: bool) -> None:
-    from jaxperf.io.codesign_rows import MM2
-    from jaxperf.report.text import console, quantity, table
-
-    out = console()
-    running = [row for row in rows if row["feasible"]]
-    cells = [
-        (
-            *(f"{row[name]:g}" for name in free),
-            f"{row['cycles']:,.0f}",
-            quantity(row["energy_j"], "J", 4),
-            f"{row['edp_j_cycle']:.5g}",
-            *((quantity(row["power_w"], "W", 3),) if "power_w" in row else ()),
-            *((f"{row['area_m2'] / MM2:.4g}",) if "area_m2" in row else ()),
-            "*" if row["pareto"] else "",
-            row["loses_by"] or "best",
-        )
-        for row in running[:SHOWN]
-    ]
-    more = [title for name, title in (("power_w", "power"), ("area_m2", "mm2")) if name in rows[0]]
-    columns = (*free, "cycles", "energy", "EDP, J cycle", *more, "front", "against the best")
-    out.print(table(f"Machines by {record['objective']}", columns, cells))
-    if len(running) > SHOWN:
-        out.print(f"{len(running) - SHOWN} more machines that can run; -o FILE writes all")
-    for row in rows[len(running) :]:
-        named = ", ".join(f"{name}={row[name]:g}" for name in free)
-        out.print(f"infeasible: {named}: {row['reason']}", soft_wrap=True, markup=False)
-    if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True, markup=False)
-        out.print(
-            f"{record['layers']} layers of {record['shapes']} shapes on {len(rows)} of {record['machines']} machines; "
-            "* no other machine has both less energy and fewer cycles",
-            soft_wrap=True,
-        )
-
-
-def _draw(rows: list[dict[str, Any]], free: list[str], plot: Path) -> None:
-    """Energy against cycles of all machines that run, a color for each value of the first free field; the front has
-    rings and a line."""
-    from jaxperf.report.plots import new_figure, save
-
-    running = sorted((row for row in rows if row["feasible"]), key=lambda row: row["cycles"])
-    front = [row for row in running if row["pareto"]]
-    figure, axes = new_figure(8.0, 5.0)
-    axes.plot(*_places(front), color="#888888", linewidth=1, marker="o", markersize=11, fillstyle="none", label="front")
-    for value in sorted({row[free[0]] for row in running}):
-        mine = [row for row in running if row[free[0]] == value]
-        axes.scatter(*_places(mine), s=22, zorder=2, label=f"{free[0]} {value:g}")
-    axes.set(xlabel="cycles", ylabel="energy [J]")
-    axes.set_title("Machines with the best mappings found", loc="left", fontsize="medium")
-    axes.legend(frameon=False, fontsize="small")
-    save(figure, plot)
-
-
-def _places(rows: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
-    return [row["cycles"] for row in rows], [row["energy_j"] for row in rows]
+    return found, finished

@@ -119,7 +119,7 @@ def map_nest(
     start_jax()
     from jaxperf.io.machines import machine_path
     from jaxperf.io.map_case import Asked
-    from jaxperf.io.tables import check_output
+    from jaxperf.io.tables import check_apart, check_output
     from jaxperf.loopnest.mapper import METHODS
     from jaxperf.loopnest.search import OBJECTIVES
     from jaxperf.report.plots import check_picture
@@ -128,11 +128,10 @@ def map_nest(
     check_output(out, ENDINGS)
     check_picture(plot)
     case = machine_path(case)
-    _check_names({"--objective": (objective, OBJECTIVES), "--method": (method, tuple(METHODS))})
+    check_names({"--objective": (objective, OBJECTIVES), "--method": (method, tuple(METHODS))})
     numbers = {"--generations": (generations, 1), "--seed": (seed, 0), "--size": (size, 1), "--batch": (batch, 1)}
-    _check_numbers(numbers | ({} if prove is None else {"--prove": (prove, 0)}))
-    if out is not None and out.exists() and case.exists() and out.samefile(case):
-        raise InputError(f"{out} is the input; write to another file.")
+    check_integers(numbers | ({} if prove is None else {"--prove": (prove, 0)}))
+    check_apart(out, (case, constraints, chain))
     nodes = prove if prove is not None else NODES if network is None else 0
     wanted = Asked(objective, seed, generations, nodes, method, bypass)
     if chain is not None:
@@ -195,13 +194,15 @@ def _map_one(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _check_names(given: dict[str, tuple[str, tuple[str, ...]]]) -> None:
+def check_names(given: dict[str, tuple[str, tuple[str, ...]]]) -> None:
+    """Raises `InputError` for an option that is none of the names it may be."""
     for option, (name, known) in given.items():
         if name not in known:
             raise InputError(f"{option}: '{name}' is not one of {', '.join(known)}.{did_you_mean(name, known)}")
 
 
-def _check_numbers(given: dict[str, tuple[int, int]]) -> None:
+def check_integers(given: dict[str, tuple[int, int]]) -> None:
+    """Raises `InputError` for an option below the least that it may be, or beyond 32 bits."""
     for option, (value, least) in given.items():
         if not least <= value < 2**31:
             raise InputError(f"{option} is {value}; it must be an integer from {least}.")

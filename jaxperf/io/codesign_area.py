@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from hwspecs import parse_quantity
 from hwspecs.errors import InputError
-from jaxperf.io.codesign import Design, read_laws, word_bytes
+from jaxperf.io.codesign import Design, word_bytes
+from jaxperf.io.codesign_free import read_laws
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.area import AREA_LAWS, NM, NODES, mac_area
+from jaxperf.loopnest.redesign import Knob
 
 BITS_PER_BYTE = 8.0
 MOST_BITS = 1024.0
@@ -62,24 +64,53 @@ def _mac_bits(text: str | None) -> tuple[float, float]:
     return multiplier, adder
 
 
-def with_areas(designs: Sequence[Design], silicon: Silicon, path: Path, levels: Sequence[str]) -> list[Design]:
-    """The machines with the areas of their levels and units; a level without a size is not on the die.
+def with_areas(designs: Sequence[Design], silicon: Silicon | None, path: Path, levels: Sequence[str]) -> list[Design]:
+    """The machines with the areas of their levels and units; a level without a size is not on the die. Without
+    `silicon` they stay as they are.
 
     **Arguments:** `path`: of the case, for the width of its words.
     **Raises:** `InputError` for a law of a level without a size, or a width that the file does not say.
     """
-    sized = [math.isfinite(float(level.size)) for level in designs[0].architecture.levels]
-    for name, known in zip(levels, sized, strict=True):
-        if not known and silicon.laws.get(name, "none") != "none":
-            raise InputError(f"--area: {name} has no size, so no area; leave it away or write {name}=none.")
-    laws = {
-        name: silicon.laws.get(name, "sram") if known else "none" for name, known in zip(levels, sized, strict=True)
-    }
-    bits = {name: word_bytes(path, name, "area") * BITS_PER_BYTE for name, law in laws.items() if law != "none"}
+    if silicon is None:
+        return [*designs]
+    laws = _laws(designs[0].architecture, silicon, levels)
+    bits = {name: _word_bits(path, name) for name, law in laws.items() if law != "none"}
     return [
         design._replace(architecture=_with_areas(design.architecture, silicon, levels, laws, bits))
         for design in designs
     ]
+
+
+def knobs_with_areas(
+    knobs: Sequence[Knob], silicon: Silicon | None, path: Path, levels: Sequence[str]
+) -> tuple[Knob, ...]:
+    """Free sizes with the area of a word, which every law takes as often as there are words."""
+    if silicon is None:
+        return tuple(knobs)
+    return tuple(
+        dataclasses.replace(knob, area=_word_area(silicon, path, levels[knob.level])) if knob.field == "size" else knob
+        for knob in knobs
+    )
+
+
+def _word_area(silicon: Silicon, path: Path, level: str) -> float:
+    law = silicon.laws.get(level, "sram")
+    return 0.0 if law == "none" else AREA_LAWS[law](_word_bits(path, level), silicon.node)
+
+
+def _word_bits(path: Path, level: str) -> float:
+    return word_bytes(path, level, "area") * BITS_PER_BYTE
+
+
+def _laws(machine: Architecture, silicon: Silicon, levels: Sequence[str]) -> dict[str, str]:
+    """Of every level; raises `InputError` for one of a level without a size."""
+    sized = [math.isfinite(float(level.size)) for level in machine.levels]
+    for name, known in zip(levels, sized, strict=True):
+        if not known and silicon.laws.get(name, "none") != "none":
+            raise InputError(f"--area: {name} has no size, so no area; leave it away or write {name}=none.")
+    return {
+        name: silicon.laws.get(name, "sram") if known else "none" for name, known in zip(levels, sized, strict=True)
+    }
 
 
 def _with_areas(

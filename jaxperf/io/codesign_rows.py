@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jaxperf.io.codesign_search import Searched, Task
+from jaxperf.io.codesign_search import Budgets, Searched, Task
 from jaxperf.loopnest.codesign import Totals
 from jaxperf.loopnest.evaluate import machine_area
 from jaxperf.loopnest.feasible import SENTENCES
@@ -16,14 +16,6 @@ from jaxperf.sweeps.pareto import pareto_mask
 
 COSTS = {"edp": "edp_j_cycle", "energy": "energy_j", "cycles": "cycles"}  # column of each objective
 MM2 = 1e-6
-
-
-class Budgets(NamedTuple):
-    """`clock` of the machines [Hz], for their mean power; the most `power` [W] and `area` [m2]; None for no matter."""
-
-    clock: float | None = None
-    power: float | None = None
-    area: float | None = None
 
 
 ANY = Budgets()

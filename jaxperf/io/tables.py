@@ -7,7 +7,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,18 @@ def check_output(path: str | Path | None, endings: Sequence[str] | None = None, 
         if path.is_dir():
             raise InputError(f"Cannot write '{path}': it is a folder.")
     check_folder_of(path, new_folder)
+
+
+def check_apart(path: Path | None, inputs: Iterable[str | Path | None]) -> None:
+    """Refuse an output that is one of the files that are read; an input that is no file is none.
+
+    **Raises:** `InputError` for such an output.
+    """
+    if path is None or not path.exists():
+        return
+    for read in inputs:
+        if read is not None and Path(read).exists() and path.samefile(read):
+            raise InputError(f"{path} is the input; write to another file.")
 
 
 def check_folder_of(path: Path, new_folder: bool = False) -> None:

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.loopnest.energy import dosa_accumulator_energy, dosa_scratchpad_energy
 
 DEEPEST = 64.0  # register file that the exponent is given for [access]
 DEPTH_EXPONENT = 0.78
 
 
-def register_file_energy(depth: float) -> float:
+def register_file_energy(depth: Scalar) -> Scalar:
     """Energy of an access of a register file of `depth`, of one that is `DEEPEST` [1]; NaN for one that is deeper."""
-    return (depth / DEEPEST) ** DEPTH_EXPONENT if depth <= DEEPEST else math.nan
+    known = as_float(depth) <= DEEPEST
+    return jnp.where(known, jnp.where(known, depth / DEEPEST, 1.0) ** DEPTH_EXPONENT, math.nan)
 
 
 # Energy of an access of a level of `capacity` [byte] and `depth`, its size in accesses [1], in units of its own; NaN
 # where the law is not known.
-LAWS: dict[str, Callable[[float, float], float]] = {
+LAWS: dict[str, Callable[[Any, Any], Any]] = {
     "sram": lambda capacity, depth: dosa_scratchpad_energy(capacity),
     "accumulator": lambda capacity, depth: dosa_accumulator_energy(capacity),
     "regfile": lambda capacity, depth: register_file_energy(depth),

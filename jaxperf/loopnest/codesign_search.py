@@ -8,16 +8,18 @@ import jax
 
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.feasible import Reason
+from jaxperf.loopnest.genomes import Genome, genome_mapping
 from jaxperf.loopnest.mapper import Effort, search_space
 from jaxperf.loopnest.mapping import Mapping
-from jaxperf.loopnest.mapspace import Genome, MapSpace, genome_mapping
+from jaxperf.loopnest.mapspace import MapSpace
 from jaxperf.loopnest.problem import Problem
 
 
 def leading_mappings(
     problem: Problem, architecture: Architecture, space: MapSpace, objective: str, seed: int, generations: int
-) -> tuple[Mapping, dict[Reason, int]]:
-    """The `RESCORED` best of an evolution in float32 along a leading axis, and how many each reason refused [1].
+) -> tuple[Mapping, Genome, dict[Reason, int]]:
+    """The `RESCORED` best of an evolution in float32 along a leading axis, their genomes, and how many each reason
+    refused [1].
 
     **Arguments:** scalar leaves of one point; `objective`: of `OBJECTIVES`; `generations`: from 1.
     **Raises:** `KeyboardInterrupt` where the user stops it.
@@ -26,7 +28,7 @@ def leading_mappings(
     searched = search_space(problem, architecture, space, objective, seed, effort)
     if searched.interrupted:
         raise KeyboardInterrupt
-    return _mappings(space, searched.leaders), searched.rejected
+    return _mappings(space, searched.leaders), searched.leaders, searched.rejected
 
 
 @jax.jit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
@@ -38,12 +39,17 @@ def infeasible(
 ) -> Int[Array, ""]:
     """Bits of what does not fit; see `Reason`."""
     pairs = list(zip(architecture.levels, counted, strict=True))
+    taken = list(zip(architecture.levels, needed(architecture, mapping, counted), strict=True))
     whole = [tile == problem.bounds[dimension] for dimension, tile in enumerate(nest.tile[-1])]
-    spread = [_over_spread(level, index, mapping, nest) for index, level in enumerate(architecture.levels)]
+    used = [fan_out(nest, range(level, len(nest.spatial))) for level in range(len(pairs) + 1)]
+    spread = [
+        (outside > level.instances) | (columns > level.fan_x) | (rows > level.fan_y)
+        for outside, (level, (_, columns, rows)) in zip(used[1:], taken, strict=True)
+    ]
     checks = {
         Reason.FACTORS: ~functools.reduce(jnp.logical_and, whole),
-        Reason.CAPACITY: _any([held(each) * level.buffering > level.size for level, each in pairs]),
-        Reason.FAN_OUT: _any([*spread, fan_out(nest, range(len(nest.spatial))) > architecture.macs]),
+        Reason.CAPACITY: _any([size > level.size for level, (size, _, _) in taken]),
+        Reason.FAN_OUT: _any([*spread, used[0] > architecture.macs]),
         Reason.BANDWIDTH: _any([_starved(level, each) for level, each in pairs]),
     }
     return reason_bits(checks)
@@ -55,13 +61,19 @@ def held(counted: LevelAccesses) -> Scalar:
     return functools.reduce(jnp.add, tiles, as_float(0.0))
 
 
-def _over_spread(level: Level, index: int, mapping: Mapping, nest: Nest) -> Bool[Array, ""]:
-    """Whether more instances are used than there are, or more children of one than its mesh has."""
+def needed(
+    architecture: Architecture, mapping: Mapping, counted: Sequence[LevelAccesses]
+) -> list[tuple[Scalar, Scalar, Scalar]]:
+    """Of each level the size that its tiles take [word], and the children of an instance along X and along Y [1]."""
     dimensions = range(mapping.spatial_x.shape[1])
-    columns = product(mapping.spatial_x[index, d] for d in dimensions)
-    rows = product(mapping.spatial_y[index, d] for d in dimensions)
-    used = fan_out(nest, range(index + 1, len(nest.spatial)))
-    return (used > level.instances) | (columns > level.fan_x) | (rows > level.fan_y)
+    return [
+        (
+            held(found) * level.buffering,
+            product(mapping.spatial_x[index, d] for d in dimensions),
+            product(mapping.spatial_y[index, d] for d in dimensions),
+        )
+        for index, (level, found) in enumerate(zip(architecture.levels, counted, strict=True))
+    ]
 
 
 def _starved(level: Level, counted: LevelAccesses) -> Bool[Array, ""]:

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 
 from jaxperf.loopnest.fused_mapping import FusedMapping
 from jaxperf.loopnest.fused_space import ChainSpace, chain_mapping
-from jaxperf.loopnest.mapspace import Genome, MapSpace
+from jaxperf.loopnest.genomes import Genome
+from jaxperf.loopnest.mapspace import MapSpace
 
 
 def key_blocks(space: ChainSpace) -> tuple[int, ...]:

@@ -16,7 +16,8 @@ from jaxperf.core.numerics import as_float
 from jaxperf.loopnest.constraints import KINDS, Constraints, LevelConstraints
 from jaxperf.loopnest.fused import STEPS, Chain, ChainNames
 from jaxperf.loopnest.fused_mapping import FusedMapping, Fusion, Kept
-from jaxperf.loopnest.mapspace import Genome, MapSpace, Slot, build_space, factors_of, mapping_of, prime_factors
+from jaxperf.loopnest.genomes import Genome
+from jaxperf.loopnest.mapspace import MapSpace, Slot, build_space, factors_of, mapping_of, prime_factors
 from jaxperf.loopnest.problem import Names, Problem
 
 

@@ -18,8 +18,9 @@ from jaxperf.core.numerics import Scalar
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import NestCost, nest_cost
 from jaxperf.loopnest.feasible import Reason
+from jaxperf.loopnest.genomes import Genome, genome_mapping, settled
 from jaxperf.loopnest.mapping import Mapping
-from jaxperf.loopnest.mapspace import Genome, MapSpace, genome_mapping, settled
+from jaxperf.loopnest.mapspace import MapSpace
 from jaxperf.loopnest.problem import Problem
 from jaxperf.loopnest.relaxed_search import EVALUATIONS, descend, first_descent
 from jaxperf.loopnest.search import (

@@ -1,22 +1,18 @@
 """All mappings of one problem that a machine allows: where prime factors of loops may go, and which orders are free.
 
-A point of the space is a genome: the place of every prime factor of every loop, the order of the temporal loops, and
-where that is searched, which levels keep which operands. Every genome multiplies to the problem's bounds, so only
-meshes, capacities and bandwidths can refuse it.
+Factors multiply to the problem's bounds wherever they go, so only meshes, capacities and bandwidths can refuse a point.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import Scalar, as_float
@@ -62,16 +58,6 @@ class MapSpace(eqx.Module):
     structure: Structure = eqx.field(static=True)
 
 
-class Genome(NamedTuple):
-    """One point, or with leading axes many. `place`: of every prime factor, a position in its dimension's slots;
-    `rank`: of the F levels whose order is free, as in `Mapping` [1]; `keep`: of each of the space's choices, `None`
-    where it has none."""
-
-    place: Int[Array, "*batch D K"]
-    rank: Float[Array, "*batch F D"]
-    keep: Bool[Array, "*batch B"] | None = None
-
-
 def build_space(
     problem: Problem,
     names: Names,
@@ -86,7 +72,8 @@ def build_space(
     **Arguments:** `kept`: as the case has it, where `constraints` do not say; `width`: least number of prime factors a
     dimension, so that the layers of a network share one compilation; `bypass`: whether any level but the outermost may
     let pass what constraints do not say it keeps.
-    **Raises:** `InputError` where fixed factors do not divide a bound, or nowhere remains for the rest of it.
+    **Raises:** `InputError` where fixed factors do not divide a bound, nowhere remains for the rest of it, or 32 bits,
+    in which mappings are searched, do not hold it.
     """
     limits = [constraints.get(level, LevelConstraints()) for level in levels]
     may_keep = tuple(
@@ -152,6 +139,8 @@ def _order(limit: LevelConstraints, names: Names) -> tuple[int, ...] | None:
 
 def _free_primes(dimension: int, bound: float, structure: Structure, pins: Sequence[float], names: Names) -> list[int]:
     name = names.dimensions[dimension]
+    if float(np.float32(bound)) != bound:  # where it is exact, all that divides it is
+        raise InputError(f"{name}: the search is in 32 bits, which do not hold the bound {bound:.0f}; split the loop.")
     fixed = int(np.prod([pin for (d, _), pin in zip(structure.pinned, pins, strict=True) if d == dimension]))
     if bound % fixed:
         raise InputError(f"{name}: the fixed factors multiply to {fixed}, which does not divide the bound {bound:g}.")
@@ -204,48 +193,3 @@ def mapping_of(space: MapSpace, factors: Sequence[Sequence[Scalar]], rank: Float
     ]
     stack = jnp.stack
     return Mapping(stack(temporal), stack(spatial_x), stack(spatial_y), stack(ranks), structure.kept)
-
-
-def genome_mapping(space: MapSpace, genome: Genome) -> Mapping:
-    """The mapping of one genome."""
-    mapping = mapping_of(space, factors_of(space, genome.place), genome.rank)
-    return bypassing(space, mapping, genome.keep)
-
-
-def bypassing(space: MapSpace, mapping: Mapping, keep: Bool[Array, " B"] | None) -> Mapping:
-    """The mapping whose levels keep only what was chosen of the space's choices."""
-    if keep is None:
-        return mapping
-    keeps = jnp.ones((len(space.structure.kept), len(space.structure.kept[0])), bool)
-    levels, operands = (np.array(each, int) for each in zip(*space.structure.choices, strict=True))
-    return dataclasses.replace(mapping, keeps=keeps.at[levels, operands].set(keep))
-
-
-def settled(mapping: Mapping) -> Mapping:
-    """The mapping, of one point, with what its levels do keep as structure."""
-    if mapping.keeps is None:
-        return mapping
-    kept = np.asarray(mapping.kept) & np.asarray(mapping.keeps)
-    return dataclasses.replace(mapping, kept=tuple(map(tuple, kept.tolist())), keeps=None)
-
-
-def random_genomes(space: MapSpace, key: PRNGKeyArray, number: int) -> Genome:
-    """Every prime factor in any of its slots, every order, every choice of what is kept, all alike likely."""
-    places, ranks = jax.random.split(key)
-    dimensions, width = space.primes.shape
-    choices = jnp.asarray([max(len(slots), 1) for slots in space.structure.slots], jnp.int32)
-    place = jax.random.randint(places, (number, dimensions, width), 0, choices[None, :, None])
-    free = (number, len(space.structure.free_levels), dimensions)
-    rank = _ranked(jax.random.uniform(ranks, free)).astype(space.primes.dtype)
-    if not space.structure.choices:
-        return Genome(place, rank)
-    kept = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, (number, len(space.structure.choices)))
-    return Genome(place, rank, kept)
-
-
-def _ranked(draws: Float[Array, "N F D"]) -> Int[Array, "N F D"]:
-    """The place of each number among those of its row, equal ones from the left; on a CPU faster than a sort."""
-    one, other = draws[..., :, None], draws[..., None, :]
-    left = jnp.arange(draws.shape[-1])
-    tied = (other == one) & (left[None, :] < left[:, None])[None, None]
-    return jnp.sum((other < one) | tied, axis=-1)

@@ -20,10 +20,11 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import NestCost, nest_cost
-from jaxperf.loopnest.feasible import held
+from jaxperf.loopnest.feasible import needed
+from jaxperf.loopnest.genomes import Genome, bypassing
 from jaxperf.loopnest.lower_bound import operand_orders
-from jaxperf.loopnest.mapping import Mapping, product
-from jaxperf.loopnest.mapspace import Genome, MapSpace, bypassing, factors_of, mapping_of
+from jaxperf.loopnest.mapping import Mapping
+from jaxperf.loopnest.mapspace import MapSpace, factors_of, mapping_of
 from jaxperf.loopnest.problem import Problem
 from jaxperf.loopnest.search import objective_of
 
@@ -36,6 +37,24 @@ class Leaning(NamedTuple):
 
     place: Float[Array, "*batch D K S"]
     order: Float[Array, "*batch F O"]
+
+
+class Choice(NamedTuple):
+    """A mapping drawn from a leaning, and its `genome`. `likelihood`: ln of how likely the orders were."""
+
+    mapping: Mapping
+    genome: Genome
+    likelihood: Scalar
+
+
+class Priced(NamedTuple):
+    """A mapping's cost, also where it cannot run: `energy` [J] and `cycles`; `excess`: the sum of ln(needed / there) of
+    what does not fit; `cost`: exact."""
+
+    energy: Scalar
+    cycles: Scalar
+    excess: Scalar
+    cost: NestCost
 
 
 class Draw(NamedTuple):
@@ -77,16 +96,30 @@ def draw_mapping(
     **Arguments:** `orders`: ranks to choose from at each free level; `keep`: as of `Genome`, which stays; `expected`:
     the loss of draws before this one; `objective`: of `OBJECTIVES`.
     """
+    chosen = choose(space, orders, keep, leaning, noise)
+    found = priced(problem, architecture, chosen.mapping)
+    loss = objective_log(found.energy, found.cycles, objective) + PRICE * found.excess
+    score = objective_of(found.cost, objective)
+    return Draw(loss, surprise(loss, expected, chosen), score, found.cost.reason, chosen.genome)
+
+
+def choose(
+    space: MapSpace, orders: Float[Array, "F O D"], keep: Bool[Array, " B"] | None, leaning: Leaning, noise: Leaning
+) -> Choice:
+    """The mapping of the largest logits plus noise; arguments as of `draw_mapping`."""
     place, factors = _straight_factors(space, leaning.place + noise.place)
     chosen = jnp.argmax(leaning.order + noise.order, axis=-1)
     rank = jnp.take_along_axis(orders, chosen[:, None, None], axis=1)[:, 0]
     mapping = bypassing(space, mapping_of(space, factors, rank), keep)
-    cost = nest_cost(problem, architecture, mapping)
-    loss = _objective_log(cost, objective) + PRICE * _excess(architecture, mapping, cost)
     likelihood = jnp.take_along_axis(jax.nn.log_softmax(leaning.order, axis=-1), chosen[:, None], axis=1)
+    return Choice(mapping, Genome(place, rank, keep), jnp.sum(likelihood))
+
+
+def surprise(loss: Scalar, expected: Scalar, chosen: Choice) -> Scalar:
+    """What teaches the orders how much better than `expected` they were, nothing before anything was expected (NaN);
+    its value says nothing."""
     better = jnp.clip(jax.lax.stop_gradient(loss - expected), -SURPRISE, SURPRISE)
-    score = objective_of(cost, objective)
-    return Draw(loss, better * jnp.sum(likelihood), score, cost.reason, Genome(place, rank, keep))
+    return jnp.where(jnp.isnan(better), 0.0, better) * chosen.likelihood
 
 
 def _straight_factors(space: MapSpace, logits: Float[Array, "D K S"]) -> tuple[Int[Array, "D K"], list[list[Scalar]]]:
@@ -107,31 +140,39 @@ def _open_slots(space: MapSpace) -> Bool[Array, "D 1 S"]:
     return jnp.asarray([[[slot < each for slot in range(most_slots(space))]] for each in many])
 
 
-def _objective_log(cost: NestCost, objective: str) -> Scalar:
-    """ln of the objective, whether or not the mapping fits."""
+def priced(problem: Problem, architecture: Architecture, mapping: Mapping) -> Priced:
+    """What a mapping costs, whether or not it fits; scalar leaves of one point."""
+    cost = nest_cost(problem, architecture, mapping)
     energy = functools.reduce(jnp.add, [level.energy for level in cost.levels], cost.mac_energy)
     cycles = functools.reduce(jnp.maximum, [level.cycles for level in cost.levels], cost.macs / cost.units)
-    parts = {"energy": [energy], "cycles": [cycles], "edp": [energy, cycles]}[objective]
-    return functools.reduce(jnp.add, [jnp.log(part) for part in parts])
+    return Priced(energy, cycles, _excess(architecture, mapping, cost), cost)
+
+
+def objective_log(energy: Scalar, cycles: Scalar, objective: str) -> Scalar:
+    """ln of the objective."""
+    return functools.reduce(jnp.add, [jnp.log(part) for part in objective_parts(energy, cycles, objective)])
+
+
+def objective_parts(energy: Scalar, cycles: Scalar, objective: str) -> list[Scalar]:
+    """The factors of the objective."""
+    return {"energy": [energy], "cycles": [cycles], "edp": [energy, cycles]}[objective]
 
 
 def _excess(architecture: Architecture, mapping: Mapping, cost: NestCost) -> Scalar:
     """Sum of ln(needed / there) over tiles, instances and meshes that are too small."""
-    excess = [_over(cost.units, architecture.macs)]
-    for index, (level, found) in enumerate(zip(architecture.levels, cost.levels, strict=True)):
-        excess.append(_over(found.instances, level.instances))
-        excess.append(_over(_across(mapping.spatial_x[index]), level.fan_x))
-        excess.append(_over(_across(mapping.spatial_y[index]), level.fan_y))
-        if any(mapping.kept[index]):
-            kept = jnp.maximum(held(found.accesses), 1.0)  # a level that lets all pass holds nothing
-            excess.append(_over(kept * level.buffering, level.size))
+    excess = [over(cost.units, architecture.macs)]
+    tiles = needed(architecture, mapping, [level.accesses for level in cost.levels])
+    for kept, level, found, (size, columns, rows) in zip(
+        mapping.kept, architecture.levels, cost.levels, tiles, strict=True
+    ):
+        excess.append(over(found.instances, level.instances))
+        excess.append(over(columns, level.fan_x))
+        excess.append(over(rows, level.fan_y))
+        if any(kept):
+            excess.append(over(jnp.maximum(size, level.buffering), level.size))  # one that lets all pass holds nothing
     return functools.reduce(jnp.add, excess)
 
 
-def _across(factors: Float[Array, " D"]) -> Scalar:
-    return product(factors[d] for d in range(len(factors)))
-
-
-def _over(needed: Scalar, there: Scalar) -> Scalar:
+def over(needed: Scalar, there: Scalar) -> Scalar:
     """How far `needed` is beyond `there`, as a difference of logarithms so that an infinite one has a slope of zero."""
     return jnp.maximum(jnp.log(needed) - jnp.log(there), as_float(0.0))

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from jaxperf.loopnest.adam import Moments, adam_step, no_moments
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.feasible import Reason
-from jaxperf.loopnest.mapspace import Genome, MapSpace, random_genomes
+from jaxperf.loopnest.genomes import Genome, random_genomes
+from jaxperf.loopnest.mapspace import MapSpace
 from jaxperf.loopnest.problem import Problem
 from jaxperf.loopnest.relaxed import Draw, Leaning, draw_mapping, most_slots, stationary_orders
 from jaxperf.loopnest.search import CHILDREN, Population, count_reasons, first_population, score, survivors
@@ -25,18 +27,16 @@ CALLS = 6  # compiled calls of a climb before it starts anew
 EVALUATIONS = STARTS * STEPS * SLOPE  # of one call; as many random mappings give the starts
 NOISE = 0.1  # scale of the Gumbel noise, in logits
 MARGIN = 2.0  # logit by which a start leans to its own mapping
-RATE, MEMORY, SQUARES, TINY = 0.3, 0.8, 0.95, 1e-8  # of Adam: step in logits, decay of mean and of mean square
+RATE = 0.3  # of Adam, in logits
 EXPECTED_DECAY = 0.8  # of the expected loss, a step
 
 
 class Climb(NamedTuple):
-    """Leanings on their way. `mean`, `square`: Adam's of the slopes; `age`: steps taken; `expected`: loss; `orders`: to
-    choose from, the first of each start its own; `best`: the best mapping of each start."""
+    """Leanings on their way. `moments`: of their slopes; `expected`: loss; `orders`: to choose from, the first of each
+    start its own; `best`: the best mapping of each start."""
 
     leaning: Leaning
-    mean: Leaning
-    square: Leaning
-    age: Float[Array, ""]
+    moments: Moments
     expected: Float[Array, " N"]
     orders: Float[Array, "N F O D"]
     best: Population
@@ -91,15 +91,13 @@ def start_climb(
     drawn, rejected = jax.lax.map(some, jax.random.split(key, EVALUATIONS // CHILDREN))
     tried = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), drawn)
     best = jax.tree.map(lambda leaf: leaf[:STARTS], survivors(known, tried))
-    leaning, orders = _leaning(problem, space, best.genomes)
-    nothing = jax.tree.map(jnp.zeros_like, leaning)
+    leaning, orders = leaning_to(problem, space, best.genomes)
     runs = jnp.isfinite(best.scores)
-    expected = jnp.where(runs, jnp.log(jnp.where(runs, best.scores, 1.0)), 0.0)
-    age = jnp.zeros((), space.primes.dtype)
-    return Climb(leaning, nothing, nothing, age, expected, orders, best), jnp.sum(rejected, axis=0)
+    expected = jnp.where(runs, jnp.log(jnp.where(runs, best.scores, 1.0)), jnp.nan)
+    return Climb(leaning, no_moments(leaning), expected, orders, best), jnp.sum(rejected, axis=0)
 
 
-def _leaning(problem: Problem, space: MapSpace, genomes: Genome) -> tuple[Leaning, Float[Array, "N F O D"]]:
+def leaning_to(problem: Problem, space: MapSpace, genomes: Genome) -> tuple[Leaning, Float[Array, "N F O D"]]:
     """Leanings to genomes, and the orders to choose from: their own, then the stationary ones."""
     dtype = space.primes.dtype
     others = jnp.asarray(stationary_orders(problem), dtype)
@@ -126,7 +124,7 @@ def continue_climb(
         return jax.grad(loss, has_aux=True)(leaning)
 
     def step(climb: Climb, key: PRNGKeyArray) -> tuple[Climb, Int[Array, " R"]]:
-        given = (climb.leaning, _noise(climb.leaning, key), climb.orders, climb.best.genomes.keep, climb.expected)
+        given = (climb.leaning, gumbel(climb.leaning, key), climb.orders, climb.best.genomes.keep, climb.expected)
         slope, draw = jax.vmap(taught)(*given)
         return _stepped(climb, slope, draw), count_reasons(draw.reason)
 
@@ -134,7 +132,8 @@ def continue_climb(
     return climb, jnp.sum(rejected, axis=0)
 
 
-def _noise(leaning: Leaning, key: PRNGKeyArray) -> Leaning:
+def gumbel(leaning: Leaning, key: PRNGKeyArray) -> Leaning:
+    """Noise for the logits of leanings."""
     places, orders = jax.random.split(key)
     return Leaning(
         NOISE * jax.random.gumbel(places, leaning.place.shape, leaning.place.dtype),
@@ -143,19 +142,19 @@ def _noise(leaning: Leaning, key: PRNGKeyArray) -> Leaning:
 
 
 def _stepped(climb: Climb, slope: Leaning, draw: Draw) -> Climb:
-    """A step of Adam (Kingma & Ba, ICLR 2015), and the better of each start's best and its draw."""
-    slope = jax.tree.map(lambda each: jnp.where(jnp.isfinite(each), each, 0.0), slope)  # of what takes for ever
-    age = climb.age + 1.0
-    mean = jax.tree.map(lambda old, new: MEMORY * old + (1.0 - MEMORY) * new, climb.mean, slope)
-    square = jax.tree.map(lambda old, new: SQUARES * old + (1.0 - SQUARES) * new * new, climb.square, slope)
-    unbiased = (1.0 - MEMORY**age, 1.0 - SQUARES**age)
-    leaning = jax.tree.map(
-        lambda at, m, v: at - RATE * (m / unbiased[0]) / (jnp.sqrt(v / unbiased[1]) + TINY), climb.leaning, mean, square
-    )
-    known = jnp.isfinite(draw.loss)
-    expected = jnp.where(known, EXPECTED_DECAY * climb.expected + (1.0 - EXPECTED_DECAY) * draw.loss, climb.expected)
+    """A step of Adam, and the better of each start's best and its draw."""
+    leaning, moments = adam_step(climb.leaning, slope, climb.moments, RATE)
+    expected = expect(climb.expected, draw.loss)
     best = _better(draw.score < climb.best.scores, Population(draw.genome, draw.score), climb.best)
-    return Climb(leaning, mean, square, age, expected, climb.orders, best)
+    return Climb(leaning, moments, expected, climb.orders, best)
+
+
+def expect(
+    before: Float[Array, "*batch"], found: Float[Array, "*batch"], decay: float = EXPECTED_DECAY
+) -> Float[Array, "*batch"]:
+    """The running mean after one more, NaN before the first; one that is not finite says nothing."""
+    after = jnp.where(jnp.isnan(before), found, decay * before + (1.0 - decay) * found)
+    return jnp.where(jnp.isfinite(found), after, before)
 
 
 def _better(chosen: Bool[Array, " N"], new: Population, old: Population) -> Population:

@@ -19,7 +19,8 @@ from jaxperf.core.numerics import Scalar
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import NestCost, nest_cost
 from jaxperf.loopnest.feasible import Reason
-from jaxperf.loopnest.mapspace import Genome, MapSpace, genome_mapping, random_genomes
+from jaxperf.loopnest.genomes import Genome, genome_mapping, random_genomes
+from jaxperf.loopnest.mapspace import MapSpace
 from jaxperf.loopnest.problem import Problem
 
 OBJECTIVES = ("edp", "energy", "cycles")

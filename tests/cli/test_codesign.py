@@ -137,6 +137,7 @@ def test_mistakes_are_named(refuse, case: Path, own_folder: Path) -> None:
     assert "layers have" in refuse("codesign", "resnet-18", "--base", case, "--free", "buffer.size=4")
     assert "nor one of gddr6_aim, hbm2_die, hbm_pim" in refuse("codesign", "--base", "hbm_pin")
     assert "Cannot read" in refuse("codesign", "--base", "none.json", "--free", "buffer.size=4")
+    assert "is the input; write to another file" in refuse(*at, "--free", "buffer.size=4", "-o", case)
     wordless = json.loads(json.dumps(CASE))
     del wordless["levels"]["buffer"]["specs"]["Word bits"]
     (own_folder / "wordless.json").write_text(json.dumps(wordless))

@@ -11,7 +11,8 @@ import pytest
 
 from jaxperf.loopnest.constraints import LevelConstraints
 from jaxperf.loopnest.evaluate import nest_cost
-from jaxperf.loopnest.mapspace import build_space, settled
+from jaxperf.loopnest.genomes import settled
+from jaxperf.loopnest.mapspace import build_space
 from jaxperf.loopnest.shapes import gemm
 from tests.loopnest import nests
 

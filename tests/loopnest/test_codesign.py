@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwspecs.errors import InputError
 from jaxperf.loopnest.architecture import Architecture, Level
-from jaxperf.loopnest.codesign import LayerCost, multiplied, network_totals, resized, shared_costs
+from jaxperf.loopnest.codesign import LayerCost, network_totals, shared_costs
 from jaxperf.loopnest.codesign_energy import LAWS
 from jaxperf.loopnest.codesign_search import leading_mappings
 from jaxperf.loopnest.constraints import LevelConstraints
@@ -23,6 +24,7 @@ from jaxperf.loopnest.evaluate import nest_cost
 from jaxperf.loopnest.mapper import RESCORED
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.loopnest.mapspace import build_space
+from jaxperf.loopnest.redesign import multiplied, resized
 from jaxperf.loopnest.shapes import gemm
 
 LEVELS = ("registers", "memory")
@@ -78,6 +80,13 @@ def test_every_machine_has_the_best_of_all_mappings(mappings: list[Mapping]) -> 
         assert float(found.energy[index]) == pytest.approx(float(np.sum(found.parts[index])), rel=1e-12)
 
 
+def test_bounds_that_32_bits_do_not_hold_are_refused() -> None:
+    for bound in (2.0**24 - 1.0, 3.0 * 2.0**24):  # what divides a float of 32 bits is one too
+        build_space(*gemm(bound, 6.0, 4.0), LEVELS, KEPT, LIMITS)
+    with pytest.raises(InputError, match="M: the search is in 32 bits, which do not hold the bound 16777217"):
+        build_space(*gemm(2.0**24 + 1.0, 6.0, 4.0), LEVELS, KEPT, LIMITS)
+
+
 def test_a_machine_that_nothing_fits_into_has_no_cost(mappings: list[Mapping]) -> None:
     problem, _ = gemm(8.0, 6.0, 4.0)
     found = shared_costs(problem, [machine(2.0), machine(8.0)], [mappings[1]], "edp")
@@ -89,12 +98,14 @@ def test_totals_count_layers_as_often_as_they_run() -> None:
     def cost(cycles: list[float], limiter: list[int]) -> LayerCost:
         each = np.asarray(cycles)
         parts = np.stack([each, 2.0 * each], axis=1)
-        return LayerCost(each, each, 3.0 * each, parts, np.asarray(limiter))  # type: ignore[arg-type]
+        needed = np.stack([each, -each], axis=1)[:, :, None]
+        return LayerCost(each, each, 3.0 * each, parts, needed, np.asarray(limiter))  # type: ignore[arg-type]
 
     totals = network_totals([cost([1.0, 2.0], [0, 1]), cost([10.0, 20.0], [1, 1])], [5, 2])
     assert totals.cycles.tolist() == [25.0, 50.0] and totals.energy.tolist() == [75.0, 150.0]
     assert totals.parts.tolist() == [[25.0, 50.0], [50.0, 100.0]]
     assert totals.waits.tolist() == [[5.0, 20.0], [0.0, 50.0]]
+    assert totals.needed[:, :, 0].tolist() == [[10.0, -1.0], [20.0, -2.0]]
     assert not totals.failed.any()
     part = network_totals([cost([1.0, np.nan], [0, 1])], [5])
     assert part.failed.tolist() == [[False], [True]] and np.isnan(part.cycles[1])

@@ -19,11 +19,12 @@ from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.constraints import LevelConstraints, check_constraints
 from jaxperf.loopnest.evaluate import nest_cost
 from jaxperf.loopnest.feasible import Reason
+from jaxperf.loopnest.genomes import Genome, genome_mapping, random_genomes
 from jaxperf.loopnest.lower_bound import Relaxed, best_orders, relaxed_costs
 from jaxperf.loopnest.lower_bound_branch import TOLERANCE, prove
 from jaxperf.loopnest.lower_bound_compulsory import compulsory
 from jaxperf.loopnest.mapper import Effort, find_mapping
-from jaxperf.loopnest.mapspace import Genome, MapSpace, build_space, genome_mapping, prime_factors, random_genomes
+from jaxperf.loopnest.mapspace import MapSpace, build_space, prime_factors
 from jaxperf.loopnest.mapspace_factors import count_ways, factorings, feasible_rows
 from jaxperf.loopnest.problem import Names, Problem, build_problem
 from jaxperf.loopnest.search import CHILDREN, OBJECTIVES, objective_of

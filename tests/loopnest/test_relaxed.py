@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jaxperf.loopnest.constraints import LevelConstraints
 from jaxperf.loopnest.mapspace import MapSpace, build_space, factors_of
-from jaxperf.loopnest.relaxed import _over, _straight_factors, most_slots, stationary_orders
+from jaxperf.loopnest.relaxed import _straight_factors, most_slots, over, stationary_orders
 from jaxperf.loopnest.shapes import gemm
 
 
@@ -65,9 +65,9 @@ def test_values_are_exact_and_slopes_are_of_the_mean(seed: int) -> None:
 
 
 def test_what_is_without_limit_has_no_slope() -> None:
-    for there, over, slope in ((jnp.inf, 0.0, 0.0), (2.0, np.log(1.5), 1.0 / 3.0), (4.0, 0.0, 0.0)):
-        value, found = jax.value_and_grad(_over)(jnp.asarray(3.0), jnp.asarray(there))
-        assert float(value) == pytest.approx(over) and float(found) == pytest.approx(slope)
+    for there, beyond, slope in ((jnp.inf, 0.0, 0.0), (2.0, np.log(1.5), 1.0 / 3.0), (4.0, 0.0, 0.0)):
+        value, found = jax.value_and_grad(over)(jnp.asarray(3.0), jnp.asarray(there))
+        assert float(value) == pytest.approx(beyond) and float(found) == pytest.approx(slope)
 
 
 def test_an_order_for_every_operand_that_may_stay() -> None:
