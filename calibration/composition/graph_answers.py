@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibration.composition.graphs import Batch, Sample, distinct_ops, iterations
+from calibration.composition.graphs import Batch, Sample, distinct_ops, iterations, relieved, sample_of
 from calibration.composition.kernel_times import KernelTimes, kernel_times
 from calibration.composition.rows import Row
 from calibration.parameters import Parameters
@@ -91,8 +91,7 @@ def predict_able(
             row = rows[at]
             index = [place[op.key] for op in laid[row.configuration].ops]
             columns.append((devices.index(row.device), index))
-            empty = float(times.empty[devices.index(row.device)])
-            samples.append(Sample(row, laid[row.configuration], times.predicted[columns[-1]], empty))
+            samples.append(sample_of(row, laid[row.configuration], times, *columns[-1]))
         answers = _answers(samples, columns, times, compositions[variant])
         found.update(zip(members, answers, strict=True))
     return [found[at] for at in range(len(rows))]
@@ -106,7 +105,8 @@ def _answers(
 ) -> list[Prediction]:
     batch = Batch(samples)
     iteration = iterations(batch, composition)
-    work = np.asarray(_kernel_work(batch.steps, batch.times, batch.empty, composition), np.float64)
+    relief = relieved(batch.steps, batch.times, batch.unlimited, composition)
+    work = np.asarray(_kernel_work(batch.steps, relief, batch.empty, composition), np.float64)
     ones, none = jnp.ones_like(batch.times), jnp.zeros_like(batch.empty)
     used = np.asarray(_kernel_work(batch.steps, ones, none, _counting(composition)), np.float64)
     answers = []

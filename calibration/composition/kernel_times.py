@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import equinox as eqx
 import numpy as np
 
 from calibration.datasets.schema import KernelTable, Read
+from calibration.fit import FittedFamily
 from calibration.parameters import Parameters
 from calibration.predict import predict_table
+from jaxperf.core.numerics import as_float
 from jaxperf.models.graph import Op
+from jaxperf.models.graph_steps import DENSE
 
 MICRO = 1e-6
 NINETY = 1.645  # standard deviations in half of a 90 % interval of a normal distribution
@@ -19,17 +23,20 @@ ITEMSIZE = 4.0  # plain movement is predicted as that of fp32 elements [byte]
 ROW = 1024.0  # elements of a row of what has no rows of its own
 EMPTY = Op("elementwise", {"elements_in": 1.0, "elements_out": 1.0, "rows": 1.0}, note="add")  # nothing but a launch
 TIMES = ("predicted", "lower", "upper", "roofline")
+NO_LIMIT = -60.0  # of the logarithm of a law's energy: the power limit is as good as infinite
 
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """Times of K operations on D devices [D, K] in seconds; `tier` [D, K], the word of `calibration.predict`; `empty`
-    [D]: the time of a kernel that does nothing, 0 where there is no model of it."""
+    """Times of K operations on D devices [D, K] in seconds, `unlimited` without the limit of power; `tier` [D, K], the
+    word of `calibration.predict`; `empty` [D]: the time of a kernel that does nothing, 0 where there is no model of
+    it."""
 
     predicted: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
     roofline: np.ndarray
+    unlimited: np.ndarray
     tier: np.ndarray
     empty: np.ndarray
 
@@ -50,18 +57,31 @@ def kernel_times(
     """Times of every operation on every device, canonical names of hwspecs. NaN where there is no model of it."""
     ops = [*ops, EMPTY]
     shape = (len(devices), len(ops))
-    found = {name: np.full(shape, np.nan) for name in TIMES}
+    found = {name: np.full(shape, np.nan) for name in (*TIMES, "unlimited")}
     tier = np.full(shape, "", dtype=object)
+    free = _without_limit(parameters)
     for family in dict.fromkeys(_family(op) for op in ops):
         places = np.array([place for place, op in enumerate(ops) if _family(op) == family])
         table = _table(family, [ops[place] for place in places], devices, framework)
         columns = predict_table(table, parameters, directories)
+        clocked = predict_table(table, free, directories) if family in DENSE else columns
         block = np.ix_(np.arange(len(devices)), places)
         for name in TIMES:
             found[name][block] = MICRO * columns[f"{name}_us"].reshape(len(devices), len(places))
+        found["unlimited"][block] = MICRO * clocked["predicted_us"].reshape(len(devices), len(places))
         tier[block] = columns["tier"].reshape(len(devices), len(places))
     empty = np.nan_to_num(found["predicted"][:, -1])
     return KernelTimes(**{name: column[:, :-1] for name, column in found.items()}, tier=tier[:, :-1], empty=empty)
+
+
+def _without_limit(parameters: Parameters) -> Parameters:
+    """The parameters for devices without a limit of power."""
+
+    def free(fitted: FittedFamily) -> FittedFamily:
+        model = eqx.tree_at(lambda tree: tree.law.power, fitted.model, as_float(NO_LIMIT))
+        return dataclasses.replace(fitted, model=model)
+
+    return Parameters({name: free(fitted) for name, fitted in parameters.families.items()}, parameters.card)
 
 
 def nameless(read: Read) -> Read:

@@ -32,6 +32,7 @@ class Composition(eqx.Module):
     isolated ones: `dense` of the matrix units' kernels, `stream` of the others, `backward_dense` and `backward_stream`
     of the backward pass over the forward one [1]; `accumulate`: share of the accumulating kernels that is executed [1].
     `hidden`: share of the time of an empty kernel, measured alone, that the kernels of a graph do not take [1].
+    `draw`: power that the device draws in all but the matrix units' kernels, over its limit [1] (`shared_limit`).
     `streams`: kernels that may run at the same time [1], or `None` for one after the other (structure).
     """
 
@@ -45,6 +46,7 @@ class Composition(eqx.Module):
     backward_stream: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
     accumulate: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
     hidden: Float[Array, ""] = eqx.field(converter=as_float, default=0.0)
+    draw: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
     streams: Float[Array, ""] | None = eqx.field(converter=as_optional_float, default=None)
 
 
@@ -60,6 +62,38 @@ class Iteration(eqx.Module):
 
 
 LEAST = 0.1  # of a kernel's isolated time, that is left of it in a graph
+CORNER = 4.0  # sharpness of the corner between full clock and power limit, as in the law of kernels
+NEAR = 1e-6  # a product slower by no more than this share is not limited by power
+
+
+def shared_limit(
+    steps: Steps, times: Float[Array, " K"], unlimited: Float[Array, " K"], draw: Scalar | float
+) -> Float[Array, " K"]:
+    """Isolated times of the kernels where the mean power of the iteration keeps the limit, not that of each kernel [s].
+
+    A product that takes c at full clock and p at the limited power takes |(c, p)| = (c^4 + p^4)^(1/4) when it runs
+    again and again. A limiter sees the mean over many kernels (NVML, `nvmlDeviceGetPowerUsage`: over a second on boards
+    since Ampere's), and leaves to the products what the kernels between them do not draw. Those, S in all, draw u of
+    the limit, so (S (1 - u^4)^(1/4), u S); with sums C and P of the products'
+
+        T = |(C + S (1 - u^4)^(1/4), P + u S)|
+
+    instead of |(C, P)| + S, which is never shorter. Every product is relieved of the same share of its t - c.
+
+    **Arguments:** `times`: |(c, p)| of each distinct kernel, `unlimited`: c [s]; `draw`: u, of 1 at most [1].
+    """
+    launched = jax.ops.segment_sum(_executed(steps) * steps.count, steps.kernel, num_segments=times.shape[0] + 1)[:-1]
+    dense = steps.dense > 0.5
+    limited = dense & (times > (1.0 + NEAR) * unlimited)
+    slower = jnp.where(limited, times, 2.0) / jnp.where(limited, unlimited, 1.0)
+    energy = jnp.where(limited, unlimited * (slower**CORNER - 1.0) ** (1.0 / CORNER), 0.0)
+    added = jnp.where(limited, launched * (times - unlimited), 0.0).sum()
+    clock, power = jnp.where(dense, launched * unlimited, 0.0).sum(), jnp.sum(launched * energy)
+    others = jnp.where(dense, 0.0, launched * times).sum()
+    busy = others * jnp.maximum(1.0 - draw**CORNER, NEAR) ** (1.0 / CORNER)
+    together = ((clock + busy) ** CORNER + (power + draw * others) ** CORNER) ** (1.0 / CORNER)
+    share = jnp.where(added > 0.0, together - others - clock, 1.0) / jnp.where(added > 0.0, added, 1.0)
+    return jnp.where(limited, unlimited + jnp.clip(share, 0.0, 1.0) * (times - unlimited), times)
 
 
 def iteration_time(

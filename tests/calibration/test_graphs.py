@@ -57,7 +57,7 @@ def synthetic(seed: int) -> list[Sample]:
         for layers, width in ((12.0, 256.0), (24.0, 512.0), (48.0, 1024.0)):
             laid = layered(layers, width)
             times = 1e-3 * generator.uniform(0.2, 3.0, len(laid.ops))
-            found.append(Sample(row(len(found), device=device), laid, times, 5e-5))
+            found.append(Sample(row(len(found), device=device), laid, times, 0.7 * times, 5e-5))
     truth = {name: math.exp(mean) for name, (mean, _) in PRIORS["plain"].items()} | TRUE
     answers = iterations(Batch(found), Composition(**truth))
     return [
@@ -156,6 +156,8 @@ def test_every_operation_has_its_time_on_every_device():
     assert found.roofline[0, 0] == pytest.approx(2 * 4096**3 / 14e12, rel=0.03)
     assert found.roofline[0, 1] == pytest.approx(2e9 / 900e9, rel=0.01)
     assert (found.predicted[1] > found.predicted[0]).all()
+    assert found.unlimited[1, 0] < 0.9 * found.predicted[1, 0]  # of the 70 W that the T4 may draw
+    assert (found.unlimited[:, 1:] == found.predicted[:, 1:]).all()
 
 
 def test_names_of_kernels_are_left_out():

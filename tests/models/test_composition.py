@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxperf.models.composition import Composition, Iteration, iteration_time
+from jaxperf.models.composition import Composition, Iteration, iteration_time, shared_limit
 from jaxperf.models.graph import Graph, Node, Op
 from jaxperf.models.graph_steps import Laid, critical_path, lay_out
 
@@ -176,3 +176,38 @@ def test_the_launch_that_isolated_times_contain_is_hidden():
     found = iteration_time(laid.steps, times, composition, 8.0)
     assert float(found.forward) == pytest.approx(24 * 6.0 + 26.0)
     assert float(found.backward) == pytest.approx(24 * (2 * 6.0 + 0.1 * 2.0) + 26.0)  # a tenth is left at least
+
+
+def limited(products: tuple[float, float], others: float, draw: float) -> np.ndarray:
+    """Times of a product launched 24 x 3 times, (alone, at full clock), and of two streams that take `others` in all,
+    where the iteration keeps the limit."""
+    alone, free = products
+    streams = [others / 2.0 / 2.0, others / 2.0 / 24.0]
+    found = shared_limit(lay_out(chain()).steps, jnp.asarray([alone, *streams]), jnp.asarray([free, *streams]), draw)
+    assert np.allclose(found[1:], streams)
+    return np.asarray(found[0]) * 72.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.1, 3.0), st.floats(1.0, 4.0), st.floats(0.0, 200.0), st.floats(0.2, 0.95))
+def test_the_iteration_keeps_the_limit_of_power_as_one_kernel_would(free, slower, others, draw):
+    alone = free * slower
+    found = limited((alone, free), others, draw)
+    power = 72.0 * (alone**4 - free**4) ** 0.25
+    others_free = others * max(1.0 - draw**4, 0.0) ** 0.25
+    together = ((72.0 * free + others_free) ** 4 + (power + draw * others) ** 4) ** 0.25
+    assert found == pytest.approx(max(together - others, 72.0 * free), rel=1e-5)
+    assert found <= 72.0 * alone * (1.0 + 1e-9)
+
+
+def test_without_other_kernels_or_a_limit_times_stay():
+    assert limited((3.0, 1.0), 0.0, 0.5) == pytest.approx(72 * 3.0)
+    assert limited((1.0, 1.0), 50.0, 0.5) == pytest.approx(72 * 1.0)
+    assert limited((3.0, 1.0), 2000.0, 0.1) == pytest.approx(72 * 1.0, rel=0.02)  # their power is left to the products
+
+
+def test_the_shared_limit_has_finite_gradients():
+    steps, times = lay_out(chain()).steps, jnp.asarray([2.0, 3.0, 2.0])
+    for free in (times, 0.5 * times):
+        gradients = jax.grad(lambda t, c, u: jnp.sum(shared_limit(steps, t, c, u)), (0, 1, 2))(times, free, 0.7)
+        assert all(bool(jnp.all(jnp.isfinite(each))) for each in gradients)
