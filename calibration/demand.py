@@ -9,18 +9,17 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
+from calibration.formats import Formats, format_columns
 from calibration.hardware import Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import constant_efficiency
-from jaxperf.core.formats import NumberFormat, number_format
 from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
@@ -43,31 +42,6 @@ USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leaka
 NOMINAL_ENERGY = 0.4e-12
 # DeepSeek's MLA: widths of a head's unrotated and rotated query, of its value, and of the latent (arXiv:2405.04434).
 NOPE, ROPE, VALUE, LATENT = 128.0, 64.0, 128.0, 512.0
-
-# Number format of the weights (and of the matrix unit) and of the activations, by the tables' dtype.
-FORMATS: Mapping[str, tuple[str, str]] = {
-    "fp64": ("fp64", "fp64"),
-    "fp32": ("fp32", "fp32"),
-    "tf32": ("tf32", "tf32"),
-    "bf16": ("bf16", "bf16"),
-    "fp16": ("fp16", "fp16"),
-    "fp8": ("fp8", "bf16"),
-    "fp8_block": ("fp8", "bf16"),
-    "int8": ("int8", "bf16"),
-    "sq": ("int8", "bf16"),
-    "int8_weight_only": ("int8_wo", "bf16"),
-    "int4_weight_only": ("int4", "bf16"),
-    "w4a16_mxfp4": ("mxfp4_wo", "bf16"),
-    "nvfp4": ("fp4", "bf16"),
-}
-
-
-class Formats(eqx.Module):
-    """The formats of one kernel: weights, activations, KV cache."""
-
-    weights: NumberFormat
-    activations: NumberFormat
-    cache: NumberFormat
 
 
 @dataclass(frozen=True)
@@ -232,7 +206,7 @@ POINTS: Mapping[str, Point] = {
 
 
 def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
-    """The demands of every row.
+    """The demands of every row, its shape as the table states it (`calibration.inputs.prepare` reads more into it).
 
     **Arguments:** `hardware`: devices [D]; `index` [R]: the device of each row.
     **Returns:** arrays [R] of float32; NaN where the family has no point function or the device lacks the format.
@@ -255,19 +229,6 @@ def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
 
 def _rows(formats: Formats, which: np.ndarray) -> Formats:
     return jax.tree.map(lambda leaf: leaf[which], formats)
-
-
-def format_columns(table: KernelTable) -> tuple[Formats, np.ndarray]:
-    """The distinct formats of a table, stacked, and which of them each row has; an unknown dtype counts as bf16."""
-    spelled = np.char.add(np.char.add(table.dtype.astype(str), "|"), table.cache.astype(str))
-    distinct, which = np.unique(spelled, return_inverse=True)
-    each = []
-    for text in distinct:
-        dtype, _, cache = text.partition("|")
-        weights, activations = FORMATS.get(dtype, ("bf16", "bf16"))
-        kept = FORMATS.get(cache, (activations, ""))[0]
-        each.append(Formats(number_format(weights), number_format(activations), number_format(kept)))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), which
 
 
 @functools.partial(jax.jit, static_argnums=0)

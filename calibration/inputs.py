@@ -18,8 +18,9 @@ from calibration.datasets.groups import Groups, group
 from calibration.datasets.norms import composed
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import as_text
-from calibration.demand import POINTS, Demand, Formats, Shape, _demands, format_columns
+from calibration.demand import POINTS, Demand, Shape, _demands
 from calibration.features import core_time, features, on_chip_time, waves
+from calibration.formats import Formats, format_columns
 from calibration.habits import habits
 from calibration.hardware import REFERENCE_CLOCK, Hardware, load_hardware
 from calibration.levels import Names, spell
@@ -245,8 +246,7 @@ def shapes(table: KernelTable, rows: np.ndarray) -> dict[str, np.ndarray]:
     number = jnp.result_type(float)
     found = {name: column[rows].astype(number) for name, column in table.shape.items()}
     if table.family == "attention_mixed":
-        framework = as_text(table.framework)
-        each = np.isin(framework.values.astype(str), STATED_EACH)[framework.codes[rows]]
+        each = as_text(table.framework)[rows].among(STATED_EACH)
         found["kv_decode"] = np.where(each, found["n_decode"], 1.0) * found["kv_decode"]
     if table.family == "norm":
         found["composed"] = composed(table, rows).astype(number)

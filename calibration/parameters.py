@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.fit import FittedFamily, Settings, counts, new_correction, new_law
-from calibration.intervals import Spread
+from calibration.intervals import Spread, Width
 from calibration.levels import LEVELS, Names
 from calibration.model import KernelModel
 from calibration.priors import PRIORS
@@ -106,9 +107,17 @@ def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, n
     for (place, leaf), value in zip(places, found, strict=True):
         if leaf.shape != value.shape:
             raise ValueError(f"{family}{jax.tree_util.keystr(place)} has shape {value.shape}, not {leaf.shape}")
-    pairs = lambda table: {name: (float(width[0]), float(width[1])) for name, width in table.items()}  # noqa: E731
-    widths = pairs({"measured": described["measured"], "transfer": described["transfer"]})
-    formats = pairs(described.get("formats", {}))  # files of before have one width for all
-    spread = Spread(pairs(described["cells"]), widths["measured"], formats, widths["transfer"])
+    widths = _widths({name: described[name] for name in ("measured", "transfer")})
+    formats = _widths(described.get("formats", {}))  # none in files of jaxperf before it had widths by format
+    spread = Spread(_widths(described["cells"]), widths["measured"], formats, widths["transfer"])
     model = jax.tree_util.tree_unflatten(tree, found)
     return FittedFamily(family, tuple(described["features"]), names, model, spread)
+
+
+def _widths(table: Mapping[str, Sequence[float]]) -> dict[str, Width]:
+    """Half-widths by name. Raises `ValueError` or `TypeError` for what is none."""
+    found = {name: (float(half), float(most)) for name, (half, most) in table.items()}
+    for name, width in found.items():
+        if not all(0.0 <= each < math.inf for each in width):
+            raise ValueError(f"the half-widths of '{name}' are {width}")
+    return found

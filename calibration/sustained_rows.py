@@ -10,8 +10,9 @@ import numpy as np
 
 import hwspecs
 from calibration.datasets.schema import KernelTable
-from calibration.demand import FORMATS, demand
+from calibration.demand import demand
 from calibration.fit import sample
+from calibration.formats import FORMATS
 from calibration.hardware import REFERENCE_CLOCK, load_hardware
 from calibration.held_out import generations
 from jaxperf.core.formats import FORMATS as NUMBER_FORMATS

@@ -10,7 +10,7 @@ from calibration.composition.batches_links import Curve, lineage, link_rate
 from calibration.composition.batches_rows import Batch
 from calibration.composition.batches_step import Point
 from calibration.datasets.schema import KernelTable
-from calibration.demand import FORMATS
+from calibration.formats import FORMATS
 from calibration.parameters import Parameters
 from calibration.predict import predict_table
 from hwspecs import DeviceSpec

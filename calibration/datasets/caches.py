@@ -15,6 +15,5 @@ KERNELS = ("flash_attention", "fa3", "flashinfer")
 
 def converted(table: KernelTable, rows: np.ndarray) -> np.ndarray:
     """1 for each of some rows whose kernel converts a narrow cache as a whole, else 0 [as `rows`]."""
-    framework, kernel = as_text(table.framework), as_text(table.kernel)
-    of_framework = np.isin(framework.values.astype(str), FRAMEWORKS)[framework.codes[rows]]
-    return (of_framework & np.isin(kernel.values.astype(str), KERNELS)[kernel.codes[rows]]).astype(float)
+    framework, kernel = as_text(table.framework)[rows], as_text(table.kernel)[rows].translated(str.lower)
+    return (framework.among(FRAMEWORKS) & kernel.among(KERNELS)).astype(float)

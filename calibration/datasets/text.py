@@ -56,6 +56,10 @@ class Text:
         """That of the array of the rows' strings."""
         return np.dtype(object)
 
+    def among(self, texts: Sequence[str]) -> np.ndarray:
+        """Which rows are one of some texts [as `codes`]."""
+        return np.isin(self.values.astype(str), texts)[self.codes]
+
     def distinct(self) -> Text:
         """The same column, each value once."""
         place = {value: number for number, value in enumerate(dict.fromkeys(self.values.tolist()))}

@@ -135,7 +135,7 @@ def assumed_starts() -> dict[str, float]:
 
 
 def efficiencies_of(
-    fitted: Float[Array, " T"], places: Mapping[str, Array], starts: Mapping[str, Array]
+    fitted: Float[Array, " T"], places: Mapping[str, Array | np.ndarray], starts: Mapping[str, Array]
 ) -> TrainingEfficiencies:
     """The efficiencies of all rows, leaves [rows].
 

@@ -82,7 +82,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
             "native: no row that Calculon models was seen (its own: mean 14.4 %, median 9.8 %). Exploratory: experts "
             "or a format below 16 bits. constant: the median utilization of the same software and format that was "
             "shown; roofline: utilization 1. Pairs right: of layouts whose measured device-seconds a token differ by "
-            "more than the label noise of 5.6 %, those that are predicted in their order.",
+            "more than the label noise of 5.6 %, those that are predicted in their order. Measured again: the "
+            "correlation that a second measurement would have, with the 1.5 % by which patch releases scatter.",
             soft_wrap=True,
         )
 

@@ -22,7 +22,7 @@ def moved(framework: str, kernel: str, cache: str) -> float:
     return float(prepare(table).demand.moved[0])
 
 
-@pytest.mark.parametrize("kernel", ["flash_attention", "fa3", "flashinfer"])
+@pytest.mark.parametrize("kernel", ["flash_attention", "FA3", "flashinfer"])
 def test_a_converted_cache_is_read_written_and_read_again(kernel: str) -> None:
     """One byte read, two written, two read, where a kernel for 8 bits reads one."""
     extra = moved("sglang", kernel, "fp8") - moved("trtllm", kernel, "fp8")

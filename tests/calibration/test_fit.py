@@ -17,6 +17,7 @@ from calibration.fit import FittedFamily, Settings, cell_weights, fit, log_times
 from calibration.hardware import load_hardware
 from calibration.held_out import generation, held_shapes
 from calibration.inputs import Prepared, prepare
+from calibration.intervals import Spread
 from calibration.model import BOUND
 from calibration.transfer import Transfer
 from tests.calibration.kernels import blank_table, gemm_table, with_latency
@@ -101,18 +102,20 @@ def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:
 
 def test_intervals_cover_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of measured cells by the shapes held out; what the folds over generations give is taken over."""
-    unseen = Transfer(0.25, (0.3, 0.9), [{"split": "unseen generation"}])
+    spread = Spread(formats={"fp8": (0.4, 1.0)}, transfer=(0.3, 0.9))
+    unseen = Transfer(0.25, spread, [{"split": "unseen generation"}])
     monkeypatch.setattr(calibration.calibrate, "transfer", lambda *_: unseen)
     generator = np.random.default_rng(3)
     table = gemm_table(2000)
     noisy = with_latency(table, table.latency * np.exp(0.05 * generator.standard_normal(2000)))
     calibrated = calibrate_family(prepare(noisy), QUICK, lambda _: None)
     family = calibrated.family
-    assert float(family.model.correction.share) == 0.25 and family.spread.transfer == (0.3, 0.9)
+    assert float(family.model.correction.share) == 0.25
+    assert (family.spread.transfer, family.spread.formats) == (spread.transfer, spread.formats)
     assert [row["split"] for row in calibrated.card_rows] == ["unseen generation"] + ["unseen shapes"] * 3
     fresh = gemm_table(1000, seed=5)
     fresh = prepare(with_latency(fresh, fresh.latency * np.exp(0.05 * generator.standard_normal(1000))))
-    width = family.spread.half_width(fresh.spelled["cell"], np.full(1000, True), np.zeros(1000))
+    width = family.spread.half_width(fresh.spelled, np.full(1000, True), np.zeros(1000))
     inside = np.abs(log_times(family, fresh) - np.log(fresh.table.latency)) <= width
     assert 0.82 < inside.mean() < 0.97
 

@@ -40,7 +40,7 @@ def test_round_trip(parameters: Parameters, saved: Path) -> None:
     leaves = (jax.tree.leaves(each.families["gemm"].model) for each in (again, parameters))
     for a, b in zip(*leaves, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert again.families["gemm"].spread.cells == parameters.families["gemm"].spread.cells
+    assert again.families["gemm"].spread == parameters.families["gemm"].spread
     read = as_read(gemm_table(50, HOPPER, seed=9))
     first, second = predict(read, parameters), predict(read, again)
     np.testing.assert_array_equal(first.columns["predicted_us"], second.columns["predicted_us"])
@@ -69,6 +69,17 @@ def test_a_part_of_the_card_of_another_type_is_named(saved: Path, part: dict[str
     path = saved.with_suffix(".json")
     path.write_text(json.dumps(json.loads(path.read_text()) | part))
     with pytest.raises(InputError, match=rf"p\.json' are damaged .*'{next(iter(part))}'"):
+        load_parameters(saved)
+
+
+@pytest.mark.parametrize("width", [[0.1], [0.1, 0.2, 0.3], ["a", "b"], [0.1, float("nan")], [-0.2, 0.1], 0.1, None])
+@pytest.mark.parametrize("part", ["cells", "formats"])
+def test_widths_that_are_none_are_told(saved: Path, part: str, width: object) -> None:
+    path = saved.with_suffix(".json")
+    card = json.loads(path.read_text())
+    card["families"]["gemm"][part] = {"bf16": width}
+    path.write_text(json.dumps(card))
+    with pytest.raises(InputError, match=r"p\.json' are damaged"):
         load_parameters(saved)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 GOOD = {
@@ -35,7 +36,7 @@ SHAPE = {
 }
 
 
-def write(folder: Path, *changes: dict[str, object], drop: tuple[str, ...] = ()) -> Path:
+def write(folder: Path, *changes: Mapping[str, object], drop: tuple[str, ...] = ()) -> Path:
     """A table of one row a change of `GOOD`, without the columns `drop`."""
     path = folder / "runs.json"
     rows = [{name: value for name, value in {**GOOD, **change}.items() if name not in drop} for change in changes]

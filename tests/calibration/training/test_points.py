@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from calibration.training.stacks import NEWEST, release_of, stack_of
 from tests.calibration.training.runs import SHAPE, write
 
 
-def known(folder: Path, *changes: dict[str, object], drop: tuple[str, ...] = ()) -> Known:
+def known(folder: Path, *changes: Mapping[str, object], drop: tuple[str, ...] = ()) -> Known:
     return known_runs(read_training(write(folder, *changes, drop=drop)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from calibration.training.splits import FOLDS, splits_of
 from tests.calibration.training.runs import write
 
 
-def runs(folder: Path, *changes: dict[str, object]) -> tuple[Run, ...]:
+def runs(folder: Path, *changes: Mapping[str, object]) -> tuple[Run, ...]:
     return read_training(write(folder, *changes)).runs
 
 
@@ -80,7 +81,7 @@ def test_no_fold_shows_what_it_asks_for(tmp_path: Path) -> None:
     splits = splits_of(made)
     kinds, sources = np.array([run.model_key for run in made]), np.array([run.source for run in made])
     for split, folds in splits.items():
-        asked = sum(fold.asked.astype(int) for fold in folds)
+        asked = np.sum([fold.asked for fold in folds], axis=0)
         assert (asked == 1).all() or split == "native"
         assert all(not (fold.shown & fold.asked).any() for fold in folds)
     assert len(splits["group"]) <= FOLDS
