@@ -23,7 +23,7 @@ from jaxperf.io.codesign_free import Axis
 from jaxperf.io.codesign_rows import COSTS, design_rows
 from jaxperf.io.codesign_search import Question, Searched, compare, layer_spaces, search_design
 from jaxperf.loopnest.codesign_descent import STARTS, STEPS, descend_machines, within
-from jaxperf.loopnest.codesign_relaxed import Free, Layers
+from jaxperf.loopnest.codesign_relaxed import Free, Layers, PowerBudget
 from jaxperf.loopnest.evaluate import machine_area
 from jaxperf.loopnest.redesign import MESHES
 from jaxperf.loopnest.relaxed_search import SLOPE
@@ -101,8 +101,9 @@ def _climb(asked: Question, best: Searched, climbs: int) -> list[tuple[float, ..
     genomes = jax.tree.map(lambda leaf: jnp.stack([leaf[:, s % leaf.shape[1]] for s in range(STARTS)]), leaders)
     nests = stack([case.problem for case in task.cases]), stack(layer_spaces(task, best.design.constraints))
     layers = Layers(*nests, as_float(task.counts))
+    free = _free(asked, best)
     with jax.enable_x64(False):
-        at = jax.tree.map(_narrow, (layers, _free(asked), begin, genomes))
+        at = jax.tree.map(_narrow, (layers, free, begin, genomes))
         ends, loss = map(np.asarray, descend_machines(*at, jax.random.key(rng.integers(2**31)), asked.objective))
     return [buildable(asked, ends[place].astype(float)) for place in np.argsort(loss)]
 
@@ -125,17 +126,30 @@ def _base_numbers(asked: Question) -> np.ndarray:
     return np.clip(np.log(np.maximum(has, 1e-30)), *_bounds(asked))
 
 
-def _free(asked: Question) -> Free:
-    """The base machine with its areas, and what a climb may turn of it."""
+def _free(asked: Question, best: Searched | None = None) -> Free:
+    """The base machine with its areas, and what a climb may turn of it; the power of others follows from the best's."""
     case, limits = asked.task.cases[0], asked.limits
     base = Design({}, case.architecture, asked.task.constraints)
     base = with_areas([base], asked.silicon, asked.path, case.levels)[0]
     knobs = knobs_with_areas(asked.knobs, asked.silicon, asked.path, case.levels)
-    power = math.inf if limits.power is None or limits.clock is None else limits.power / limits.clock
     area = math.inf if limits.area is None else limits.area
     # Areas that nobody asked for are not known, and matter to nothing.
-    at = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), 1.0, leaf), (base.architecture, knobs))
-    return Free(*at, *map(as_float, (*_bounds(asked), area, power)))
+    machine, knobs = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), 1.0, leaf), (base.architecture, knobs))
+    low, high = map(as_float, _bounds(asked))
+    return Free(machine, knobs, low, high, as_float(area), _power_budget(asked, best))
+
+
+def _power_budget(asked: Question, best: Searched | None) -> PowerBudget | None:
+    """What the best machine takes and any may take of a cycle; None without a budget, and where the best cannot run."""
+    limits = asked.limits
+    if best is None or limits.power is None or limits.clock is None:
+        return None
+    totals = compare([best], asked.task, asked.objective)
+    known = float(totals.energy[0] / totals.cycles[0])
+    if not math.isfinite(known):
+        return None
+    numbers = as_float(np.log([*best.design.values.values()]))
+    return PowerBudget(as_float(limits.power / limits.clock), as_float(known), numbers)
 
 
 def buildable(asked: Question, numbers: Float[np.ndarray, " K"]) -> tuple[float, ...]:

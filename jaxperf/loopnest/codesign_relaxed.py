@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from jaxperf.core.numerics import Scalar
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import machine_area
+from jaxperf.loopnest.mapping import Mapping
 from jaxperf.loopnest.mapspace import MapSpace
 from jaxperf.loopnest.problem import Problem
 from jaxperf.loopnest.redesign import Knob, redesigned
@@ -42,16 +43,25 @@ class Layers(NamedTuple):
     counts: Float[Array, " N"]
 
 
+class PowerBudget(NamedTuple):
+    """`most` power in the mean, of a cycle [J]; `known`: that of the machine of `numbers` (ln of its free fields) under
+    searched mappings [J]."""
+
+    most: Scalar
+    known: Scalar
+    numbers: Float[Array, " K"]
+
+
 class Free(NamedTuple):
     """A machine with free numbers. `base` and `knobs`, with areas that are numbers; `low`, `high`: ln of their bounds;
-    budgets, infinite where there is none: `area` [m2]; `power` in the mean, of a cycle [J]."""
+    budgets: `area` [m2], infinite where there is none; `power`."""
 
     base: Architecture
     knobs: tuple[Knob, ...]
     low: Float[Array, " K"]
     high: Float[Array, " K"]
     area: Scalar
-    power: Scalar
+    power: PowerBudget | None
 
 
 class Drawn(NamedTuple):
@@ -87,8 +97,7 @@ def network_slopes(
     """Slopes of one draw of every layer's mapping on one machine.
 
     Budgets teach the machine alone: mappings are searched again for the objective, and would not stay slow to save
-    power. For the same reason power is that of units that never wait; relaxed mappings wait for much that searched ones
-    do not.
+    power.
 
     **Arguments:** `orders`, `noise`, `expected`: of every layer, as of `draw_mapping`; `objective`: of `OBJECTIVES`.
     """
@@ -102,8 +111,10 @@ def network_slopes(
         share = functools.reduce(jnp.add, [jax.lax.stop_gradient(part / jnp.sum(part)) for part in parts])
         loss = functools.reduce(jnp.add, [jnp.log(jnp.sum(part)) for part in parts]) + PRICE * jnp.sum(share * excess)
         taught = jnp.sum(share * jax.vmap(surprise)(alone, expected, choice))
-        shortest = jnp.sum(layers.counts * jnp.prod(layers.problem.bounds, axis=1)) / machine.macs
-        budgets = PRICE * _beyond(free, machine, jnp.sum(energies) / shortest)
+        beyond = over(machine_area(machine), free.area)
+        if free.power is not None:
+            beyond = beyond + _power_beyond(layers, free, free.power, machine, jnp.sum(energies), choice.mapping)
+        budgets = PRICE * beyond
         return (loss + taught, budgets), Drawn(loss + budgets, alone)
 
     value, pull, drawn = jax.vjp(outcome, leaning, numbers, has_aux=True)
@@ -124,6 +135,15 @@ def _layers(
     return jax.vmap(one)(layers.problem, layers.space, leaning, orders, noise)
 
 
-def _beyond(free: Free, machine: Architecture, power: Scalar) -> Scalar:
-    """Sum of ln(taken / allowed) over budgets that are exceeded; `power` of a cycle [J]."""
-    return over(machine_area(machine), free.area) + over(power, free.power)
+def _power_beyond(
+    layers: Layers, free: Free, budget: PowerBudget, machine: Architecture, energy: Scalar, mappings: Mapping
+) -> Scalar:
+    """ln(power / budget) where it is exceeded; `energy` of the network under these mappings [J].
+
+    Relaxed mappings take more energy and wait for more than searched ones. So the known machine is given the same
+    mappings, and its known power is multiplied by how much more energy, and units to take it, this one has.
+    """
+    known = machine_of(free, budget.numbers)
+    energies = jax.vmap(lambda problem, mapping: priced(problem, known, mapping).energy)(layers.problem, mappings)
+    more = energy / jnp.sum(layers.counts * energies) * machine.macs / known.macs
+    return over(budget.known * more, budget.most)

@@ -14,7 +14,7 @@ import pytest
 from jaxperf.core.numerics import as_float, stack
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.codesign_descent import within
-from jaxperf.loopnest.codesign_relaxed import Drawn, Free, Layers, Slopes, machine_of, network_slopes
+from jaxperf.loopnest.codesign_relaxed import Drawn, Free, Layers, PowerBudget, Slopes, machine_of, network_slopes
 from jaxperf.loopnest.constraints import LevelConstraints
 from jaxperf.loopnest.evaluate import machine_area
 from jaxperf.loopnest.genomes import random_genomes
@@ -63,7 +63,7 @@ LOW, HIGH = (2.0, 2.0, 0.5), (2.0**26, 2.0**22, 64.0)
 def free(wide: None) -> Free:
     """Budgets without end, so that others share the compilation."""
     low, high = (jnp.log(jnp.asarray(each)) for each in (LOW, HIGH))
-    return Free(machine(), KNOBS, low, high, as_float(jnp.inf), as_float(jnp.inf))
+    return Free(machine(), KNOBS, low, high, as_float(jnp.inf), PowerBudget(as_float(jnp.inf), as_float(1e-10), low))
 
 
 @functools.cache
@@ -122,11 +122,11 @@ def test_budgets_teach_the_machine_alone(free: Free) -> None:
     numbers = jnp.log(jnp.asarray(AMPLE))
     area = machine_area(machine_of(free, numbers))
     assert float(area) == pytest.approx(2.0**20 * (2.0**24 * 1e-12 + 1e-9))
-    tight = free._replace(area=area / 2.0, power=as_float(1e-13))
+    tight = free._replace(area=area / 2.0, power=PowerBudget(as_float(1e-10), as_float(2e-10), numbers))
     (plain, before), (taught, after) = slopes(free, *given, numbers), slopes(tight, *given, numbers)
     for one, other in zip(plain.leaning, taught.leaning, strict=True):
         assert np.asarray(one) == pytest.approx(np.asarray(other), rel=1e-12)
-    assert float(after.loss) > float(before.loss) + PRICE * np.log(2.0)
+    assert float(after.loss - before.loss) == pytest.approx(2.0 * PRICE * np.log(2.0), rel=1e-9)  # twice of both
     more = np.asarray(taught.numbers - plain.numbers)
     assert more[0] > 0.99 * PRICE  # nearly all of the area is in the registers
     assert more[1] > 1.5 * PRICE  # more children take more area, and more power while all of them work
