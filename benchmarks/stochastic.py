@@ -28,10 +28,13 @@ GROUPS = [(1, 0.03, 0.03, 20), (2, 0.03, 0.1, 5), (8, 0.03, 0.05, 40), (8, 0.03,
 STILL = [(2, 2), (3, 3), (4, 4), (4, 16), (8, 4), (8, 8), (8, 64), (16, 8), (16, 64), (64, 64), (128, 32)]
 JITTERED = [(2, 8), (4, 4), (4, 16), (8, 4), (8, 8), (8, 32), (16, 16), (16, 64), (32, 32)]
 JITTERS = (0.5, 1.0, 2.0)  # of a micro-batch, in spreads of stages
-# ranks of a stage, stages, micro-batches, segments of a micro-batch, replicas
+# ranks of a stage, stages, micro-batches, segments of a micro-batch, replicas, dynamic variation
 WHOLE = [
-    (4, 4, 8, 16, 8), (4, 4, 8, 6, 1), (4, 4, 8, 3, 1), (8, 4, 16, 3, 4), (8, 8, 8, 6, 1), (8, 8, 8, 3, 1),
-    (2, 8, 32, 4, 1), (1, 16, 32, 4, 1),
+    *[(*each, DYNAMIC) for each in (
+        (4, 4, 8, 16, 8), (4, 4, 8, 6, 1), (4, 4, 8, 3, 1), (8, 4, 16, 3, 4), (8, 8, 8, 6, 1), (8, 8, 8, 3, 1),
+        (2, 8, 32, 4, 1), (1, 16, 32, 4, 1),
+    )],
+    *[(8, 4, 16, 4, replicas, dynamic) for dynamic in (DYNAMIC, 0.02) for replicas in (1, 4, 16)],
 ]  # fmt: skip
 WAIT_STAGES, WAIT_TIMES, WAIT_SPREADS, WAIT_JITTER = (2, 3, 5, 8, 12, 20, 32), (1, 2, 8), (0.1, 0.6, 1.0, 2.5), 0.005
 REPLICAS, PIPELINES = (16, 128, 1024, 4096), 4_000_000
@@ -100,14 +103,17 @@ def jittered(count: int, stages: int, microbatches: int, spread: float, jitter: 
 
 def whole_steps() -> Iterator[Row]:
     """Ranks, stages and replicas together, event by event."""
-    for members, stages, microbatches, segments, replicas in WHOLE:
+    for members, stages, microbatches, segments, replicas, dynamic in WHOLE:
         count = min(SAMPLES, int(4.0 * NORMALS / (members * stages * microbatches * segments * replicas)))
         random = np.random.default_rng(members)
         shape = (count * replicas, stages, members)
-        passes = microbatches_of(random, shape, microbatches, segments, STATIC, DYNAMIC)
+        passes = microbatches_of(random, shape, microbatches, segments, STATIC, dynamic)
         times = one_forward_one_backward(*passes).reshape(count, replicas).max(axis=1)
-        model = step_model(members, stages, microbatches, segments, replicas, DYNAMIC)
-        what = f"{replicas} x {stages} stages x {members} ranks, {microbatches} micro-batches of {segments} segments"
+        model = step_model(members, stages, microbatches, segments, replicas, dynamic)
+        what = (
+            f"{replicas} x {stages} stages x {members} ranks, {microbatches} micro-batches of {segments} segments, "
+            f"dynamic {dynamic:.0%}"
+        )
         yield Row("stochastic", what, distance(times, model), "%", TARGET, f"{count} samples")
 
 

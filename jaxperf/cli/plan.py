@@ -89,7 +89,8 @@ def train(
     check_devices(device, sizes, pool or [])
     pools = [parse_pool(each) for each in pool or []]
     specs = select_devices(device or [name for name, _ in pools], devices_dir or ())
-    batch = max(DEFAULT_TOKENS // checked(sequence, "--sequence"), 1) if global_batch is None else global_batch
+    sequence = checked(sequence, "--sequence")
+    batch = max(DEFAULT_TOKENS // sequence, 1) if global_batch is None else global_batch
     request = _request(
         model,
         dtype=dtype,

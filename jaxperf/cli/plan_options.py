@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from jaxperf.training.search_space import Space
 
 LARGEST_SIZE = 2**20
+LARGEST = 2**27  # sequences, tokens, layouts: as far as a sweep goes
 
 
 def parse_names(text: str) -> list[str]:
@@ -65,9 +66,13 @@ def check_devices(device: str, sizes: str, pools: Sequence[str]) -> None:
 
 
 def checked(value: int, option: str) -> int:
-    """`value` itself; raises `InputError` unless it is at least one."""
+    """`value` itself; raises `InputError` unless it is from one to `LARGEST`."""
+    from jaxperf.models.checks import show
+
     if value < 1:
-        raise InputError(f"{option}: {value} must be at least 1.")
+        raise InputError(f"{option}: {show(value)} must be at least 1.")
+    if value > LARGEST:
+        raise InputError(f"{option}: {show(value)} must be at most {LARGEST:,}.")
     return value
 
 

@@ -69,13 +69,14 @@ def _prepare(
 ) -> tuple[Prepared, Keep, list[Reducer], Sweep]:
     """Everything that can be found wrong with a question, before anything is computed or written."""
     from jaxperf.cli.sweep_steps import prepare_steps
-    from jaxperf.cli.sweep_train import TASK, prepare_training
+    from jaxperf.cli.sweep_train import prepare_training
     from jaxperf.io.sweep_file import parse_keep
     from jaxperf.io.tables import make_folder_of
     from jaxperf.report.sweep import check_front, check_place, reducers_of
     from jaxperf.serving.metrics import TASKS
     from jaxperf.serving.study import check_task
     from jaxperf.sweeps import Sweep
+    from jaxperf.training.study_axes import TASK
 
     check_task(question.task, (*TASKS, TASK))
     keep = parse_keep(question.keep)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from jaxperf.report.sweep import Prepared
     from jaxperf.training.study import RatedDevice
 
-TASK = "train"
 ONE_BATCH, ONE_SEQUENCE = 1024, 4096  # of the run that stands for a sweep where fitted scalars are looked up
 
 
@@ -55,8 +54,9 @@ def prepare_training(question: SweepFile, params: Path | None) -> Prepared:
     from jaxperf.io.fleet import select_axis_devices
     from jaxperf.io.huggingface import load_model
     from jaxperf.report.sweep import Prepared
+    from jaxperf.sweeps.named import check_names, given_values
     from jaxperf.training.study import DEFAULT_METRICS, TrainingStudy
-    from jaxperf.training.study_axes import DEFAULTS, checked_values
+    from jaxperf.training.study_axes import DEFAULTS, TASK, checked_values
 
     if params is not None:
         raise InputError(
@@ -67,15 +67,11 @@ def prepare_training(question: SweepFile, params: Path | None) -> Prepared:
     study = TrainingStudy(load_model(question.model), question.metrics or DEFAULT_METRICS)
     folders = [Path(question.devices_directory)] if question.devices_directory else []
     specs, values = select_axis_devices(question.axes, folders)
-    formats = list(dict.fromkeys(checked_values("dtype", _given(values, "dtype", DEFAULTS["dtype"]))))
+    check_names(values, TASK, study.parameters)  # devices, perhaps all there are, take seconds to rate
+    dtypes = dict(given_values(values)).get("dtype", DEFAULTS["dtype"])
+    formats = list(dict.fromkeys(checked_values("dtype", dtypes)))
     rated, tiers = _rated(study.model, specs, formats, folders)
     return Prepared(study, study.axes(values, rated), TrainingOrigin(tiers))
-
-
-def _given(values: Mapping[str, Any], name: str, default: Any) -> Any:
-    """The values of a parameter, alone or in a zip axis."""
-    zipped = [each for each in values.values() if isinstance(each, Mapping)]
-    return next((each[name] for each in (values, *zipped) if name in each), default)
 
 
 def _rated(

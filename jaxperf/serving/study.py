@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from jaxperf.models.host import Host, assumed_host
 from jaxperf.models.layers import transformer
 from jaxperf.serving.metrics import METRICS, TASK_LENGTHS, TASK_METRICS, TASKS, Metrics, with_intervals
 from jaxperf.sweeps import Axis, axis, stack
-from jaxperf.sweeps.named import named_axes
+from jaxperf.sweeps.named import entries_of, named_axes
 
 COUNTS = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "batch")
 LENGTHS = {"context": 2048, "prompt": 2048, "output": 256}  # tokens, where the user gives none
@@ -133,9 +133,7 @@ def checked_values(name: str, value: Any) -> list[Any]:
 
     **Raises:** `InputError` naming the parameter, the value and what is allowed.
     """
-    entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
-    if not entries:
-        raise InputError(f"'{name}' is empty; give it at least one value.")
+    entries = entries_of(name, value)
     if name == "device":
         return entries
     if name in ("weights", "kv_cache"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
@@ -24,10 +24,10 @@ def named_axes(
     `checked`: the values of a parameter as a list, each in its canonical form; `axis_of`: the axis of such a list.
     **Raises:** `InputError` for a name that `task` does not have or that is given twice, and as `checked` does.
     """
-    named = [name for key, value in values.items() for name in (value if isinstance(value, Mapping) else [key])]
-    _check_names(values, named, task, parameters)
+    check_names(values, task, parameters)
     check_size({key: _count(value) for key, value in values.items()})
-    complete = {**values, **{name: value for name, value in defaults.items() if name not in named}}
+    given = dict(given_values(values))
+    complete = {**values, **{name: value for name, value in defaults.items() if name not in given}}
     return [
         zip_axes(key, *(axis_of(name, checked(name, each)) for name, each in value.items()))
         if isinstance(value, Mapping)
@@ -36,7 +36,26 @@ def named_axes(
     ]
 
 
-def _check_names(values: Mapping[str, Any], named: Sequence[str], task: str, parameters: Sequence[str]) -> None:
+def given_values(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Every parameter with its values, those of zip axes included."""
+    pairs = [value.items() if isinstance(value, Mapping) else [(key, value)] for key, value in values.items()]
+    return [pair for each in pairs for pair in each]
+
+
+def entries_of(name: str, value: Any) -> list[Any]:
+    """One value or a sequence of them as a list.
+
+    **Raises:** `InputError` for an empty one.
+    """
+    entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if not entries:
+        raise InputError(f"'{name}' is empty; give it at least one value.")
+    return entries
+
+
+def check_names(values: Mapping[str, Any], task: str, parameters: Sequence[str]) -> None:
+    """Raises `InputError` for a name that `task` does not have, that is given twice, or that a zip axis takes."""
+    named = [name for name, _ in given_values(values)]
     for name in named:
         if name not in parameters:
             hint = did_you_mean(name, parameters)

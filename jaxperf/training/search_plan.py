@@ -72,6 +72,8 @@ class Request:
         if self.objective not in OBJECTIVES:
             hint = did_you_mean(self.objective, OBJECTIVES)
             raise InputError(f"--optimize: unknown '{self.objective}'; allowed: {', '.join(OBJECTIVES)}.{hint}")
+        if self.lora_rank and self.lora_rank > (width := int(self.model.hidden)):
+            raise InputError(f"--lora: a rank of {self.lora_rank:,} is above {self.name}'s width of {width:,}.")
 
     def layout(self, devices: int) -> Layout:
         """What the search does not vary; a token goes to a rank once for all its experts there."""

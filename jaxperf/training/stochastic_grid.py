@@ -76,12 +76,6 @@ def masses(scores: Float[Array, " grid"]) -> Float[Array, " cells"]:
     return mass / jnp.sum(mass)
 
 
-def log_masses(logs: Float[Array, " grid"]) -> Float[Array, " cells"]:
-    """As `masses`, from the logarithms of the probabilities; differences near one are taken of what is missing."""
-    mass = jnp.where(logs[1:] > jnp.log(0.5), jnp.diff(jnp.expm1(logs)), jnp.diff(jnp.exp(logs)))
-    return mass / jnp.sum(mass)
-
-
 def moments(distribution: Distribution) -> tuple[Scalar, Scalar]:
     """(mean, standard deviation)."""
     middle, mass = nodes(distribution)

@@ -16,16 +16,15 @@ from jaxperf.core.device import Device
 from jaxperf.core.metric import MetricFacts, column_units
 from jaxperf.core.numerics import as_float, floor_div
 from jaxperf.models.config import ModelConfig
-from jaxperf.sweeps import Axis
-from jaxperf.sweeps.named import named_axes
+from jaxperf.sweeps import Axis, axis
+from jaxperf.sweeps.named import given_values, named_axes
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.model_build import training_model
 from jaxperf.training.results import TrainingStep
 from jaxperf.training.step import training_step
-from jaxperf.training.study_axes import DEFAULTS, FIELDS, NAMES, checked_values, format_axis, names_axis, numbers_axis
+from jaxperf.training.study_axes import DEFAULTS, FIELDS, NAMES, TASK, checked_values, format_axis, names_axis
 
-TASK = "train"
 METRICS = {
     "step_time": MetricFacts("s", "one training step of the global batch", True, "min"),
     "tokens_per_second": MetricFacts("1/s", "tokens of all devices per second", True, "max"),
@@ -90,18 +89,22 @@ class TrainingStudy:
 
     def axes(self, values: Mapping[str, Any], devices: Mapping[str, RatedDevice]) -> list[Axis]:
         """Axes from plain values; see `sweeps.named.named_axes`. `devices`: by name, rated in the formats of `dtype`
-        in the order of that axis."""
+        in the order of their first mention."""
 
         def axis_of(name: str, entries: list[Any]) -> Axis:
             if name == "device":
-                return names_axis(name, entries, [devices[each] for each in entries])
+                return axis(name, [devices[each] for each in entries], entries)
             if name == "dtype":
                 return format_axis(entries)
-            return names_axis(name, entries) if name in NAMES else numbers_axis(name, entries)
+            return names_axis(name, entries) if name in NAMES else axis(name, entries)
 
-        defaults = {name: value for name, value in DEFAULTS.items() if not (name == "data_parallel" and _sized(values))}
-        if _sized(values) and "data_parallel" in _named(values):
-            raise InputError("'world_size' and 'data_parallel' are both given; one follows from the other, give one.")
+        given, defaults = dict(given_values(values)), dict(DEFAULTS)
+        if "world_size" in given:
+            if "data_parallel" in given:
+                raise InputError(
+                    "'world_size' and 'data_parallel' are both given; one follows from the other, give one."
+                )
+            del defaults["data_parallel"]
         return named_axes(values, TASK, self.parameters, defaults, checked_values, axis_of)
 
     def point(self) -> Callable[..., dict[str, Array]]:
@@ -127,15 +130,6 @@ class TrainingStudy:
             if METRICS[name].interval:
                 columns |= {f"{name}_lower": found[name] / factor, f"{name}_upper": found[name] * factor}
         return columns
-
-
-def _named(values: Mapping[str, Any]) -> set[str]:
-    return {name for key, value in values.items() for name in (value if isinstance(value, Mapping) else [key])}
-
-
-def _sized(values: Mapping[str, Any]) -> bool:
-    """Whether the number of devices is given, so that data parallelism follows from it."""
-    return "world_size" in _named(values)
 
 
 def _fields(given: Mapping[str, Array]) -> dict[str, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +11,10 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
 from jaxperf.models.config import show
 from jaxperf.sweeps import Axis, axis, stack
+from jaxperf.sweeps.named import entries_of
 from jaxperf.training.layout import CONTEXT_METHODS, RECOMPUTE, SCHEDULES, format_fields
 
+TASK = "train"
 LARGEST_GROUP = 2**20  # ranks of one parallel axis
 
 
@@ -61,9 +63,7 @@ def checked_values(name: str, value: Any) -> list[Any]:
 
     **Raises:** `InputError` naming the parameter, the value and what is allowed.
     """
-    entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
-    if not entries:
-        raise InputError(f"'{name}' is empty; give it at least one value.")
+    entries = entries_of(name, value)
     if name == "device":
         return entries
     if name == "dtype" or name in NAMES:
@@ -74,7 +74,7 @@ def checked_values(name: str, value: Any) -> list[Any]:
 
 def _checked_name(name: str, entry: Any) -> str:
     if not isinstance(entry, str):
-        kind = "number format, such as bf16" if name == "dtype" else f"{name.replace('_', ' ')}"
+        kind = "number format, such as bf16" if name == "dtype" else name.replace("_", " ")
         raise InputError(f"'{name}' is {show(entry)}; it must be the name of a {kind}.")
     if name == "dtype":
         return format_name(entry)
@@ -92,21 +92,15 @@ def _checked_number(name: str, entry: Any, facts: Number) -> int:
     return round(entry)
 
 
-def numbers_axis(name: str, values: Sequence[int]) -> Axis:
-    """An axis of whole numbers."""
-    return axis(name, values)
-
-
-def names_axis(name: str, names: Sequence[str], values: Sequence[Any] | None = None) -> Axis:
-    """An axis labeled by names: of `values`, or of the places of the names among those allowed."""
-    if values is None:
-        values = [float(NAMES[name].allowed.index(each)) for each in names]
-    return axis(name, values, names)
+def names_axis(name: str, names: Sequence[str]) -> Axis:
+    """An axis of the places of names among those allowed, labeled by them."""
+    return axis(name, [float(NAMES[name].allowed.index(each)) for each in names], names)
 
 
 def format_axis(names: Sequence[str]) -> Axis:
-    """Number formats: the fields of a `Layout` that follow from each, and its place among them."""
+    """Number formats: the fields of a `Layout` that follow from each, and its place among those that differ, since a
+    zip axis may repeat one."""
     fields = stack("dtype", [{key: np.asarray(each) for key, each in format_fields(name).items()} for name in names])
-    return Axis(
-        "dtype", {"formats": fields, "place": np.arange(len(names), dtype=np.int32)}, {"dtype": np.array(names)}
-    )
+    distinct = list(dict.fromkeys(names))
+    places = np.array([distinct.index(name) for name in names], np.int32)
+    return Axis("dtype", {"formats": fields, "place": places}, {"dtype": np.array(names)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -41,15 +40,16 @@ def rated(name: str, formats: int = 2) -> RatedDevice:
 
 
 @pytest.fixture(scope="module")
-def swept() -> Iterator[dict[str, np.ndarray]]:
+def swept() -> dict[str, np.ndarray]:
     """All metrics of the sweep; optimizing its program would cost more than running it."""
+    before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", True)
     study = TrainingStudy(load_model("llama-2-7b"), tuple(METRICS))
     axes = study.axes(ASKED, {name: rated(name) for name in ASKED["device"]})
     results = Sweep(study.point(), axes).dense()
+    jax.config.update("jax_disable_most_optimizations", before)
     assert set(study.units) == set(results.metrics)
-    yield {name: values.reshape(2, 2, 3, 2, 2) for name, values in results.metrics.items()}
-    jax.config.update("jax_disable_most_optimizations", False)
+    return {name: values.reshape(2, 2, 3, 2, 2) for name, values in results.metrics.items()}
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0, 0, 0), (1, 0, 1, 1, 0), (0, 1, 1, 0, 1)])
@@ -95,6 +95,14 @@ def test_devices_that_no_layout_fills_are_data_with_a_reason(swept: dict[str, np
         assert np.isnan(swept[name][:, 1, 2]).all()
 
 
+def test_a_format_that_a_zip_axis_repeats_keeps_its_efficiencies() -> None:
+    layout = {"dtype": ["bf16", "fp8", "BF16"], "tensor_parallel": [1, 2, 4]}
+    _, zipped, *_ = TrainingStudy(load_model("gpt2")).axes(
+        {"device": ["h100-sxm"], "layout": layout}, {"h100-sxm": rated("h100-sxm")}
+    )
+    assert zipped.arguments["place"].tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
@@ -107,6 +115,10 @@ def test_devices_that_no_layout_fills_are_data_with_a_reason(swept: dict[str, np
         ({"microbatch": [0]}, "must be a number from 1"),
         ({"sequence": [math.nan]}, "must be a number from 1"),
         ({"recompute": []}, "is empty"),
+        ({"sequence": [10**400]}, "must be a number from 1"),
+        ({"dtype": {"tensor_parallel": [1]}}, "The zip axis 'dtype' has the name of a parameter"),
+        ({"layout": {"dtype": ["bf16", "fp8"], "tensor_parallel": [1]}}, "axes of equal length"),
+        ({"layout": {"world_size": [8], "data_parallel": [8]}}, "give one"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(axes: dict[str, Any], said: str) -> None:
