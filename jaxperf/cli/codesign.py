@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 METHODS = ("sweep", "gradient")
 MAPPED = 12  # machines of a search by gradients
-Texts = tuple[list[str], list[str], str | None, list[str], str | None]  # --free, --energy, --technology, ...
+Texts = tuple[list[str], list[str], str | None, list[str], str | None, str | None]  # --free, ...
 Base = Annotated[Path, typer.Option("--base", metavar="CASE", help="The machine, as a case of jaxperf loopnest.")]
 Free = Annotated[
     list[str] | None,
@@ -58,6 +58,10 @@ Areas = Annotated[
         help="What a level is made of: sram (default), registers or none; may be repeated.",
     ),
 ]
+CaseNode = Annotated[
+    str | None,
+    typer.Option("--case-node", metavar="NODE", help="Process of the case's energies, 7nm to 45nm; they move with it."),
+]
 MacBits = Annotated[
     str | None, typer.Option("--mac-bits", metavar="M,A", help="Bits of a unit's multiplier and adder, such as 8,16.")
 ]
@@ -84,6 +88,7 @@ def codesign(
     clock: Clock = None,
     power_budget: Budget = None,
     technology: Technology = None,
+    case_node: CaseNode = None,
     area: Areas = None,
     mac_bits: MacBits = None,
     area_budget: AreaBudget = None,
@@ -117,10 +122,13 @@ def codesign(
     limits = _limits(clock, power_budget, technology, area_budget)
     task = _task(base, network, constraints, size, batch)
     effort = (machines, objective, seed, generations)
-    asked = _question(task, base, (free or [], energy or [], technology, area or [], mac_bits), method, limits, effort)
+    texts = (free or [], energy or [], technology, area or [], mac_bits, case_node)
+    asked = _question(task, base, texts, method, limits, effort)
     searched, finished = _search(asked, method, quiet)
+    task = asked.task
     rows = design_rows(searched, compare(searched, task, objective), task, objective, limits)
-    given = {"network": network, "base": str(base), "constraints": constraints, "technology": technology}
+    given = {"network": network, "base": str(base), "constraints": constraints}
+    given |= {"technology": technology, "case_node": case_node}
     record = given | {"method": method} | _record(asked, searched)
     names = [axis.name for axis in asked.axes]
     typer.echo(json_text({**record, "rows": rows})) if as_json else print_machines(record, rows, names, quiet)
@@ -191,14 +199,19 @@ def _question(
     from jaxperf.io.codesign import build_knobs
     from jaxperf.io.codesign_area import read_silicon
     from jaxperf.io.codesign_free import corners_of, read_axes, read_laws, read_ranges
+    from jaxperf.io.codesign_node import moved_energies, read_case_node
     from jaxperf.io.codesign_search import Question, grid_of
     from jaxperf.loopnest.codesign_energy import LAWS
 
-    free, energy, technology, area, mac_bits = texts
+    free, energy, technology, area, mac_bits, case_node = texts
     case, sweeps = task.cases[0], method == "sweep"
+    silicon = read_silicon(technology, area, mac_bits, case.levels)
+    before = read_case_node(case_node, silicon)
+    if silicon is not None and before is not None:
+        task = moved_energies(task, silicon, before, base)
+        case = task.cases[0]
     axes = (read_axes if sweeps else read_ranges)(free, case.levels)
     knobs = build_knobs(case, base, axes, read_laws("--energy", energy, case.levels, LAWS))
-    silicon = read_silicon(technology, area, mac_bits, case.levels)
     asked = Question(task, axes, knobs, base, silicon, limits, *effort)
     machines = grid_of(asked if sweeps else asked._replace(axes=corners_of(axes)))
     return asked._replace(machines=len(machines)) if sweeps else asked

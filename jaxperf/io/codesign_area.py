@@ -73,7 +73,7 @@ def with_areas(designs: Sequence[Design], silicon: Silicon | None, path: Path, l
     """
     if silicon is None:
         return [*designs]
-    laws = _laws(designs[0].architecture, silicon, levels)
+    laws = level_laws(designs[0].architecture, silicon, levels)
     bits = {name: _word_bits(path, name) for name, law in laws.items() if law != "none"}
     return [
         design._replace(architecture=_with_areas(design.architecture, silicon, levels, laws, bits))
@@ -102,7 +102,7 @@ def _word_bits(path: Path, level: str) -> float:
     return word_bytes(path, level, "area") * BITS_PER_BYTE
 
 
-def _laws(machine: Architecture, silicon: Silicon, levels: Sequence[str]) -> dict[str, str]:
+def level_laws(machine: Architecture, silicon: Silicon, levels: Sequence[str]) -> dict[str, str]:
     """Of every level; raises `InputError` for one of a level without a size."""
     sized = [math.isfinite(float(level.size)) for level in machine.levels]
     for name, known in zip(levels, sized, strict=True):

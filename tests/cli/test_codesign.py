@@ -207,6 +207,20 @@ def test_an_area_is_that_of_all_instances_in_the_process(cli, parse_json, case: 
         assert row["area_m2"] == pytest.approx(4 * register_area(row["buffer.size"] * 16.0, 16e-9) + units)
 
 
+def test_energies_follow_the_process(cli, parse_json, case: Path) -> None:
+    at = ("codesign", "--base", case, "--free", "buffer.size=8", *QUICK, "--technology", "7nm", "--mac-bits", "8,16")
+    (old,) = parse_json(cli(*at, "--json").stdout)["rows"]
+    (same,) = parse_json(cli(*at, "--case-node", "7nm", "--json").stdout)["rows"]
+    (new,) = parse_json(cli(*at, "--case-node", "45nm", "--json").stdout)["rows"]
+    assert same["energy_j"] == pytest.approx(old["energy_j"], rel=1e-12)
+    levels = {"memory": 1.0, "buffer": 7.5 / 10.0, "mac": 0.1 / 0.3}  # off the die; SRAM below 8 KB; logic
+    parts = {name for name in old if name.startswith("energy_") and name != "energy_j"}
+    assert {name for name in parts if any(level in name for level in levels)} == parts
+    for name in parts:
+        factor = next(factor for level, factor in levels.items() if level in name)
+        assert new[name] == pytest.approx(factor * old[name], rel=1e-9), name
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -219,6 +233,9 @@ def test_an_area_is_that_of_all_instances_in_the_process(cli, parse_json, case: 
         (("--technology", "16nm", "--mac-bits", "8,16", "--area", "bufer=sram"), "Did you mean"),
         (("--technology", "16nm", "--mac-bits", "8,16", "--area", "buffer=dram"), "sram, registers, none"),
         (("--area", "buffer=sram"), "need --technology"),
+        (("--case-node", "45nm"), "needs --technology"),
+        (("--technology", "16nm", "--mac-bits", "8,16", "--case-node", "65nm"), "from 7 to 45 nm"),
+        (("--technology", "16nm", "--mac-bits", "8,16", "--case-node", "old"), "--case-node"),
         (("--area-budget", "5mm^2"), "needs --technology"),
         (("--technology", "16nm", "--mac-bits", "8,16", "--area-budget", "5 mm"), "--area-budget"),
     ],
