@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,8 +49,9 @@ def sweep(
     started = time.monotonic()
     check_picture(plot)
     question = read_sweep_file(spec)
+    prepare = _preparation(question, params)
     try:
-        prepared, keep, reducers, built = _prepare(question, out, plot, params)
+        prepared, keep, reducers, built = _prepare(question, out, plot, prepare)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("Cannot write") else f"{spec}: {error}") from None
     with progress_bar(f"{built.plan.points:,} points", quiet) as progress:
@@ -64,12 +67,22 @@ def sweep(
         draw_front(report, plot)
 
 
-def _prepare(
-    question: SweepFile, out: Path, plot: Path | None, params: Path | None
-) -> tuple[Prepared, Keep, list[Reducer], Sweep]:
-    """Everything that can be found wrong with a question, before anything is computed or written."""
+def _preparation(question: SweepFile, params: Path | None) -> Callable[[SweepFile], Prepared]:
+    """How the study, axes and provenance of a task are made; a file of parameters is read before."""
     from jaxperf.cli.sweep_steps import prepare_steps
     from jaxperf.cli.sweep_train import prepare_training
+    from jaxperf.core.sustained_file import load_sustained_table
+    from jaxperf.training.study_axes import TASK
+
+    if question.task == TASK:
+        return functools.partial(prepare_training, params=params)
+    return functools.partial(prepare_steps, table=load_sustained_table(params))
+
+
+def _prepare(
+    question: SweepFile, out: Path, plot: Path | None, prepare: Callable[[SweepFile], Prepared]
+) -> tuple[Prepared, Keep, list[Reducer], Sweep]:
+    """Everything that can be found wrong with a question, before anything is computed or written."""
     from jaxperf.io.sweep_file import parse_keep
     from jaxperf.io.tables import make_folder_of
     from jaxperf.report.sweep import check_front, check_place, reducers_of
@@ -81,7 +94,7 @@ def _prepare(
     check_task(question.task, (*TASKS, TASK))
     keep = parse_keep(question.keep)
     check_place(keep, out)
-    prepared = (prepare_training if question.task == TASK else prepare_steps)(question, params)
+    prepared = prepare(question)
     reducers = reducers_of(prepared.study, keep)
     if plot is not None:
         check_front(reducers)

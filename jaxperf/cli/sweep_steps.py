@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jaxperf.core.sustained_file import SustainedTable
     from jaxperf.io.sweep_file import SweepFile
     from jaxperf.report.sweep import Prepared
 
 
-def prepare_steps(question: SweepFile, params: Path | None) -> Prepared:
-    """The study of a sweep file, its axes, and where its numbers come from: the kernels' parameters at `params`.
+def prepare_steps(question: SweepFile, table: SustainedTable) -> Prepared:
+    """The study of a sweep file, its axes, and where its numbers come from: what `table` has of the devices.
 
-    **Raises:** `InputError` for what is wrong in the file, and parameters that cannot be read.
+    **Raises:** `InputError` for what is wrong in the file.
     """
-    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+    from jaxperf.core.sustained_file import calibration_of
     from jaxperf.io.fleet import select_axis_devices
     from jaxperf.io.huggingface import load_model
     from jaxperf.report.sweep import Prepared
@@ -23,7 +23,6 @@ def prepare_steps(question: SweepFile, params: Path | None) -> Prepared:
     from jaxperf.serving.provenance import provenance_of
     from jaxperf.serving.study import Study, default_metrics
 
-    table = load_sustained_table(params)
     metrics = question.metrics or default_metrics(question.task)
     study = Study(load_model(question.model), question.task, metrics, question.launch)
     directories = [question.devices_directory] if question.devices_directory else []
