@@ -10,6 +10,7 @@ import jax
 
 from benchmarks.grid import MODEL, large_devices, only
 from benchmarks.table import Row
+from jaxperf.core.metric import column_units
 from jaxperf.io.huggingface import load_model
 from jaxperf.serving.study import Study
 from jaxperf.sweeps import Sweep
@@ -32,7 +33,7 @@ def run() -> list[Row]:
     for task, metrics in METRICS.items():
         for intervals in (False, True):
             study = Study(load_model(MODEL), task, metrics)
-            names = tuple(study.units) if intervals else metrics
+            names = tuple(column_units(study.facts)) if intervals else metrics
             trace, compiling = _seconds(study, names, devices, AXES[task])
             what = f"{task} {'with' if intervals else 'without'} intervals, {len(names)} metrics"
             rows.append(Row("compile_time", f"trace {what}", trace, "s"))

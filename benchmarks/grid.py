@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks import numpy_decode as twin
 from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, NumberFormat
+from jaxperf.core.metric import column_units
 from jaxperf.io.fleet import select_devices
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.config import Mlp, ModelConfig
@@ -53,7 +54,7 @@ class Grid:
     def sweep(self, metrics: Sequence[str] = METRICS, nominal: bool = True, **options: Any) -> Sweep:
         """The same grid as a jaxperf sweep of the task "decode", without the interval ends if `nominal`."""
         study = self._study(metrics)
-        names = metrics if nominal else tuple(study.units)
+        names = metrics if nominal else tuple(column_units(study.facts))
         return Sweep(only(study.point(), names), self._axes(study), **options)
 
     def results_alone(self) -> Sweep:

@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,11 @@ from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Plot, Quiet, SustainedR
 
 if TYPE_CHECKING:
     from jaxperf.io.sweep_file import Keep, SweepFile
-    from jaxperf.report.sweep import Prepared
+    from jaxperf.report.sweep import Prepared, Question
     from jaxperf.sweeps import Reducer, Sweep
+
+    MakeStudy = Callable[[SweepFile], Question]
+    Prepare = Callable[[Any, SweepFile], Prepared]
 
 
 def sweep(
@@ -49,9 +52,9 @@ def sweep(
     started = time.monotonic()
     check_picture(plot)
     question = read_sweep_file(spec)
-    prepare = _preparation(question, params)
+    make_study, prepare = _preparation(question, params)
     try:
-        prepared, keep, reducers, built = _prepare(question, out, plot, prepare)
+        prepared, keep, reducers, built = _prepare(question, out, plot, make_study, prepare)
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("Cannot write") else f"{spec}: {error}") from None
     with progress_bar(f"{built.plan.points:,} points", quiet) as progress:
@@ -67,22 +70,23 @@ def sweep(
         draw_front(report, plot)
 
 
-def _preparation(question: SweepFile, params: Path | None) -> Callable[[SweepFile], Prepared]:
-    """How the study, axes and provenance of a task are made; a file of parameters is read before."""
-    from jaxperf.cli.sweep_steps import prepare_steps
-    from jaxperf.cli.sweep_train import prepare_training
+def _preparation(question: SweepFile, params: Path | None) -> tuple[MakeStudy, Prepare]:
+    """How the study of a task is made, and then its axes and provenance; a file of parameters is read at once."""
+    from jaxperf.cli.sweep_steps import prepare_steps, steps_study
+    from jaxperf.cli.sweep_train import prepare_training, training_study
     from jaxperf.core.sustained_file import load_sustained_table
     from jaxperf.training.study_axes import TASK
 
     if question.task == TASK:
-        return functools.partial(prepare_training, params=params)
-    return functools.partial(prepare_steps, table=load_sustained_table(params))
+        return functools.partial(training_study, params=params), prepare_training
+    return steps_study, functools.partial(prepare_steps, table=load_sustained_table(params))
 
 
 def _prepare(
-    question: SweepFile, out: Path, plot: Path | None, prepare: Callable[[SweepFile], Prepared]
+    question: SweepFile, out: Path, plot: Path | None, make_study: MakeStudy, prepare: Prepare
 ) -> tuple[Prepared, Keep, list[Reducer], Sweep]:
-    """Everything that can be found wrong with a question, before anything is computed or written."""
+    """Everything that can be found wrong with a question, before anything is computed or written; devices, which may
+    take seconds to rate, come last."""
     from jaxperf.io.sweep_file import parse_keep
     from jaxperf.io.tables import make_folder_of
     from jaxperf.report.sweep import check_front, check_place, reducers_of
@@ -94,10 +98,11 @@ def _prepare(
     check_task(question.task, (*TASKS, TASK))
     keep = parse_keep(question.keep)
     check_place(keep, out)
-    prepared = prepare(question)
-    reducers = reducers_of(prepared.study, keep)
+    study = make_study(question)
+    reducers = reducers_of(study, keep)
     if plot is not None:
         check_front(reducers)
-    built = Sweep(prepared.study.point(), prepared.axes)
+    prepared = prepare(study, question)
+    built = Sweep(study.point(), prepared.axes)
     make_folder_of(out)
     return prepared, keep, reducers, built

@@ -8,23 +8,29 @@ if TYPE_CHECKING:
     from jaxperf.core.sustained_file import SustainedTable
     from jaxperf.io.sweep_file import SweepFile
     from jaxperf.report.sweep import Prepared
+    from jaxperf.serving.study import Study
 
 
-def prepare_steps(question: SweepFile, table: SustainedTable) -> Prepared:
-    """The study of a sweep file, its axes, and where its numbers come from: what `table` has of the devices.
-
-    **Raises:** `InputError` for what is wrong in the file.
-    """
-    from jaxperf.core.sustained_file import calibration_of
-    from jaxperf.io.fleet import select_axis_devices
+def steps_study(question: SweepFile) -> Study:
+    """What a sweep file asks. Raises `InputError` for a model, task, metric or launch mode that does not exist."""
     from jaxperf.io.huggingface import load_model
-    from jaxperf.report.sweep import Prepared
-    from jaxperf.serving.estimate import check_tensor_splits
-    from jaxperf.serving.provenance import provenance_of
     from jaxperf.serving.study import Study, default_metrics
 
     metrics = question.metrics or default_metrics(question.task)
-    study = Study(load_model(question.model), question.task, metrics, question.launch)
+    return Study(load_model(question.model), question.task, metrics, question.launch)
+
+
+def prepare_steps(study: Study, question: SweepFile, table: SustainedTable) -> Prepared:
+    """The study with the axes of a sweep file, and where its numbers come from: what `table` has of the devices.
+
+    **Raises:** `InputError` for what is wrong with the axes.
+    """
+    from jaxperf.core.sustained_file import calibration_of
+    from jaxperf.io.fleet import select_axis_devices
+    from jaxperf.report.sweep import Prepared
+    from jaxperf.serving.estimate import check_tensor_splits
+    from jaxperf.serving.provenance import provenance_of
+
     directories = [question.devices_directory] if question.devices_directory else []
     specs, values = select_axis_devices(question.axes, directories)
     known = {name: calibration_of(spec, table) for name, spec in specs.items()}

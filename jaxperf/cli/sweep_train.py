@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jaxperf.io.sweep_file import SweepFile
     from jaxperf.models.config import ModelConfig
     from jaxperf.report.sweep import Prepared
-    from jaxperf.training.study import RatedDevice
+    from jaxperf.training.study import RatedDevice, TrainingStudy
 
 ONE_BATCH, ONE_SEQUENCE = 1024, 4096  # of the run that stands for a sweep where fitted scalars are looked up
 
@@ -46,17 +46,12 @@ def _some(places: Sequence[str], named: int = 4) -> str:
     return ", ".join(places) if len(places) <= named else f"{len(places)} devices and formats"
 
 
-def prepare_training(question: SweepFile, params: Path | None) -> Prepared:
-    """The study of a sweep file, its axes, and where its numbers come from: the shipped fit of training steps.
-
-    **Raises:** `InputError` for what is wrong in the file.
-    """
-    from jaxperf.io.fleet import select_axis_devices
+def training_study(question: SweepFile, params: Path | None) -> TrainingStudy:
+    """What a sweep file asks. Raises `InputError` for a model or metric that does not exist, and for options and
+    settings of other tasks."""
     from jaxperf.io.huggingface import load_model
-    from jaxperf.report.sweep import Prepared
-    from jaxperf.sweeps.named import check_names, given_values
     from jaxperf.training.study import DEFAULT_METRICS, TrainingStudy
-    from jaxperf.training.study_axes import DEFAULTS, TASK, checked_values
+    from jaxperf.training.study_axes import TASK
 
     if params is not None:
         raise InputError(
@@ -64,10 +59,22 @@ def prepare_training(question: SweepFile, params: Path | None) -> Prepared:
         )
     if question.launch != "graph":
         raise InputError(f"launch: a sweep of task {TASK} has no launch mode; leave it out.")
-    study = TrainingStudy(load_model(question.model), question.metrics or DEFAULT_METRICS)
+    return TrainingStudy(load_model(question.model), question.metrics or DEFAULT_METRICS)
+
+
+def prepare_training(study: TrainingStudy, question: SweepFile) -> Prepared:
+    """The study with the axes of a sweep file, and where its numbers come from: the shipped fit of training steps.
+
+    **Raises:** `InputError` for what is wrong with the axes.
+    """
+    from jaxperf.io.fleet import select_axis_devices
+    from jaxperf.report.sweep import Prepared
+    from jaxperf.sweeps.named import given_values
+    from jaxperf.training.study_axes import DEFAULTS, checked_values
+
     folders = [Path(question.devices_directory)] if question.devices_directory else []
     specs, values = select_axis_devices(question.axes, folders)
-    check_names(values, TASK, study.parameters)  # devices, perhaps all there are, take seconds to rate
+    study.axes(values, dict.fromkeys(specs, 0.0))  # mistakes are told before the seconds that devices take to rate
     dtypes = dict(given_values(values)).get("dtype", DEFAULTS["dtype"])
     formats = list(dict.fromkeys(checked_values("dtype", dtypes)))
     rated, tiers = _rated(study.model, specs, formats, folders)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from hwspecs.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,14 @@ class MetricFacts:
     meaning: str
     interval: bool
     better: Literal["min", "max"] | None = None
+
+
+def check_metrics(task: str, metrics: Sequence[str], allowed: Collection[str]) -> None:
+    """Raises `InputError` unless every metric is one that `task` can report."""
+    for name in metrics:
+        if name not in allowed:
+            hint = did_you_mean(name, allowed)
+            raise InputError(f"Task {task} has no metric '{name}'; allowed: {', '.join(allowed)}.{hint}")
 
 
 def column_units(facts: Mapping[str, MetricFacts]) -> dict[str, str]:

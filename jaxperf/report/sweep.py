@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jaxperf
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.metric import MetricFacts, column_units
 from jaxperf.io.tables import WRITERS, check_folder_of, check_output, json_text, write_rows
 from jaxperf.report.text import console, table
 from jaxperf.sweeps import Axis, Pareto, Reducer, Selection, Sweep, TopK, reduce_sweep, stream_parquet, write_selection
@@ -16,7 +17,6 @@ from jaxperf.sweeps import Axis, Pareto, Reducer, Selection, Sweep, TopK, reduce
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from jaxperf.core.metric import MetricFacts
     from jaxperf.io.sweep_file import Keep
     from jaxperf.models.config import ModelConfig
 
@@ -36,8 +36,6 @@ class Question(Protocol):
     def metrics(self) -> tuple[str, ...]: ...
     @property
     def facts(self) -> Mapping[str, MetricFacts]: ...
-    @property
-    def units(self) -> Mapping[str, str]: ...
     @property
     def reasons(self) -> str: ...
     def point(self) -> Callable[..., Mapping[str, Any]]: ...
@@ -137,6 +135,7 @@ def write_kept(
 ) -> Sequence[Selection]:
     """Write every row (resumable) or only the selected ones; returns one selection per reducer."""
     study, origin = asked.study, asked.origin
+    units = column_units(study.facts)
     metadata = {
         "jaxperf.version": jaxperf.__version__,
         "jaxperf.model": study.model.name,
@@ -149,7 +148,7 @@ def write_kept(
             built,
             out,
             metadata=metadata,
-            units=study.units,
+            units=units,
             progress=progress,
             reducers=reducers,
             overwrite=overwrite,
@@ -157,7 +156,7 @@ def write_kept(
         return stored.selections
     selections = reduce_sweep(built, reducers, progress)
     if out.suffix == ".parquet":
-        write_selection(built, selections[0], out, metadata=metadata, units=study.units)
+        write_selection(built, selections[0], out, metadata=metadata, units=units)
     else:
         write_rows(_rows(built, selections[0]), out, metadata)
     return selections

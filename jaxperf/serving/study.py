@@ -14,7 +14,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS, Efficiencies, assumed_efficiencies
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
-from jaxperf.core.metric import MetricFacts, column_units
+from jaxperf.core.metric import MetricFacts, check_metrics
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice, sustained_efficiencies
 from jaxperf.models.config import ModelConfig, show
@@ -45,7 +45,7 @@ class Study:
     def __post_init__(self) -> None:
         check_task(self.task)
         check_has_task(self.model, self.task)
-        check_metrics(self.task, self.metrics)
+        check_metrics(self.task, self.metrics, TASK_METRICS[self.task])
         assumed_host(self.launch)
 
     @property
@@ -58,11 +58,6 @@ class Study:
     def facts(self) -> dict[str, MetricFacts]:
         """What is said of each of its metrics."""
         return {name: METRICS[name] for name in self.metrics}
-
-    @property
-    def units(self) -> dict[str, str]:
-        """Unit of every column the study can produce, those of its interval ends included."""
-        return column_units(self.facts)
 
     @property
     def reasons(self) -> str:
@@ -175,16 +170,6 @@ def makes_tokens(model: ModelConfig) -> bool:
     return bool(model.layers) and any(
         tower.kind == "image" or (tower.kind == "audio" and not crosses) for tower in model.encoders
     )
-
-
-def check_metrics(task: str, metrics: Sequence[str]) -> None:
-    """Raises `InputError` unless every metric is one that `task` can report."""
-    allowed = TASK_METRICS[task]
-    for name in metrics:
-        if name not in allowed:
-            raise InputError(
-                f"Task {task} has no metric '{name}'; allowed: {', '.join(allowed)}.{did_you_mean(name, allowed)}"
-            )
 
 
 class Assumed(NamedTuple):

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError
 from jaxperf.core.device import Device
-from jaxperf.core.metric import MetricFacts, column_units
+from jaxperf.core.metric import MetricFacts, check_metrics
 from jaxperf.core.numerics import as_float, floor_div
 from jaxperf.models.config import ModelConfig
 from jaxperf.sweeps import Axis, axis
@@ -53,19 +53,14 @@ class RatedDevice(eqx.Module):
 
 @dataclass(frozen=True)
 class TrainingStudy:
-    """What to ask of the training of a model; `task`, `facts` and `units` as of a `serving.study.Study`."""
+    """What to ask of the training of a model; `task` and `facts` as of a `serving.study.Study`."""
 
     model: ModelConfig
     metrics: tuple[str, ...] = DEFAULT_METRICS
     task: str = TASK
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            if name not in METRICS:
-                allowed = ", ".join(METRICS)
-                raise InputError(
-                    f"Task {TASK} has no metric '{name}'; allowed: {allowed}.{did_you_mean(name, METRICS)}"
-                )
+        check_metrics(TASK, self.metrics, METRICS)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -78,18 +73,13 @@ class TrainingStudy:
         return {name: METRICS[name] for name in self.metrics}
 
     @property
-    def units(self) -> dict[str, str]:
-        """Unit of every column, those of interval ends included."""
-        return column_units(self.facts)
-
-    @property
     def reasons(self) -> str:
         """Whose bits the metric `reason` holds."""
         return "jaxperf.training.layout_checks.TrainingReason"
 
-    def axes(self, values: Mapping[str, Any], devices: Mapping[str, RatedDevice]) -> list[Axis]:
+    def axes(self, values: Mapping[str, Any], devices: Mapping[str, RatedDevice | float]) -> list[Axis]:
         """Axes from plain values; see `sweeps.named.named_axes`. `devices`: by name, rated in the formats of `dtype`
-        in the order of their first mention."""
+        in the order of their first mention; where the values are only to be checked, numbers stand for them."""
 
         def axis_of(name: str, entries: list[Any]) -> Axis:
             if name == "device":

@@ -59,7 +59,7 @@ DEFAULTS = {**{name: each.default for name, each in (FIELDS | NAMES).items()}, "
 
 
 def checked_values(name: str, value: Any) -> list[Any]:
-    """One value or a sequence of them as a list of whole numbers in range, or of names as they are spelled here.
+    """One value or a sequence of them as a list: numbers in range, rounded to whole ones, or names as spelled here.
 
     **Raises:** `InputError` naming the parameter, the value and what is allowed.
     """

@@ -9,6 +9,7 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.core.device import load_devices
+from jaxperf.core.metric import column_units
 from jaxperf.io.huggingface import load_model
 from jaxperf.serving.metrics import METRICS, TASK_METRICS, TASKS
 from jaxperf.serving.study import Study, checked_number, checked_values, default_metrics, formats_of
@@ -74,12 +75,13 @@ def test_numbers_in_range() -> None:
     assert checked_values("context", (1, 2.4)) == [1, 2] and checked_values("weights", "BF16") == ["bf16"]
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("task", TASKS)
 def test_every_metric_of_every_task_is_ordered(task: str) -> None:
     study = Study(GPT2, task, TASK_METRICS[task])
     lengths = {name: 64 for name in ("context", "prompt") if name in study.parameters}
     found = Sweep(study.point(), study.axes({"device": None, "batch": [1, 8], **lengths}, DEVICES)).dense()
-    assert set(found.metrics) == set(study.units)
+    assert set(found.metrics) == set(column_units(study.facts))
     for name in study.metrics:
         assert np.isfinite(found[name]).all()
         if METRICS[name].interval:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.core.device import load_device
+from jaxperf.core.metric import column_units
 from jaxperf.core.numerics import stack
 from jaxperf.io.huggingface import load_model
 from jaxperf.sweeps import Sweep
@@ -40,15 +40,12 @@ def rated(name: str, formats: int = 2) -> RatedDevice:
 
 
 @pytest.fixture(scope="module")
-def swept() -> dict[str, np.ndarray]:
-    """All metrics of the sweep; optimizing its program would cost more than running it."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
+def swept(quick_compilation: None) -> dict[str, np.ndarray]:
+    """All metrics of the sweep."""
     study = TrainingStudy(load_model("llama-2-7b"), tuple(METRICS))
     axes = study.axes(ASKED, {name: rated(name) for name in ASKED["device"]})
     results = Sweep(study.point(), axes).dense()
-    jax.config.update("jax_disable_most_optimizations", before)
-    assert set(study.units) == set(results.metrics)
+    assert set(column_units(study.facts)) == set(results.metrics)
     return {name: values.reshape(2, 2, 3, 2, 2) for name, values in results.metrics.items()}
 
 
