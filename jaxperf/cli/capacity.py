@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.engines import ServedDevice, ServedModel, SettingsFile, StepTimes, check_no_input
+from jaxperf.cli.engines import ServedDevice, ServedModel, SettingsFile, StepTimes
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
@@ -72,11 +72,11 @@ def capacity(
     from jaxperf.cli.engines import Served, read_settings
     from jaxperf.io.request_options import with_options
     from jaxperf.io.session_traces import read_sessions
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
     from jaxperf.serving.fleet.capacity import check_precision
 
     check_output(out)
-    check_no_input(out, (requests, settings))
+    check_apart(out, (requests, settings))
     check_precision(precision)
     wanted = _slo(slo, share, quantile)
     data = read_settings(settings)

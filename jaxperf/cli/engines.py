@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,13 +63,6 @@ class Served:
             raise InputError("the settings name no device; give --device, or a table of step times with --step-time.")
         spec = select_device(name, self.folders)
         return spec.name, calibration_of(spec, load_sustained_table(self.params)).calibrated
-
-
-def check_no_input(out: Path | None, inputs: Iterable[Path | None]) -> None:
-    """Raises `InputError` for an output that is one of the inputs."""
-    if out is not None and out.exists():
-        if any(path is not None and path.exists() and path.samefile(out) for path in inputs):
-            raise InputError(f"{out} is an input; write to another file.")
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -83,15 +83,14 @@ def replay(
     from jaxperf.core.formats import COMPUTE_FORMATS
     from jaxperf.io.chakra import read_groups, read_traces
     from jaxperf.io.fleet import select_device
-    from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
     from jaxperf.training.replay.demands import Rules
     from jaxperf.training.replay.prices import assumed_machine
     from jaxperf.training.replay.run import replay as run
     from jaxperf.training.replay.world import world_of
 
     check_output(out)
-    if out is not None and out.exists() and any(path.exists() and out.samefile(path) for path in traces):
-        raise InputError(f"{out} is an input; write to another file.")
+    check_apart(out, traces)
     for option, value, allowed in (
         ("--compute", compute, COMPUTE),
         ("--dtype", dtype, COMPUTE_FORMATS),

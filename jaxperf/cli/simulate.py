@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.engines import ServedDevice, ServedModel, SettingsFile, StepTimes, check_no_input
+from jaxperf.cli.engines import ServedDevice, ServedModel, SettingsFile, StepTimes
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
@@ -63,10 +63,10 @@ def simulate(
 ) -> None:
     """Simulate requests on replicas of an engine: when each is scheduled, has its first token, and is done."""
     from jaxperf.cli.compute import start_jax
-    from jaxperf.io.tables import check_output
+    from jaxperf.io.tables import check_apart, check_output
 
     check_output(out)
-    check_no_input(out, (requests, settings, adapt))
+    check_apart(out, (requests, settings, adapt))
     _check(warm_up, {"--replicas": replicas, "--concurrency": concurrency})
     start_jax()
     from jaxperf.cli.engines import Served, read_settings

@@ -74,8 +74,8 @@ def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
         (("--slo", "ttft=1s", "--precision", "1e-17"), "it must be a number from 1e-09 to 1"),
         (("--slo", "ttft=nan"), "--slo: ttft"),
         (("--slo", "ttft=1s", "--share", "nan"), "share"),
-        (("--slo", "ttft=1s", "-o", "w.json"), "is an input"),
-        (("--slo", "ttft=1s", "-o", "s.json"), "is an input"),
+        (("--slo", "ttft=1s", "-o", "w.json"), "is the input"),
+        (("--slo", "ttft=1s", "-o", "s.json"), "is the input"),
     ],
 )
 def test_mistakes_are_one_sentence(refuse, files: tuple[str, ...], options: tuple[str, ...], said: str) -> None:

@@ -87,7 +87,7 @@ def test_the_input_stays(refuse: Refuse, own_folder: Path) -> None:
     path = own_folder / "k.0.json"
     path.write_text('{"workload_graph": [{"Id": 0, "Name": "a", "NodeType": 4, "num_ops": 1}]}')
     before = path.read_text()
-    assert "is an input" in refuse("replay", path, "--device", "h100-sxm", "-o", path)
+    assert "is the input" in refuse("replay", path, "--device", "h100-sxm", "-o", path)
     assert path.read_text() == before
 
 

@@ -264,8 +264,8 @@ def test_mistakes_in_settings(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("-o", "requests.csv"), "is an input"),
-        (("-o", "s.json"), "is an input"),
+        (("-o", "requests.csv"), "is the input"),
+        (("-o", "s.json"), "is the input"),
         (("-o", "out.txt"), "ending must be one of"),
         (("-o", "out.csv", "--slo", "tftt=1s"), "Did you mean ttft"),
         (("-o", "out.csv", "--warm-up", "-1"), "--warm-up: -1"),
