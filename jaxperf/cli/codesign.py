@@ -10,7 +10,7 @@ import typer
 
 from hwspecs.errors import InputError
 from jaxperf.cli.map import Batch, Limits, Objective, Seed, Size, check_integers, check_names
-from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, OutputFile, Plot, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, OutputFile, Plot, Quiet, parse_option
 
 if TYPE_CHECKING:
     from jaxperf.io.codesign_search import Budgets, Question, Searched, Task
@@ -161,24 +161,14 @@ def _record(asked: Question, searched: list[Searched]) -> dict[str, Any]:
 
 def _limits(clock: str | None, power: str | None, technology: str | None, area: str | None) -> Budgets:
     """Clock [Hz] and budgets [W, m2]. Raises `InputError` for what is no such quantity, or needs another option."""
-    import hwspecs
-    from jaxperf.io.codesign_rows import Budgets
+    from jaxperf.io.codesign_search import Budgets
 
     if power is not None and clock is None:
         raise InputError("--power-budget needs --clock: power is energy per cycle times the clock.")
     if area is not None and technology is None:
         raise InputError("--area-budget needs --technology, such as --technology 16nm.")
-    found: list[float | None] = []
-    for option, text, unit in (
-        ("--clock", clock, "Hz"),
-        ("--power-budget", power, "W"),
-        ("--area-budget", area, "m^2"),
-    ):
-        try:
-            found.append(None if text is None else hwspecs.parse_quantity(text, unit))
-        except InputError as error:
-            raise InputError(f"{option}: {error}") from None
-    return Budgets(*found)
+    given = {"--clock": (clock, "Hz"), "--power-budget": (power, "W"), "--area-budget": (area, "m^2")}
+    return Budgets(*(None if text is None else parse_option(each, text, unit) for each, (text, unit) in given.items()))
 
 
 def _task(base: Path, network: str | None, given: str | None, size: int, batch: int) -> Task:

@@ -203,9 +203,10 @@ def check_names(given: dict[str, tuple[str, tuple[str, ...]]]) -> None:
 
 def check_integers(given: dict[str, tuple[int, int]]) -> None:
     """Raises `InputError` for an option below the least that it may be, or beyond 32 bits."""
+    from jaxperf.models.checks import check_count
+
     for option, (value, least) in given.items():
-        if not least <= value < 2**31:
-            raise InputError(f"{option} is {value}; it must be an integer from {least}.")
+        check_count(option, value, least, 2**31 - 1)
 
 
 def _search(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet, parse_option
 
 if TYPE_CHECKING:
     from calibration.microbench.operation import JaxDevice, Operation
@@ -63,7 +63,7 @@ def measure(
     check_output(out, ENDINGS)
     check_output(out.with_suffix(".json"), [".json"])
     _check_choices(device, buffers, statistic, points, seed)
-    seconds = [_seconds("--longest", longest), _seconds("--budget", budget)]
+    seconds = [parse_option("--longest", longest, "s"), parse_option("--budget", budget, "s")]
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision()
@@ -101,15 +101,6 @@ def _check_choices(device: str, buffers: str, statistic: str, points: int, seed:
         raise InputError(f"--points is {points}; it must be 1 or more.")
     if not 0 <= seed < 2**31:
         raise InputError(f"--seed is {seed}; it must be a whole number from 0 to {2**31 - 1}.")
-
-
-def _seconds(option: str, text: str) -> float:
-    import hwspecs
-
-    try:
-        return hwspecs.parse_quantity(text, "s")
-    except InputError as error:
-        raise InputError(f"{option}: {error}") from None
 
 
 def _jax_devices(backend: str) -> tuple[JaxDevice, ...]:

@@ -42,6 +42,16 @@ OutputFile = Annotated[
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw a picture (.png .svg .pdf).")]
 
 
+def parse_option(option: str, text: str, unit: str) -> float:
+    """`30ms` as a number in `unit`. Raises `InputError` naming the option."""
+    import hwspecs
+
+    try:
+        return hwspecs.parse_quantity(text, unit)
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from None
+
+
 def parse_assignments(option: str, text: str, allowed: Sequence[str], unit: str) -> dict[str, float]:
     """`ttft=1s,tpot=30ms` as numbers in `unit`.
 

@@ -41,15 +41,19 @@ def read_silicon(
         if entries or bits is not None:
             raise InputError("--area and --mac-bits need --technology, such as --technology 16nm.")
         return None
-    try:
-        node = parse_quantity(technology, "m")
-    except InputError as error:
-        raise InputError(f"--technology: {error}") from None
-    if not NODES[0] <= node <= NODES[1]:
-        raise InputError(
-            f"--technology is {technology}; areas are known from {NODES[0] * NM:g} to {NODES[1] * NM:g} nm."
-        )
+    node = read_node("--technology", technology, NODES, "areas")
     return Silicon(node, read_laws("--area", entries, levels, AREA_LAWS), *_mac_bits(bits))
+
+
+def read_node(option: str, text: str, known: tuple[float, float], what: str) -> float:
+    """A process from a text such as `16nm` [m]; raises `InputError` outside of those that `what` is `known` for [m]."""
+    try:
+        node = parse_quantity(text, "m")
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from None
+    if not known[0] <= node <= known[1]:
+        raise InputError(f"{option} is {text}; {what} are known from {known[0] * NM:g} to {known[1] * NM:g} nm.")
+    return node
 
 
 def _mac_bits(text: str | None) -> tuple[float, float]:

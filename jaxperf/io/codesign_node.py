@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from hwspecs import parse_quantity
 from hwspecs.errors import InputError
 from jaxperf.io.codesign import word_bytes
-from jaxperf.io.codesign_area import Silicon, level_laws
+from jaxperf.io.codesign_area import Silicon, level_laws, read_node
 from jaxperf.io.codesign_search import Task
 from jaxperf.loopnest.architecture import Architecture, Level
-from jaxperf.loopnest.energy_node import LEVEL_FACTORS, NM, NODES, mac_factor
+from jaxperf.loopnest.energy_node import LEVEL_FACTORS, NODES, mac_factor
 
 
 def read_case_node(text: str | None, silicon: Silicon | None) -> float | None:
@@ -23,13 +22,7 @@ def read_case_node(text: str | None, silicon: Silicon | None) -> float | None:
         return None
     if silicon is None:
         raise InputError("--case-node needs --technology, such as --technology 16nm: where the energies move to.")
-    try:
-        node = parse_quantity(text, "m")
-    except InputError as error:
-        raise InputError(f"--case-node: {error}") from None
-    if not NODES[0] <= node <= NODES[1]:
-        raise InputError(f"--case-node is {text}; energies are known from {NODES[0] * NM:g} to {NODES[1] * NM:g} nm.")
-    return node
+    return read_node("--case-node", text, NODES, "energies")
 
 
 def moved_energies(task: Task, silicon: Silicon, before: float, path: Path) -> Task:

@@ -18,11 +18,8 @@ COSTS = {"edp": "edp_j_cycle", "energy": "energy_j", "cycles": "cycles"}  # colu
 MM2 = 1e-6
 
 
-ANY = Budgets()
-
-
 def design_rows(
-    searched: Sequence[Searched], totals: Totals, task: Task, objective: str, limits: Budgets = ANY
+    searched: Sequence[Searched], totals: Totals, task: Task, objective: str, limits: Budgets
 ) -> list[dict[str, Any]]:
     """Rows that share their keys; machines that cannot run come last, in the order of the grid. Areas are told where
     the machines have any."""

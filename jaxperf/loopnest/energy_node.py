@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-NM = 1e9  # in a metre
+from jaxperf.loopnest.area import NM
+
 NODES = (7.0 / NM, 45.0 / NM)  # [m]
 KB = 1024.0
 # Energy in 45 and in 7 nm [pJ]; of SRAM that of 64 bits by capacity [byte].
