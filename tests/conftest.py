@@ -48,6 +48,15 @@ def plain_jax() -> Iterator[None]:
         jax.config.update(name, value)
 
 
+@pytest.fixture(scope="module")
+def quick_compilation() -> Iterator[None]:
+    """For modules whose programs run for a moment, which optimizing them would not repay."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
     """The measured data beside the project (or at `JAXPERF_DATA`); skips the test where it is absent."""

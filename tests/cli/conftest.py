@@ -31,15 +31,6 @@ def own_folder(tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatch
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def quick_compilation() -> Iterator[None]:
-    """For modules whose programs run for a moment, which optimizing them would not repay."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.fixture
 def cli() -> Iterator[Cli]:
     """Runs a command; whatever happens, it ends with an exit code and never with a traceback."""

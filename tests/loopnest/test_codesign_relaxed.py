@@ -39,14 +39,10 @@ STEP = 1e-2  # of a logarithm: cycles are whole, and so many that a step is thou
 
 
 @pytest.fixture(autouse=True, scope="module")
-def wide() -> Iterator[None]:
-    """Slopes are compared with differences, which takes 64 bits; the programs run for a moment, which optimizing them
-    would not repay."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
+def wide(quick_compilation: None) -> Iterator[None]:
+    """Slopes are compared with differences, which takes 64 bits."""
     with jax.enable_x64(True):
         yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def machine() -> Architecture:

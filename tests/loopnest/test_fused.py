@@ -32,13 +32,10 @@ H, R, Q, K, E = range(5)  # loops of every stage, the last being E, steps or F
 
 
 @pytest.fixture(autouse=True, scope="module")
-def wide() -> Iterator[None]:
-    """64 bits; programs that run for a moment, which optimizing them would not repay."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
+def wide(quick_compilation: None) -> Iterator[None]:
+    """Costs are compared with whole numbers, which takes 64 bits."""
     with jax.enable_x64(True):
         yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def evaluated(chain: Chain, architecture: Architecture, mapping: FusedMapping, fusion: Fusion) -> ChainCost:

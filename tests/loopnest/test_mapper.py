@@ -93,14 +93,10 @@ Small = tuple[Problem, MapSpace, dict[str, np.ndarray]]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def wide() -> Iterator[None]:
-    """Bounds and exact scores are made in 64 bits, whatever the suite runs in; programs that run for a moment, which
-    optimizing them would not repay."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
+def wide(quick_compilation: None) -> Iterator[None]:
+    """Bounds and exact scores are made in 64 bits, whatever the suite runs in."""
     with jax.enable_x64(True):
         yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 """Programs that run for a moment are compiled with little optimization."""
 
-from tests.serving.simulator.conftest import quick_compilation
+from tests.serving.simulator.conftest import unoptimized
 
-__all__ = ["quick_compilation"]
+__all__ = ["unoptimized"]
