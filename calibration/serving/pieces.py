@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from calibration.serving.engines import cache_format, held_share
+from calibration.serving.kernel_counts import added_kernels, counted
 from calibration.serving.layouts import Deployed
 from hwspecs import DeviceSpec
 from jaxperf.core.efficiency import AbstractEfficiency, SustainedEfficiency
@@ -47,10 +48,10 @@ class Pieces(eqx.Module):
 
     `decode` [S, K], `prefill` [P, K]: time by `KINDS` of one step at each of `SEQUENCES` and `PROMPTS`, "peers" being
     what one-shot all-reduces read beside (0 in prefill), "floor" what the kernels of all kinds take to launch and drain
-    [s]; `launches`: kernels of a step [1]; `slots`: sequences
-    that an attention replica has memory for, as its engine gives it out [1]; `transfer`: cache of one prompt on one
-    rank over the scale-out link [s]; `stages`: share of the layers on the fullest pipeline stage [1]; `reason`: bits of
-    `core.feasible.Reason`.
+    [s]; `launches`: kernels of a step that the host is counted to launch, those inside an operator of an engine
+    (`kernel_counts`) left out [1]; `slots`: sequences that an attention replica has memory for, as its engine gives it
+    out [1]; `transfer`: cache of one prompt on one rank over the scale-out link [s]; `stages`: share of the layers on
+    the fullest pipeline stage [1]; `reason`: bits of `core.feasible.Reason`.
     """
 
     decode: Float[Array, "*batch S K"]
@@ -91,6 +92,7 @@ def _key(spec: DeviceSpec) -> tuple[str, float]:
 
 
 def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
+    engine = point.configuration.engine
     numbers = {
         "tensor_parallel": point.tensor,
         "pipeline_parallel": point.pipeline,
@@ -98,9 +100,11 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
         "expert_parallel": point.expert,
         "prompt": point.prompt,
         "output": point.output,
-        "held": point.prompt + point.output * held_share(point.configuration.engine),
+        "held": point.prompt + point.output * held_share(engine),
+        "added": added_kernels(point.model, engine, point.weights),
+        "alone": float(not counted(engine)),
     }
-    cache = cache_format(point.configuration.engine, point.weights, point.model.weight_format)
+    cache = cache_format(engine, point.weights, point.model.weight_format)
     formats = formats_of(point.weights, cache)
     return {"device": device, **formats, **{name: as_float(value) for name, value in numbers.items()}}
 
@@ -113,6 +117,7 @@ def _compiled(name: str) -> Callable[[Assumed, dict[str, Any]], Pieces]:
 
     def one(assumed: Assumed, given: dict[str, Any]) -> Pieces:
         prompt, output, held = (given.pop(name) for name in ("prompt", "output", "held"))
+        added, alone = given.pop("added"), given.pop("alone")
         deployment = deployment_of(assumed, **given)
         data, zero = deployment.layout.data_parallel, as_float(0.0)
 
@@ -132,9 +137,10 @@ def _compiled(name: str) -> Callable[[Assumed, dict[str, Any]], Pieces]:
         room = memory.usable - memory.weights - memory.activations
         cache = kv_cache_bytes(deployment, model, as_float(1.0), prompt)
         link = jnp.maximum(deployment.device.network_bandwidth, 1.0)
+        started = launches + added
         return Pieces(
-            decode=by_column(decodes, peers, launches),
-            prefill=by_column(_over(prefill, PROMPTS), jnp.zeros(len(PROMPTS)), launches),
+            decode=by_column(decodes, peers, started, alone),
+            prefill=by_column(_over(prefill, PROMPTS), jnp.zeros(len(PROMPTS)), started, alone),
             launches=launches,
             slots=room / memory.kv_cache,
             transfer=cache / link,
@@ -181,14 +187,16 @@ def split_norm_kernels(config: ModelConfig, ranks: Scalar) -> Scalar:
     return jnp.where(ranks > 1.0, 2.0 * wide, 0.0)
 
 
-def by_column(times: Float[Array, "2 S P"], peers: Float[Array, " S"], launches: Scalar) -> Float[Array, "S K"]:
+def by_column(
+    times: Float[Array, "2 S P"], peers: Float[Array, " S"], started: Scalar, alone: Scalar
+) -> Float[Array, "S K"]:
     """Times of the kernels of a step with floors and without by `PRICED`, as times by `KINDS` [s].
 
-    A kernel has `KERNEL_GAP` for its floor; experts have theirs as well, for an expert layer that is measured alone is
-    more kernels (routing, permutation, combination) than its two products.
+    Each of the kernels `started` has `KERNEL_GAP` for its floor; with `alone` 1 experts have theirs as well, for an
+    expert layer that is measured alone is more kernels (routing, permutation, combination) than its two products.
     """
     experts = PRICED.index("experts")
-    floors = KERNEL_GAP * launches + times[0, :, experts] - times[1, :, experts]
+    floors = KERNEL_GAP * started + alone * (times[0, :, experts] - times[1, :, experts])
     return jnp.column_stack([times[1], peers, floors])
 
 

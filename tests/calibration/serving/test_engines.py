@@ -8,6 +8,7 @@ import pytest
 
 from calibration.serving.engines import cache_format, held_share, mixing_share, works_ahead
 from calibration.serving.fit import FREEDOM, penalties
+from calibration.serving.kernel_counts import added_kernels, counted
 from calibration.serving.pieces import KERNEL_GAP, KINDS, PRICED, by_column, split_norm_kernels
 from calibration.serving.priors import CANDIDATES, STANDING, changed, chosen_by_others, without_pairs
 from calibration.serving.scalars import SCALARS, tailed
@@ -58,14 +59,33 @@ def test_sglang_alone_prefills_in_steps_of_their_own():
     assert mixing_share("vllm") == mixing_share("trtllm") == mixing_share("an engine nobody measured") == 1.0
 
 
-def test_floors_are_of_every_kernel_and_experts_have_their_own_as_well():
+@pytest.mark.parametrize("alone", [0.0, 1.0])
+def test_floors_are_of_every_kernel_and_experts_may_have_their_own_as_well(alone: float):
     times = np.full((2, 3, len(PRICED)), 2.0)
-    times[0] += 3.0  # with the floors of kernels measured alone, of which those of experts alone are kept
-    columns = by_column(jnp.asarray(times), jnp.array([0.1, 0.2, 0.4]), jnp.asarray(100.0))
+    times[0] += 3.0  # with the floors of kernels measured alone, of which at most those of experts are kept
+    columns = by_column(jnp.asarray(times), jnp.array([0.1, 0.2, 0.4]), jnp.asarray(100.0), jnp.asarray(alone))
     assert columns.shape == (3, len(KINDS))
     np.testing.assert_allclose(columns[:, : len(PRICED)], 2.0)
     np.testing.assert_allclose(columns[:, KINDS.index("peers")], [0.1, 0.2, 0.4])
-    np.testing.assert_allclose(columns[:, KINDS.index("floor")], 100.0 * KERNEL_GAP + 3.0)
+    np.testing.assert_allclose(columns[:, KINDS.index("floor")], 100.0 * KERNEL_GAP + 3.0 * alone)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "weights", "added"),
+    [
+        ("llama-3.1-8b", "vllm", "bf16", 0),
+        ("llama-3.1-8b", "vllm", "fp8", 32 * 4),  # a kernel that quantizes before each of four products
+        ("llama-3.1-8b", "trtllm", "fp8", 0),
+        ("qwen3-235b-a22b", "sglang", "fp8", 94 * (4 + 4)),
+        ("qwen3-235b-a22b", "trtllm", "fp8", 0),
+        ("deepseek-v3", "sglang", "fp8", 61 * 5 + 58 * (4 - 3)),  # its first three layers are dense
+        ("deepseek-v3", "trtllm", "fp8", 0),
+        ("kimi-k2.5", "an engine nobody measured", "int4", 60 * (4 - 3)),  # multiplied in 16 bits
+    ],
+)
+def test_kernels_of_engines_are_counted(model: str, engine: str, weights: str, added: int):
+    assert added_kernels(load_model(model), engine, weights) == added
+    assert counted(engine) is (engine != "trtllm")
 
 
 @pytest.mark.parametrize(("model", "layers"), [("minimax-m2", 62.0), ("qwen3-32b", 0.0), ("llama-3.1-8b", 0.0)])

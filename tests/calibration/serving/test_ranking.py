@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibration.datasets.serving import read_serving
-from calibration.serving.evaluate import LINE, OURS, HeldOut
+from calibration.serving.evaluate import LINE, OURS, HeldOut, recentred
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.ranking import ALL, NOISE, PICKERS, RANDOM, kendall, rank_rows, rate_of, regret
 
@@ -48,6 +48,14 @@ def test_perfect_predictions_lose_nothing(tmp_path: Path):
     for target in ("20 ms a token", "50 ms a token", "1 s to the first, 50 ms a token"):
         row = row_of(found, OURS, target, "qwen3-32b on h100-sxm")
         assert (row["tau"], row["median"], row["broken"], row["configurations"]) == (1.0, 0.0, 0.0, 4)
+
+
+def test_recentred_residuals_have_no_level_of_their_series(tmp_path: Path):
+    residual = np.array([[0.3, 1.0], [0.1, 2.0], [0.2, np.nan], [np.nan, np.nan]])  # one series
+    found = recentred(points(tmp_path), residual)
+    np.testing.assert_allclose(found[:3], [[0.1, -0.5], [-0.1, 0.5], [0.0, np.nan]], atol=1e-15)
+    assert np.isnan(found[3]).all()
+    assert residual[0, 0] == 0.3
 
 
 def test_a_roofline_that_expects_too_much_breaks_the_target(tmp_path: Path):
