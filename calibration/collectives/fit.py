@@ -1,7 +1,9 @@
 """Fit the curves of the correction: robust, partially pooled least squares in closed form, all levels together.
 
-min over c of sum_r w_r |y_r - X_r c| / NOISE + 1/2 sum over curves of |c|^2 / spread^2 + |D c|^2 / rough^2, y the
-logarithm of measured over law, X the hat functions, D differences of neighbouring knots; by reweighting (a Huber loss).
+min over c of sum_r w_r |exp(X_r c - y_r) - 1| / NOISE + 1/2 sum over curves of |c|^2 / spread^2 + |D c|^2 / rough^2, y
+the logarithm of measured over law, X the hat functions, D differences of neighbouring knots: the relative error of the
+time itself, for where rows alike scatter by factors the least of it lies below their median; by reweighting, quadratic
+below NOISE (a Huber loss).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ MOST_ITERATIONS = 3000
 CELLS_OF_OCTAVE = 4.0  # rows alike within a quarter of an octave count as one, with the root of their number
 NORMAL = 1.4826  # standard deviation over the median absolute deviation of normal residuals
 SCALES = (0.1, 2.0)  # least and most that the prior of a few rows is scaled by
+FARTHEST = 1.0  # residual beyond which a row counts as one that far off [log 1]
 BOUND = 3.0  # most the correction changes a time by: a factor of 20 [log 1]
 
 
@@ -114,7 +117,9 @@ def _solved(points: Points, y: np.ndarray, terms: Sequence[Term]) -> Curves:
         jacobi = sparse.diags_array(np.asarray(system.diagonal(), float) ** -1.0)
         goal = np.asarray(weighted.transpose() @ target)
         c, _ = cg(system, goal, x0=c, rtol=TOLERANCE, maxiter=MOST_ITERATIONS, M=jacobi)
-        w = weight / NOISE / np.maximum(np.abs(target - design @ c), NOISE)
+        over = design @ c - target
+        slope = np.exp(np.clip(over, -FARTHEST, FARTHEST))  # of exp(over) - 1
+        w = weight * slope / NOISE / np.maximum(np.abs(over), NOISE)
     return _curves(c, known, terms)
 
 
