@@ -20,6 +20,7 @@ from jaxperf.cli.options import (
     parse_prices,
 )
 from jaxperf.cli.plan_options import check_devices, checked, parse_pool, parse_schedules, parse_sizes
+from jaxperf.cli.plan_rates import ASSUMED, SHIPPED, check_steps
 from jaxperf.cli.plan_serve import serve
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def train(
     steps: Annotated[
         str,
         typer.Option("--steps", metavar="STEPS", help="Scalars fitted to training runs: a file, shipped or assumed."),
-    ] = "shipped",
+    ] = SHIPPED,
     devices_dir: DevicesDirectory = None,
     out: OutputFile = None,
     as_json: AsJson = False,
@@ -80,12 +81,13 @@ def train(
 ) -> None:
     """Search every layout of a training run: the best of each size, and why the others lose."""
     from jaxperf.cli.compute import start_jax
-
-    start_jax()
-    from jaxperf.io.fleet import select_devices
     from jaxperf.io.tables import check_output
 
     check_output(out)
+    check_steps(steps)
+    start_jax()
+    from jaxperf.io.fleet import select_devices
+
     check_devices(device, sizes, pool or [])
     pools = [parse_pool(each) for each in pool or []]
     specs = select_devices(device or [name for name, _ in pools], devices_dir or ())
@@ -134,9 +136,9 @@ class Asked:
         from jaxperf.cli.plan_rates import plan_rates
         from jaxperf.training.search_plan import assumed_rates
 
-        if self.steps == "assumed":
+        if self.steps == ASSUMED:
             return assumed_rates()
-        return plan_rates(self.request, spec, None if self.steps == "shipped" else Path(self.steps), self.folders)
+        return plan_rates(self.request, spec, None if self.steps == SHIPPED else Path(self.steps), self.folders)
 
     def write(self, rows: list[dict[str, Any]], answers: Sequence[Answer]) -> None:
         """The answer as data: JSON on standard output, and the file asked for."""

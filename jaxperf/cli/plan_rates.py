@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jaxperf.training.search_plan import Rates, Request
 
 SOFTWARE = "megatron-core"  # has every parallel axis that is searched, and most of the measured runs
+SHIPPED, ASSUMED = "shipped", "assumed"  # what --steps says instead of a file
 
 
 class FittedRates(NamedTuple):
@@ -25,6 +26,14 @@ class FittedRates(NamedTuple):
     efficiencies: TrainingEfficiencies
     tier: str
     width: float
+
+
+def check_steps(steps: str) -> None:
+    """Raises `InputError` for a file of scalars that cannot be read, before anything is compiled."""
+    from calibration.training.parameters import load_training
+
+    if steps not in (SHIPPED, ASSUMED):
+        load_training(Path(steps))
 
 
 def plan_rates(request: Request, spec: DeviceSpec, steps: Path | None, folders: Sequence[Path] = ()) -> Rates:

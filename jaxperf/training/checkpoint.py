@@ -76,6 +76,10 @@ def goodput(save: Scalar, mtbf: Scalar, restart: Scalar) -> Goodput:
     return Goodput(interval, 1.0 / whole, saving / whole, lost / whole, 1.0 - worked / whole)
 
 
-def save_time(states: Scalar, bandwidth: Scalar) -> Scalar:
-    """Time to write `states` [byte] of the whole run to a store of `bandwidth` [byte/s] and wait for it [s]."""
-    return states / bandwidth
+def save_time(states: Scalar, bandwidth: Scalar, pause: Scalar) -> Scalar:
+    """Time to write `states` [byte] of the whole run to a store of `bandwidth` [byte/s] and wait for it [s].
+
+    **Arguments:** `pause`: what every save costs however little it holds, adapters for instance: ranks that wait for
+    each other, files that are opened and committed [s].
+    """
+    return pause + states / bandwidth

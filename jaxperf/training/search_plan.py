@@ -27,6 +27,7 @@ from jaxperf.training.stochastic import Variation, assumed_variation
 from jaxperf.training.stochastic_step import Outlook, outlook, synchronization
 
 STORE_BANDWIDTH = 2e12  # byte/s a cluster's store sustains: that of Llama 3's (arXiv:2407.21783), recalled
+SAVE_PAUSE = 1.0  # of every checkpoint, whatever its size; assumed [s]
 LARGEST = 2**20  # devices up to which a plan that does not fit looks for a size that does
 
 
@@ -66,6 +67,7 @@ class Request:
     variation: Variation = field(default_factory=assumed_variation)
     failures: Failures = field(default_factory=assumed_failures)
     store_bandwidth: float = STORE_BANDWIDTH
+    save_pause: float = SAVE_PAUSE
     lora_rank: int = 0
 
     def __post_init__(self) -> None:
@@ -220,7 +222,7 @@ def _choice(
     whole = dataclasses.replace(base, **layout)
     step = synchronization(request.model.layers, whole, {name: as_float(value) for name, value in metrics.items()})
     states = request.learned_parameters() * whole.optimizer_bytes
-    save = save_time(states, as_float(request.store_bandwidth))
+    save = save_time(states, as_float(request.store_bandwidth), as_float(request.save_pause))
     look = outlook(step, request.variation, request.failures, save)
     hours = float(whole.world) * float(look.mean) / float(look.kept.share) / HOUR
     price = request.prices.get(name)

@@ -159,11 +159,15 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "2", "--pool", "l4:2"), "leave --device and --n out"),
         (("--n", "2", "-o", "plan.txt"), "the ending must be one of"),
         (("--n", "2", "--price", "b200=1"), "not among those ranked"),
-        (("--n", "2", "--steps", "nowhere"), "nowhere"),
     ],
 )
 def test_refused(refuse, arguments: tuple[str, ...], said: str) -> None:
     assert said in refuse(*PLAN, *arguments)
+
+
+def test_scalars_that_cannot_be_read_are_refused_before_anything_is_compiled(refuse, monkeypatch) -> None:
+    monkeypatch.setattr("jaxperf.cli.compute.start_jax", lambda: pytest.fail("JAX was started first"))
+    assert "nowhere" in refuse(*PLAN, "--n", "2", "--steps", "nowhere")
 
 
 def test_refused_pools(refuse) -> None:

@@ -65,5 +65,6 @@ def test_slope_of_goodput_is_that_of_finite_differences() -> None:
     assert float(slope) == pytest.approx(float(share(as_float(60.01)) - share(as_float(59.99))) / 0.02, rel=1e-4)
 
 
-def test_saving_is_bounded_by_the_store() -> None:
-    assert float(save_time(as_float(12e12), as_float(2e12))) == 6.0
+def test_saving_is_bounded_by_the_store_and_never_free() -> None:
+    assert float(save_time(as_float(12e12), as_float(2e12), as_float(1.0))) == 7.0
+    assert float(save_time(as_float(0.0), as_float(2e12), as_float(1.0))) == 1.0

@@ -20,7 +20,7 @@ from jaxperf.training.failures import (
     observed_device_mtbf,
     spares_for,
 )
-from jaxperf.training.search_plan import STORE_BANDWIDTH
+from jaxperf.training.search_plan import SAVE_PAUSE, STORE_BANDWIDTH
 
 
 def test_llama3_was_interrupted_every_three_hours() -> None:
@@ -32,7 +32,7 @@ def test_llama3_was_interrupted_every_three_hours() -> None:
 
 def test_llama3_worked_nine_tenths_of_the_time() -> None:
     """The same section: an effective training time over 90 %; its causes (restart, store) are our assumptions."""
-    failures, save = assumed_failures(), save_time(as_float(405e9 * 12.0), as_float(STORE_BANDWIDTH))
+    failures, save = assumed_failures(), save_time(*map(as_float, (405e9 * 12.0, STORE_BANDWIDTH, SAVE_PAUSE)))
     kept = goodput(save, cluster_mtbf(failures, as_float(16384.0)), failures.restart)
     assert 0.90 < float(kept.share) < 0.95
 
