@@ -32,7 +32,7 @@ JITTERS = (0.5, 1.0, 2.0)  # of a micro-batch, in spreads of stages
 WHOLE = [
     *[(*each, DYNAMIC) for each in (
         (4, 4, 8, 16, 8), (4, 4, 8, 6, 1), (4, 4, 8, 3, 1), (8, 4, 16, 3, 4), (8, 8, 8, 6, 1), (8, 8, 8, 3, 1),
-        (2, 8, 32, 4, 1), (1, 16, 32, 4, 1),
+        (2, 8, 32, 4, 1), (1, 16, 32, 4, 1), (8, 1, 16, 64, 16), (64, 1, 16, 8, 16),
     )],
     *[(8, 4, 16, 4, replicas, dynamic) for dynamic in (DYNAMIC, 0.02) for replicas in (1, 4, 16)],
 ]  # fmt: skip
@@ -46,11 +46,11 @@ def run() -> list[Row]:
     return [*groups(), *still_pipelines(), *jittered_pipelines(), *whole_steps(), *many_replicas()]
 
 
-def distance(samples: np.ndarray, model: Any) -> float:
-    """Kolmogorov-Smirnov distance of a sample to a `Distribution` [%]."""
+def distance(samples: np.ndarray, model: Any, replicas: int = 1) -> float:
+    """Kolmogorov-Smirnov distance of the largest of so many of a sample to a `Distribution` [%]."""
     ordered = np.sort(samples)
     scores = jnp.interp(jnp.asarray(ordered), model.values, model.scores)
-    empirical = (np.arange(len(ordered)) + 0.5) / len(ordered)
+    empirical = ((np.arange(len(ordered)) + 0.5) / len(ordered)) ** replicas
     return 100.0 * float(np.abs(np.asarray(jax.scipy.special.ndtr(scores)) - empirical).max())
 
 
@@ -102,19 +102,18 @@ def jittered(count: int, stages: int, microbatches: int, spread: float, jitter: 
 
 
 def whole_steps() -> Iterator[Row]:
-    """Ranks, stages and replicas together, event by event."""
+    """Ranks and stages together, event by event; the slowest of some replicas by the power of their distribution."""
     for members, stages, microbatches, segments, replicas, dynamic in WHOLE:
-        count = min(SAMPLES, int(4.0 * NORMALS / (members * stages * microbatches * segments * replicas)))
-        random = np.random.default_rng(members)
-        shape = (count * replicas, stages, members)
-        passes = microbatches_of(random, shape, microbatches, segments, STATIC, dynamic)
-        times = one_forward_one_backward(*passes).reshape(count, replicas).max(axis=1)
+        count = min(SAMPLES, int(4.0 * NORMALS / (members * stages * microbatches * segments)))
+        shape = (count, stages, members)
+        passes = microbatches_of(np.random.default_rng(members), shape, microbatches, segments, STATIC, dynamic)
+        times = one_forward_one_backward(*passes)
         model = step_model(members, stages, microbatches, segments, replicas, dynamic)
         what = (
             f"{replicas} x {stages} stages x {members} ranks, {microbatches} micro-batches of {segments} segments, "
             f"dynamic {dynamic:.0%}"
         )
-        yield Row("stochastic", what, distance(times, model), "%", TARGET, f"{count} samples")
+        yield Row("stochastic", what, distance(times, model, replicas), "%", TARGET, f"{count} pipelines drawn")
 
 
 def many_replicas() -> Iterator[Row]:
@@ -125,12 +124,9 @@ def many_replicas() -> Iterator[Row]:
     stage = np.concatenate(
         [random.standard_normal((part, stages, members), dtype=np.float32).max(axis=2) for _ in range(40)]
     )
-    times = np.sort(makespan(1.0 + STATIC * stage, 32))
+    times = makespan(1.0 + STATIC * stage, 32)
     for replicas in REPLICAS:
-        model = step_model(members, stages, 32, 1000, replicas, 0.0)
-        scores = jnp.interp(jnp.asarray(times), model.values, model.scores)
-        empirical = (np.arange(1, PIPELINES + 1) / PIPELINES) ** replicas
-        found = 100.0 * float(np.abs(np.asarray(jax.scipy.special.ndtr(scores)) - empirical).max())
+        found = distance(times, step_model(members, stages, 32, 1000, replicas, 0.0), replicas)
         what = f"{replicas} replicas of 8 x 8 ranks: {replicas * stages * members} ranks"
         yield Row("stochastic", what, found, "%", TARGET, f"{PIPELINES} pipelines drawn")
 
@@ -165,10 +161,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def pipeline_model(stages: int, microbatches: int, jitter: float, spread: float = SPREAD) -> Any:
     """The distribution of one pipeline whose stages are normal."""
     from jaxperf.training.stochastic_grid import normal
-    from jaxperf.training.stochastic_group import GroupTime
+    from jaxperf.training.stochastic_group import even_jitter
     from jaxperf.training.stochastic_pipeline import pipeline_time
 
-    stage = GroupTime(normal(jnp.float64(1.0), jnp.float64(spread)), jnp.float64(jitter))
+    stage = even_jitter(normal(jnp.float64(1.0), jnp.float64(spread)), jnp.float64(jitter))
     return compiled(pipeline_time)(stage, *map(jnp.float64, (microbatches, stages, 1.0)))
 
 

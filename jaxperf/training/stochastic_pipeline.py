@@ -70,11 +70,12 @@ def pipeline_time(stage: GroupTime, microbatches: Scalar, stages: Scalar, bubble
     pace, mass, total, variance = _sums_given_pace(excess, _last_pace(excess, microbatches, stages, bubble))
     length = microbatches + bubble * (stages - 1.0)
     leading = jnp.minimum(stages, microbatches / jnp.maximum(bubble, LEAST_SHARE))
-    waits = waiting(excess, stage.jitter, microbatches, leading)
+    waits = waiting(stage, excess, microbatches, leading)
     means = mean * length + (microbatches - bubble) * pace + bubble * total + waits.mean(pace)
     means = jnp.where(stages <= MOST_STAGES, means, jnp.nan)
     others = bubble * safe_sqrt(variance) + waits.meetings * waits.slowest.rest  # the same stages are in both
-    return mixture(means, safe_sqrt(others**2 + waits.variance(stage.jitter, length)), mass)
+    chance = waits.variance(pace) + (length - waits.meetings) * stage.jitter**2
+    return mixture(means, safe_sqrt(others**2 + chance), mass)
 
 
 def _covered(stage: Distribution) -> Distribution:

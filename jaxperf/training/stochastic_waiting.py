@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
-from jaxperf.training.stochastic_grid import Distribution, moments
-from jaxperf.training.stochastic_group import Slowest, slowest_of
+from jaxperf.training.stochastic_grid import Distribution, moments, nodes
+from jaxperf.training.stochastic_group import GroupTime, Slowest, slowest_of
 
 ALIKE = 0.35  # exponent of the micro-batches between meetings of alike stages
 MIXED = 4.0  # squared spread over jitter half-way between the limits
@@ -42,19 +42,22 @@ class Waiting(eqx.Module):
         wait = self.slowest.mean - self.slowest.part
         return self.meetings * jnp.interp(pace, self.slowest.part, wait)
 
-    def variance(self, jitter: Scalar, length: Scalar) -> Scalar:
-        """What waiting leaves of the jitter of a step of `length` micro-batches."""
-        return self.meetings * self.between * self.slowest.jitter**2 + (length - self.meetings) * jitter**2
+    def variance(self, pace: Float[Array, " cells"]) -> Float[Array, " cells"]:
+        """What waiting leaves of the jitter of the micro-batches that are waited for, where the slowest stage takes
+        `pace`."""
+        return self.meetings * self.between * jnp.interp(pace, self.slowest.part, self.slowest.jitter) ** 2
 
 
-def waiting(stage: Distribution, jitter: Scalar, microbatches: Scalar, stages: Scalar) -> Waiting:
+def waiting(stage: GroupTime, even: Distribution, microbatches: Scalar, stages: Scalar) -> Waiting:
     """How `stages` that draw their time from `stage` wait for each other in a step.
 
-    **Arguments:** `jitter`: std of one micro-batch on one stage; `stages`: those that can be the bottleneck [1].
+    **Arguments:** `even`: the persistent part of `stage` less its mean, on an even grid; `stages`: those that can be
+    the bottleneck [1].
     """
-    _, spread = moments(stage)
-    apart = spread**2 / (spread**2 + MIXED * jitter**2)
+    mean, spread = moments(stage.persistent)
+    apart = spread**2 / (spread**2 + MIXED * stage.jitter**2)
     half = 0.5 * stages
     between = half**ALIKE + apart * ((stages + 1.0) / 3.0 - half**ALIKE)
     meetings = jnp.maximum(microbatches - 2.0 * half**ENDS, 0.0)
-    return Waiting(meetings, between, slowest_of(stage, jitter / safe_sqrt(between), stages))
+    jitters = stage.jitter_at(mean + nodes(even)[0])
+    return Waiting(meetings, between, slowest_of(even, jitters / safe_sqrt(between), stages))

@@ -21,7 +21,7 @@ from jaxperf.training.stochastic import (
     step_distribution,
 )
 from jaxperf.training.stochastic_grid import Distribution, largest_of, mixture, moments, normal, plus_normal, quantile
-from jaxperf.training.stochastic_group import GroupTime, group_time
+from jaxperf.training.stochastic_group import even_jitter, group_time, slowest_of
 from jaxperf.training.stochastic_overlap import clark_max, exposed_normal
 from jaxperf.training.stochastic_pipeline import pipeline_time
 
@@ -45,11 +45,11 @@ def quick_compilation() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", before)
 
 
-def distance(samples: np.ndarray, model: Distribution) -> float:
-    """Kolmogorov-Smirnov distance."""
+def distance(samples: np.ndarray, model: Distribution, replicas: int = 1) -> float:
+    """Kolmogorov-Smirnov distance of the largest of so many of a sample."""
     ordered = np.sort(samples)
     cdf = ndtr(jnp.interp(jnp.asarray(ordered), model.values, model.scores))
-    return float(np.abs(np.asarray(cdf) - (np.arange(len(ordered)) + 0.5) / len(ordered)).max())
+    return float(np.abs(np.asarray(cdf) - ((np.arange(len(ordered)) + 0.5) / len(ordered)) ** replicas).max())
 
 
 @pytest.mark.parametrize("count", [1.0, 2.0, 100.0, 131072.0])
@@ -98,17 +98,47 @@ def test_pipeline_against_its_events(stages: int, microbatches: int, spread: flo
     mean = 1.0 + spread * random.standard_normal((SAMPLES, stages, 1))
     forward = mean / 3.0 + jitter * 3.0**-0.5 * random.standard_normal(shape)
     backward = 2.0 * mean / 3.0 + jitter * 1.5**-0.5 * random.standard_normal(shape)
-    stage = GroupTime(normal(as_float(1.0), as_float(spread)), as_float(jitter))
+    stage = even_jitter(normal(as_float(1.0), as_float(spread)), as_float(jitter))
     model = compiled_pipeline(stage, *map(as_float, (microbatches, stages, 1.0)))
     assert distance(one_forward_one_backward(forward, backward), model) < TARGET
 
 
 def test_pipeline_without_variation_is_the_textbook_time() -> None:
-    stage = GroupTime(normal(as_float(1.0), as_float(1e-6)), as_float(0.0))
+    stage = even_jitter(normal(as_float(1.0), as_float(1e-6)), as_float(0.0))
     for stages, bubble in ((1, 1.0), (4, 1.0), (16, 0.5), (128, 0.0)):
         mean, _ = moments(compiled_pipeline(stage, as_float(256.0), as_float(stages), as_float(bubble)))
         assert float(mean) == pytest.approx(256.0 + bubble * (stages - 1), rel=1e-4)
     assert jnp.isnan(moments(compiled_pipeline(stage, as_float(256.0), as_float(129.0), as_float(1.0)))[0])
+
+
+def test_slowest_part_far_above_the_others_keeps_its_own_jitter() -> None:
+    """Var[X | the slowest part]: of eight alike the largest varies less than one, of one that is alone it does not."""
+    parts, own = normal(as_float(0.0), as_float(0.03)), 0.05
+    slowest = slowest_of(parts, jnp.full_like(parts.values[1:], own), as_float(8.0))
+    alone = slowest_of(parts, jnp.full_like(parts.values[1:], own), as_float(1.0))
+    np.testing.assert_allclose(alone.jitter, own, rtol=1e-5)
+    assert float(slowest.jitter[0]) < 0.65 * own and float(slowest.jitter[-1]) == pytest.approx(own, rel=0.02)
+    assert (jnp.diff(slowest.jitter) > 0.0).all()
+
+
+def test_slowest_of_many_replicas_against_simulation() -> None:
+    """Few segments and much jitter: the tail is of stages that one rank slows down, with a jitter of their own."""
+    samples, members, stages, microbatches, segments, replicas = SAMPLES // 2, 8, 4, 16, 3, 4
+    random = np.random.default_rng(5)
+    ranks = 1.0 + 0.03 * random.standard_normal((samples, stages, members), dtype=np.float32)
+    passes = np.zeros((2, samples, stages, microbatches), dtype=np.float32)
+    for microbatch in range(microbatches):
+        for segment in range(segments):
+            one = (ranks + 0.05 * random.standard_normal(ranks.shape, dtype=np.float32)).max(axis=-1)
+            passes[int(segment >= segments // 3), ..., microbatch] += one / segments
+    variation = Variation(static=0.03, dynamic=0.05, common=0.0, network=0.0, domain=jnp.inf)
+    nothing = dict.fromkeys(("network", "reduction", "cover", "rest"), 0.0)
+    step = Synchronization(
+        busy=1.0, microbatches=microbatches, stages=stages, bubble=1.0, members=members, segments=segments,
+        replicas=replicas, **nothing,
+    )  # fmt: skip
+    drawn = one_forward_one_backward(*passes).astype(float)
+    assert distance(drawn, compiled_step(step, variation), replicas) < TARGET
 
 
 @pytest.mark.parametrize("replicas_sharing", [8, 2])
@@ -185,7 +215,7 @@ def late_group(static: jax.Array, dynamic: jax.Array, members: jax.Array, segmen
 
 
 def late_pipeline(spread: jax.Array, jitter: jax.Array, microbatches: jax.Array, bubble: jax.Array) -> jax.Array:
-    stage = GroupTime(normal(jnp.ones_like(spread), spread), jitter)
+    stage = even_jitter(normal(jnp.ones_like(spread), spread), jitter)
     return quantile(pipeline_time(stage, microbatches, as_float(8.0), bubble), as_float(0.95))
 
 
