@@ -9,28 +9,23 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from calibration import latents
+from calibration.asked import FULL, Shape, quantized
 from calibration.datasets.schema import KernelTable
 from calibration.formats import Formats, format_columns
 from calibration.hardware import Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
-from jaxperf.core.efficiency import constant_efficiency
 from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
 from jaxperf.kernels.gemm import linear_cost
-from jaxperf.kernels.mla import (
-    LatentShape,
-    mla_absorb_output_cost,
-    mla_absorb_query_cost,
-    mla_decode_cost,
-    mla_prefill_cost,
-)
 from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
 from jaxperf.kernels.roofline import matrix_peak
 
@@ -40,8 +35,9 @@ USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leaka
 # Assumed from 0.8 pJ a 16-bit FLOP, at which 700 W sustain three quarters of the H100's peak; `Law.power` and
 # `Law.power_clock` correct it.
 NOMINAL_ENERGY = 0.4e-12
-# DeepSeek's MLA: widths of a head's unrotated and rotated query, of its value, and of the latent (arXiv:2405.04434).
-NOPE, ROPE, VALUE, LATENT = 128.0, 64.0, 128.0, 512.0
+# Of Hopper's matrix peak that instructions of a warp (mma) reach, those of four warps together (wgmma) being the whole:
+# recalled from arXiv:2402.13499; vLLM's pull request 7174 says three quarters at best.
+WARP_SHARE = 0.63
 
 
 @dataclass(frozen=True)
@@ -63,15 +59,15 @@ class Demand:
         return Demand(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
-Shape = Mapping[str, Float[Array, ""]]
 Point = Callable[[Device, Shape, Formats], Cost]
-FULL = constant_efficiency(1.0, 1.0)
 STREAMS = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", "rope"))  # on the vector units
 
 
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
     # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
-    return linear_cost(device, x["batch"] * x["m"], x["n"], x["k"], f.weights, f.activations, FULL)
+    rows = x["batch"] * x["m"]
+    product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL)
+    return product + quantized(device, x, rows * x["k"], f)
 
 
 def _batched_gemm(device: Device, x: Shape, f: Formats) -> Cost:
@@ -105,36 +101,6 @@ def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
     return as_float(x["prefill_q"] > 0.0) * prefill + as_float(x["n_decode"] > 0.0) * decode
 
 
-def _latent(x: Shape) -> LatentShape:
-    return LatentShape(x["heads"], NOPE, ROPE, VALUE, LATENT)
-
-
-def _mla_prefill(device: Device, x: Shape, f: Formats) -> Cost:
-    none = jnp.zeros_like(x["q_len"])
-    return mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], none, f.weights, FULL)
-
-
-def _mla_decode(device: Device, x: Shape, f: Formats) -> Cost:
-    """A narrow cache is read as it is, or first written anew in the queries' format (`x["converted"]`: 1, else 0)."""
-    narrow = f.cache.itemsize < f.activations.itemsize
-    anew = narrow & (x.get("converted", jnp.zeros_like(x["batch"])) > 0.0)
-    read = jax.tree.map(lambda wide, own: jnp.where(anew, wide, own), f.activations, f.cache)
-    latents = x["batch"] * x["kv_len"] * (LATENT + ROPE)
-    rewritten = stream_cost(device, Stream(latents * f.cache.itemsize, latents * f.activations.itemsize), FULL)
-    attention = mla_decode_cost(device, _latent(x), x["batch"], x["kv_len"], read, f.weights, FULL)
-    return attention + as_float(anew) * rewritten
-
-
-def _mla_absorb_query(device: Device, x: Shape, f: Formats) -> Cost:
-    tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
-    return mla_absorb_query_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
-
-
-def _mla_absorb_output(device: Device, x: Shape, f: Formats) -> Cost:
-    tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
-    return mla_absorb_output_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
-
-
 def _moe(device: Device, x: Shape, f: Formats) -> Cost:
     """Up, activation and down projections of the experts of one rank; every token of the layer enters on each."""
     routing = Routing(x["experts"], x["topk"])
@@ -148,7 +114,9 @@ def _moe(device: Device, x: Shape, f: Formats) -> Cost:
     # Every token's copies are written and added up again, those of other ranks' experts as zeros.
     copies = x["tokens"] * x["topk"] * x["hidden"] * f.activations.itemsize
     combine = stream_cost(device, Stream(copies, copies), FULL)
-    return up + gate + down + combine
+    whole = up + gate + down + combine
+    slower = x.get("by_warps", jnp.zeros_like(rows)) * (1.0 / WARP_SHARE - 1.0)
+    return eqx.tree_at(lambda cost: cost.compute, whole, whole.compute + slower * (up + down).compute)
 
 
 def _quantize(device: Device, x: Shape, f: Formats) -> Cost:
@@ -190,10 +158,10 @@ POINTS: Mapping[str, Point] = {
     "attention_prefill": _prefill,
     "attention_decode": _decode,
     "attention_mixed": _mixed,
-    "mla_prefill": _mla_prefill,
-    "mla_decode": _mla_decode,
-    "mla_pre": _mla_absorb_query,
-    "mla_post": _mla_absorb_output,
+    "mla_prefill": latents.prefill,
+    "mla_decode": latents.decode,
+    "mla_pre": latents.absorb_query,
+    "mla_post": latents.absorb_output,
     "moe": _moe,
     "quantize": _quantize,
     "norm": _row_wise,

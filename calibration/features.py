@@ -9,16 +9,19 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from calibration.asked import Shape
 from calibration.datasets.schema import FAMILIES
-from calibration.demand import Demand, Shape
+from calibration.demand import Demand
 from calibration.hardware import REFERENCE_CLOCK, Hardware
+from calibration.latents import LATENT, ROPE, ROWS, undivided_waves
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div, next_power_of_two
 
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
-# Four schedulers each issue an instruction of 32 threads in a cycle, at best a fused multiply-add of two FLOP; the same
-# in every NVIDIA core since Volta, whatever its number of fp32 units (NVIDIA's tuning guides of Volta and later).
-CORE_FLOPS_PER_CYCLE = 4.0 * 32.0 * 2.0
+FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
+SHARED_BYTES_PER_CYCLE = 128.0  # what a core takes from shared memory (CUDA C++ programming guide: 32 banks of 4 bytes)
+WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
+LARGEST_GROUP = 32.0  # query heads of one key head that TensorRT-LLM's kernel for grouped queries takes
 REDUCING: frozenset[str] = frozenset(("norm", "softmax"))  # take a sum over a row before they scale it
 BY_ROWS: frozenset[str] = frozenset(("quantize", "embedding", "rope")) | REDUCING  # the others look up, rotate, scale
 TILES = ((256.0, 128.0), (128.0, 128.0), (64.0, 64.0))
@@ -44,7 +47,7 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
     height, width = TILES[1]
     if family in MATRICES:
         m, batch, n, _ = _matrix(family, x)
-        blocks = _blocks(m, height) * _blocks(n, width) * batch
+        blocks = _blocks(m, height) * _blocks(n, width) * batch + x.get("quantized", 0.0) * m * batch
     elif family == "moe":
         copies = x["tokens"] * x["topk"] / x["ep"]
         touched = jnp.minimum(x["experts"] / x["ep"], copies)
@@ -61,22 +64,44 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
     return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
 
 
-def on_chip_time(demand: Demand, hardware: Hardware) -> Scalar:
+def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
     """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
-    return as_float(demand.moved) / rate * hardware.many_cores
+    return as_float(demand.moved) * _times_read(family, x) / rate * hardware.many_cores
 
 
-def core_time(family: str, demand: Demand, hardware: Hardware) -> Scalar:
+def _times_read(family: str, x: Shape) -> Scalar:
+    """How often the cores read what is cached: once, or for each query head of a large group (`x["apart"]`: 1)."""
+    if family != "attention_decode" or "apart" not in x:
+        return as_float(1.0)
+    queries = x["heads"] / x["kv_heads"]
+    return jnp.where((x["apart"] > 0.0) & (queries > LARGEST_GROUP), queries, jnp.ones_like(queries))
+
+
+def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
     """Busy time of the busiest core [s]: of its arithmetic; of a kernel by rows on a GPU, of issuing instructions.
 
     Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
     is a property of the software, and differs little between cores with more or fewer fp32 units.
     """
+    if family == "mla_decode" and "undivided" in x:
+        return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
     if family not in BY_ROWS:
         return as_float(demand.compute)
-    issuing = as_float(demand.flops) / (CORE_FLOPS_PER_CYCLE * hardware.device.num_cores * hardware.clock)
+    rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock
+    issuing = as_float(demand.flops) / rate
     return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))
+
+
+def _through_shared_memory(x: Shape, hardware: Hardware) -> Scalar:
+    """Time for the busiest core to take its latents from shared memory, where one block on a core hides nothing [s].
+
+    Each warp owns 16 rows of the products and loads the whole latent for the first product and its values for the
+    second.
+    """
+    loaded = ROWS / WARP_ROWS * (2.0 * LATENT + ROPE) * 2.0
+    keys = undivided_waves(x, hardware.device.num_cores) * x["kv_len"]
+    return keys * loaded / (SHARED_BYTES_PER_CYCLE * hardware.clock)
 
 
 def _general(demand: Demand, hardware: Hardware) -> dict[str, Scalar]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.demand import Shape
+from calibration.asked import Shape
 from calibration.hardware import Hardware
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 

@@ -20,15 +20,23 @@ REFERENCE_ENERGY = 0.131e-12  # of a 16-bit operation in the H100's process (`hw
 UNSTATED = 1.6  # a device whose process has no published energy counts as one of a 7 nm class
 
 
+# Threads whose instruction a core issues in a cycle: four schedulers of a warp of 32 on NVIDIA's since Maxwell except
+# GP100, which has two (NVIDIA's whitepaper on the P100); four units of 16 lanes on AMD's CDNA and GCN (ROCm Compute
+# Profiler, "Vector arithmetic logic unit"), two of 32 on RDNA.
+ISSUED = 128.0
+ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
+
+
 class Hardware(eqx.Module):
     """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation relative to the H100's
-    process [1]; `many_cores`: 1 for a GPU, whose cores each take small blocks, 0 for the few large cores of others; all
-    [D]."""
+    process [1]; `issued`: threads whose instruction a core issues in a cycle [1]; `many_cores`: 1 for a GPU, whose
+    cores each take small blocks, 0 for the few large cores of others; all [D]."""
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
     tdp: Float[Array | np.ndarray, " D"]
     energy: Float[Array | np.ndarray, " D"]
+    issued: Float[Array | np.ndarray, " D"]
     many_cores: Float[Array | np.ndarray, " D"]
 
     def rows(self, index: np.ndarray) -> Hardware:
@@ -46,8 +54,14 @@ def load_hardware(names: Sequence[str], directories: Sequence[str | Path] = ()) 
         np.array([spec.clock_rate.si for spec in specs], number),
         np.array([spec.tdp.si for spec in specs], number),
         np.array([switching_energy(spec) for spec in specs], number),
+        np.array([issued(spec.architecture) for spec in specs], number),
         np.array([1.0 if spec.kind == "gpu" else 0.0 for spec in specs], number),
     )
+
+
+def issued(architecture: str) -> float:
+    """Threads whose instruction a core of an architecture issues in a cycle [1]."""
+    return next((threads for name, threads in ISSUED_BY.items() if architecture.startswith(name)), ISSUED)
 
 
 def switching_energy(spec: DeviceSpec) -> float:

@@ -13,18 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from calibration.datasets.caches import converted
+from calibration.asked import Shape
 from calibration.datasets.groups import Groups, group
-from calibration.datasets.norms import composed
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import as_text
-from calibration.demand import POINTS, Demand, Shape, _demands
+from calibration.demand import POINTS, Demand, _demands
 from calibration.features import core_time, features, on_chip_time, waves
 from calibration.formats import Formats, format_columns
 from calibration.habits import habits
 from calibration.hardware import REFERENCE_CLOCK, Hardware, load_hardware
 from calibration.levels import Names, spell
 from calibration.model import Inputs
+from calibration.ways import ways_of
 from jaxperf.core.numerics import Scalar, as_float
 
 PLAIN = (*Demand.__dataclass_fields__, "core", "on_chip", "footprint", "waves", "clock")
@@ -36,11 +36,13 @@ MOST = 50.0  # of a feature: no kernel on any device has more, so that a bad row
 
 
 class Kind(eqx.Module):
-    """What the kernels of a group share: their device, their number formats, and whether their routing is skewed."""
+    """What the kernels of a group share: their device, their number formats, whether their routing is skewed, and the
+    `ways` of their software that the table's names tell (1 where a kernel does so, else 0)."""
 
     hardware: Hardware
     formats: Formats
     skewed: Float[Array | np.ndarray, "*groups"]
+    ways: Mapping[str, Float[Array | np.ndarray, "*groups"]]
 
     def rows(self, index: np.ndarray) -> Kind:
         """One row per entry of `index`."""
@@ -97,12 +99,13 @@ class Point(eqx.Module):
 
 def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
+    x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}}
     asked, hardware = _demand(family, kind, x), kind.hardware
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
-        core=core_time(family, asked, hardware),
-        on_chip=on_chip_time(asked, hardware),
+        core=core_time(family, x, asked, hardware),
+        on_chip=on_chip_time(family, x, asked, hardware),
         footprint=jnp.log(jnp.maximum(asked.moved, 1.0) / hardware.device.l2_capacity),
         waves=waves(family, x, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
@@ -131,7 +134,8 @@ def load_kinds(table: KernelTable, directories: Sequence[str | Path] = ()) -> Ki
     routing = table.text["distribution"] if "distribution" in table.text else [""] * len(table)
     skewed = np.array([float("power" in text) for text in routing], jnp.result_type(float))
     hosted = jax.tree.map(lambda leaf: np.asarray(leaf)[form], formats)
-    return Kind(load_hardware(list(devices), directories).rows(index), hosted, skewed)
+    ways = {name: each.astype(skewed.dtype) for name, each in ways_of(table, directories).items()}
+    return Kind(load_hardware(list(devices), directories).rows(index), hosted, skewed, ways)
 
 
 @dataclass(frozen=True)
@@ -241,17 +245,12 @@ def _points(
 
 
 def shapes(table: KernelTable, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The shapes of some rows, in the number type that is computed with; what is stated of each sequence is summed, a
-    norm says whether it is composed of several kernels, and latent attention whether its cache is converted first."""
+    """The shapes of some rows, in the number type that is computed with; what is stated of each sequence is summed."""
     number = jnp.result_type(float)
     found = {name: column[rows].astype(number) for name, column in table.shape.items()}
     if table.family == "attention_mixed":
         each = as_text(table.framework)[rows].among(STATED_EACH)
         found["kv_decode"] = np.where(each, found["n_decode"], 1.0) * found["kv_decode"]
-    if table.family == "norm":
-        found["composed"] = composed(table, rows).astype(number)
-    if table.family == "mla_decode":
-        found["converted"] = converted(table, rows).astype(number)
     return found
 
 

@@ -50,10 +50,10 @@ def kind_of(model: str) -> str:
         return ""
 
 
-def composed(table: KernelTable, rows: np.ndarray) -> np.ndarray:
-    """1 for each of some rows of a table of norms that is an RMSNorm of elementary operations, else 0 [as `rows`]."""
+def composed(table: KernelTable) -> np.ndarray:
+    """1 for each row of a table of norms that is an RMSNorm of elementary operations, else 0 [R]."""
     if "op" not in table.text:
-        return np.zeros(rows.shape)
-    op, framework = as_text(table.text["op"])[rows], as_text(table.framework)[rows]
+        return np.zeros(len(table))
+    op, framework = as_text(table.text["op"]), as_text(table.framework)
     is_rms = np.char.endswith(op.values.astype(str), RMS_NORM)[op.codes]
     return (is_rms & framework.among(COMPOSING)).astype(float)

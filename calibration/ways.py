@@ -1,0 +1,52 @@
+"""Ways: what a kernel does that its shape does not say, as far as the names of its software tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import hwspecs
+from calibration.datasets.caches import decode_reading, latent_reading
+from calibration.datasets.instructions import by_warps
+from calibration.datasets.norms import composed
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Text, as_text
+
+# Products in these formats quantize their left-hand side first, a block a row of it. Those of absorbed latent attention
+# in all engines: SGLang's per_tensor_quant_mla_fp8, TensorRT-LLM's fp8_batched_quantize_1x128_permute102. Others where
+# tables measure a layer and not its product: the Linear.apply of TensorRT-LLM, the Fp8LinearOp and W8A8BlockFp8LinearOp
+# of vLLM.
+EIGHT_BITS = ("fp8", "fp8_block")
+MEASURED_AS_LAYERS = ("vllm", "trtllm")
+
+
+def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[str, np.ndarray]:
+    """The ways of a family by name: 1 for each row whose kernel has it, else 0 [R]; none where none is known.
+
+    **Arguments:** `table`: rows of known devices; `directories`: of the user's own devices.
+    """
+    if table.family == "norm":
+        return {"composed": composed(table)}
+    if table.family == "attention_decode":
+        return decode_reading(table)
+    if table.family == "mla_decode":
+        return latent_reading(table, _architectures(table, directories))
+    if table.family == "moe":
+        return by_warps(table, _architectures(table, directories))
+    if table.family in ("mla_pre", "mla_post"):
+        return {"quantized": _narrow(table).astype(float)}
+    if table.family == "gemm":
+        layers = as_text(table.framework).among(MEASURED_AS_LAYERS)
+        return {"quantized": (_narrow(table) & layers).astype(float)}
+    return {}
+
+
+def _narrow(table: KernelTable) -> np.ndarray:
+    return as_text(table.dtype).among(EIGHT_BITS)
+
+
+def _architectures(table: KernelTable, directories: Sequence[str | Path]) -> Text:
+    device = as_text(np.asarray(table.device))  # none but those that occur
+    return device.translated(lambda name: hwspecs.load(name, directories).architecture)
