@@ -1,7 +1,6 @@
-"""Adapt a fitted family to a device with a few of its rows: the heads of the new device's cells, in closed form.
+"""Adapt fitted families to devices with a few rows of theirs, by the residuals of these (`calibration.local`).
 
-The prior is empirical Bayes: how the cells of the devices that were measured differ from the software's common heads.
-With no row it is the transfer prediction; with many, the rows decide (`calibration.ridge`).
+With no row a device has the transfer prediction; with many, the rows decide.
 """
 
 from __future__ import annotations
@@ -10,24 +9,16 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets import data_hash
 from calibration.datasets.schema import Read
-from calibration.fit import FittedFamily, counts
+from calibration.fit import FittedFamily, log_times
 from calibration.inputs import Prepared, prepare
-from calibration.intervals import Spread, Width, adapted_widths
-from calibration.levels import DEVICE_LEVELS
-from calibration.model import BOUND, Inputs, KernelModel
+from calibration.intervals import NORMAL
+from calibration.local import learn
 from calibration.parameters import Parameters
 from calibration.regimes import regimes
-from calibration.ridge import shared_ridge
-from jaxperf.core.numerics import as_float
-
-FAR = 0.5 * BOUND  # median residual above which a cell gets a factor of its own [log 1]
 
 
 def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[str] = ()) -> Parameters:
@@ -48,105 +39,22 @@ def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[s
 
 
 def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
-    """The family with heads for every cell of `data`; a cell it had is replaced."""
+    """Adapted to each device of `data`; rows of an earlier adaptation stay, but for the cells that `data` has."""
     good = data.usable & np.isfinite(data.table.measured) & (data.table.measured > 0)
     data = data.take(np.flatnonzero(good))
     if not len(data.table):
         return fitted
-    names = fitted.names.extended(data.spelled)
-    model = widened(fitted.model, counts(names))
-    x = data.inputs(names, fitted.features)
-    model = scaled(model, x, data)
-    wanted = np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x))
-    target = _raw(wanted)
-    basis, common = np.asarray(jax.vmap(model.correction.basis)(x), np.float64), _common(model, x)
-    covariance = device_covariance(fitted)
-    cells, devices = np.asarray(x.levels["cell"]), np.asarray(x.levels["device"])
-    heads, added = np.array(model.correction.heads["cell"]), np.asarray(model.correction.heads["device"])
-    widths = dict(fitted.spread.cells)
-    for device in np.unique(devices):
+    residual = np.log(data.table.measured) - log_times(fitted, data)
+    expected = expected_deviation(fitted, data)
+    local, devices = dict(fitted.local), data.table.device.astype(str)
+    for device in np.unique(devices).tolist():
         rows = np.flatnonzero(devices == device)
-        own, first, which = np.unique(cells[rows], return_index=True, return_inverse=True)
-        start = common[rows] + added[device]
-        known = device < len(fitted.names.known["device"])
-        mean = start if known else float(model.correction.share) * start
-        moved, left = shared_ridge(basis[rows], target[rows] - np.sum(basis[rows] * mean, axis=1), which, covariance)
-        heads[own] = moved + (mean - start)[first]
-        missed = _bounded(target[rows] + left) - wanted[rows]
-        widths |= adapted_widths(missed, data.spelled["cell"][rows], _without(fitted.spread, data.take(rows)))
-    model = eqx.tree_at(lambda tree: tree.correction.heads["cell"], model, as_float(heads))
-    model = eqx.tree_at(lambda tree: (tree.correction.lowest, tree.correction.highest), model, _widened_range(model, x))
-    spread = dataclasses.replace(fitted.spread, cells=widths)
-    return dataclasses.replace(fitted, names=names, model=model, spread=spread)
+        own = float(np.median(expected[rows]))
+        local[device] = learn(fitted, data.take(rows), residual[rows], own, local.get(device))
+    return dataclasses.replace(fitted, local=local)
 
 
-def _without(spread: Spread, data: Prepared) -> dict[str, Width]:
-    """The half-widths of the cells of some rows, had they not been measured."""
-    pairs = set(zip(data.spelled["cell"].astype(str), data.spelled["format"].astype(str), strict=True))
-    return {cell: spread.formats.get(form, spread.transfer) for cell, form in sorted(pairs)}
-
-
-def scaled(model: KernelModel, x: Inputs, data: Prepared) -> KernelModel:
-    """The law of each cell times one factor, where the law alone is so far off that a bounded correction cannot follow.
-
-    Such a cell is of a kind of device the law was not written for; the factor is the median ratio of its rows.
-    """
-    residual = np.log(data.table.measured) - np.asarray(jax.vmap(model.law)(x))
-    cells, factors = np.asarray(x.levels["cell"]), np.array(model.law.factors)
-    for cell in np.unique(cells):
-        median = float(np.median(residual[cells == cell]))
-        if abs(median) > FAR:
-            factors[cell] += median
-    return eqx.tree_at(lambda tree: tree.law.factors, model, as_float(factors))
-
-
-def device_covariance(fitted: FittedFamily) -> np.ndarray:
-    """Covariance [H, H] of what devices and cells add to the common heads, shrunk towards its diagonal."""
-    heads = fitted.model.correction.heads
-    devices = {name: np.asarray(heads["device"])[at] for at, name in enumerate(fitted.names.known["device"])}
-    cells = np.asarray(heads["cell"])
-    added = [cells[at] + devices.get(name.split("/", 1)[0], 0.0) for at, name in enumerate(fitted.names.known["cell"])]
-    if len(added) < 2:
-        return np.eye(cells.shape[1])
-    second = np.mean([np.outer(each, each) for each in added], axis=0)
-    return 0.5 * second + 0.5 * np.diag(np.diag(second)) + 1e-4 * np.eye(len(second))
-
-
-def widened(model: KernelModel, names: dict[str, int]) -> KernelModel:
-    """The model with zero rows for names appended to its levels; the last row stays the unknown's."""
-
-    def more(leaf: jnp.ndarray, level: str) -> jnp.ndarray:
-        extra = names[level] + 1 - len(leaf)
-        return jnp.concatenate([leaf, jnp.zeros((extra, *leaf.shape[1:]), leaf.dtype)]) if extra else leaf
-
-    laws = [{level: more(leaf, level) for level, leaf in each.items()} for each in _levels_of_law(model)]
-    model = eqx.tree_at(_levels_of_law, model, laws)
-    model = eqx.tree_at(lambda tree: tree.law.factors, model, more(model.law.factors, "cell"))
-    heads = {level: more(leaf, level) for level, leaf in model.correction.heads.items()}
-    return eqx.tree_at(lambda tree: tree.correction.heads, model, heads)
-
-
-def _levels_of_law(model: KernelModel) -> list[dict[str, jnp.ndarray]]:
-    return [model.law.offsets, model.law.habit_offsets]
-
-
-def _widened_range(model: KernelModel, x: Inputs) -> tuple[jnp.ndarray, jnp.ndarray]:
-    """The range of the features, the adapted rows in it."""
-    correction, seen = model.correction, x.features
-    return jnp.minimum(correction.lowest, seen.min(axis=0)), jnp.maximum(correction.highest, seen.max(axis=0))
-
-
-def _common(model: KernelModel, x: Inputs) -> np.ndarray:
-    """Heads of each row without its device's [R, H]."""
-    heads = model.correction.heads
-    levels = [level for level in heads if level not in DEVICE_LEVELS]
-    return np.asarray(model.correction.shared[None, :] + sum(heads[level][x.levels[level]] for level in levels))
-
-
-def _raw(correction: np.ndarray) -> np.ndarray:
-    """The argument of the bounded correction: inverse of B tanh(c / B)."""
-    return BOUND * np.arctanh(np.clip(correction / BOUND, -0.99, 0.99))
-
-
-def _bounded(raw: np.ndarray) -> np.ndarray:
-    return BOUND * np.tanh(raw / BOUND)
+def expected_deviation(fitted: FittedFamily, data: Prepared) -> np.ndarray:
+    """Standard deviation of the residual of each row without adaptation, if its 90 % interval is a normal's [log 1]."""
+    seen = np.isin(data.spelled["cell"].astype(str), fitted.names.known["cell"])
+    return fitted.spread.half_width(data.spelled, seen, np.zeros(len(seen))) / NORMAL[1]

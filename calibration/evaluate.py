@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 
 from calibration.adapt import adapt_family
 from calibration.calibrate import calibrate_family, gather
 from calibration.datasets.schema import Read
-from calibration.fit import FittedFamily, Settings, log_times, sample
+from calibration.fit import FittedFamily, Settings, sample
 from calibration.held_out import generations, held_shapes
 from calibration.inputs import Prepared, prepare
+from calibration.local import stated
 from calibration.transfer import SALT, few_rows
 
 SPLITS = ("unseen generation", "unseen device", "200 rows", "10 %")
@@ -113,11 +113,7 @@ def _fit(data: Prepared, settings: Settings, progress: Callable[[str], None]) ->
 
 def _score(fitted: FittedFamily, target: Prepared, split: str, sources: Prepared) -> list[Cell]:
     """Errors by format."""
-    x = target.inputs(fitted.names, fitted.features)
-    log_time = log_times(fitted, target)
-    seen = np.asarray(x.levels["cell"]) < len(fitted.names.known["cell"])
-    excess = np.asarray(jax.vmap(fitted.model.correction.excess)(x))
-    width = fitted.spread.half_width(target.spelled, seen, excess)
+    log_time, width = stated(fitted, target)
     residual = log_time - np.log(target.table.measured)
     constant = np.median(sources.table.measured / sources.roofline) if len(sources.table) else np.nan
     errors = {

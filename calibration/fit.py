@@ -7,8 +7,8 @@ as the square root of its rows, so that no large table decides alone. Determinis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -24,6 +24,9 @@ from calibration.model import Correction, Inputs, KernelModel, Law, law_habits, 
 from calibration.priors import HABIT_OFFSET_SPREAD, HABIT_SPREAD, Priors, priors_of
 from calibration.regimes import regime
 from jaxperf.core.numerics import as_float
+
+if TYPE_CHECKING:
+    from calibration.local import Local
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,14 @@ DEFAULT = Settings()
 
 @dataclass(frozen=True)
 class FittedFamily:
-    """A model and the names it knows."""
+    """A model and the names it knows; `local`: what it was adapted to, by the names of devices."""
 
     family: str
     features: tuple[str, ...]
     names: Names
     model: KernelModel
     spread: Spread
+    local: Mapping[str, Local] = field(default_factory=dict)
 
 
 def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], None] = lambda _: None) -> FittedFamily:

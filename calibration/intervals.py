@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
+from scipy.special import stdtrit
 
 from calibration.datasets.text import Column
 from jaxperf.core.numerics import Scalar
 
 LEVELS_OF_TRUST = (0.5, 0.9)
 LEAST_ROWS = 30  # a cell with fewer held-out rows uses its device's quantile, a device with fewer the family's
-PRIOR_ROWS = 20.0  # of a device that the transfer's width counts for
+PRIOR_ROWS = 20.0  # of a device that Student's distribution counts for
+NORMAL = (0.6745, 1.6449)  # quantiles of |z| at these levels
 UNKNOWN = (0.7, 1.6)  # without any held-out residual: a factor 2 and a factor 5 [log 1]
 Width = tuple[float, float]
 
@@ -81,20 +83,12 @@ def measured_widths(residual: np.ndarray, cells: np.ndarray, devices: np.ndarray
     return found
 
 
-def adapted_widths(residual: np.ndarray, cells: np.ndarray, transfer: Mapping[str, Width]) -> dict[str, Width]:
-    """Half-widths of the cells of one device, by a few rows each predicted without it; `transfer`: without any row.
-
-    A cell with enough rows has quantiles of its own, the others those of all rows; both lie between these and the
-    transfer's, by the number of rows.
-    """
-    own, together = by_cell(residual, cells), quantiles(residual)
-    weight = len(residual) / (len(residual) + PRIOR_ROWS)
-    return {name: _between(own.get(name, together), width, weight) for name, width in transfer.items()}
-
-
-def _between(own: Width, other: Width, weight: float) -> Width:
-    """Geometric means, `own` with a weight; at least a thousandth."""
-    half, most = (max(a, 1e-3) ** weight * max(b, 1e-3) ** (1.0 - weight) for a, b in zip(own, other, strict=True))
+def ratio_width(ratio: np.ndarray) -> Width:
+    """Half-widths in predictive standard deviations, by the residuals of a few rows over theirs, each row predicted
+    without its shape: between the quantiles of these and Student's for so many rows, by their number [1]."""
+    weight = len(ratio) / (len(ratio) + PRIOR_ROWS)
+    own, usual = np.maximum(quantiles(ratio), 1e-2), stdtrit(len(ratio), (1.0 + np.array(LEVELS_OF_TRUST)) / 2.0)
+    half, most = (own**weight * usual ** (1.0 - weight)).tolist()
     return half, most
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.fit import FittedFamily, Settings, counts, new_correction, new_law
+from calibration.gaussian_process import Places, prior
 from calibration.intervals import Spread, Width
 from calibration.levels import LEVELS, Names
+from calibration.local import SAME, Local
 from calibration.model import KernelModel
 from calibration.priors import PRIORS
 from calibration.stored import damaged, load_arrays, save_arrays
@@ -44,7 +47,7 @@ def save_parameters(parameters: Parameters, path: str | Path) -> None:
     tensors = {
         f"{name}/{place}": np.asarray(leaf)
         for name, fitted in parameters.families.items()
-        for place, leaf in _leaves(fitted.model).items()
+        for place, leaf in _arrays(fitted).items()
     }
     described = {name: _described(fitted) for name, fitted in parameters.families.items()}
     save_arrays(path, tensors, {**parameters.card, "families": described}, SCHEMA)
@@ -73,19 +76,36 @@ def _check_card(card: Mapping[str, Any]) -> None:
             raise TypeError(f"'{name}' is {str(part)[:40]}")
 
 
-def _leaves(model: KernelModel) -> dict[str, np.ndarray]:
-    """Arrays by their place in the model."""
-    found, _ = jax.tree_util.tree_flatten_with_path(model)
+def _arrays(fitted: FittedFamily) -> dict[str, np.ndarray]:
+    """All arrays of a family by their places."""
+    found = _leaves(fitted.model)
+    for device, local in fitted.local.items():
+        parts = {"covariance": local.covariance, "places": local.places, "residual": local.residual}
+        found |= {
+            f"{device}/{name}{place}": leaf for name, part in parts.items() for place, leaf in _leaves(part).items()
+        }
+    return found
+
+
+def _leaves(tree: Any) -> dict[str, np.ndarray]:
+    """Arrays by their place in a tree."""
+    found, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(place): np.asarray(leaf) for place, leaf in found}
 
 
 def _described(fitted: FittedFamily) -> dict[str, Any]:
+    """What is no array of a family; that of one that was adapted contains the family's own."""
+    local = {device: {"names": _listed(each.names), "width": list(each.width)} for device, each in fitted.local.items()}
+    return {"fitted": _described_fit(fitted), "local": local} if local else _described_fit(fitted)
+
+
+def _described_fit(fitted: FittedFamily) -> dict[str, Any]:
     spread = fitted.spread
     return {
         "features": list(fitted.features),
         "habits": fitted.model.law.habits.shape[1],
         "widths": [len(bias) for _, bias in fitted.model.correction.layers],
-        "names": {level: list(known) for level, known in fitted.names.known.items()},
+        "names": _listed(fitted.names),
         "cells": {name: list(width) for name, width in spread.cells.items()},
         "measured": list(spread.measured),
         "formats": {name: list(width) for name, width in spread.formats.items()},
@@ -93,8 +113,40 @@ def _described(fitted: FittedFamily) -> dict[str, Any]:
     }
 
 
+def _listed(names: Names) -> dict[str, list[str]]:
+    return {level: list(known) for level, known in names.known.items()}
+
+
+def _named(described: Mapping[str, Sequence[str]]) -> Names:
+    return Names({level: tuple(described[level]) for level in LEVELS})
+
+
 def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> FittedFamily:
-    names = Names({level: tuple(described["names"][level]) for level in LEVELS})
+    if "local" not in described:
+        return _restored_fit(family, described, tensors)
+    fitted = _restored_fit(family, described["fitted"], tensors)
+    local = {
+        device: _restored_local(f"{family}/{device}", each, len(fitted.features), tensors)
+        for device, each in described["local"].items()
+    }
+    return dataclasses.replace(fitted, local=local)
+
+
+def _restored_local(
+    place: str, described: Mapping[str, Any], features: int, tensors: Mapping[str, np.ndarray]
+) -> Local:
+    """Raises `KeyError` or `ValueError` where an array is missing or of another shape."""
+    residual = tensors[f"{place}/residual"]
+    rows, number = len(residual), jnp.result_type(float)
+    like = Places(np.zeros((rows, features), number), np.zeros((rows, len(SAME)), np.int32))
+    places = _filled(f"{place}/places", like, tensors)
+    covariance = _filled(f"{place}/covariance", prior(features, 1.0), tensors)
+    width = _widths({"adapted": described["width"]})["adapted"]
+    return Local(_named(described["names"]), places, residual, covariance, width)
+
+
+def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> FittedFamily:
+    names = _named(described["names"])
     settings = Settings(widths=tuple(described["widths"]))
     inputs = np.zeros((1, len(described["features"])))
 
@@ -102,16 +154,22 @@ def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, n
         law = new_law(dict.fromkeys(PRIORS, 0.0), counts(names), described["habits"])
         return KernelModel(law, new_correction(inputs, counts(names), settings))
 
-    places, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(fresh))  # its shapes only: nothing is computed
-    found = [jnp.asarray(tensors[f"{family}/{jax.tree_util.keystr(place)}"], leaf.dtype) for place, leaf in places]
-    for (place, leaf), value in zip(places, found, strict=True):
-        if leaf.shape != value.shape:
-            raise ValueError(f"{family}{jax.tree_util.keystr(place)} has shape {value.shape}, not {leaf.shape}")
+    model = _filled(f"{family}/", jax.eval_shape(fresh), tensors)  # its shapes only: nothing is computed
     widths = _widths({name: described[name] for name in ("measured", "transfer")})
     formats = _widths(described.get("formats", {}))  # none in files of jaxperf before it had widths by format
     spread = Spread(_widths(described["cells"]), widths["measured"], formats, widths["transfer"])
-    model = jax.tree_util.tree_unflatten(tree, found)
     return FittedFamily(family, tuple(described["features"]), names, model, spread)
+
+
+def _filled(start: str, tree: Any, tensors: Mapping[str, np.ndarray]) -> Any:
+    """A tree of the same shapes, with the arrays stored at its places. Raises `KeyError` or `ValueError`."""
+    places, structure = jax.tree_util.tree_flatten_with_path(tree)
+    named = [(f"{start}{jax.tree_util.keystr(place)}", leaf) for place, leaf in places]
+    found = [jnp.asarray(tensors[name], leaf.dtype) for name, leaf in named]
+    for (name, leaf), value in zip(named, found, strict=True):
+        if leaf.shape != value.shape:
+            raise ValueError(f"{name} has shape {value.shape}, not {leaf.shape}")
+    return jax.tree_util.tree_unflatten(structure, found)
 
 
 def _widths(table: Mapping[str, Sequence[float]]) -> dict[str, Width]:

@@ -11,6 +11,7 @@ import numpy as np
 from calibration.answers import (
     ADAPTED,
     DEVICE,
+    FAR,
     FORMAT,
     FRAMEWORK,
     LIMITERS,
@@ -22,16 +23,19 @@ from calibration.answers import (
     TIERS,
     TRANSFER,
     UNUSABLE,
+    Answer,
     Trust,
     answers,
 )
-from calibration.datasets.groups import group
+from calibration.datasets.groups import Groups, group
 from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Text, as_text, repeated
 from calibration.demand import POINTS
 from calibration.fit import FittedFamily
+from calibration.inputs import prepare
 from calibration.intervals import UNKNOWN
 from calibration.levels import spell_each
+from calibration.local import moved
 from calibration.parameters import Parameters
 from calibration.regimes import regimes
 
@@ -94,6 +98,8 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted)
     found = answers(table, groups, fitted, trust, directories)
+    if fitted is not None and fitted.local:
+        _adapt(found, fitted, table, groups, directories)
     texts = {
         "limiter": Text(_strings(*LIMITERS), np.asarray(found.limiter)),
         "tier": Text(_strings(*TIERS), np.asarray(found.tier)),
@@ -114,8 +120,27 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str]) -> 
     width = fitted.spread.half_width(spelled, ~unseen["cell"], np.zeros(len(table)))
     tier = np.where(unseen["cell"], TRANSFER, MEASURED)
     tier[np.isin(spelled["cell"].astype(str), list(adapted))] = ADAPTED
+    for device, local in fitted.local.items():
+        rows = moved(fitted, spelled, device)
+        tier[rows] = ADAPTED
+        for level, at in unseen.items():
+            at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
     remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
     return Trust(levels, width, tier, remarks + FORMAT * unseen["format"] + DEVICE * unseen["device"])
+
+
+def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Groups, directories: Sequence[str]) -> None:
+    """Put the answers of rows that a family was adapted to in the place of what it says without."""
+    spelled = spell_each(table.take(groups.first))
+    for device, local in fitted.local.items():
+        rows = np.flatnonzero(moved(fitted, spelled, device)[groups.which])
+        if not len(rows):
+            continue
+        mean, deviation = local.predict(fitted, prepare(table.take(rows), directories))
+        time, stretch = found.predicted[rows] * np.exp(mean), np.exp(local.width[1] * deviation)
+        found.predicted[rows], found.lower[rows], found.upper[rows] = time, time / stretch, time * stretch
+        far = FAR * (local.is_far(deviation) & np.isfinite(time))
+        found.remarks[rows] = (found.remarks[rows] & ~np.uint8(FAR)) | far.astype(np.uint8)
 
 
 def _told(code: int) -> str:

@@ -17,10 +17,11 @@ import jax
 import numpy as np
 
 from calibration.adapt import adapt_family
-from calibration.fit import FittedFamily, Settings, fit, log_times, sample_all
+from calibration.fit import FittedFamily, Settings, fit, sample_all
 from calibration.held_out import error_rows, generations, held_shapes
 from calibration.inputs import Prepared
 from calibration.intervals import Spread, growth, transfer_spread
+from calibration.local import stated
 from calibration.regimes import regime
 from jaxperf.core.numerics import as_float
 
@@ -125,9 +126,5 @@ def _adapted_rows(fold: Fold, share: float, spread: Spread, split: str, most: in
         return []
     model = eqx.tree_at(lambda tree: tree.correction.share, fold.fitted.model, as_float(share))
     adapted = adapt_family(dataclasses.replace(fold.fitted, model=model, spread=spread), few)
-    x = left.inputs(adapted.names, adapted.features)
-    seen = np.asarray(x.levels["cell"]) < len(adapted.names.known["cell"])
-    excess = np.asarray(jax.vmap(adapted.model.correction.excess)(x))
-    tested = adapted.spread.half_width(left.spelled, seen, excess)
-    residual = log_times(adapted, left) - np.log(left.table.measured)
-    return error_rows(left, residual, tested, split)
+    log_time, tested = stated(adapted, left)
+    return error_rows(left, log_time - np.log(left.table.measured), tested, split)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import calibration.calibrate
-from calibration.adapt import adapt_family
 from calibration.calibrate import calibrate_family
 from calibration.demand import POINTS, demand
 from calibration.fit import FittedFamily, Settings, cell_weights, fit, log_times, sample
@@ -71,33 +70,6 @@ def test_the_correction_is_bounded_and_dies_far_outside(fitted: FittedFamily) ->
 def test_heads_of_unknown_names_are_zero(fitted: FittedFamily) -> None:
     for head in (*fitted.model.correction.heads.values(), *fitted.model.law.offsets.values()):
         np.testing.assert_array_equal(head[-1], 0.0)
-
-
-def test_a_few_rows_adapt_to_a_slower_device(fitted: FittedFamily) -> None:
-    slow = prepare(gemm_table(400, devices=("mi300x",), slow=2.6))
-    few, rest = slow.take(np.arange(60)), slow.take(np.arange(60, 400))
-    before, after = errors(fitted, rest), errors(adapt_family(fitted, few), rest)
-    assert np.median(after) < 0.6 * np.median(before)
-
-
-def test_a_device_of_another_kind_gets_a_factor_of_its_own(fitted: FittedFamily) -> None:
-    """Thirty times the law is beyond what the bounded correction can follow (e^2), but not beyond a factor."""
-    table = gemm_table(400, devices=("tpu-v6e",))
-    x = prepare(table).inputs(fitted.names)
-    slow = prepare(with_latency(table, 30.0 * np.exp(np.asarray(jax.vmap(fitted.model.law)(x)))))
-    few, rest = slow.take(np.arange(60)), slow.take(np.arange(60, 400))
-    adapted = adapt_family(fitted, few)
-    law = jax.vmap(adapted.model.law)(rest.inputs(adapted.names, adapted.features))
-    np.testing.assert_allclose(np.exp(np.asarray(law)), rest.table.measured, rtol=1e-4)  # the factor is the median's
-    assert np.median(errors(fitted, rest)) > 0.9
-    assert np.median(errors(adapted, rest)) < 0.05
-    untouched = prepare(gemm_table(50, devices=("h100-sxm",)))
-    np.testing.assert_allclose(errors(adapted, untouched), errors(fitted, untouched), atol=0.02)
-
-
-def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:
-    empty = prepare(gemm_table(10)).take(np.arange(0))
-    assert adapt_family(fitted, empty) is fitted
 
 
 def test_intervals_cover_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:

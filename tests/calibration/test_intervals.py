@@ -1,14 +1,22 @@
-"""Half-widths: of a cell, of its device where it has few rows, of few rows beside the transfer's, of formats there."""
+"""Half-widths: of a cell, of its device where it has few rows, after a few rows, of formats elsewhere."""
 
 from __future__ import annotations
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student
 
-from calibration.intervals import LEAST_ROWS, adapted_widths, growth, measured_widths, quantiles, transfer_spread
-
-TRANSFER = (0.3, 0.9)
+from calibration.intervals import (
+    LEAST_ROWS,
+    LEVELS_OF_TRUST,
+    NORMAL,
+    growth,
+    measured_widths,
+    quantiles,
+    ratio_width,
+    transfer_spread,
+)
 
 
 def test_a_cell_with_few_rows_is_as_wide_as_its_device() -> None:
@@ -25,21 +33,17 @@ def test_a_cell_with_few_rows_is_as_wide_as_its_device() -> None:
 
 
 @given(st.integers(1, 200), st.floats(0.01, 3.0))
-def test_widths_lie_between_the_rows_own_and_the_transfers(rows: int, scale: float) -> None:
-    residual = scale * np.random.default_rng(rows).standard_normal(rows)
-    cells = np.where(np.arange(rows) % 3, "many", "few")
-    widths = adapted_widths(residual, cells, dict.fromkeys(np.unique(cells).tolist(), TRANSFER))
-    assert set(widths) == set(cells)
-    for name, width in widths.items():
-        own = residual[cells == name] if np.sum(cells == name) >= LEAST_ROWS else residual
-        for found, mine, theirs in zip(width, quantiles(own), TRANSFER, strict=True):
-            assert min(max(mine, 1e-3), theirs) - 1e-9 <= found <= max(mine, theirs) + 1e-9
+def test_widths_after_a_few_rows_lie_between_theirs_and_students(rows: int, scale: float) -> None:
+    ratio = scale * np.random.default_rng(rows).standard_normal(rows)
+    students = [student.ppf(0.5 + level / 2.0, rows) for level in LEVELS_OF_TRUST]
+    for found, mine, usual in zip(ratio_width(ratio), quantiles(ratio), students, strict=True):
+        assert min(max(mine, 1e-2), usual) - 1e-9 <= found <= max(mine, usual) + 1e-9
 
 
 def test_more_rows_trust_themselves_more() -> None:
-    one = {"a": TRANSFER}
-    few, many = (adapted_widths(np.full(rows, 0.01), np.full(rows, "a"), one)["a"] for rows in (10, 200))
-    assert 0.01 < many[1] < 0.02 < few[1] < TRANSFER[1]
+    few, many = (ratio_width(np.full(rows, 0.1)) for rows in (10, 400))
+    assert 0.1 < many[1] < 0.2 < few[1] < NORMAL[1]
+    assert ratio_width(np.zeros(1))[0] < ratio_width(np.zeros(1))[1]
 
 
 @given(st.integers(LEAST_ROWS, 300), st.floats(2.0, 30.0))

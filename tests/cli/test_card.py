@@ -32,6 +32,8 @@ def test_the_card_of_the_shipped_parameters(cli, parse_json) -> None:
         inside = [row["coverage90"] for row in record["intervals"] if row["split"] == split]
         assert len(inside) == record["pooled"][split]["cells"]
         assert 85.0 < sum(inside) / len(inside) < 95.0
+        if split != "unseen generation":  # where single devices are missed
+            assert min(inside) > 55.0
     assert "pooled median" in cli("validate", "kernels", "--card").stdout
 
 
