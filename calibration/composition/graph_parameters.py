@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +40,20 @@ def load_graphs(path: str | Path | None = None, kernels: str | Path | None = Non
     Families that the kernels of PATH lack are those of the shipped kernels.
     **Raises:** `InputError` for a file that is missing, damaged or of another schema.
     """
+    compositions, width, card = _load(path)
+    if kernels is not None:
+        return GraphParameters(compositions, load_parameters(kernels), width, card)
+    own = load_parameters(_kernels(path) if path is not None else _shipped_kernels())
+    rest = load_parameters()
+    return GraphParameters(compositions, Parameters({**rest.families, **own.families}, own.card), width, card)
+
+
+def load_compositions(path: str | Path | None = None) -> dict[str, Composition]:
+    """The compositions at PATH alone, or the shipped ones, by variant. Raises `InputError` as `load_graphs` does."""
+    return _load(path)[0]
+
+
+def _load(path: str | Path | None) -> tuple[dict[str, Composition], Width, dict[str, Any]]:
     arrays, card = load_arrays(path, SHIPPED, SCHEMA, REMEDY)
     try:
         compositions = {
@@ -46,14 +61,9 @@ def load_graphs(path: str | Path | None = None, kernels: str | Path | None = Non
             for variant in VARIANTS
         }
         found = card.pop("width")
-        width = Width(float(found["rho"]), float(found["composition"]), dict(found["kappa"]))
+        return compositions, Width(float(found["rho"]), float(found["composition"]), dict(found["kappa"])), card
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"The graph parameters lack {error}; {REMEDY}.") from None
-    if kernels is not None:
-        return GraphParameters(compositions, load_parameters(kernels), width, card)
-    own = load_parameters(_kernels(path) if path is not None else _shipped_kernels())
-    rest = load_parameters()
-    return GraphParameters(compositions, Parameters({**rest.families, **own.families}, own.card), width, card)
 
 
 def _kernels(path: str | Path) -> Path:

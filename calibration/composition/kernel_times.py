@@ -9,10 +9,14 @@ from dataclasses import dataclass
 import equinox as eqx
 import numpy as np
 
+import hwspecs
+from calibration.composition.batches_points import INLINE_ECC
 from calibration.datasets.schema import KernelTable, Read
+from calibration.demand import STREAMS
 from calibration.fit import FittedFamily
 from calibration.parameters import Parameters
 from calibration.predict import predict_table
+from hwspecs import DeviceSpec
 from jaxperf.core.numerics import as_float
 from jaxperf.models.graph import Op
 from jaxperf.models.graph_steps import DENSE
@@ -23,6 +27,7 @@ ITEMSIZE = 4.0  # plain movement is predicted as that of fp32 elements [byte]
 ROW = 1024.0  # elements of a row of what has no rows of its own
 EMPTY = Op("elementwise", {"elements_in": 1.0, "elements_out": 1.0, "rows": 1.0}, note="add")  # nothing but a launch
 TIMES = ("predicted", "lower", "upper", "roofline")
+ROCM, ECC = " rocm", " inline ecc"  # added to the framework of kernels that stream (`framework_on`)
 NO_LIMIT = -60.0  # of the logarithm of a law's energy: the power limit is as good as infinite
 
 
@@ -59,10 +64,12 @@ def kernel_times(
     shape = (len(devices), len(ops))
     found = {name: np.full(shape, np.nan) for name in (*TIMES, "unlimited")}
     tier = np.full(shape, "", dtype=object)
-    free = _without_limit(parameters)
+    free = without_limit(parameters)
+    specs = [hwspecs.load(device, directories) for device in devices]
     for family in dict.fromkeys(_family(op) for op in ops):
         places = np.array([place for place, op in enumerate(ops) if _family(op) == family])
-        table = _table(family, [ops[place] for place in places], devices, framework)
+        named = [framework_on(spec, family, framework, parameters) for spec in specs]
+        table = _table(family, [ops[place] for place in places], devices, named)
         columns = predict_table(table, parameters, directories)
         clocked = predict_table(table, free, directories) if family in DENSE else columns
         block = np.ix_(np.arange(len(devices)), places)
@@ -74,7 +81,7 @@ def kernel_times(
     return KernelTimes(**{name: column[:, :-1] for name, column in found.items()}, tier=tier[:, :-1], empty=empty)
 
 
-def _without_limit(parameters: Parameters) -> Parameters:
+def without_limit(parameters: Parameters) -> Parameters:
     """The parameters for devices without a limit of power."""
 
     def free(fitted: FittedFamily) -> FittedFamily:
@@ -84,15 +91,38 @@ def _without_limit(parameters: Parameters) -> Parameters:
     return Parameters({name: free(fitted) for name, fitted in parameters.families.items()}, parameters.card)
 
 
-def nameless(read: Read) -> Read:
+def nameless(read: Read, directories: Sequence[str] = (), parameters: Parameters | None = None) -> Read:
     """The tables without the names and versions of their kernels: which one a library chooses is known only after the
-    measurement, so that nobody can ask for it in a graph."""
-    return dataclasses.replace(read, tables=tuple(_nameless(table) for table in read.tables))
+    measurement, so that nobody can ask for it in a graph. Frameworks are spelled by `framework_on`."""
+    registry = hwspecs.open_registry(list(directories))
+    return dataclasses.replace(read, tables=tuple(_nameless(table, registry, parameters) for table in read.tables))
 
 
-def _nameless(table: KernelTable) -> KernelTable:
+def _nameless(table: KernelTable, registry: hwspecs.Registry, parameters: Parameters | None) -> KernelTable:
     empty = np.full(len(table), "", dtype=object)
-    return dataclasses.replace(table, kernel=empty, version=empty)
+    bare = dataclasses.replace(table, kernel=empty, version=empty)
+    if table.family not in STREAMS:
+        return bare
+    framework, devices = np.array(table.framework, dtype=object), np.asarray(table.device).astype(str)
+    for device in np.unique(devices[devices != ""]).tolist():
+        own, spec = devices == device, registry.load(device)
+        framework[own] = [framework_on(spec, table.family, name, parameters) for name in framework[own]]
+    return dataclasses.replace(bare, framework=framework)
+
+
+def framework_on(spec: DeviceSpec, family: str, framework: str, parameters: Parameters | None = None) -> str:
+    """The framework of kernels that stream with two facts that their share of the bandwidth depends on and that are
+    known before a measurement: how it is built, and whether the check bits of the board's memory share its bus.
+
+    **Arguments:** `parameters`: that are to predict the kernels; those whose family knows the plain name alone, as they
+    were fitted on tables that are not `nameless`, get that.
+    """
+    built = framework + ROCM if spec.vendor.lower() == "amd" else framework
+    named = built + ECC if spec.name in INLINE_ECC else built
+    if parameters is None:
+        return named if family in STREAMS else framework
+    fitted = parameters.families.get(family)
+    return named if fitted is not None and named in fitted.names.known["framework"] else framework
 
 
 def _family(op: Op) -> str:
@@ -107,8 +137,8 @@ def table_shape(op: Op) -> Mapping[str, float]:
     return {"elements_in": read, "elements_out": written, "rows": max(written / ROW, 1.0)}
 
 
-def _table(family: str, ops: Sequence[Op], devices: Sequence[str], framework: str) -> KernelTable:
-    """One row a device and operation, devices slowest."""
+def _table(family: str, ops: Sequence[Op], devices: Sequence[str], frameworks: Sequence[str]) -> KernelTable:
+    """One row a device, with its framework, and operation; devices slowest."""
     rows = len(ops) * len(devices)
     shapes = [table_shape(op) for op in ops]
     empty = np.full(rows, "", dtype=object)
@@ -118,7 +148,7 @@ def _table(family: str, ops: Sequence[Op], devices: Sequence[str], framework: st
         family=family,
         row=np.arange(rows),
         device=np.repeat(np.array(devices, dtype=object), len(ops)),
-        framework=np.full(rows, framework, dtype=object),
+        framework=np.repeat(np.array(frameworks, dtype=object), len(ops)),
         version=empty,
         kernel=empty,
         dtype=dtype,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from calibration.parameters import Parameters
     from jaxperf.models.composition import Composition
     from jaxperf.models.graph import Graph
-    from jaxperf.report.operations import Prices
+    from jaxperf.report.operations import Price, Prices
 
 MODES = ("graph", "eager")
 # End of an interval -> (price of a kernel, level of the assumed host): a slow host belongs to the slow end.
@@ -41,22 +41,32 @@ def compose(graph: Graph, prices: Prices, launch: str, framework: str) -> dict[s
     """Time of the program with its 90 % interval and what the host alone takes [s], and where the host's part is from.
 
     "graph": a compiled program or a captured graph, its kernels back to back. "eager": the host launches each kernel;
-    for PyTorch as fitted on measured iterations, else with the assumed time of a launch.
+    for PyTorch as fitted on measured iterations, else with the assumed time of a launch. The program keeps the limit of
+    power as a whole (`shared_limit`), its kernels need not: it may take less than their sum.
     """
     import jax.numpy as jnp
 
-    from jaxperf.models.composition import iteration_time
+    from jaxperf.models.composition import iteration_time, shared_limit
     from jaxperf.models.graph_steps import lay_out
 
     laid = lay_out(graph)
     found: dict[str, Any] = {"launch": launch, "source": _source(launch, framework)}
     for end, (name, level) in ENDS.items():
-        times = [getattr(prices[op.key], name) for op in laid.ops]
-        known = jnp.asarray([0.0 if math.isnan(time) else time for time in times])
-        iteration = iteration_time(laid.steps, known, _composition(launch, framework, level))
+        known, free = jnp.asarray([_times(prices[op.key], name) for op in laid.ops]).reshape(-1, 2).T
+        composition = _composition(launch, framework, level)
+        relieved = shared_limit(laid.steps, known, free, composition.draw)
+        iteration = iteration_time(laid.steps, relieved, composition)
         found[end] = float(iteration.time)
         found |= {"host": float(iteration.host)} if end == "time" else {}
     return found
+
+
+def _times(price: Price, name: str) -> tuple[float, float]:
+    """A kernel's time at one end of its interval, and the same without the limit of power; 0 where it has none [s]."""
+    if math.isnan(price.time):
+        return 0.0, 0.0
+    end = getattr(price, name)
+    return end, end * price.unlimited / price.time if price.time else 0.0
 
 
 def _source(launch: str, framework: str) -> str:
@@ -68,13 +78,13 @@ def _source(launch: str, framework: str) -> str:
 
 
 def _composition(launch: str, framework: str, level: str) -> Composition:
+    """What the kernels between the products draw of the limit of power is as fitted, whoever launches them."""
+    from calibration.composition.graph_parameters import load_compositions
     from jaxperf.models.composition import Composition
     from jaxperf.models.host import assumed_host
 
-    if launch == "graph":
-        return Composition(launch=0.0, node=0.0, gap=0.0, overhead=0.0)
-    if framework == "torch":
-        from calibration.composition.graph_parameters import load_graphs
-
-        return load_graphs().compositions["plain"]
-    return Composition(launch=assumed_host(launch, level).launch_interval, node=0.0, gap=0.0, overhead=0.0)
+    fitted = load_compositions()
+    if launch == "eager" and framework == "torch":
+        return fitted["plain"]
+    interval, variant = (0.0, "fusion") if launch == "graph" else (assumed_host(launch, level).launch_interval, "plain")
+    return Composition(launch=interval, node=0.0, gap=0.0, overhead=0.0, draw=fitted[variant].draw)

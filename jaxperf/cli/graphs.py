@@ -76,10 +76,11 @@ def adapted(parameters: GraphParameters, path: Path, directories: Sequence[str])
     from calibration.composition.kernel_times import nameless
     from calibration.datasets import read_table
 
-    read = read_table(path, directories=directories)
-    if not any(table.latency is not None and table.family in parameters.kernels.families for table in read.tables):
+    kernels, read = parameters.kernels, read_table(path, directories=directories)
+    if not any(table.latency is not None and table.family in kernels.families for table in read.tables):
         raise InputError(f"{path} has no measured operation that the kernels are fitted for.")
-    return dataclasses.replace(parameters, kernels=adapt(parameters.kernels, [nameless(read)], directories))
+    rows = nameless(read, directories, kernels)
+    return dataclasses.replace(parameters, kernels=adapt(kernels, [rows], directories))
 
 
 def summary(rows: Sequence[Row], columns: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ WORDS: Mapping[tuple[str, str], str] = {
 }
 
 
-UNTIMED = Price(0.0, 0.0, 0.0, 0.0, "", "", "", "not timed")
+UNTIMED = Price(0.0, 0.0, 0.0, 0.0, 0.0, "", "", "", "not timed")
 
 
 def price(
@@ -72,9 +72,11 @@ def _family(
 ) -> list[Price]:
     import numpy as np
 
-    from calibration.composition.kernel_times import table_shape
+    import hwspecs
+    from calibration.composition.kernel_times import framework_on, table_shape, without_limit
     from calibration.datasets.schema import KernelTable
     from calibration.predict import predict_table
+    from jaxperf.models.graph_steps import DENSE
 
     shapes = [table_shape(op) for op in ops]
     fill = lambda text: np.full(len(ops), text, dtype=object)  # noqa: E731
@@ -84,7 +86,7 @@ def _family(
         family,
         np.arange(len(ops)),
         fill(device),
-        fill(framework),
+        fill(framework_on(hwspecs.load(device, directories), family, framework, parameters)),
         fill(""),
         fill(""),
         dtypes,
@@ -95,12 +97,14 @@ def _family(
         {"op": words},
     )
     columns = predict_table(table, parameters, directories)
-    return [_price(columns, row, op.dtype) for row, op in enumerate(ops)]
+    free = predict_table(table, without_limit(parameters), directories) if family in DENSE else columns
+    return [_price(columns, free["predicted_us"], row, op.dtype) for row, op in enumerate(ops)]
 
 
-def _price(columns: Mapping[str, np.ndarray], row: int, dtype: str) -> Price:
+def _price(columns: Mapping[str, np.ndarray], unlimited: np.ndarray, row: int, dtype: str) -> Price:
     return Price(
         **{name: MICRO * float(columns[column][row]) for name, column in TIMES.items()},
+        unlimited=MICRO * float(unlimited[row]),
         dtype=dtype,
         limiter=str(columns["limiter"][row]),
         tier=str(columns["tier"][row]),

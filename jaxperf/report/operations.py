@@ -35,13 +35,15 @@ SUMMED = ("count", "time", "lower", "upper", "roofline", "flops", "bytes_moved",
 
 @dataclass(frozen=True)
 class Price:
-    """The time of one run of an operation with its 90 % interval and plain roofline [s], the format it is computed in,
-    what limits it, its tier ("measured", "adapted", "transfer", "roofline", "" where it has no time), what to know."""
+    """The time of one run of an operation with its 90 % interval and plain roofline, and `unlimited`, without the limit
+    of power [s]; the format it is computed in, what limits it, its tier ("measured", "adapted", "transfer", "roofline",
+    "" where it has no time), what to know."""
 
     time: float
     lower: float
     upper: float
     roofline: float
+    unlimited: float
     dtype: str
     limiter: str
     tier: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,15 +11,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import hwspecs
 from calibration.composition import graph_kernels, node_times
 from calibration.composition.evaluate_graphs import LEFT_OUT, SPLITS, Result, cells, width_of
 from calibration.composition.graph_parameters import load_graphs, save_graphs
 from calibration.composition.graphs import PRIORS, Batch, Sample, fit_composition, iterations
-from calibration.composition.kernel_times import kernel_times, nameless
+from calibration.composition.kernel_times import ECC, ROCM, framework_on, kernel_times, nameless
 from calibration.composition.node_times import check_nodes, read_node_times, shared_part, table_times
 from calibration.composition.predict_graphs import GraphParameters, Prediction, Width
 from calibration.composition.rows import Graphs, Row, number_of_layers, read_rows, vocabulary, with_loss
 from calibration.composition.ten_operations import ten_operations
+from calibration.levels import Names
 from calibration.parameters import Parameters, load_parameters
 from hwspecs.errors import InputError
 from jaxperf.models.composition import Composition
@@ -165,6 +168,23 @@ def test_names_of_kernels_are_left_out():
     (bare,) = nameless(as_read(with_latency(table, np.ones(2)))).tables
     assert set(bare.kernel) == set(bare.version) == {""}
     assert set(table.kernel) == {"linear"} and set(bare.framework) == {"vllm"}
+
+
+def test_kernels_that_stream_belong_to_their_build_and_board():
+    """The check bits of the GDDR of a T4 share its bus; the HBM of the others has lines of its own for them."""
+    devices = np.array(["t4", "v100-pcie-32gb", "mi100"], object)
+    shape = {name: np.ones(3) for name in ("elements_in", "elements_out", "rows")}
+    read = as_read(with_latency(blank_table("elementwise", shape, devices), np.ones(3)))
+    assert nameless(read).tables[0].framework.tolist() == ["vllm" + ECC, "vllm", "vllm" + ROCM]
+    assert set(nameless(read, parameters=load_parameters()).tables[0].framework) == {"vllm"}
+    fitted = load_parameters().families["elementwise"]
+    names = Names({**fitted.names.known, "framework": ("torch", "torch" + ECC)})
+    told = Parameters({"elementwise": dataclasses.replace(fitted, names=names)}, {})
+    asked = functools.partial(framework_on, framework="torch", parameters=told)
+    specs = {name: hwspecs.load(name) for name in devices}
+    found = {name: asked(spec, "elementwise") for name, spec in specs.items()}
+    assert found == {"t4": "torch" + ECC, "v100-pcie-32gb": "torch", "mi100": "torch"}  # of ROCm it knows nothing
+    assert asked(specs["t4"], "gemm") == "torch"
 
 
 def test_the_ten_operations_are_those_nearest_to_the_heaviest():

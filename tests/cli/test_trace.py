@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from calibration.composition.graph_parameters import load_compositions
+from jaxperf.cli.composed import compose
+from jaxperf.models.graph import Graph, Node, Op
+from jaxperf.report.operations import Price
+
 MODULE = """
 import jax
 import jax.numpy as jnp
@@ -128,6 +133,34 @@ def test_an_eager_host_is_what_many_short_kernels_wait_for(cli, parse_json, modu
     assert fitted["whole"]["time"] > graph["whole"]["time"]
     for answer in (graph, eager, fitted):
         assert answer["whole"]["lower"] <= answer["whole"]["time"] <= answer["whole"]["upper"]
+
+
+def test_a_program_keeps_the_limit_of_power_as_a_whole() -> None:
+    """A product of 2 s at full clock takes 4 s alone, c = 2 and p = (4^4 - 2^4)^(1/4); the stream of 1 s beside it
+    draws u of the limit: |(c + (1 - u^4)^(1/4), p + u)|. Without a limit the times add up."""
+    product = Op("gemm", {"batch": 1.0, "m": 1.0, "n": 1.0, "k": 1.0})
+    stream = Op("elementwise", {"elements_in": 1.0, "elements_out": 1.0, "rows": 1.0})
+    draw = float(load_compositions()["fusion"].draw)
+    graph = Graph("two", (Node("a", "a", forward=(product,)), Node("b", "b", forward=(stream,), before=("a",))))
+
+    def whole(unlimited: float) -> dict[str, Any]:
+        times = ((product, 4.0, unlimited), (stream, 1.0, 1.0))
+        prices = {op.key: Price(t, t, 2.0 * t, t, free, "fp32", "", "measured", "") for op, t, free in times}
+        return compose(graph, prices, "graph", "")
+
+    power = (4.0**4 - 2.0**4) ** 0.25
+    expected = ((2.0 + (1.0 - draw**4) ** 0.25) ** 4 + (power + draw) ** 4) ** 0.25
+    assert 4.0 < expected < 5.0
+    limited, free = whole(2.0), whole(4.0)
+    assert limited["time"] == pytest.approx(expected, rel=1e-5)
+    assert limited["upper"] == pytest.approx(2.0 * expected, rel=1e-5)
+    assert free["time"] == pytest.approx(5.0, rel=1e-6)
+
+
+def test_a_product_alone_has_its_own_limit_of_power(cli, parse_json) -> None:
+    command = ("trace", "jax.numpy:matmul", "--shapes", "f32[8192,4096],f32[4096,8192]", "--device", "l4", "--json")
+    alone = parse_json(cli(*command).stdout)
+    assert alone["whole"]["time"] == pytest.approx(alone["totals"]["time"], rel=1e-5)
 
 
 def test_what_has_no_time_is_said_first(cli, parse_json, module: Path) -> None:

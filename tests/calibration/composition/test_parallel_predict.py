@@ -94,7 +94,7 @@ def test_rows_of_several_devices_teach_nothing(tmp_path: Path):
 
 
 def test_the_measured_iterations_over_several_devices(parameters: GraphParameters, data_directory: Path):
-    """Four A100 SXM (NeuSight's labels): each nearer than NeuSight's prediction, in its interval, 5 % in the mean."""
+    """Four A100 SXM: each within 10 % and nearer than NeuSight's prediction, in its interval, 5 % in the mean."""
     path = data_directory / "neusight" / "e2e_labels.csv"
     if not path.is_file():
         pytest.skip(f"{path} is absent")
@@ -106,5 +106,5 @@ def test_the_measured_iterations_over_several_devices(parameters: GraphParameter
     label = 1e3 * np.array([row.label for row in rows])
     error = np.abs(found["predicted_ms"] / label - 1.0)
     neusight = np.abs(np.array([row.peers[0] / row.label for row in rows]) - 1.0)
-    assert (error < neusight).all() and error.mean() < 0.05
+    assert (error < np.minimum(neusight, 0.1)).all() and error.mean() < 0.05
     assert (found["lower_ms"] <= label).all() and (label <= found["upper_ms"]).all()
