@@ -31,6 +31,7 @@ NOISE = (0.2, 0.08)  # by which repeated runs and what no column states scatter 
 STEPS = 200
 MEMORY = 30  # steps that the approximation of the curvature remembers
 FREEDOM = 2.0  # degrees, of the deviations that may be far off
+POOLS_UNSTATED = 0.5  # weight of a row that does not say how its devices are divided between prefill and decode
 GROUP_WEIGHT = 3.0  # of a group of one configuration; one of n counts as n / sqrt(n) of it
 
 Fit = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -52,7 +53,8 @@ def weights_of(points: Sequence[Deployed]) -> np.ndarray:
     """Weight of each configuration, 0 where its layout is in doubt [rows]."""
     groups = [(p.architecture, p.configuration.mode, p.configuration.engine) for p in points]
     sizes = Counter(groups)
-    return np.array([GROUP_WEIGHT / np.sqrt(sizes[group]) for group in groups]) * ~contradicted(points)
+    stated = np.array([POOLS_UNSTATED if p.configuration.mode == "disagg" else 1.0 for p in points])
+    return np.array([GROUP_WEIGHT / np.sqrt(sizes[group]) for group in groups]) * stated * ~contradicted(points)
 
 
 def contradicted(points: Sequence[Deployed]) -> np.ndarray:
