@@ -70,6 +70,8 @@ def _sentence(detail: Any, location: _Location, model: type[BaseModel]) -> str:
             return f"{field} is {_shown(given)}, but must be text in quotes."
         case "int_type" | "int_parsing" | "int_from_float":
             return f"{field} is {_shown(given)}, but must be a whole number."
+        case "bool_type":
+            return f"{field} is {_shown(given)}, but must be true or false."
         case "greater_than_equal" | "less_than_equal":
             bound = "at least" if detail["type"] == "greater_than_equal" else "at most"
             return f"{field} is {_shown(given)}, but must be {bound} {context.get('ge', context.get('le'))}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, StrictBool, ValidationError, model_validator
 
 from hwspecs.errors import InputError, did_you_mean
 from hwspecs.problems import explain
@@ -105,7 +105,9 @@ class DeviceSpec(Spec):
     where a vendor prints GB for GiB [byte]. `l2_capacity`: last on-chip memory shared by the cores [byte];
     `shared_memory_per_core`: software-managed memory of one core [byte]. `launch_latency`: start and drain of one
     kernel on the device when the host is not in the way [s]. `process` and `memory_type` name files of `processes/`
-    and `memories/`, from which `energy_of` takes the energy per operation and byte.
+    and `memories/`, from which `energy_of` takes the energy per operation and byte. `inline_ecc`: whether the memory
+    corrects errors out of the box with check bits that share its bus, as GDDR of NVIDIA's boards for data centers does;
+    HBM has lines of its own for them, and workstation boards come with the correction switched off (nvidia-smi -e).
     """
 
     architecture: Slug
@@ -113,6 +115,7 @@ class DeviceSpec(Spec):
     released: Year
     process: Slug | None = None
     memory_type: Slug | None = None
+    inline_ecc: StrictBool = False
     aliases: tuple[Text, ...] = ()
     peak_flops: dict[Format, ComputeRate] = Field(min_length=1)
     vector_flops: ComputeRate

@@ -25,9 +25,6 @@ NORMAL_90 = 1.645  # half-width of a 90 % interval over the standard deviation
 FEW_FLOPS = 512.0
 USUAL_SPREAD = 0.12  # standard deviation of its logarithm
 LARGE = 8192.0  # columns and depth of the product that tells a device's rate
-# Boards whose GDDR memory corrects errors out of the box: NVIDIA's for data centers. The check bits share the memory's
-# bus, unlike HBM's; its workstation boards come with the correction switched off (nvidia-smi -e).
-INLINE_ECC = frozenset(("a2", "a10", "a10g", "a40", "l4", "l20", "l40", "l40s", "p4", "p40", "t4"))
 
 
 def points_of(
@@ -87,7 +84,7 @@ def _point(
         output=as_float(batch.output),
         matrix=as_float(matrix),
         hbm=as_float((spec.memory_type or "").startswith("hbm")),
-        inline_ecc=as_float(spec.name in INLINE_ECC),
+        inline_ecc=as_float(spec.inline_ecc),
         prefill_link=as_float(link(sum(batch.prompts))),
         decode_link=as_float(link(len(batch.prompts))),
         kind=as_float(_shares(spec, kinds)),

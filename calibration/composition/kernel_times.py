@@ -10,7 +10,6 @@ import equinox as eqx
 import numpy as np
 
 import hwspecs
-from calibration.composition.batches_points import INLINE_ECC
 from calibration.datasets.schema import KernelTable, Read
 from calibration.demand import STREAMS
 from calibration.fit import FittedFamily
@@ -118,7 +117,7 @@ def framework_on(spec: DeviceSpec, family: str, framework: str, parameters: Para
     were fitted on tables that are not `nameless`, get that.
     """
     built = framework + ROCM if spec.vendor.lower() == "amd" else framework
-    named = built + ECC if spec.name in INLINE_ECC else built
+    named = built + ECC if spec.inline_ecc else built
     if parameters is None:
         return named if family in STREAMS else framework
     fitted = parameters.families.get(family)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hwspecs
 from calibration.composition import batches_step
-from calibration.composition.batches_points import INLINE_ECC, kind_of, points_of, usual_efficiency
+from calibration.composition.batches_points import points_of, usual_efficiency
 from calibration.composition.batches_rows import Batch
 from calibration.composition.batches_step import JOULE, PRIORS, SHARPNESS, Point, step_times
 from calibration.parameters import Parameters
@@ -130,11 +130,6 @@ def test_a_kind_never_measured_has_the_mean_of_those_known() -> None:
     assert np.asarray(point("rtx-pro-6000").kind).tolist() == [0.5, 0.5]
     assert np.asarray(point("l40s").kind).tolist() == [1.0, 0.0]
     assert np.asarray(point("a100-sxm-80gb").kind).tolist() == [0.0, 0.0]
-
-
-def test_boards_with_inline_correction_are_known_and_have_gddr() -> None:
-    for name in INLINE_ECC:
-        assert kind_of(hwspecs.load(name)), name
 
 
 @pytest.mark.parametrize(

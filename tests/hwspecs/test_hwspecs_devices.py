@@ -133,6 +133,13 @@ def test_capacities_use_the_right_prefix(name: str, devices: dict[str, hwspecs.D
         assert 0.9 < spec.usable_memory.si / spec.memory_capacity.si < 1.085
 
 
+def test_check_bits_share_the_bus_of_gddr_alone(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    shared = {name for name, spec in devices.items() if spec.inline_ecc}
+    assert {"t4", "a40", "l40s"} <= shared  # for data centers; the workstation boards are shipped with it off
+    assert not {"rtx-a6000", "rtx-6000-ada", "rtx-4090"} & shared
+    assert all((devices[name].memory_type or "").startswith("gddr") for name in shared)
+
+
 @pytest.mark.parametrize("name", hwspecs.names())
 def test_links_are_per_direction_and_add_up(name: str, devices: dict[str, hwspecs.DeviceSpec]) -> None:
     node = devices[name].node

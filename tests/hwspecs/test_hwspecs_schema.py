@@ -102,6 +102,7 @@ def test_the_small_chip_is_valid() -> None:
         (chip(node=node(topology="single")), ["node", "size is 8", "topology single means 1"]),
         (chip(process="TSMC 4N"), ["process is 'TSMC 4N'", "lower-case"]),
         (chip(memory_type="HBM3"), ["memory_type is 'HBM3'", "lower-case"]),
+        (chip(inline_ecc="on"), ["inline_ecc is 'on'", "true or false"]),
         (chip(node=node(topology="torus", torus_dimensions=5)), ["node.torus_dimensions is 5"]),
         (chip(node=node(linkbandwidth=value("1 GB/s"))), ["node.linkbandwidth", "Did you mean link_bandwidth"]),
         (chip(sources={"maker": {**SOURCE, "year": 1066}}), ["sources.maker.year is 1066", "at least 1990"]),
