@@ -43,7 +43,7 @@ def added_kernels(model: ModelConfig, engine: str, weights: str) -> float:
 
 
 def _of_layer(layer: Layer) -> float:
-    """Kernels of the experts of one layer beside their products, without those of shared experts [1]."""
+    """Kernels of the experts of one layer beside their products, those of hidden shared experts taken off [1]."""
     if not isinstance(layer.ffn, Moe):
         return 0.0
     return ROUTING - SHARED * (layer.ffn.shared_intermediate > 0)

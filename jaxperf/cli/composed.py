@@ -78,7 +78,8 @@ def _source(launch: str, framework: str) -> str:
 
 
 def _composition(launch: str, framework: str, level: str) -> Composition:
-    """What the kernels between the products draw of the limit of power is as fitted, whoever launches them."""
+    """How kernels make up a program. What those between the products draw of the limit of power is as fitted, whoever
+    launches them."""
     from calibration.composition.graph_parameters import load_compositions
     from jaxperf.models.composition import Composition
     from jaxperf.models.host import assumed_host

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,7 @@ compiled_pipeline = jax.jit(pipeline_time)
 compiled_step = jax.jit(step_distribution)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """Each program runs a few times, which optimizing it would not repay."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def distance(samples: np.ndarray, model: Distribution, replicas: int = 1) -> float:
