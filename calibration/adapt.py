@@ -13,7 +13,8 @@ import numpy as np
 
 from calibration.datasets import data_hash
 from calibration.datasets.schema import Read
-from calibration.fit import FittedFamily, log_times
+from calibration.family import FittedFamily
+from calibration.fit import log_times, usable_rows
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import NORMAL
 from calibration.local import learn
@@ -28,11 +29,12 @@ def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[s
         for table in read.tables:
             known = table.take(np.flatnonzero((table.device != "") & (table.flag == 0)))
             for name, at in regimes(known):
-                if name in families and table.latency is not None and len(at):
-                    rows = prepare(known.take(at), directories)
-                    families[name] = adapt_family(families[name], rows)
-                    cells = {str(cell) for cell in np.unique(rows.spelled["cell"].astype(str))}
-                    adapted[name] = sorted(cells.union(adapted.get(name, ())))
+                if name not in families or table.latency is None:
+                    continue
+                rows = usable_rows(prepare(known.take(at), directories))
+                families[name] = adapt_family(families[name], rows)
+                cells = {*rows.spelled["cell"].astype(str).tolist(), *adapted.get(name, ())}
+                adapted |= {name: sorted(cells)} if cells else {}
     files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
     card = {**parameters.card, "adapted": adapted, "adapted_to": [*parameters.card.get("adapted_to", ()), *files]}
     return Parameters(families, card)
@@ -40,8 +42,7 @@ def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[s
 
 def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:
     """Adapted to each device of `data`; rows of an earlier adaptation stay, but for the cells that `data` has."""
-    good = data.usable & np.isfinite(data.table.measured) & (data.table.measured > 0)
-    data = data.take(np.flatnonzero(good))
+    data = usable_rows(data)
     if not len(data.table):
         return fitted
     residual = np.log(data.table.measured) - log_times(fitted, data)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from calibration.asked import Shape
 from calibration.datasets.groups import Groups
 from calibration.datasets.schema import KernelTable
-from calibration.demand import Shape
-from calibration.fit import FittedFamily
+from calibration.family import FittedFamily
 from calibration.inputs import Kind, Point, describe, load_kinds, shapes
 from calibration.intervals import growth
 from calibration.model import KernelModel

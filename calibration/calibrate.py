@@ -23,7 +23,8 @@ from calibration.datasets import data_hash
 from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Column
 from calibration.demand import POINTS
-from calibration.fit import DEFAULT, FittedFamily, Settings, fit, log_times, sample
+from calibration.family import FittedFamily
+from calibration.fit import DEFAULT, Settings, fit, log_times, sample
 from calibration.held_out import error_rows, held_shapes, shape_hash
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread, measured_widths, quantiles

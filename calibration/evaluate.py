@@ -17,7 +17,8 @@ import numpy as np
 from calibration.adapt import adapt_family
 from calibration.calibrate import calibrate_family, gather
 from calibration.datasets.schema import Read
-from calibration.fit import FittedFamily, Settings, sample
+from calibration.family import FittedFamily
+from calibration.fit import Settings, sample
 from calibration.held_out import generations, held_shapes
 from calibration.inputs import Prepared, prepare
 from calibration.local import stated

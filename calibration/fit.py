@@ -7,8 +7,8 @@ as the square root of its rows, so that no large table decides alone. Determinis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from calibration.family import FittedFamily
 from calibration.inputs import Prepared
 from calibration.intervals import Spread
 from calibration.levels import LEVELS, NO_NAMES, PRECISION, Names
@@ -24,9 +25,6 @@ from calibration.model import Correction, Inputs, KernelModel, Law, law_habits, 
 from calibration.priors import HABIT_OFFSET_SPREAD, HABIT_SPREAD, Priors, priors_of
 from calibration.regimes import regime
 from jaxperf.core.numerics import as_float
-
-if TYPE_CHECKING:
-    from calibration.local import Local
 
 
 @dataclass(frozen=True)
@@ -49,26 +47,12 @@ class Settings:
 DEFAULT = Settings()
 
 
-@dataclass(frozen=True)
-class FittedFamily:
-    """A model and the names it knows; `local`: what it was adapted to, by the names of devices."""
-
-    family: str
-    features: tuple[str, ...]
-    names: Names
-    model: KernelModel
-    spread: Spread
-    local: Mapping[str, Local] = field(default_factory=dict)
-
-
 def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], None] = lambda _: None) -> FittedFamily:
     """Fit one family on all usable rows with a latency.
 
     **Raises:** `ValueError` if there are none.
     """
-    latency = data.table.measured
-    good = data.usable & np.isfinite(latency) & (latency > 0)
-    data = data.take(np.flatnonzero(good))
+    data = usable_rows(data)
     if not len(data.table):
         raise ValueError(f"{data.table.family}: no row to fit")
     family = regime(data.table)
@@ -81,6 +65,12 @@ def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], 
     correction = fit_correction(law, x, y, weight, data.features, counts(names), settings)
     progress(f"{family}: correction fitted")
     return FittedFamily(family, data.names, names, KernelModel(law, correction), Spread())
+
+
+def usable_rows(data: Prepared) -> Prepared:
+    """The rows that can be learned from: their demands are numbers, and they have a latency."""
+    latency = data.table.measured
+    return data.take(np.flatnonzero(data.usable & np.isfinite(latency) & (latency > 0)))
 
 
 def counts(names: Names) -> dict[str, int]:

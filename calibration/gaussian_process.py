@@ -79,7 +79,7 @@ def _matern(a: Float[Array, "A F"], b: Float[Array, "B F"]) -> Float[Array, "A B
 def prior(features: int, variance: float) -> Covariance:
     """What is expected of residuals of so much variance over so many features."""
     return Covariance(
-        lengths=jnp.full(features, 0.5 * np.log(features)),  # so that a typical pair is one length apart
+        lengths=as_float(np.full(features, 0.5 * np.log(features))),  # so that a typical pair is one length apart
         constant=as_float(np.log(variance * np.array(CONSTANT))),
         smooth=as_float(np.log(variance * np.array(SMOOTH))),
         noise=as_float(2.0 * np.log(NOISE)),

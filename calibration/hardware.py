@@ -18,8 +18,6 @@ from jaxperf.core.device import Device, device_from_spec
 REFERENCE_CLOCK = 1.83e9  # matrix clock of the H100, against which other clocks are put [Hz]
 REFERENCE_ENERGY = 0.131e-12  # of a 16-bit operation in the H100's process (`hwspecs.energy_of`) [J/FLOP]
 UNSTATED = 1.6  # a device whose process has no published energy counts as one of a 7 nm class
-
-
 # Threads whose instruction a core issues in a cycle: four schedulers of a warp of 32 on NVIDIA's since Maxwell except
 # GP100, which has two (NVIDIA's whitepaper on the P100); four units of 16 lanes on AMD's CDNA and GCN (ROCm Compute
 # Profiler, "Vector arithmetic logic unit"), two of 32 on RDNA.

@@ -35,19 +35,17 @@ class Spread:
     formats: Mapping[str, Width] = field(default_factory=lambda: MappingProxyType({}))
     transfer: Width = UNKNOWN
 
-    def half_width(
-        self, spelled: Mapping[str, Column], measured: np.ndarray, excess: np.ndarray, level: int = 1
-    ) -> np.ndarray:
-        """Half-width of every row [log 1]. `spelled`: names of the rows at each level (`calibration.levels`);
-        `measured` [R]: its cell was; `excess` [R]: see `Correction.excess`."""
-        inside = _looked_up(spelled["cell"], self.cells, self.measured, level)
-        outside = _looked_up(spelled["format"], self.formats, self.transfer, level)
+    def half_width(self, spelled: Mapping[str, Column], measured: np.ndarray, excess: np.ndarray) -> np.ndarray:
+        """Half-width of the 90 % interval of every row [log 1]. `spelled`: names of the rows at each level
+        (`calibration.levels`); `measured` [R]: its cell was; `excess` [R]: see `Correction.excess`."""
+        inside = _looked_up(spelled["cell"], self.cells, self.measured)
+        outside = _looked_up(spelled["format"], self.formats, self.transfer)
         return np.where(measured, inside, outside) * growth(excess)
 
 
-def _looked_up(names: Column, known: Mapping[str, Width], other: Width, level: int) -> np.ndarray:
+def _looked_up(names: Column, known: Mapping[str, Width], other: Width) -> np.ndarray:
     distinct, which = np.unique(np.asarray(names).astype(str), return_inverse=True)
-    return np.array([known.get(name, other)[level] for name in distinct])[which]
+    return np.array([known.get(name, other)[1] for name in distinct])[which]
 
 
 def growth(excess: np.ndarray | Scalar) -> np.ndarray | Scalar:

@@ -5,19 +5,18 @@ It moves the family's prediction by its mean, and its standard deviation says ho
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets.text import Column
-from calibration.fit import FittedFamily, log_times, sample, sample_all
-from calibration.gaussian_process import Covariance, Places, Posterior, learned, left_out, posterior, prior
+from calibration.family import FittedFamily, Local
+from calibration.fit import log_times, sample, sample_all
+from calibration.gaussian_process import Places, Posterior, learned, left_out, prior
 from calibration.inputs import Prepared
-from calibration.intervals import Width, ratio_width
+from calibration.intervals import ratio_width
 from calibration.levels import NO_NAMES, Names
 from calibration.model import LEAST_SCALE
 from calibration.priors import NAMED_BY_LIBRARY
@@ -27,37 +26,6 @@ MOST = 3000  # rows kept of a device: each prediction costs their square
 LEARNED_ON = 256  # rows that the hyper-parameters are learned on: a step costs their cube
 TAIL = 0.01  # share of the residuals at either end that count as the one at its inner edge
 BLOCK = 1024  # rows predicted together
-
-
-@dataclass(frozen=True, eq=False)
-class Local:
-    """Rows of one device: their `places`, with the `names` these index, and their `residual`, log measured - log
-    predicted [R]. `width`: half-widths of the intervals in standard deviations of the `covariance`'s process [1]."""
-
-    names: Names
-    places: Places
-    residual: np.ndarray
-    covariance: Covariance
-    width: Width
-
-    @functools.cached_property
-    def posterior(self) -> Posterior:
-        return posterior(self.covariance, self.places, self.residual)
-
-    def predict(self, fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the residual of other rows of the device [R] [log 1]."""
-        at, rows = placed(fitted, self.names, data), len(data.table)
-        found = np.empty((2, rows))
-        for start in range(0, rows, BLOCK):
-            block = np.minimum(np.arange(start, start + BLOCK), rows - 1)  # the last one padded: one size is compiled
-            mean, deviation = _predicted(self.posterior, at[block])
-            found[0, block], found[1, block] = mean, deviation
-        return found[0], found[1]
-
-    def is_far(self, deviation: np.ndarray) -> np.ndarray:
-        """Whether the rows leave more than half of the variance there was before them [R]."""
-        left = deviation**2 - float(self.covariance.noise_variance)
-        return left > 0.5 * float(self.covariance.variance)
 
 
 def moved(fitted: FittedFamily, spelled: Mapping[str, Column], device: str) -> np.ndarray:
@@ -72,6 +40,17 @@ def moved(fitted: FittedFamily, spelled: Mapping[str, Column], device: str) -> n
     return here & np.isin(cells, own)
 
 
+def predicted(local: Local, fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the residual of other rows of the device [R] [log 1]."""
+    at, rows = placed(fitted, local.names, data), len(data.table)
+    found = np.empty((2, rows))
+    for start in range(0, rows, BLOCK):
+        block = np.minimum(np.arange(start, start + BLOCK), rows - 1)  # the last one padded: one size is compiled
+        mean, deviation = _predicted(local.posterior, at[block])
+        found[0, block], found[1, block] = mean, deviation
+    return found[0], found[1]
+
+
 def stated(fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """Logarithm of the predicted time [log s], and half-width of its 90 % interval [log 1], of every row [R]."""
     x, log_time = data.inputs(fitted.names, fitted.features), np.array(log_times(fitted, data))
@@ -81,7 +60,7 @@ def stated(fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray
     for device, local in fitted.local.items():
         rows = np.flatnonzero(moved(fitted, data.spelled, device))
         if len(rows):
-            mean, deviation = local.predict(fitted, data.take(rows))
+            mean, deviation = predicted(local, fitted, data.take(rows))
             log_time[rows] += mean
             width[rows] = local.width[1] * deviation
     return log_time, width

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibration.fit import FittedFamily, Settings, counts, new_correction, new_law
+from calibration.family import FittedFamily, Local
+from calibration.fit import Settings, counts, new_correction, new_law
 from calibration.gaussian_process import Places, prior
 from calibration.intervals import Spread, Width
 from calibration.levels import LEVELS, Names
-from calibration.local import SAME, Local
+from calibration.local import SAME
 from calibration.model import KernelModel
 from calibration.priors import PRIORS
 from calibration.stored import damaged, load_arrays, save_arrays
@@ -135,9 +136,9 @@ def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, n
 def _restored_local(
     place: str, described: Mapping[str, Any], features: int, tensors: Mapping[str, np.ndarray]
 ) -> Local:
-    """Raises `KeyError` or `ValueError` where an array is missing or of another shape."""
-    residual = tensors[f"{place}/residual"]
-    rows, number = len(residual), jnp.result_type(float)
+    """Raises as `_stored` does."""
+    rows, number = len(tensors[f"{place}/residual"]), jnp.result_type(float)
+    residual = _stored(f"{place}/residual", (rows,), tensors)
     like = Places(np.zeros((rows, features), number), np.zeros((rows, len(SAME)), np.int32))
     places = _filled(f"{place}/places", like, tensors)
     covariance = _filled(f"{place}/covariance", prior(features, 1.0), tensors)
@@ -162,14 +163,21 @@ def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[st
 
 
 def _filled(start: str, tree: Any, tensors: Mapping[str, np.ndarray]) -> Any:
-    """A tree of the same shapes, with the arrays stored at its places. Raises `KeyError` or `ValueError`."""
+    """A tree of the same shapes, with the arrays stored at its places. Raises as `_stored` does."""
     places, structure = jax.tree_util.tree_flatten_with_path(tree)
     named = [(f"{start}{jax.tree_util.keystr(place)}", leaf) for place, leaf in places]
-    found = [jnp.asarray(tensors[name], leaf.dtype) for name, leaf in named]
-    for (name, leaf), value in zip(named, found, strict=True):
-        if leaf.shape != value.shape:
-            raise ValueError(f"{name} has shape {value.shape}, not {leaf.shape}")
+    found = [jnp.asarray(_stored(name, leaf.shape, tensors), leaf.dtype) for name, leaf in named]
     return jax.tree_util.tree_unflatten(structure, found)
+
+
+def _stored(name: str, shape: tuple[int, ...], tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """An array by its place. Raises `KeyError` where it is missing, `ValueError` for another shape or no numbers."""
+    value = tensors[name]
+    if value.shape != shape:
+        raise ValueError(f"{name} has shape {value.shape}, not {shape}")
+    if not np.isfinite(value).all():
+        raise ValueError(f"{name} holds values that are no finite numbers")
+    return value
 
 
 def _widths(table: Mapping[str, Sequence[float]]) -> dict[str, Width]:

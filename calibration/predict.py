@@ -31,11 +31,11 @@ from calibration.datasets.groups import Groups, group
 from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Text, as_text, repeated
 from calibration.demand import POINTS
-from calibration.fit import FittedFamily
+from calibration.family import FittedFamily
 from calibration.inputs import prepare
 from calibration.intervals import UNKNOWN
 from calibration.levels import spell_each
-from calibration.local import moved
+from calibration.local import moved, predicted
 from calibration.parameters import Parameters
 from calibration.regimes import regimes
 
@@ -136,7 +136,7 @@ def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Grou
         rows = np.flatnonzero(moved(fitted, spelled, device)[groups.which])
         if not len(rows):
             continue
-        mean, deviation = local.predict(fitted, prepare(table.take(rows), directories))
+        mean, deviation = predicted(local, fitted, prepare(table.take(rows), directories))
         time, stretch = found.predicted[rows] * np.exp(mean), np.exp(local.width[1] * deviation)
         found.predicted[rows], found.lower[rows], found.upper[rows] = time, time / stretch, time * stretch
         far = FAR * (local.is_far(deviation) & np.isfinite(time))

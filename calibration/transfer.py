@@ -17,7 +17,8 @@ import jax
 import numpy as np
 
 from calibration.adapt import adapt_family
-from calibration.fit import FittedFamily, Settings, fit, sample_all
+from calibration.family import FittedFamily
+from calibration.fit import Settings, fit, sample_all
 from calibration.held_out import error_rows, generations, held_shapes
 from calibration.inputs import Prepared
 from calibration.intervals import Spread, growth, transfer_spread

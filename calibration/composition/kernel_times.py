@@ -12,7 +12,7 @@ import numpy as np
 import hwspecs
 from calibration.datasets.schema import KernelTable, Read
 from calibration.demand import STREAMS
-from calibration.fit import FittedFamily
+from calibration.family import FittedFamily
 from calibration.parameters import Parameters
 from calibration.predict import predict_table
 from hwspecs import DeviceSpec

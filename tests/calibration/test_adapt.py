@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from calibration.adapt import adapt, adapt_family
-from calibration.fit import FittedFamily, Settings, counts, new_correction, new_law
+from calibration.family import FittedFamily
+from calibration.fit import Settings, counts, new_correction, new_law
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread
 from calibration.levels import NO_NAMES
@@ -19,6 +20,7 @@ from calibration.model import KernelModel
 from calibration.parameters import Parameters, load_parameters, save_parameters
 from calibration.predict import predict_table
 from calibration.priors import priors_of
+from calibration.stored import load_arrays, save_arrays
 from hwspecs.errors import InputError
 from tests.calibration.kernels import as_read, gemm_table, with_latency
 
@@ -111,7 +113,7 @@ def test_rows_of_a_second_table_replace_those_of_their_cell(adapted: FittedFamil
     other = named(slow.take(np.arange(50, 80)), framework="sglang")
     both = adapt_family(adapt_family(adapted, other), faster)
     rows = both.local[NAME].places.names
-    assert len(rows) == 50 and both.local[NAME].names.known["cell"] != ()
+    assert len(rows) == 50 and len(both.local[NAME].names.known["cell"]) == 2
     assert np.median(errors(both, faster)) < 0.06
     assert np.median(errors(both, other)) < 0.06
 
@@ -152,12 +154,35 @@ def test_the_command_says_what_it_adapted_and_survives_the_disk(
     assert parameters.card["adapted"]["gemm"] == list(parameters.families["gemm"].local[NAME].names.known["cell"])
 
 
-def test_a_missing_array_of_an_adapted_device_is_told(adapted: FittedFamily, tmp_path: Path) -> None:
-    from calibration.stored import load_arrays, save_arrays
+@pytest.mark.parametrize("latency", [np.nan, -1.0, 0.0, np.inf])
+def test_a_row_without_a_time_adapts_nothing(fitted: FittedFamily, slow: Prepared, latency: float) -> None:
+    """Other software of the device, of which nothing was measured, is not called adapted."""
+    few = slow.take(np.arange(4)).table
+    kernel = np.array(["linear"] * 2 + ["other"] * 2, dtype=object)
+    table = dataclasses.replace(few, kernel=kernel, latency=np.r_[few.measured[:2], latency, latency])
+    parameters = adapt(Parameters({"gemm": fitted}, {}), [as_read(table)])
+    assert parameters.card["adapted"]["gemm"] == [f"{NAME}/vllm/1.0/linear/bf16//"]
+    nothing = adapt(Parameters({"gemm": fitted}, {}), [as_read(table.take(np.arange(2, 4)))])
+    assert nothing.families["gemm"] is fitted and nothing.card["adapted"] == {}
 
+
+@pytest.mark.parametrize(
+    ("array", "wrong", "said"),
+    [
+        ("residual", None, "'gemm/mi300x/residual'"),
+        ("residual", np.full(30, np.nan), "residual holds values that are no finite numbers"),
+        ("residual", np.zeros((30, 1)), r"residual has shape \(30, 1\), not \(30,\)"),
+        ("covariance.noise", np.array(np.inf), "noise holds values that are no finite numbers"),
+        ("places.features", np.zeros((29, 2)), "features has shape"),
+    ],
+)
+def test_a_wrong_array_of_an_adapted_device_is_told(
+    adapted: FittedFamily, tmp_path: Path, array: str, wrong: np.ndarray | None, said: str
+) -> None:
     save_parameters(Parameters({"gemm": adapted}, {}), tmp_path / "p")
     tensors, card = load_arrays(tmp_path / "p", "kernels", 2, "")
-    tensors = {name: array for name, array in tensors.items() if not name.endswith("/residual")}
-    save_arrays(tmp_path / "p", tensors, card, 2)
-    with pytest.raises(InputError, match="damaged .*residual"):
+    place = f"gemm/{NAME}/{array}"
+    del tensors[place]
+    save_arrays(tmp_path / "p", tensors if wrong is None else tensors | {place: wrong}, card, 2)
+    with pytest.raises(InputError, match=f"damaged .*{said}"):
         load_parameters(tmp_path / "p")

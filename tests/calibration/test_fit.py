@@ -12,7 +12,8 @@ import pytest
 import calibration.calibrate
 from calibration.calibrate import calibrate_family
 from calibration.demand import POINTS, demand
-from calibration.fit import FittedFamily, Settings, cell_weights, fit, log_times, sample
+from calibration.family import FittedFamily
+from calibration.fit import Settings, cell_weights, fit, log_times, sample
 from calibration.hardware import load_hardware
 from calibration.held_out import generation, held_shapes
 from calibration.inputs import Prepared, prepare

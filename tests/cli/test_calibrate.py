@@ -203,7 +203,8 @@ def test_a_profile_with_shapes_adapts(cli, fitted: Path, own_folder: Path) -> No
     trace = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "traceEvents": events}
     (own_folder / "trace.json").write_text(json.dumps(trace))
     assert cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "trace.json").exit_code == 0
-    assert load_parameters("p").families["gemm"].names.known["cell"][-1].startswith("h100-sxm/torch/")
+    (cell,) = load_parameters("p").families["gemm"].local["h100-sxm"].names.known["cell"]
+    assert cell.startswith("h100-sxm/torch/")
 
 
 @pytest.mark.parametrize("out", ["nowhere/p", "folder"])

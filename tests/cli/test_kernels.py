@@ -14,7 +14,8 @@ import pytest
 import calibration.datasets
 import calibration.predict
 from calibration.datasets import read_table
-from calibration.fit import FittedFamily, Settings, counts, new_correction, new_law
+from calibration.family import FittedFamily
+from calibration.fit import Settings, counts, new_correction, new_law
 from calibration.inputs import prepare
 from calibration.intervals import Spread
 from calibration.levels import NO_NAMES
