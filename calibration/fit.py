@@ -154,7 +154,7 @@ def _descend_law(start: Law, x: Inputs, y: Array, weight: Array, priors: Priors,
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, settings.law_steps))
 
     def loss(law: Law) -> Array:
-        law = eqx.tree_at(lambda tree: tree.factors, law, start.factors)  # adaptation's, not the fit's
+        law = eqx.tree_at(lambda tree: tree.factors, law, start.factors)  # not fitted: see `Law`
         kept = {level: each if level in priors.levels else start.offsets[level] for level, each in law.offsets.items()}
         law = eqx.tree_at(lambda tree: tree.offsets, law, kept)
         error = jnp.sum(weight * robust(jax.vmap(law)(x) - y, settings.softness)) / jnp.sum(weight)

@@ -58,7 +58,8 @@ class Law(eqx.Module):
     `sharpness`: of the overlap; `cache_share`: share of L2 in which a repeated kernel finds its operands, and
     `cache_slope`, how sharply it stops finding them. `habits` [2, H]: powers of the habits in the arithmetic and in the
     memory time. `offsets[level]` [names + 1, 3] adds to `compute`, `memory` and `floor`, `habit_offsets[level]`
-    [names + 1, 2, H] to `habits`, `factors` [cells + 1] to the whole [log 1]; the last row is zero.
+    [names + 1, 2, H] to `habits`, `factors` [cells + 1] to the whole [log 1]; the last row is zero. `factors` are
+    zero but in files of parameters that were adapted before adapting was by residuals (`calibration.local`).
     """
 
     compute: Float[Array, ""]
