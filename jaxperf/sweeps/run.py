@@ -24,6 +24,8 @@ from jaxperf.sweeps.results import Results
 from jaxperf.sweeps.staged import evaluate, hidden_ones
 
 ROOMS = 3  # sets of result buffers: one being computed, one being read, and the one read before it
+# Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. A fifth faster with AVX-512.
+WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 # A dense result above this size is refused with advice rather than left to the system's memory killer.
 MAX_DENSE_BYTES = 2**34
 
@@ -204,7 +206,8 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Cal
         ]
         return evaluate(program, [*constants, *pieces], depends, grid, ones)
 
-    return jax.jit(eqx.debug.assert_max_traces(block, max_traces=1), donate_argnums=0, keep_unused=True)
+    once = eqx.debug.assert_max_traces(block, max_traces=1)
+    return jax.jit(once, donate_argnums=0, keep_unused=True, compiler_options=WIDE_VECTORS)
 
 
 def _piece(leaf: Array, start: Array, length: int) -> Array:
