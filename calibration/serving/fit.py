@@ -31,7 +31,9 @@ NOISE = (0.2, 0.08)  # by which repeated runs and what no column states scatter 
 STEPS = 200
 MEMORY = 30  # steps that the approximation of the curvature remembers
 FREEDOM = 2.0  # degrees, of the deviations that may be far off
-POOLS_UNSTATED = 0.5  # weight of a row that does not say how its devices are divided between prefill and decode
+# Weight of a row that does not say how its devices are divided between prefill and decode: with nothing held out such
+# rows scatter three times as much as the others, and a variance is a square.
+POOLS_UNSTATED = 1.0 / 9.0
 GROUP_WEIGHT = 3.0  # of a group of one configuration; one of n counts as n / sqrt(n) of it
 
 Fit = Callable[[np.ndarray, np.ndarray], np.ndarray]

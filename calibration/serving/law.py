@@ -173,11 +173,23 @@ def _shared(values: Values, setup: Setup, pieces: Pieces) -> Callable[[Scalar], 
 
     def loop(concurrency: Scalar) -> Steady:
         first = values["first"] + values["first_each"] * concurrency * ranks
-        schedule = Schedule(setup.mixing, values["synchrony"], values["wait"], first)
+        schedule = Schedule(setup.mixing, burst_share(values, setup), values["wait"], first)
         running = jnp.minimum(slots, jnp.maximum(concurrency - values["held"], 1.0))
         return aggregated(steps, Load(concurrency, setup.output, running, together), schedule)
 
     return loop
+
+
+def burst_share(values: Values, setup: Setup) -> Scalar:
+    """Share of requests that start in one burst [1]: of the client's first wave, and of all later ones where they stay
+    together.
+
+    An engine that prefills before it decodes on has a burst of equal lengths decode in step, so that it ends together
+    and the next one is a burst again (any number of waves, as a simulation of such an engine shows); one that decodes
+    in its prefill steps spreads it out.
+    """
+    together = (1.0 - setup.mixing) * values["lockstep"]
+    return values["synchrony"] + (1.0 - values["synchrony"]) * together
 
 
 def _slots(values: Values, pieces: Pieces) -> Scalar:

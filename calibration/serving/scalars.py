@@ -61,8 +61,11 @@ SCALARS: Mapping[str, Scalar] = MappingProxyType(
         "first_each": Scalar(-8.0, {"all": 1.0, "engine": 0.7}),
         "handover": Scalar(-2.5, {"all": 1.0, "engine": 1.0, "release": 1.0}),
         "slots": Scalar(0.0, {"all": 0.05}),
-        "held": Scalar(-8.0, {"kin": 4.0}),
+        # Requests that wait for a slot: next to none, yet enough for the fit to see which way to go.
+        "held": Scalar(-4.0, {"kin": 2.0}),
         "synchrony": Scalar(-2.2, {"all": 0.3, "engine": 0.2, "site": 1.5}, bounded=True),
+        # Share of the bursts that stay together where prefill steps do not decode: all, unless lengths differ.
+        "lockstep": Scalar(2.0, {"site": 2.0}, bounded=True),
         "wait": Scalar(0.0, {"all": 0.5, "engine": 0.3, "site": 0.3}),
         "pool_synchrony": Scalar(-2.2, {"all": 1.0, "engine": 1.0}, bounded=True),
     }

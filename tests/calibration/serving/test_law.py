@@ -1,4 +1,4 @@
-"""Two pools whose table leaves the layout of attention open: the one that serves more is taken."""
+"""Pools whose layout is left open, a host that works ahead, bursts that stay together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration.serving.law import Rows, Setup, answers, steps_of
+from calibration.serving.law import Rows, Setup, answers, burst_share, steps_of
 from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces
 from calibration.serving.scalars import SCALARS, values_of
 
@@ -54,3 +54,10 @@ def test_a_host_that_works_ahead_costs_only_what_it_takes_longer(host: float, hi
     setup = dataclasses.replace(setup, ahead=jnp.asarray(float(hidden)))
     found = float(steps_of(values, setup, pieces).decode(jnp.asarray(4.0)))
     assert found == pytest.approx(max(host, 2e-2) if hidden else host + 2e-2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("mixing", "expected"), [(1.0, 0.1), (0.0, 0.1 + 0.9 * 0.8)])
+def test_a_burst_stays_together_only_where_prefill_steps_do_not_decode(mixing: float, expected: float):
+    setup = dataclasses.replace(pools(1e-2).setups, mixing=jnp.asarray([mixing]))
+    values = {"synchrony": jnp.asarray([0.1]), "lockstep": jnp.asarray([0.8])}
+    assert float(burst_share(values, setup)[0]) == pytest.approx(expected)
