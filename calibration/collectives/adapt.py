@@ -33,7 +33,8 @@ def adapt(
 ) -> CollectiveParameters:
     """The parameters with curves for the systems of a table's rows. **Raises:** `InputError` as `measured_points`."""
     points, measured = measured_points(table, directories)
-    y = np.log(measured / points.law().time)
+    points = points.joined(parameters.shared_ports)
+    y = np.log(measured / points.time)
     cells = {str(name) for name in points.names["cell"][np.unique(points.group)]}
     return dataclasses.replace(
         parameters,

@@ -17,8 +17,7 @@ import jax
 import numpy as np
 
 from calibration.collectives.adapt import measured_points
-from calibration.collectives.evaluate import rank_folds
-from calibration.collectives.fit import correction, fit_curves
+from calibration.collectives.evaluate import predicted, rank_folds, without
 from calibration.collectives.points import Points
 from calibration.collectives.rows import measured_collectives
 from calibration.collectives.terms import TERMS, Term
@@ -41,17 +40,12 @@ CANDIDATES: Mapping[str, Sequence[Term]] = {
 }
 
 
-def rank_errors(points: Points, y: np.ndarray, terms: Sequence[Term]) -> np.ndarray:
-    """|predicted / measured - 1| of every row, its number of ranks held out; NaN where that cannot be [R] [1].
-
-    **Arguments:** `y`: log measured over law [R].
-    """
-    kind, found = points.named("kind"), np.full(len(points), np.nan)
+def rank_errors(points: Points, measured: np.ndarray, terms: Sequence[Term]) -> np.ndarray:
+    """|predicted / measured - 1| of every row, its number of ranks held out; NaN where that cannot be [R] [1]."""
+    found = np.full(len(points), np.nan)
     for rows in rank_folds(points):
-        kept = np.isin(kind, np.unique(kind[rows]))
-        kept[rows] = False
-        curves = fit_curves(points.take(np.flatnonzero(kept)), y[kept], terms)
-        found[rows] = np.abs(np.expm1(correction(curves, points.take(rows)) - y[rows]))
+        _, joined, curves = without(points, measured, rows, terms)
+        found[rows] = np.abs(predicted(curves, joined.take(rows)) / measured[rows] - 1.0)
     return found
 
 
@@ -74,8 +68,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", type=Path, help="tables of measured collectives")
     jax.config.update("jax_enable_x64", True)
     points, measured = measured_points(measured_collectives(parser.parse_args().tables))
-    y = np.log(measured / points.law().time)
-    errors = {name: rank_errors(points, y, terms) for name, terms in CANDIDATES.items()}
+    errors = {name: rank_errors(points, measured, terms) for name, terms in CANDIDATES.items()}
     kind = points.named("kind")
     chosen = chosen_by_others(errors, kind)
     nested = np.concatenate([errors[name][kind == own] for own, name in chosen.items()])

@@ -16,6 +16,8 @@ import numpy as np
 from calibration.collectives.fit import Curves, adapted_curves, correction, fit_curves
 from calibration.collectives.names import is_exchange
 from calibration.collectives.points import Points
+from calibration.collectives.ports import shared_ports
+from calibration.collectives.terms import TERMS, Term
 
 SIZES, RANKS, DEVICE, FEW = SPLITS = ("sizes", "ranks", "device", "24 rows")
 BANDS = 3
@@ -73,12 +75,11 @@ def device_folds(points: Points) -> Iterator[np.ndarray]:
 def _held_out(
     points: Points, measured: np.ndarray, times: Mapping[str, np.ndarray], folds: Iterator[np.ndarray]
 ) -> HeldOut:
-    y = np.log(measured / times["law"])
     found, fold = _nothing(points)
     for number, rows in enumerate(folds):
         fold[rows] = number
-        rest, curves = _without(points, y, rows)
-        found["ours"][rows] = times["law"][rows] * np.exp(correction(curves, points.take(rows)))
+        rest, joined, curves = without(points, measured, rows)
+        found["ours"][rows] = predicted(curves, joined.take(rows))
         constant = np.median(measured[rest] / times["alpha_beta"][rest]) if len(rest) else np.nan
         found["constant"][rows] = constant * times["alpha_beta"][rows]
         for name in times:
@@ -91,26 +92,35 @@ def _nothing(points: Points) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {name: np.full(len(points), np.nan) for name in METHODS}, np.full(len(points), -1)
 
 
-def _without(points: Points, y: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, Curves]:
-    """The other rows of the same kinds, which are all that the held-out ones share curves with, and their fit."""
+def predicted(curves: Curves, points: Points) -> np.ndarray:
+    """The time of the law with its correction [R] [s]."""
+    return points.time * np.exp(correction(curves, points))
+
+
+def without(
+    points: Points, measured: np.ndarray, rows: np.ndarray, terms: Sequence[Term] = TERMS
+) -> tuple[np.ndarray, Points, Curves]:
+    """The other rows of the same kinds, which are all that the held-out ones share curves with, and what they teach:
+    all points with the ports that they tell, and the curves."""
     kind = points.named("kind")
     kept = np.isin(kind, np.unique(kind[rows]))
     kept[rows] = False
     rest = np.flatnonzero(kept)
-    return rest, fit_curves(points.take(rest), y[rest])
+    shared = shared_ports(points, measured, rest)
+    joined = points.joined(shared) if shared else points
+    return rest, joined, fit_curves(joined.take(rest), np.log(measured[rest] / joined.time[rest]), terms)
 
 
 def _few_rows(points: Points, measured: np.ndarray, times: Mapping[str, np.ndarray]) -> HeldOut:
-    y = np.log(measured / times["law"])
     found, fold = _nothing(points)
     systems = points.named("system")
     for number, device in enumerate(device_folds(points)):
-        _, curves = _without(points, y, device)
+        _, joined, curves = without(points, measured, device)
         for system in np.unique(systems[device]):
             few, rows = few_of(points, device[systems[device] == system])
             fold[rows] = number
-            moved = adapted_curves(curves, points.take(few), y[few])
-            found["ours"][rows] = times["law"][rows] * np.exp(correction(moved, points.take(rows)))
+            moved = adapted_curves(curves, joined.take(few), np.log(measured[few] / joined.time[few]))
+            found["ours"][rows] = predicted(moved, joined.take(rows))
             found["constant"][rows] = np.median(measured[few] / times["alpha_beta"][few]) * times["alpha_beta"][rows]
             for name in times:
                 found[name][rows] = times[name][rows]

@@ -25,6 +25,8 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", 
 # Who runs it: the collective library, a serving engine's own all-reduce, or an exchange of tokens in one of two modes.
 RUNNERS = ("library", "engine", "normal", "low-latency")
 KINDS = (*ALGORITHMS, "one-shot", "two-shot", "send-receive", "normal", "low-latency")
+# The way of each kind; only an all-reduce is run in several.
+WAYS = tuple(kind.partition("-")[0] if kind.endswith(("-ll", "-ll128", "-simple")) else kind for kind in KINDS)
 # What one streaming multiprocessor of a copy kernel moves: 20 of them use NVLink of 450 GB/s fully (DeepSeek-V3,
 # section 3.2.2), of which a kernel is assumed to reach 80 %.
 LINK_SHARE = 0.8
@@ -39,7 +41,7 @@ class CollectivePoint(eqx.Module):
 
     `op`, `runner`: places in `OPS` and `RUNNERS`; `size` of the whole buffer [byte]; `tokens` a rank, `token_bytes` and
     `topk` of an exchange of tokens; `sms`: cores that its kernel has; `link`, `network`: rates of a rank, one direction
-    [byte/s]; `link_latency`, `network_latency` [s].
+    [byte/s]; `link_latency`, `network_latency` [s]; `shared_port`: 1 where the ranks of a node share one network port.
     """
 
     op: Float[Array, "*batch"]
@@ -57,6 +59,7 @@ class CollectivePoint(eqx.Module):
     link_latency: Float[Array, "*batch"]
     network: Float[Array, "*batch"]
     network_latency: Float[Array, "*batch"]
+    shared_port: Float[Array, "*batch"]
     tier: NcclTier
 
 
@@ -106,8 +109,11 @@ laws = jax.jit(jax.vmap(law_time))
 
 
 def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
+    inside = point.link * jnp.where(point.pcie > 0.0, PCIE_SHARE, point.tier.link_share)
+    ports = point.network * jnp.where(point.shared_port > 0.0, 1.0, point.ranks / point.nodes)
     switch = point.nvls * point.link * point.tier.nvls_share
-    group = NcclGroup(point.ranks, point.nodes, _bus(point), point.tier.channels, point.pcie, switch)
+    parts = (inside, point.tier.channels, point.pcie, switch, ports, point.shared_port)
+    group = NcclGroup(point.ranks, point.nodes, *parts)
     reduced = nccl_all_reduce_time(group, point.tier, point.size)
     gathered = nccl_gather_time(group, point.tier, point.size)
     sent = nccl_send_time(group, point.size, as_float(1.0))
@@ -131,13 +137,6 @@ def _exchanges(point: CollectivePoint) -> tuple[Scalar, Scalar]:
         expert_exchange.exchange_time(normal, *load, point.nodes),
         expert_exchange.low_latency_exchange_time(quick, *load),
     )
-
-
-def _bus(point: CollectivePoint) -> Scalar:
-    """NCCL's bus: the links as it rates them; between nodes all network ports of a node, if these are slower."""
-    inside = point.link * jnp.where(point.pcie > 0.0, PCIE_SHARE, point.tier.link_share)
-    ports = point.network * point.ranks / point.nodes
-    return jnp.where(point.nodes > 1.0, jnp.minimum(inside, ports), inside)
 
 
 def _slowest_rate(point: CollectivePoint) -> Scalar:

@@ -2,10 +2,13 @@
 
 kind (operation, runner, how the ranks are joined) -> kernel and stack (its version) without a device, generation,
 device and cell (device and stack). A level "... setting" is one for each number of ranks, nodes and cores; "... shape",
-of an exchange of tokens, one for each hidden size and top-k.
+of an exchange of tokens, one for each hidden size and top-k; "... way", of an all-reduce, one for each algorithm of the
+law: rings, trees, the switch, one shot, two shots.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -44,8 +47,14 @@ def level_names(
         **levels,
         **{f"{name} setting": _joined(values, setting) for name, values in levels.items()},
         **{f"{name} shape": np.where(exchange, _joined(levels[name], shape), NO_NAME) for name in ("stack", "cell")},
+        **{f"exchange {name}": np.where(exchange, levels[name], NO_NAME) for name in ("kind", "stack")},
         "system": _joined(device, joined),
     }
+
+
+def way_names(names: Mapping[str, np.ndarray], way: np.ndarray) -> dict[str, np.ndarray]:
+    """Names of the levels "... way", of how the law runs an all-reduce, "" for other operations [G]."""
+    return {f"{name} way": np.where(way == "", NO_NAME, _joined(names[name], way)) for name in ("kind", "device")}
 
 
 def in_pairs(topology: np.ndarray) -> np.ndarray:

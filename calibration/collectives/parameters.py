@@ -14,7 +14,7 @@ from calibration.collectives.terms import ALL
 from calibration.intervals import UNKNOWN
 from calibration.stored import damaged, load_arrays, save_arrays
 
-SCHEMA = 1
+SCHEMA = 2
 SHIPPED = "collectives"
 REMEDY = "make them again with python -m calibration.collectives.refit"
 # How much is known of a row: its cell and setting; its device in another setting or with another version of the
@@ -26,10 +26,12 @@ EVERY = ""  # the width of kinds that have none of their own
 @dataclass(frozen=True)
 class CollectiveParameters:
     """`curves` of the correction; `widths[tier][kind]`: half-width of the 90 % interval [log 1], kind "" for any other;
-    `adapted`: cells that the parameters were adapted to; `card`: data with hashes, date, errors, command."""
+    `shared_ports`: systems whose nodes have one network port; `adapted`: cells that the parameters were adapted to;
+    `card`: data with hashes, date, errors, command."""
 
     curves: Curves
     widths: Mapping[str, Mapping[str, float]]
+    shared_ports: tuple[str, ...]
     adapted: tuple[str, ...]
     card: Mapping[str, Any]
 
@@ -44,7 +46,8 @@ def save_collectives(parameters: CollectiveParameters, path: str | Path) -> None
     curves = parameters.curves
     arrays = {name: np.asarray(values, np.float32) for name, values in curves.values.items()}
     names = {name: list(known) for name, known in curves.known.items()}
-    told = {"names": names, "widths": parameters.widths, "adapted": list(parameters.adapted)}
+    systems = {"shared_ports": list(parameters.shared_ports), "adapted": list(parameters.adapted)}
+    told = {"names": names, "widths": parameters.widths, **systems}
     save_arrays(path, arrays, {**parameters.card, **told}, SCHEMA)
 
 
@@ -61,8 +64,8 @@ def load_collectives(path: str | Path | None = None) -> CollectiveParameters:
             if values[term.name].shape != (len(known[term.name]) + 1, term.knots):
                 raise ValueError(f"{term.name} has shape {values[term.name].shape}")
         widths = {tier: {kind: float(width) for kind, width in card["widths"][tier].items()} for tier in TIERS}
-        adapted = tuple(map(str, card["adapted"]))
+        shared, adapted = (tuple(map(str, card[name])) for name in ("shared_ports", "adapted"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None
-    rest = {name: value for name, value in card.items() if name not in ("names", "widths", "adapted")}
-    return CollectiveParameters(Curves(known, values), widths, adapted, rest)
+    rest = {name: value for name, value in card.items() if name not in ("names", "widths", "shared_ports", "adapted")}
+    return CollectiveParameters(Curves(known, values), widths, shared, adapted, rest)

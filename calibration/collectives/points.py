@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from calibration.collectives.facts import Facts, load_facts
-from calibration.collectives.laws import OPS, RUNNERS, CollectivePoint, LawTime, laws
-from calibration.collectives.names import in_pairs, is_exchange, level_names
+from calibration.collectives.laws import OPS, RUNNERS, WAYS, CollectivePoint, LawTime, laws
+from calibration.collectives.names import NO_NAME, in_pairs, is_exchange, level_names, way_names
 from calibration.datasets.groups import grouped
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text, repeated
@@ -40,9 +40,9 @@ PROBLEMS = (
 @dataclass(frozen=True)
 class Points:
     """`numbers` of the law by field of `CollectivePoint` [R] and `tier`, leaves [R]; `coordinates` by name [R]: binary
-    logarithms; `group` [R]: each row's group of rows that are alike but for size and tokens; `names` of the groups by
-    level [G]; `device` of the groups [G]; `stand_in` [G]: NCCL's constants are those of another generation; `problem`
-    [R]: place in `PROBLEMS`, 0 for none."""
+    logarithms; `group` [R]: each row's group of rows that are alike but for size and tokens, and that the law runs in
+    the same way; `names` of the groups by level [G]; `device` of the groups [G]; `stand_in` [G]: NCCL's constants are
+    those of another generation; `problem` [R]: place in `PROBLEMS`, 0 for none; `time` [R]: by the law [s]."""
 
     numbers: Mapping[str, np.ndarray]
     tier: NcclTier
@@ -52,6 +52,7 @@ class Points:
     device: np.ndarray
     stand_in: np.ndarray
     problem: np.ndarray
+    time: np.ndarray
 
     def __len__(self) -> int:
         return len(self.group)
@@ -67,11 +68,30 @@ class Points:
             coordinates=coordinates,
             group=self.group[rows],
             problem=self.problem[rows],
+            time=self.time[rows],
         )
 
     def law(self) -> LawTime:
         """The law at every row, on the host."""
         return jax.device_get(laws(CollectivePoint(**jax.tree.map(as_float, dict(self.numbers)), tier=self.tier)))
+
+    def joined(self, shared: Collection[str]) -> Points:
+        """The same rows with one network port a node in the systems `shared`, the groups split by the law's way."""
+        port = np.isin(self.named("system"), list(shared)).astype(float)
+        points = replace(self, numbers={**self.numbers, "shared_port": port})
+        law = points.law()
+        way = np.where(self.numbers["op"] == OPS.index("all_reduce"), np.array(WAYS)[law.kind], NO_NAME)
+        ways, code = np.unique(way, return_inverse=True)
+        (old, of), group = np.unique(np.stack([self.group, code]), axis=1, return_inverse=True)
+        names = {level: values[old] for level, values in self.names.items()}
+        return replace(
+            points,
+            group=group.ravel(),
+            names={**names, **way_names(names, ways[of])},
+            device=self.device[old],
+            stand_in=self.stand_in[old],
+            time=np.asarray(law.time),
+        )
 
     def named(self, level: str) -> np.ndarray:
         """The name of every row at a level [R]."""
@@ -90,8 +110,8 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
     facts = load_facts(devices.tolist(), directories)
     shared = _of_groups(text, {name: table.shape[name][first] for name in OF_GROUP}, facts, at)
     numbers = {name: values[which] for name, values in shared.items()}
-    numbers |= {"size": table.shape["bytes"], "tokens": table.shape["tokens"]}
-    return Points(
+    numbers |= {"size": table.shape["bytes"], "tokens": table.shape["tokens"], "shared_port": np.zeros(len(table))}
+    points = Points(
         numbers,
         jax.tree.map(lambda leaf: leaf[at[which]], facts.tier),
         _coordinates(numbers),
@@ -100,7 +120,9 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
         text["device"],
         facts.stand_in[at],
         _problems(numbers, (text["device"] == "")[which]),
+        np.full(len(table), np.nan),
     )
+    return points.joined(())
 
 
 def _of_groups(

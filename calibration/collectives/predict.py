@@ -59,11 +59,12 @@ def predict_collectives(
 
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:
     """`NUMBERS` [us] and `TEXTS` of points [R]."""
+    points = points.joined(parameters.shared_ports)
     law = points.law()
     tiers = tiers_of(points, parameters)
     kinds = points.names["kind"]
     width = np.array([parameters.half_width(TIERS[tier], kind) for tier, kind in zip(tiers, kinds, strict=True)])
-    time = law.time * np.exp(correction(parameters.curves, points)) * MICRO
+    time = points.time * np.exp(correction(parameters.curves, points)) * MICRO
     factor = np.exp(width)[points.group]
     numbers = dict(zip(NUMBERS, (time, time / factor, time * factor, law.alpha_beta * MICRO), strict=True))
     usable = points.problem == 0

@@ -19,6 +19,7 @@ from calibration.collectives.adapt import measured_points
 from calibration.collectives.evaluate import evaluate
 from calibration.collectives.fit import fit_curves
 from calibration.collectives.parameters import CollectiveParameters, save_collectives
+from calibration.collectives.ports import shared_ports
 from calibration.collectives.rows import measured_collectives
 from calibration.collectives.scores import EVERYTHING, coverage, error_rows, interval_widths
 from calibration.datasets import data_hash
@@ -28,15 +29,17 @@ from calibration.datasets.schema import KernelTable
 def refit(table: KernelTable, card: Mapping[str, Any]) -> CollectiveParameters:
     """The curves of all rows, with intervals and errors from folds that did not see them."""
     points, measured = measured_points(table)
-    y = np.log(measured / points.law().time)
     found = evaluate(points, measured)
+    shared = shared_ports(points, measured, np.arange(len(points)))
+    joined = points.joined(shared)
+    curves = fit_curves(joined, np.log(measured / joined.time))
     told = {
         "devices": sorted({str(name) for name in points.device[np.unique(points.group)]}),
         "rows": len(points),
         "errors": error_rows(points, measured, found),
         "coverage": {split: coverage(points, measured, held) for split, held in found.items()},
     }
-    return CollectiveParameters(fit_curves(points, y), interval_widths(points, measured, found), (), {**card, **told})
+    return CollectiveParameters(curves, interval_widths(points, measured, found), shared, (), {**card, **told})
 
 
 def summary(errors: Sequence[Mapping[str, Any]]) -> list[str]:

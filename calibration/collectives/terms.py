@@ -42,6 +42,7 @@ FEW_ROWS = (
 TERMS = (
     Term("kind", *SIZE, 0.3, 0.2),
     Term("kind setting", *SIZE, 0.2, 0.1),
+    Term("kind way", *SIZE, 0.5, 0.2),
     Term("kernel", *SIZE, 0.4, 0.2),
     Term("kernel setting", *SIZE, 0.2, 0.1),
     Term("stack", *SIZE, 0.1, 0.05),
@@ -52,12 +53,13 @@ TERMS = (
     Term("generation kernel setting", *SIZE, 0.2, 0.1),
     Term("device", *SIZE, 0.2, 0.1),
     Term("device setting", *SIZE, 0.1, 0.05),
+    Term("device way", *SIZE, 0.25, 0.2),
     Term("cell", *SIZE, 0.15, 0.1),
     Term("cell setting", *SIZE, 0.15, 0.1),
     Term("cell shape", *SIZE, 0.1, 0.05),
-    Term("kind", "token bytes", 9.0, 7, 0.2, 0.2),
-    Term("kind", "topk", 0.0, 6, 0.2, 0.2),
-    Term("stack", "token bytes", 9.0, 7, 0.2, 0.2),
-    Term("stack", "topk", 0.0, 6, 0.2, 0.2),
+    Term("exchange kind", "token bytes", 9.0, 7, 0.2, 0.2),
+    Term("exchange kind", "topk", 0.0, 6, 0.2, 0.2),
+    Term("exchange stack", "token bytes", 9.0, 7, 0.2, 0.2),
+    Term("exchange stack", "topk", 0.0, 6, 0.2, 0.2),
 )
 ALL = (*TERMS, FEW_ROWS[0])  # every term that parameters may have curves of

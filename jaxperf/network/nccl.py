@@ -38,9 +38,11 @@ PLATEAU_BYTES = 64.0  # of a rank and channel, from which a ring between nodes i
 
 
 class NcclGroup(eqx.Module):
-    """A communicator: `ranks` over `nodes` [1], `bus_bandwidth`: all channels of a rank together, one direction
-    [byte/s], `channels` [1], `pcie`: 1 where the ranks of a node are joined by PCIe, `nvls_bandwidth`: what the
-    channels of in-switch reduction carry, 0 where the switch cannot add this format or so few ranks [byte/s]."""
+    """A communicator: `ranks` over `nodes` [1], `bus_bandwidth`: all channels of a rank together inside a node, one
+    direction [byte/s], `channels` [1], `pcie`: 1 where the ranks of a node are joined by PCIe, `nvls_bandwidth`: what
+    the channels of in-switch reduction carry, 0 where the switch cannot add this format or so few ranks [byte/s];
+    `network_bandwidth`: all network ports of a node together [byte/s]; `shared_port`: 1 where these are one port that
+    the ranks reach through the host, 0 where each rank has a port beside it."""
 
     ranks: Float[Array, "*batch"]
     nodes: Float[Array, "*batch"]
@@ -48,6 +50,8 @@ class NcclGroup(eqx.Module):
     channels: Float[Array, "*batch"]
     pcie: Float[Array, "*batch"]
     nvls_bandwidth: Float[Array, "*batch"]
+    network_bandwidth: Float[Array, "*batch"]
+    shared_port: Float[Array, "*batch"]
 
 
 class NcclTime(eqx.Module):
@@ -82,7 +86,7 @@ def nccl_send_time(group: NcclGroup, size: Scalar, messages: Scalar) -> Scalar:
     a node and between nodes.
     """
     step = jnp.where(group.nodes > 1.0, _between("ring", SIMPLE), _step(group, "ring", SIMPLE))
-    time = BASE_LATENCY["ring"][LL] * MICRO + messages * size / group.bus_bandwidth + jnp.maximum(messages, 1.0) * step
+    time = BASE_LATENCY["ring"][LL] * MICRO + messages * size / _bus(group) + jnp.maximum(messages, 1.0) * step
     return jnp.where(group.ranks > 1.0, time, 0.0)
 
 
@@ -90,7 +94,7 @@ def _ring(
     group: NcclGroup, tier: NcclTier, size: Scalar, steps: Scalar, crossings: Scalar, protocol: int, plateau: bool
 ) -> Scalar:
     """base + (steps - crossings) x inside + crossings x between + S / (bus x n / steps) [s]."""
-    bus, channels = group.bus_bandwidth, group.channels
+    bus, channels = _bus(group), group.channels
     rate = (
         jnp.minimum(_of_nodes(tier.ll, group), 0.5 * bus),
         jnp.minimum(BUS_SHARE * bus, channels * _of_nodes(tier.ring_ll128, group)),
@@ -109,8 +113,12 @@ def _ring(
 
 
 def _tree(group: NcclGroup, tier: NcclTier, size: Scalar, protocol: int) -> Scalar:
-    """base + 2 ((g-1) x inside + log2 N x between) + S / (bus / 2), g ranks on each of N nodes [s]."""
-    bus, channels = group.bus_bandwidth, group.channels
+    """base + 2 ((g-1) x inside + log2 N x between) + S / (bus / 2), g ranks on each of N nodes [s].
+
+    Between two nodes a tree sends S over the network and a ring 2 (n-1)/n S, so a port carries twice the bus of trees
+    (`ncclTopoCompute`, search.cc, and NVIDIA/nccl issue 812).
+    """
+    bus, channels = _bus(group, jnp.where(group.nodes == 2.0, 2.0, 1.0)), group.channels
     rate = jnp.minimum(BUS_SHARE * bus, channels * _of_nodes(tier.tree, group))
     if protocol == LL:
         rate = jnp.minimum(rate / TREE_LL, _of_nodes(tier.ll, group))
@@ -140,9 +148,16 @@ def _fastest(group: NcclGroup, times: list[Scalar]) -> NcclTime:
     return NcclTime(jnp.where(group.ranks > 1.0, best.time, 0.0), best.winner)
 
 
+def _bus(group: NcclGroup, ports: Scalar | float = 1.0) -> Scalar:
+    """The bus inside a node; between nodes the ports of a node, counted `ports` times, if these are slower [byte/s]."""
+    between = jnp.minimum(group.bus_bandwidth, ports * group.network_bandwidth)
+    return jnp.where(group.nodes > 1.0, between, group.bus_bandwidth)
+
+
 def _usable(group: NcclGroup, time: Scalar, protocol: int) -> Scalar:
-    """LL128 needs stores of 128 bytes that arrive whole, which only NVLink promises."""
-    return jnp.where(group.pcie > 0.0, jnp.inf, time) if protocol == LL128 else time
+    """LL128 needs stores of 128 bytes that arrive whole, which NVLink and a port beside the GPU promise, no host."""
+    through_host = (group.pcie > 0.0) | ((group.nodes > 1.0) & (group.shared_port > 0.0))
+    return jnp.where(through_host, jnp.inf, time) if protocol == LL128 else time
 
 
 def _step(group: NcclGroup, algorithm: str, protocol: int) -> Scalar:

@@ -19,8 +19,8 @@ MIB = 2.0**20
 
 
 def group(ranks: float, nodes: float = 1.0, bus: float = 360e9, channels: float = 12.0, **changes: float) -> NcclGroup:
-    given = {"pcie": 0.0, "nvls_bandwidth": 0.0} | changes
-    return NcclGroup(*map(as_float, (ranks, nodes, bus, channels, given["pcie"], given["nvls_bandwidth"])))
+    given = {"pcie": 0.0, "nvls_bandwidth": 0.0, "network_bandwidth": bus, "shared_port": 0.0} | changes
+    return NcclGroup(*map(as_float, (ranks, nodes, bus, channels, *given.values())))
 
 
 def named(found: NcclTime) -> str:
@@ -76,6 +76,24 @@ def test_ll128_needs_nvlink() -> None:
     chosen = {named(reduce(group(4.0, bus=24e9, pcie=1.0), 2.0**power)) for power in range(8, 31)}
     assert chosen.isdisjoint({"ring-ll128", "tree-ll128"})
     assert "ring-ll128" in {named(reduce(group(8.0), 2.0**power)) for power in range(8, 31)}
+
+
+def test_ll128_needs_a_network_port_beside_the_gpu() -> None:
+    apart = {"nodes": 2.0, "network_bandwidth": 24e9}
+    for shared, barred in ((0.0, False), (1.0, True)):
+        at = group(8.0, **apart, shared_port=shared)
+        chosen = {named(reduce(at, 2.0**power, "ampere")) for power in range(8, 31)}
+        assert chosen.isdisjoint({"ring-ll128", "tree-ll128"}) == barred
+    assert "ring-ll128" in {named(reduce(group(8.0, shared_port=1.0), 2.0**power)) for power in range(8, 31)}
+
+
+def test_between_two_nodes_a_tree_sends_half_of_what_a_ring_does() -> None:
+    # 64 MiB is the share 0.8 of a tree: S / (2 x 24 x 0.92 x 0.8 / 2) with 8.4 + 2 (3 x 4 + 14) us, ring 7/4 S / 24.
+    at = {"bus": 240e9, "network_bandwidth": 24e9, "shared_port": 1.0}
+    found = reduce(group(8.0, 2.0, **at), 64 * MIB, "ampere")
+    assert named(found) == "tree-simple"
+    assert float(found.time) == pytest.approx(60.4e-6 + 64 * MIB / (24e9 * 0.92 * 0.8), rel=1e-12)
+    assert named(reduce(group(12.0, 3.0, **at), 64 * MIB, "ampere")) == "ring-simple"
 
 
 def test_one_rank_has_nobody_to_talk_to() -> None:

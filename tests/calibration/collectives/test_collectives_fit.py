@@ -160,6 +160,7 @@ def test_parameters_come_back_as_they_were(parameters: CollectiveParameters, tmp
     for name, values in parameters.curves.values.items():
         np.testing.assert_allclose(again.curves.values[name], values, rtol=1e-6, atol=1e-6)
     assert again.widths == parameters.widths
+    assert again.shared_ports == parameters.shared_ports
     assert again.card["schema"] == SCHEMA
 
 

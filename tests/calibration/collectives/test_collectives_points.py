@@ -75,6 +75,18 @@ def test_only_formats_that_the_switch_adds_use_it(points) -> None:
     assert chosen == ["nvls", "ring-simple", "ring-simple"]
 
 
+def test_only_all_reduces_are_told_apart_by_the_way_they_are_run(points) -> None:
+    row = "a100,nccl,1,nccl,{},,half,16,8,{},0,0,0,0"
+    sizes = [2**power for power in range(10, 31)]
+    found = points(*(row.format(op, size) for op in ("all_reduce", "all_gather") for size in sizes))
+    ways = found.named("kind way")
+    assert {name.rpartition("/")[2] for name in ways[: len(sizes)]} == {"ring", "tree"}
+    assert set(ways[len(sizes) :]) == {""}
+    assert len(np.unique(found.group)) == 3 == len(found.names["cell"])
+    again = found.joined(())
+    assert all((again.named(level) == found.named(level)).all() for level in found.names)
+
+
 def test_dispatch_in_fp8_and_combine_in_sixteen_bits(points) -> None:
     row = "h100,{},1,{},{},,{},8,8,14336,2,7168,8,20"
     found = points(
