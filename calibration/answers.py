@@ -70,25 +70,28 @@ def fitted_answer(model: KernelModel, names: Sequence[str], point: Point, trust:
     x = point.inputs(names, {level: jnp.asarray(at) for level, at in trust.levels.items()})
     core, memory, floor = model.law.parts(x)
     excess = model.correction.excess(x)
-    time = MICRO * jnp.exp(model(x))
+    time = MICRO * jnp.exp(jnp.where(point.usable, model(x), jnp.nan))
     stretch = jnp.exp(trust.width * growth(excess))
     limiter = jnp.where(core >= jnp.maximum(memory, floor), 0, jnp.where(memory >= floor, 1, 2))
     remarks = trust.remarks + _bit(FAR, excess > 1.0) + _bit(PREFIX, prefix > 0.0)
-    return _answer(point, (time, time / stretch, time * stretch), limiter, trust.tier, remarks)
+    return _answer((time, time / stretch, time * stretch), point.roofline, limiter, trust.tier, remarks)
 
 
 def roofline_answer(point: Point, trust: Trust) -> Answer:
     """Without parameters of the family: the plain roofline, a lower bound rather than an estimate."""
-    time = MICRO * point.roofline
+    time = MICRO * jnp.where(point.usable, point.roofline, jnp.nan)
     limiter = jnp.where(point.compute > point.memory, 0, 1)
-    return _answer(point, (time, time, time * jnp.exp(trust.width)), limiter, trust.tier, trust.remarks)
+    times = time, time, time * jnp.exp(trust.width)
+    return _answer(times, point.roofline, limiter, trust.tier, trust.remarks)
 
 
-def _answer(point: Point, times: tuple[Scalar, Scalar, Scalar], limiter: Code, tier: Code, remarks: Code) -> Answer:
-    usable = point.usable
-    told = [jnp.where(usable, time, jnp.nan) for time in (*times, MICRO * point.roofline)]
+def _answer(times: tuple[Scalar, Scalar, Scalar], roofline: Scalar, limiter: Code, tier: Code, remarks: Code) -> Answer:
+    """`times` are NaN where a kernel has no prediction; all else follows from them, as XLA looks at the demands and
+    the features anew for each result that asks."""
+    told = ~jnp.isnan(times[0])
     codes = (limiter, len(LIMITERS) - 1), (tier, len(TIERS) - 1), (remarks, UNUSABLE)
-    return Answer(*told, *(jnp.where(usable, code, absent).astype(jnp.uint8) for code, absent in codes))
+    known = (jnp.where(told, code, absent).astype(jnp.uint8) for code, absent in codes)
+    return Answer(*times, jnp.where(told, MICRO * roofline, jnp.nan), *known)
 
 
 def _bit(bit: int, there: Array) -> Array:

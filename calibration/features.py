@@ -6,6 +6,8 @@ they mean the same on a device never measured. Every function is of one kernel: 
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -105,13 +107,14 @@ def _through_shared_memory(x: Shape, hardware: Hardware) -> Scalar:
 
 
 def _general(demand: Demand, hardware: Hardware) -> dict[str, Scalar]:
-    compute, memory = _some(demand.compute), _some(demand.memory)
+    """Ratios of the demands, as differences of their logarithms: XLA computes a logarithm once, a ratio anew each."""
+    compute, memory, power = (_log2(time) for time in (demand.compute, demand.memory, demand.power))
     return {
-        "compute over memory": jnp.log2(compute / memory),
-        "bytes over L2": jnp.log2(_some(demand.moved) / hardware.device.l2_capacity),
-        "duration over launch": jnp.log2(jnp.maximum(compute, memory) / LAUNCH),
-        "power over compute": jnp.log2(_some(demand.power) * (hardware.clock / REFERENCE_CLOCK) ** 2 / compute),
-        "power over compute at one clock": jnp.log2(_some(demand.power) / compute),
+        "compute over memory": compute - memory,
+        "bytes over L2": _log2(demand.moved) - jnp.log2(hardware.device.l2_capacity),
+        "duration over launch": jnp.maximum(compute, memory) - math.log2(LAUNCH),
+        "power over compute": power + 2.0 * jnp.log2(hardware.clock / REFERENCE_CLOCK) - compute,
+        "power over compute at one clock": power - compute,
     }
 
 
@@ -188,5 +191,5 @@ def _blocks(length: Scalar, block: float) -> Scalar:
     return ceil_div(length, jnp.full_like(length, block))
 
 
-def _some(demand: Scalar | np.ndarray) -> Scalar:
-    return jnp.maximum(as_float(demand), LEAST)
+def _log2(demand: Scalar | np.ndarray) -> Scalar:
+    return jnp.log2(jnp.maximum(as_float(demand), LEAST))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 import hwspecs
 from hwspecs import DeviceSpec
 from jaxperf.core.device import Device, device_from_spec
+from jaxperf.core.numerics import as_float
 
 REFERENCE_CLOCK = 1.83e9  # matrix clock of the H100, against which other clocks are put [Hz]
 REFERENCE_ENERGY = 0.131e-12  # of a 16-bit operation in the H100's process (`hwspecs.energy_of`) [J/FLOP]
@@ -44,16 +46,25 @@ class Hardware(eqx.Module):
 
 def load_hardware(names: Sequence[str], directories: Sequence[str | Path] = ()) -> Hardware:
     """The facts of named devices, in the order given, on the host."""
-    specs = [hwspecs.load(name, directories) for name in names]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(device_from_spec(spec) for spec in specs))
     number = jnp.result_type(float)
+    each = [_hardware(hwspecs.load(name, directories)) if directories else _shipped(name, number) for name in names]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+
+
+@functools.cache
+def _shipped(name: str, number: np.dtype) -> Hardware:
+    """Of a device whose file no user changes; `number`: the type that the facts are in."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, number), _hardware(hwspecs.load(name)))
+
+
+def _hardware(spec: DeviceSpec) -> Hardware:
     return Hardware(
-        stacked,
-        np.array([spec.clock_rate.si for spec in specs], number),
-        np.array([spec.tdp.si for spec in specs], number),
-        np.array([switching_energy(spec) for spec in specs], number),
-        np.array([issued(spec.architecture) for spec in specs], number),
-        np.array([1.0 if spec.kind == "gpu" else 0.0 for spec in specs], number),
+        device_from_spec(spec),
+        clock=as_float(spec.clock_rate.si),
+        tdp=as_float(spec.tdp.si),
+        energy=as_float(switching_energy(spec)),
+        issued=as_float(issued(spec.architecture)),
+        many_cores=as_float(spec.kind == "gpu"),
     )
 
 

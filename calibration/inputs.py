@@ -91,7 +91,7 @@ class Point(eqx.Module):
             footprint=self.footprint,
             waves=_log(self.waves),
             clock=_log(self.clock),
-            features=jnp.nan_to_num(jnp.stack([own[name] for name in names]), posinf=MOST, neginf=-MOST),
+            features=jnp.stack([_number(own[name]) for name in names]),
             habits=jnp.stack(self.habits) if self.habits else jnp.zeros(0),
             levels=dict(levels),
         )
@@ -106,7 +106,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         core=core_time(family, x, asked, hardware),
         on_chip=on_chip_time(family, x, asked, hardware),
-        footprint=jnp.log(jnp.maximum(asked.moved, 1.0) / hardware.device.l2_capacity),
+        footprint=_log(as_float(asked.moved)) - jnp.log(hardware.device.l2_capacity),
         waves=waves(family, x, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         features=list(seen.values()),
@@ -125,6 +125,10 @@ def _demand(family: str, kind: Kind, x: Shape) -> Demand:
 
 def _log(x: Scalar) -> Scalar:
     return jnp.log(jnp.maximum(x, LEAST))
+
+
+def _number(feature: Scalar) -> Scalar:
+    return jnp.nan_to_num(feature, posinf=MOST, neginf=-MOST)
 
 
 def load_kinds(table: KernelTable, directories: Sequence[str | Path] = ()) -> Kind:

@@ -11,6 +11,7 @@ outside what was measured.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -122,12 +123,14 @@ class Correction(eqx.Module):
             hidden = jnp.tanh(hidden @ weights + bias)
         return jnp.concatenate([hidden, jnp.ones_like(hidden[:1])])
 
+    @eqx.filter_jit
     def excess(self, x: Inputs) -> Float[Array, ""]:
         """How far outside the measured range of its features a row lies, in standard deviations, largest feature."""
-        below = jnp.maximum(self.lowest - x.features, 0.0)
-        above = jnp.maximum(x.features - self.highest, 0.0)
         # A feature that hardly varied says little by its spread; a far shape is far enough at FARTHEST.
-        return jnp.minimum(jnp.max((below + above) / jnp.maximum(self.scale, LEAST_SCALE)), FARTHEST)
+        scale = jnp.maximum(self.scale, LEAST_SCALE)
+        # Feature by feature: XLA fills no vector registers where it reduces a short axis.
+        beyond = map(_beyond, x.features, self.lowest, self.highest, scale)
+        return jnp.clip(functools.reduce(jnp.maximum, beyond), 0.0, FARTHEST)
 
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """The correction of the logarithm of the time, within +-BOUND."""
@@ -147,6 +150,10 @@ class KernelModel(eqx.Module):
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """Logarithm of the time [log s]."""
         return self.law(x) + self.correction(x)
+
+
+def _beyond(feature: Array, lowest: Array, highest: Array, scale: Array) -> Array:
+    return jnp.maximum(lowest - feature, feature - highest) / scale
 
 
 def _norm(a: Array, b: Array, p: Array | float) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,9 +61,8 @@ def predict(read: Read, parameters: Parameters, directories: Sequence[str] = ())
     `limiter`, `tier` ("measured", "adapted", "transfer", "roofline", or "" without a prediction) and `reason`, all
     [rows of the file].
     """
-    found = _nothing(read.rows, UNREAD)
-    for table in read.tables:
-        found = _placed(found, table.row, _columns(table, parameters, directories))
+    parts = [(table.row, _columns(table, parameters, directories)) for table in read.tables]
+    found = _whole(read.rows, parts, UNREAD)
     return Predicted(found, _summary(read, found))
 
 
@@ -73,15 +73,15 @@ def predict_table(table: KernelTable, parameters: Parameters, directories: Seque
 
 def _columns(table: KernelTable, parameters: Parameters, directories: Sequence[str]) -> Columns:
     """Rows without a device have no prediction; the others are predicted together."""
-    found = _nothing(len(table), UNKNOWN_DEVICE)
     known = np.flatnonzero(table.device != "")
     if not len(known):
-        return found
+        return _nothing(len(table), UNKNOWN_DEVICE)
     part = table if len(known) == len(table) else table.take(known)
+    parts = []
     for name, rows in regimes(part):
         alike = part if len(rows) == len(part) else part.take(rows)
-        found = _placed(found, known[rows], _of_devices(alike, name, parameters, directories))
-    return found
+        parts.append((known[rows], _of_devices(alike, name, parameters, directories)))
+    return _whole(len(table), parts, UNKNOWN_DEVICE)
 
 
 def _of_devices(table: KernelTable, name: str, parameters: Parameters, directories: Sequence[str]) -> Columns:
@@ -143,6 +143,7 @@ def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Grou
         found.remarks[rows] = (found.remarks[rows] & ~np.uint8(FAR)) | far.astype(np.uint8)
 
 
+@functools.cache
 def _told(code: int) -> str:
     """The remarks that a sum of bits stands for, as one text."""
     return "; ".join(text for bit, text in enumerate(REMARKS) if code >> bit & 1)
@@ -161,11 +162,14 @@ def _nothing(rows: int, reason: str) -> Columns:
     return numbers | {"limiter": repeated("", rows), "tier": repeated("", rows), "reason": repeated(reason, rows)}
 
 
-def _placed(into: Columns, rows: np.ndarray, found: Columns) -> Columns:
-    """Columns with those of some of their rows put in their places."""
-    if np.array_equal(rows, np.arange(len(into["reason"]))):
-        return found
-    return {name: _put(column, rows, found[name]) for name, column in into.items()}
+def _whole(rows: int, parts: Sequence[tuple[np.ndarray, Columns]], reason: str) -> Columns:
+    """The columns of all rows from those of some of them; the others have no prediction, for this reason."""
+    if len(parts) == 1 and np.array_equal(parts[0][0], np.arange(rows)):
+        return parts[0][1]
+    found = _nothing(rows, reason)
+    for at, part in parts:
+        found = {name: _put(column, at, part[name]) for name, column in found.items()}
+    return found
 
 
 def _put(into: np.ndarray | Text, rows: np.ndarray, found: np.ndarray | Text) -> np.ndarray | Text:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import as_text
 
 VECTOR_FORMATS = ("fp32", "fp64")
 ON_VECTOR_UNITS = {"gemm": "gemm_vector"}
@@ -22,7 +23,7 @@ def regimes(table: KernelTable) -> Iterator[tuple[str, np.ndarray]]:
     if vector is None:
         yield table.family, np.arange(len(table))
         return
-    on_vector = np.isin(np.asarray(table.dtype).astype(str), VECTOR_FORMATS)
+    on_vector = as_text(table.dtype).among(VECTOR_FORMATS)
     for name, rows in ((table.family, ~on_vector), (vector, on_vector)):
         if rows.any():
             yield name, np.flatnonzero(rows)

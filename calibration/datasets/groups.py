@@ -11,9 +11,11 @@ from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Column, as_text, repeated
 
 IDENTITY = ("device", "framework", "version", "kernel", "dtype", "cache")
-CHUNK = 2**13  # rows computed at once: their features and hidden layers stay near the processor
 BLOCKS = (256, 16, 1)  # rows of one group side by side; the fewer, the more groups a chunk holds
-WASTE = 1.5  # a block size is too large where its padding makes a table so many times longer
+# Rows computed at once. A program costs the same to start for many rows as for few, and the hidden layers of the larger
+# chunk still fit a processor's last cache.
+CHUNKS = (2**15, 2**13)
+BLOCK_WASTE, CHUNK_WASTE = 1.5, 1.1  # how many times longer a table may get by what fills its blocks and its chunks
 DENSE = 4  # codes up to so many times the rows are numbered by a table, beyond that by sorting
 
 
@@ -33,14 +35,14 @@ class Groups:
         A block is filled up by its last row again, the last chunk by its last block.
         """
         count = np.bincount(self.which, minlength=len(self))
-        size = next(size for size in BLOCKS if size == 1 or _padded(count, size) <= WASTE * len(self.which))
+        size = _largest(BLOCKS, count, BLOCK_WASTE)
         blocks = -(-count // size)
         group = np.repeat(np.arange(len(self)), blocks)
         start = np.r_[0, np.cumsum(count)][:-1]
         before = np.arange(len(group)) - np.repeat(np.r_[0, np.cumsum(blocks)][:-1], blocks)
         place = before[:, None] * size + np.arange(size)
         rows = _order(self.which)[start[group, None] + np.minimum(place, count[group, None] - 1)]
-        each = CHUNK // size
+        each = _largest(CHUNKS, size * blocks.sum(), CHUNK_WASTE) // size
         chunks = np.arange(-(-len(group) // each) * each).clip(max=len(group) - 1).reshape(-1, each)
         return [(group[chunk], rows[chunk]) for chunk in chunks]
 
@@ -58,15 +60,22 @@ def grouped(columns: Sequence[Column]) -> Groups:
     for column in columns:
         text = as_text(column).distinct()
         if len(text.values) > 1:
-            which, total = _numbered(which * len(text.values) + text.codes, total * len(text.values))
+            if total * len(text.values) > _most_dense(len(which)):
+                which, total = _numbered(which, total)
+            which, total = which * len(text.values) + text.codes, total * len(text.values)
+    which, total = _numbered(which, total)
     first = np.empty(total, np.int64)
     first[which[::-1]] = np.arange(len(which))[::-1]
-    return Groups(which, first[: total if len(which) else 0])
+    return Groups(which, first)
+
+
+def _most_dense(rows: int) -> int:
+    return DENSE * rows + CHUNKS[-1]
 
 
 def _numbered(codes: np.ndarray, limit: int) -> tuple[np.ndarray, int]:
     """Codes below `limit` renumbered without gaps, and how many there are."""
-    if limit > DENSE * len(codes) + CHUNK:
+    if limit > _most_dense(len(codes)):
         distinct, which = np.unique(codes, return_inverse=True)
         return which, len(distinct)
     present = np.zeros(limit, bool)
@@ -75,8 +84,9 @@ def _numbered(codes: np.ndarray, limit: int) -> tuple[np.ndarray, int]:
     return number[codes], int(number[-1]) + 1
 
 
-def _padded(count: np.ndarray, size: int) -> int:
-    return int((-(-count // size) * size).sum())
+def _largest(sizes: Sequence[int], count: np.ndarray, waste: float) -> int:
+    """The first size, the largest first, that fills up `count` rows a group to at most `waste` times as many in all."""
+    return next((size for size in sizes if (-(-count // size) * size).sum() <= waste * count.sum()), sizes[-1])
 
 
 def _order(which: np.ndarray) -> np.ndarray:

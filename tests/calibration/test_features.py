@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.datasets.groups import BLOCKS, Groups, grouped
+from calibration.datasets.groups import BLOCKS, CHUNK_WASTE, CHUNKS, Groups, grouped
 from calibration.datasets.text import Text, as_text, joined
 from calibration.features import waves
 from calibration.hardware import load_hardware
@@ -90,6 +91,25 @@ def test_very_many_groups_are_numbered_by_sorting() -> None:
     first, second = (np.array([f"{i % n}" for i in range(20_000)], dtype=object) for n in (20_000, 19_997))
     groups: Groups = grouped([first, second])
     assert len(groups) == 20_000 and groups.chunks()[0][1].shape[1] == 1
+
+
+@pytest.mark.parametrize("rows", [1, CHUNKS[1] + 1, CHUNKS[0], 3 * CHUNKS[0] + 1, 20 * CHUNKS[0] + 1])
+def test_a_large_chunk_is_taken_where_little_of_it_is_empty(rows: int) -> None:
+    chunks = grouped([np.full(rows, "one", object)]).chunks()
+    size, computed = chunks[0][1].size, sum(each.size for _, each in chunks)
+    assert size == CHUNKS[0] or -(-rows // CHUNKS[0]) * CHUNKS[0] > CHUNK_WASTE * rows
+    assert size in CHUNKS and computed - rows < size
+    assert set(np.concatenate([each.ravel() for _, each in chunks])) == set(range(rows))
+
+
+def test_a_device_described_anew_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+    shipped = load_hardware(["h100-sxm"])
+    size = '{ quantity = "7 MB", source = "datasheet", confidence = "single source" }'
+    text = f'name = "h100-sxm"\nbase = "h100-sxm"\nl2_capacity = {size}\n'
+    (tmp_path / "h100-sxm.toml").write_text(text)
+    own = load_hardware(["h100-sxm"], [tmp_path])
+    assert own.device.l2_capacity == 7e6 != shipped.device.l2_capacity
+    assert load_hardware(["h100-sxm"]).device.l2_capacity == shipped.device.l2_capacity
 
 
 @given(WORDS, WORDS)
