@@ -24,7 +24,7 @@ from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Column
 from calibration.demand import POINTS
 from calibration.family import FittedFamily
-from calibration.fit import DEFAULT, Settings, fit, log_times, sample
+from calibration.fit import DEFAULT, Settings, fit, log_times
 from calibration.held_out import error_rows, held_shapes, shape_hash
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread, measured_widths, quantiles
@@ -133,8 +133,7 @@ def calibrate_family(
     """Fit one family, with its share and its intervals."""
     family, held = regime(data.table), held_shapes(data.table)
     fold = dataclasses.replace(settings, **{name: min(getattr(settings, name), most) for name, most in FOLD.items()})
-    few = data.take(sample(data.spelled["cell"], 2 * fold.rows_per_cell, 1))
-    unseen = transfer(few, fold, progress, directories)
+    unseen = transfer(data, fold, progress, directories)
     fitted = fit(data.take(np.flatnonzero(~held)), settings, progress)
     model = eqx.tree_at(lambda tree: tree.correction.share, fitted.model, as_float(unseen.share))
     spread, rows = unseen.spread, unseen.rows

@@ -6,12 +6,14 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import jax
 import numpy as np
 
-from calibration.gaussian_process import Covariance, Places, Posterior, posterior
+from calibration.gaussian_process import Covariance, Places
 from calibration.intervals import Spread, Width
 from calibration.levels import Names
 from calibration.model import KernelModel
+from calibration.neighbours import Neighbours
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +28,8 @@ class Local:
     width: Width
 
     @functools.cached_property
-    def posterior(self) -> Posterior:
-        return posterior(self.covariance, self.places, self.residual)
+    def process(self) -> Neighbours:
+        return Neighbours(self.covariance, jax.tree.map(np.asarray, self.places), self.residual)
 
     def is_far(self, deviation: np.ndarray) -> np.ndarray:
         """Whether the rows leave more than half of the variance there was before them [R]."""

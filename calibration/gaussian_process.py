@@ -8,6 +8,7 @@ or stack share more. The hyper-parameters are those of the highest marginal like
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.linalg
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxperf.core.numerics import as_float
 
@@ -86,34 +86,31 @@ def prior(features: int, variance: float) -> Covariance:
     )
 
 
-def learned(start: Covariance, places: Places, residual: np.ndarray) -> Covariance:
+def learned(start: Covariance, places: Places, residual: np.ndarray, sets: Sequence[np.ndarray]) -> Covariance:
     """The covariance with the highest posterior, from its prior's mean `start` (Adam); deterministic.
 
-    Rows are padded to a power of two by rows that say nothing, so that few sizes are compiled.
+    The likelihood is the product of those of `sets` of rows, each by itself (composite likelihood; Varin et al. 2011).
+    All are padded to one power of two by rows that say nothing, so that few sizes are compiled.
     """
-    rows = len(residual)
-    size = max(64, 1 << (rows - 1).bit_length())
-    padded = places[np.r_[np.arange(rows), np.zeros(size - rows, int)]]
-    there = np.arange(size) < rows
-    target = np.where(there, np.r_[residual, np.zeros(size - rows)], 0.0)
+    size = max(64, 1 << (max(map(len, sets)) - 1).bit_length())
+    rows = np.stack([np.r_[each, np.zeros(size - len(each), int)] for each in sets])
+    there = np.stack([np.arange(size) < len(each) for each in sets])
+    target = np.where(there, residual[rows], 0.0)
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step
-        return _descend(start, jax.tree.map(jnp.asarray, padded), as_float(target), jnp.asarray(there))
+        return _descend(start, jax.tree.map(jnp.asarray, places[rows]), as_float(target), jnp.asarray(there))
 
 
 @jax.jit
 def _descend(start: Covariance, places: Places, target: Array, there: Array) -> Covariance:
     optimizer = optax.adam(RATE)
-    both = there[:, None] & there[None, :]
 
     def loss(covariance: Covariance) -> Array:
-        """Minus the logarithm of the marginal likelihood (eq. 5.8) and of the priors."""
-        noise = jnp.where(there, covariance.noise_variance, 1.0)
-        factor = jnp.linalg.cholesky(jnp.where(both, covariance(places, places), 0.0) + jnp.diag(noise))
-        white = jax.scipy.linalg.solve_triangular(factor, target, lower=True)
+        """Minus the logarithm of the likelihood of all sets and of the priors."""
+        surprise = jax.vmap(_surprise, in_axes=(None, 0, 0, 0))(covariance, places, target, there)
         moved = jax.tree.map(lambda now, first: jnp.sum((now - first) ** 2), covariance, start)
         variances = moved.constant + moved.smooth + moved.noise
         priors = moved.lengths / LENGTH_SPREAD**2 + variances / VARIANCE_SPREAD**2
-        return 0.5 * jnp.sum(white**2) + jnp.sum(jnp.log(jnp.diagonal(factor))) + 0.5 * priors
+        return jnp.sum(surprise) + 0.5 * priors
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
         covariance, state = carry
@@ -124,52 +121,18 @@ def _descend(start: Covariance, places: Places, target: Array, there: Array) -> 
     return jax.lax.scan(step, (first, optimizer.init(first)), None, length=STEPS)[0][0]
 
 
-class Posterior(eqx.Module):
-    """What rows say of others: their `places`; `whitening` [R, R], the inverse Cholesky factor of their covariance with
-    noise; `target` [R], that times their residuals."""
-
-    covariance: Covariance
-    places: Places
-    whitening: Float[Array, "R R"]
-    target: Float[Array, " R"]
-
-    def __call__(self, places: Places) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """Mean and standard deviation of a measurement at other places (eq. 2.25 and 2.26, noise included)."""
-        white = self.covariance(places, self.places) @ self.whitening.T
-        left = jnp.maximum(self.covariance.variance - jnp.sum(white**2, axis=1), 0.0)
-        return white @ self.target, jnp.sqrt(left + self.covariance.noise_variance)
+def _surprise(covariance: Covariance, places: Places, target: Array, there: Array) -> Array:
+    """Minus the logarithm of the marginal likelihood of one set of rows (eq. 5.8)."""
+    white, factor = whitened(covariance, places, there, target[:, None])
+    return 0.5 * jnp.sum(white**2) + jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
-def posterior(covariance: Covariance, places: Places, residual: np.ndarray) -> Posterior:
-    """Given rows and their residuals [R]; in double precision on the way."""
-    whitening = _whitening(covariance, places)
-    return Posterior(covariance, places, as_float(whitening), as_float(whitening @ residual))
-
-
-def left_out(
-    covariance: Covariance, places: Places, residual: np.ndarray, groups: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row predicted without any row of its group, how far its residual lies from the mean, and the standard
-    deviation of that (eq. 5.12, of blocks of the inverse where a group has several rows) [R]. `groups` [R]: numbers."""
-    whitening = _whitening(covariance, places)
-    precision, weights = whitening.T @ whitening, whitening.T @ (whitening @ residual)
-    error, deviation = np.empty((2, len(residual)))
-    order = np.argsort(groups, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
-        block = np.linalg.inv(precision[np.ix_(rows, rows)])
-        error[rows], deviation[rows] = block @ weights[rows], np.sqrt(block.diagonal())
-    return error, deviation
-
-
-def _whitening(covariance: Covariance, places: Places) -> np.ndarray:
-    with jax.enable_x64(True):  # of rows side by side, single precision may leave no positive definite matrix
-        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (covariance, places.features))
-        matrix = np.array(_between(wide[0], Places(wide[1], places.names)))
-    matrix[np.diag_indices(len(matrix))] += float(covariance.noise_variance)
-    factor = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True)
-    return scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True, overwrite_b=True)
-
-
-@jax.jit
-def _between(covariance: Covariance, places: Places) -> Array:
-    return covariance(places, places)
+def whitened(
+    covariance: Covariance, places: Places, there: Bool[Array, " R"], columns: Float[Array, "R C"]
+) -> tuple[Float[Array, "R C"], Float[Array, "R R"]]:
+    """The Cholesky factor of the rows' covariance with noise, and its inverse times `columns`; rows that are not
+    `there` are independent of all others."""
+    both = there[:, None] & there[None, :]
+    noise = jnp.where(there, covariance.noise_variance, 1.0)
+    factor = jnp.linalg.cholesky(jnp.where(both, covariance(places, places), 0.0) + jnp.diag(noise))
+    return jax.scipy.linalg.solve_triangular(factor, columns, lower=True), factor

@@ -13,19 +13,21 @@ import numpy as np
 
 from calibration.datasets.text import Column
 from calibration.family import FittedFamily, Local
-from calibration.fit import log_times, sample, sample_all
-from calibration.gaussian_process import Places, Posterior, learned, left_out, prior
+from calibration.fit import log_times, sample_all
+from calibration.gaussian_process import Covariance, Places, learned, prior
 from calibration.inputs import Prepared
 from calibration.intervals import ratio_width
 from calibration.levels import NO_NAMES, Names
 from calibration.model import LEAST_SCALE
+from calibration.neighbours import NEAREST, Neighbours
 from calibration.priors import NAMED_BY_LIBRARY
 
 SAME = ("format", "framework", "stack")  # levels whose names make two rows of a device alike
-MOST = 3000  # rows kept of a device: each prediction costs their square
-LEARNED_ON = 256  # rows that the hyper-parameters are learned on: a step costs their cube
+LEARNED_ON = 256  # no more rows than these are learned on together: a step costs their cube
+DRAWN = 8  # of more rows, how many sets of `NEAREST` are drawn from all
+BESIDE = 24  # and how many are rows side by side
+JUDGED = 2000  # rows that the width of intervals is taken from
 TAIL = 0.01  # share of the residuals at either end that count as the one at its inner edge
-BLOCK = 1024  # rows predicted together
 
 
 def moved(fitted: FittedFamily, spelled: Mapping[str, Column], device: str) -> np.ndarray:
@@ -42,13 +44,7 @@ def moved(fitted: FittedFamily, spelled: Mapping[str, Column], device: str) -> n
 
 def predicted(local: Local, fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the residual of other rows of the device [R] [log 1]."""
-    at, rows = placed(fitted, local.names, data), len(data.table)
-    found = np.empty((2, rows))
-    for start in range(0, rows, BLOCK):
-        block = np.minimum(np.arange(start, start + BLOCK), rows - 1)  # the last one padded: one size is compiled
-        mean, deviation = _predicted(local.posterior, at[block])
-        found[0, block], found[1, block] = mean, deviation
-    return found[0], found[1]
+    return local.process.predicted(placed(fitted, local.names, data))
 
 
 def stated(fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
@@ -79,12 +75,24 @@ def learn(
         old = np.flatnonzero(~np.isin(before.places.names[:, stack], places.names[:, stack]))
         places = jax.tree.map(lambda *parts: np.concatenate(parts), before.places[old], places)
         residual = np.r_[before.residual[old], residual]
-    kept = balanced(np.asarray(places.names)[:, stack], MOST)
-    places, residual = places[kept], np.clip(residual[kept], *np.quantile(residual[kept], [TAIL, 1.0 - TAIL]))
-    few = sample_all(len(kept), LEARNED_ON, 0)
-    covariance = learned(prior(places.features.shape[1], deviation**2), places[few], residual[few])
-    error, spread = left_out(covariance, places, residual, _shapes(fitted, places))
+    residual = np.clip(residual, *np.quantile(residual, [TAIL, 1.0 - TAIL]))
+    start = prior(places.features.shape[1], deviation**2)
+    covariance = learned(start, places, residual, learning_sets(start, places))
+    judged = sample_all(len(residual), JUDGED, 0)
+    error, spread = Neighbours(covariance, places, residual).left_out(judged, _shapes(fitted, places))
     return Local(names, places, residual, covariance, ratio_width(error / spread))
+
+
+def learning_sets(start: Covariance, places: Places) -> list[np.ndarray]:
+    """Sets of rows that the hyper-parameters are learned on: all, where they are few; else rows drawn from all, which
+    tell what lies far apart, and rows side by side, which predictions are made from."""
+    rows = len(places.names)
+    if rows <= LEARNED_ON:
+        return [np.arange(rows)]
+    order = np.random.default_rng(0).permutation(rows)
+    drawn, centers = np.resize(order, (DRAWN, NEAREST)), np.resize(order[::-1], BESIDE)
+    near, there = Neighbours(start, places, np.zeros(rows)).nearest(places[centers])
+    return [*drawn, *(own[real] for own, real in zip(near, there, strict=True))]
 
 
 def placed(fitted: FittedFamily, names: Names, data: Prepared) -> Places:
@@ -101,15 +109,3 @@ def _shapes(fitted: FittedFamily, places: Places) -> np.ndarray:
     """A number for the shape of each row, whatever its software and format: what is predicted is other shapes."""
     sizes = [name.startswith("log2 ") for name in fitted.features]
     return np.unique(places.features[:, sizes], axis=0, return_inverse=True)[1].reshape(-1)
-
-
-def balanced(cells: np.ndarray, most: int) -> np.ndarray:
-    """At most so many rows, as many of every cell as that allows."""
-    counts = np.unique(cells, return_counts=True)[1]
-    shares = [share for share in range(1, most + 1) if np.minimum(counts, share).sum() <= most]
-    return sample(cells, max(shares, default=1), 0)
-
-
-@jax.jit
-def _predicted(process: Posterior, places: Places) -> tuple[jax.Array, jax.Array]:
-    return process(places)

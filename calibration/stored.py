@@ -24,7 +24,7 @@ def save_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], card: Mappin
     """Write PATH.safetensors and PATH.json. Raises `InputError` where that fails."""
     from safetensors.numpy import save
 
-    body = save({name: np.asarray(value) for name, value in arrays.items()})
+    body = save({name: np.asarray(value, order="C") for name, value in arrays.items()})  # it reads no other order
     written = {**card, "schema": schema, "sha256": hashlib.sha256(body).hexdigest()}
     tensors_path, card_path = paths(path)
     try:

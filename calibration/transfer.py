@@ -8,8 +8,7 @@ that a fold's rows are tested with comes from the other folds alone.
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +17,7 @@ import numpy as np
 
 from calibration.adapt import adapt_family
 from calibration.family import FittedFamily
-from calibration.fit import Settings, fit, sample_all
+from calibration.fit import Settings, fit, sample, sample_all
 from calibration.held_out import error_rows, generations, held_shapes
 from calibration.inputs import Prepared
 from calibration.intervals import Spread, growth, transfer_spread
@@ -28,7 +27,8 @@ from jaxperf.core.numerics import as_float
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 FEW = 200  # rows of a device that the split of this name adapts to
-ADAPTED = {f"{FEW} rows": FEW, "10 % of rows": sys.maxsize}  # splits, and the most rows of a device that they adapt to
+FEW_ROWS, TENTH = f"{FEW} rows", "10 % of rows"  # splits
+MOST_SCORED = 4000  # rows of an adapted device: enough for a median to a tenth of a percent
 SALT = 1  # other shapes than those that a fit holds out
 
 
@@ -45,9 +45,11 @@ class Transfer:
 @dataclasses.dataclass(frozen=True)
 class Fold:
     """One generation held out: its rows, the family fitted without them, and on them the residual of the law alone, the
-    whole correction [log 1] and how far they lie outside what was measured."""
+    whole correction [log 1] and how far they lie outside what was measured. `offered`: of each split, the rows that the
+    family is adapted to and those it is then scored on."""
 
     unseen: Prepared
+    offered: Mapping[str, tuple[Prepared, Prepared]]
     fitted: FittedFamily
     law: np.ndarray
     correction: np.ndarray
@@ -66,12 +68,18 @@ class Fold:
 def transfer(
     data: Prepared, settings: Settings, progress: Callable[[str], None], directories: Sequence[str] = ()
 ) -> Transfer:
-    """Hold out every generation in turn; nothing is learned where there is only one."""
-    born, folds = generations(data.table, directories), []
+    """Hold out every generation in turn; nothing is learned where there is only one.
+
+    Fits and scores take a sample of every cell; only "10 % of rows" adapts to a tenth of all shapes, with all rows.
+    """
+    some = data.take(sample(data.spelled["cell"], 2 * settings.rows_per_cell, 1))
+    born, own, folds = generations(some.table, directories), generations(data.table, directories), []
     for name in np.unique(born):
         outside = np.flatnonzero(born != name)
         if len(outside):
-            folds.append(fold(data.take(np.flatnonzero(born == name)), fit(data.take(outside), settings)))
+            unseen = some.take(np.flatnonzero(born == name))
+            offered = {FEW_ROWS: few_rows(unseen), TENTH: few_rows(data.take(np.flatnonzero(own == name)), len(own))}
+            folds.append(fold(unseen, offered, fit(some.take(outside), settings)))
             progress(f"{regime(data.table)}: without {name}")
     return judged(folds)
 
@@ -87,8 +95,7 @@ def judged(folds: Sequence[Fold]) -> Transfer:
         spread = spread_of([other for other in folds if other is not one], share)
         tested = spread.half_width(one.unseen.spelled, np.zeros(len(one.excess), bool), one.excess)
         rows += error_rows(one.unseen, one.residual(share), tested, "unseen generation")
-        for split, most in ADAPTED.items():
-            rows += _adapted_rows(one, share, spread, split, most)
+        rows += [row for split in one.offered for row in _adapted_rows(one, share, spread, split)]
     return Transfer(share, spread_of(folds, share), rows)
 
 
@@ -99,19 +106,23 @@ def spread_of(folds: Sequence[Fold], share: float) -> Spread:
 
 
 def few_rows(data: Prepared, most: int = FEW) -> tuple[Prepared, Prepared]:
-    """At most so many rows of each device, of shapes that hash to a tenth, and all rows of other shapes."""
-    tenth, devices = held_shapes(data.table, SALT), data.table.device.astype(str)
-    candidates = [np.flatnonzero(tenth & (devices == name)) for name in np.unique(devices)]
-    chosen = np.concatenate([own[sample_all(len(own), most, 0)] for own in candidates])
-    return data.take(np.sort(chosen)), data.take(np.flatnonzero(~tenth))
+    """Of each device at most so many rows of a tenth of the shapes, and at most `MOST_SCORED` of the others."""
+    tenth = held_shapes(data.table, SALT)
+    return data.take(_of_each_device(data, tenth, most)), data.take(_of_each_device(data, ~tenth, MOST_SCORED))
 
 
-def fold(unseen: Prepared, fitted: FittedFamily) -> Fold:
+def _of_each_device(data: Prepared, among: np.ndarray, most: int) -> np.ndarray:
+    devices = data.table.device.astype(str)
+    candidates = [np.flatnonzero(among & (devices == name)) for name in np.unique(devices)]
+    return np.sort(np.concatenate([own[sample_all(len(own), most, 0)] for own in candidates]))
+
+
+def fold(unseen: Prepared, offered: Mapping[str, tuple[Prepared, Prepared]], fitted: FittedFamily) -> Fold:
     """What a family says of a generation it was fitted without."""
     x, measured = unseen.inputs(fitted.names, fitted.features), np.log(unseen.table.measured)
     law, correction = jax.vmap(fitted.model.law)(x), jax.vmap(fitted.model.correction)(x)
     excess = jax.vmap(fitted.model.correction.excess)(x)
-    return Fold(unseen, fitted, np.asarray(law) - measured, np.asarray(correction), np.asarray(excess))
+    return Fold(unseen, offered, fitted, np.asarray(law) - measured, np.asarray(correction), np.asarray(excess))
 
 
 def _medians(fold: Fold, share: float) -> list[float]:
@@ -120,9 +131,9 @@ def _medians(fold: Fold, share: float) -> list[float]:
     return [float(np.median(size[devices == name])) for name in np.unique(devices)]
 
 
-def _adapted_rows(fold: Fold, share: float, spread: Spread, split: str, most: int) -> list[dict[str, Any]]:
-    """Error rows of the fold, adapted to at most so many rows of each of its devices."""
-    few, left = few_rows(fold.unseen, most)
+def _adapted_rows(fold: Fold, share: float, spread: Spread, split: str) -> list[dict[str, Any]]:
+    """Error rows of the fold, adapted as the split says."""
+    few, left = fold.offered[split]
     if not (len(few.table) and len(left.table)):
         return []
     model = eqx.tree_at(lambda tree: tree.correction.share, fold.fitted.model, as_float(share))

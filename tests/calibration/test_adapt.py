@@ -12,11 +12,13 @@ import pytest
 from calibration.adapt import adapt, adapt_family
 from calibration.family import FittedFamily
 from calibration.fit import Settings, counts, new_correction, new_law
+from calibration.gaussian_process import prior
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread
 from calibration.levels import NO_NAMES
-from calibration.local import balanced, stated
+from calibration.local import BESIDE, DRAWN, LEARNED_ON, learning_sets, placed, stated
 from calibration.model import KernelModel
+from calibration.neighbours import NEAREST
 from calibration.parameters import Parameters, load_parameters, save_parameters
 from calibration.predict import predict_table
 from calibration.priors import priors_of
@@ -129,10 +131,22 @@ def test_one_row_is_enough_to_move(fitted: FittedFamily, slow: Prepared) -> None
     assert np.median(errors(once, slow)) < np.median(errors(fitted, slow))
 
 
-def test_rows_are_kept_of_every_cell() -> None:
-    cells = np.repeat([0, 1, 2], [500, 30, 4])
-    kept = balanced(cells, 60)
-    assert np.bincount(cells[kept]).tolist() == [28, 28, 4]
+def test_many_rows_are_learned_on_in_sets_drawn_and_side_by_side(fitted: FittedFamily) -> None:
+    data = prepare(gemm_table(2 * LEARNED_ON, devices=(NAME,)))
+    places = placed(fitted, NO_NAMES.extended(data.spelled), data)
+    start = prior(len(fitted.features), 0.1)
+    few, many = (learning_sets(start, places[:rows]) for rows in (LEARNED_ON, 2 * LEARNED_ON))
+    assert [len(each) for each in few] == [LEARNED_ON]
+    assert [len(each) for each in many] == [NEAREST] * (DRAWN + BESIDE)
+    spread = [np.asarray(places.features)[each].std(axis=0).mean() for each in many]
+    assert max(spread[DRAWN:]) < min(spread[:DRAWN])
+
+
+def test_every_row_is_kept_and_answered(fitted: FittedFamily) -> None:
+    data = prepare(gemm_table(1500, devices=(NAME,)))
+    many = adapt_family(fitted, data)
+    assert len(many.local[NAME].residual) == 1500
+    assert np.median(errors(many, data)) < 0.01
 
 
 def test_the_command_says_what_it_adapted_and_survives_the_disk(

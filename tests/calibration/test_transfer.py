@@ -20,7 +20,7 @@ from calibration.intervals import interval_score
 from calibration.levels import spell
 from calibration.model import LAW_LEVELS
 from calibration.priors import NAMED_BY_LIBRARY, priors_of
-from calibration.transfer import ADAPTED, FEW, few_rows, transfer
+from calibration.transfer import FEW, FEW_ROWS, TENTH, few_rows, transfer
 from tests.calibration.kernels import blank_table, gemm_table, with_latency
 
 QUICK = Settings(steps=60, law_steps=200, law_rows=2000, batch=128, widths=(8,))
@@ -120,11 +120,11 @@ def test_folds_say_how_their_intervals_cover(noisy: Prepared) -> None:
     rows = transfer(noisy, QUICK, lambda _: None).rows
     widths = {(row["split"], row["device"]): row for row in intervals(rows)}
     devices = {"h100-sxm", "l40s"}
-    assert set(widths) == {(split, device) for split in ("unseen generation", *ADAPTED) for device in devices}
+    assert set(widths) == {(split, device) for split in ("unseen generation", FEW_ROWS, TENTH) for device in devices}
     for row in widths.values():
         assert 50.0 < row["coverage90"] <= 100.0
         assert row["interval_score"] > 100.0 * 2 * np.log1p(row["half_width"] / 100.0) * 0.9
-    few, none = (by_family(rows, split)[0]["median"] for split in (f"{FEW} rows", "unseen generation"))
+    few, none = (by_family(rows, split)[0]["median"] for split in (FEW_ROWS, "unseen generation"))
     assert few < none + 1.0
 
 

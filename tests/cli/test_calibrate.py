@@ -58,12 +58,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Path:
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Parameters of two Ampere devices, fitted once; what the command printed lies beside them."""
     folder = tmp_path_factory.mktemp("fitted")
     data = write(folder / "gemm.csv", "a100-sxm-80gb", "a40", "h100-sxm")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(cache_home))
         patch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: TINY)
         arguments = ["calibrate", str(data), "-o", str(folder / "p"), "--exclude-device", "H100", "--json"]
         result = CliRunner().invoke(app, arguments)
