@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get the variables of the process that starts them
+    # A cache of the run's own, empty at first: workers and child processes share whatever any of them compiled.
+    CACHE = tempfile.TemporaryDirectory(prefix="jaxperf-tests-", ignore_cleanup_errors=True)
+    os.environ["XDG_CACHE_HOME"] = CACHE.name
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(CACHE.name) / "jaxperf" / "jax")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import hypothesis
 import jax
@@ -21,6 +28,9 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 hypothesis.settings.register_profile("jaxperf", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.load_profile("jaxperf")
 
+
+# Folders whose programs run for a moment. XLA's own passes are the same there; LLVM optimizes less.
+QUICK = ("cli", "docs", "io", "report", "serving", "training")
 
 # Linux allows a process 65,530 mappings of memory; every compiled function keeps a few, and XLA crashes beyond.
 MOST_MAPPINGS = 30_000
@@ -55,6 +65,13 @@ def quick_compilation() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_folders(request: pytest.FixtureRequest) -> None:
+    """Saves a quarter of what compiling costs there; a module whose programs run for longer defines it as nothing."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] in QUICK:
+        request.getfixturevalue("quick_compilation")
 
 
 @pytest.fixture(scope="session")

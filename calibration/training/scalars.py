@@ -134,6 +134,7 @@ def assumed_starts() -> dict[str, float]:
     return {field: float(getattr(assumed, field)) for field in TrainingEfficiencies.__dataclass_fields__}
 
 
+@jax.jit
 def efficiencies_of(
     fitted: Float[Array, " T"], places: Mapping[str, Array | np.ndarray], starts: Mapping[str, Array]
 ) -> TrainingEfficiencies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import jax
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from jaxperf.cli.main import app
@@ -17,16 +19,17 @@ RESTORED = ("jax_enable_x64", "jax_compilation_cache_dir")
 Cli = Callable[..., Result]
 
 
-@pytest.fixture(scope="session")
-def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One compilation cache for the session, so that a command compiles once however many tests run it."""
-    return tmp_path_factory.mktemp("cache")
+@pytest.fixture(scope="session", autouse=True)
+def built_once() -> Iterator[None]:
+    """Building all commands for each call, as the runner does, takes longer than most of the calls."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test works in an empty folder and never touches the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test works in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ESTIMATE = ("estimate", "gpt2", "--device", "h100-sxm")
-RANK = ("rank", "gpt2", "--devices", "h100-sxm,l4", "--max-devices", "1", "--max-batch", "2")
+RANK = ("rank", "gpt2", "--devices", "h100-sxm,l4", "--max-devices", "2", "--max-batch", "4")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 SETTINGS = {
     **{"sched": "vllm_v1", "num_blocks": 400, "block_size": 16, "batch_size_cap": 4, "max_tokens_in_batch": 512},
     **{"model": "gpt2", "tp": 1, "device": "a100"},

@@ -42,7 +42,7 @@ CASE: dict[str, Any] = {
 }
 QUICK = ("--generations", "2")
 
-pytestmark = pytest.mark.usefixtures("plain_jax", "quick_compilation")
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture

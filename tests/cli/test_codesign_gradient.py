@@ -17,7 +17,7 @@ RANGES = ("--free", "buffer.size=2:16", "--free", "memory.mesh_x=2:8", "--free",
 NAMES = ("buffer.size", "memory.mesh_x", "memory.read_bandwidth")
 SILICON = ("--technology", "16nm", "--mac-bits", "8,16")
 
-pytestmark = pytest.mark.usefixtures("plain_jax", "quick_compilation")
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture

@@ -46,6 +46,11 @@ ROWS = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_folders() -> None:
+    """Optimized after all: what is fitted to Gemmini runs for longer than it compiles."""
+
+
 @pytest.fixture
 def case(own_folder: Path) -> Path:
     path = own_folder / "case.json"

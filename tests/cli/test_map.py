@@ -43,7 +43,7 @@ CASE: dict[str, Any] = {
 }
 EFFORT = ("--generations", "12")
 
-pytestmark = pytest.mark.usefixtures("plain_jax", "quick_compilation")
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture

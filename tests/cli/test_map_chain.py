@@ -49,7 +49,7 @@ CASE: dict[str, Any] = {
 CHAIN = "bounds: {M: 8, D: 4, F: 16, E: 4}\nchain: ['H[M,F] = X[M,D] * U[D,F]', {einsum: 'Y[M,E] = H[M,F] * D[F,E]'}]"
 MLP = "mlp:tokens=8,hidden=4,inner=16"
 
-pytestmark = pytest.mark.usefixtures("plain_jax", "quick_compilation")
+pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture

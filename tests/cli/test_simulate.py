@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 REQUESTS = """note,req,arrived_at,prefill_tokens,decode_tokens
 "a, b",0,0.010,100,3
 late,1,0.000,50,2

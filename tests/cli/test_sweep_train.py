@@ -18,7 +18,6 @@ from jaxperf.io.huggingface import load_model
 AXES = {"device": ["h100-sxm"], "world_size": [8], "tensor_parallel": [1, 3], "dtype": ["bf16", "fp8"]}
 
 
-@pytest.mark.usefixtures("quick_compilation")
 def test_rows_say_what_they_rest_on(cli, own_folder: Path, sweep_file) -> None:
     sweep_file(task="train", axes=AXES, metrics=["step_time", "mfu", "reason"])
     result = cli("sweep", "sweep.yaml", "-o", "rows.parquet")

@@ -75,7 +75,6 @@ def test_numbers_in_range() -> None:
     assert checked_values("context", (1, 2.4)) == [1, 2] and checked_values("weights", "BF16") == ["bf16"]
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("task", TASKS)
 def test_every_metric_of_every_task_is_ordered(task: str) -> None:
     study = Study(GPT2, task, TASK_METRICS[task])

@@ -29,6 +29,11 @@ BASE = training_layout("bf16", global_batch=32.0, sequence=2048.0, devices=16.0)
 REQUEST = Request("shape", DENSE, 32, 2048, space=SMALL, top=3)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_folders() -> None:
+    """Optimized after all: a search runs for as long as it compiles."""
+
+
 def everything(model, device, base, devices: int) -> tuple[dict, dict]:
     """Every split with every variant, useless ones too."""
     table = splits(devices, int(model.experts), int(base.sequence), SMALL)

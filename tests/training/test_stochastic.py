@@ -36,9 +36,6 @@ compiled_pipeline = jax.jit(pipeline_time)
 compiled_step = jax.jit(step_distribution)
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def distance(samples: np.ndarray, model: Distribution, replicas: int = 1) -> float:
     """Kolmogorov-Smirnov distance of the largest of so many of a sample."""
     ordered = np.sort(samples)

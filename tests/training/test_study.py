@@ -40,7 +40,7 @@ def rated(name: str, formats: int = 2) -> RatedDevice:
 
 
 @pytest.fixture(scope="module")
-def swept(quick_compilation: None) -> dict[str, np.ndarray]:
+def swept() -> dict[str, np.ndarray]:
     """All metrics of the sweep."""
     study = TrainingStudy(load_model("llama-2-7b"), tuple(METRICS))
     axes = study.axes(ASKED, {name: rated(name) for name in ASKED["device"]})

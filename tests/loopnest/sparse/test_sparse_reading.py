@@ -271,10 +271,7 @@ def test_junk_in_directives_is_refused_or_harmless(path: tuple[Any, ...]) -> Non
             assert "case.json" in str(error)
 
 
-def test_the_command_takes_directives_and_says_what_became_of_the_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_the_command_takes_directives_and_says_what_became_of_the_words(tmp_path: Path) -> None:
     case, directives = write(tmp_path / "case.json", CASE), write(tmp_path / "sparse.yaml", GATES)
     result = CliRunner().invoke(app, ["loopnest", str(case), "--sparse", str(directives)])
     assert result.exit_code == 0
