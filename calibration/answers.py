@@ -18,9 +18,10 @@ from calibration.asked import Shape
 from calibration.datasets.groups import Groups
 from calibration.datasets.schema import KernelTable
 from calibration.family import FittedFamily
-from calibration.inputs import Kind, Point, describe, load_kinds, shapes
+from calibration.inputs import shapes
 from calibration.intervals import growth
 from calibration.model import KernelModel
+from calibration.point import Kind, Point, describe, load_kinds
 from jaxperf.core.numerics import Scalar
 
 MICRO = 1e6

@@ -22,10 +22,9 @@ from calibration.fit import Settings, sample
 from calibration.held_out import generations, held_shapes
 from calibration.inputs import Prepared, prepare
 from calibration.local import stated
-from calibration.transfer import SALT, few_rows
+from calibration.transfer import MOST_SCORED, SALT, few_rows
 
 SPLITS = ("unseen generation", "unseen device", "200 rows", "10 %")
-MOST_SCORED = 4000  # rows scored of a cell: enough for a median to a tenth of a percent
 EVALUATION = Settings(steps=3000, rows_per_cell=2000)
 
 

@@ -100,12 +100,12 @@ def rank(
     if objective not in OBJECTIVES:
         allowed = ", ".join(OBJECTIVES)
         raise InputError(f"Cannot rank by '{objective}'; allowed: {allowed}.{did_you_mean(objective, OBJECTIVES)}")
+    weight = score_weights(list(devices), objective, prices)  # first of all: it may refuse
     search = dataclasses.replace(study, metrics=SEARCH_METRICS)
     columns = {name: [layout[name] for layout in layouts] for name in LAYOUT_NAMES}
     values = {"device": None, "layout": columns, "batch": batches, **fixed}
     sweep = Sweep(search.at_level("nominal"), search.axes(values, devices))
     results = sweep.dense()
-    weight = score_weights(list(devices), objective, prices)
     ranked, rejected = [], []
     for index, device in enumerate(devices):
         verdict = best_of_device(results, index, device, targets, OBJECTIVES[objective], weight[index])

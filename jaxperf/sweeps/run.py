@@ -24,7 +24,8 @@ from jaxperf.sweeps.results import Results
 from jaxperf.sweeps.staged import evaluate, hidden_ones
 
 ROOMS = 3  # sets of result buffers: one being computed, one being read, and the one read before it
-# Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. A fifth faster with AVX-512.
+# Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. With AVX-512 the decode grid of
+# `make bench` is a fifth faster.
 WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 # A dense result above this size is refused with advice rather than left to the system's memory killer.
 MAX_DENSE_BYTES = 2**34
