@@ -54,11 +54,12 @@ class Law(eqx.Module):
     """Parameters of the physical law, as logarithms.
 
     `compute`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP at the
-    H100's clock, and `power_clock`, the power of the clock in it; `floor`
-    [log s] and `floor_clock`, the power of the clock in it; `block`: start of one block at the H100's clock [log s];
-    `sharpness`: of the overlap; `cache_share`: share of L2 in which a repeated kernel finds its operands, and
-    `cache_slope`, how sharply it stops finding them. `habits` [2, H]: powers of the habits in the arithmetic and in the
-    memory time. `offsets[level]` [names + 1, 3] adds to `compute`, `memory` and `floor`, `habit_offsets[level]`
+    H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the limit, 1
+    where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in it;
+    `block`: start of one block at the H100's clock [log s]; `sharpness`: of the overlap; `cache_share`: share of L2 in
+    which a repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them. `habits` [2, H]:
+    powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds to `compute`,
+    `memory` and `floor`, `habit_offsets[level]`
     [names + 1, 2, H] to `habits`, `factors` [cells + 1] to the whole [log 1]; the last row is zero. `factors` are
     zero but in files of parameters that were adapted before adapting was by residuals (`calibration.local`).
     """
@@ -68,6 +69,7 @@ class Law(eqx.Module):
     floor: Float[Array, ""]
     power: Float[Array, ""]
     power_clock: Float[Array, ""]
+    throttle: Float[Array, ""]
     on_chip: Float[Array, ""]
     sharpness: Float[Array, ""]
     block: Float[Array, ""]
@@ -90,7 +92,9 @@ class Law(eqx.Module):
         powers = self.habits + sum(self.habit_offsets[level][x.levels[level]] for level in self.habit_offsets)
         slower = powers @ x.habits
         power = x.power + self.power + self.power_clock * x.clock
-        busy = _norm(x.compute + self.compute + shift[0], power, POWER_SHARPNESS)
+        compute = x.compute + self.compute + shift[0]
+        # A lower clock needs less voltage, and an operation then less energy (C V^2): c (p / c)^throttle, not p.
+        busy = _norm(compute, compute + self.throttle * (power - compute), POWER_SHARPNESS)
         core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]
         missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
         memory = jnp.logaddexp(x.memory + self.memory + shift[1] + missed, x.on_chip + self.on_chip) + slower[1]

@@ -155,6 +155,8 @@ def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[st
         law = new_law(dict.fromkeys(PRIORS, 0.0), counts(names), described["habits"])
         return KernelModel(law, new_correction(inputs, counts(names), settings))
 
+    # Files of jaxperf before its law had a throttle: the voltage stays.
+    tensors = {f"{family}/.law.throttle": np.ones(()), **tensors}
     model = _filled(f"{family}/", jax.eval_shape(fresh), tensors)  # its shapes only: nothing is computed
     widths = _widths({name: described[name] for name in ("measured", "transfer")})
     formats = _widths(described.get("formats", {}))  # none in files of jaxperf before it had widths by format

@@ -20,6 +20,7 @@ PRIORS = {
     "floor": (float(np.log(3e-6)), 0.4),
     "power": (0.0, 0.2),
     "power_clock": (2.0, 0.3),  # voltage follows the clock
+    "throttle": (1.0, 0.01),
     "on_chip": (0.0, 0.15),
     "sharpness": (1.0, 0.4),
     "block": (float(np.log(0.5e-6)), 0.7),
@@ -40,13 +41,17 @@ FAMILY_PRIORS = {
     "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},
 }
 # Matrix products on vector units: every operand passes the register file, so a FLOP takes several times the energy of
-# one in a matrix unit (16 pJ at 12 nm); the clock adds nothing that they show, and tables are launched eagerly.
+# one in a matrix unit. The voltage follows the clock in part: from device to device a FLOP costs f^1.3, and a device
+# that its limit would slow by s at one voltage is slower by s^0.6 (1/3 with V in proportion to f, 1 where V is
+# constant). Both are of a calculation by hand from the rates of the T4, A100 and L4 under their limits; devices under
+# their limit are too few to fit `throttle`, so it is held. Tables are launched eagerly.
 ON_VECTOR_UNITS = {
     "compute": (0.15, 0.1),
     "memory": (0.6, 0.4),
     "floor": (float(np.log(20e-6)), 0.7),
-    "power": (1.55, 0.3),
-    "power_clock": (0.0, 0.3),
+    "power": (2.3, 0.3),
+    "power_clock": (1.3, 0.3),
+    "throttle": (0.6, 0.01),
 }
 FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_UNITS)
 # Kernels by rows take a core between ten and several hundred instructions an element; four fifths of the bandwidth is

@@ -9,12 +9,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load
 
 from calibration.calibrate import calibrate
 from calibration.fit import Settings
 from calibration.intervals import Spread
 from calibration.parameters import Parameters, load_parameters, save_parameters
 from calibration.predict import predict
+from calibration.stored import save_arrays
 from hwspecs.errors import InputError
 from tests.calibration.kernels import as_read, blank_table, gemm_table
 
@@ -44,6 +46,13 @@ def test_round_trip(parameters: Parameters, saved: Path) -> None:
     read = as_read(gemm_table(50, HOPPER, seed=9))
     first, second = predict(read, parameters), predict(read, again)
     np.testing.assert_array_equal(first.columns["predicted_us"], second.columns["predicted_us"])
+
+
+def test_a_law_without_a_throttle_has_none(saved: Path) -> None:
+    body = load(saved.with_suffix(".safetensors").read_bytes())
+    card = json.loads(saved.with_suffix(".json").read_text())
+    save_arrays(saved, {name: body[name] for name in body if "throttle" not in name}, card, card["schema"])
+    assert float(load_parameters(saved).families["gemm"].model.law.throttle) == 1.0
 
 
 def test_a_flipped_byte_is_noticed(saved: Path) -> None:

@@ -95,6 +95,20 @@ def test_a_power_of_zero_leaves_the_law_and_more_makes_it_slower() -> None:
     assert powers[0] < powers[1] < powers[2]
 
 
+def test_a_power_limit_slows_by_the_power_throttle_of_what_it_would_at_one_voltage() -> None:
+    means = {name: mean for name, (mean, _) in PRIORS.items()} | {"block": -40.0}
+    none, x = dict.fromkeys(("format", "framework", "stack", "device", "cell"), 0), _one(prepare(gemms("fp32")))
+
+    def core(energy: float, throttle: float) -> float:
+        law = new_law(means | {"power": energy, "throttle": throttle}, none, habits=len(x.habits))
+        return float(law.parts(x)[0])
+
+    free, limited = core(-20.0, 1.0), core(6.0, 1.0)
+    assert limited - free > 3.0
+    assert core(6.0, 0.5) == pytest.approx(0.5 * (free + limited), abs=1e-3)
+    assert core(-20.0, 0.5) == pytest.approx(free, abs=1e-3)
+
+
 def mixed(framework: str, **sizes: float):
     ordinary = {"prefill_q": 0, "prefill_kv": 0, "n_decode": 8, "kv_decode": 4096}
     ordinary |= {"heads": 32, "kv_heads": 32, "head_dim": 128, "window": 0}
