@@ -40,7 +40,7 @@ class HeldOut:
 
 def evaluate(points: Points, measured: np.ndarray, splits: Sequence[str] = SPLITS) -> dict[str, HeldOut]:
     """Every split. `measured` [R] [s]: of rows that can be learned from."""
-    law = points.law()
+    law = points.law
     times = {"alpha_beta": np.asarray(law.alpha_beta), "law": np.asarray(law.time)}
     folds = {SIZES: size_folds, RANKS: rank_folds, DEVICE: device_folds}
     found = {name: _held_out(points, measured, times, folds[name](points)) for name in splits if name in folds}
@@ -107,7 +107,7 @@ def without(
     kept[rows] = False
     rest = np.flatnonzero(kept)
     shared = shared_ports(points, measured, rest)
-    joined = points.joined(shared) if shared else points
+    joined = points.joined(shared)
     return rest, joined, fit_curves(joined.take(rest), np.log(measured[rest] / joined.time[rest]), terms)
 
 

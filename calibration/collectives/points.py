@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from jaxperf.core.numerics import as_float, ceil_div
 from jaxperf.network.expert_exchange import FP8_BYTES, expected_hits
 from jaxperf.network.nccl_constants import NcclTier
 
+Tree = TypeVar("Tree")
 LIBRARIES = ("nccl", "oneccl", "rccl", "hccl", "xccl", "mpi", "")  # kernels that are a collective library's
 REDUCED_IN_SWITCH = ("bf16", "fp16", "fp32", "")  # formats that NVLS adds; one that is not stated counts as such
 LEAST_NVLS_RANKS = 5.0  # of a node: groups of four run at the rate of rings, also in formats that NVLS adds
@@ -42,7 +44,7 @@ class Points:
     """`numbers` of the law by field of `CollectivePoint` [R] and `tier`, leaves [R]; `coordinates` by name [R]: binary
     logarithms; `group` [R]: each row's group of rows that are alike but for size and tokens, and that the law runs in
     the same way; `names` of the groups by level [G]; `device` of the groups [G]; `stand_in` [G]: NCCL's constants are
-    those of another generation; `problem` [R]: place in `PROBLEMS`, 0 for none; `time` [R]: by the law [s]."""
+    those of another generation; `problem` [R]: place in `PROBLEMS`, 0 for none; `law`: at every row, on the host."""
 
     numbers: Mapping[str, np.ndarray]
     tier: NcclTier
@@ -52,10 +54,15 @@ class Points:
     device: np.ndarray
     stand_in: np.ndarray
     problem: np.ndarray
-    time: np.ndarray
+    law: LawTime
 
     def __len__(self) -> int:
         return len(self.group)
+
+    @property
+    def time(self) -> np.ndarray:
+        """By the law [R] [s]."""
+        return np.asarray(self.law.time)
 
     def take(self, rows: np.ndarray) -> Points:
         """Some of the rows."""
@@ -64,33 +71,33 @@ class Points:
         return replace(
             self,
             numbers=numbers,
-            tier=jax.tree.map(lambda leaf: leaf[rows], self.tier),
+            tier=_rows(self.tier, rows),
             coordinates=coordinates,
             group=self.group[rows],
             problem=self.problem[rows],
-            time=self.time[rows],
+            law=_rows(self.law, rows),
         )
-
-    def law(self) -> LawTime:
-        """The law at every row, on the host."""
-        return jax.device_get(laws(CollectivePoint(**jax.tree.map(as_float, dict(self.numbers)), tier=self.tier)))
 
     def joined(self, shared: Collection[str]) -> Points:
         """The same rows with one network port a node in the systems `shared`, the groups split by the law's way."""
         port = np.isin(self.named("system"), list(shared)).astype(float)
-        points = replace(self, numbers={**self.numbers, "shared_port": port})
-        law = points.law()
-        way = np.where(self.numbers["op"] == OPS.index("all_reduce"), np.array(WAYS)[law.kind], NO_NAME)
+        if (port == self.numbers["shared_port"]).all():
+            return self
+        numbers = {**self.numbers, "shared_port": port}
+        return replace(self, numbers=numbers, law=_law(numbers, self.tier))._split_by_way()
+
+    def _split_by_way(self) -> Points:
+        """The groups split by the way that the law runs an all-reduce."""
+        way = np.where(self.numbers["op"] == OPS.index("all_reduce"), np.array(WAYS)[self.law.kind], NO_NAME)
         ways, code = np.unique(way, return_inverse=True)
         (old, of), group = np.unique(np.stack([self.group, code]), axis=1, return_inverse=True)
         names = {level: values[old] for level, values in self.names.items()}
         return replace(
-            points,
+            self,
             group=group.ravel(),
             names={**names, **way_names(names, ways[of])},
             device=self.device[old],
             stand_in=self.stand_in[old],
-            time=np.asarray(law.time),
         )
 
     def named(self, level: str) -> np.ndarray:
@@ -111,18 +118,29 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
     shared = _of_groups(text, {name: table.shape[name][first] for name in OF_GROUP}, facts, at)
     numbers = {name: values[which] for name, values in shared.items()}
     numbers |= {"size": table.shape["bytes"], "tokens": table.shape["tokens"], "shared_port": np.zeros(len(table))}
+    tier = _rows(facts.tier, at[which])
     points = Points(
         numbers,
-        jax.tree.map(lambda leaf: leaf[at[which]], facts.tier),
+        tier,
         _coordinates(numbers),
         which,
         level_names(text, shared, facts.generation[at]),
         text["device"],
         facts.stand_in[at],
         _problems(numbers, (text["device"] == "")[which]),
-        np.full(len(table), np.nan),
+        _law(numbers, tier),
     )
-    return points.joined(())
+    return points._split_by_way()
+
+
+def _law(numbers: Mapping[str, np.ndarray], tier: NcclTier) -> LawTime:
+    """The law at every row, on the host."""
+    return jax.device_get(laws(CollectivePoint(**jax.tree.map(as_float, dict(numbers)), tier=tier)))
+
+
+def _rows(tree: Tree, rows: np.ndarray) -> Tree:
+    """Some of the rows of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 def _of_groups(

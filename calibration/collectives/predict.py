@@ -60,7 +60,7 @@ def predict_collectives(
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:
     """`NUMBERS` [us] and `TEXTS` of points [R]."""
     points = points.joined(parameters.shared_ports)
-    law = points.law()
+    law = points.law
     tiers = tiers_of(points, parameters)
     kinds = points.names["kind"]
     width = np.array([parameters.half_width(TIERS[tier], kind) for tier, kind in zip(tiers, kinds, strict=True)])

@@ -51,7 +51,7 @@ def write(path: Path, slowness: Slowness, devices: tuple[str, ...] = ("a100", "h
 def learned(path: Path) -> tuple[Points, np.ndarray, np.ndarray]:
     """Points, times, and the logarithm of time over law."""
     points, measured = measured_points(measured_collectives([path]))
-    return points, measured, np.log(measured / points.law().time)
+    return points, measured, np.log(measured / points.time)
 
 
 def typical(device: str, ranks: int, place: float) -> float:

@@ -71,7 +71,7 @@ def test_kernels_tell_who_runs_the_collective(points, op: str, kernel: str, runn
 def test_only_formats_that_the_switch_adds_use_it(points) -> None:
     row = "h100,nccl,1,nccl,all_reduce,,{},{},8,536870912,0,0,0,0"
     found = points(*(row.format(*each) for each in (("half", 8), ("int8", 8), ("half", 4))))
-    chosen = [KINDS[int(kind)] for kind in found.law().kind]
+    chosen = [KINDS[int(kind)] for kind in found.law.kind]
     assert chosen == ["nvls", "ring-simple", "ring-simple"]
 
 
@@ -83,7 +83,7 @@ def test_only_all_reduces_are_told_apart_by_the_way_they_are_run(points) -> None
     assert {name.rpartition("/")[2] for name in ways[: len(sizes)]} == {"ring", "tree"}
     assert set(ways[len(sizes) :]) == {""}
     assert len(np.unique(found.group)) == 3 == len(found.names["cell"])
-    again = found.joined(())
+    again = found.joined(np.unique(found.named("system"))).joined(())
     assert all((again.named(level) == found.named(level)).all() for level in found.names)
 
 
@@ -125,7 +125,7 @@ def test_the_law_is_finite_for_every_operation_and_runner(points) -> None:
         for op in ops
         for ranks in (2, 8, 64)
     ]
-    law = points(*rows).law()
+    law = points(*rows).law
     for times in (law.time, law.alpha_beta, law.empty):
         assert np.isfinite(times).all()
         assert (times > 0.0).all()
