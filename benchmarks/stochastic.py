@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -21,7 +21,9 @@ from benchmarks.table import Row
 
 TARGET = "<= 2"
 SAMPLES = 20_000
-NORMALS = 2.5e7  # drawn for one case at most
+OF_REPLICAS = 6 * SAMPLES  # for the slowest of several, which the power of a sample tells less well
+NORMALS = 2.5e7  # drawn at once at most
+ALL_NORMALS = 1e9  # and for one case
 STATIC, DYNAMIC, SPREAD = 0.03, 0.05, 0.02
 # ranks, static and dynamic variation, segments
 GROUPS = [(1, 0.03, 0.03, 20), (2, 0.03, 0.1, 5), (8, 0.03, 0.05, 40), (8, 0.03, 0.05, 3), (64, 0.03, 0.05, 8)]
@@ -36,6 +38,9 @@ WHOLE = [
     )],
     *[(8, 4, 16, 4, replicas, dynamic) for dynamic in (DYNAMIC, 0.02) for replicas in (1, 4, 16)],
 ]  # fmt: skip
+# drawn evenly in the logarithm: stages, micro-batches of a stage, jitter; ranks, segments, replicas, dynamic variation
+RANDOM_PIPELINES, RANDOM_PIPELINE = 12, ((2, 32), (1, 4), (0.3, 2.0))
+RANDOM_STEPS, RANDOM_STEP = 6, ((1, 16), (1, 6), (1, 3), (1, 8), (1, 16), (0.01, 0.1))
 WAIT_STAGES, WAIT_TIMES, WAIT_SPREADS, WAIT_JITTER = (2, 3, 5, 8, 12, 20, 32), (1, 2, 8), (0.1, 0.6, 1.0, 2.5), 0.005
 REPLICAS, PIPELINES = (16, 128, 1024, 4096), 4_000_000
 
@@ -43,7 +48,8 @@ REPLICAS, PIPELINES = (16, 128, 1024, 4096), 4_000_000
 def run() -> list[Row]:
     """The distance of every case."""
     jax.config.update("jax_enable_x64", True)
-    return [*groups(), *still_pipelines(), *jittered_pipelines(), *whole_steps(), *many_replicas()]
+    named = [*groups(), *still_pipelines(), *jittered_pipelines(), *whole_steps(WHOLE), *many_replicas()]
+    return [*named, *random_pipelines(), *whole_steps(random_steps())]
 
 
 def distance(samples: np.ndarray, model: Any, replicas: int = 1) -> float:
@@ -79,14 +85,39 @@ def still_pipelines() -> Iterator[Row]:
 
 def jittered_pipelines() -> Iterator[Row]:
     """The same with micro-batches that differ, event by event."""
-    for stages, microbatches in JITTERED:
-        count = min(SAMPLES, int(NORMALS / (stages * microbatches)))
-        for ratio in JITTERS:
-            jitter = ratio * SPREAD
-            _, times = jittered(count, stages, microbatches, SPREAD, jitter)
-            found = distance(times, pipeline_model(stages, microbatches, jitter))
-            what = f"pipeline of {stages}, {microbatches} micro-batches, jitter {ratio:g} of the spread"
-            yield Row("stochastic", what, found, "%", TARGET)
+    for (stages, microbatches), ratio in itertools.product(JITTERED, JITTERS):
+        yield jittered_pipeline(stages, microbatches, ratio)
+
+
+def random_pipelines() -> Iterator[Row]:
+    """The same of shapes and jitters that nothing was chosen on."""
+    random = np.random.default_rng(11)
+    for _ in range(RANDOM_PIPELINES):
+        stages, times, ratio = log_uniform(random, RANDOM_PIPELINE)
+        yield jittered_pipeline(round(stages), round(stages * times), round(ratio, 2))
+
+
+def random_steps() -> Iterator[tuple[Any, ...]]:
+    """Cases of `WHOLE` that nothing was chosen on."""
+    random = np.random.default_rng(12)
+    for _ in range(RANDOM_STEPS):
+        members, stages, times, segments, replicas, dynamic = log_uniform(random, RANDOM_STEP)
+        counts = (members, stages, stages * times, segments, replicas)
+        yield *map(round, counts), round(dynamic, 3)
+
+
+def log_uniform(random: np.random.Generator, ranges: tuple[tuple[float, float], ...]) -> list[float]:
+    """One number from each range, evenly in its logarithm."""
+    return [float(np.exp(random.uniform(*np.log(ends)))) for ends in ranges]
+
+
+def jittered_pipeline(stages: int, microbatches: int, ratio: float) -> Row:
+    """A pipeline whose micro-batches differ by `ratio` of what its stages differ by."""
+    count = min(SAMPLES, int(NORMALS / (stages * microbatches)))
+    _, times = jittered(count, stages, microbatches, SPREAD, ratio * SPREAD)
+    found = distance(times, pipeline_model(stages, microbatches, ratio * SPREAD))
+    what = f"pipeline of {stages}, {microbatches} micro-batches, jitter {ratio:g} of the spread"
+    return Row("stochastic", what, found, "%", TARGET)
 
 
 def jittered(count: int, stages: int, microbatches: int, spread: float, jitter: float) -> tuple[np.ndarray, np.ndarray]:
@@ -101,19 +132,25 @@ def jittered(count: int, stages: int, microbatches: int, spread: float, jitter: 
     return mean[..., 0], one_forward_one_backward(*passes)
 
 
-def whole_steps() -> Iterator[Row]:
+def whole_steps(cases: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
     """Ranks and stages together, event by event; the slowest of some replicas by the power of their distribution."""
-    for members, stages, microbatches, segments, replicas, dynamic in WHOLE:
-        count = min(SAMPLES, int(4.0 * NORMALS / (members * stages * microbatches * segments)))
-        shape = (count, stages, members)
-        passes = microbatches_of(np.random.default_rng(members), shape, microbatches, segments, STATIC, dynamic)
-        times = one_forward_one_backward(*passes)
+    for members, stages, microbatches, segments, replicas, dynamic in cases:
+        count = SAMPLES if replicas == 1 else OF_REPLICAS
+        count = min(count, int(ALL_NORMALS / (members * stages * microbatches * segments)))
+        part = min(count, int(NORMALS / (members * stages * microbatches)))
+        random = np.random.default_rng(members)
+        times = np.concatenate([
+            one_forward_one_backward(
+                *microbatches_of(random, (part, stages, members), microbatches, segments, STATIC, dynamic)
+            )
+            for _ in range(-(-count // part))
+        ])  # fmt: skip
         model = step_model(members, stages, microbatches, segments, replicas, dynamic)
         what = (
             f"{replicas} x {stages} stages x {members} ranks, {microbatches} micro-batches of {segments} segments, "
-            f"dynamic {dynamic:.0%}"
+            f"dynamic {dynamic:.3g}"
         )
-        yield Row("stochastic", what, distance(times, model, replicas), "%", TARGET, f"{count} pipelines drawn")
+        yield Row("stochastic", what, distance(times, model, replicas), "%", TARGET, f"{len(times)} pipelines drawn")
 
 
 def many_replicas() -> Iterator[Row]:

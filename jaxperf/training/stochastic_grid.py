@@ -105,6 +105,20 @@ def score_at(distribution: Distribution, values: Float[Array, ...]) -> Float[Arr
     return jnp.interp(values, distribution.values, distribution.scores)
 
 
+def binned(
+    values: Float[Array, "grid n"], amounts: tuple[Float[Array, "grid n"], ...]
+) -> tuple[Float[Array, " grid"], tuple[Float[Array, " grid"], ...]]:
+    """(grid, each of `amounts` on it): evenly over `values`, each amount shared by the two points beside its value."""
+    last = values.shape[0] - 1
+    low, high = jnp.min(values), jnp.max(values)
+    place = (values - low) / (high - low) * last
+    left = jnp.minimum(place.astype(jnp.int32), last - 1)
+    share = place - left.astype(place.dtype)
+    empty = jnp.zeros(last + 1, values.dtype)
+    shared = tuple(empty.at[left].add(each * (1.0 - share)).at[left + 1].add(each * share) for each in amounts)
+    return low + (high - low) * jnp.linspace(0.0, 1.0, last + 1), shared
+
+
 def mixture(means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[Array, " n"]) -> Distribution:
     """A mixture of normals whose means run through neighbouring nodes: F(t) = sum_i w_i Phi((t - m_i) / s_i).
 

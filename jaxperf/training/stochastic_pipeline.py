@@ -73,9 +73,10 @@ def pipeline_time(stage: GroupTime, microbatches: Scalar, stages: Scalar, bubble
     waits = waiting(stage, excess, microbatches, leading)
     means = mean * length + (microbatches - bubble) * pace + bubble * total + waits.mean(pace)
     means = jnp.where(stages <= MOST_STAGES, means, jnp.nan)
-    others = bubble * safe_sqrt(variance) + waits.meetings * waits.slowest.rest  # the same stages are in both
+    added, waited = bubble * safe_sqrt(variance), waits.meetings * waits.slowest.rest
+    others = added**2 + waited**2 + 2.0 * waits.slowest.alike * added * waited  # the same stages are in both
     chance = waits.variance(pace) + (length - waits.meetings) * stage.jitter**2
-    return mixture(means, safe_sqrt(others**2 + chance), mass)
+    return mixture(means, safe_sqrt(others + chance), mass)
 
 
 def _covered(stage: Distribution) -> Distribution:

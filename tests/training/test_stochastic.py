@@ -20,10 +20,21 @@ from jaxperf.training.stochastic import (
     slowest_replica,
     step_distribution,
 )
-from jaxperf.training.stochastic_grid import Distribution, largest_of, mixture, moments, normal, plus_normal, quantile
-from jaxperf.training.stochastic_group import even_jitter, group_time, slowest_of
+from jaxperf.training.stochastic_grid import (
+    Distribution,
+    binned,
+    largest_of,
+    masses,
+    mixture,
+    moments,
+    normal,
+    plus_normal,
+    quantile,
+)
+from jaxperf.training.stochastic_group import even_jitter, group_time
 from jaxperf.training.stochastic_overlap import clark_max, exposed_normal
 from jaxperf.training.stochastic_pipeline import pipeline_time
+from jaxperf.training.stochastic_slowest import slowest_of, two_slowest
 
 TARGET = 0.02  # Kolmogorov-Smirnov distance to Monte-Carlo
 SAMPLES = 20_000  # whose own distance to the truth is 0.6 % on average
@@ -71,6 +82,38 @@ def test_group_against_simulation(members: int, static: float, dynamic: float, s
     assert distance(np.mean(drawn, axis=0), whole) < TARGET
 
 
+def test_tail_of_many_groups_against_exact_means() -> None:
+    """H(s) = integral of 1 - prod_r Phi((x - s_r) / d), by quadrature for every sampled s."""
+    members, static, dynamic, replicas, count = 8, 0.03, 0.05, 16, 100_000
+    ranks = static * np.random.default_rng(7).standard_normal((members, count))
+    x = np.linspace(-0.3, 0.5, 41)
+    below = np.ones((len(x), count))
+    for rank in ranks:
+        below *= np.asarray(ndtr((x[:, None] - rank[None, :]) / dynamic))
+    means = x[-1] - np.trapezoid(below, x, axis=0)
+    group = compiled_group(*map(as_float, (static, dynamic, members, 64)))
+    assert distance(1.0 + means, largest_of(group.persistent, as_float(replicas)), replicas) < TARGET
+
+
+def test_two_slowest_are_those_of_order_statistics() -> None:
+    """P(M1 <= a) = F(a)^g and P(M2 <= b) = g F^(g-1) - (g-1) F^g; of one rank the second is nowhere above it."""
+    mass = masses(normal(as_float(0.0), as_float(1.0)).scores)
+    reached = np.cumsum(np.asarray(mass))
+    for members in (1.0, 2.0, 2.5, 8.0):
+        pairs = np.asarray(two_slowest(mass, as_float(members)))
+        assert (pairs >= 0.0).all() and (np.triu(pairs, 1) == 0.0).all()
+        np.testing.assert_allclose(pairs.sum(axis=1).cumsum(), reached**members, rtol=1e-9, atol=1e-12)
+        second = members * reached ** (members - 1.0) - (members - 1.0) * reached**members
+        np.testing.assert_allclose(pairs.sum(axis=0).cumsum(), second, atol=2e-3)
+
+
+def test_nothing_is_lost_in_bins() -> None:
+    values, weights = jnp.array([[0.0, 0.31], [0.4, 1.0]]), jnp.array([[0.1, 0.2], [0.3, 0.4]])
+    grid, (share,) = binned(values, (weights,))
+    assert float(share.sum()) == pytest.approx(1.0)
+    assert float((grid * share).sum()) == pytest.approx(float((values * weights).sum()))
+
+
 @pytest.mark.parametrize(
     ("stages", "microbatches", "spread", "jitter"),
     [
@@ -81,6 +124,7 @@ def test_group_against_simulation(members: int, static: float, dynamic: float, s
         (4, 16, 0.01, 0.02),
         (16, 8, 0.02, 0.002),
         (8, 32, 0.015, 0.015),
+        (24, 24, 0.002, 0.02),
     ],
 )
 def test_pipeline_against_its_events(stages: int, microbatches: int, spread: float, jitter: float) -> None:
