@@ -28,7 +28,8 @@ Values = Mapping[str, Scalar]
 class Setup(eqx.Module):
     """What a configuration asks: `replicas`, `data`: ranks that share the requests [1]; `load`: requests in flight
     [1], of an open loop requests a second [1/s]; `prompt`, `output` tokens [1]; `stages`: of the pipeline [1];
-    `mixing`: share of prefill steps that decode too [1]; `ahead`: 1 where the host works ahead of the device, or 0."""
+    `mixing`: share of prefill steps that decode too [1]; `ahead`: 1 where the host works ahead of the device, or 0;
+    `alike`: 1 where all requests have the same lengths, or 0."""
 
     replicas: Float[Array, "*batch"]
     data: Float[Array, "*batch"]
@@ -38,6 +39,7 @@ class Setup(eqx.Module):
     stages: Float[Array, "*batch"]
     mixing: Float[Array, "*batch"]
     ahead: Float[Array, "*batch"]
+    alike: Float[Array, "*batch"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def _rows(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
         stages=as_float(np.array([p.pipeline for p in points])),
         mixing=as_float(np.array([mixing_share(p.configuration.engine) for p in points])),
         ahead=as_float(np.array([float(_ahead(p)) for p in points])),
+        alike=as_float(np.array([float(not p.drawn) for p in points])),
     )
     kinds = {name: np.flatnonzero(laws == name) for name in LAWS if (laws == name).any()}
     return Rows(setups, jax.tree.map(jnp.asarray, pieces_of(points, rates)), kinds)
@@ -181,14 +184,14 @@ def _shared(values: Values, setup: Setup, pieces: Pieces) -> Callable[[Scalar], 
 
 
 def burst_share(values: Values, setup: Setup) -> Scalar:
-    """Share of requests that start in one burst [1]: of the client's first wave, and of all later ones where they stay
-    together.
+    """Share of requests that start in one burst [1]: of the client's first wave, and of all later ones where lengths
+    are alike and they stay together.
 
     An engine that prefills before it decodes on has a burst of equal lengths decode in step, so that it ends together
     and the next one is a burst again (any number of waves, as a simulation of such an engine shows); one that decodes
     in its prefill steps spreads it out.
     """
-    together = (1.0 - setup.mixing) * values["lockstep"]
+    together = setup.alike * (1.0 - setup.mixing) * values["lockstep"]
     return values["synchrony"] + (1.0 - values["synchrony"]) * together
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import hwspecs
 from calibration.datasets.names import device_name
 from calibration.datasets.serving import Configuration, ServingTable
+from calibration.serving.clients import DRAWN, draws_lengths, mean_length
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.formats import FORMATS
@@ -49,6 +50,7 @@ class Deployed:
     `spec`: its device, the power limit in it; `architecture`: the shipped model; `tensor`, `pipeline`, `data`,
     `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
     requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
+    `drawn`: whether the client draws lengths, `prompt` and `output` being their means;
     `notes`: what was taken for granted.
     """
 
@@ -65,6 +67,7 @@ class Deployed:
     output: float
     concurrency: float
     rate: float
+    drawn: bool = False
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -110,9 +113,12 @@ def _deployed(given: Configuration, devices: _Devices, models: _Models) -> Deplo
     weights, of_format = _weights(given, model, spec)
     layout, of_layout = _layout(given, spec, least_ranks(model, weights, spec))
     prompt, output, of_lengths = _lengths(given, model)
+    drawn = draws_lengths(given.source, prompt, output)
+    if drawn:
+        prompt, output, of_lengths = mean_length(prompt), mean_length(output), DRAWN
     concurrency, rate, of_load = _load(given, layout["replicas"])
     notes = (of_model, of_device, of_format, *of_layout, of_lengths, of_load)
-    lengths = {"prompt": prompt, "output": output, "concurrency": concurrency, "rate": rate}
+    lengths = {"prompt": prompt, "output": output, "concurrency": concurrency, "rate": rate, "drawn": drawn}
     told = tuple(note for note in notes if note)
     return Deployed(given, model, spec, weights, **layout, **lengths, notes=told)
 

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from calibration.orders import ordered_pairs
-from calibration.serving.evaluate import LINE, OURS, HeldOut
+from calibration.serving.evaluate import LINE, OURS, HeldOut, folds_of
 from calibration.serving.layouts import Deployed
+from calibration.serving.predict import part_of
 
 LEAST = 4  # configurations of a group; fewer are ordered rightly by chance
 NOISE = 0.03  # measured values that differ by less are ties
-RANDOM = "random"
+RANDOM, EXPECTED = "random", "expected"
 ALL = "all of them"
-PICKERS = (OURS, LINE, RANDOM)
+PICKERS = (OURS, LINE, RANDOM, EXPECTED)
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Target:
     ttft: float = np.inf
 
     def excess(self, times: np.ndarray) -> np.ndarray:
-        """The larger of (TTFT, TPOT) over what is promised [rows]; kept up to 1 [1]."""
-        return np.maximum(times[:, 0] / self.ttft, times[:, 1] / self.tpot)
+        """The larger of (TTFT, TPOT) over what is promised [...], from times [..., 2] [s]; kept up to 1 [1]."""
+        return np.maximum(times[..., 0] / self.ttft, times[..., 1] / self.tpot)
 
 
 TARGETS = (
@@ -44,7 +45,8 @@ def rank_rows(found: HeldOut, split: str) -> list[dict[str, Any]]:
     a second and device [1], median and mean regret of its picks [1], share of picks that break the target [1].
 
     A picker takes the configuration with the most tokens among those it expects to keep the target, the nearest where
-    it expects none to. "random" takes each alike.
+    it expects none to. "random" takes each alike. "expected" takes the most of our rate times the chance to keep the
+    target, by the scatter of what other models (folds) measured around our predictions.
     """
     measured = np.exp(found.measured)
     expected = {who: np.exp(found.log_time[split][who]) for who in (OURS, LINE)}
@@ -54,12 +56,14 @@ def rank_rows(found: HeldOut, split: str) -> list[dict[str, Any]]:
     rows = []
     for target in TARGETS:
         kept = target.excess(measured) <= 1.0 + NOISE
+        goodput = _by_goodput(rates[OURS] * chances(found, split, target))
         for name, groups in groups_of(found.points, usable).items():
             reachable = [own for own in groups if kept[own].any()]
             for who in PICKERS if reachable else ():
-                picker = _picker(who, target, expected, rates)
+                picker = _picker(who, target, expected, rates) if who != EXPECTED else goodput
                 figures = _figures(reachable, picker, rate, kept)
-                taus = [kendall(rates[who][own], rate[own]) for own in reachable] if who != RANDOM else [0.0]
+                order = rates.get(OURS if who == EXPECTED else who)
+                taus = [0.0] if order is None else [kendall(order[own], rate[own]) for own in reachable]
                 label = {"split": split, "target": target.name, "group": name, "who": who}
                 count = {"groups": len(reachable), "configurations": sum(map(len, reachable))}
                 rows.append({**label, **count, "tau": _mean(taus), **figures})
@@ -80,6 +84,25 @@ def _picker(who: str, target: Target, expected: Mapping[str, np.ndarray], rates:
         return [max(kept, key=lambda row: rate[row]) if kept else min(own, key=lambda row: excess[row])]
 
     return pick
+
+
+def _by_goodput(goodput: np.ndarray) -> Picker:
+    """The row of the most `goodput`."""
+    return lambda own: [max(own, key=lambda row: goodput[row])]
+
+
+def chances(found: HeldOut, split: str, target: Target) -> np.ndarray:
+    """Chance of each row to keep a target: the share of the residuals of the other folds in its part with which its
+    prediction does; 0 or 1 where there are none [rows] [1]."""
+    ours, residual = found.log_time[split][OURS], found.residual(split)
+    folds, parts = folds_of(found.points)[split], np.array([part_of(point) for point in found.points])
+    known, chance = np.isfinite(residual).all(1), np.zeros(len(ours))
+    for fold in np.unique(folds):
+        for part in np.unique(parts[folds == fold]):
+            own, others = (folds == fold) & (parts == part), (folds != fold) & (parts == part) & known
+            shown = residual[others] if others.any() else np.zeros((1, 2))
+            chance[own] = (target.excess(np.exp(ours[own][:, None] - shown)) <= 1.0).mean(1)
+    return chance
 
 
 def _figures(groups: Sequence[Sequence[int]], picker: Picker, rate: np.ndarray, kept: np.ndarray) -> dict[str, float]:

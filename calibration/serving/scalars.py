@@ -62,7 +62,7 @@ SCALARS: Mapping[str, Scalar] = MappingProxyType(
         "handover": Scalar(-2.5, {"all": 1.0, "engine": 1.0, "release": 1.0}),
         "slots": Scalar(0.0, {"all": 0.05}),
         # Requests that wait for a slot: next to none, yet enough for the fit to see which way to go.
-        "held": Scalar(-4.0, {"kin": 2.0}),
+        "held": Scalar(-4.0, {"engine": 2.0, "kin": 2.0}),
         "synchrony": Scalar(-2.2, {"all": 0.3, "engine": 0.2, "site": 1.5}, bounded=True),
         # Share of the bursts that stay together where prefill steps do not decode: all, unless lengths differ.
         "lockstep": Scalar(2.0, {"site": 2.0}, bounded=True),

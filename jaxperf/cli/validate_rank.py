@@ -13,7 +13,8 @@ NOTE = (
     "over configurations of equal lengths, measured values within {noise:.0%} being ties. regret: the share of the "
     "best measured rate that keeps the target which the pick loses, all of it where the pick breaks the target. The "
     "pick has the most tokens of those expected to keep the target, else it is the nearest to it; random takes each "
-    "alike."
+    "alike; expected has the most of our tokens times the chance to keep the target, by the scatter of our errors in "
+    "the other folds."
 )
 
 

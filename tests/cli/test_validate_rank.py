@@ -54,7 +54,7 @@ def test_rows_are_written(cli, fitted: Path):
     cli("validate", "rank", fitted, "-o", "out.csv")
     with Path("out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 3 * 2 * 3 and {row["who"] for row in rows} == {"ours", "roofline", "random"}
+    assert len(rows) == 2 * 3 * 2 * 4 and {row["who"] for row in rows} == {"ours", "roofline", "random", "expected"}
 
 
 def test_what_cannot_be_ranked_is_refused(refuse, own_folder: Path):

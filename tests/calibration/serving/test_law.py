@@ -25,7 +25,9 @@ def pools(step: float) -> Rows:
         stages=jnp.ones(1),
         reason=jnp.zeros(1, jnp.int32),
     )
-    numbers = dict(replicas=2.0, data=1.0, load=16.0, prompt=1024.0, output=100.0, stages=1.0, mixing=1.0, ahead=1.0)
+    numbers = dict(
+        replicas=2.0, data=1.0, load=16.0, prompt=1024.0, output=100.0, stages=1.0, mixing=1.0, ahead=1.0, alike=1.0
+    )
     setup = Setup(**{name: jnp.full(1, value) for name, value in numbers.items()})
     return Rows(setup, pieces, {"pools": np.array([0])})
 
@@ -56,8 +58,10 @@ def test_a_host_that_works_ahead_costs_only_what_it_takes_longer(host: float, hi
     assert found == pytest.approx(max(host, 2e-2) if hidden else host + 2e-2, rel=1e-3)
 
 
-@pytest.mark.parametrize(("mixing", "expected"), [(1.0, 0.1), (0.0, 0.1 + 0.9 * 0.8)])
-def test_a_burst_stays_together_only_where_prefill_steps_do_not_decode(mixing: float, expected: float):
-    setup = dataclasses.replace(pools(1e-2).setups, mixing=jnp.asarray([mixing]))
+@pytest.mark.parametrize(("mixing", "alike", "expected"), [(1.0, 1.0, 0.1), (0.0, 1.0, 0.82), (0.0, 0.0, 0.1)])
+def test_a_burst_of_equal_lengths_stays_together_where_prefill_steps_do_not_decode(
+    mixing: float, alike: float, expected: float
+):
+    setup = dataclasses.replace(pools(1e-2).setups, mixing=jnp.asarray([mixing]), alike=jnp.asarray([alike]))
     values = {"synchrony": jnp.asarray([0.1]), "lockstep": jnp.asarray([0.8])}
     assert float(burst_share(values, setup)[0]) == pytest.approx(expected)

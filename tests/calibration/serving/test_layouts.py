@@ -52,6 +52,16 @@ def test_what_is_stated_needs_no_note(tmp_path: Path):
     assert point.notes == () and point.spec.name == "h100-sxm" and not point.experts
 
 
+def test_a_client_that_draws_lengths_is_priced_at_their_means(tmp_path: Path):
+    given = {"source": "dumps (InferenceMAX/X)", "input_len": "8192", "output_len": "1024"}
+    point = priced(tmp_path, **given)
+    assert (point.prompt, point.output, point.drawn) == (7373.0, 922.0, True)
+    assert any("draws lengths" in note for note in point.notes)
+    for other in ({**given, "source": "lab"}, {**given, "output_len": "512"}):
+        alike = priced(tmp_path, **other)
+        assert (alike.prompt, alike.output, alike.drawn) == (8192.0, float(other["output_len"]), False)
+
+
 def test_missing_ranks_are_the_fewest_that_hold_the_weights(tmp_path: Path):
     point = priced(tmp_path, n_gpu="16", tp="", dp="2")  # 33 GB in fp8 on 80 GB
     assert (point.tensor, point.replicas) == (1.0, 8.0)

@@ -12,10 +12,23 @@ import pytest
 from calibration.datasets.serving import read_serving
 from calibration.serving.evaluate import LINE, OURS, HeldOut, recentred
 from calibration.serving.layouts import Deployed, deployed
-from calibration.serving.ranking import ALL, NOISE, PICKERS, RANDOM, kendall, rank_rows, rate_of, regret
+from calibration.serving.ranking import (
+    ALL,
+    EXPECTED,
+    NOISE,
+    PICKERS,
+    RANDOM,
+    TARGETS,
+    chances,
+    kendall,
+    rank_rows,
+    rate_of,
+    regret,
+)
 
 HEADER = "model,gpu,n_gpu,tp,dtype,framework,mode,input_len,output_len,concurrency"
 LOADS = (1, 2, 4, 8)
+MODELS = ("Qwen/Qwen3-32B", "meta-llama/Llama-3.1-8B-Instruct")
 MEASURED = np.array([[0.1, 0.010], [0.1, 0.015], [0.1, 0.019], [0.1, 0.030]])  # TTFT, TPOT [s]
 
 
@@ -83,10 +96,28 @@ def test_random_takes_each_alike(tmp_path: Path):
     assert (row["broken"], row["tau"]) == (0.25, 0.0)
 
 
+def test_a_chance_is_the_share_of_other_folds_errors_that_keep_the_target(tmp_path: Path):
+    """Two models: the one was predicted 1.5 x too fast at every other load, which the other is then told."""
+    lines = [f"{model},h100_sxm,2,2,fp8,vllm,agg,1024,128,{load}" for model in MODELS for load in LOADS]
+    path = tmp_path / "in.csv"
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+    measured = np.log(np.concatenate([MEASURED, MEASURED]))
+    ours = measured.copy()
+    ours[1:4:2, 1] -= np.log(1.5)
+    unused: Any = None
+    told = {"model": {OURS: ours, LINE: measured}}
+    found = HeldOut(tuple(deployed(read_serving(path))[0]), unused, unused, measured, told, np.zeros(0))
+    chance = chances(found, "model", TARGETS[0])  # 20 ms a token; the second model has 10, 15, 19 and 30 ms
+    np.testing.assert_array_equal(chance[4:], [1.0, 0.5, 0.5, 0.0])
+    np.testing.assert_array_equal(chance[:4], [1.0, 1.0, 1.0, 1.0])  # predicted as 10, 10, 19 and 20 ms
+    rows = {row["who"]: row for row in rank_rows(found, "model") if row["target"] == TARGETS[0].name}
+    assert rows[EXPECTED]["broken"] <= rows[OURS]["broken"]
+
+
 def test_groups_of_three_are_left_out_and_every_target_names_every_picker(tmp_path: Path):
     assert rank_rows(held_out(tmp_path, MEASURED, 3), "model") == []
     rows = rank_rows(held_out(tmp_path, MEASURED), "model")
-    assert [row["who"] for row in rows[:3]] == list(PICKERS) and len(rows) == 3 * 2 * len(PICKERS)
+    assert [row["who"] for row in rows[: len(PICKERS)]] == list(PICKERS) and len(rows) == 3 * 2 * len(PICKERS)
 
 
 def test_pairs_within_the_noise_are_ties():
