@@ -69,8 +69,8 @@ def flatten(closed: jax.extend.core.ClosedJaxpr) -> Program:
     jaxpr = closed.jaxpr
     names: dict[Any, Operand] = {var: builder.new() for var in (*jaxpr.constvars, *jaxpr.invars)}
     outputs = builder.add(jaxpr, names)
-    equations = needed(builder.equations, outputs)
-    return Program(len(names), tuple(equations), tuple(outputs))
+    needed = _needed(builder.equations, outputs)
+    return Program(len(names), tuple(needed), tuple(outputs))
 
 
 @dataclass
@@ -135,7 +135,7 @@ def _literal_key(value: Any) -> tuple[str, tuple[int, ...], bytes]:
     return str(array.dtype), array.shape, array.tobytes()
 
 
-def needed(equations: Sequence[Equation], outputs: Sequence[Operand]) -> list[Equation]:
+def _needed(equations: Sequence[Equation], outputs: Sequence[Operand]) -> list[Equation]:
     wanted = {one for one in outputs if isinstance(one, int)}
     kept = []
     for equation in reversed(equations):

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import equinox as eqx
+import jax
+import jax.extend.core
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
 
 from hwspecs.errors import InputError
 from jaxperf.sweeps.axes import Axis, check_axes
 from jaxperf.sweeps.columns import Column, codes_of_rows, label_columns
-from jaxperf.sweeps.compiled import BlockProgram
 from jaxperf.sweeps.plan import MAX_POINTS, Block, Plan, check_size, default_block_points, make_plan
 from jaxperf.sweeps.point import PointFunction, TracedPoint, trace_point
+from jaxperf.sweeps.program import flatten
 from jaxperf.sweeps.reduce import Selection
 from jaxperf.sweeps.results import Results
+from jaxperf.sweeps.staged import evaluate, hidden_ones
 
 ROOMS = 3  # sets of result buffers: one being computed, one being read, and the one read before it
+# Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. With AVX-512 the decode grid of
+# `make bench` is a fifth faster.
+WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 # A dense result above this size is refused with advice rather than left to the system's memory killer.
 MAX_DENSE_BYTES = 2**34
 
@@ -92,7 +100,9 @@ class Sweep:
         if points_per_block is None:
             points_per_block = default_block_points(self.point.bytes_per_point)
         self.plan = make_plan(tuple(one.size for one in self.axes), points_per_block)
-        self._program = BlockProgram(self.point, self.axes, self.plan)
+        feed = _Feed(self.axes, self.plan)
+        self._fixed = jax.device_put((list(self.point.constants), feed.leaves))
+        self._compiled = _compile(self.point, feed.along, self.plan)
         self._rooms: list[list[Array]] = []
 
     def blocks(self, skip: Collection[int] = frozenset()) -> Iterator[BlockResult]:
@@ -100,17 +110,17 @@ class Sweep:
 
         The next block is already running while the caller works on the current one; at most two are in memory.
         """
-        rooms = [self._rooms.pop() if self._rooms else self._program.room() for _ in range(ROOMS)]
-        kept, first = self._program.nothing_kept(), True
+        ones = hidden_ones(str(jnp.result_type(float)))
+        rooms = [self._rooms.pop() if self._rooms else self._new_room() for _ in range(ROOMS)]
         running: tuple[Block, list[Array]] | None = None
         for block in self.plan.iterate(skip):
             starts = np.array([piece.start for piece in block.slices], np.int32)
             # Results go into the room of a block that was read, which spares the page faults of fresh memory.
-            results, kept = self._program(rooms.pop(0), kept, starts, first)
+            ahead = block, self._compiled(rooms.pop(0), *self._fixed, starts, ones)
             if running is not None:
                 yield self._fetch(*running)
                 rooms.append(running[1])
-            running, first = (block, results), False
+            running = ahead
         if running is not None:
             yield self._fetch(*running)
             rooms.append(running[1])
@@ -140,12 +150,72 @@ class Sweep:
         codes = codes_of_rows(self.plan.sizes, selection.indices)
         return label_columns(self.axes, codes) | dict(selection.metrics)
 
+    def _new_room(self) -> list[Array]:
+        """Empty room for the results of one block."""
+        shape = [length for length in self.plan.block_shape if length > 1]
+        return [jax.device_put(np.zeros(shape, dtype), may_alias=False) for dtype in self.metrics.values()]
+
     def _fetch(self, block: Block, outputs: list[Array]) -> BlockResult:
         # Blocks are contiguous in C order, so what padding added is the tail of the flat array.
         flat = (np.asarray(values).reshape(-1)[: block.points] for values in outputs)
         return BlockResult(
             block, {name: values.reshape(block.shape) for name, values in zip(self.metrics, flat, strict=True)}
         )
+
+
+class _Feed:
+    """The axes' arguments on the device, once, as a flat list of arrays; which of them vary, and along which axis.
+
+    A leaf with the same value all along its axis is a constant: what depends on it alone is computed once.
+    """
+
+    def __init__(self, axes: Sequence[Axis], plan: Plan) -> None:
+        self.along: list[int | None] = []
+        self.leaves: list[np.ndarray] = []
+        for position, one in enumerate(axes):
+            for leaf in jax.tree.leaves(dict(one.arguments)):
+                leaf = leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
+                uniform = bool((leaf == leaf[:1]).all())
+                self.along.append(None if uniform else position)
+                self.leaves.append(leaf[0] if uniform else _padded(leaf, plan, position))
+
+
+def _padded(leaf: np.ndarray, plan: Plan, position: int) -> np.ndarray:
+    """`leaf` with its last row repeated, so that the last block along the split axis has the shape of the others."""
+    if position != plan.split:
+        return leaf
+    missing = -len(leaf) % plan.chunk
+    return np.concatenate([leaf, np.repeat(leaf[-1:], missing, axis=0)])
+
+
+def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Callable[..., list[Array]]:
+    """The jitted block function. A second trace would be a bug in the engine (a changed shape), so it raises."""
+    lengths = dict(enumerate(plan.block_shape))
+    grid = {position: length for position, length in lengths.items() if length > 1}
+    program = flatten(jax.extend.core.ClosedJaxpr(point.program, point.constants))
+    nothing: frozenset[int] = frozenset()
+    inside = [frozenset({position} & grid.keys()) if position is not None else nothing for position in along]
+    depends = [nothing] * len(point.constants) + inside
+
+    def block(
+        room: list[Array], constants: Sequence[Array], leaves: Sequence[Array], starts: Array, ones: Array
+    ) -> list[Array]:
+        del room  # donated: the results are written into it
+        pieces = [
+            leaf if position is None else _piece(leaf, starts[position], lengths[position])
+            for leaf, position in zip(leaves, along, strict=True)
+        ]
+        return evaluate(program, [*constants, *pieces], depends, grid, ones)
+
+    once = eqx.debug.assert_max_traces(block, max_traces=1)
+    return jax.jit(once, donate_argnums=0, keep_unused=True, compiler_options=WIDE_VECTORS)
+
+
+def _piece(leaf: Array, start: Array, length: int) -> Array:
+    """The rows of a block: one row without its dimension, all rows, or a slice."""
+    if length == 1:
+        return jax.lax.dynamic_index_in_dim(leaf, start, keepdims=False)
+    return leaf if length == leaf.shape[0] else jax.lax.dynamic_slice_in_dim(leaf, start, length)
 
 
 def _check_names(axes: Sequence[Axis], metrics: Mapping[str, np.dtype]) -> None:

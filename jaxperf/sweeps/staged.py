@@ -2,23 +2,22 @@
 
 A plain nested vmap says the same, but XLA:CPU fuses cheap arithmetic into every loop that reads it, however few axes
 it depends on, and so computes a tensor-parallel width or a kernel's tile count anew at each of a million points. Here
-each value is computed over exactly the axes it depends on; values of few points are computed once for all blocks of a
-sweep, and what a block's stage of some of its axes gives is closed to fusion.
+each value is computed over exactly the axes it depends on, and the results of a stage of some of the axes are closed to
+fusion.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxperf.sweeps.program import Equation, Fixed, Operand, Program, needed
+from jaxperf.sweeps.program import Equation, Fixed, Program, dependencies
 
 Axes = frozenset[int]
 
@@ -47,7 +46,7 @@ def make_stages(program: Program, depends: Mapping[int, Axes]) -> list[Stage]:
     for equation in program.equations:
         groups.setdefault(depends[equation.results[0]], []).append(equation)
     ordered = sorted(groups.items(), key=lambda item: (len(item[0]), sorted(item[0])))
-    wanted = _numbers(program.outputs)
+    wanted = {one for one in program.outputs if isinstance(one, int)}
     stages: list[Stage] = []
     for axes, equations in reversed(ordered):
         made = {number for equation in equations for number in equation.results}
@@ -57,50 +56,27 @@ def make_stages(program: Program, depends: Mapping[int, Axes]) -> list[Stage]:
     return stages[::-1]
 
 
-def divide(
-    program: Program, depends: Mapping[int, Axes], lengths: Mapping[int, int], most: int
-) -> tuple[Program, Program]:
-    """What a sweep computes once, and what for each block.
-
-    The first has the equations of at most `most` points, its outputs the values that the second takes; a value takes
-    only values of fewer points. Scalars are in both: they are no work to repeat, and the compiler folds the constants
-    among them.
-
-    **Arguments:** `depends`: the axes of every value; `lengths`: those of all axes.
-    """
-    points = {number: math.prod(lengths[axis] for axis in axes) for number, axes in depends.items()}
-    large = [one for one in program.equations if points[one.results[0]] > most]
-    scalar = [one for one in program.equations if not depends[one.results[0]]]
-    each = replace(program, equations=tuple(needed([*scalar, *large], program.outputs)))
-    taken = _numbers(program.outputs).union(*(equation.numbers for equation in each.equations))
-    small = [one for one in program.equations if points[one.results[0]] <= most]
-    kept = [number for one in small for number in one.results if depends[number] and number in taken]
-    return Program(program.inputs, tuple(needed(small, kept)), tuple(kept)), each
-
-
 def evaluate(
-    program: Program,
-    given: Mapping[int, Array],
-    depends: Mapping[int, Axes],
-    closed: int = 0,
-    ones: Float[Array, 2] | None = None,
-) -> dict[int, Array]:
-    """All values that the program's stages give, besides those `given`.
+    program: Program, inputs: Sequence[Array], axes: Sequence[Axes], shape: Mapping[int, int], ones: Float[Array, 2]
+) -> list[Array]:
+    """All outputs over the full grid.
 
-    **Arguments:** `given`: values by number, with one leading dimension per axis that they depend on, in order;
-    `depends`: those axes, of every value. With `ones`, two ones the compiler does not know to be ones, what a stage of
-    fewer than `closed` axes gives is closed to fusion, unless it is a scalar.
+    **Arguments:** `inputs`: arrays with one leading dimension per axis they depend on, in order; `axes`: those axes;
+    `shape`: length of each axis of the grid; `ones`: two ones the compiler does not know to be ones.
+    **Returns:** one array of shape `shape` per output.
     """
-    values = dict(given)
+    depends = dependencies(program, axes)
+    values = dict(enumerate(inputs))
     for stage in make_stages(program, depends):
         call = stage.at_point
         for axis in reversed(stage.axes):
             call = jax.vmap(call, in_axes=tuple(0 if axis in depends[number] else None for number in stage.takes))
         found = call(*(values[number] for number in stage.takes))
-        if ones is not None and 0 < len(stage.axes) < closed:
-            found = [closed_to_fusion(value, ones) for value in found]
-        values |= dict(zip(stage.gives, found, strict=True))
-    return values
+        # A scalar is no work to repeat, and the compiler folds the constants among them.
+        is_open = len(stage.axes) in (0, len(shape))
+        closed = found if is_open else [closed_to_fusion(value, ones) for value in found]
+        values |= dict(zip(stage.gives, closed, strict=True))
+    return [_spread(one, values, depends, shape) for one in program.outputs]
 
 
 def closed_to_fusion(x: Array, ones: Float[Array, 2]) -> Array:
@@ -116,8 +92,10 @@ def closed_to_fusion(x: Array, ones: Float[Array, 2]) -> Array:
     return x
 
 
-def spread(one: Operand, values: Mapping[int, Array], depends: Mapping[int, Axes], shape: Mapping[int, int]) -> Array:
-    """A value as an array of the whole grid, whose axes have the lengths of `shape`."""
+def _spread(
+    one: int | Fixed, values: Mapping[int, Array], depends: Mapping[int, Axes], shape: Mapping[int, int]
+) -> Array:
+    """A value as an array of the whole grid."""
     if isinstance(one, Fixed):
         return jnp.broadcast_to(jnp.asarray(one.value, np.asarray(one.value).dtype), tuple(shape.values()))
     held = [position for position, axis in enumerate(shape) if axis in depends[one]]
@@ -128,7 +106,3 @@ def spread(one: Operand, values: Mapping[int, Array], depends: Mapping[int, Axes
 def hidden_ones(dtype: str) -> Array:
     """The two ones that `evaluate` takes, as run-time arguments."""
     return jax.device_put(np.ones(2, dtype))
-
-
-def _numbers(operands: Sequence[Operand]) -> set[int]:
-    return {one for one in operands if isinstance(one, int)}

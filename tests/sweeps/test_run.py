@@ -138,7 +138,7 @@ def test_one_trace_whatever_the_number_of_blocks():
     sweep.dense()
     sweep.dense()
     assert len(traces) == 1
-    assert sweep._program._call._cache_size() == 1
+    assert sweep._compiled._cache_size() == 1
 
 
 def test_blocks_can_be_skipped_and_come_in_order():

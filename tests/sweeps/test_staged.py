@@ -9,7 +9,7 @@ import pytest
 
 from jaxperf.sweeps import Sweep, axis
 from jaxperf.sweeps.program import dependencies, flatten
-from jaxperf.sweeps.staged import closed_to_fusion, divide, evaluate, hidden_ones, make_stages
+from jaxperf.sweeps.staged import closed_to_fusion, evaluate, hidden_ones, make_stages
 
 
 @jax.jit
@@ -52,43 +52,6 @@ def test_each_stage_has_the_axes_its_equations_depend_on() -> None:
     assert sum(len(equations) for equations in stages.values()) == len(program.equations)
 
 
-def test_what_has_few_points_is_computed_once_and_no_block_needs_its_inputs() -> None:
-    program = program_of(formula, 3)
-    depends = dependencies(program, [frozenset({0}), frozenset({1}), frozenset({2})])
-    once, each = divide(program, depends, {0: 2, 1: 3, 2: 4}, 6)
-    primitives = [equation.primitive.name for equation in each.equations]
-    assert primitives == ["add"]  # both + c, of 24 points
-    assert "sin" in [equation.primitive.name for equation in once.equations]
-    taken = {number for equation in each.equations for number in equation.numbers} | set(each.outputs)
-    assert set(once.outputs) <= taken
-
-
-def test_a_value_of_many_points_is_computed_block_by_block() -> None:
-    program = program_of(formula, 3)
-    depends = dependencies(program, [frozenset({0}), frozenset({1}), frozenset({2})])
-    once, each = divide(program, depends, {0: 2, 1: 3, 2: 4}, 1)
-    assert not [equation for equation in once.equations if depends[equation.results[0]]]
-    assert each.equations == program.equations
-
-
-@pytest.mark.parametrize("points_per_block", [1, 2, 5, 6, 12, 24, 100])
-def test_blocks_of_any_size_give_the_same_bits(points_per_block: int) -> None:
-    """What is computed once a sweep is cut to each block, along an axis that is split and along those before it."""
-    axes = [axis("a", [0.5, 1.0, 2.0]), axis("b", [1.0, 4.0, 9.0, 16.0]), axis("c", [0.0, 1.0])]
-    whole = Sweep(formula, axes, points_per_block=1000).dense()
-    cut = Sweep(formula, axes, points_per_block=points_per_block)
-    for _ in range(2):  # a second run computes anew what the first had kept
-        for name, values in cut.dense().metrics.items():
-            np.testing.assert_array_equal(values, whole[name])
-
-
-def test_skipped_blocks_leave_nothing_uncomputed() -> None:
-    sweep = Sweep(formula, [axis("a", [0.5, 1.0, 2.0]), axis("b", [1.0]), axis("c", [0.0, 1.0])], points_per_block=2)
-    whole = sweep.dense()["x"]
-    for result in sweep.blocks(skip={0, 2}):
-        np.testing.assert_array_equal(result.metrics["x"], whole[result.slices])
-
-
 def test_what_is_over_some_of_the_axes_is_closed_and_a_scalar_left_to_the_compiler() -> None:
     def product(a: jax.Array, b: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
         return {"z": (a + 1.0) * (b + 1.0) * c}
@@ -97,10 +60,8 @@ def test_what_is_over_some_of_the_axes_is_closed_and_a_scalar_left_to_the_compil
         inputs = [jnp.ones([2] * len(each)) for each in axes]
         ones = hidden_ones(str(jnp.result_type(float)))
         program = program_of(product, 3)
-        closed, depends = len(frozenset().union(*axes)), dependencies(program, axes)
-        traced = jax.make_jaxpr(lambda *x: list(evaluate(program, dict(enumerate(x)), depends, closed, ones).values()))(
-            *inputs
-        )
+        shape = {axis: 2 for axis in frozenset().union(*axes)}
+        traced = jax.make_jaxpr(lambda *values: evaluate(program, values, axes, shape, ones))(*inputs)
         return str(traced).count(" div ")
 
     nothing, first, second = frozenset(), frozenset({0}), frozenset({1})
@@ -138,6 +99,16 @@ def test_a_leaf_that_is_the_same_everywhere_costs_no_axis() -> None:
     uniform = axis("u", {"same": jnp.ones(3), "differs": jnp.arange(3.0)}, labels)
     sweep = Sweep(lambda u, x: {"y": u["same"] * x + u["differs"]}, [uniform, axis("x", [1.0, 2.0])])
     np.testing.assert_array_equal(sweep.dense()["y"], [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize("points_per_block", [1, 2, 5, 6, 12, 24, 100])
+def test_blocks_of_any_size_give_the_same_bits(points_per_block: int) -> None:
+    axes = [axis("a", [0.5, 1.0, 2.0]), axis("b", [1.0, 4.0, 9.0, 16.0]), axis("c", [0.0, 1.0])]
+    whole = Sweep(formula, axes, points_per_block=1000).dense()
+    cut = Sweep(formula, axes, points_per_block=points_per_block)
+    for _ in range(2):  # a second run writes over the results of the first, the constant one's too
+        for name, values in cut.dense().metrics.items():
+            np.testing.assert_array_equal(values, whole[name])
 
 
 def test_results_of_an_earlier_block_stay_while_they_are_held() -> None:

@@ -121,7 +121,7 @@ def test_running_a_finished_sweep_again_computes_nothing(tmp_path):
         first = stream_parquet(small(), tmp_path / name, reducers=REDUCERS)
         sweep = small()
         again = stream_parquet(sweep, tmp_path / name, reducers=REDUCERS)
-        assert again.resumed_points == 108 and sweep._program._call._cache_size() == 0
+        assert again.resumed_points == 108 and sweep._compiled._cache_size() == 0
         for ours, theirs in zip(again.selections, first.selections, strict=True):
             np.testing.assert_array_equal(np.sort(ours.indices), np.sort(theirs.indices))
 
@@ -239,7 +239,7 @@ def test_places_that_cannot_be_written_are_refused_before_computing(tmp_path, mo
     monkeypatch.setattr(Path, "write_text", lambda *args, **kwargs: (_ for _ in ()).throw(PermissionError(13, "no")))
     with pytest.raises(InputError, match="Permission denied"):
         stream_parquet(sweep, tmp_path / "out.parquet")
-    assert sweep._program._call._cache_size() == 0
+    assert sweep._compiled._cache_size() == 0
     assert (tmp_path / "foreign" / "mine.parquet").read_text() == "x"
 
 
