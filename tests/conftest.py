@@ -32,6 +32,9 @@ hypothesis.settings.load_profile("jaxperf")
 # Folders whose programs run for a moment. XLA's own passes are the same there; LLVM optimizes less.
 QUICK = ("cli", "docs", "io", "report", "serving", "training")
 
+# Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
+gc.set_threshold(200_000, 50, 100)
+
 # Linux allows a process 65,530 mappings of memory; every compiled function keeps a few, and XLA crashes beyond.
 MOST_MAPPINGS = 30_000
 
