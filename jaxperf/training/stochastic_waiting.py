@@ -67,7 +67,9 @@ def waiting(stage: GroupTime, even: Distribution, microbatches: Scalar, stages: 
     apart = spread**2 / (spread**2 + MIXED * stage.jitter**2)
     alike, kept = _alike(stages)
     between = alike + apart * ((stages + 1.0) / 3.0 - alike)
-    reached = stages * (1.0 - UNREACHED * stages / microbatches)
+    # where a schedule hides its bubble, more stages can lead than there are micro-batches: flat beyond the largest
+    crowd = jnp.minimum(stages, microbatches / (2.0 * UNREACHED))
+    reached = crowd * (1.0 - UNREACHED * crowd / microbatches)
     meetings = jnp.maximum(microbatches - 2.0 * (0.5 * reached) ** ENDS, 0.0)
     jitters = stage.jitter_at(mean + nodes(even)[0])
     slowest = slowest_of(even, jitters / safe_sqrt(between), stages)

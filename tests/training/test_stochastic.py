@@ -146,6 +146,20 @@ def test_pipeline_without_variation_is_the_textbook_time() -> None:
     assert jnp.isnan(moments(compiled_pipeline(stage, as_float(256.0), as_float(129.0), as_float(1.0)))[0])
 
 
+@pytest.mark.parametrize("bubble", [0.0, 0.1, 0.5])
+def test_more_stages_than_micro_batches(bubble: float) -> None:
+    """Where the bubble is hidden, stages can outnumber the micro-batches that they wait in."""
+    stage = even_jitter(normal(as_float(1.0), as_float(0.03)), as_float(0.05))
+    for microbatches in (1.0, 2.0, 8.0):
+        means = []
+        for stages in (4.0, 16.0, 64.0, 128.0):
+            mean, spread = moments(compiled_pipeline(stage, *map(as_float, (microbatches, stages, bubble))))
+            assert 0.0 < float(spread) < float(mean)
+            assert float(mean) > microbatches + bubble * (stages - 1.0)
+            means.append(float(mean))
+        assert means == sorted(means)
+
+
 def test_slowest_part_far_above_the_others_keeps_its_own_jitter() -> None:
     """Var[X | the slowest part]: of eight alike the largest varies less than one, of one that is alone it does not."""
     parts, own = normal(as_float(0.0), as_float(0.03)), 0.05
@@ -264,6 +278,7 @@ def late_replica(spread: jax.Array, replicas: jax.Array, together: jax.Array, co
     [
         (late_group, (0.03, 0.05, 8.0, 40.0)),
         (late_pipeline, (0.02, 0.005, 32.0, 0.7)),
+        (late_pipeline, (0.02, 0.005, 1.0, 0.05)),
         (late_replica, (0.02, 64.0, 8.0, 0.01)),
     ],
 )
