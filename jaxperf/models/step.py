@@ -53,8 +53,10 @@ class StepCost(eqx.Module):
     def time_by_limiter(self) -> dict[Limiter, Float[Array, "*batch"]]:
         """Time of the kernels each resource bounds, and the host's [s]."""
 
+        bounds = {name: (cost.limiter, cost.time) for name, cost in self.kernels.items()}
+
         def bounded_by(resource: Limiter) -> Scalar:
-            return add_up(self.kernels, lambda cost: jnp.where(cost.limiter == resource, cost.time, 0.0))
+            return add_up(bounds, lambda bound: jnp.where(bound[0] == resource, bound[1], 0.0))
 
         return {resource: bounded_by(resource) for resource in RESOURCES} | {Limiter.HOST: self.host}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import jax.numpy as jnp
 
@@ -18,12 +19,14 @@ from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import LayerGroup, Transformer
 from jaxperf.network.collectives import all_gather_cost
 
+Each = TypeVar("Each")
+
 END_KERNELS = ("embedding", "embedding_projection", "final_norm", "head_projection", "output_head", "logits_all_gather")
 # What depends on the context, least first.
 CONTEXT_KERNELS = ("indexer", "top_k", "attention")
 
 
-def add_up(kernels: Kernels, quantity: Callable[[Cost], Scalar]) -> Scalar:
+def add_up(kernels: Mapping[str, Each], quantity: Callable[[Each], Scalar]) -> Scalar:
     """Sum of a quantity over kernels, attention last.
 
     Over a grid only attention depends on the context: added last, it leaves every earlier partial sum as small as

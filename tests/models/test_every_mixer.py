@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -29,6 +30,7 @@ from jaxperf.models.config import (
 )
 from jaxperf.models.layers import transformer
 from jaxperf.models.step import decode_cost, prefill_cost
+from jaxperf.sweeps.program import Fixed, flatten
 from tests.devices import H100, close, deployment, single
 
 ROOMY = H100.replace(memory_capacity=4e12)
@@ -81,15 +83,24 @@ def at_point(phase: str, batch: float, length: float, **layout: Any) -> Any:
     return STEPS[phase](deployment(ROOMY, **layout), as_float(batch), as_float(length))
 
 
+def by_primitive(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)`, one primitive at a time and none twice: to compile the whole takes a minute."""
+    arrays, rest = eqx.partition(arguments, eqx.is_array)
+    traced, shape = jax.make_jaxpr(lambda given: function(*eqx.combine(given, rest)), return_shape=True)(arrays)
+    program = flatten(traced)
+    values = dict(enumerate([*traced.consts, *jax.tree.leaves(arrays)]))
+    for equation in program.equations:
+        values |= zip(equation.results, equation.apply(values), strict=True)
+    leaves = [one.value if isinstance(one, Fixed) else values[one] for one in program.outputs]
+    return jax.tree.unflatten(jax.tree.structure(shape), leaves)
+
+
 @phases
 def test_no_number_has_an_undefined_slope(phase: str) -> None:
     point = (deployment(ROOMY, tensor=2, data=2, expert=4), as_float(16), as_float(1000))
     numbers, rest = eqx.partition(point, eqx.is_inexact_array)
 
-    def time(numbers: Any) -> Any:
-        return STEPS[phase](*eqx.combine(numbers, rest)).time
-
-    slopes = jax.grad(time)(numbers)  # kernel by kernel: compiling the whole takes minutes
+    slopes = by_primitive(jax.grad(lambda given: STEPS[phase](*eqx.combine(given, rest)).time), numbers)
     for path, leaf in jax.tree_util.tree_leaves_with_path(slopes):
         assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)
     assert float(slopes[0].device.memory_bandwidth) < 0.0 < float(slopes[1])
@@ -98,21 +109,21 @@ def test_no_number_has_an_undefined_slope(phase: str) -> None:
 @phases
 def test_single_precision_agrees_with_double(phase: str) -> None:
     arguments = (deployment(ROOMY, tensor=2, data=2, expert=4), as_float(16), as_float(1000))
-    double = STEPS[phase](*arguments)
+    double = by_primitive(STEPS[phase], *arguments)
     network = single(MODEL)
     calls = {
         "decode": lambda at, batch, context: decode_cost(at, network, batch, context, np.float32(196)),
         "prefill": lambda at, batch, prompt: prefill_cost(at, network, batch, prompt, np.float32(300), np.float32(98)),
     }
     with jax.enable_x64(False):
-        narrow = calls[phase](*single(arguments))
+        narrow = by_primitive(calls[phase], *single(arguments))
     assert all(leaf.dtype in (np.float32, np.int32) for leaf in jax.tree.leaves(narrow))
     assert close(narrow, double, 1e-5)
 
 
 def test_a_row_of_a_sweep_gives_the_same_costs_as_its_points() -> None:
     length = as_float([100.0, 1000.0, 5000.0])
-    row = jax.vmap(prefill, (None, None, 0))(deployment(ROOMY), as_float(7), length)
+    row = by_primitive(jax.vmap(prefill, (None, None, 0)), deployment(ROOMY), as_float(7), length)
     points = [at_point("prefill", 7, float(each)) for each in length]
     assert close(row, jax.tree.map(lambda *leaves: np.asarray(leaves), *points))
 
