@@ -220,6 +220,7 @@ def load_memory(name: str) -> MemorySpec:
     return _load_part("memories", name, MemorySpec)
 
 
+@functools.cache  # shipped files stay as they are, and a ranking asks for them device by device
 def _load_part(folder: str, name: str, spec: type[_Part]) -> _Part:
     from hwspecs.schema import parse_spec
 

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import jax.numpy as jnp
 
-from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, ceil_div
 from jaxperf.kernels.gather import embedding_cost
 from jaxperf.models.blocks.base import AbstractMixer, Kernels

@@ -111,8 +111,9 @@ def print_estimate(answer: Estimate, quiet: bool) -> None:
 
 def _print_metrics(answer: Estimate) -> None:
     out = console()
-    metrics, cost = answer.explanation.metrics, answer.explanation.cost
-    why = {"ttft": limiter_words(limiter_shares(cost.prefill)), "tpot": limiter_words(limiter_shares(cost.decode))}
+    metrics = answer.explanation.metrics
+    why = {"ttft": limiter_words(limiter_shares(answer.explanation, "prefill"))}
+    why |= {"tpot": limiter_words(limiter_shares(answer.explanation, "decode"))}
     for name, (word, unit, scale) in SHOWN.items():
         ends = interval(float(metrics[f"{name}_lower"]), float(metrics[f"{name}_upper"]), scale)
         value = number(float(metrics[name]) * scale)

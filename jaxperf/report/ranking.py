@@ -84,7 +84,7 @@ def ranking_rows(report: RankingReport) -> list[dict[str, Any]]:
     rows = []
     for index, (entry, explanation) in enumerate(zip(report.ranking.ranked, report.explained, strict=True)):
         lower, upper = score_interval(report, index)
-        shares = limiter_shares(explanation.cost.decode)
+        shares = limiter_shares(explanation, "decode")
         rows.append(
             {
                 "rank": index + 1,
@@ -157,7 +157,7 @@ def _cells(report: RankingReport, index: int) -> tuple[str, ...]:
         str(entry.point["batch"]),
         f"{metrics['memory_share']:.0%}",
         report.origin.least(entry.device),
-        limiter_words(limiter_shares(explanation.cost.decode), 2),
+        limiter_words(limiter_shares(explanation, "decode"), 2),
     )
 
 

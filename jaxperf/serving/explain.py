@@ -8,7 +8,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array
 
 from jaxperf.core.cost import Limiter
@@ -17,7 +16,6 @@ from jaxperf.core.efficiency import LEVELS
 from jaxperf.core.numerics import as_float, stack
 from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice
 from jaxperf.models.layers import transformer
-from jaxperf.models.step import StepCost
 from jaxperf.serving.metrics import Metrics, metrics_of, with_intervals
 from jaxperf.serving.phases import ServingCost, serving_cost
 from jaxperf.serving.study import MEDIA, Assumed, Study, assumed_at, deployment_of, formats_of
@@ -27,14 +25,17 @@ from jaxperf.serving.techniques.serve import technique_cost
 from jaxperf.serving.techniques.speculative import Speculation
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
+PHASES = ("prefill", "decode")
 
 
 class Explanation(eqx.Module):
-    """Metrics with interval ends, the costs behind their nominal values, the metrics at the plain roofline, and what
-    there is to tell of techniques (`techniques.serve.technique_cost`); leaves are host arrays."""
+    """Metrics with interval ends, the costs behind their nominal values, the time that each resource bounds by phase
+    [s], the metrics at the plain roofline, and what there is to tell of techniques (`techniques.serve.technique_cost`);
+    leaves are host arrays."""
 
     metrics: Metrics
     cost: ServingCost
+    bounded: dict[str, dict[Limiter, Array]]
     roofline: Metrics
     told: Told
 
@@ -73,7 +74,8 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None],
         else:
             cost, told = technique_cost(deployment, model, techniques, batch, prompt, output)
         metrics = metrics_of(limited(deployment, techniques), cost, given["output"])
-        return Explanation({name: metrics[name] for name in study.metrics}, cost, {}, told)
+        bounded = {phase: getattr(cost, phase).time_by_limiter() for phase in PHASES}
+        return Explanation({name: metrics[name] for name in study.metrics}, cost, bounded, {}, told)
 
     def every(points: Mapping[str, Any], techniques: Techniques | None) -> Explanation:
         # One program for all levels: three copies of it would take three times as long to compile.
@@ -81,7 +83,8 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None],
         found = jax.vmap(jax.vmap(one, in_axes=(None, 0, None)), in_axes=(0, None, None))(levels, points, techniques)
         at = {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(RATE_LEVELS)}
         metrics = with_intervals({level: at[level].metrics for level in LEVELS})
-        return Explanation(metrics, at["nominal"].cost, at[ROOFLINE].metrics, at["nominal"].told)
+        nominal = at["nominal"]
+        return Explanation(metrics, nominal.cost, nominal.bounded, at[ROOFLINE].metrics, nominal.told)
 
     return jax.jit(every)
 
@@ -102,9 +105,9 @@ def break_even(
     return float(batch(arguments, speculation))
 
 
-def limiter_shares(step: StepCost) -> dict[Limiter, float]:
-    """Share of a step's time that each resource bounds, largest first; shares under 0.5 % are left out."""
-    times: dict[Limiter, Array] = step.time_by_limiter()
-    total = sum(float(np.asarray(time)) for time in times.values())
-    shares = {limiter: float(np.asarray(time)) / total for limiter, time in times.items()}
+def limiter_shares(explanation: Explanation, phase: str) -> dict[Limiter, float]:
+    """Share of a phase's step that each resource bounds, largest first; shares under 0.5 % are left out."""
+    times = {limiter: float(time) for limiter, time in explanation.bounded[phase].items()}
+    total = sum(times.values())
+    shares = {limiter: time / total for limiter, time in times.items()}
     return {limiter: share for limiter, share in sorted(shares.items(), key=lambda item: -item[1]) if share >= 0.005}

@@ -14,7 +14,7 @@ from jaxperf.core.device import load_devices
 from jaxperf.core.formats import FORMATS
 from jaxperf.io.huggingface import load_model, model_names
 from jaxperf.serving.estimate import ESTIMATE_METRICS, check_tensor_splits, estimate, stand_in_of, tensor_splits
-from jaxperf.serving.explain import explain, limiter_shares
+from jaxperf.serving.explain import PHASES, explain, limiter_shares
 from jaxperf.serving.study import Study
 
 H100, A100, V100 = (hwspecs.load(name) for name in ("h100-sxm", "a100-sxm-80gb", "v100-sxm-32gb"))
@@ -107,7 +107,7 @@ def test_points_explained_together_are_points_explained_alone() -> None:
 
 def test_limiter_shares_add_up_and_are_sorted() -> None:
     (found,) = explain(Study(GPT2, "serve", ESTIMATE_METRICS), [load_devices("h100-sxm")[0]], [POINT])
-    for step in (found.cost.prefill, found.cost.decode):
-        shares = limiter_shares(step)
+    for phase in PHASES:
+        shares = limiter_shares(found, phase)
         assert list(shares.values()) == sorted(shares.values(), reverse=True)
         assert 0.97 <= sum(shares.values()) <= 1.0 + 1e-9 and set(shares) <= set(Limiter)
