@@ -24,6 +24,7 @@ BENCHMARKS = {
     "one_compile": True,
     "million_sweep": False,
     "kernel_table": False,
+    "graph_grid": False,
     "training_sweep": True,
     "stochastic": True,
     "loopnest": True,
