@@ -1,32 +1,38 @@
 """What rows of one device say of the residual of a fitted family there: a Gaussian process of the device's own.
 
 It moves the family's prediction by its mean, and its standard deviation says how far each kernel lies from those rows.
+Rows are near each other where the family's features are, and where its model says the same of them (`view`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from calibration.datasets.text import Column
+from calibration.datasets.text import Column, as_text
 from calibration.family import FittedFamily, Local
 from calibration.fit import log_times, sample_all
 from calibration.gaussian_process import Covariance, Places, learned, prior
 from calibration.inputs import Prepared
 from calibration.intervals import ratio_width
 from calibration.levels import NO_NAMES, Names
-from calibration.model import LEAST_SCALE
-from calibration.neighbours import NEAREST, Neighbours
+from calibration.model import LAW, LEAST_SCALE, Inputs, KernelModel
+from calibration.neighbours import NEAREST, Neighbours, blocks
 from calibration.priors import NAMED_BY_LIBRARY
+from jaxperf.core.numerics import as_float
 
-SAME = ("format", "framework", "stack")  # levels whose names make two rows of a device alike
+SAME = ("format", "framework", "kernel", "stack")  # names that make two rows of a device alike; see `_index`
 LEARNED_ON = 256  # no more rows than these are learned on together: a step costs their cube
 DRAWN = 8  # of more rows, how many sets of `NEAREST` are drawn from all
 BESIDE = 24  # and how many are rows side by side
 JUDGED = 2000  # rows that the width of intervals is taken from
+VIEW = len(LAW) + 2  # what the model says of a row
+TIME_SCALE, VIEW_SCALE = 2.0, 0.5  # usual spread of its time, and of shares of that and corrections [log 1]
 TAIL = 0.01  # share of the residuals at either end that count as the one at its inner edge
 
 
@@ -96,16 +102,55 @@ def learning_sets(start: Covariance, places: Places) -> list[np.ndarray]:
 
 
 def placed(fitted: FittedFamily, names: Names, data: Prepared) -> Places:
-    """Where rows lie: features in standard deviations of those that the family was fitted to."""
+    """Where rows lie: features in standard deviations of those that the family was fitted to, and its view of them."""
     columns = [data.names.index(name) for name in fitted.features]
     correction = fitted.model.correction
     scale = np.maximum(np.asarray(correction.scale), LEAST_SCALE)
     features = (data.features[:, columns] - np.asarray(correction.center)) / scale
-    index = names.index(data.spelled)
-    return Places(features.astype(jnp.result_type(float)), np.stack([index[level] for level in SAME], axis=1))
+    coordinates = np.concatenate([features, views(fitted, data)], axis=1)
+    return Places(coordinates.astype(jnp.result_type(float)), _index(names, data))
+
+
+def views(fitted: FittedFamily, data: Prepared) -> Float[np.ndarray, "R V"]:
+    """What the family's model says of every row; zero of a row without demands, which has no prediction anyway."""
+    x, found = jax.tree.map(np.asarray, data.inputs(fitted.names, fitted.features)), np.empty((len(data.table), VIEW))
+    for block, padded in blocks(len(found)):
+        rows = jax.tree.map(lambda leaf, padded=padded: leaf[padded], x)
+        found[block] = np.asarray(_views(fitted.model, rows))[: len(block)]
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+@eqx.filter_jit
+def _views(model: KernelModel, x: Inputs) -> Float[Array, "R V"]:
+    return jax.vmap(lambda row: view(model, row))(x)
+
+
+def view(model: KernelModel, x: Inputs) -> Float[Array, " V"]:
+    """What a model says of one kernel: its time by the law, how much of it goes with the arithmetic, the memory time
+    and the floor, and the whole correction, whatever share of that is used. Each over the spread it usually has."""
+    parts = lambda law: [getattr(law, name) for name in LAW]  # noqa: E731
+    log_time, shares = jax.value_and_grad(lambda at: eqx.tree_at(parts, model.law, at)(x))(parts(model.law))
+    correction = eqx.tree_at(lambda tree: tree.share, model.correction, as_float(1.0))(x)
+    return jnp.stack([log_time / TIME_SCALE, *(each / VIEW_SCALE for each in (*shares, correction))])
+
+
+def kernel_of(stack: str) -> str:
+    """Framework and kernel of a stack, without its version and the three parts of its format."""
+    framework, _, *kernel = stack.split("/")[:-3]
+    return "/".join([framework, *kernel])
+
+
+def _index(names: Names, data: Prepared) -> np.ndarray:
+    """Index of the names of every row at the levels `SAME` [R, L]; a kernel, in whatever version and format, has the
+    index of the first stack that it runs in."""
+    known, stacks = names.known["stack"], as_text(data.spelled["stack"])
+    first = {kernel_of(name): place for place, name in reversed(list(enumerate(known)))}
+    kernels = np.array([first.get(kernel_of(name), len(known)) for name in stacks.values.tolist()], np.int32)
+    index = {**names.index(data.spelled), "kernel": kernels[stacks.codes]}
+    return np.stack([index[level] for level in SAME], axis=1)
 
 
 def _shapes(fitted: FittedFamily, places: Places) -> np.ndarray:
     """A number for the shape of each row, whatever its software and format: what is predicted is other shapes."""
-    sizes = [name.startswith("log2 ") for name in fitted.features]
+    sizes = [place for place, name in enumerate(fitted.features) if name.startswith("log2 ")]
     return np.unique(places.features[:, sizes], axis=0, return_inverse=True)[1].reshape(-1)

@@ -48,7 +48,7 @@ class Neighbours:
     def predicted(self, places: Places) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of a measurement at other places [N], noise included."""
         found = np.empty((2, len(places.names)))
-        for block, padded in _blocks(len(places.names)):
+        for block, padded in blocks(len(places.names)):
             at = places[padded]
             found[:, block] = self._conditional(at, *self.nearest(at))[:, : len(block)]
         return found[0], found[1]
@@ -57,7 +57,7 @@ class Neighbours:
         """Of some rows, each predicted without any row of its group, how far its residual lies from the mean, and the
         standard deviation of that [N]. `groups` [R]: a number for the group of every row."""
         found = np.empty((2, len(rows)))
-        for block, padded in _blocks(len(rows)):
+        for block, padded in blocks(len(rows)):
             at = self.places[rows[padded]]
             near, there = self._candidates(at, 2 * NEAREST)
             there &= groups[near] != groups[rows[padded], None]
@@ -105,7 +105,7 @@ class Neighbours:
         return {name: Search(rows, KDTree(scaled[rows])) for name, rows in parts.items()}
 
 
-def _blocks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def blocks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """All rows, some at a time; the last ones padded, so that one size is compiled."""
     for start in range(0, rows, BLOCK):
         padded = np.minimum(np.arange(start, start + BLOCK), rows - 1)

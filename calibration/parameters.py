@@ -18,7 +18,7 @@ from calibration.fit import Settings, counts, new_correction, new_law
 from calibration.gaussian_process import Places, prior
 from calibration.intervals import Spread, Width
 from calibration.levels import LEVELS, Names
-from calibration.local import SAME
+from calibration.local import SAME, VIEW
 from calibration.model import KernelModel
 from calibration.priors import PRIORS
 from calibration.stored import damaged, load_arrays, save_arrays
@@ -127,7 +127,7 @@ def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, n
         return _restored_fit(family, described, tensors)
     fitted = _restored_fit(family, described["fitted"], tensors)
     local = {
-        device: _restored_local(f"{family}/{device}", each, len(fitted.features), tensors)
+        device: _restored_local(f"{family}/{device}", each, len(fitted.features) + VIEW, tensors)
         for device, each in described["local"].items()
     }
     return dataclasses.replace(fitted, local=local)

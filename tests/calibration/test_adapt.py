@@ -134,7 +134,7 @@ def test_one_row_is_enough_to_move(fitted: FittedFamily, slow: Prepared) -> None
 def test_many_rows_are_learned_on_in_sets_drawn_and_side_by_side(fitted: FittedFamily) -> None:
     data = prepare(gemm_table(2 * LEARNED_ON, devices=(NAME,)))
     places = placed(fitted, NO_NAMES.extended(data.spelled), data)
-    start = prior(len(fitted.features), 0.1)
+    start = prior(places.features.shape[1], 0.1)
     few, many = (learning_sets(start, places[:rows]) for rows in (LEARNED_ON, 2 * LEARNED_ON))
     assert [len(each) for each in few] == [LEARNED_ON]
     assert [len(each) for each in many] == [NEAREST] * (DRAWN + BESIDE)

@@ -18,7 +18,7 @@ def rows_of(count: int = ROWS, seed: int = 0) -> tuple[Places, np.ndarray]:
     generator = np.random.default_rng(seed)
     features = generator.standard_normal((count, FEATURES))
     stack = np.arange(count) % 2
-    names = np.stack([np.zeros(count, int), np.zeros(count, int), stack], axis=1)
+    names = np.stack([*np.zeros((3, count), int), stack], axis=1)
     residual = 0.3 * np.sin(features[:, 0]) + np.where(stack, 0.4, -0.1) + 0.01 * generator.standard_normal(count)
     return Places(features, names), residual
 
@@ -78,10 +78,10 @@ def test_a_row_is_judged_by_other_shapes() -> None:
 
 def test_the_covariance_is_the_matern_function_and_its_names() -> None:
     start = dataclasses.replace(prior(FEATURES, 1.0), lengths=np.zeros(FEATURES))
-    places = Places(np.array([[0.0, 0.0, 0.0], [0.0, 2.0, 0.0]]), np.array([[0, 0, 0], [0, 1, 1]]))
+    places = Places(np.array([[0.0, 0.0, 0.0], [0.0, 2.0, 0.0]]), np.array([[0, 0, 0, 0], [0, 1, 1, 1]]))
     root = 2.0 * np.sqrt(3.0)
     matern = (1.0 + root) * np.exp(-root)  # Rasmussen and Williams 2006, eq. 4.17
-    expected = 0.2 + 0.08 + (0.2 + 0.12) * matern  # of all rows, and of the one level where their names are the same
+    expected = 0.2 + 0.06 + (0.2 + 0.09) * matern  # of all rows, and of the one level where their names are the same
     np.testing.assert_allclose(np.array(start(places, places))[0, 1], expected, rtol=1e-6)
     np.testing.assert_allclose(np.array(start(places, places)).diagonal(), float(start.variance), rtol=1e-4)
 
@@ -114,3 +114,11 @@ def test_far_from_all_rows_only_what_all_share_is_left() -> None:
     mean, deviation = process.predicted(far)
     assert abs(float(mean[0])) < np.abs(residual).max()
     assert float(deviation[0]) > 3.0 * float(near)
+
+
+def test_how_far_all_rows_lie_from_zero_hides_no_small_distance() -> None:
+    """The square of 1e8 has no digit left for a hundredth, nor has that of a thousand in single precision."""
+    places, _ = rows_of()
+    near = Places(1e-2 * np.asarray(places.features), places.names)
+    far = Places(np.asarray(near.features) + 1e8, places.names)
+    np.testing.assert_allclose(prior(FEATURES, 0.1)(far, far), prior(FEATURES, 0.1)(near, near), atol=1e-6)
