@@ -38,6 +38,16 @@ NOMINAL_ENERGY = 0.4e-12
 # Of Hopper's matrix peak that instructions of a warp (mma) reach, those of four warps together (wgmma) being the whole:
 # recalled from arXiv:2402.13499; vLLM's pull request 7174 says three quarters at best.
 WARP_SHARE = 0.63
+# Power of the loss to the last wave in a product on vector units: its libraries have smaller blocks and split
+# reductions (`grid_z` of NeuSight's table). Chosen on the kernels of devices left out: 0.25 and 0.5 are alike, 1 is
+# worse.
+LAST_WAVE = 0.5
+VECTOR_ITEMSIZE = 4.0  # operands that most devices multiply on vector units [byte]
+
+# How often a rotary embedding of elementary operations reads and writes an element: times the cosine (1), half of it
+# negated (1/2), joined with the other half (1), times the sine (1), and the sum (two reads, one write: 1.5)
+# (apply_rotary_pos_emb in Hugging Face's transformers).
+ROTATED_APART = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,13 +70,18 @@ class Demand:
 
 
 Point = Callable[[Device, Shape, Formats], Cost]
-STREAMS = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", "rope"))  # on the vector units
+# On the vector units.
+STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", "rope"))
 
 
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
     # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
     rows = x["batch"] * x["m"]
     product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL)
+    ideal = product.flops / matrix_peak(device, f.weights)
+    wide = f.weights.operand_itemsize >= VECTOR_ITEMSIZE
+    compute = jnp.where(wide, ideal * (product.compute / ideal) ** LAST_WAVE, product.compute)
+    product = eqx.tree_at(lambda cost: cost.compute, product, compute)
     return product + quantized(device, x, rows * x["k"], f)
 
 
@@ -130,7 +145,8 @@ def _row_wise(device: Device, x: Shape, f: Formats) -> Cost:
     each, size = x["rows"] * x["columns"], f.activations.itemsize
     apart = x.get("composed", jnp.zeros_like(each)) > 0.0
     passes = jnp.where(apart, _composed_norm(size) / (2.0 * size), jnp.ones_like(size))
-    return stream_cost(device, Stream(each * size * passes, each * size * passes, 5.0 * each * passes), FULL)
+    # One of those operations takes a sum over a row; the others are as light as any stream.
+    return stream_cost(device, Stream(each * size * passes, each * size * passes, 5.0 * each), FULL)
 
 
 def _composed_norm(size: Scalar) -> Scalar:
@@ -141,8 +157,20 @@ def _composed_norm(size: Scalar) -> Scalar:
 
 
 def _streamed(device: Device, x: Shape, f: Formats) -> Cost:
-    size = f.activations.itemsize
-    return stream_cost(device, Stream(x["elements_in"] * size, x["elements_out"] * size, 4.0 * x["elements_out"]), FULL)
+    """Each element read and written once; a gate of elementary operations (`x["composed"]`: 1, else 0) writes what its
+    activation makes of one input, and reads it again for the product with the other."""
+    read, written, size = x["elements_in"], x["elements_out"], f.activations.itemsize
+    apart = (x.get("composed", jnp.zeros_like(read)) > 0.0) & (read > written)
+    again = jnp.where(apart, written, jnp.zeros_like(written))
+    return stream_cost(device, Stream((read + again) * size, (written + again) * size, 4.0 * written), FULL)
+
+
+def _rotated(device: Device, x: Shape, f: Formats) -> Cost:
+    """Each element read and written once, or `ROTATED_APART` times (`x["composed"]`: 1, else 0)."""
+    read, written, size = x["elements_in"], x["elements_out"], f.activations.itemsize
+    apart = x.get("composed", jnp.zeros_like(read)) > 0.0
+    passes = jnp.where(apart, ROTATED_APART, jnp.ones_like(read))
+    return stream_cost(device, Stream(read * size * passes, written * size * passes, 4.0 * written * passes), FULL)
 
 
 def _convolution(device: Device, x: Shape, f: Formats) -> Cost:
@@ -168,7 +196,7 @@ POINTS: Mapping[str, Point] = {
     "softmax": _row_wise,
     "embedding": _row_wise,
     "elementwise": _streamed,
-    "rope": _streamed,
+    "rope": _rotated,
     "convolution": _convolution,
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from calibration.asked import Shape
 from calibration.datasets.schema import FAMILIES
-from calibration.demand import Demand
+from calibration.demand import STREAMS, Demand
 from calibration.hardware import REFERENCE_CLOCK, Hardware
 from calibration.latents import LATENT, ROPE, ROWS, undivided_waves
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div, next_power_of_two
@@ -25,7 +25,6 @@ SHARED_BYTES_PER_CYCLE = 128.0  # what a core takes from shared memory (CUDA C++
 WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
 LARGEST_GROUP = 32.0  # query heads of one key head that TensorRT-LLM's kernel for grouped queries takes
 REDUCING: frozenset[str] = frozenset(("norm", "softmax"))  # take a sum over a row before they scale it
-BY_ROWS: frozenset[str] = frozenset(("quantize", "embedding", "rope")) | REDUCING  # the others look up, rotate, scale
 TILES = ((256.0, 128.0), (128.0, 128.0), (64.0, 64.0))
 QUERY_BLOCK = 128.0
 QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together
@@ -81,14 +80,14 @@ def _times_read(family: str, x: Shape) -> Scalar:
 
 
 def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
-    """Busy time of the busiest core [s]: of its arithmetic; of a kernel by rows on a GPU, of issuing instructions.
+    """Busy time of the busiest core [s]: of its arithmetic; of a stream on a GPU, of issuing instructions.
 
     Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
     is a property of the software, and differs little between cores with more or fewer fp32 units.
     """
     if family == "mla_decode" and "undivided" in x:
         return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
-    if family not in BY_ROWS:
+    if family not in STREAMS:
         return as_float(demand.compute)
     rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock
     issuing = as_float(demand.flops) / rate

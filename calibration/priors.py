@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import equinox as eqx
 import numpy as np
 
-from calibration.features import BY_ROWS, REDUCING
+from calibration.demand import STREAMS
+from calibration.features import REDUCING
 from calibration.model import LAW_LEVELS
 
 # Prior mean and standard deviation of the law's parameters. 0.2 and 0.18: four fifths of a datasheet rate; 3 us: what a
@@ -54,17 +55,18 @@ ON_VECTOR_UNITS = {
     "throttle": (0.6, 0.01),
 }
 FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_UNITS)
-# Kernels by rows take a core between ten and several hundred instructions an element; four fifths of the bandwidth is
-# then the memory's doing, and what is missing from it the cores'.
-FAMILY_PRIORS |= dict.fromkeys(BY_ROWS, {"compute": (2.0, 0.5), "memory": (0.2, 0.15)})
+# Streams on vector units take a core between ten and several hundred instructions an element; four fifths of the
+# bandwidth is then the memory's doing, and what is missing from it the cores'.
+FAMILY_PRIORS |= dict.fromkeys(STREAMS, {"compute": (2.0, 0.5), "memory": (0.2, 0.15)})
 # Those that reduce wait between their two passes over a row: nearer the upper end of that.
 FAMILY_PRIORS |= dict.fromkeys(REDUCING, {"compute": (3.5, 0.5)})
 OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
-FAMILY_OFFSET_SPREAD = dict.fromkeys(BY_ROWS, (1.0, 0.15, 0.5))
+FAMILY_OFFSET_SPREAD = dict.fromkeys(STREAMS, (1.0, 0.15, 0.5))
 # Of kernels with many stacks, how fast one runs is its own: what a format or a framework has in common is little, and
 # where a generation has it alone, cannot be told from the generation.
 MANY_STACKS = ("gemm", "norm", "elementwise")
-FAMILY_OFFSET_SPREAD |= dict.fromkeys((*MANY_STACKS, "softmax"), (0.15, 0.1, 0.5))
+FAMILY_OFFSET_SPREAD |= dict.fromkeys(("gemm", "norm", "softmax"), (0.15, 0.1, 0.5))
+FAMILY_OFFSET_SPREAD["elementwise"] = (1.0, 0.1, 0.5)  # from vectors of 16 bytes to one element a thread
 FAMILY_OFFSET_SPREAD["norm"] = (0.15, 0.1, 1.0)  # one fused kernel in a graph, or ten that a host launches
 # A stack's offsets relative to those. Attention libraries write a kernel for each generation, so that most stacks have
 # run on one device alone: what seems to be the stack's may be the device's, and more of it is left to the correction.

@@ -10,7 +10,7 @@ import numpy as np
 import hwspecs
 from calibration.datasets.caches import decode_reading, latent_reading
 from calibration.datasets.instructions import by_warps
-from calibration.datasets.norms import composed
+from calibration.datasets.norms import COMPOSING, composed
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -20,6 +20,7 @@ from calibration.datasets.text import Text, as_text
 # of vLLM.
 EIGHT_BITS = ("fp8", "fp8_block")
 MEASURED_AS_LAYERS = ("vllm", "trtllm")
+GATES = ("act_fn", "mlp_act")  # the activation of a feed-forward layer, and its product with a second projection
 
 
 def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[str, np.ndarray]:
@@ -29,6 +30,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     """
     if table.family == "norm":
         return {"composed": composed(table)}
+    if table.family in ("elementwise", "rope"):
+        return {"composed": _composed(table)}
     if table.family == "attention_decode":
         return decode_reading(table)
     if table.family == "mla_decode":
@@ -41,6 +44,14 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         layers = as_text(table.framework).among(MEASURED_AS_LAYERS)
         return {"quantized": (_narrow(table) & layers).astype(float)}
     return {}
+
+
+def _composed(table: KernelTable) -> np.ndarray:
+    """1 for each rotary embedding or activation that a model's eager code makes of elementary operations, else 0."""
+    apart = as_text(table.framework).among(COMPOSING)
+    if table.family == "elementwise":
+        apart = apart & (as_text(table.text["op"]).among(GATES) if "op" in table.text else False)
+    return np.asarray(apart, float)
 
 
 def _narrow(table: KernelTable) -> np.ndarray:

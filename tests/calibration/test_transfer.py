@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calibration.calibrate import joined
 from calibration.card import by_family, intervals
 from calibration.datasets.schema import KernelTable
-from calibration.features import BY_ROWS
+from calibration.demand import STREAMS
 from calibration.fit import Settings, fit
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import interval_score
@@ -98,7 +98,7 @@ def spelled_first(table: KernelTable) -> dict[str, str]:
 def test_priors_name_levels_of_the_law() -> None:
     assert priors_of("gemm").levels == LAW_LEVELS
     assert all("stack" not in priors_of(family).levels for family in NAMED_BY_LIBRARY)
-    assert all(priors_of(family).scalars["compute"][0] > priors_of("gemm").scalars["compute"][0] for family in BY_ROWS)
+    assert all(priors_of(family).scalars["compute"][0] > priors_of("gemm").scalars["compute"][0] for family in STREAMS)
 
 
 @given(st.floats(-3.0, 3.0), st.floats(0.001, 2.0))
