@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/jaxperf sweep benchmarks/million.yaml -o $(OUT)/million.parquet --plot $(OUT)/pareto.png
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)-bench/.installed
 	$(VENV)-bench/bin/python -m benchmarks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,13 +31,19 @@ hypothesis.settings.load_profile("jaxperf")
 
 
 # Folders whose programs run for a moment. XLA's own passes are the same there; LLVM optimizes less.
-QUICK = ("cli", "docs", "io", "report", "serving", "training")
+QUICK = ("calibration/composition", "cli", "docs", "io", "loopnest", "report", "serving", "training")
 
 # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
 gc.set_threshold(200_000, 50, 100)
 
 # Linux allows a process 65,530 mappings of memory; every compiled function keeps a few, and XLA crashes beyond.
 MOST_MAPPINGS = 30_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with few tests come first: theirs are the long ones, which would else keep one worker busy at the end."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: tests[item.path])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,7 +80,7 @@ def quick_compilation() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def quick_folders(request: pytest.FixtureRequest) -> None:
     """Saves a quarter of what compiling costs there; a module whose programs run for longer defines it as nothing."""
-    if request.path.relative_to(Path(__file__).parent).parts[0] in QUICK:
+    if any(request.path.is_relative_to(Path(__file__).parent / folder) for folder in QUICK):
         request.getfixturevalue("quick_compilation")
 
 
