@@ -22,6 +22,7 @@ from calibration.formats import Formats, format_columns
 from calibration.hardware import Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
+from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
@@ -231,7 +232,9 @@ def _rows(formats: Formats, which: np.ndarray) -> Formats:
 def _demands(family: str, hardware: Hardware, shape: Mapping[str, Array], formats: Formats) -> Float[Array, "6 rows"]:
     cost = jax.vmap(POINTS[family])(hardware.device, shape, formats)
     size = jax.vmap(lambda f: f.weights.operand_itemsize)(formats)
-    joule = NOMINAL_ENERGY * size * hardware.energy  # narrower operands switch less
+    on_vector = jax.vmap(lambda f: f.weights.compute <= COMPUTE_FORMATS.index("fp32"))(formats) | (family in STREAMS)
+    each = jnp.where(on_vector, hardware.energy, hardware.matrix_energy)
+    joule = NOMINAL_ENERGY * size * each  # narrower operands switch less
     power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
     peak = jax.vmap(matrix_peak)(hardware.device, formats.weights)
     rate = hardware.device.vector_flops if family in STREAMS else peak

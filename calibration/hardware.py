@@ -16,10 +16,13 @@ import hwspecs
 from hwspecs import DeviceSpec
 from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.numerics import as_float
+from jaxperf.core.sustained_file import process_energy
 
 REFERENCE_CLOCK = 1.83e9  # matrix clock of the H100, against which other clocks are put [Hz]
 REFERENCE_ENERGY = 0.131e-12  # of a 16-bit operation in the H100's process (`hwspecs.energy_of`) [J/FLOP]
+REFERENCE_POWER = 0.82  # of the H100's process (`ProcessSpec.relative_power`) [1]
 UNSTATED = 1.6  # a device whose process has no published energy counts as one of a 7 nm class
+REFERENCE = {"reference_energy": REFERENCE_ENERGY, "reference_power": REFERENCE_POWER, "unstated_energy": UNSTATED}
 # Threads whose instruction a core issues in a cycle: four schedulers of a warp of 32 on NVIDIA's since Maxwell except
 # GP100, which has two (NVIDIA's whitepaper on the P100); four units of 16 lanes on AMD's CDNA and GCN (ROCm Compute
 # Profiler, "Vector arithmetic logic unit"), two of 32 on RDNA.
@@ -29,13 +32,15 @@ ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
 
 class Hardware(eqx.Module):
     """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation relative to the H100's
-    process [1]; `issued`: threads whose instruction a core issues in a cycle [1]; `many_cores`: 1 for a GPU, whose
-    cores each take small blocks, 0 for the few large cores of others; all [D]."""
+    process on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core
+    issues in a cycle [1]; `many_cores`: 1 for a GPU, whose cores each take small blocks, 0 for the few large cores
+    of others; all [D]."""
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
     tdp: Float[Array | np.ndarray, " D"]
     energy: Float[Array | np.ndarray, " D"]
+    matrix_energy: Float[Array | np.ndarray, " D"]
     issued: Float[Array | np.ndarray, " D"]
     many_cores: Float[Array | np.ndarray, " D"]
 
@@ -62,7 +67,8 @@ def _hardware(spec: DeviceSpec) -> Hardware:
         device_from_spec(spec),
         clock=as_float(spec.clock_rate.si),
         tdp=as_float(spec.tdp.si),
-        energy=as_float(switching_energy(spec)),
+        energy=as_float(process_energy(spec, REFERENCE, on_matrix_units=False)),
+        matrix_energy=as_float(process_energy(spec, REFERENCE, on_matrix_units=True)),
         issued=as_float(issued(spec.architecture)),
         many_cores=as_float(spec.kind == "gpu"),
     )
@@ -71,9 +77,3 @@ def _hardware(spec: DeviceSpec) -> Hardware:
 def issued(architecture: str) -> float:
     """Threads whose instruction a core of an architecture issues in a cycle [1]."""
     return next((threads for name, threads in ISSUED_BY.items() if architecture.startswith(name)), ISSUED)
-
-
-def switching_energy(spec: DeviceSpec) -> float:
-    """Energy of a 16-bit operation in the device's process, relative to the H100's [1]."""
-    facts = hwspecs.energy_of(spec)
-    return facts.per_flop["bf16"].si / REFERENCE_ENERGY if facts and "bf16" in facts.per_flop else UNSTATED

@@ -21,7 +21,7 @@ from calibration.model import Inputs
 from calibration.point import LEAST, MOST, Kind, Point, describe, load_kinds
 from jaxperf.core.numerics import as_float
 
-PLAIN = (*Demand.__dataclass_fields__, "core", "on_chip", "footprint", "waves", "clock")
+PLAIN = (*Demand.__dataclass_fields__, "core", "on_chip", "footprint", "waves", "clock", "eager")
 # Whose mixed steps state the cached tokens of each decoding sequence, not their sum: vLLM's profiler in LLMServingSim
 # ("KV cache history length the decode requests attend to", its docs/profiler/output-bundle.md).
 STATED_EACH = ("vllm",)
@@ -31,8 +31,8 @@ STATED_EACH = ("vllm",)
 class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
-    `names` and `features` [R, F], `habits` [R, H] float32; `core` and `on_chip` [s], `footprint` [log 1], `waves` and
-    `clock` [1] as in `Point`; `spelled`: the names of the rows at each level.
+    `names` and `features` [R, F], `habits` [R, H] float32; `core` and `on_chip` [s], `footprint` [log 1], `waves`,
+    `clock` and `eager` [1] as in `Point`; `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
@@ -45,6 +45,7 @@ class Prepared:
     footprint: np.ndarray
     waves: np.ndarray
     clock: np.ndarray
+    eager: np.ndarray
     spelled: dict[str, np.ndarray]
     usable: np.ndarray
 
@@ -61,6 +62,7 @@ class Prepared:
             self.footprint[rows],
             self.waves[rows],
             self.clock[rows],
+            self.eager[rows],
             {level: column[rows] for level, column in self.spelled.items()},
             self.usable[rows],
         )
@@ -82,6 +84,7 @@ class Prepared:
             footprint=as_float(self.footprint),
             waves=log(self.waves),
             clock=log(self.clock),
+            eager=as_float(self.eager),
             features=as_float(self.features[:, columns]),
             habits=as_float(self.habits),
             levels={level: jnp.asarray(at) for level, at in names.index(self.spelled).items()},
@@ -117,6 +120,7 @@ def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepa
         plain["footprint"],
         plain["waves"],
         plain["clock"],
+        plain["eager"],
         {level: np.asarray(column) for level, column in spell(table, groups).items()},
         usable,
     )

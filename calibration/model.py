@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from calibration.levels import LEVELS
 
 BOUND = 2.0  # the correction stays within a factor e^2 of the physical law
-POWER_SHARPNESS = 4.0
+POWER_SHARPNESS = 4.0  # of what works at the same time: units and their power, device and host
 LEAST_SCALE = 0.5  # spread of a feature below which its distances are not measured by it [log2 1]
 FARTHEST = 4.0
 LAW = ("compute", "memory", "floor")  # parameters of the law that differ between levels
@@ -34,8 +34,9 @@ class Inputs(eqx.Module):
     """What the law and the correction read of one kernel; with a leading axis, of a table [R].
 
     `compute`, `memory`, `power`, `on_chip`: logarithms of the demands [log s]; `footprint`: bytes over L2; `waves`:
-    blocks on the busiest core; `clock`: over the H100's [log 1]; `features`; `habits` [log 1]; `levels`: index of each
-    level's name, the one after the last meaning unknown.
+    blocks on the busiest core; `clock`: over the H100's [log 1]; `eager`: 1 where a host launches the kernel each time
+    it is timed, else 0; `features`; `habits` [log 1]; `levels`: index of each level's name, the one after the last
+    meaning unknown.
     """
 
     compute: Float[Array, "*rows"]
@@ -45,6 +46,7 @@ class Inputs(eqx.Module):
     footprint: Float[Array, "*rows"]
     waves: Float[Array, "*rows"]
     clock: Float[Array, "*rows"]
+    eager: Float[Array, "*rows"]
     features: Float[Array, "*rows F"]
     habits: Float[Array, "*rows H"]
     levels: Indices
@@ -56,7 +58,8 @@ class Law(eqx.Module):
     `compute`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP at the
     H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the limit, 1
     where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in it;
-    `block`: start of one block at the H100's clock [log s]; `sharpness`: of the overlap; `cache_share`: share of L2 in
+    `host`: time for a host to launch an eager kernel [log s]; `block`: start of one block at the H100's clock [log s];
+    `sharpness`: of the overlap; `cache_share`: share of L2 in
     which a repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them. `habits` [2, H]:
     powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds to `compute`,
     `memory` and `floor`, `habit_offsets[level]`
@@ -74,6 +77,7 @@ class Law(eqx.Module):
     sharpness: Float[Array, ""]
     block: Float[Array, ""]
     floor_clock: Float[Array, ""]
+    host: Float[Array, ""]
     cache_share: Float[Array, ""]
     cache_slope: Float[Array, ""]
     habits: Float[Array, "2 H"]
@@ -84,7 +88,9 @@ class Law(eqx.Module):
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """Logarithm of the time [log s]."""
         core, memory, floor = self.parts(x)
-        return jnp.logaddexp(_norm(core, memory, jnp.exp(self.sharpness)), floor)
+        log_time = jnp.logaddexp(_norm(core, memory, jnp.exp(self.sharpness)), floor)
+        host = self.host + self.offsets["stack"][x.levels["stack"], LAW.index("floor")]  # a host knows no other level
+        return jnp.where(x.eager > 0.0, _norm(log_time, host, POWER_SHARPNESS), log_time)
 
     def parts(self, x: Inputs) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
         """Logarithms of what is overlapped and added: arithmetic, memory, floor [log s]."""

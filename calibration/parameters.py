@@ -20,6 +20,7 @@ from calibration.intervals import Spread, Width
 from calibration.levels import LEVELS, Names
 from calibration.local import SAME, VIEW
 from calibration.model import KernelModel
+from calibration.point import LEAST
 from calibration.priors import PRIORS
 from calibration.stored import damaged, load_arrays, save_arrays
 
@@ -155,8 +156,9 @@ def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[st
         law = new_law(dict.fromkeys(PRIORS, 0.0), counts(names), described["habits"])
         return KernelModel(law, new_correction(inputs, counts(names), settings))
 
-    # Files of jaxperf before its law had a throttle: the voltage stays.
-    tensors = {f"{family}/.law.throttle": np.ones(()), **tensors}
+    # Files of jaxperf before its law had a throttle: the voltage stays; before it had a host: that takes no time.
+    missing = {"throttle": 1.0, "host": math.log(LEAST)}
+    tensors = {f"{family}/.law.{name}": np.array(value) for name, value in missing.items()} | dict(tensors)
     model = _filled(f"{family}/", jax.eval_shape(fresh), tensors)  # its shapes only: nothing is computed
     widths = _widths({name: described[name] for name in ("measured", "transfer")})
     formats = _widths(described.get("formats", {}))  # none in files of jaxperf before it had widths by format

@@ -44,7 +44,7 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `on_chip`: of the bytes from
     L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1];
-    `features` and their `names`; `habits` [log 1]."""
+    `eager`: 1 where a host launches it; `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -57,6 +57,7 @@ class Point(eqx.Module):
     footprint: Scalar
     waves: Scalar
     clock: Scalar
+    eager: Scalar
     features: list[Scalar]
     habits: list[Scalar]
     names: tuple[str, ...] = eqx.field(static=True)
@@ -83,6 +84,7 @@ class Point(eqx.Module):
             footprint=self.footprint,
             waves=_log(self.waves),
             clock=_log(self.clock),
+            eager=self.eager,
             features=jnp.stack([_number(own[name]) for name in names]),
             habits=jnp.stack(self.habits) if self.habits else jnp.zeros(0),
             levels=dict(levels),
@@ -101,6 +103,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         footprint=_log(as_float(asked.moved)) - jnp.log(hardware.device.l2_capacity),
         waves=waves(family, x, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
+        eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
         features=list(seen.values()),
         habits=list(habits(family, x, hardware, as_float(kind.skewed)).values()),
         names=tuple(seen),

@@ -14,7 +14,8 @@ from calibration.model import LAW_LEVELS
 # Prior mean and standard deviation of the law's parameters. 0.2 and 0.18: four fifths of a datasheet rate; 3 us: what a
 # kernel takes at least under graph replay; `on_chip`: a core takes 64 bytes a cycle from L2, give or take a tenth;
 # `cache_share`: a kernel timed again and again on the same buffers finds them in L2 while they fill most of it;
-# `floor_clock`: half of the floor is cycles on the device, half is not.
+# `floor_clock`: half of the floor is cycles on the device, half is not; `host`: tables that were taken eagerly show
+# 25-60 us where a kernel is short.
 PRIORS = {
     "compute": (0.2, 0.1),
     "memory": (0.18, 0.08),
@@ -26,6 +27,7 @@ PRIORS = {
     "sharpness": (1.0, 0.4),
     "block": (float(np.log(0.5e-6)), 0.7),
     "floor_clock": (0.5, 0.25),
+    "host": (float(np.log(40e-6)), 0.4),
     "cache_share": (-0.4, 0.4),
     "cache_slope": (1.0, 0.3),
 }

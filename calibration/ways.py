@@ -10,6 +10,7 @@ import numpy as np
 import hwspecs
 from calibration.datasets.caches import decode_reading, latent_reading
 from calibration.datasets.instructions import by_warps
+from calibration.datasets.launches import eager
 from calibration.datasets.norms import COMPOSING, composed
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
@@ -42,7 +43,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return {"quantized": _narrow(table).astype(float)}
     if table.family == "gemm":
         layers = as_text(table.framework).among(MEASURED_AS_LAYERS)
-        return {"quantized": (_narrow(table) & layers).astype(float)}
+        quantized = (_narrow(table) & layers).astype(float)
+        return {"quantized": quantized, "eager": eager(table)}
     return {}
 
 

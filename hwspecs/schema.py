@@ -21,6 +21,7 @@ from hwspecs.values import (
     Frequency,
     Length,
     Power,
+    Ratio,
     Record,
     Source,
     Text,
@@ -158,10 +159,12 @@ class ProcessSpec(Spec):
 
     `feature_size`: the length in the process's name, a label rather than a measure [m]. `energy_per_flop`: one
     multiply-add of the format over two, in the arithmetic unit alone, without registers, instructions, caches, clock
-    and leakage [J/FLOP]: a lower bound of what a device spends.
+    and leakage [J/FLOP]: a lower bound of what a device spends. `relative_power`: of a whole circuit at one speed, over
+    that of the same circuit in TSMC's N5, as foundries state it [1].
     """
 
     feature_size: Length
+    relative_power: Ratio | None = None
     energy_per_flop: dict[Format, EnergyPerFlop] = Field(min_length=1)
 
 

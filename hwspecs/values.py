@@ -62,6 +62,7 @@ class Value(Record):
     """
 
     unit: ClassVar[str] = "1"
+    whole: ClassVar[bool] = True  # a plain number counts things
     quantity: str
     source: Annotated[tuple[Text, ...], BeforeValidator(_as_list), Field(min_length=1)]
     confidence: Confidence
@@ -76,7 +77,7 @@ class Value(Record):
     @field_validator("quantity", mode="before")
     @classmethod
     def _check_quantity(cls, value: Any) -> Any:
-        counting = cls.unit == "1"
+        counting = cls.unit == "1" and cls.whole
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         text: Any = str(value) if counting and is_integer else value
         if counting and isinstance(value, str | float) and not re.fullmatch(r"\s*[+-]?\d+\s*", str(value)):
@@ -99,6 +100,12 @@ class Value(Record):
 
 class Count(Value):
     """A whole number of things [1]."""
+
+
+class Ratio(Value):
+    """One quantity over another of its kind [1]."""
+
+    whole: ClassVar[bool] = False
 
 
 class DataSize(Value):

@@ -29,6 +29,7 @@ SCHEMA = 1
 SHIPPED = "sustained.json"
 ENDING = ".sustained.json"  # of the table beside parameters that jaxperf calibrate wrote
 TIERS = ("measured", "adapted", "transfer", "assumed")
+STREAMED = "elementwise"  # the family on vector units
 KIND = "gpu"  # what the families were measured on, and so where they are transferred to
 POWER_SHARPNESS = 4.0  # how gradually the power limit takes over from the efficiency
 OPERANDS = {
@@ -145,7 +146,8 @@ def _column(
     tier = row["tier"] if row is not None and same else "transfer"
     values = entry if row is None else row
     width = (row if row is not None and same else entry)["half_width"][1]
-    compute = sustained_compute(spec, values["compute"], entry["energy"], form, table.power)
+    process = process_energy(spec, table.power, on_matrix_units=family != STREAMED and form != "32-bit")
+    compute = sustained_compute(spec, values["compute"], entry["energy"] * process, form, table.power)
     slower, faster = float(np.exp(-width)), float(np.exp(width))
     share = lambda value: [value * slower, value, min(value * faster, 1.0), 1.0]  # noqa: E731
     floor = values["floor"]
@@ -162,18 +164,30 @@ def _nearest(form: str) -> Sequence[str]:
 def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, power: Mapping[str, float]) -> float:
     """Share of the peak that the efficiency and the power limit leave: (share^-4 + (P / P_usable)^4)^(-1/4) [1].
 
-    P = peak x energy x operand bytes x (process energy) x (clock / reference)^2 is what the peak would draw.
+    P = peak x energy x operand bytes x (clock / reference)^2 is what the peak would draw.
 
     **Arguments:** `share`: of the peak without a power limit [1]; `energy`: of one FLOP per byte of its operands, at
-    the reference clock and process [J]; `form`: format class; `power`: the reference and the usable share of the TDP.
+    the reference clock in the device's process [J]; `form`: format class; `power`: the reference and the usable share
+    of the TDP.
     """
     peaks = {"fp32": spec.vector_flops.si} | {name: value.si for name, value in spec.peak_flops.items()}
     names, size = next(OPERANDS[each] for each in _nearest(form) if set(OPERANDS[each][0]) & set(peaks))
     peak = max(peaks[name] for name in names if name in peaks)
-    facts = hwspecs.energy_of(spec)
-    process = power["unstated_energy"]
-    if facts is not None and "bf16" in facts.per_flop:
-        process = facts.per_flop["bf16"].si / power["reference_energy"]
     clock = spec.clock_rate.si / power["reference_clock"]
-    drawn = peak * energy * size * process * clock**2 / (power["usable_share"] * spec.tdp.si)
+    drawn = peak * energy * size * clock**2 / (power["usable_share"] * spec.tdp.si)
     return float((share**-POWER_SHARPNESS + drawn**POWER_SHARPNESS) ** (-1.0 / POWER_SHARPNESS))
+
+
+def process_energy(spec: DeviceSpec, power: Mapping[str, float], on_matrix_units: bool) -> float:
+    """Energy of an operation in a device's process, over that in the reference process [1].
+
+    On matrix units that of whole circuits, as foundries state it, on vector units that of a multiplier
+    (`hwspecs.ProcessSpec`). A table from before the former were known has no reference for it.
+    """
+    facts = hwspecs.energy_of(spec)
+    if facts is None:
+        return power["unstated_energy"]
+    whole, multiplier = facts.process.relative_power, facts.per_flop.get("bf16")
+    if on_matrix_units and whole is not None and "reference_power" in power:
+        return whole.si / power["reference_power"]
+    return power["unstated_energy"] if multiplier is None else multiplier.si / power["reference_energy"]

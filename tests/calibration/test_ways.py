@@ -87,3 +87,21 @@ def test_half_the_threads_issued_take_a_core_twice_the_cycles() -> None:
     """Softmax of the same rows; a P100 has 56 cores at 1.303 GHz, a P4 20 at 1.114."""
     p100, p4 = (one("softmax", {"rows": 4096.0, "columns": 1024.0}, name).core[0] for name in ("p100-pcie-16gb", "p4"))
     assert p100 / p4 == pytest.approx(2 * (20 * 1.114) / (56 * 1.303), rel=1e-3)
+
+
+def test_products_in_blocks_of_eight_bits_are_launched_by_a_host() -> None:
+    """vLLM's, by the kernels that the table names."""
+    kernel = "CutlassFp8BlockScaledMMKernel"
+    by_host = one("gemm", LINEAR, framework="vllm", dtype="fp8_block", kernel=kernel)
+    replayed = one("gemm", LINEAR, framework="vllm", dtype="bf16", kernel="torch.nn.functional.linear")
+    assert (by_host.eager[0], replayed.eager[0]) == (1.0, 0.0)
+    assert one("gemm", LINEAR, framework="trtllm", dtype="fp8_block", kernel=kernel).eager[0] == 0.0
+
+
+def test_matrix_units_of_an_older_process_take_more_energy_than_vector_units_do() -> None:
+    """8LPP against 4N: 0.9 x 0.85 / 0.5 / 0.7 x 1.22; fp32 keeps the energy of the process's multipliers."""
+    old, new = (one("gemm", LINEAR, device=name) for name in ("a40", "h100-sxm"))
+    power = old.demand.power[0] * 300.0 / (new.demand.power[0] * 700.0)
+    assert power == pytest.approx(0.9 * 0.85 / 0.5 / 0.7 * 1.22, rel=5e-3)  # three digits are written
+    old, new = (one("gemm", LINEAR, device=name, dtype="fp32") for name in ("a40", "h100-sxm"))
+    assert old.demand.power[0] * 300.0 < 1.5 * new.demand.power[0] * 700.0

@@ -68,6 +68,27 @@ def test_smaller_processes_cost_less() -> None:
     assert found == sorted(found)
 
 
+def test_powers_at_one_speed_are_what_foundries_announced() -> None:
+    """Each step as announced; 4N is taken for N4P, 12FFN for 12FFC, 8N for 8LPP, Samsung's 7LPP for N7."""
+    processes = {name: hwspecs.load_process(name) for name in PROCESSES}
+    found = {name: spec.relative_power.si for name, spec in processes.items() if spec.relative_power is not None}
+    steps = {
+        ("tsmc-4n", "tsmc-n5"): 1 / 1.22,
+        ("tsmc-n5", "tsmc-n7"): 1 - 0.30,
+        ("tsmc-n5p", "tsmc-n7"): 1 - 0.40,
+        ("tsmc-n7", "tsmc-16ff"): 1 - 0.60,
+        ("tsmc-12ffn", "tsmc-16ff"): 1 - 0.25,
+        ("samsung-8n", "samsung-10lpp"): 1 - 0.10,
+        ("samsung-10lpp", "samsung-10lpe"): 1 - 0.15,
+        ("tsmc-n7", "samsung-10lpe"): 1 - 0.50,
+    }
+    for (new, old), ratio in steps.items():
+        assert found[new] / found[old] == pytest.approx(ratio, rel=ROUNDED), (new, old)
+    same = {"tsmc-4np": "tsmc-4n", "tsmc-7n": "tsmc-n7", "tsmc-n6": "tsmc-n7"}
+    assert all(found[name] == found[other] for name, other in same.items())
+    assert found["tsmc-n5"] == 1.0 and set(found) == {name for pair in steps for name in pair} | set(same)
+
+
 @pytest.mark.parametrize("name", MEMORY_RANGES)
 def test_memories_lie_in_published_ranges(name: str) -> None:
     low, high = MEMORY_RANGES[name]
