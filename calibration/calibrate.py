@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import platform
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -39,6 +39,14 @@ MOST_HELD = 400_000  # rows prepared for the intervals
 Progress = Callable[[str], None]
 
 
+class Unfinished(KeyboardInterrupt):
+    """The user interrupted a fit: `parameters` has the families that were finished, `left` names the others."""
+
+    def __init__(self, parameters: Parameters, left: Sequence[str]) -> None:
+        super().__init__("Interrupted.")
+        self.parameters, self.left = parameters, tuple(left)
+
+
 def calibrate(
     reads: Sequence[Read],
     exclude: Sequence[str] = (),
@@ -51,22 +59,41 @@ def calibrate(
 
     **Arguments:** `exclude`: devices whose rows are not used; `families`: only these, if any; `directories`: of
     the user's own devices.
-    **Returns:** `Parameters` with a card. Raises `InputError` where no row can be fitted.
+    **Returns:** `Parameters` with a card. Raises `InputError` where no row can be fitted, `Unfinished` with what there
+    is where the user interrupts it after the first family.
     """
     excluded = {hwspecs.resolve(name).name for name in exclude}
     tables = gather(reads, excluded)
-    fitted, errors = {}, []
-    for family, table in tables.items():
-        if families and not {family, table.family} & set(families):
-            continue
-        data = prepare(table, directories)
-        data = data.take(np.flatnonzero(data.usable))
-        if len(data.table):
-            fitted[family] = calibrate_family(data, settings, progress, directories)
-            errors += fitted[family].card_rows
+    wanted = {name: each for name, each in tables.items() if not families or {name, each.family} & set(families)}
+    fitted: dict[str, Calibrated] = {}
+
+    def found() -> Parameters:
+        card = _card(reads, tables, excluded, settings)
+        card["errors"] = [row for each in fitted.values() for row in each.card_rows]
+        return Parameters({name: each.family for name, each in fitted.items()}, card)
+
+    try:
+        for family, table in wanted.items():
+            data = prepare(table, directories)
+            data = data.take(np.flatnonzero(data.usable))
+            if len(data.table):
+                fitted[family] = calibrate_family(data, settings, progress, directories)
+    except KeyboardInterrupt:
+        if not fitted:
+            raise
+        raise Unfinished(
+            found(), sorted({each.family for name, each in wanted.items() if name not in fitted})
+        ) from None
     if not fitted:
         raise hwspecs.InputError("No usable row of a known family and device with a latency in the data.")
-    card = {
+    return found()
+
+
+def _card(
+    reads: Sequence[Read], tables: Mapping[str, KernelTable], excluded: Collection[str | None], settings: Settings
+) -> dict[str, Any]:
+    """What a card states of a fit, but for its errors."""
+    return {
         "created": datetime.date.today().isoformat(),
         "versions": {name: version(name) for name in ("jax", "numpy", "optax", "equinox")}
         | {"python": platform.python_version()},
@@ -77,9 +104,7 @@ def calibrate(
         "devices": sorted({name for table in tables.values() for name in np.unique(table.device.astype(str))}),
         "excluded": sorted(name for name in excluded if name),
         "settings": dataclasses.asdict(settings),
-        "errors": errors,
     }
-    return Parameters({name: each.family for name, each in fitted.items()}, card)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from jaxperf.cli.measured import Families, Params
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
+    from calibration.calibrate import Unfinished
     from calibration.datasets import Read
     from calibration.fit import Settings
     from calibration.parameters import Parameters
@@ -68,7 +69,7 @@ def calibrate(
     if data:
         old = None if params is None else load_parameters(params)
         stated_errors(old.card if old else {})  # carried over after the fit; refused before it
-        parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet)
+        parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet, out)
         parameters = with_command(parameters, command)
         parameters = carried(old, parameters) if old else parameters
     else:
@@ -149,8 +150,9 @@ def check_excluded(names: Sequence[str], reads: Sequence[Read]) -> None:
 
 
 def _fit(
-    paths: list[Path], families: list[str], excluded: list[str], how: Settings, quiet: bool
+    paths: list[Path], families: list[str], excluded: list[str], how: Settings, quiet: bool, out: Path
 ) -> tuple[Parameters, list[Read]]:
+    from calibration.calibrate import Unfinished
     from calibration.calibrate import calibrate as fit
     from jaxperf.cli.measured import read_measured_tables, step_log
 
@@ -158,8 +160,24 @@ def _fit(
     check_excluded(excluded, reads)
     if not quiet:
         _say_left_out(left_out)
-    with step_log(quiet) as progress:
-        return fit(reads, excluded, how, progress), reads
+    try:
+        with step_log(quiet) as progress:
+            return fit(reads, excluded, how, progress), reads
+    except Unfinished as stopped:
+        raise KeyboardInterrupt(_kept(stopped, out)) from None
+
+
+def _kept(stopped: Unfinished, out: Path) -> str:
+    """Writes what was fitted until the interruption beside `out`, which stays as it was; says how to go on."""
+    from calibration.parameters import save_parameters
+
+    place = str(out).removesuffix(".safetensors").removesuffix(".json") + ".unfinished"
+    save_parameters(stopped.parameters, place)
+    left = " ".join(f"--family {name}" for name in stopped.left)
+    return (
+        f"Interrupted. What was fitted ({', '.join(stopped.parameters.families)}) is in {place}.safetensors and .json; "
+        f"go on with the same command and --params {place} {left}."
+    )
 
 
 def _adapt(

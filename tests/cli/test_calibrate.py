@@ -225,6 +225,32 @@ def test_ctrl_c_leaves_what_was_there(cli, own_folder: Path, monkeypatch: pytest
     assert sorted(path.name for path in own_folder.iterdir()) == ["gemm.csv", *FILES]
 
 
+def test_ctrl_c_keeps_the_families_that_were_fitted(cli, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = calibration.calibrate.calibrate_family, []
+
+    def second_is_interrupted(*arguments: Any) -> Any:
+        asked.append(arguments)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(calibration.calibrate, "calibrate_family", second_is_interrupted)
+    write(own_folder / "gemm.csv", "a40", "h100-sxm")
+    norms = [f"a40,torch,2.4,norm,norm,fp16,{1 << n},4096,{n + 3}" for n in range(12)]
+    (own_folder / "norm.csv").write_text(
+        "\n".join(["device,framework,version,kernel,op,dtype,rows,columns,latency_us", *norms])
+    )
+    (own_folder / "p.json").write_text("older")
+    stopped = cli("calibrate", "gemm.csv", "norm.csv", "-o", "p")
+    assert stopped.exit_code == 130 and (own_folder / "p.json").read_text() == "older"
+    assert "What was fitted (gemm) is in p.unfinished" in stopped.stderr
+    assert "--params p.unfinished --family norm." in stopped.stderr
+    went_on = cli("calibrate", "gemm.csv", "norm.csv", "-o", "p", "--params", "p.unfinished", "--family", "norm")
+    assert went_on.exit_code == 0, went_on.output
+    whole, part = load_parameters("p"), load_parameters("p.unfinished")
+    assert set(whole.families) == {"gemm", "norm"} and set(part.families) == {"gemm"}
+
+
 def test_a_full_disk_is_one_sentence(refuse, own_folder: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, body: bytes) -> None:
         raise OSError(28, "No space left on device")
