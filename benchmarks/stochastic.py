@@ -40,7 +40,7 @@ WHOLE = [
 ]  # fmt: skip
 # drawn evenly in the logarithm: stages, micro-batches of a stage, jitter; ranks, segments, replicas, dynamic variation
 RANDOM_PIPELINES, RANDOM_PIPELINE = 12, ((2, 32), (1, 4), (0.3, 2.0))
-RANDOM_STEPS, RANDOM_STEP = 6, ((1, 16), (1, 6), (1, 3), (1, 8), (1, 16), (0.01, 0.1))
+RANDOM_STEPS, RANDOM_STEP = 6, ((1, 16), (1, 6), (1, 3), (2, 8), (1, 16), (0.01, 0.1))
 WAIT_STAGES, WAIT_TIMES, WAIT_SPREADS, WAIT_JITTER = (2, 3, 5, 8, 12, 20, 32), (1, 2, 8), (0.1, 0.6, 1.0, 2.5), 0.005
 REPLICAS, PIPELINES = (16, 128, 1024, 4096), 4_000_000
 
@@ -171,13 +171,14 @@ def many_replicas() -> Iterator[Row]:
 def microbatches_of(
     random: np.random.Generator, shape: tuple[int, ...], microbatches: int, segments: int, static: float, dynamic: float
 ) -> np.ndarray:
-    """(forward, backward) of each stage and micro-batch: the slowest rank in each segment, a third of them forward."""
+    """(forward, backward) of each stage and micro-batch: the slowest rank in each segment, a third of them forward, but
+    one at least."""
     ranks = 1.0 + static * random.standard_normal(shape, dtype=np.float32)
     passes = np.zeros((2, *shape[:-1], microbatches), np.float32)
     for microbatch in range(microbatches):
         for segment in range(segments):
             one = (ranks + dynamic * random.standard_normal(shape, dtype=np.float32)).max(axis=-1)
-            passes[int(segment >= segments // 3), ..., microbatch] += one / segments
+            passes[int(segment >= max(segments // 3, 1)), ..., microbatch] += one / segments
     return passes
 
 
