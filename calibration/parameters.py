@@ -22,7 +22,8 @@ from calibration.local import SAME, VIEW
 from calibration.model import KernelModel
 from calibration.point import LEAST
 from calibration.priors import PRIORS
-from calibration.stored import damaged, load_arrays, save_arrays
+from calibration.stored import damaged, load_arrays, paths, save_arrays
+from hwspecs.errors import InputError
 
 SCHEMA = 2
 SHIPPED = "kernels"
@@ -34,6 +35,10 @@ CARD = {
     **{"adapted": (dict, list), "fits": (dict, dict)},
     **dict.fromkeys(("command", "created"), (str, str)),
 }
+
+
+class OlderAdaptation(Exception):
+    """What was learned of a device was stored before rows had a view of the law (`calibration.local`)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ def load_parameters(path: str | Path | None = None) -> Parameters:
     try:
         _check_card(card)
         families = {name: _restored(name, each, tensors) for name, each in card.pop("families").items()}
+    except OlderAdaptation as older:
+        raise InputError(
+            f"Parameters '{paths(path or SHIPPED)[1]}' were adapted to {older} by an earlier jaxperf, whose adaptation "
+            "saw less of a row; adapt those that they were made from again with jaxperf calibrate --adapt."
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None
     return Parameters(families, card)
@@ -137,9 +147,11 @@ def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, n
 def _restored_local(
     place: str, described: Mapping[str, Any], features: int, tensors: Mapping[str, np.ndarray]
 ) -> Local:
-    """Raises as `_stored` does."""
+    """Raises as `_stored` does, and `OlderAdaptation`."""
     rows, number = len(tensors[f"{place}/residual"]), jnp.result_type(float)
     residual = _stored(f"{place}/residual", (rows,), tensors)
+    if tensors[f"{place}/places.features"].shape == (rows, features - VIEW):
+        raise OlderAdaptation(place.rpartition("/")[2])
     like = Places(np.zeros((rows, features), number), np.zeros((rows, len(SAME)), np.int32))
     places = _filled(f"{place}/places", like, tensors)
     covariance = _filled(f"{place}/covariance", prior(features, 1.0), tensors)

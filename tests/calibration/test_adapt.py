@@ -12,11 +12,11 @@ import pytest
 from calibration.adapt import adapt, adapt_family
 from calibration.family import FittedFamily
 from calibration.fit import Settings, counts, new_correction, new_law
-from calibration.gaussian_process import prior
+from calibration.gaussian_process import Places, prior
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread
 from calibration.levels import NO_NAMES
-from calibration.local import BESIDE, DRAWN, LEARNED_ON, learning_sets, placed, stated
+from calibration.local import BESIDE, DRAWN, LEARNED_ON, VIEW, learning_sets, placed, stated
 from calibration.model import KernelModel
 from calibration.neighbours import NEAREST
 from calibration.parameters import Parameters, load_parameters, save_parameters
@@ -118,6 +118,17 @@ def test_rows_of_a_second_table_replace_those_of_their_cell(adapted: FittedFamil
     assert len(rows) == 50 and len(both.local[NAME].names.known["cell"]) == 2
     assert np.median(errors(both, faster)) < 0.06
     assert np.median(errors(both, other)) < 0.06
+
+
+def test_files_of_an_earlier_adaptation_say_what_to_do(adapted: FittedFamily, tmp_path: Path) -> None:
+    (device, local), *_ = adapted.local.items()
+    features = np.asarray(local.places.features)[:, :-VIEW]
+    older = dataclasses.replace(
+        local, places=Places(features, local.places.names), covariance=prior(features.shape[1], 1.0)
+    )
+    save_parameters(Parameters({"gemm": dataclasses.replace(adapted, local={device: older})}, {}), tmp_path / "p")
+    with pytest.raises(InputError, match=rf"p\.json' were adapted to {device} by an earlier jaxperf.*--adapt"):
+        load_parameters(tmp_path / "p")
 
 
 def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:
