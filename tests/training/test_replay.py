@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -132,16 +131,15 @@ def test_work_takes_the_roofline() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 8, 10_000, 65_536])
-def test_any_number_of_ranks_is_replayed_in_a_moment(ranks: int) -> None:
+def test_any_number_of_ranks_is_replayed_as_one(ranks: int) -> None:
     steps = []
     for layer in range(200):
         steps.append(work(2 * layer, (2 * layer - 2,) if layer else ()))
         steps.append(collective(2 * layer + 1, "all_reduce", 1e7, (2 * layer,)))
     trace = Trace(0, tuple(steps))
-    started = time.process_time()
     found = recorded([trace], world_of([trace], ranks))
-    assert time.process_time() - started < 5.0
-    assert found.ranks[0].ranks == ranks
+    (alike,) = found.ranks  # one of them is worked through for all
+    assert alike.ranks == ranks
     last = message("all_reduce", 1e7, min(ranks, 8), -(-ranks // 8))
     assert found.time == pytest.approx(200 * MILLI + last, rel=1e-9)
 
