@@ -55,6 +55,7 @@ def calibrate(
     from jaxperf.cli.measured import check_families, start_single_precision
 
     start_single_precision()
+    from calibration.calibrate import Unfinished
     from calibration.card import stated_errors
     from calibration.carry import carried, with_command
     from calibration.parameters import load_parameters, save_parameters
@@ -69,9 +70,12 @@ def calibrate(
     if data:
         old = None if params is None else load_parameters(params)
         stated_errors(old.card if old else {})  # carried over after the fit; refused before it
-        parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet, out)
-        parameters = with_command(parameters, command)
-        parameters = carried(old, parameters) if old else parameters
+        finished = lambda new: carried(old, with_command(new, command)) if old else with_command(new, command)  # noqa: E731
+        try:
+            parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet)
+        except Unfinished as stopped:
+            raise KeyboardInterrupt(_kept(stopped, finished(stopped.parameters), out)) from None
+        parameters = finished(parameters)
     else:
         parameters = with_command(load_parameters(params), command)
     if adapt:
@@ -150,9 +154,8 @@ def check_excluded(names: Sequence[str], reads: Sequence[Read]) -> None:
 
 
 def _fit(
-    paths: list[Path], families: list[str], excluded: list[str], how: Settings, quiet: bool, out: Path
+    paths: list[Path], families: list[str], excluded: list[str], how: Settings, quiet: bool
 ) -> tuple[Parameters, list[Read]]:
-    from calibration.calibrate import Unfinished
     from calibration.calibrate import calibrate as fit
     from jaxperf.cli.measured import read_measured_tables, step_log
 
@@ -160,23 +163,21 @@ def _fit(
     check_excluded(excluded, reads)
     if not quiet:
         _say_left_out(left_out)
-    try:
-        with step_log(quiet) as progress:
-            return fit(reads, excluded, how, progress), reads
-    except Unfinished as stopped:
-        raise KeyboardInterrupt(_kept(stopped, out)) from None
+    with step_log(quiet) as progress:
+        return fit(reads, excluded, how, progress), reads
 
 
-def _kept(stopped: Unfinished, out: Path) -> str:
-    """Writes what was fitted until the interruption beside `out`, which stays as it was; says how to go on."""
+def _kept(stopped: Unfinished, parameters: Parameters, out: Path) -> str:
+    """Writes the parameters with what was fitted until the interruption beside `out`, which stays as it was; says how
+    to go on."""
     from calibration.parameters import save_parameters
 
     place = str(out).removesuffix(".safetensors").removesuffix(".json") + ".unfinished"
-    save_parameters(stopped.parameters, place)
+    save_parameters(parameters, place)
     left = " ".join(f"--family {name}" for name in stopped.left)
     return (
         f"Interrupted. What was fitted ({', '.join(stopped.parameters.families)}) is in {place}.safetensors and .json; "
-        f"go on with the same command and --params {place} {left}."
+        f"go on with --params {place} {left} in the place of this command's --params and --family."
     )
 
 

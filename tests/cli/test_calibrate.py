@@ -244,11 +244,16 @@ def test_ctrl_c_keeps_the_families_that_were_fitted(cli, own_folder: Path, monke
     stopped = cli("calibrate", "gemm.csv", "norm.csv", "-o", "p")
     assert stopped.exit_code == 130 and (own_folder / "p.json").read_text() == "older"
     assert "What was fitted (gemm) is in p.unfinished" in stopped.stderr
-    assert "--params p.unfinished --family norm." in stopped.stderr
+    assert "--params p.unfinished --family norm in the place" in stopped.stderr
     went_on = cli("calibrate", "gemm.csv", "norm.csv", "-o", "p", "--params", "p.unfinished", "--family", "norm")
     assert went_on.exit_code == 0, went_on.output
     whole, part = load_parameters("p"), load_parameters("p.unfinished")
     assert set(whole.families) == {"gemm", "norm"} and set(part.families) == {"gemm"}
+    assert whole.card["fits"]["gemm"]["command"] == part.card["command"] == "jaxperf calibrate gemm.csv norm.csv"
+    asked.clear()  # interrupted in a refit, what was not fitted yet is that of --params
+    again = cli("calibrate", "gemm.csv", "norm.csv", "-o", "q", "--params", "p", "--family", "gemm", "--family", "norm")
+    assert again.exit_code == 130
+    assert set(load_parameters("q.unfinished").families) == {"gemm", "norm"}
 
 
 def test_a_full_disk_is_one_sentence(refuse, own_folder: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
