@@ -24,6 +24,7 @@ from calibration.levels import LEVELS, NO_NAMES, PRECISION, Names
 from calibration.model import Correction, Inputs, KernelModel, Law, law_habits, law_offsets, no_heads
 from calibration.priors import HABIT_OFFSET_SPREAD, HABIT_SPREAD, Priors, priors_of
 from calibration.regimes import regime
+from jaxperf.core.mappings import release_compiled
 from jaxperf.core.numerics import as_float
 
 
@@ -52,6 +53,7 @@ def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], 
 
     **Raises:** `ValueError` if there are none.
     """
+    release_compiled()  # every fit compiles anew: shapes and names are others
     data = usable_rows(data)
     if not len(data.table):
         raise ValueError(f"{data.table.family}: no row to fit")

@@ -21,6 +21,8 @@ import hypothesis
 import jax
 import pytest
 
+from jaxperf.core.mappings import release_compiled
+
 jax.config.update("jax_enable_x64", os.environ.get("JAXPERF_TEST_X64", "1") == "1")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -36,9 +38,6 @@ QUICK = ("calibration/composition", "cli", "docs", "io", "loopnest", "report", "
 # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
 gc.set_threshold(200_000, 50, 100)
 
-# Linux allows a process 65,530 mappings of memory; every compiled function keeps a few, and XLA crashes beyond.
-MOST_MAPPINGS = 30_000
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with few tests come first: theirs are the long ones, which would else keep one worker busy at the end."""
@@ -50,10 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def few_mappings() -> Iterator[None]:
     """Lets go of all compiled functions after a module that leaves too many."""
     yield
-    mappings = Path("/proc/self/maps")
-    if mappings.exists() and mappings.read_text().count("\n") > MOST_MAPPINGS:
-        jax.clear_caches()
-        gc.collect()
+    release_compiled()
 
 
 @pytest.fixture(scope="module")
