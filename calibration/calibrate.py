@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import platform
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -39,12 +39,7 @@ MOST_HELD = 400_000  # rows prepared for the intervals
 Progress = Callable[[str], None]
 
 
-class Unfinished(KeyboardInterrupt):
-    """The user interrupted a fit: `parameters` has the families that were finished, `left` names the others."""
-
-    def __init__(self, parameters: Parameters, left: Sequence[str]) -> None:
-        super().__init__("Interrupted.")
-        self.parameters, self.left = parameters, tuple(left)
+Fitted = Iterable[tuple[str, "Calibrated"]]  # families by name, in whatever order they are ready
 
 
 def calibrate(
@@ -54,39 +49,40 @@ def calibrate(
     progress: Progress = lambda _: None,
     families: Sequence[str] = (),
     directories: Sequence[str] = (),
+    kept: Callable[[Parameters, Sequence[str]], None] = lambda parameters, left: None,
+    apart: Callable[[Mapping[str, KernelTable]], Fitted] | None = None,
 ) -> Parameters:
     """Fit every family of the tables.
 
     **Arguments:** `exclude`: devices whose rows are not used; `families`: only these, if any; `directories`: of
-    the user's own devices.
-    **Returns:** `Parameters` with a card. Raises `InputError` where no row can be fitted, `Unfinished` with what there
-    is where the user interrupts it after the first family.
+    the user's own devices; `kept`: is given what there is after every family, and the families of tables that are left;
+    `apart`: fits the families of these tables elsewhere, instead of here one by one.
+    **Returns:** `Parameters` with a card. Raises `InputError` where no row can be fitted.
     """
     excluded = {hwspecs.resolve(name).name for name in exclude}
     tables = gather(reads, excluded)
     wanted = {name: each for name, each in tables.items() if not families or {name, each.family} & set(families)}
+    card = _card(reads, tables, excluded, settings)
     fitted: dict[str, Calibrated] = {}
-
-    def found() -> Parameters:
-        card = _card(reads, tables, excluded, settings)
-        card["errors"] = [row for each in fitted.values() for row in each.card_rows]
-        return Parameters({name: each.family for name, each in fitted.items()}, card)
-
-    try:
-        for family, table in wanted.items():
-            data = prepare(table, directories)
-            data = data.take(np.flatnonzero(data.usable))
-            if len(data.table):
-                fitted[family] = calibrate_family(data, settings, progress, directories)
-    except KeyboardInterrupt:
-        if not fitted:
-            raise
-        raise Unfinished(
-            found(), sorted({each.family for name, each in wanted.items() if name not in fitted})
-        ) from None
-    if not fitted:
+    parameters = None
+    for name, one in apart(wanted) if apart else _one_by_one(wanted, settings, progress, directories):
+        fitted[name] = one
+        errors = [row for each in sorted(fitted) for row in fitted[each].card_rows]
+        parameters = Parameters({each: fitted[each].family for each in sorted(fitted)}, {**card, "errors": errors})
+        kept(parameters, sorted({table.family for each, table in wanted.items() if each not in fitted}))
+    if parameters is None:
         raise hwspecs.InputError("No usable row of a known family and device with a latency in the data.")
-    return found()
+    return parameters
+
+
+def _one_by_one(
+    tables: Mapping[str, KernelTable], settings: Settings, progress: Progress, directories: Sequence[str]
+) -> Fitted:
+    for family, table in tables.items():
+        data = prepare(table, directories)
+        data = data.take(np.flatnonzero(data.usable))
+        if len(data.table):
+            yield family, calibrate_family(data, settings, progress, directories)
 
 
 def _card(

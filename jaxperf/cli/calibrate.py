@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError
 from jaxperf.cli.measured import Families, Params
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
-    from calibration.calibrate import Unfinished
     from calibration.datasets import Read
     from calibration.fit import Settings
     from calibration.parameters import Parameters
@@ -52,10 +51,10 @@ def calibrate(
 
     DATA with --params and --family fits those families anew and carries the others over.
     """
+    from jaxperf.cli.calibrate_fit import Kept, fit, read_tables
     from jaxperf.cli.measured import check_families, start_single_precision
 
     start_single_precision()
-    from calibration.calibrate import Unfinished
     from calibration.card import stated_errors
     from calibration.carry import carried, with_command
     from calibration.parameters import load_parameters, save_parameters
@@ -66,21 +65,23 @@ def calibrate(
     _check_question(data, adapt, params, exclude_device, families, seed)
     _check_directories(devices_dir or [], data)
     read, few = [], []
+    kept = Kept(out)
     command = _command(data or [], adapt or [], exclude_device or [], families, seed)
     if data:
         old = None if params is None else load_parameters(params)
         stated_errors(old.card if old else {})  # carried over after the fit; refused before it
         finished = lambda new: carried(old, with_command(new, command)) if old else with_command(new, command)  # noqa: E731
-        try:
-            parameters, read = _fit(data, families, exclude_device or [], settings(seed), quiet)
-        except Unfinished as stopped:
-            raise KeyboardInterrupt(_kept(stopped, finished(stopped.parameters), out)) from None
-        parameters = finished(parameters)
+        read = read_tables(data, families, exclude_device or [], quiet)
+        with kept.said():
+            save = lambda new, left: kept.save(finished(new), left)  # noqa: E731
+            parameters = finished(fit(read, exclude_device or [], settings(seed), save, quiet))
     else:
         parameters = with_command(load_parameters(params), command)
-    if adapt:
-        parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
-    save_parameters(parameters, out)
+    with kept.said():
+        if adapt:
+            parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
+        save_parameters(parameters, out)
+    kept.remove()
     _report(parameters, [*read, *few], out, as_json, quiet)
 
 
@@ -133,54 +134,6 @@ def _check_directories(directories: Sequence[Path], data: list[Path] | None) -> 
     hwspecs.open_registry(directories)
 
 
-def check_excluded(names: Sequence[str], reads: Sequence[Read]) -> None:
-    """Raises `InputError` for an unknown device, or one that has no row in the data."""
-    import hwspecs
-
-    there = sorted({name for read in reads for table in read.tables for name in set(table.device.tolist()) if name})
-    for text in names:
-        try:
-            name = hwspecs.resolve(text).name
-        except InputError:
-            hint = did_you_mean(text, hwspecs.open_registry().aliases)
-            raise InputError(
-                f"--exclude-device: '{text}' is not a known device.{hint} The data has {', '.join(there) or 'none'}."
-            ) from None
-        if name not in there:
-            raise InputError(
-                f"--exclude-device: the data has no row of '{text}'.{did_you_mean(text, there)} "
-                f"It has {', '.join(there) or 'no known device'}."
-            )
-
-
-def _fit(
-    paths: list[Path], families: list[str], excluded: list[str], how: Settings, quiet: bool
-) -> tuple[Parameters, list[Read]]:
-    from calibration.calibrate import calibrate as fit
-    from jaxperf.cli.measured import read_measured_tables, step_log
-
-    reads, left_out = read_measured_tables(paths, families)
-    check_excluded(excluded, reads)
-    if not quiet:
-        _say_left_out(left_out)
-    with step_log(quiet) as progress:
-        return fit(reads, excluded, how, progress), reads
-
-
-def _kept(stopped: Unfinished, parameters: Parameters, out: Path) -> str:
-    """Writes the parameters with what was fitted until the interruption beside `out`, which stays as it was; says how
-    to go on."""
-    from calibration.parameters import save_parameters
-
-    place = str(out).removesuffix(".safetensors").removesuffix(".json") + ".unfinished"
-    save_parameters(parameters, place)
-    left = " ".join(f"--family {name}" for name in stopped.left)
-    return (
-        f"Interrupted. What was fitted ({', '.join(stopped.parameters.families)}) is in {place}.safetensors and .json; "
-        f"go on with --params {place} {left} in the place of this command's --params and --family."
-    )
-
-
 def _adapt(
     parameters: Parameters,
     paths: list[Path],
@@ -190,11 +143,12 @@ def _adapt(
 ) -> tuple[Parameters, list[Read]]:
     """The parameters with the tables' devices; refused where no row could be learned from."""
     from calibration.adapt import adapt
+    from jaxperf.cli.calibrate_fit import say_left_out
     from jaxperf.cli.measured import read_measured_tables
 
     reads, left_out = read_measured_tables(paths, families, directories)
     if not quiet:
-        _say_left_out(left_out)
+        say_left_out(left_out)
     adapted = adapt(parameters, reads, [str(folder) for folder in directories])
     changed = [name for name, each in adapted.families.items() if each is not parameters.families[name]]
     if not changed:
@@ -204,11 +158,6 @@ def _adapt(
             f"device and a time, of a family that the parameters have ({', '.join(sorted(parameters.families))})."
         )
     return adapted, reads
-
-
-def _say_left_out(sentences: Sequence[str]) -> None:
-    for sentence in sentences:
-        typer.echo(f"left out: {sentence}", err=True)
 
 
 def _command(

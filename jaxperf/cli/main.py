@@ -24,7 +24,7 @@ from jaxperf.cli.loopnest import loopnest
 from jaxperf.cli.map import map_nest
 from jaxperf.cli.measure import measure
 from jaxperf.cli.models import models
-from jaxperf.cli.options import EXIT_INTERRUPTED
+from jaxperf.cli.options import EXIT_INPUT, EXIT_INTERRUPTED
 from jaxperf.cli.plan import plan
 from jaxperf.cli.rank import rank
 from jaxperf.cli.replay import replay
@@ -34,8 +34,6 @@ from jaxperf.cli.sweep import sweep
 from jaxperf.cli.trace import trace
 from jaxperf.cli.train import train
 from jaxperf.cli.validate import validate
-
-EXIT_INPUT = 2
 
 
 class Commands(TyperGroup):

@@ -82,7 +82,7 @@ def read_measured_tables(
                 left_out.append(str(error))
     if not reads:
         raise InputError(f"No table of measured kernels in {', '.join(map(str, paths))}: {left_out[0]}")
-    return _only(list(reads.values()), families), left_out
+    return only_families(list(reads.values()), families), left_out
 
 
 def _files(path: Path) -> list[Path]:
@@ -120,11 +120,13 @@ def _read_profile(path: Path, kind: str) -> Read:
     return Read(found.tables, found.problems, sum(map(len, found.tables)), str(path))
 
 
-def _only(reads: list[Read], families: Sequence[str]) -> list[Read]:
+def only_families(reads: Sequence[Read], families: Sequence[str]) -> list[Read]:
+    """The files with rows of these families, if any are named, and of those only these. Raises `InputError` for one
+    that no file has."""
     import dataclasses
 
     if not families:
-        return reads
+        return list(reads)
     there = sorted({table.family for read in reads for table in read.tables})
     for name in families:
         if name not in there:

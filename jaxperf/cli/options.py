@@ -14,6 +14,7 @@ from hwspecs.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
+EXIT_INPUT = 2  # of what the user asks, something cannot be; one sentence says what
 EXIT_INFEASIBLE = 3  # not one of what was asked can run, or has a prediction
 EXIT_INTERRUPTED = 130  # by Ctrl-C; what was finished is kept
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import calibration.adapt
 import calibration.calibrate
 import jaxperf.cli.calibrate
+import jaxperf.cli.calibrate_fit
 from calibration.datasets import data_hash
 from calibration.fit import Settings
 from calibration.parameters import Parameters, load_parameters, save_parameters
@@ -54,7 +55,9 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits of a moment, in this process."""
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: dataclasses.replace(TINY, seed=seed or 0))
+    monkeypatch.setattr(jaxperf.cli.calibrate_fit, "processes", lambda families: 1)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +129,7 @@ def test_a_folder_is_read_file_by_file(cli, fitted: Path, own_folder: Path, monk
     """Each table once, also where it is named beside its folder; what is no table of kernels is named."""
     asked: dict[str, Any] = {}
 
-    def fit(reads: Any, exclude: Any, settings: Settings, progress: Any) -> Parameters:
+    def fit(reads: Any, exclude: Any, settings: Settings, *rest: Any, **named: Any) -> Parameters:
         asked.update(files=[Path(read.path).name for read in reads], exclude=list(exclude), seed=settings.seed)
         return load_parameters(fitted)
 
@@ -245,9 +248,11 @@ def test_ctrl_c_keeps_the_families_that_were_fitted(cli, own_folder: Path, monke
     assert stopped.exit_code == 130 and (own_folder / "p.json").read_text() == "older"
     assert "What was fitted (gemm) is in p.unfinished" in stopped.stderr
     assert "--params p.unfinished --family norm in the place" in stopped.stderr
+    part = load_parameters("p.unfinished")
     went_on = cli("calibrate", "gemm.csv", "norm.csv", "-o", "p", "--params", "p.unfinished", "--family", "norm")
     assert went_on.exit_code == 0, went_on.output
-    whole, part = load_parameters("p"), load_parameters("p.unfinished")
+    whole = load_parameters("p")
+    assert not list(own_folder.glob("*unfinished*"))  # nothing is in it that p lacks
     assert set(whole.families) == {"gemm", "norm"} and set(part.families) == {"gemm"}
     assert whole.card["fits"]["gemm"]["command"] == part.card["command"] == "jaxperf calibrate gemm.csv norm.csv"
     asked.clear()  # interrupted in a refit, what was not fitted yet is that of --params
