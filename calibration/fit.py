@@ -6,9 +6,10 @@ as the square root of its rows, so that no large table decides alone. Determinis
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,6 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from calibration.blocks import in_blocks
 from calibration.family import FittedFamily
 from calibration.inputs import Prepared
 from calibration.intervals import Spread
@@ -80,14 +82,35 @@ def counts(names: Names) -> dict[str, int]:
     return {level: len(names.known[level]) for level in LEVELS}
 
 
+class Parts(NamedTuple):
+    """What a model says of rows: the law's logarithm of the time [log s], the correction of it, and how far they lie
+    outside what was measured (`Correction.excess`), each [R]."""
+
+    law: np.ndarray
+    correction: np.ndarray
+    excess: np.ndarray
+
+    @property
+    def log_time(self) -> np.ndarray:
+        """Logarithm of the time [log s]."""
+        return np.asarray(self.law + self.correction, np.float64)
+
+
+def predicted_parts(fitted: FittedFamily, data: Prepared) -> Parts:
+    """What a family says of every row."""
+    x = data.inputs(fitted.names, fitted.features)
+    return Parts(*in_blocks(functools.partial(_model_rows, fitted.model), x, len(data.table)).T)
+
+
 def log_times(fitted: FittedFamily, data: Prepared) -> np.ndarray:
     """Predicted logarithm of the time of every row [log s]."""
-    return np.asarray(_model_rows(fitted.model, data.inputs(fitted.names, fitted.features)), np.float64)
+    return predicted_parts(fitted, data).log_time
 
 
 @eqx.filter_jit
-def _model_rows(model: KernelModel, x: Inputs) -> Array:
-    return jax.vmap(model)(x)
+def _model_rows(model: KernelModel, x: Inputs) -> Float[Array, "R 3"]:
+    parts = (model.law, model.correction, model.correction.excess)
+    return jnp.stack([jax.vmap(part)(x) for part in parts], axis=1)
 
 
 def log_time(data: Prepared) -> Float[Array, " R"]:

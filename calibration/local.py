@@ -6,6 +6,7 @@ Rows are near each other where the family's features are, and where its model sa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -14,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from calibration.blocks import in_blocks
 from calibration.datasets.text import Column, as_text
 from calibration.family import FittedFamily, Local
-from calibration.fit import log_times, sample_all
+from calibration.fit import predicted_parts, sample_all
 from calibration.gaussian_process import Covariance, Places, learned, prior
 from calibration.inputs import Prepared
 from calibration.intervals import ratio_width
 from calibration.levels import NO_NAMES, Names
 from calibration.model import LAW, LEAST_SCALE, Inputs, KernelModel
-from calibration.neighbours import NEAREST, Neighbours, blocks
+from calibration.neighbours import NEAREST, Neighbours
 from calibration.priors import NAMED_BY_LIBRARY
 from jaxperf.core.numerics import as_float
 
@@ -55,10 +57,9 @@ def predicted(local: Local, fitted: FittedFamily, data: Prepared) -> tuple[np.nd
 
 def stated(fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """Logarithm of the predicted time [log s], and half-width of its 90 % interval [log 1], of every row [R]."""
-    x, log_time = data.inputs(fitted.names, fitted.features), np.array(log_times(fitted, data))
-    seen = np.asarray(x.levels["cell"]) < len(fitted.names.known["cell"])
-    excess = np.asarray(jax.vmap(fitted.model.correction.excess)(x))
-    width = fitted.spread.half_width(data.spelled, seen, excess)
+    said = predicted_parts(fitted, data)
+    seen = np.isin(np.asarray(data.spelled["cell"]).astype(str), fitted.names.known["cell"])
+    log_time, width = said.log_time, fitted.spread.half_width(data.spelled, seen, said.excess)
     for device, local in fitted.local.items():
         rows = np.flatnonzero(moved(fitted, data.spelled, device))
         if len(rows):
@@ -113,10 +114,8 @@ def placed(fitted: FittedFamily, names: Names, data: Prepared) -> Places:
 
 def views(fitted: FittedFamily, data: Prepared) -> Float[np.ndarray, "R V"]:
     """What the family's model says of every row; zero of a row without demands, which has no prediction anyway."""
-    x, found = jax.tree.map(np.asarray, data.inputs(fitted.names, fitted.features)), np.empty((len(data.table), VIEW))
-    for block, padded in blocks(len(found)):
-        rows = jax.tree.map(lambda leaf, padded=padded: leaf[padded], x)
-        found[block] = np.asarray(_views(fitted.model, rows))[: len(block)]
+    x = data.inputs(fitted.names, fitted.features)
+    found = in_blocks(functools.partial(_views, fitted.model), x, len(data.table))
     return np.where(np.isfinite(found), found, 0.0)
 
 

@@ -8,7 +8,6 @@ one the same for every row that it predicts. Of no more rows than `NEAREST` it i
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax
@@ -17,10 +16,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
+from calibration.blocks import blocks
 from calibration.gaussian_process import Covariance, Places, whitened
 
 NEAREST = 64  # rows that a prediction is made from
-BLOCK = 512  # rows predicted together
 
 
 @dataclass(frozen=True)
@@ -103,13 +102,6 @@ class Neighbours:
         names, scaled = np.asarray(self.places.names)[:, -1], self._scaled(self.places)
         parts = {name: np.flatnonzero(names == name) for name in np.unique(names).tolist()}
         return {name: Search(rows, KDTree(scaled[rows])) for name, rows in parts.items()}
-
-
-def blocks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """All rows, some at a time; the last ones padded, so that one size is compiled."""
-    for start in range(0, rows, BLOCK):
-        padded = np.minimum(np.arange(start, start + BLOCK), rows - 1)
-        yield padded[: rows - start], padded
 
 
 @jax.jit

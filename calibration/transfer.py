@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 
 from calibration.adapt import adapt_family
 from calibration.family import FittedFamily
-from calibration.fit import Settings, fit, sample, sample_all
+from calibration.fit import Settings, fit, predicted_parts, sample, sample_all
 from calibration.held_out import error_rows, generations, held_shapes
 from calibration.inputs import Prepared
 from calibration.intervals import Spread, growth, transfer_spread
@@ -122,10 +121,9 @@ def _of_each_device(data: Prepared, among: np.ndarray, most: int) -> np.ndarray:
 
 def fold(unseen: Prepared, offered: Mapping[str, tuple[Prepared, Prepared]], fitted: FittedFamily) -> Fold:
     """What a family says of a generation it was fitted without."""
-    x, measured = unseen.inputs(fitted.names, fitted.features), np.log(unseen.table.measured)
-    law, correction = jax.vmap(fitted.model.law)(x), jax.vmap(fitted.model.correction)(x)
-    excess = jax.vmap(fitted.model.correction.excess)(x)
-    return Fold(unseen, offered, fitted, np.asarray(law) - measured, np.asarray(correction), np.asarray(excess))
+    said = predicted_parts(fitted, unseen)
+    law = said.law - np.log(unseen.table.measured)
+    return Fold(unseen, offered, fitted, law, said.correction, said.excess)
 
 
 def _medians(fold: Fold, share: float) -> list[float]:

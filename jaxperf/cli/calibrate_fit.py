@@ -209,8 +209,9 @@ def started(command: Sequence[str], out: Path) -> subprocess.Popen[bytes]:
 
 
 def _said(out: Path) -> str:
-    """What a process has to say."""
-    return out.with_name(f"{out.name}.log").read_text().strip().removeprefix("jaxperf: ")
+    """The last line of what a process has to say."""
+    lines = out.with_name(f"{out.name}.log").read_text(errors="replace").split("\n")
+    return next((line.removeprefix("jaxperf: ") for line in reversed(lines) if line.strip()), "")
 
 
 def _calibrated(place: Path) -> Iterator[tuple[str, Calibrated]]:

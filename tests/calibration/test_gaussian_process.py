@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from calibration.blocks import BLOCK
 from calibration.gaussian_process import NOISE, Places, learned, prior
-from calibration.neighbours import BLOCK, NEAREST, Neighbours
+from calibration.neighbours import NEAREST, Neighbours
 
 ROWS, FEATURES = 40, 3
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calibration.blocks import BLOCK
 from calibration.family import FittedFamily
 from calibration.fit import Settings, counts, new_correction, new_law
 from calibration.inputs import prepare
@@ -17,7 +18,6 @@ from calibration.intervals import Spread
 from calibration.levels import NO_NAMES
 from calibration.local import SAME, TIME_SCALE, VIEW, VIEW_SCALE, kernel_of, placed, views
 from calibration.model import KernelModel
-from calibration.neighbours import BLOCK
 from calibration.priors import priors_of
 from tests.calibration.kernels import blank_table, gemm_table
 

@@ -1,0 +1,28 @@
+"""Rows some at a time: of any number of them one size is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+BLOCK = 512
+
+
+def blocks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """All rows, some at a time; the last ones padded to `BLOCK` by the last row."""
+    for start in range(0, rows, BLOCK):
+        padded = np.minimum(np.arange(start, start + BLOCK), rows - 1)
+        yield padded[: rows - start], padded
+
+
+def in_blocks(function: Callable[[Any], Any], x: Any, rows: int) -> np.ndarray:
+    """`function` of `rows` rows of a tree of arrays [rows, ...], as it gives them for a block [BLOCK, ...]."""
+    whole = jax.tree.map(np.asarray, x)
+    parts = [
+        np.asarray(function(jax.tree.map(lambda leaf, padded=padded: leaf[padded], whole)))[: len(block)]
+        for block, padded in blocks(rows)
+    ]
+    return np.concatenate(parts)
