@@ -54,12 +54,15 @@ def growth(excess: np.ndarray | Scalar) -> np.ndarray | Scalar:
     return (1.0 + excess) ** 0.5
 
 
-def quantiles(residual: np.ndarray) -> Width:
-    """Conformal quantiles of |residual|: the ceil((n + 1) q)-th smallest (Vovk et al. 2005; Lei et al. 2018)."""
-    ordered = np.sort(np.abs(residual))
-    if not len(ordered):
+def quantiles(residual: np.ndarray, groups: int | None = None) -> Width:
+    """Conformal quantiles of |residual|: of n rows the ceil((n + 1) q)-th smallest (Vovk et al. 2005; Lei et al. 2018);
+    where rows come in G `groups` that are alike inside, the ceil(n q (G + 1) / G)-th."""
+    ordered, rows = np.sort(np.abs(residual)), len(residual)
+    if not rows:
         return UNKNOWN
-    place = [min(len(ordered) - 1, int(np.ceil((len(ordered) + 1) * q)) - 1) for q in LEVELS_OF_TRUST]
+    units = groups or rows
+    percents = [round(100 * level) for level in LEVELS_OF_TRUST]  # in whole numbers, so that none is rounded up twice
+    place = [min(rows, -(-rows * (units + 1) * percent // (100 * units))) - 1 for percent in percents]
     return float(ordered[place[0]]), float(ordered[place[1]])
 
 
@@ -81,11 +84,17 @@ def measured_widths(residual: np.ndarray, cells: np.ndarray, devices: np.ndarray
     return found
 
 
-def ratio_width(ratio: np.ndarray) -> Width:
+def ratio_width(ratio: np.ndarray, shapes: np.ndarray) -> Width:
     """Half-widths in predictive standard deviations, by the residuals of a few rows over theirs, each row predicted
-    without its shape: between the quantiles of these and Student's for so many rows, by their number [1]."""
-    weight = len(ratio) / (len(ratio) + PRIOR_ROWS)
-    own, usual = np.maximum(quantiles(ratio), 1e-2), stdtrit(len(ratio), (1.0 + np.array(LEVELS_OF_TRUST)) / 2.0)
+    without its shape [1]: between the quantiles of these and Student's.
+
+    Rows of one shape say much the same, so that G shapes count as G observations: in the weight of the quantiles, in
+    Student's degrees of freedom, and in the correction (G + 1) / G of the level. `shapes` [R]: a number for each.
+    """
+    groups = len(np.unique(shapes))
+    weight = groups / (groups + PRIOR_ROWS)
+    own = np.maximum(quantiles(ratio, groups), 1e-2)
+    usual = stdtrit(groups, (1.0 + np.array(LEVELS_OF_TRUST)) / 2.0)
     half, most = (own**weight * usual ** (1.0 - weight)).tolist()
     return half, most
 

@@ -86,8 +86,9 @@ def learn(
     start = prior(places.features.shape[1], deviation**2)
     covariance = learned(start, places, residual, learning_sets(start, places))
     judged = sample_all(len(residual), JUDGED, 0)
-    error, spread = Neighbours(covariance, places, residual).left_out(judged, _shapes(fitted, places))
-    return Local(names, places, residual, covariance, ratio_width(error / spread))
+    shapes = _shapes(fitted, places)
+    error, spread = Neighbours(covariance, places, residual).left_out(judged, shapes)
+    return Local(names, places, residual, covariance, ratio_width(error / spread, shapes[judged]))
 
 
 def learning_sets(start: Covariance, places: Places) -> list[np.ndarray]:

@@ -36,14 +36,34 @@ def test_a_cell_with_few_rows_is_as_wide_as_its_device() -> None:
 def test_widths_after_a_few_rows_lie_between_theirs_and_students(rows: int, scale: float) -> None:
     ratio = scale * np.random.default_rng(rows).standard_normal(rows)
     students = [student.ppf(0.5 + level / 2.0, rows) for level in LEVELS_OF_TRUST]
-    for found, mine, usual in zip(ratio_width(ratio), quantiles(ratio), students, strict=True):
+    for found, mine, usual in zip(ratio_width(ratio, np.arange(rows)), quantiles(ratio), students, strict=True):
         assert min(max(mine, 1e-2), usual) - 1e-9 <= found <= max(mine, usual) + 1e-9
 
 
 def test_more_rows_trust_themselves_more() -> None:
-    few, many = (ratio_width(np.full(rows, 0.1)) for rows in (10, 400))
+    few, many = (ratio_width(np.full(rows, 0.1), np.arange(rows)) for rows in (10, 400))
     assert 0.1 < many[1] < 0.2 < few[1] < NORMAL[1]
-    assert ratio_width(np.zeros(1))[0] < ratio_width(np.zeros(1))[1]
+    assert ratio_width(np.zeros(1), np.zeros(1))[0] < ratio_width(np.zeros(1), np.zeros(1))[1]
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_quantiles_are_the_conformal_ones_by_hand(rows: int, groups: int) -> None:
+    """The ceil((n + 1) q)-th smallest of rows apart; in groups never a smaller one."""
+    ordered = np.arange(1, rows + 1)
+    by_hand = [min(rows, -(-(rows + 1) * percent // 100)) for percent in (50, 90)]
+    assert quantiles(-ordered) == tuple(by_hand) == quantiles(ordered, rows)
+    assert quantiles(ordered, min(groups, rows)) >= quantiles(ordered)
+
+
+def test_rows_of_one_shape_count_once() -> None:
+    """Ten rows of each of 15 shapes that err alike, and the next shape: nine of ten intervals should hold it."""
+    generator, shapes, inside = np.random.default_rng(0), np.repeat(np.arange(15), 10), []
+    for _ in range(1000):
+        ratio = generator.standard_normal(16).repeat(10) * np.exp(generator.normal(0.0, 0.05, 160))
+        widths = ratio_width(ratio[:150], shapes)[1], ratio_width(ratio[:150], np.arange(150))[1]
+        inside.append([abs(ratio[-1]) <= width for width in widths])
+    by_shape, by_row = np.mean(inside, axis=0)
+    assert abs(by_shape - 0.9) < 0.02 and by_row < 0.88
 
 
 @given(st.integers(LEAST_ROWS, 300), st.floats(2.0, 30.0))
