@@ -150,8 +150,9 @@ def fit(
 
 def processes(families: int) -> int:
     """How many run at a time: one for each family, as far as there are cores and memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else MEMORY
-    return max(1, min(families, os.cpu_count() or 1, int(memory // MEMORY)))
+    return max(1, min(families, cores, int(memory // MEMORY)))
 
 
 def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed: int) -> list[str]:

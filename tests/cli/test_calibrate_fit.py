@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,17 @@ def test_ctrl_c_stops_all_and_keeps_what_is_done(
     stopped = cli("calibrate", *tables, "-o", "p")
     assert stopped.exit_code == 130 and "What was fitted (gemm) is in p.unfinished" in stopped.stderr
     assert endless.returncode == -15
+
+
+@pytest.mark.parametrize(("families", "cores", "gigabytes", "most"), [(1, 8, 64, 1), (9, 3, 64, 3), (9, 8, 17, 4)])
+def test_as_many_at_a_time_as_fit(
+    monkeypatch: pytest.MonkeyPatch, families: int, cores: int, gigabytes: int, most: int
+) -> None:
+    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda process: range(cores), raising=False)
+        patch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PAGE_SIZE" else gigabytes * 1_000_000)
+        assert calibrate_fit.processes(families) == most
 
 
 def test_a_process_is_this_jaxperf(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
