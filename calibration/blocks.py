@@ -21,6 +21,9 @@ def blocks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 def in_blocks(function: Callable[[Any], Any], x: Any, rows: int) -> np.ndarray:
     """`function` of `rows` rows of a tree of arrays [rows, ...], as it gives them for a block [BLOCK, ...]."""
     whole = jax.tree.map(np.asarray, x)
+    if not rows:
+        like = jax.eval_shape(function, whole)
+        return np.empty(like.shape, like.dtype)
     parts = [
         np.asarray(function(jax.tree.map(lambda leaf, padded=padded: leaf[padded], whole)))[: len(block)]
         for block, padded in blocks(rows)

@@ -36,9 +36,8 @@ from jaxperf.core.numerics import as_float
 # The folds only choose a share and an interval: a smaller fit tells the same.
 FOLD = {"steps": 1200, "law_steps": 400, "law_rows": 15_000, "rows_per_cell": 1000}
 MOST_HELD = 400_000  # rows prepared for the intervals
+NO_ROW = "No usable row of a known family and device with a latency in the data."
 Progress = Callable[[str], None]
-
-
 Fitted = Iterable[tuple[str, "Calibrated"]]  # families by name, in whatever order they are ready
 
 
@@ -71,7 +70,7 @@ def calibrate(
         parameters = Parameters({each: fitted[each].family for each in sorted(fitted)}, {**card, "errors": errors})
         kept(parameters, sorted({table.family for each, table in wanted.items() if each not in fitted}))
     if parameters is None:
-        raise hwspecs.InputError("No usable row of a known family and device with a latency in the data.")
+        raise hwspecs.InputError(NO_ROW)
     return parameters
 
 

@@ -19,7 +19,7 @@ from jaxperf.core.numerics import Scalar
 
 LEVELS_OF_TRUST = (0.5, 0.9)
 LEAST_ROWS = 30  # a cell with fewer held-out rows uses its device's quantile, a device with fewer the family's
-PRIOR_ROWS = 20.0  # of a device that Student's distribution counts for
+PRIOR_SHAPES = 20.0  # of a device that Student's distribution counts for
 NORMAL = (0.6745, 1.6449)  # quantiles of |z| at these levels
 UNKNOWN = (0.7, 1.6)  # without any held-out residual: a factor 2 and a factor 5 [log 1]
 Width = tuple[float, float]
@@ -92,7 +92,7 @@ def ratio_width(ratio: np.ndarray, shapes: np.ndarray) -> Width:
     Student's degrees of freedom, and in the correction (G + 1) / G of the level. `shapes` [R]: a number for each.
     """
     groups = len(np.unique(shapes))
-    weight = groups / (groups + PRIOR_ROWS)
+    weight = groups / (groups + PRIOR_SHAPES)
     own = np.maximum(quantiles(ratio, groups), 1e-2)
     usual = stdtrit(groups, (1.0 + np.array(LEVELS_OF_TRUST)) / 2.0)
     half, most = (own**weight * usual ** (1.0 - weight)).tolist()

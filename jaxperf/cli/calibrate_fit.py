@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.options import EXIT_INPUT
 
 if TYPE_CHECKING:
     from calibration.calibrate import Calibrated
@@ -172,9 +171,11 @@ def fitted_apart(
 ) -> Iterator[tuple[str, Calibrated]]:
     """The families that these commands fit, at most so many at a time, as they are ready.
 
-    One that says why it cannot be fitted is left out, aloud. **Raises:** `InputError`, after all others, for those
-    whose process ended otherwise.
+    One without a row that can be used is left out, aloud. **Raises:** `InputError`, after all others, for those whose
+    process ended otherwise.
     """
+    from calibration.calibrate import NO_ROW
+
     waiting, running, broken = list(commands), {}, []
     with tempfile.TemporaryDirectory(prefix="jaxperf-") as folder:
         place = {name: Path(folder) / name for name in commands}
@@ -188,7 +189,7 @@ def fitted_apart(
                     if not status:
                         progress(name)
                         yield from _calibrated(place[name])
-                    elif status == EXIT_INPUT:
+                    elif said == NO_ROW:
                         say_left_out([f"{name}: {said}"])
                     else:
                         broken.append(f"The process that fitted {name} ended with status {status}. {said}".strip())

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import jaxperf.cli.calibrate
+from calibration.calibrate import NO_ROW
 from calibration.fit import Settings
 from calibration.parameters import Parameters, load_parameters, save_parameters
 from jaxperf.cli import calibrate_fit
@@ -119,18 +120,22 @@ def silent(status: int, said: str = "") -> Callable[[Path], Ended]:
     return end
 
 
-def test_a_killed_process_leaves_the_others(cli, tables: list[str], ended: Callable[[Any], None]) -> None:
-    ended(silent(-9))
+@pytest.mark.parametrize(("status", "said"), [(-9, ""), (2, " No space left on device.")])
+def test_a_process_that_fails_leaves_the_others(
+    cli, tables: list[str], ended: Callable[[Any], None], status: int, said: str
+) -> None:
+    ended(silent(status, f"jaxperf:{said}" if said else ""))
     stopped = cli("calibrate", *tables, "-o", "p")
-    assert stopped.exit_code == 2 and "The process that fitted norm ended with status -9." in stopped.stderr
+    assert stopped.exit_code == 2
+    assert f"The process that fitted norm ended with status {status}.{said}" in stopped.stderr
     assert "go on with --params p.unfinished --family norm in the place" in stopped.stderr
     assert set(load_parameters("p.unfinished").families) == {"gemm"} and not Path("p.json").exists()
 
 
-def test_a_family_that_cannot_be_fitted_is_left_out_aloud(cli, tables: list[str], ended: Callable[[Any], None]) -> None:
-    ended(silent(2, "a warning\njaxperf: no row\n"))
+def test_a_family_without_a_usable_row_is_left_out_aloud(cli, tables: list[str], ended: Callable[[Any], None]) -> None:
+    ended(silent(2, f"a warning\njaxperf: {NO_ROW}\n"))
     found = cli("calibrate", *tables, "-o", "p")
-    assert found.exit_code == 0 and "left out: norm: no row" in found.stderr
+    assert found.exit_code == 0 and f"left out: norm: {NO_ROW}" in found.stderr
     assert set(load_parameters("p").families) == {"gemm"}
 
 
