@@ -134,7 +134,7 @@ def fit(
     from jaxperf.cli.measured import step_log
 
     families = {table.family for read in reads for table in read.tables}
-    most = processes(len(families))
+    shares = core_shares(len(families))
     with step_log(quiet) as progress:
 
         def apart(tables: Mapping[str, KernelTable]) -> Iterator[tuple[str, Calibrated]]:
@@ -142,16 +142,21 @@ def fit(
             for table in tables.values():
                 rows[table.family] += len(table)
             commands = {name: command_of(name, reads, excluded, settings.seed) for name, _ in rows.most_common()}
-            return fitted_apart(commands, most, progress)
+            return fitted_apart(commands, shares, progress)
 
-        return calibrate(reads, excluded, settings, progress, kept=kept, apart=apart if most > 1 else None)
+        return calibrate(reads, excluded, settings, progress, kept=kept, apart=apart if len(shares) > 1 else None)
 
 
-def processes(families: int) -> int:
-    """How many run at a time: one for each family, as far as there are cores and memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def core_shares(families: int) -> list[set[int]]:
+    """The cores of each process that runs at a time: one for each family, as far as there are cores and memory.
+
+    None has a core that another has. XLA's threads wait busily, so that two processes on the same two cores take three
+    times as long as on one each.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else MEMORY
-    return max(1, min(families, cores, int(memory // MEMORY)))
+    most = max(1, min(families, len(cores), int(memory // MEMORY)))
+    return [set(cores[place::most]) for place in range(most)]
 
 
 def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed: int) -> list[str]:
@@ -167,25 +172,27 @@ def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed
 
 
 def fitted_apart(
-    commands: Mapping[str, Sequence[str]], most: int, progress: Callable[[str], None]
+    commands: Mapping[str, Sequence[str]], shares: Sequence[set[int]], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, Calibrated]]:
-    """The families that these commands fit, at most so many at a time, as they are ready.
+    """The families that these commands fit, each on a share of the cores, as they are ready.
 
     One without a row that can be used is left out, aloud. **Raises:** `InputError`, after all others, for those whose
     process ended otherwise.
     """
     from calibration.calibrate import NO_ROW
 
-    waiting, running, broken = list(commands), {}, []
+    waiting, free, running, broken = list(commands), list(shares), {}, []
     with tempfile.TemporaryDirectory(prefix="jaxperf-") as folder:
         place = {name: Path(folder) / name for name in commands}
         try:
             while waiting or running:
-                while waiting and len(running) < most:
-                    name = waiting.pop(0)
-                    running[name] = started(commands[name], place[name])
-                for name in [name for name, process in running.items() if process.poll() is not None]:
-                    status, said = running.pop(name).returncode, _said(place[name])
+                while waiting and free:
+                    name, cores = waiting.pop(0), free.pop(0)
+                    running[name] = started(commands[name], place[name], cores), cores
+                for name in [name for name, (process, _) in running.items() if process.poll() is not None]:
+                    process, cores = running.pop(name)
+                    free.append(cores)
+                    status, said = process.returncode, _said(place[name])
                     if not status:
                         progress(name)
                         yield from _calibrated(place[name])
@@ -195,19 +202,25 @@ def fitted_apart(
                         broken.append(f"The process that fitted {name} ended with status {status}. {said}".strip())
                 time.sleep(LOOK)
         finally:
-            for process in running.values():
+            for process, _ in running.values():
                 process.terminate()
                 process.wait()
     if broken:
         raise InputError(" ".join(broken))
 
 
-def started(command: Sequence[str], out: Path) -> subprocess.Popen[bytes]:
-    """This very jaxperf with a command, and what it has to say in a file beside `out`."""
+def started(command: Sequence[str], out: Path, cores: set[int]) -> subprocess.Popen[bytes]:
+    """This very jaxperf with a command on some cores, and what it has to say in a file beside `out`."""
     where = os.pathsep.join(path or os.getcwd() for path in sys.path)
     words = [sys.executable, "-P", "-m", "jaxperf", *command, "-o", str(out)]
     with out.with_name(f"{out.name}.log").open("wb") as log:
-        return subprocess.Popen(words, env={**os.environ, "PYTHONPATH": where}, stdout=subprocess.DEVNULL, stderr=log)
+        process = subprocess.Popen(
+            words, env={**os.environ, "PYTHONPATH": where}, stdout=subprocess.DEVNULL, stderr=log
+        )
+    if hasattr(os, "sched_setaffinity"):  # long before it has loaded JAX, whose threads are as many as its cores
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(process.pid, cores)
+    return process
 
 
 def _said(out: Path) -> str:

@@ -67,13 +67,13 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """Each process is played by a command in this one; the list has what was started."""
     asked: list[Sequence[str]] = []
 
-    def started(command: Sequence[str], out: Path) -> Any:
+    def started(command: Sequence[str], out: Path, cores: set[int]) -> Any:
         asked.append(command)
         result = CliRunner().invoke(app, [*command, "-o", str(out)])
         out.with_name(f"{out.name}.log").write_text(result.stderr)
         return Ended(result.exit_code)
 
-    monkeypatch.setattr(calibrate_fit, "processes", lambda families: min(2, families))
+    monkeypatch.setattr(calibrate_fit, "core_shares", lambda families: [{place} for place in range(min(2, families))])
     monkeypatch.setattr(calibrate_fit, "started", started)
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: TINY)
     return asked
@@ -86,7 +86,7 @@ def test_it_is_the_fit_of_one_process(
     assert cli(*question, "-o", "apart").exit_code == 0
     assert [command[command.index("--family") + 1] for command in played] == ["gemm", "norm"]
     assert ["--exclude-device" in command for command in played] == [True, False]  # norms have no H100
-    monkeypatch.setattr(calibrate_fit, "processes", lambda families: 1)
+    monkeypatch.setattr(calibrate_fit, "core_shares", lambda families: [{0}])
     assert cli(*question, "-o", "here").exit_code == 0
     assert Path("apart.safetensors").read_bytes() == Path("here.safetensors").read_bytes()
     assert Path("apart.json").read_text() == Path("here.json").read_text()
@@ -99,7 +99,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     shipped = load_parameters()
 
     def norms_end(how: Callable[[Path], Ended]) -> None:
-        def started(command: Sequence[str], out: Path) -> Ended:
+        def started(command: Sequence[str], out: Path, cores: set[int]) -> Ended:
             if "norm" in command:
                 return how(out)
             save_parameters(Parameters({"gemm": shipped.families["gemm"]}, {"errors": []}), out)
@@ -153,15 +153,28 @@ def test_ctrl_c_stops_all_and_keeps_what_is_done(
     assert endless.returncode == -15
 
 
-@pytest.mark.parametrize(("families", "cores", "gigabytes", "most"), [(1, 8, 64, 1), (9, 3, 64, 3), (9, 8, 17, 4)])
-def test_as_many_at_a_time_as_fit(
+@pytest.mark.parametrize(("families", "cores", "gigabytes", "most"), [(1, 8, 64, 1), (9, 3, 64, 3), (9, 9, 17, 4)])
+def test_as_many_at_a_time_as_fit_and_none_on_the_cores_of_another(
     monkeypatch: pytest.MonkeyPatch, families: int, cores: int, gigabytes: int, most: int
 ) -> None:
     monkeypatch.undo()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda process: range(cores), raising=False)
+        patch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
         patch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PAGE_SIZE" else gigabytes * 1_000_000)
-        assert calibrate_fit.processes(families) == most
+        shares = calibrate_fit.core_shares(families)
+    assert len(shares) == most and sorted(core for share in shares for core in share) == list(range(cores))
+
+
+def test_the_cores_of_a_process_that_ended_go_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[set[int]] = []
+
+    def started(command: Sequence[str], out: Path, cores: set[int]) -> Ended:
+        given.append(cores)
+        return silent(2, f"jaxperf: {NO_ROW}\n")(out)
+
+    monkeypatch.setattr(calibrate_fit, "started", started)
+    assert not list(calibrate_fit.fitted_apart(dict.fromkeys("abcd", []), [{0, 2}, {1}], lambda said: None))
+    assert sorted(map(sorted, given)) == [[0, 2], [0, 2], [1], [1]]
 
 
 def test_a_process_is_this_jaxperf(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +183,9 @@ def test_a_process_is_this_jaxperf(own_folder: Path, monkeypatch: pytest.MonkeyP
     for name in ("jaxperf", "calibration", "hwspecs"):
         (own_folder / f"{name}.py").write_text("raise SystemExit(7)")
     with contextlib.chdir(own_folder):
-        process = calibrate_fit.started(["calibrate", "nowhere.csv"], own_folder / "p")
+        mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+        process = calibrate_fit.started(["calibrate", "nowhere.csv"], own_folder / "p", set(mine[:1]))
+        assert not hasattr(os, "sched_getaffinity") or os.sched_getaffinity(process.pid) == set(mine[:1])
         assert process.wait(120) == 2
     said = (own_folder / "p.log").read_text()
     assert said.startswith("jaxperf: ") and "nowhere.csv" in said
