@@ -16,13 +16,20 @@ import hwspecs
 from hwspecs import DeviceSpec
 from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.numerics import as_float
-from jaxperf.core.sustained_file import process_energy
+from jaxperf.core.relative_energy import relative_energy
 
 REFERENCE_CLOCK = 1.83e9  # matrix clock of the H100, against which other clocks are put [Hz]
 REFERENCE_ENERGY = 0.131e-12  # of a 16-bit operation in the H100's process (`hwspecs.energy_of`) [J/FLOP]
 REFERENCE_POWER = 0.82  # of the H100's process (`ProcessSpec.relative_power`) [1]
+REFERENCE_BUDGET = 0.7075e-12  # 700 W over 989.4 TFLOP/s, what the H100 may draw at its peak [J/FLOP]
 UNSTATED = 1.6  # a device whose process has no published energy counts as one of a 7 nm class
-REFERENCE = {"reference_energy": REFERENCE_ENERGY, "reference_power": REFERENCE_POWER, "unstated_energy": UNSTATED}
+REFERENCE = {
+    "reference_clock": REFERENCE_CLOCK,
+    "reference_energy": REFERENCE_ENERGY,
+    "reference_power": REFERENCE_POWER,
+    "reference_budget": REFERENCE_BUDGET,
+    "unstated_energy": UNSTATED,
+}
 # Threads whose instruction a core issues in a cycle: four schedulers of a warp of 32 on NVIDIA's since Maxwell except
 # GP100, which has two (NVIDIA's whitepaper on the P100); four units of 16 lanes on AMD's CDNA and GCN (ROCm Compute
 # Profiler, "Vector arithmetic logic unit"), two of 32 on RDNA.
@@ -31,10 +38,11 @@ ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
 
 
 class Hardware(eqx.Module):
-    """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation relative to the H100's
-    process on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core
+    """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation at one clock over the
+    H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core
     issues in a cycle [1]; `many_cores`: 1 for a GPU, whose cores each take small blocks, 0 for the few large cores
-    of others; all [D]."""
+    of others; `gddr`: 1 where the memory is GDDR, `inline_ecc`: 1 where its check bits share its bus, else 0; all
+    [D]."""
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
@@ -43,6 +51,8 @@ class Hardware(eqx.Module):
     matrix_energy: Float[Array | np.ndarray, " D"]
     issued: Float[Array | np.ndarray, " D"]
     many_cores: Float[Array | np.ndarray, " D"]
+    gddr: Float[Array | np.ndarray, " D"]
+    inline_ecc: Float[Array | np.ndarray, " D"]
 
     def rows(self, index: np.ndarray) -> Hardware:
         """One row per entry of `index`."""
@@ -67,10 +77,12 @@ def _hardware(spec: DeviceSpec) -> Hardware:
         device_from_spec(spec),
         clock=as_float(spec.clock_rate.si),
         tdp=as_float(spec.tdp.si),
-        energy=as_float(process_energy(spec, REFERENCE, on_matrix_units=False)),
-        matrix_energy=as_float(process_energy(spec, REFERENCE, on_matrix_units=True)),
+        energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=False)),
+        matrix_energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=True)),
         issued=as_float(issued(spec.architecture)),
         many_cores=as_float(spec.kind == "gpu"),
+        gddr=as_float((spec.memory_type or "").startswith("gddr")),
+        inline_ecc=as_float(spec.inline_ecc),
     )
 
 

@@ -21,7 +21,7 @@ from calibration.model import Inputs
 from calibration.point import LEAST, MOST, Kind, Point, describe, load_kinds
 from jaxperf.core.numerics import as_float
 
-PLAIN = (*Demand.__dataclass_fields__, "core", "on_chip", "footprint", "waves", "clock", "eager")
+PLAIN = (*Demand.__dataclass_fields__, "core", "on_chip", "footprint", "waves", "clock", "eager", "gddr", "inline_ecc")
 # Whose mixed steps state the cached tokens of each decoding sequence, not their sum: vLLM's profiler in LLMServingSim
 # ("KV cache history length the decode requests attend to", its docs/profiler/output-bundle.md).
 STATED_EACH = ("vllm",)
@@ -32,7 +32,7 @@ class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
     `names` and `features` [R, F], `habits` [R, H] float32; `core` and `on_chip` [s], `footprint` [log 1], `waves`,
-    `clock` and `eager` [1] as in `Point`; `spelled`: the names of the rows at each level.
+    `clock`, `eager`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
@@ -46,6 +46,8 @@ class Prepared:
     waves: np.ndarray
     clock: np.ndarray
     eager: np.ndarray
+    gddr: np.ndarray
+    inline_ecc: np.ndarray
     spelled: dict[str, np.ndarray]
     usable: np.ndarray
 
@@ -63,6 +65,8 @@ class Prepared:
             self.waves[rows],
             self.clock[rows],
             self.eager[rows],
+            self.gddr[rows],
+            self.inline_ecc[rows],
             {level: column[rows] for level, column in self.spelled.items()},
             self.usable[rows],
         )
@@ -85,6 +89,8 @@ class Prepared:
             waves=log(self.waves),
             clock=log(self.clock),
             eager=as_float(self.eager),
+            gddr=as_float(self.gddr),
+            inline_ecc=as_float(self.inline_ecc),
             features=as_float(self.features[:, columns]),
             habits=as_float(self.habits),
             levels={level: jnp.asarray(at) for level, at in names.index(self.spelled).items()},
@@ -121,6 +127,8 @@ def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepa
         plain["waves"],
         plain["clock"],
         plain["eager"],
+        plain["gddr"],
+        plain["inline_ecc"],
         {level: np.asarray(column) for level, column in spell(table, groups).items()},
         usable,
     )

@@ -35,8 +35,8 @@ class Inputs(eqx.Module):
 
     `compute`, `memory`, `power`, `on_chip`: logarithms of the demands [log s]; `footprint`: bytes over L2; `waves`:
     blocks on the busiest core; `clock`: over the H100's [log 1]; `eager`: 1 where a host launches the kernel each time
-    it is timed, else 0; `features`; `habits` [log 1]; `levels`: index of each level's name, the one after the last
-    meaning unknown.
+    it is timed, else 0; `gddr`, `inline_ecc`: of the device's memory, as in `Hardware`; `features`; `habits` [log 1];
+    `levels`: index of each level's name, the one after the last meaning unknown.
     """
 
     compute: Float[Array, "*rows"]
@@ -47,6 +47,8 @@ class Inputs(eqx.Module):
     waves: Float[Array, "*rows"]
     clock: Float[Array, "*rows"]
     eager: Float[Array, "*rows"]
+    gddr: Float[Array, "*rows"]
+    inline_ecc: Float[Array, "*rows"]
     features: Float[Array, "*rows F"]
     habits: Float[Array, "*rows H"]
     levels: Indices
@@ -60,7 +62,8 @@ class Law(eqx.Module):
     where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in it;
     `host`: time for a host to launch an eager kernel [log s]; `block`: start of one block at the H100's clock [log s];
     `sharpness`: of the overlap; `cache_share`: share of L2 in
-    which a repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them. `habits` [2, H]:
+    which a repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them; `gddr` and
+    `inline_ecc` add to `memory` where the device has those. `habits` [2, H]:
     powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds to `compute`,
     `memory` and `floor`, `habit_offsets[level]`
     [names + 1, 2, H] to `habits`, `factors` [cells + 1] to the whole [log 1]; the last row is zero. `factors` are
@@ -80,6 +83,8 @@ class Law(eqx.Module):
     host: Float[Array, ""]
     cache_share: Float[Array, ""]
     cache_slope: Float[Array, ""]
+    gddr: Float[Array, ""]
+    inline_ecc: Float[Array, ""]
     habits: Float[Array, "2 H"]
     offsets: dict[str, Float[Array, "N 3"]]
     habit_offsets: dict[str, Float[Array, "N 2 H"]]
@@ -103,7 +108,8 @@ class Law(eqx.Module):
         busy = _norm(compute, compute + self.throttle * (power - compute), POWER_SHARPNESS)
         core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]
         missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
-        memory = jnp.logaddexp(x.memory + self.memory + shift[1] + missed, x.on_chip + self.on_chip) + slower[1]
+        board = self.gddr * x.gddr + self.inline_ecc * x.inline_ecc
+        memory = jnp.logaddexp(x.memory + self.memory + shift[1] + board + missed, x.on_chip + self.on_chip) + slower[1]
         floor = self.floor - self.floor_clock * x.clock + shift[2]
         factor = self.factors[x.levels["cell"]]
         return core + factor, memory + factor, floor + factor

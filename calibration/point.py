@@ -44,7 +44,8 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `on_chip`: of the bytes from
     L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1];
-    `eager`: 1 where a host launches it; `features` and their `names`; `habits` [log 1]."""
+    `eager`: 1 where a host launches it; `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`;
+    `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -58,6 +59,8 @@ class Point(eqx.Module):
     waves: Scalar
     clock: Scalar
     eager: Scalar
+    gddr: Scalar
+    inline_ecc: Scalar
     features: list[Scalar]
     habits: list[Scalar]
     names: tuple[str, ...] = eqx.field(static=True)
@@ -85,6 +88,8 @@ class Point(eqx.Module):
             waves=_log(self.waves),
             clock=_log(self.clock),
             eager=self.eager,
+            gddr=self.gddr,
+            inline_ecc=self.inline_ecc,
             features=jnp.stack([_number(own[name]) for name in names]),
             habits=jnp.stack(self.habits) if self.habits else jnp.zeros(0),
             levels=dict(levels),
@@ -104,6 +109,8 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         waves=waves(family, x, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
+        gddr=as_float(hardware.gddr),
+        inline_ecc=as_float(hardware.inline_ecc),
         features=list(seen.values()),
         habits=list(habits(family, x, hardware, as_float(kind.skewed)).values()),
         names=tuple(seen),

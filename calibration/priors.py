@@ -15,7 +15,9 @@ from calibration.model import LAW_LEVELS
 # kernel takes at least under graph replay; `on_chip`: a core takes 64 bytes a cycle from L2, give or take a tenth;
 # `cache_share`: a kernel timed again and again on the same buffers finds them in L2 while they fill most of it;
 # `floor_clock`: half of the floor is cycles on the device, half is not; `host`: tables that were taken eagerly show
-# 25-60 us where a kernel is short.
+# 25-60 us where a kernel is short; `gddr`, `inline_ecc`: GDDR comes nearer its datasheet than HBM, and check bits that
+# share its bus take at least the 1/16 of it that they take of the memory (A40: 45 of 48 GB are left), and more where a
+# write is of less than they cover.
 PRIORS = {
     "compute": (0.2, 0.1),
     "memory": (0.18, 0.08),
@@ -30,6 +32,8 @@ PRIORS = {
     "host": (float(np.log(40e-6)), 0.4),
     "cache_share": (-0.4, 0.4),
     "cache_slope": (1.0, 0.3),
+    "gddr": (-0.08, 0.04),
+    "inline_ecc": (0.12, 0.05),
 }
 ATTENTION = {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)}
 # Where a family differs by what is known of it: softmax shares the pipeline of an attention kernel, grouped

@@ -26,7 +26,7 @@ from calibration.calibrate import gather
 from calibration.datasets import data_hash, read_table
 from calibration.datasets.schema import KernelTable, Read
 from calibration.demand import NOMINAL_ENERGY, USABLE_POWER
-from calibration.hardware import REFERENCE, REFERENCE_CLOCK
+from calibration.hardware import REFERENCE
 from calibration.intervals import LEVELS_OF_TRUST, UNKNOWN
 from calibration.parameters import Parameters, load_parameters
 from calibration.stored import write_whole
@@ -53,7 +53,7 @@ def sustained(parameters: Parameters, tables: Mapping[str, KernelTable]) -> dict
         adapted = set(parameters.card.get("adapted", {}).get(SOURCES[family][0], ()))
         entries = {form: _entry(cold(rows, parameters), law, adapted) for form, rows in classes.items()}
         families[family] = {"classes": entries}
-    power = {"usable_share": USABLE_POWER, "reference_clock": REFERENCE_CLOCK, **REFERENCE}
+    power = {"usable_share": USABLE_POWER, **REFERENCE}
     return {"schema": SCHEMA, "families": families, "power": power}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hwspecs.checks import Deviation, expected_peaks, peak_deviations
-    from hwspecs.energy import EnergyFacts, energy_of
+    from hwspecs.energy import EnergyFacts, energy_of, flagship_of
     from hwspecs.errors import InputError, did_you_mean, nearest
     from hwspecs.network import NetworkSpec, load_network, network_names
     from hwspecs.quantity import format_quantity, parse_quantity
@@ -50,6 +50,7 @@ __all__ = [
     "did_you_mean",
     "energy_of",
     "expected_peaks",
+    "flagship_of",
     "format_quantity",
     "load",
     "load_architecture",
@@ -80,7 +81,7 @@ def _home(name: str) -> str | None:
             return "schema"
         case "NetworkSpec" | "load_network" | "network_names":
             return "network"
-        case "EnergyFacts" | "energy_of":
+        case "EnergyFacts" | "energy_of" | "flagship_of":
             return "energy"
         case "Deviation" | "expected_peaks" | "peak_deviations":
             return "checks"

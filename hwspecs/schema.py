@@ -146,10 +146,13 @@ class ArchitectureSpec(Spec):
     """What one core does per clock cycle.
 
     `operations_per_cycle`: dense matrix operations per format [FLOP per cycle and core]; `vector_operations_per_cycle`:
-    fp32 on the vector units [FLOP per cycle and core]; `core`: the vendor's word for one core.
+    fp32 on the vector units [FLOP per cycle and core]; `core`: the vendor's word for one core. `flagship`: of the
+    devices with this chip and its whole matrix rate, the one with the highest power limit that is the chip's alone; a
+    variant whose rate is cut has that of the whole chip.
     """
 
     core: Text
+    flagship: Slug | None = None
     operations_per_cycle: dict[Format, Count] = Field(min_length=1)
     vector_operations_per_cycle: Count
 

@@ -26,7 +26,7 @@ ITEMSIZE = 4.0  # plain movement is predicted as that of fp32 elements [byte]
 ROW = 1024.0  # elements of a row of what has no rows of its own
 EMPTY = Op("elementwise", {"elements_in": 1.0, "elements_out": 1.0, "rows": 1.0}, note="add")  # nothing but a launch
 TIMES = ("predicted", "lower", "upper", "roofline")
-ROCM, ECC = " rocm", " inline ecc"  # added to the framework of kernels that stream (`framework_on`)
+ROCM = " rocm"  # added to the framework of kernels that stream (`framework_on`)
 NO_LIMIT = -60.0  # of the logarithm of a law's energy: the power limit is as good as infinite
 
 
@@ -110,14 +110,13 @@ def _nameless(table: KernelTable, registry: hwspecs.Registry, parameters: Parame
 
 
 def framework_on(spec: DeviceSpec, family: str, framework: str, parameters: Parameters | None = None) -> str:
-    """The framework of kernels that stream with two facts that their share of the bandwidth depends on and that are
-    known before a measurement: how it is built, and whether the check bits of the board's memory share its bus.
+    """The framework of kernels that stream with how it is built, which their share of the bandwidth depends on and
+    which is known before a measurement.
 
     **Arguments:** `parameters`: that are to predict the kernels; those whose family knows the plain name alone, as they
     were fitted on tables that are not `nameless`, get that.
     """
-    built = framework + ROCM if spec.vendor.lower() == "amd" else framework
-    named = built + ECC if spec.inline_ecc else built
+    named = framework + ROCM if spec.vendor.lower() == "amd" else framework
     if parameters is None:
         return named if family in STREAMS else framework
     fitted = parameters.families.get(family)

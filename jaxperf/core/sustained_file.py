@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import hwspecs
 from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec
 from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
+from jaxperf.core.relative_energy import relative_energy
 from jaxperf.core.sustained import CLASSES, CalibratedDevice, Rates, Sustained
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def _column(
     tier = row["tier"] if row is not None and same else "transfer"
     values = entry if row is None else row
     width = (row if row is not None and same else entry)["half_width"][1]
-    process = process_energy(spec, table.power, on_matrix_units=family != STREAMED and form != "32-bit")
-    compute = sustained_compute(spec, values["compute"], entry["energy"] * process, form, table.power)
+    energy = relative_energy(spec, table.power, on_matrix_units=family != STREAMED and form != "32-bit")
+    compute = sustained_compute(spec, values["compute"], entry["energy"] * energy, form, table.power)
     slower, faster = float(np.exp(-width)), float(np.exp(width))
     share = lambda value: [value * slower, value, min(value * faster, 1.0), 1.0]  # noqa: E731
     floor = values["floor"]
@@ -167,7 +167,7 @@ def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, 
     P = peak x energy x operand bytes x (clock / reference)^2 is what the peak would draw.
 
     **Arguments:** `share`: of the peak without a power limit [1]; `energy`: of one FLOP per byte of its operands, at
-    the reference clock in the device's process [J]; `form`: format class; `power`: the reference and the usable share
+    the reference clock on this device [J]; `form`: format class; `power`: the reference and the usable share
     of the TDP.
     """
     peaks = {"fp32": spec.vector_flops.si} | {name: value.si for name, value in spec.peak_flops.items()}
@@ -176,18 +176,3 @@ def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, 
     clock = spec.clock_rate.si / power["reference_clock"]
     drawn = peak * energy * size * clock**2 / (power["usable_share"] * spec.tdp.si)
     return float((share**-POWER_SHARPNESS + drawn**POWER_SHARPNESS) ** (-1.0 / POWER_SHARPNESS))
-
-
-def process_energy(spec: DeviceSpec, power: Mapping[str, float], on_matrix_units: bool) -> float:
-    """Energy of an operation in a device's process, over that in the reference process [1].
-
-    On matrix units that of whole circuits, as foundries state it, on vector units that of a multiplier
-    (`hwspecs.ProcessSpec`). A table from before the former were known has no reference for it.
-    """
-    facts = hwspecs.energy_of(spec)
-    if facts is None:
-        return power["unstated_energy"]
-    whole, multiplier = facts.process.relative_power, facts.per_flop.get("bf16")
-    if on_matrix_units and whole is not None and "reference_power" in power:
-        return whole.si / power["reference_power"]
-    return power["unstated_energy"] if multiplier is None else multiplier.si / power["reference_energy"]

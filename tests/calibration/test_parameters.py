@@ -48,11 +48,13 @@ def test_round_trip(parameters: Parameters, saved: Path) -> None:
     np.testing.assert_array_equal(first.columns["predicted_us"], second.columns["predicted_us"])
 
 
-def test_a_law_without_a_throttle_has_none(saved: Path) -> None:
+def test_a_law_of_before_has_no_throttle_and_one_kind_of_memory(saved: Path) -> None:
     body = load(saved.with_suffix(".safetensors").read_bytes())
     card = json.loads(saved.with_suffix(".json").read_text())
-    save_arrays(saved, {name: body[name] for name in body if "throttle" not in name}, card, card["schema"])
-    assert float(load_parameters(saved).families["gemm"].model.law.throttle) == 1.0
+    later = ("throttle", "gddr", "inline_ecc")
+    save_arrays(saved, {name: body[name] for name in body if not name.endswith(later)}, card, card["schema"])
+    law = load_parameters(saved).families["gemm"].model.law
+    assert (float(law.throttle), float(law.gddr), float(law.inline_ecc)) == (1.0, 0.0, 0.0)
 
 
 def test_a_flipped_byte_is_noticed(saved: Path) -> None:

@@ -109,6 +109,23 @@ def test_a_power_limit_slows_by_the_power_throttle_of_what_it_would_at_one_volta
     assert core(-20.0, 0.5) == pytest.approx(free, abs=1e-3)
 
 
+def test_gddr_and_check_bits_on_its_bus_change_the_memory_time_alone() -> None:
+    """An A40, an A6000 and an H100: the same product, and a law whose efficiencies are alike but for those two."""
+    devices = np.array(["a40", "rtx-a6000", "h100-sxm"], dtype=object)
+    sizes = {"m": np.full(3, 64.0), "n": np.full(3, 8192.0), "k": np.full(3, 8192.0), "batch": np.ones(3)}
+    data = prepare(blank_table("gemm", sizes, devices))
+    none = dict.fromkeys(("format", "framework", "stack", "device", "cell"), 0)
+    means = {name: mean for name, (mean, _) in PRIORS.items()} | {"on_chip": -40.0, "cache_share": -40.0}
+
+    def parts(gddr: float, inline_ecc: float):
+        law = new_law(means | {"gddr": gddr, "inline_ecc": inline_ecc}, none, habits=data.habits.shape[1])
+        return np.array(jax.vmap(law.parts)(data.inputs(NO_NAMES)))
+
+    added = parts(-0.25, 0.5) - parts(0.0, 0.0)
+    np.testing.assert_allclose(added[1], [0.25, -0.25, 0.0], atol=1e-5)
+    np.testing.assert_array_equal(added[[0, 2]], 0.0)
+
+
 def mixed(framework: str, **sizes: float):
     ordinary = {"prefill_q": 0, "prefill_kv": 0, "n_decode": 8, "kv_decode": 4096}
     ordinary |= {"heads": 32, "kv_heads": 32, "head_dim": 128, "window": 0}

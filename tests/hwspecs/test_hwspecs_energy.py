@@ -135,6 +135,28 @@ def test_an_h100_spends_what_its_process_and_memory_say(devices: dict[str, hwspe
     assert facts.per_byte.si == pytest.approx(4.05 * 8e-12)
 
 
+def test_a_flagship_has_the_whole_rate_and_the_highest_limit_of_its_chip(
+    devices: dict[str, hwspecs.DeviceSpec],
+) -> None:
+    with_host = ("gh200-96gb", "gh200-144gb")  # whose limit is that of a module with a processor
+    for name, spec in devices.items():
+        flagship = hwspecs.flagship_of(spec)
+        if flagship is None:
+            continue
+        assert flagship.architecture.partition("-")[0] == spec.architecture.partition("-")[0], name
+        assert hwspecs.flagship_of(flagship) == flagship, name
+        cut, whole = (hwspecs.load_architecture(each.architecture).operations_per_cycle for each in (spec, flagship))
+        assert cut["fp16"].si <= whole["fp16"].si, name
+        if spec.architecture == flagship.architecture and name not in with_host:
+            assert spec.tdp.si <= flagship.tdp.si, name
+
+
+def test_nobody_knows_the_flagship_of_an_architecture_of_ones_own(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    assert hwspecs.flagship_of(devices["h20"]) == devices["h100-sxm"]
+    assert hwspecs.flagship_of(devices["p4"]) is None  # no matrix units
+    assert hwspecs.flagship_of(devices["h100-sxm"].model_copy(update={"architecture": "mine"})) is None
+
+
 def test_an_unknown_process_names_the_nearest(devices: dict[str, hwspecs.DeviceSpec]) -> None:
     with pytest.raises(hwspecs.InputError, match="'tsmc-4m' is not in processes. Did you mean .*tsmc-4n"):
         hwspecs.energy_of(devices["h100-sxm"].model_copy(update={"process": "tsmc-4m"}))

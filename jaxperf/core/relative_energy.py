@@ -1,0 +1,51 @@
+"""What an operation draws on a device, over what it draws on the reference device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import hwspecs
+
+if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
+
+HALVES = ("bf16", "fp16")  # the formats whose dense peak a power limit is put beside
+
+
+def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:
+    """Energy of an operation at one clock, over that of the reference device [1].
+
+    On vector units that of a multiplier in the device's process. On matrix units the geometric mean of two witnesses:
+    what foundries state of whole circuits in that process (`hwspecs.ProcessSpec`) knows nothing of how the units get
+    their operands, which takes most of the energy and less with every generation; what the maker's flagship may draw
+    at its peak (`budgeted_energy`) does, but supposes that it can hold that peak.
+
+    **Arguments:** `reference`: the same facts of the reference device, as `sustained.json` has them; one that a table
+    lacks is not asked for.
+    """
+    process = _of_process(spec, reference, on_matrix_units)
+    budget = budgeted_energy(spec, reference["reference_clock"]) if on_matrix_units else None
+    if budget is None or "reference_budget" not in reference:
+        return process
+    return (process * budget / reference["reference_budget"]) ** 0.5
+
+
+def _of_process(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:
+    facts = hwspecs.energy_of(spec)
+    if facts is None:
+        return reference["unstated_energy"]
+    whole, multiplier = facts.process.relative_power, facts.per_flop.get("bf16")
+    if on_matrix_units and whole is not None and "reference_power" in reference:
+        return whole.si / reference["reference_power"]
+    return reference["unstated_energy"] if multiplier is None else multiplier.si / reference["reference_energy"]
+
+
+def budgeted_energy(spec: DeviceSpec, clock: float) -> float | None:
+    """Power limit over dense 16-bit peak of the flagship of a device's chip, at another `clock` [J/FLOP]; None where
+    there is no flagship. Energy goes with the square of the clock: C V^2, and the voltage follows the clock."""
+    flagship = hwspecs.flagship_of(spec)
+    if flagship is None:
+        return None
+    peak = max(flagship.peak_flops[name].si for name in HALVES if name in flagship.peak_flops)
+    return flagship.tdp.si / peak * (clock / flagship.clock_rate.si) ** 2

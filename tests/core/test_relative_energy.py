@@ -1,0 +1,38 @@
+"""What an operation draws on a device, beside the H100's."""
+
+from __future__ import annotations
+
+import pytest
+
+import hwspecs
+from calibration.hardware import REFERENCE
+from jaxperf.core.relative_energy import budgeted_energy, relative_energy
+
+
+def test_the_geometric_mean_of_process_and_budget() -> None:
+    """Of the A100 by hand: N7 draws 1.43 of N5 and the H100's process 0.82; 400 W over 312 TFLOP/s at 1.41 GHz."""
+    a100 = hwspecs.load("a100-sxm-80gb")
+    budget = 400.0 / 312e12 * (1.83 / 1.41) ** 2
+    assert budgeted_energy(a100, 1.83e9) == pytest.approx(budget, rel=1e-3)
+    expected = (1.43 / 0.82 * budget / 0.7075e-12) ** 0.5
+    assert relative_energy(a100, REFERENCE, on_matrix_units=True) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_cut_rate_does_not_make_an_operation_dearer() -> None:
+    """The H20 is an H100 with a seventh of its rate, the RTX 3090 an A40 with half of it."""
+    for cut, whole in (("h20", "h100-sxm"), ("rtx-3090", "a40"), ("l40", "l40s")):
+        of = [relative_energy(hwspecs.load(name), REFERENCE, on_matrix_units=True) for name in (cut, whole)]
+        assert of[0] == of[1]
+
+
+def test_vector_units_have_no_budget_and_older_tables_no_reference_for_it() -> None:
+    b200 = hwspecs.load("b200")
+    older = {name: value for name, value in REFERENCE.items() if name != "reference_budget"}
+    assert relative_energy(b200, REFERENCE, on_matrix_units=True) < relative_energy(b200, older, on_matrix_units=True)
+    on_vectors = [relative_energy(b200, each, on_matrix_units=False) for each in (REFERENCE, older)]
+    assert on_vectors[0] == on_vectors[1] == pytest.approx(1.0)
+
+
+def test_what_nobody_states_counts_as_stated_by_the_reference() -> None:
+    unknown = hwspecs.load("b200").model_copy(update={"process": None, "architecture": "mine"})
+    assert relative_energy(unknown, REFERENCE, on_matrix_units=True) == REFERENCE["unstated_energy"]
