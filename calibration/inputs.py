@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from calibration.model import Inputs
 from calibration.point import LEAST, MOST, Kind, Point, describe, load_kinds
 from jaxperf.core.numerics import as_float
 
-PLAIN = (*Demand.__dataclass_fields__, "core", "on_chip", "footprint", "waves", "clock", "eager", "gddr", "inline_ecc")
+OF_ROW = ("core", "on_chip", "footprint", "waves", "clock", "eager", "gddr", "inline_ecc")  # of `Point`, by its names
+PLAIN = (*Demand.__dataclass_fields__, *OF_ROW)
 # Whose mixed steps state the cached tokens of each decoding sequence, not their sum: vLLM's profiler in LLMServingSim
 # ("KV cache history length the decode requests attend to", its docs/profiler/output-bundle.md).
 STATED_EACH = ("vllm",)
@@ -53,22 +55,13 @@ class Prepared:
 
     def take(self, rows: np.ndarray) -> Prepared:
         """The rows that an index or a mask selects."""
-        return Prepared(
-            self.table.take(rows),
-            self.demand.take(rows),
-            self.names,
-            self.features[rows],
-            self.habits[rows],
-            self.core[rows],
-            self.on_chip[rows],
-            self.footprint[rows],
-            self.waves[rows],
-            self.clock[rows],
-            self.eager[rows],
-            self.gddr[rows],
-            self.inline_ecc[rows],
-            {level: column[rows] for level, column in self.spelled.items()},
-            self.usable[rows],
+        columns = ("features", "habits", "usable", *OF_ROW)
+        return dataclasses.replace(
+            self,
+            table=self.table.take(rows),
+            demand=self.demand.take(rows),
+            spelled={level: column[rows] for level, column in self.spelled.items()},
+            **{name: getattr(self, name)[rows] for name in columns},
         )
 
     @property
@@ -119,18 +112,11 @@ def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepa
         table,
         Demand(**{name: plain[name] for name in Demand.__dataclass_fields__}),
         names,
-        np.nan_to_num(values, posinf=MOST, neginf=-MOST),
-        np.nan_to_num(wasted, posinf=MOST, neginf=-MOST),
-        plain["core"],
-        plain["on_chip"],
-        plain["footprint"],
-        plain["waves"],
-        plain["clock"],
-        plain["eager"],
-        plain["gddr"],
-        plain["inline_ecc"],
-        {level: np.asarray(column) for level, column in spell(table, groups).items()},
-        usable,
+        features=np.nan_to_num(values, posinf=MOST, neginf=-MOST),
+        habits=np.nan_to_num(wasted, posinf=MOST, neginf=-MOST),
+        spelled={level: np.asarray(column) for level, column in spell(table, groups).items()},
+        usable=usable,
+        **{name: plain[name] for name in OF_ROW},
     )
 
 

@@ -100,7 +100,8 @@ def _place(path: str | Path | None) -> Path:
 
 def _check(card: Mapping[str, Any]) -> None:
     """Raises `ValueError` or what reading a wrong structure raises."""
-    for name in ("usable_share", "reference_clock", "reference_energy", "unstated_energy"):
+    later = {"reference_power", "reference_budget"} & set(card["power"])  # which older tables lack
+    for name in ("usable_share", "reference_clock", "reference_energy", "unstated_energy", *sorted(later)):
         if not card["power"][name] > 0.0:
             raise ValueError(f"power.{name} is {card['power'][name]}")
     for family, each in card["families"].items():

@@ -115,6 +115,7 @@ def test_a_table_beside_parameters_is_found_by_their_name(stored: tuple[Path, di
         (lambda card: card.pop("schema"), "have schema None"),
         (lambda card: card.pop("families"), "are damaged"),
         (lambda card: card["power"].update(usable_share=0.0), "power.usable_share is 0.0"),
+        (lambda card: card["power"].update(reference_budget="little"), "are damaged"),
         (lambda card: card["families"].update(gem=card["families"].pop("gemm")), "unknown family 'gem'"),
         (lambda card: card["families"]["gemm"]["classes"]["16-bit"].update(compute=1.1), "gemm.16-bit.family: a share"),
         (
