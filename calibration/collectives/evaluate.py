@@ -16,7 +16,7 @@ import numpy as np
 from calibration.collectives.fit import Curves, adapted_curves, correction, fit_curves
 from calibration.collectives.names import is_exchange
 from calibration.collectives.points import Points
-from calibration.collectives.ports import shared_ports
+from calibration.collectives.ports import ports_of_few, shared_ports
 from calibration.collectives.terms import TERMS, Term
 
 SIZES, RANKS, DEVICE, FEW = SPLITS = ("sizes", "ranks", "device", "24 rows")
@@ -119,8 +119,9 @@ def _few_rows(points: Points, measured: np.ndarray, times: Mapping[str, np.ndarr
         for system in np.unique(systems[device]):
             few, rows = few_of(points, device[systems[device] == system])
             fold[rows] = number
-            moved = adapted_curves(curves, joined.take(few), np.log(measured[few] / joined.time[few]))
-            found["ours"][rows] = predicted(moved, joined.take(rows))
+            own = joined.joined(ports_of_few(curves, joined.take(few), measured[few]))
+            moved = adapted_curves(curves, own.take(few), np.log(measured[few] / own.time[few]))
+            found["ours"][rows] = predicted(moved, own.take(rows))
             found["constant"][rows] = np.median(measured[few] / times["alpha_beta"][few]) * times["alpha_beta"][rows]
             for name in times:
                 found[name][rows] = times[name][rows]

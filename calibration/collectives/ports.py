@@ -6,11 +6,11 @@ curves that all numbers of ranks share leave unexplained of the rows of a system
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
-from calibration.collectives.fit import correction, fit_curves
+from calibration.collectives.fit import Curves, correction, fit_curves
 from calibration.collectives.laws import RUNNERS
 from calibration.collectives.points import Points
 from calibration.collectives.terms import TERMS
@@ -23,21 +23,41 @@ def shared_ports(points: Points, measured: np.ndarray, known: np.ndarray) -> tup
 
     **Arguments:** `measured` [R] [s]; `known`: places of the rows to learn from.
     """
+
+    def unexplained(own: Points, y: np.ndarray) -> np.ndarray:
+        return correction(fit_curves(own, y, OF_EVERY_SETTING), own, OF_EVERY_SETTING) - y
+
+    return _less_unexplained(unexplained, points, measured, known)
+
+
+def ports_of_few(curves: Curves, points: Points, measured: np.ndarray) -> tuple[str, ...]:
+    """The same of a few rows, by what the curves leave of them but for a constant: they are too few to be fitted."""
+
+    def unexplained(own: Points, y: np.ndarray) -> np.ndarray:
+        left = correction(curves, own) - y
+        return left - np.median(left)
+
+    return _less_unexplained(unexplained, points, measured, np.arange(len(points)))
+
+
+def _less_unexplained(
+    unexplained: Callable[[Points, np.ndarray], np.ndarray], points: Points, measured: np.ndarray, known: np.ndarray
+) -> tuple[str, ...]:
+    """The systems of which less is unexplained with a shared port, by the mean relative error of its rows."""
+
+    def error(rows: np.ndarray, shared: Collection[str]) -> float:
+        own = points.joined(shared).take(rows)
+        return float(np.abs(np.expm1(unexplained(own, np.log(measured[rows] / own.time)))).mean())
+
+    return tuple(name for name, rows in _over_networks(points, known) if error(rows, (name,)) < error(rows, ()))
+
+
+def _over_networks(points: Points, known: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Systems with rows over several nodes with several numbers of ranks a node, and these rows."""
     numbers, system = points.numbers, points.named("system")
     per_node = numbers["ranks"] / numbers["nodes"]
     over = known[(numbers["nodes"][known] > 1.0) & (numbers["runner"][known] == RUNNERS.index("library"))]
-    found = []
     for name in np.unique(system[over]):
         rows = over[system[over] == name]
-        several = len(np.unique(per_node[rows])) > 1
-        if several and _unexplained(points, measured, rows, (name,)) < _unexplained(points, measured, rows, ()):
-            found.append(str(name))
-    return tuple(found)
-
-
-def _unexplained(points: Points, measured: np.ndarray, rows: np.ndarray, shared: Collection[str]) -> float:
-    """Mean relative error that curves without settings leave in the rows they are fitted to [1]."""
-    own = points.joined(shared).take(rows)
-    y = np.log(measured[rows] / own.time)
-    curves = fit_curves(own, y, OF_EVERY_SETTING)
-    return float(np.abs(np.expm1(correction(curves, own, OF_EVERY_SETTING) - y)).mean())
+        if len(np.unique(per_node[rows])) > 1:
+            yield str(name), rows
