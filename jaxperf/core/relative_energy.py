@@ -17,9 +17,9 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
     """Energy of an operation at one clock, over that of the reference device [1].
 
     On vector units that of a multiplier in the device's process. On matrix units the geometric mean of two witnesses:
-    what foundries state of whole circuits in that process (`hwspecs.ProcessSpec`) knows nothing of how the units get
-    their operands, which takes most of the energy and less with every generation; what the maker's flagship may draw
-    at its peak (`budgeted_energy`) does, but supposes that it can hold that peak.
+    what foundries state of whole circuits in that process (`hwspecs.ProcessSpec`; where none does, a multiplier) knows
+    nothing of how the units get their operands, which takes most of the energy and less with every generation; what the
+    maker's flagship may draw at its peak (`budgeted_energy`) does, but supposes that it can hold that peak.
 
     **Arguments:** `reference`: the same facts of the reference device, as `sustained.json` has them; one that a table
     lacks is not asked for.
