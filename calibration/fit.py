@@ -1,7 +1,8 @@
 """Fit a `KernelModel` to measured kernels: the law by maximum a posteriori, then the correction on its residuals.
 
 Losses are robust (pseudo-Huber) in the logarithm of the time, and every cell of data (device and software stack) weighs
-as the square root of its rows, so that no large table decides alone. Deterministic given `Settings.seed`.
+as the square root of its rows, so that no large table decides alone. Deterministic given `Settings.seed` and the number
+of cores.
 """
 
 from __future__ import annotations

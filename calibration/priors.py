@@ -17,7 +17,7 @@ from calibration.model import LAW_LEVELS
 # `floor_clock`: half of the floor is cycles on the device, half is not; `host`: tables that were taken eagerly show
 # 25-60 us where a kernel is short; `gddr`, `inline_ecc`: GDDR comes nearer its datasheet than HBM, and check bits that
 # share its bus take at least the 1/16 of it that they take of the memory (A40: 45 of 48 GB are left), and more where a
-# write is of less than they cover.
+# write is of less than they cover; both means were set with the measured tables in sight (docs/accuracy.md).
 PRIORS = {
     "compute": (0.2, 0.1),
     "memory": (0.18, 0.08),

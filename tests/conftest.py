@@ -16,10 +16,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get the variables of the 
     os.environ["XDG_CACHE_HOME"] = CACHE.name
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(CACHE.name) / "jaxperf" / "jax")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-elif hasattr(os, "sched_setaffinity"):
-    # A core of its own for each worker, before XLA starts as many threads as there are cores, which wait busily.
-    own = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {own[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(own)]})
 
 import hypothesis
 import jax

@@ -10,7 +10,7 @@ import hwspecs
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
-HALVES = ("bf16", "fp16")  # the formats whose dense peak a power limit is put beside
+HALF_PRECISION = ("bf16", "fp16")  # the formats whose dense peak a power limit is put beside
 
 
 def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:
@@ -19,7 +19,8 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
     On vector units that of a multiplier in the device's process. On matrix units the geometric mean of two witnesses:
     what foundries state of whole circuits in that process (`hwspecs.ProcessSpec`; where none does, a multiplier) knows
     nothing of how the units get their operands, which takes most of the energy and less with every generation; what the
-    maker's flagship may draw at its peak (`budgeted_energy`) does, but supposes that it can hold that peak.
+    maker's flagship may draw at its peak (`budgeted_energy`) does, but supposes that it can hold that peak. A chip
+    without a flagship has the former alone.
 
     **Arguments:** `reference`: the same facts of the reference device, as `sustained.json` has them; one that a table
     lacks is not asked for.
@@ -47,5 +48,5 @@ def budgeted_energy(spec: DeviceSpec, clock: float) -> float | None:
     flagship = hwspecs.flagship_of(spec)
     if flagship is None:
         return None
-    peak = max(flagship.peak_flops[name].si for name in HALVES if name in flagship.peak_flops)
+    peak = max(flagship.peak_flops[name].si for name in HALF_PRECISION if name in flagship.peak_flops)
     return flagship.tdp.si / peak * (clock / flagship.clock_rate.si) ** 2
