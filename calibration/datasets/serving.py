@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ METRICS: Mapping[str, tuple[str, float]] = {
     **dict.fromkeys(("output_throughput", "output_tokens_per_s", "tokens_per_s"), ("throughput", 1.0)),
 }
 OUTPUTS = ("ttft", "tpot", "e2e", "throughput")
+RELEASE_IN = re.compile(r"\b(?:vllm|sglang|trt-?llm|tensorrt-?llm)[ -]v?(\d+(?:\.\d+)+)")
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def _configuration(rows: Sequence[int], cells: Sequence[Mapping[str, str]]) -> C
         gpu=given["gpu"],
         weights=_format(given.get("dtype", "")),
         engine=engine_name(given.get("framework", "")),
-        version=given.get("framework_version", ""),
+        version=given.get("framework_version", "") or release_in(given.get("framework", "")),
         mode=_mode(given.get("mode", "")),
         scenario=given.get("scenario", "").lower(),
         counts={name: _number(name, given.get(name, "")) for name in COUNTS},
@@ -163,6 +165,13 @@ def engine_name(text: str) -> str:
         if any(word in name for word in words):
             return engine
     return name
+
+
+def release_in(text: str) -> str:
+    """The release that the name of a framework carries ("vLLM 0.10.0, RHEL 9.6"), or "". "TensorRT 10.2" is none of
+    TensorRT-LLM's."""
+    found = RELEASE_IN.search(text.lower())
+    return found[1] if found else ""
 
 
 def _text(value: Any) -> str:

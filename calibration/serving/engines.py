@@ -5,13 +5,19 @@ SchedulerConfig); vLLM (PagedAttention, SOSP 2023) and SGLang take blocks as tok
 they run out, so that a running one holds half of its output in the mean. vLLM and SGLang keep the cache in the type of
 the activations (`kv_cache_dtype` auto). TensorRT-LLM follows the checkpoint (`KvCacheConfig.dtype` auto): those that
 Model Optimizer quantized have the cache in FP8, those that the authors of a model trained in FP8 say nothing of it
-(recalled of both; as many requests run together as that leaves room for).
+(recalled of both; as many requests run together as that leaves room for). A checkpoint that NVIDIA published names its
+format for the cache itself (`kv_cache_quant_algo` FP8 in `hf_quant_config.json`), which vLLM follows as well (its pull
+request 29980; 0.12.0 has more in its cache at 80 requests of 9,000 tokens than 16 bits could be read in a step).
 
 A step has prefill and decode tokens alike in vLLM (chunked prefill, its default since V1) and TensorRT-LLM (in-flight
 batching); SGLang prefills in steps of their own unless told otherwise (`enable_mixed_chunk`). The host prepares the
 next step while the device works on this one in vLLM since 0.14.0 (its release notes: asynchronous scheduling by
 default), in SGLang (`disable_overlap_schedule` turns it off) and in TensorRT-LLM (`disable_overlap_scheduler`); of
 other engines both are assumed, as most do today.
+
+At most so many requests run together, where memory holds more: 2,048 in TensorRT-LLM (`max_batch_size`), 1,024 in vLLM
+on devices of 70 GiB and more and 256 on others (`EngineArgs.get_batch_defaults`), 4,096 in SGLang (of its pool of
+requests; its `max_running_requests` is half of the cache's tokens).
 """
 
 from __future__ import annotations
@@ -22,8 +28,12 @@ from jaxperf.core.formats import FORMATS
 
 RESERVING = frozenset({"trtllm"})  # engines that hold memory for the whole output from the start
 FOLLOWING = frozenset({"trtllm"})  # engines that read the cache's format from the checkpoint
+NAMING = "nvidia/"  # publisher whose quantized checkpoints state the cache's format
 SEPARATING = frozenset({"sglang"})  # engines that do not decode in the steps that prefill
 WAITING_BEFORE = {"vllm": (0, 14)}  # the first release whose device does not wait for the host
+MOST_RUNNING = {"trtllm": 2048.0, "vllm": 1024.0, "sglang": 4096.0}
+MOST_RUNNING_SMALL = {"vllm": 256.0}  # on devices with less than `LARGE` memory
+LARGE = 70.0 * 2.0**30  # [byte]
 RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 
 
@@ -32,10 +42,21 @@ def held_share(engine: str) -> float:
     return 1.0 if engine in RESERVING else 0.5
 
 
-def cache_format(engine: str, weights: str, own: str) -> str:
-    """Format of the cache with weights in the format `weights` of a model whose authors gave it in `own`."""
+def cache_format(engine: str, weights: str, own: str, checkpoint: str = "") -> str:
+    """Format of the cache with weights in the format `weights` of a model whose authors gave it in `own`.
+
+    **Arguments:** `checkpoint`: its name, "publisher/model" where it is stated.
+    """
     quantized = FORMATS[weights].itemsize < FORMATS[own].itemsize
-    return "fp8" if engine in FOLLOWING and quantized else "bf16"
+    follows = engine in FOLLOWING or checkpoint.lower().startswith(NAMING)
+    return "fp8" if quantized and follows else "bf16"
+
+
+def most_running(engine: str, memory: float) -> float:
+    """Requests that one rank runs together where its cache has room for more [1], on a device with `memory` [byte]; of
+    other engines as many as vLLM's."""
+    limits = MOST_RUNNING if memory >= LARGE else MOST_RUNNING | MOST_RUNNING_SMALL
+    return limits.get(engine, limits["vllm"])
 
 
 def mixing_share(engine: str) -> float:

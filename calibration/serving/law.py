@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from calibration.serving.engines import mixing_share, works_ahead
+from calibration.serving.engines import mixing_share, most_running, works_ahead
 from calibration.serving.layouts import Deployed
 from calibration.serving.pieces import BUDGET, KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
 from jaxperf.core.numerics import Scalar, as_float, overlap
@@ -21,7 +21,6 @@ from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, di
 
 MOST_WORKERS = 16  # of two pools whose split is searched
 HOST_SHARPNESS = 4.0  # between what the host launches and what the device works: 19 % above the larger of two equals
-MOST_RUNNING = 512.0  # requests that an engine decodes together by default
 Values = Mapping[str, Scalar]
 
 
@@ -29,7 +28,7 @@ class Setup(eqx.Module):
     """What a configuration asks: `replicas`, `data`: ranks that share the requests [1]; `load`: requests in flight
     [1], of an open loop requests a second [1/s]; `prompt`, `output` tokens [1]; `stages`: of the pipeline [1];
     `mixing`: share of prefill steps that decode too [1]; `ahead`: 1 where the host works ahead of the device, or 0;
-    `alike`: 1 where all requests have the same lengths, or 0."""
+    `alike`: 1 where all requests have the same lengths, or 0; `most`: requests that a rank runs together [1]."""
 
     replicas: Float[Array, "*batch"]
     data: Float[Array, "*batch"]
@@ -40,6 +39,7 @@ class Setup(eqx.Module):
     mixing: Float[Array, "*batch"]
     ahead: Float[Array, "*batch"]
     alike: Float[Array, "*batch"]
+    most: Float[Array, "*batch"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ def _rows(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
         mixing=as_float(np.array([mixing_share(p.configuration.engine) for p in points])),
         ahead=as_float(np.array([float(_ahead(p)) for p in points])),
         alike=as_float(np.array([float(not p.drawn) for p in points])),
+        most=as_float(np.array([most_running(p.configuration.engine, p.spec.memory_capacity.si) for p in points])),
     )
     kinds = {name: np.flatnonzero(laws == name) for name in LAWS if (laws == name).any()}
     return Rows(setups, jax.tree.map(jnp.asarray, pieces_of(points, rates)), kinds)
@@ -123,29 +124,30 @@ def _answers(values: Mapping[str, Float[Array, " rows"]], rows: Rows) -> tuple[S
 def closed(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
     """Requests in flight shared by alike ranks, each of which prefills and decodes."""
     ranks = setup.replicas * setup.data
-    found = _shared(values, setup, pieces)(jnp.maximum(setup.load / ranks, 1.0))
+    one = _shared(values, setup, pieces, burst_share(values, setup))
+    found = one(jnp.maximum(setup.load / ranks, 1.0))
     return _whole(found, jnp.minimum(ranks, setup.load)), jnp.zeros_like(ranks)
 
 
 def opened(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
-    """Requests at a rate, shared by alike ranks."""
+    """Requests at a rate, shared by alike ranks; they come one by one, so that no burst is."""
     ranks = setup.replicas * setup.data
-    one = _shared(values, setup, pieces)
-    found, utilization = open_loop(one, setup.load / ranks, setup.output, _slots(values, pieces))
+    one = _shared(values, setup, pieces, jnp.zeros_like(ranks))
+    found, utilization = open_loop(one, setup.load / ranks, setup.output, _slots(values, setup, pieces))
     return _whole(found, ranks), utilization
 
 
 def static(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
     """One batch, prefilled and decoded together."""
     ranks = setup.replicas * setup.data
-    load = Load(jnp.maximum(setup.load / ranks, 1.0), setup.output, MOST_RUNNING, 1.0)
+    load = Load(jnp.maximum(setup.load / ranks, 1.0), setup.output, setup.most, 1.0)
     found = fixed_batch(steps_of(values, setup, pieces), load, Schedule(0.0, 0.0, 0.0, values["first"]))
     return _whole(found, jnp.minimum(ranks, setup.load)), jnp.zeros_like(ranks)
 
 
 def pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
     """The split of the workers into prefill and decode that serves most."""
-    steps, slots = steps_of(values, setup, pieces), _slots(values, pieces)
+    steps, slots = steps_of(values, setup, pieces), _slots(values, setup, pieces)
     first = values["first"] + values["handover"] + values["first_each"] * setup.load
     schedule, load = (
         Schedule(0.0, values["pool_synchrony"], values["wait"], first),
@@ -168,17 +170,18 @@ LAWS: Mapping[str, Law] = {"closed": closed, "open": opened, "static": static, "
 _COMPILED = {name: jax.jit(jax.vmap(law)) for name, law in LAWS.items()}
 
 
-def _shared(values: Values, setup: Setup, pieces: Pieces) -> Callable[[Scalar], Steady]:
-    """The closed loop of one rank as a function of its requests in flight."""
-    steps, slots = steps_of(values, setup, pieces), _slots(values, pieces)
+def _shared(values: Values, setup: Setup, pieces: Pieces, synchrony: Scalar) -> Callable[[Scalar], Steady]:
+    """The closed loop of one rank as a function of its requests in flight, the share `synchrony` of which start in a
+    burst."""
+    steps, slots = steps_of(values, setup, pieces), _slots(values, setup, pieces)
     together = jnp.maximum(BUDGET / setup.prompt, 1.0)
-    ranks = setup.replicas * setup.data
 
     def loop(concurrency: Scalar) -> Steady:
-        first = values["first"] + values["first_each"] * concurrency * ranks
-        schedule = Schedule(setup.mixing, burst_share(values, setup), values["wait"], first)
-        running = jnp.minimum(slots, jnp.maximum(concurrency - values["held"], 1.0))
-        return aggregated(steps, Load(concurrency, setup.output, running, together), schedule)
+        # Every replica has a server of its own, which all its ranks share.
+        first = values["first"] + values["first_each"] * concurrency * setup.data
+        schedule = Schedule(setup.mixing, synchrony, values["wait"], first)
+        load = Load(concurrency, setup.output, slots, together, values["held"])
+        return aggregated(steps, load, schedule)
 
     return loop
 
@@ -195,10 +198,10 @@ def burst_share(values: Values, setup: Setup) -> Scalar:
     return values["synchrony"] + (1.0 - values["synchrony"]) * together
 
 
-def _slots(values: Values, pieces: Pieces) -> Scalar:
+def _slots(values: Values, setup: Setup, pieces: Pieces) -> Scalar:
     """Requests that run together on a rank; where a layout by its labels holds none, no limit is known."""
-    held = jnp.where(pieces.slots >= 1.0, pieces.slots * values["slots"], MOST_RUNNING)
-    return jnp.clip(held, 1.0, MOST_RUNNING)
+    held = jnp.where(pieces.slots >= 1.0, pieces.slots * values["slots"], setup.most)
+    return jnp.clip(held, 1.0, setup.most)
 
 
 def _whole(state: Steady, ranks: Scalar) -> Steady:

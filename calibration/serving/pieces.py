@@ -104,7 +104,8 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
         "added": added_kernels(point.model, engine, point.weights),
         "alone": float(not counted(engine)),
     }
-    cache = cache_format(engine, point.weights, point.model.weight_format)
+    own, checkpoint = point.model.weight_format, point.configuration.model
+    cache = cache_format(engine, point.weights, own, checkpoint)
     formats = formats_of(point.weights, cache)
     return {"device": device, **formats, **{name: as_float(value) for name, value in numbers.items()}}
 

@@ -45,12 +45,14 @@ class Steps(eqx.Module):
 
 class Load(eqx.Module):
     """What the client asks: `concurrency` requests in flight on the replica [1], of `output` tokens each [1]; `slots`:
-    requests there is memory for [1]; `together`: prompts that fit in the token budget of one step [1]."""
+    requests there is memory for [1]; `together`: prompts that fit in the token budget of one step [1]; `held`: requests
+    in flight that the engine has not in hand though it has room, between client and engine [1]."""
 
     concurrency: Float[Array, "*batch"] = eqx.field(converter=as_float)
     output: Float[Array, "*batch"] = eqx.field(converter=as_float)
     slots: Float[Array, "*batch"] = eqx.field(converter=as_float)
     together: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    held: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
 
 class Schedule(eqx.Module):
@@ -88,11 +90,16 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
 
     **Returns:** `Steady` of scalars.
     """
-    running = jnp.minimum(load.concurrency, jnp.maximum(load.slots, 1.0))
+    slots = jnp.maximum(load.slots, 1.0)
+    running = jnp.minimum(jnp.maximum(load.concurrency - load.held, 1.0), slots)
     others, after = running - 1.0, jnp.maximum(load.output - 1.0, 1.0)
+    full = jnp.maximum(load.concurrency / slots - 1.0, 0.0)
 
     def times(batch: Scalar, together: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-        """(one prefill step, decode of a request, first token of one that waits for no slot) [s]."""
+        """(one prefill step, decode of a request, first token of one that waits for no slot) [s].
+
+        What no step explains is done while a request waits for its slot, as far as it waits.
+        """
         prefill = steps.prefill(together)
         met = others * (1.0 - 0.5 * schedule.synchrony) / together
         pure = jnp.maximum(after - schedule.mixing * met, 0.0)
@@ -100,7 +107,9 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
         burst = 0.5 * schedule.synchrony * others * prefill / together
         found = schedule.wait * prefill + 0.5 * steps.decode(batch)
         drifting = (1.0 - schedule.synchrony) * others / running * found
-        return prefill, decode, schedule.first + prefill + burst + drifting
+        steps_alone = prefill + burst + drifting
+        beside = jnp.maximum(schedule.first - full * (steps_alone + decode), 0.0)
+        return prefill, decode, beside + steps_alone
 
     def iterate(_: int, carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         batch, together = carry

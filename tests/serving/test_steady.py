@@ -84,6 +84,25 @@ def test_memory_for_half_the_requests_makes_the_others_wait_a_whole_turn():
 
 
 @settings(max_examples=20, deadline=None)
+@given(turns=st.integers(2, 20), first=st.floats(0.0, 1.0))
+def test_what_is_done_while_a_request_waits_for_its_slot_costs_nothing(turns: int, first: float):
+    """A network and a tokenizer of up to a second beside turns that take longer."""
+    schedule, many = Schedule(0.0, 0.0, 0.5, 0.0), load(16.0 * turns, slots=16.0)
+    free = aggregated(steps(), many, schedule)
+    beside = aggregated(steps(), many, Schedule(0.0, 0.0, 0.5, first))
+    assert float(free.e2e) / turns > 1.0
+    assert float(beside.throughput) == pytest.approx(float(free.throughput), rel=1e-9)
+    assert float(aggregated(steps(), load(16.0), Schedule(0.0, 0.0, 0.5, 0.1)).throughput) < float(free.throughput)
+
+
+def test_requests_on_their_way_take_no_slot_and_let_the_others_run_alone():
+    held = aggregated(steps(), Load(17.0, 100.0, 1e3, 1.0, 1.0), Schedule(0.0, 0.0, 0.5, 0.0))
+    alone = aggregated(steps(), load(16.0), Schedule(0.0, 0.0, 0.5, 0.0))
+    assert float(held.tpot) == pytest.approx(float(alone.tpot), rel=1e-9)
+    assert float(held.throughput) == pytest.approx(float(alone.throughput), rel=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
 @given(concurrency=st.floats(1.0, 2000.0), prefillers=st.integers(1, 8), decoders=st.integers(1, 8))
 def test_two_pools_serve_no_more_than_either_can(concurrency: float, prefillers: int, decoders: int):
     found = disaggregated(

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration.serving.engines import cache_format, held_share, mixing_share, works_ahead
+from calibration.serving.engines import cache_format, held_share, mixing_share, most_running, works_ahead
 from calibration.serving.fit import FREEDOM, penalties
 from calibration.serving.kernel_counts import added_kernels, counted
 from calibration.serving.pieces import KERNEL_GAP, KINDS, PRICED, by_column, split_norm_kernels
@@ -29,6 +29,24 @@ from jaxperf.io.huggingface import load_model
 )
 def test_only_an_engine_that_follows_the_checkpoint_has_a_narrow_cache(engine: str, weights: str, own: str, cache: str):
     assert cache_format(engine, weights, own) == cache
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "weights", "cache"),
+    [
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "fp8", "fp8"),  # names the format of its cache
+        ("nvidia/Llama-3.1-8B-Instruct", "bf16", "bf16"),
+        ("Qwen/Qwen3-32B-FP8", "fp8", "bf16"),
+    ],
+)
+def test_a_checkpoint_can_name_the_format_of_its_cache(checkpoint: str, weights: str, cache: str):
+    assert cache_format("vllm", weights, "bf16", checkpoint) == cache
+
+
+def test_how_many_requests_an_engine_runs_together():
+    assert most_running("trtllm", 141e9) == most_running("trtllm", 24e9) == 2048.0
+    assert most_running("vllm", 80e9) == most_running("an engine nobody measured", 80e9) == 1024.0
+    assert most_running("vllm", 48e9) == 256.0
 
 
 def test_an_engine_that_never_evicts_holds_memory_for_all_of_the_output():

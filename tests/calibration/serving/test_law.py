@@ -1,4 +1,4 @@
-"""Pools whose layout is left open, a host that works ahead, bursts that stay together."""
+"""Pools whose layout is left open, a host that works ahead, bursts that stay together, replicas and open loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration.serving.law import Rows, Setup, answers, burst_share, steps_of
+from calibration.serving.law import Rows, Setup, answers, burst_share, closed, opened, steps_of
 from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces
 from calibration.serving.scalars import SCALARS, values_of
 
@@ -25,9 +25,8 @@ def pools(step: float) -> Rows:
         stages=jnp.ones(1),
         reason=jnp.zeros(1, jnp.int32),
     )
-    numbers = dict(
-        replicas=2.0, data=1.0, load=16.0, prompt=1024.0, output=100.0, stages=1.0, mixing=1.0, ahead=1.0, alike=1.0
-    )
+    shape = {"replicas": 2.0, "data": 1.0, "load": 16.0, "prompt": 1024.0, "output": 100.0, "stages": 1.0}
+    numbers = shape | {"mixing": 1.0, "ahead": 1.0, "alike": 1.0, "most": 512.0}
     setup = Setup(**{name: jnp.full(1, value) for name, value in numbers.items()})
     return Rows(setup, pieces, {"pools": np.array([0])})
 
@@ -56,6 +55,39 @@ def test_a_host_that_works_ahead_costs_only_what_it_takes_longer(host: float, hi
     setup = dataclasses.replace(setup, ahead=jnp.asarray(float(hidden)))
     found = float(steps_of(values, setup, pieces).decode(jnp.asarray(4.0)))
     assert found == pytest.approx(max(host, 2e-2) if hidden else host + 2e-2, rel=1e-3)
+
+
+def alone(**changes: float) -> tuple[dict[str, jax.Array], Setup, Pieces]:
+    """What engines have in common, and one configuration with these numbers instead."""
+    places = {field: jnp.zeros((len(scalar.deviations), 1), int) for field, scalar in SCALARS.items()}
+    values = {name: value[0] for name, value in values_of(jnp.zeros(1), places).items()}
+    values |= {kind: jnp.asarray(1.0) for kind in KINDS}
+    rows = pools(2e-2)
+    setup, pieces = (jax.tree.map(lambda leaf: leaf[0], part) for part in (rows.setups, rows.pieces))
+    return values, dataclasses.replace(setup, **{name: jnp.asarray(value) for name, value in changes.items()}), pieces
+
+
+def test_every_replica_has_a_server_of_its_own():
+    values, one, pieces = alone(replicas=1.0, load=16.0)
+    _, eight, _ = alone(replicas=8.0, load=128.0)
+    apart, together = closed(values, one, pieces)[0], closed(values, eight, pieces)[0]
+    assert float(together.ttft) == pytest.approx(float(apart.ttft))
+    assert float(together.throughput) == pytest.approx(8.0 * float(apart.throughput))
+
+
+def test_requests_at_a_rate_are_no_burst():
+    values, setup, pieces = alone(replicas=1.0, load=4.0)
+    bursts = [opened(values | {"synchrony": jnp.asarray(share)}, setup, pieces)[0] for share in (0.0, 0.9)]
+    assert float(bursts[0].ttft) == float(bursts[1].ttft)
+    closed_loops = [closed(values | {"synchrony": jnp.asarray(share)}, setup, pieces)[0] for share in (0.0, 0.9)]
+    assert float(closed_loops[0].ttft) != float(closed_loops[1].ttft)
+
+
+def test_an_engine_runs_no_more_than_its_limit_together():
+    values, setup, pieces = alone(replicas=1.0, load=64.0)
+    _, limited, _ = alone(replicas=1.0, load=64.0, most=8.0)
+    free, few = closed(values, setup, pieces)[0], closed(values, limited, pieces)[0]
+    assert float(few.batch) <= 8.0 < float(free.batch)
 
 
 @pytest.mark.parametrize(("mixing", "alike", "expected"), [(1.0, 1.0, 0.1), (0.0, 1.0, 0.82), (0.0, 0.0, 0.1)])

@@ -151,3 +151,25 @@ def test_one_measurement_under_two_layouts_is_fitted_under_none(tmp_path: Path):
     points, _ = deployed(read_serving(path))
     assert contradicted(points).tolist() == [True, True, False]
     assert (weights_of(points) == 0.0).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "weights"),
+    [
+        ("llama2-70b-99.9", "h200_sxm", "fp8"),
+        ("llama2-70b-99.9", "b200_sxm", "fp4"),
+        ("mixtral-8x7b", "b200_sxm", "fp8"),
+        ("llama2-70b-99.9", "a100_sxm", "fp16"),
+    ],
+)
+def test_submissions_have_the_narrowest_format_they_are_known_to_quantize_to(
+    tmp_path: Path, model: str, gpu: str, weights: str
+):
+    given = {"source": "MLPerf x", "model": model, "gpu": gpu, "input_len": "", "output_len": "", "dtype": ""}
+    assert priced(tmp_path, **given).weights == weights
+
+
+def test_an_offline_benchmark_always_has_more_requests_than_can_run_together(tmp_path: Path):
+    point = priced(tmp_path, scenario="Offline", concurrency="", framework="TensorRT 10.2.0")
+    assert point.concurrency / point.replicas > 2048.0
+    assert any("offline" in note for note in point.notes)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.datasets.serving import engine_name, read_serving
+from calibration.datasets.serving import engine_name, read_serving, release_in
 from hwspecs.errors import InputError
 
 HEADER = "model,gpu,n_gpu,tp,dtype,framework,mode,input_len,output_len,concurrency,metric,value,unit"
@@ -79,3 +79,19 @@ def test_missing_columns_are_named(tmp_path: Path):
 )
 def test_engines_by_what_tables_call_them(text: str, engine: str):
     assert engine_name(text) == engine
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("vLLM 0.10.0, RHEL 9.6", "0.10.0"),
+        ("Mango LLMBoost, vllm-0.9.0.2.dev108+g71faa1880", "0.9.0.2"),
+        ("SGLang v0.5.6", "0.5.6"),
+        ("TensorRT 10.2.0, CUDA 12.4", ""),  # not of TensorRT-LLM
+        ("TRT-LLM 1.0, CUDA 12.4", "1.0"),
+        ("vLLM (Splitwise, 2023)", ""),
+        ("", ""),
+    ],
+)
+def test_a_release_can_stand_in_the_name_of_the_framework(text: str, release: str):
+    assert release_in(text) == release
