@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MEASURED = "serving/serving_real.csv.gz"
 WHO = ("ours", "constant", "roofline", "recentred")
+UNGATED_WHO = WHO[:3]
 FIGURES = ("median", "mean", "p90")
 WIDTH = 180
 PUBLISHED = (
@@ -37,8 +38,9 @@ def validate_serving(data: Sequence[Path], out: Path | None, as_json: bool, quie
         "configurations": len(found.points),
         "errors": error_rows(found),
         "coverage": coverage_rows(found),
+        "ungated": ungated_rows(path, found),
     }
-    tell(record, "errors", ("coverage",), out, as_json, quiet, _print)
+    tell(record, "errors", ("coverage", "ungated"), out, as_json, quiet, _print)
 
 
 def held_out(
@@ -74,13 +76,25 @@ def coverage_rows(found: HeldOut) -> list[dict[str, Any]]:
     ]
 
 
+def ungated_rows(path: Path, found: HeldOut) -> list[dict[str, Any]]:
+    """Errors on benchmarks of the table that state no layout, which no fit sees; none where there are none."""
+    from calibration.datasets.serving import read_serving
+    from calibration.serving.ungated import ungated_errors, ungated_points
+    from jaxperf.core.sustained_file import load_sustained_table
+
+    points = ungated_points(read_serving(path))
+    return ungated_errors(points, load_sustained_table(), found) if points else []
+
+
 def _print(record: dict[str, Any], quiet: bool) -> None:
     from jaxperf.report.text import console, table
 
     out = console()
     out.width = max(out.width, WIDTH)
     heads = ("held out", "part", "output", "rows", *(f"{who} median / mean / p90" for who in WHO))
-    out.print(table("Held out: error of measured latencies", heads, [_cells(rows) for rows in _by_part(record)]))
+    parts = _together(record["errors"], ("split", "part", "output"))
+    out.print(table("Held out: error of measured latencies", heads, [_cells(part, WHO) for part in parts]))
+    _print_ungated(out, record["ungated"])
     if not quiet:
         for row in record["coverage"]:
             told = f"in the 90 % interval, {row['split']} held out, {row['output']}: {row['share']:.0%}"
@@ -96,15 +110,29 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
         out.print(PUBLISHED, soft_wrap=True)
 
 
-def _by_part(record: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """The rows of every split, part and output together."""
-    parts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in record["errors"]:
-        parts.setdefault((row["split"], row["part"], row["output"]), []).append(row)
+def _print_ungated(out: Any, rows: Sequence[dict[str, Any]]) -> None:
+    from jaxperf.report.text import table
+
+    errors, devices = ([row for row in rows if name in row] for name in ("scenario", "device"))
+    if errors:
+        heads = ("scenario", "output", "rows", *(f"{who} median / mean / p90" for who in UNGATED_WHO))
+        cells = [_cells(part, UNGATED_WHO) for part in _together(errors, ("scenario", "output"))]
+        out.print(table("Layout, format and lengths not stated (MLPerf): never fitted, error", heads, cells))
+    if devices:
+        told = ", ".join(f"{row['device']} {row['ratio']:.2f} ({row['rows']})" for row in devices)
+        out.print(f"offline, predicted over measured tokens/s, median (rows): {told}", soft_wrap=True, markup=False)
+
+
+def _together(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """The rows that have these fields in common, all of `who`, the fields first."""
+    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in names)
+        parts.setdefault(key, []).append({**row, "fields": key})
     return list(parts.values())
 
 
-def _cells(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+def _cells(rows: list[dict[str, Any]], who: Sequence[str]) -> tuple[str, ...]:
     own = {row["who"]: row for row in rows}
-    figures = (" / ".join(f"{own[who][name]:.1%}" for name in FIGURES) for who in WHO)
-    return (rows[0]["split"], rows[0]["part"], rows[0]["output"], str(rows[0]["rows"]), *figures)
+    errors = (" / ".join(f"{own[each][name]:.1%}" for name in FIGURES) for each in who)
+    return (*rows[0]["fields"], str(rows[0]["rows"]), *errors)

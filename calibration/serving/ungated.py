@@ -1,0 +1,112 @@
+"""Benchmarks that state no layout, format or lengths (MLPerf Inference): never fitted, reported beside what is.
+
+Their latency in the offline scenario is that of a queue of all requests, so of the run's length, and is not asked for.
+The roofline serves with every efficiency 1 and nothing waiting: B requests decode together, as many as there are or
+have room, and each was prefilled alone,
+
+    tokens / s = ranks output / (t_prefill + output t_decode(B) / B)
+
+The fitted constant is the median excess over the roofline of the same scenario on all other devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from calibration.datasets.serving import OUTPUTS, ServingTable
+from calibration.figures import figures
+from calibration.serving.engines import most_running
+from calibration.serving.evaluate import CONSTANT, LINE, OURS, HeldOut
+from calibration.serving.fit import states_of
+from calibration.serving.law import rows_of
+from calibration.serving.layouts import Deployed, deployed
+from calibration.serving.pieces import PRICED, SEQUENCES, Pieces, pieces_of
+from calibration.serving.refit import UNGATED
+from calibration.serving.scalars import design_of
+from jaxperf.core.sustained import ROOFLINE
+from jaxperf.core.sustained_file import SustainedTable
+
+OFFLINE = "offline"
+LEAST_OTHERS = 3  # configurations on other devices that a constant is made of
+
+
+def ungated_points(table: ServingTable) -> list[Deployed]:
+    """The configurations of such benchmarks that can be priced."""
+    points, _ = deployed(table)
+    return [p for p in points if p.configuration.source.startswith(UNGATED) and p.configuration.measured]
+
+
+def ungated_errors(points: Sequence[Deployed], rates: SustainedTable, found: HeldOut) -> list[dict[str, Any]]:
+    """Rows, mean, median and 90th percentile of the error by scenario and output [1]: of us with what was fitted to all
+    other sources, of the roofline and of a constant.
+
+    **Returns:** also, with `device`, the median of predicted over measured output rates offline [1].
+    """
+    residuals = _residuals(points, rates, found)
+    scenarios = np.array([p.configuration.scenario for p in points])
+    rows = []
+    for scenario in dict.fromkeys(scenarios.tolist()):
+        for output in OUTPUTS:
+            asked = (scenarios == scenario) & np.isfinite(residuals[OURS][output])
+            if asked.any() and not (scenario == OFFLINE and output == "e2e"):
+                for who, of in residuals.items():
+                    told = figures(of[output][asked])
+                    rows.append({"scenario": scenario, "output": output, "who": who, **told})
+    return rows + _by_device(points, scenarios, residuals[OURS]["throughput"])
+
+
+def _by_device(points: Sequence[Deployed], scenarios: np.ndarray, residual: np.ndarray) -> list[dict[str, Any]]:
+    devices = np.array([p.spec.name for p in points])
+    offline = (scenarios == OFFLINE) & np.isfinite(residual)
+    rows = []
+    for name in sorted(set(devices[offline].tolist())):
+        own = residual[offline & (devices == name)]
+        rows.append({"device": name, "rows": len(own), "ratio": float(np.exp(np.median(own)))})
+    return rows
+
+
+def _residuals(
+    points: Sequence[Deployed], rates: SustainedTable, found: HeldOut
+) -> Mapping[str, Mapping[str, np.ndarray]]:
+    """log predicted - log measured by who and output, NaN where nothing was measured [rows]."""
+    state, _ = states_of(jnp.asarray(found.fitted), design_of(points, found.design.names), rows_of(points, rates))
+    line = _roofline(points, pieces_of(points, rates, ROOFLINE))
+    devices = np.array([p.spec.name for p in points])
+    scenarios = np.array([p.configuration.scenario for p in points])
+    residuals: dict[str, dict[str, np.ndarray]] = {who: {} for who in (OURS, CONSTANT, LINE)}
+    for output in OUTPUTS:
+        measured = np.log([p.configuration.measured.get(output, np.nan) for p in points])
+        residuals[OURS][output] = np.log(np.asarray(getattr(state, output))) - measured
+        residuals[LINE][output] = np.log(line[output]) - measured
+        residuals[CONSTANT][output] = _without_own(residuals[LINE][output], devices, scenarios)
+    return residuals
+
+
+def _without_own(residual: np.ndarray, devices: np.ndarray, scenarios: np.ndarray) -> np.ndarray:
+    """Residuals less the median of the same scenario on other devices, NaN where these are too few [rows]."""
+    found = np.full(residual.shape, np.nan)
+    for name, scenario in set(zip(devices.tolist(), scenarios.tolist(), strict=True)):
+        own = (devices == name) & (scenarios == scenario)
+        others = residual[(devices != name) & (scenarios == scenario) & np.isfinite(residual)]
+        if len(others) >= LEAST_OTHERS:
+            found[own] = residual[own] - np.median(others)
+    return found
+
+
+def _roofline(points: Sequence[Deployed], pieces: Pieces) -> Mapping[str, np.ndarray]:
+    """`OUTPUTS` with every efficiency 1 and nothing waiting [rows] [s, throughput 1/s]."""
+    work, found = len(PRICED), []
+    for place, point in enumerate(points):
+        ranks = point.replicas * point.data
+        asked = (point.rate if np.isnan(point.concurrency) else point.concurrency) / ranks
+        room = most_running(point.configuration.engine, point.spec.memory_capacity.si)
+        batch = float(np.clip(asked, 1.0, max(1.0, min(room, float(pieces.slots[place]) or room))))
+        prefill = pieces.prefill[place][0, :work].sum()
+        decode = np.interp(batch, SEQUENCES, pieces.decode[place][:, :work].sum(-1))
+        each = prefill + point.output * decode / batch
+        found.append((prefill, decode, prefill + (point.output - 1.0) * decode, ranks * point.output / each))
+    return dict(zip(OUTPUTS, np.array(found).T, strict=True))
