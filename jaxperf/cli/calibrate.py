@@ -51,38 +51,39 @@ def calibrate(
 
     DATA with --params and --family fits those families anew and carries the others over.
     """
-    from jaxperf.cli.calibrate_fit import Kept, fit, read_tables
+    from jaxperf.cli.calibrate_fit import Kept, fit, on_core, read_tables, usable_cores
     from jaxperf.cli.measured import check_families, start_single_precision
 
-    start_single_precision()
-    from calibration.card import stated_errors
-    from calibration.carry import carried, with_command
-    from calibration.parameters import load_parameters, save_parameters
+    cores, families = usable_cores(), family or []
+    with on_core(cores[0]):  # before JAX begins, so that the parameters are alike on any number of cores
+        start_single_precision()
+        from calibration.card import stated_errors
+        from calibration.carry import carried, with_command
+        from calibration.parameters import load_parameters, save_parameters
 
-    families = family or []
-    check_families(families)
-    check_place(out)
-    _check_question(data, adapt, params, exclude_device, families, seed)
-    _check_directories(devices_dir or [], data)
-    read, few = [], []
-    kept = Kept(out)
-    command = _command(data or [], adapt or [], exclude_device or [], families, seed)
-    if data:
-        old = None if params is None else load_parameters(params)
-        stated_errors(old.card if old else {})  # carried over after the fit; refused before it
-        finished = lambda new: carried(old, with_command(new, command)) if old else with_command(new, command)  # noqa: E731
-        read = read_tables(data, families, exclude_device or [], quiet)
+        check_families(families)
+        check_place(out)
+        _check_question(data, adapt, params, exclude_device, families, seed)
+        _check_directories(devices_dir or [], data)
+        read, few = [], []
+        kept = Kept(out)
+        command = _command(data or [], adapt or [], exclude_device or [], families, seed)
+        if data:
+            old = None if params is None else load_parameters(params)
+            stated_errors(old.card if old else {})  # carried over after the fit; refused before it
+            finished = lambda new: carried(old, with_command(new, command)) if old else with_command(new, command)  # noqa: E731
+            read = read_tables(data, families, exclude_device or [], quiet)
+            with kept.said():
+                save = lambda new, left: kept.save(finished(new), left)  # noqa: E731
+                parameters = finished(fit(read, exclude_device or [], settings(seed), save, quiet, cores))
+        else:
+            parameters = with_command(load_parameters(params), command)
         with kept.said():
-            save = lambda new, left: kept.save(finished(new), left)  # noqa: E731
-            parameters = finished(fit(read, exclude_device or [], settings(seed), save, quiet))
-    else:
-        parameters = with_command(load_parameters(params), command)
-    with kept.said():
-        if adapt:
-            parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
-        save_parameters(parameters, out)
-    kept.remove()
-    _report(parameters, [*read, *few], out, as_json, quiet)
+            if adapt:
+                parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
+            save_parameters(parameters, out)
+        kept.remove()
+        _report(parameters, [*read, *few], out, as_json, quiet)
 
 
 def settings(seed: int | None) -> Settings:

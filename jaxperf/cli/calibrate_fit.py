@@ -125,8 +125,9 @@ def fit(
     settings: Settings,
     kept: Callable[[Parameters, Sequence[str]], None],
     quiet: bool,
+    cores: Sequence[int],
 ) -> Parameters:
-    """Every family of the tables fitted: one in this process, several each in its own.
+    """Every family of the tables fitted: one in this process, several each in its own, on as many of `cores`.
 
     **Raises:** `InputError` where no row can be fitted, or a process ended without saying why.
     """
@@ -134,7 +135,7 @@ def fit(
     from jaxperf.cli.measured import step_log
 
     families = {table.family for read in reads for table in read.tables}
-    shares = core_shares(len(families))
+    own = own_cores(len(families), cores)
     with step_log(quiet) as progress:
 
         def apart(tables: Mapping[str, KernelTable]) -> Iterator[tuple[str, Calibrated]]:
@@ -142,21 +143,39 @@ def fit(
             for table in tables.values():
                 rows[table.family] += len(table)
             commands = {name: command_of(name, reads, excluded, settings.seed) for name, _ in rows.most_common()}
-            return fitted_apart(commands, shares, progress)
+            return fitted_apart(commands, own, progress)
 
-        return calibrate(reads, excluded, settings, progress, kept=kept, apart=apart if len(shares) > 1 else None)
+        return calibrate(reads, excluded, settings, progress, kept=kept, apart=apart if len(own) > 1 else None)
 
 
-def core_shares(families: int) -> list[set[int]]:
-    """The cores of each process that runs at a time: one for each family, as far as there are cores and memory.
+def usable_cores() -> list[int]:
+    """The cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
-    None has a core that another has. XLA's threads wait busily, so that two processes on the same two cores take three
-    times as long as on one each.
+
+def own_cores(families: int, cores: Sequence[int]) -> list[int]:
+    """The core of each process that runs at a time: one for each family, as far as there are cores and memory.
+
+    Never more for one: sums over several threads are taken in another order, so that parameters would depend on how
+    many cores a machine has. And XLA's threads wait busily: two processes on the same two cores take three times as
+    long as on one each.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else MEMORY
-    most = max(1, min(families, len(cores), int(memory // MEMORY)))
-    return [set(cores[place::most]) for place in range(most)]
+    return list(cores[: max(1, min(families, int(memory // MEMORY)))])
+
+
+@contextlib.contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """What is computed meanwhile has one core where the system can say so, and JAX, if it has not begun, one thread."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed: int) -> list[str]:
@@ -172,26 +191,26 @@ def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed
 
 
 def fitted_apart(
-    commands: Mapping[str, Sequence[str]], shares: Sequence[set[int]], progress: Callable[[str], None]
+    commands: Mapping[str, Sequence[str]], cores: Sequence[int], progress: Callable[[str], None]
 ) -> Iterator[tuple[str, Calibrated]]:
-    """The families that these commands fit, each on a share of the cores, as they are ready.
+    """The families that these commands fit, each on a core of its own, as they are ready.
 
     One without a row that can be used is left out, aloud. **Raises:** `InputError`, after all others, for those whose
     process ended otherwise.
     """
     from calibration.calibrate import NO_ROW
 
-    waiting, free, running, broken = list(commands), list(shares), {}, []
+    waiting, free, running, broken = list(commands), list(cores), {}, []
     with tempfile.TemporaryDirectory(prefix="jaxperf-") as folder:
         place = {name: Path(folder) / name for name in commands}
         try:
             while waiting or running:
                 while waiting and free:
-                    name, cores = waiting.pop(0), free.pop(0)
-                    running[name] = started(commands[name], place[name], cores), cores
+                    name, core = waiting.pop(0), free.pop(0)
+                    running[name] = started(commands[name], place[name], core), core
                 for name in [name for name, (process, _) in running.items() if process.poll() is not None]:
-                    process, cores = running.pop(name)
-                    free.append(cores)
+                    process, core = running.pop(name)
+                    free.append(core)
                     status, said = process.returncode, _said(place[name])
                     if not status:
                         progress(name)
@@ -209,17 +228,17 @@ def fitted_apart(
         raise InputError(" ".join(broken))
 
 
-def started(command: Sequence[str], out: Path, cores: set[int]) -> subprocess.Popen[bytes]:
-    """This very jaxperf with a command on some cores, and what it has to say in a file beside `out`."""
+def started(command: Sequence[str], out: Path, core: int) -> subprocess.Popen[bytes]:
+    """This very jaxperf with a command on one core, and what it has to say in a file beside `out`."""
     where = os.pathsep.join(path or os.getcwd() for path in sys.path)
     words = [sys.executable, "-P", "-m", "jaxperf", *command, "-o", str(out)]
     with out.with_name(f"{out.name}.log").open("wb") as log:
         process = subprocess.Popen(
             words, env={**os.environ, "PYTHONPATH": where}, stdout=subprocess.DEVNULL, stderr=log
         )
-    if hasattr(os, "sched_setaffinity"):  # long before it has loaded JAX, whose threads are as many as its cores
+    if hasattr(os, "sched_setaffinity"):  # long before it has loaded JAX, whose threads are then one
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(process.pid, cores)
+            os.sched_setaffinity(process.pid, {core})
     return process
 
 

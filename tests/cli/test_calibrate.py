@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of a moment, in this process."""
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: dataclasses.replace(TINY, seed=seed or 0))
-    monkeypatch.setattr(jaxperf.cli.calibrate_fit, "core_shares", lambda families: [{0}])
+    monkeypatch.setattr(jaxperf.cli.calibrate_fit, "own_cores", lambda families, cores: [0])
 
 
 @pytest.fixture(scope="module")

@@ -67,13 +67,13 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """Each process is played by a command in this one; the list has what was started."""
     asked: list[Sequence[str]] = []
 
-    def started(command: Sequence[str], out: Path, cores: set[int]) -> Any:
+    def started(command: Sequence[str], out: Path, core: int) -> Any:
         asked.append(command)
         result = CliRunner().invoke(app, [*command, "-o", str(out)])
         out.with_name(f"{out.name}.log").write_text(result.stderr)
         return Ended(result.exit_code)
 
-    monkeypatch.setattr(calibrate_fit, "core_shares", lambda families: [{place} for place in range(min(2, families))])
+    monkeypatch.setattr(calibrate_fit, "own_cores", lambda families, cores: list(range(min(2, families))))
     monkeypatch.setattr(calibrate_fit, "started", started)
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: TINY)
     return asked
@@ -86,7 +86,7 @@ def test_it_is_the_fit_of_one_process(
     assert cli(*question, "-o", "apart").exit_code == 0
     assert [command[command.index("--family") + 1] for command in played] == ["gemm", "norm"]
     assert ["--exclude-device" in command for command in played] == [True, False]  # norms have no H100
-    monkeypatch.setattr(calibrate_fit, "core_shares", lambda families: [{0}])
+    monkeypatch.setattr(calibrate_fit, "own_cores", lambda families, cores: [0])
     assert cli(*question, "-o", "here").exit_code == 0
     assert Path("apart.safetensors").read_bytes() == Path("here.safetensors").read_bytes()
     assert Path("apart.json").read_text() == Path("here.json").read_text()
@@ -154,27 +154,34 @@ def test_ctrl_c_stops_all_and_keeps_what_is_done(
 
 
 @pytest.mark.parametrize(("families", "cores", "gigabytes", "most"), [(1, 8, 64, 1), (9, 3, 64, 3), (9, 9, 17, 4)])
-def test_as_many_at_a_time_as_fit_and_none_on_the_cores_of_another(
+def test_as_many_at_a_time_as_fit_and_each_on_one_core(
     monkeypatch: pytest.MonkeyPatch, families: int, cores: int, gigabytes: int, most: int
 ) -> None:
     monkeypatch.undo()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
         patch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PAGE_SIZE" else gigabytes * 1_000_000)
-        shares = calibrate_fit.core_shares(families)
-    assert len(shares) == most and sorted(core for share in shares for core in share) == list(range(cores))
+        assert calibrate_fit.own_cores(families, calibrate_fit.usable_cores()) == list(range(most))
 
 
-def test_the_cores_of_a_process_that_ended_go_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[set[int]] = []
+def test_a_fit_has_one_core_and_what_comes_after_it_all_of_them() -> None:
+    before = calibrate_fit.usable_cores()
+    with contextlib.suppress(ValueError), calibrate_fit.on_core(before[-1]):
+        assert calibrate_fit.usable_cores() == [before[-1]] or not hasattr(os, "sched_setaffinity")
+        raise ValueError("a mistake")
+    assert calibrate_fit.usable_cores() == before
 
-    def started(command: Sequence[str], out: Path, cores: set[int]) -> Ended:
-        given.append(cores)
+
+def test_the_core_of_a_process_that_ended_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+
+    def started(command: Sequence[str], out: Path, core: int) -> Ended:
+        given.append(core)
         return silent(2, f"jaxperf: {NO_ROW}\n")(out)
 
     monkeypatch.setattr(calibrate_fit, "started", started)
-    assert not list(calibrate_fit.fitted_apart(dict.fromkeys("abcd", []), [{0, 2}, {1}], lambda said: None))
-    assert sorted(map(sorted, given)) == [[0, 2], [0, 2], [1], [1]]
+    assert not list(calibrate_fit.fitted_apart(dict.fromkeys("abcd", []), [0, 2], lambda said: None))
+    assert sorted(given) == [0, 0, 2, 2]
 
 
 def test_a_process_is_this_jaxperf(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +190,9 @@ def test_a_process_is_this_jaxperf(own_folder: Path, monkeypatch: pytest.MonkeyP
     for name in ("jaxperf", "calibration", "hwspecs"):
         (own_folder / f"{name}.py").write_text("raise SystemExit(7)")
     with contextlib.chdir(own_folder):
-        mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-        process = calibrate_fit.started(["calibrate", "nowhere.csv"], own_folder / "p", set(mine[:1]))
-        assert not hasattr(os, "sched_getaffinity") or os.sched_getaffinity(process.pid) == set(mine[:1])
+        core = calibrate_fit.usable_cores()[0]
+        process = calibrate_fit.started(["calibrate", "nowhere.csv"], own_folder / "p", core)
+        assert not hasattr(os, "sched_getaffinity") or os.sched_getaffinity(process.pid) == {core}
         assert process.wait(120) == 2
     said = (own_folder / "p.log").read_text()
     assert said.startswith("jaxperf: ") and "nowhere.csv" in said
