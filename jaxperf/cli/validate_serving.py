@@ -134,5 +134,7 @@ def _together(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list
 
 def _cells(rows: list[dict[str, Any]], who: Sequence[str]) -> tuple[str, ...]:
     own = {row["who"]: row for row in rows}
-    errors = (" / ".join(f"{own[each][name]:.1%}" for name in FIGURES) for each in who)
+    errors = (
+        " / ".join(f"{own[each][name]:.1%}" for name in FIGURES) if own[each]["rows"] else "too few" for each in who
+    )
     return (*rows[0]["fields"], str(rows[0]["rows"]), *errors)
