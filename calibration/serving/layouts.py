@@ -191,6 +191,8 @@ def _weights(given: Configuration, model: ModelConfig, spec: DeviceSpec) -> tupl
     narrow = [name for name in submitted if name in spec.peak_flops]
     if given.source.startswith("MLPerf") and narrow:
         return narrow[0], f"dtype is not stated: {narrow[0]} assumed, as submissions use where the device has it"
+    if FORMATS[model.weight_format].itemsize > FORMATS["fp16"].itemsize:
+        return "fp16", "dtype is not stated: fp16, as engines run models in 32 bits (vLLM's dtype auto)"
     return model.weight_format, f"dtype is not stated: the model's own, {model.weight_format}"
 
 

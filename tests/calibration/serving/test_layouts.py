@@ -160,6 +160,7 @@ def test_one_measurement_under_two_layouts_is_fitted_under_none(tmp_path: Path):
         ("llama2-70b-99.9", "b200_sxm", "fp4"),
         ("mixtral-8x7b", "b200_sxm", "fp8"),
         ("llama2-70b-99.9", "a100_sxm", "fp16"),
+        ("gptj-99", "a100_sxm", "fp16"),  # published in 32 bits
     ],
 )
 def test_submissions_have_the_narrowest_format_they_are_known_to_quantize_to(
