@@ -25,12 +25,14 @@ from calibration.serving.fit import states_of
 from calibration.serving.law import rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.pieces import PRICED, SEQUENCES, Pieces, pieces_of
+from calibration.serving.ranking import kendall
 from calibration.serving.refit import UNGATED
 from calibration.serving.scalars import design_of
 from jaxperf.core.sustained import ROOFLINE
 from jaxperf.core.sustained_file import SustainedTable
 
 OFFLINE = "offline"
+LEAST_DEVICES = 5  # of a model whose order is asked for
 LEAST_OTHERS = 3  # configurations on other devices that a constant is made of
 
 
@@ -44,7 +46,8 @@ def ungated_errors(points: Sequence[Deployed], rates: SustainedTable, found: Hel
     """Rows, mean, median and 90th percentile of the error by scenario and output [1]: of us with what was fitted to all
     other sources, of the roofline and of a constant.
 
-    **Returns:** also, with `device`, the median of predicted over measured output rates offline [1].
+    **Returns:** also, offline: with `device` the median of predicted over measured output rates [1]; with `model` and
+    `who` Kendall's tau of its devices by their median output rate a device (`calibration.serving.ranking`) [1].
     """
     residuals = _residuals(points, rates, found)
     scenarios = np.array([p.configuration.scenario for p in points])
@@ -56,16 +59,39 @@ def ungated_errors(points: Sequence[Deployed], rates: SustainedTable, found: Hel
                 for who, of in residuals.items():
                     told = figures(of[output][asked])
                     rows.append({"scenario": scenario, "output": output, "who": who, **told})
-    return rows + _by_device(points, scenarios, residuals[OURS]["throughput"])
+    offline = (scenarios == OFFLINE) & np.isfinite(residuals[OURS]["throughput"])
+    of_rates = {who: residuals[who]["throughput"][offline] for who in (OURS, LINE)}
+    own = [point for point, asked in zip(points, offline, strict=True) if asked]
+    return rows + _by_device(own, of_rates[OURS]) + _orders(own, of_rates)
 
 
-def _by_device(points: Sequence[Deployed], scenarios: np.ndarray, residual: np.ndarray) -> list[dict[str, Any]]:
+def _by_device(points: Sequence[Deployed], residual: np.ndarray) -> list[dict[str, Any]]:
     devices = np.array([p.spec.name for p in points])
-    offline = (scenarios == OFFLINE) & np.isfinite(residual)
+    return [
+        {
+            "device": name,
+            "rows": int((devices == name).sum()),
+            "ratio": float(np.exp(np.median(residual[devices == name]))),
+        }
+        for name in sorted(set(devices.tolist()))
+    ]
+
+
+def _orders(points: Sequence[Deployed], residuals: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """How well the devices of each model with `LEAST_DEVICES` are ordered by whom."""
+    models, devices = np.array([p.architecture for p in points]), np.array([p.spec.name for p in points])
+    sizes = np.array([p.replicas * p.group for p in points])
+    measured = np.array([p.configuration.measured["throughput"] for p in points]) / sizes
     rows = []
-    for name in sorted(set(devices[offline].tolist())):
-        own = residual[offline & (devices == name)]
-        rows.append({"device": name, "rows": len(own), "ratio": float(np.exp(np.median(own)))})
+    for model in sorted(set(models.tolist())):
+        names = sorted(set(devices[models == model].tolist()))
+        if len(names) < LEAST_DEVICES:
+            continue
+        own = [(models == model) & (devices == name) for name in names]
+        right = np.array([np.median(measured[each]) for each in own])
+        for who, residual in residuals.items():
+            told = np.array([np.median((measured * np.exp(residual))[each]) for each in own])
+            rows.append({"model": model, "who": who, "devices": len(names), "tau": kendall(told, right)})
     return rows
 
 

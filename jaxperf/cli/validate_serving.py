@@ -113,7 +113,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
 def _print_ungated(out: Any, rows: Sequence[dict[str, Any]]) -> None:
     from jaxperf.report.text import table
 
-    errors, devices = ([row for row in rows if name in row] for name in ("scenario", "device"))
+    errors, devices, orders = ([row for row in rows if name in row] for name in ("scenario", "device", "model"))
     if errors:
         heads = ("scenario", "output", "rows", *(f"{who} median / mean / p90" for who in UNGATED_WHO))
         cells = [_cells(part, UNGATED_WHO) for part in _together(errors, ("scenario", "output"))]
@@ -121,6 +121,9 @@ def _print_ungated(out: Any, rows: Sequence[dict[str, Any]]) -> None:
     if devices:
         told = ", ".join(f"{row['device']} {row['ratio']:.2f} ({row['rows']})" for row in devices)
         out.print(f"offline, predicted over measured tokens/s, median (rows): {told}", soft_wrap=True, markup=False)
+    for row in orders:
+        told = f"{row['devices']} devices by tokens/s a device, {row['who']}: Kendall's tau {row['tau']:.2f}"
+        out.print(f"offline, {row['model']}, order of {told}", soft_wrap=True, markup=False)
 
 
 def _together(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[dict[str, Any]]]:

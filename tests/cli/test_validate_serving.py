@@ -10,6 +10,7 @@ from calibration.datasets.serving import read_serving
 from calibration.serving.evaluate import hold_out
 from calibration.serving.refit import measured_points
 from jaxperf.cli import validate_serving
+from jaxperf.cli.compute import start_jax
 from jaxperf.core.sustained_file import load_sustained_table
 
 HEADER = "source,model,gpu,n_gpu,tp,framework,mode,scenario,input_len,output_len,concurrency,metric,value"
@@ -28,6 +29,7 @@ def fitted(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for load in (1, 8)
         for metric, value in (("ttft", 30.0), ("tpot", 4.0 + load))
     ]
+    start_jax()  # as the command does before it computes
     path = own_folder / "in.csv"
     path.write_text("\n".join([HEADER, *rows, LOG]) + "\n")
     found = hold_out(measured_points(read_serving(path)), load_sustained_table(), ("group",))

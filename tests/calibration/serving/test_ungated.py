@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from calibration.datasets.serving import read_serving
 from calibration.serving import ungated
@@ -43,7 +45,26 @@ def test_such_rows_are_priced_by_what_the_others_teach(tmp_path: Path):
     assert asked == {("offline", "throughput"), ("server", "tpot")}  # a queue's latency is not asked for
     assert {row["who"] for row in rows if "who" in row} == {OURS, CONSTANT, LINE}
     assert [row["device"] for row in rows if "device" in row] == ["a100-sxm-80gb", "h100-sxm", "h200-sxm", "l40s"]
-    assert all(np.isfinite(row["median"]) and row["rows"] == 4 for row in rows if "who" in row)
+    assert all(np.isfinite(row["median"]) and row["rows"] == 4 for row in rows if "scenario" in row)
+
+
+def test_devices_are_ordered_by_what_one_of_them_serves():
+    """Measured 1 to 5 a device on five; who is right but for the order of two has one of ten pairs wrong."""
+    points = [
+        SimpleNamespace(
+            architecture="m",
+            spec=SimpleNamespace(name=f"d{place}"),
+            replicas=2.0,
+            group=place,
+            configuration=SimpleNamespace(measured={"throughput": 2.0 * place * place}),
+        )
+        for place in (1.0, 2.0, 3.0, 4.0, 5.0)
+    ]
+    residuals = {OURS: np.zeros(5), LINE: np.log([1.0, 3.1 / 2.0, 1.0, 1.0, 1.0])}
+    found = {row["who"]: row for row in ungated._orders(points, residuals)}  # pyright: ignore[reportArgumentType]
+    assert found[OURS]["tau"] == 1.0 and found[OURS]["devices"] == 5
+    assert found[LINE]["tau"] == pytest.approx(0.8)
+    assert not ungated._orders(points[:4], {OURS: np.zeros(4)})  # pyright: ignore[reportArgumentType]
 
 
 def test_a_constant_is_of_other_devices_and_the_same_scenario():
