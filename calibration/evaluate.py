@@ -9,7 +9,7 @@ the rows that the split adds to the fit (the other devices, or the 200 rows or t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,17 +55,15 @@ def evaluate(
     settings: Settings = EVALUATION,
     progress: Callable[[str], None] = lambda _: None,
     splits: Sequence[str] = SPLITS,
-) -> list[Cell]:
-    """Every cell of every split; none where the tables have no usable row."""
-    cells: list[Cell] = []
+) -> Iterator[list[Cell]]:
+    """The cells of every split, one family after the other as they are finished; none without a usable row."""
     for family, table in gather(reads).items():
         if families and not {family, table.family} & set(families):
             continue
         data = prepare(table)
         data = data.take(np.flatnonzero(data.usable))
         data = data.take(sample(data.spelled["cell"], MOST_SCORED, 2))
-        cells += _family(data, settings, progress, splits)
-    return cells
+        yield _family(data, settings, progress, splits)
 
 
 def pooled(cells: Sequence[Cell], split: str) -> tuple[float, int]:

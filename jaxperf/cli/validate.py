@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,7 +88,7 @@ def validate(
     for sentence in left_out if not quiet else ():
         typer.echo(f"left out: {sentence}", err=True)
     with step_log(quiet) as progress:
-        cells = evaluate(reads, family or None, progress=progress)
+        cells, stopped = finished(evaluate(reads, family or None, progress=progress))
     if not cells:
         raise InputError("No cell can be evaluated: it takes usable rows of devices of at least two generations.")
     record = {
@@ -103,6 +103,22 @@ def validate(
         typer.echo(json_text(record))
     else:
         _print(record, quiet)
+    if stopped:
+        there = ", ".join(dict.fromkeys(cell.family for cell in cells))
+        raise KeyboardInterrupt(f"Interrupted: of the families only these were finished: {there}.")
+
+
+def finished(families: Iterator[list[Cell]]) -> tuple[list[Cell], bool]:
+    """The cells of the families that are finished, and whether a Ctrl-C came before the last was."""
+    cells: list[Cell] = []
+    try:
+        for found in families:
+            cells += found
+    except KeyboardInterrupt:
+        if not cells:
+            raise
+        return cells, True
+    return cells, False
 
 
 def shared_tables() -> list[Path]:

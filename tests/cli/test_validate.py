@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,9 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stands in for an evaluation of minutes; holds what it was asked."""
     asked: dict[str, Any] = {}
 
-    def evaluate(reads: Any, families: Any = None, *, progress: Any) -> list[Cell]:
+    def evaluate(reads: Any, families: Any = None, *, progress: Any) -> Iterator[list[Cell]]:
         asked.update(files=[Path(read.path).name for read in reads], families=families)
-        return CELLS
+        yield from ([cell] for cell in CELLS)
 
     monkeypatch.setattr(calibration.evaluate, "evaluate", evaluate)
     return asked
@@ -119,7 +120,7 @@ def test_refused(refuse, table: Path, canned, arguments: tuple[str, ...], said: 
 
 
 def test_nothing_to_hold_out_is_said(refuse, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration.evaluate, "evaluate", lambda *arguments, **named: [])
+    monkeypatch.setattr(calibration.evaluate, "evaluate", lambda *arguments, **named: iter(()))
     assert "at least two generations" in refuse("validate", "kernels", table)
 
 
@@ -130,6 +131,18 @@ def test_ctrl_c_ends_with_130_and_no_file(cli, table: Path, own_folder: Path, mo
     monkeypatch.setattr(calibration.evaluate, "evaluate", interrupted)
     assert cli("validate", "kernels", table, "-o", "cells.csv").exit_code == 130
     assert [path.name for path in own_folder.iterdir()] == ["gemm.csv"]
+
+
+def test_ctrl_c_loses_no_family_that_is_finished(cli, table: Path, monkeypatch: pytest.MonkeyPatch, parse_json) -> None:
+    def interrupted(*arguments: object, **named: object) -> Iterator[list[Cell]]:
+        yield CELLS[:2]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibration.evaluate, "evaluate", interrupted)
+    result = cli("validate", "kernels", table, "--json", "-o", "cells.parquet")
+    assert result.exit_code == 130 and "only these were finished: gemm." in result.stderr
+    assert parse_json(result.stdout)["cells"] == [dataclasses.asdict(cell) for cell in CELLS[:2]]
+    assert len(pq.read_table("cells.parquet")) == 2
 
 
 def test_a_tiny_evaluation_in_earnest(
