@@ -7,7 +7,8 @@ the activations (`kv_cache_dtype` auto). TensorRT-LLM follows the checkpoint (`K
 Model Optimizer quantized have the cache in FP8, those that the authors of a model trained in FP8 say nothing of it
 (recalled of both; as many requests run together as that leaves room for). A checkpoint that NVIDIA published names its
 format for the cache itself (`kv_cache_quant_algo` FP8 in `hf_quant_config.json`), which vLLM follows as well (its pull
-request 29980; 0.12.0 has more in its cache at 80 requests of 9,000 tokens than 16 bits could be read in a step).
+request 29980; 0.12.0 has more in its cache at 80 requests of 9,000 tokens than 16 bits could be read in a step); of
+other engines it is assumed.
 
 A step has prefill and decode tokens alike in vLLM (chunked prefill, its default since V1) and TensorRT-LLM (in-flight
 batching); SGLang prefills in steps of their own unless told otherwise (`enable_mixed_chunk`). The host prepares the
@@ -15,9 +16,10 @@ next step while the device works on this one in vLLM since 0.14.0 (its release n
 default), in SGLang (`disable_overlap_schedule` turns it off) and in TensorRT-LLM (`disable_overlap_scheduler`); of
 other engines both are assumed, as most do today.
 
-At most so many requests run together, where memory holds more: 2,048 in TensorRT-LLM (`max_batch_size`), 1,024 in vLLM
-on devices of 70 GiB and more and 256 on others (`EngineArgs.get_batch_defaults`), 4,096 in SGLang (of its pool of
-requests; its `max_running_requests` is half of the cache's tokens).
+At most so many requests run together, where memory holds more: 2,048 in TensorRT-LLM (`max_batch_size`, recalled),
+1,024 in vLLM on devices of 70 GiB and more and 256 on others (`EngineArgs.get_batch_defaults`, which counts A100 among
+the others; here it is not), 4,096 in SGLang (recalled of its pool of requests; its `max_running_requests` is half of
+the cache's tokens).
 """
 
 from __future__ import annotations

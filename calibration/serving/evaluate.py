@@ -105,15 +105,20 @@ def capped_rows(points: Sequence[Deployed]) -> np.ndarray:
 
 
 def roofline(points: Sequence[Deployed], pieces: Pieces) -> np.ndarray:
-    """Logarithms of (prefill of one prompt, decode step of all requests) with every efficiency 1 [rows, 2] [log s]."""
-    times, work = [], len(PRICED)
+    """Logarithms of (prefill of one prompt, decode step of all requests) of closed loops and fixed batches with every
+    efficiency 1 [rows, 2] [log s]."""
+    times = []
     for place, point in enumerate(points):
-        asked = point.rate if np.isnan(point.concurrency) else point.concurrency
-        batch = max(1.0, asked / point.replicas / point.data)
+        batch = max(1.0, point.concurrency / point.replicas / point.data)
         prompts = batch if point.configuration.mode == "static" else 1.0
-        prefill = np.interp(prompts, PROMPTS, pieces.prefill[place][:, :work].sum(-1))
-        times.append((prefill, np.interp(batch, SEQUENCES, pieces.decode[place][:, :work].sum(-1))))
+        times.append(work(pieces, place, prompts, batch))
     return np.log(times)
+
+
+def work(pieces: Pieces, place: int, prompts: float, sequences: float) -> tuple[float, float]:
+    """Time of the kernels alone of a prefill of `prompts` and of a decode step of `sequences` of one row [s]."""
+    prefill, decode = (each[place][:, : len(PRICED)].sum(-1) for each in (pieces.prefill, pieces.decode))
+    return float(np.interp(prompts, PROMPTS, prefill)), float(np.interp(sequences, SEQUENCES, decode))
 
 
 def constant(excess: np.ndarray, parts: np.ndarray, shown: np.ndarray) -> np.ndarray:

@@ -34,8 +34,9 @@ class Scalar:
     least: float = 0.0
 
 
-# Measured over priced time that no engine and no model comes below: kernels are priced at what they sustain, about six
-# tenths of the roofline, and none is faster than that.
+# Measured over priced time of all kernels of a step, which no engine and no model comes below (single kinds have
+# factors of their own beside it): they are priced at what they sustain, about six tenths of the roofline for FP8
+# products.
 FASTEST = 0.6
 SCALARS: Mapping[str, Scalar] = MappingProxyType(
     {

@@ -6,6 +6,7 @@ have room, and each was prefilled alone,
 
     tokens / s = ranks output / (t_prefill + output t_decode(B) / B)
 
+Of an open loop the rate is given and not asked for; B is what Little's law has there (at least 1).
 The fitted constant is the median excess over the roofline of the same scenario on all other devices.
 """
 
@@ -20,18 +21,20 @@ import numpy as np
 from calibration.datasets.serving import OUTPUTS, ServingTable
 from calibration.figures import figures
 from calibration.serving.engines import most_running
-from calibration.serving.evaluate import CONSTANT, LINE, OURS, HeldOut
+from calibration.serving.evaluate import CONSTANT, LINE, OURS, HeldOut, work
 from calibration.serving.fit import states_of
 from calibration.serving.law import rows_of
 from calibration.serving.layouts import Deployed, deployed
-from calibration.serving.pieces import PRICED, SEQUENCES, Pieces, pieces_of
+from calibration.serving.pieces import Pieces, pieces_of
 from calibration.serving.ranking import kendall
 from calibration.serving.refit import UNGATED
 from calibration.serving.scalars import design_of
 from jaxperf.core.sustained import ROOFLINE
 from jaxperf.core.sustained_file import SustainedTable
 
+*LATENCIES, RATE = OUTPUTS
 OFFLINE = "offline"
+ITERATIONS = 50  # of the fixed point; each takes the error down by the share of the bytes that the batch brings
 LEAST_DEVICES = 5  # of a model whose order is asked for
 LEAST_OTHERS = 3  # configurations on other devices that a constant is made of
 
@@ -53,14 +56,14 @@ def ungated_errors(points: Sequence[Deployed], rates: SustainedTable, found: Hel
     scenarios = np.array([p.configuration.scenario for p in points])
     rows = []
     for scenario in dict.fromkeys(scenarios.tolist()):
-        for output in OUTPUTS:
+        for output in (RATE,) if scenario == OFFLINE else LATENCIES:
             asked = (scenarios == scenario) & np.isfinite(residuals[OURS][output])
-            if asked.any() and not (scenario == OFFLINE and output == "e2e"):
+            if asked.any():
                 for who, of in residuals.items():
                     told = figures(of[output][asked])
                     rows.append({"scenario": scenario, "output": output, "who": who, **told})
-    offline = (scenarios == OFFLINE) & np.isfinite(residuals[OURS]["throughput"])
-    of_rates = {who: residuals[who]["throughput"][offline] for who in (OURS, LINE)}
+    offline = (scenarios == OFFLINE) & np.isfinite(residuals[OURS][RATE])
+    of_rates = {who: residuals[who][RATE][offline] for who in (OURS, LINE)}
     own = [point for point, asked in zip(points, offline, strict=True) if asked]
     return rows + _by_device(own, of_rates[OURS]) + _orders(own, of_rates)
 
@@ -81,7 +84,7 @@ def _orders(points: Sequence[Deployed], residuals: Mapping[str, np.ndarray]) -> 
     """How well the devices of each model with `LEAST_DEVICES` are ordered by whom."""
     models, devices = np.array([p.architecture for p in points]), np.array([p.spec.name for p in points])
     sizes = np.array([p.replicas * p.group for p in points])
-    measured = np.array([p.configuration.measured["throughput"] for p in points]) / sizes
+    measured = np.array([p.configuration.measured[RATE] for p in points]) / sizes
     rows = []
     for model in sorted(set(models.tolist())):
         names = sorted(set(devices[models == model].tolist()))
@@ -125,14 +128,25 @@ def _without_own(residual: np.ndarray, devices: np.ndarray, scenarios: np.ndarra
 
 def _roofline(points: Sequence[Deployed], pieces: Pieces) -> Mapping[str, np.ndarray]:
     """`OUTPUTS` with every efficiency 1 and nothing waiting [rows] [s, throughput 1/s]."""
-    work, found = len(PRICED), []
+    found = []
     for place, point in enumerate(points):
-        ranks = point.replicas * point.data
-        asked = (point.rate if np.isnan(point.concurrency) else point.concurrency) / ranks
-        room = most_running(point.configuration.engine, point.spec.memory_capacity.si)
-        batch = float(np.clip(asked, 1.0, max(1.0, min(room, float(pieces.slots[place]) or room))))
-        prefill = pieces.prefill[place][0, :work].sum()
-        decode = np.interp(batch, SEQUENCES, pieces.decode[place][:, :work].sum(-1))
+        batch = _decoding(point, pieces, place)
+        prefill, decode = work(pieces, place, 1.0, batch)
         each = prefill + point.output * decode / batch
-        found.append((prefill, decode, prefill + (point.output - 1.0) * decode, ranks * point.output / each))
+        served = point.replicas * point.data * point.output / each
+        found.append((prefill, decode, prefill + (point.output - 1.0) * decode, served))
     return dict(zip(OUTPUTS, np.array(found).T, strict=True))
+
+
+def _decoding(point: Deployed, pieces: Pieces, place: int) -> float:
+    """Requests that a rank decodes together [1]: what it has in flight, as far as there is room; of an open loop what
+    Little's law has there, rate x output x t_decode(B), from below."""
+    room = most_running(point.configuration.engine, point.spec.memory_capacity.si)
+    room = max(1.0, min(room, float(pieces.slots[place]) or room))
+    ranks, batch = point.replicas * point.data, 1.0
+    if not np.isnan(point.concurrency):
+        return float(np.clip(point.concurrency / ranks, 1.0, room))
+    for _ in range(ITERATIONS):
+        waiting = point.rate / ranks * point.output * work(pieces, place, 1.0, batch)[1]
+        batch = float(np.clip(waiting, 1.0, room))
+    return batch
