@@ -3,9 +3,10 @@
 A dense sweep has no structure to exploit: every point has its own shape, so memory bandwidth bounds it. Columns read
 per point: m, n, k of the GEMM, peak rate in the weight format, memory bandwidth, cores, launch latency (7 x 4 byte).
 Columns written: time, compute time, memory time, FLOP (4 x 4 byte). That is 44 byte a point. The tile (128 x 128, no
-split), the number formats and the efficiency are the same for all points. Results are written over those of the block
-before last, as a sweep's are; the copy counts what it reads and writes. A second row has the same columns in and out
-with one addition for each result: what XLA reaches with this traffic and no formula.
+split), the number formats and the efficiency are the same for all points. As in a sweep, results are written over those
+of the block before last, and vectors have 512 bits where the processor can; the copy counts what it reads and writes. A
+second row has the same columns in and out with one addition for each result: what XLA reaches with this traffic and no
+formula.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jaxperf.core.efficiency import constant_efficiency
 from jaxperf.core.formats import number_format
 from jaxperf.kernels.gemm import Gemm, gemm_cost
 from jaxperf.kernels.tiling import Tile
+from jaxperf.sweeps.run import WIDE_VECTORS
 
 TARGET = ">= 80"
 POINTS = 2**24
@@ -103,7 +105,7 @@ def _over_columns(point: Callable) -> Callable:
         del room
         return jax.vmap(point)(*columns)
 
-    return jax.jit(evaluate, donate_argnums=0, keep_unused=True)
+    return jax.jit(evaluate, donate_argnums=0, keep_unused=True, compiler_options=WIDE_VECTORS)
 
 
 def _room() -> tuple[jax.Array, ...]:

@@ -57,9 +57,9 @@ class Grid:
         names = metrics if nominal else tuple(column_units(study.facts))
         return Sweep(only(study.point(), names), self._axes(study), **options)
 
-    def results_alone(self) -> Sweep:
+    def results_alone(self, metrics: Sequence[str] = METRICS) -> Sweep:
         """A sweep of the same axes to results of the same types, each for one operation a point."""
-        return Sweep(one_operation_each, self._axes(self._study(METRICS)))
+        return Sweep(only(one_operation_each, metrics), self._axes(self._study(METRICS)))
 
     def _study(self, metrics: Sequence[str]) -> Study:
         return Study(self.model, "decode", tuple(metrics), self.launch)
@@ -110,9 +110,12 @@ class TwinInputs:
     batch: np.ndarray
     context: np.ndarray
 
-    def evaluate(self) -> dict[str, np.ndarray]:
+    def evaluate(self, metrics: Sequence[str] = METRICS) -> dict[str, np.ndarray]:
         """The metrics of every point, each over the axes that it depends on."""
-        return twin.decode_step(**self.__dict__)
+        found = twin.decode_step(**self.__dict__)
+        if "tokens_per_second" in metrics:
+            found["tokens_per_second"] = self.batch / found["tpot"]
+        return {name: found[name] for name in metrics}
 
     def rows(self, start: int, stop: int, axis: int = 0) -> TwinInputs:
         """The inputs of some of the devices."""

@@ -94,7 +94,7 @@ def decode_step(
     batch: Array,
     context: Array,
 ) -> dict[str, Array]:
-    """Time per output token [s], tokens per second, memory of one rank [byte] and the reason bits."""
+    """Time per output token [s], memory of one rank [byte] and the reason bits."""
     attention = decode_attention(model, device, formats, assumed, tensor_parallel, batch, context)
     group = tensor_group(device, assumed, tensor_parallel)
     layer = layer_time(model, device, formats, assumed, group, tensor_parallel, batch)
@@ -104,8 +104,7 @@ def decode_step(
     elapsed = np.maximum(device_time, kernels * assumed.launch_interval) + assumed.step_overhead
     memory = memory_of_rank(model, formats, tensor_parallel, batch, context)
     reason = reason_bits(model, device, memory, tensor_parallel, context)
-    tpot = np.where(reason == 0, elapsed, np.nan)
-    return {"tpot": tpot, "tokens_per_second": batch / tpot, "memory": memory, "reason": reason}
+    return {"tpot": np.where(reason == 0, elapsed, np.nan), "memory": memory, "reason": reason}
 
 
 def decode_attention(

@@ -26,7 +26,7 @@ class Row:
             return None
         relation, limit = self.target.split()
         compare = {">=": operator.ge, "<=": operator.le, "==": operator.eq}[relation]
-        return compare(self.value, float(limit))
+        return bool(compare(self.value, float(limit)))  # a NumPy value compares to what JSON does not know
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; a value that could not be measured is null."""

@@ -25,16 +25,16 @@ def pin_to_one_core() -> None:
 def medians(
     contenders: Mapping[str, Callable[[], object]], rounds: int = 9, clock: Callable[[], float] = time.process_time
 ) -> dict[str, float]:
-    """Median seconds of each contender over `rounds` rounds in which all take turns, after one round unmeasured.
+    """Median seconds of each contender over `rounds` rounds in which all take turns.
 
-    Processor seconds of all threads, which on one core are what a clock shows when nothing else runs there.
+    Each runs once unmeasured before it is timed, so that none pays for what another left in caches and heap. Processor
+    seconds of all threads, which on one core are what a clock shows when nothing else runs there.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
+    for _ in range(rounds):
         for name, run in contenders.items():
+            run()
             start = clock()
             run()
-            elapsed = clock() - start
-            if turn:
-                seconds[name].append(elapsed)
+            seconds[name].append(clock() - start)
     return {name: statistics.median(each) for name, each in seconds.items()}

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from hwspecs.errors import InputError
 
 MAX_POINTS = 10**10
-# Measured on a decode sweep: every block starts some 200 small loops, 0.1 ms; beyond 0.1 M points its results leave the
-# processor's cache, in which the next block's are written over them, and blocks of 0.5 M took a half longer.
-_LARGEST_BLOCK = 2**17
+# Measured on a decode sweep: every block starts some 200 small loops, 0.05 to 0.1 ms, so blocks are as large as leaves
+# the results of three in the processor's cache, in which the next block's are written over them.
+_CACHED_BYTES = 2**22
+_USUAL_BLOCK = 2**17
 _SMALLEST_BLOCK = 2**15
 _BLOCK_BYTES = 2**24
 
@@ -102,7 +103,8 @@ def check_size(sizes: Mapping[str, int], max_points: int = MAX_POINTS) -> None:
 
 def default_block_points(bytes_per_point: int) -> int:
     """Points per block so that dispatch is negligible and a block's metrics need little memory."""
-    return min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, _BLOCK_BYTES // max(1, bytes_per_point)))
+    width = max(1, bytes_per_point)
+    return max(_SMALLEST_BLOCK, min(max(_USUAL_BLOCK, _CACHED_BYTES // width), _BLOCK_BYTES // width))
 
 
 def make_plan(sizes: tuple[int, ...], points_per_block: int) -> Plan:
