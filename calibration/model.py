@@ -3,10 +3,10 @@
     log t = log(floor + (core^p + memory^p)^(1/p)) + s B tanh(c / B)
 
 core: arithmetic time over its efficiency, or the power limit where that is longer, and a start-up time for each block
-that the busiest core works through; memory: DRAM time over its efficiency for what misses L2, and L2's own time; both
-stretch by powers of a family's habits (`calibration.habits`). c is linear in a small network's outputs, its
-coefficients the sum of the levels' (`calibration.levels`); s in [0, 1] takes the correction back where a kernel lies
-outside what was measured.
+that the busiest core works through; memory: DRAM time over its efficiency for what misses L2, and L2's own time, one
+after the other or both at once (a soft maximum); both stretch by powers of a family's habits
+(`calibration.habits`). c is linear in a small network's outputs, its coefficients the sum of the levels'
+(`calibration.levels`); s in [0, 1] takes the correction back where a kernel lies outside what was measured.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class Law(eqx.Module):
     H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the limit, 1
     where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in it;
     `host`: time for a host to launch an eager kernel [log s]; `block`: start of one block at the H100's clock [log s];
-    `sharpness`: of the overlap; `cache_share`: share of L2 in which a repeated kernel finds its operands, and
-    `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc` add to `memory` where a device has those.
+    `sharpness`: of the overlap, `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a
+    repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc`
+    add to `memory` where a device has those.
     `habits` [2, H]: powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds
     to `compute`, `memory` and `floor`, `habit_offsets[level]` [names + 1, 2, H] to `habits`, `factors` [cells + 1] to
     the whole [log 1]; the last row is zero. `factors` are zero but in files of parameters that were adapted before
@@ -76,6 +77,7 @@ class Law(eqx.Module):
     power_clock: Float[Array, ""]
     throttle: Float[Array, ""]
     on_chip: Float[Array, ""]
+    on_chip_sharpness: Float[Array, ""]
     sharpness: Float[Array, ""]
     block: Float[Array, ""]
     floor_clock: Float[Array, ""]
@@ -108,7 +110,8 @@ class Law(eqx.Module):
         core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]
         missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
         board = self.gddr * x.gddr + self.inline_ecc * x.inline_ecc
-        memory = jnp.logaddexp(x.memory + self.memory + shift[1] + board + missed, x.on_chip + self.on_chip) + slower[1]
+        streamed = x.memory + self.memory + shift[1] + board + missed
+        memory = _norm(streamed, x.on_chip + self.on_chip, jnp.exp(self.on_chip_sharpness)) + slower[1]
         floor = self.floor - self.floor_clock * x.clock + shift[2]
         factor = self.factors[x.levels["cell"]]
         return core + factor, memory + factor, floor + factor

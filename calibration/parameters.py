@@ -169,8 +169,8 @@ def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[st
         return KernelModel(law, new_correction(inputs, counts(names), settings))
 
     # Files of jaxperf before its law had a throttle: the voltage stays; before it had a host: that takes no time;
-    # before it told memories apart: they are alike.
-    missing = {"throttle": 1.0, "host": math.log(LEAST), "gddr": 0.0, "inline_ecc": 0.0}
+    # before it told memories apart: they are alike; before DRAM and L2 overlapped: their times add up.
+    missing = {"throttle": 1.0, "host": math.log(LEAST), "gddr": 0.0, "inline_ecc": 0.0, "on_chip_sharpness": 0.0}
     tensors = {f"{family}/.law.{name}": np.array(value) for name, value in missing.items()} | dict(tensors)
     model = _filled(f"{family}/", jax.eval_shape(fresh), tensors)  # its shapes only: nothing is computed
     widths = _widths({name: described[name] for name in ("measured", "transfer")})

@@ -11,13 +11,14 @@ from calibration.demand import STREAMS
 from calibration.features import REDUCING
 from calibration.model import LAW_LEVELS
 
-# Prior mean and standard deviation of the law's parameters. 0.2 and 0.18: four fifths of a datasheet rate; 3 us: what a
-# kernel takes at least under graph replay; `on_chip`: a core takes 64 bytes a cycle from L2, give or take a tenth;
-# `cache_share`: a kernel timed again and again on the same buffers finds them in L2 while they fill most of it;
-# `floor_clock`: half of the floor is cycles on the device, half is not; `host`: tables that were taken eagerly show
-# 25-60 us where a kernel is short; `gddr`, `inline_ecc`: GDDR comes nearer its datasheet than HBM, and check bits that
-# share its bus take at least the 1/16 of it that they take of the memory (A40: 45 of 48 GB are left), and more where a
-# write is of less than they cover; both means were set with the measured tables in sight (docs/accuracy.md).
+# Prior mean and standard deviation of the law's parameters. 0.2 and 0.18: four fifths of a datasheet rate; 3 us: what
+# a kernel takes at least under graph replay; `on_chip`: a core takes 64 bytes a cycle from L2, give or take a tenth,
+# once DRAM has delivered (`on_chip_sharpness` 0); `cache_share`: a kernel timed again and again on the same buffers
+# finds them in L2 while they fill most of it; `floor_clock`: half of the floor is cycles on the device, half is not;
+# `host`: tables that were taken eagerly show 25-60 us where a kernel is short; `gddr`, `inline_ecc`: GDDR comes nearer
+# its datasheet than HBM, and check bits that share its bus take at least the 1/16 of it that they take of the memory
+# (A40: 45 of 48 GB are left), and more where a write is of less than they cover; both means were set with the measured
+# tables in sight (docs/accuracy.md).
 PRIORS = {
     "compute": (0.2, 0.1),
     "memory": (0.18, 0.08),
@@ -26,6 +27,7 @@ PRIORS = {
     "power_clock": (2.0, 0.3),  # voltage follows the clock
     "throttle": (1.0, 0.01),
     "on_chip": (0.0, 0.15),
+    "on_chip_sharpness": (0.0, 0.2),
     "sharpness": (1.0, 0.4),
     "block": (float(np.log(0.5e-6)), 0.7),
     "floor_clock": (0.5, 0.25),
@@ -66,6 +68,13 @@ FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_
 FAMILY_PRIORS |= dict.fromkeys(STREAMS, {"compute": (2.0, 0.5), "memory": (0.2, 0.15)})
 # Those that reduce wait between their two passes over a row: nearer the upper end of that.
 FAMILY_PRIORS |= dict.fromkeys(REDUCING, {"compute": (3.5, 0.5)})
+# A product on matrix units fetches its next tiles while it multiplies, from DRAM and from L2 at once; other kernels
+# wait for what they load, and take both one after the other. The rows of a fit tell it in no family, devices left out
+# do.
+PIPELINED = ("gemm", "moe", "mla_pre", "mla_post", "mla_decode")
+FAMILY_PRIORS |= {
+    family: FAMILY_PRIORS.get(family, {}) | {"on_chip_sharpness": (float(np.log(4.0)), 0.2)} for family in PIPELINED
+}
 OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
 FAMILY_OFFSET_SPREAD = dict.fromkeys(STREAMS, (1.0, 0.15, 0.5))
 # Of kernels with many stacks, how fast one runs is its own: what a format or a framework has in common is little, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,6 +125,20 @@ def test_gddr_and_check_bits_on_its_bus_change_the_memory_time_alone() -> None:
     added = parts(-0.25, 0.5) - parts(0.0, 0.0)
     np.testing.assert_allclose(added[1], [0.25, -0.25, 0.0], atol=1e-5)
     np.testing.assert_array_equal(added[[0, 2]], 0.0)
+
+
+@pytest.mark.parametrize(("sharpness", "longer"), [(1.0, 1.5), (64.0, 1.0)])
+def test_bytes_stream_through_dram_and_l2_at_once_or_one_after_the_other(sharpness: float, longer: float) -> None:
+    """L2 takes half of DRAM's time: all of it is hidden, or none."""
+    sizes = {"m": np.full(1, 64.0), "n": np.full(1, 8192.0), "k": np.full(1, 8192.0), "batch": np.ones(1)}
+    data = prepare(blank_table("gemm", sizes, np.array(["h100-sxm"], dtype=object)))
+    x = data.inputs(NO_NAMES)
+    x = eqx.tree_at(lambda row: row.on_chip, x, x.memory - math.log(2.0))
+    means = {name: mean for name, (mean, _) in PRIORS.items()}
+    means |= {"memory": 0.0, "on_chip": 0.0, "cache_share": -40.0, "on_chip_sharpness": math.log(sharpness)}
+    none = dict.fromkeys(("format", "framework", "stack", "device", "cell"), 0)
+    _, memory, _ = jax.vmap(new_law(means, none, habits=data.habits.shape[1]).parts)(x)
+    np.testing.assert_allclose(np.exp(memory - x.memory), longer, rtol=1e-5)
 
 
 def mixed(framework: str, **sizes: float):
