@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.table import Row
 from jaxperf.io.map_constraints import load_constraints, with_meshes
 from jaxperf.io.map_network import network_layers
-from jaxperf.io.timeloop_random import STORAGE, eyeriss_like
+from jaxperf.io.timeloop.random import STORAGE, eyeriss_like
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.evaluate import nest_cost
 from jaxperf.loopnest.genomes import random_genomes

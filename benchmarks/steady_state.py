@@ -76,10 +76,10 @@ def run() -> list[Row]:
 
 def speeds() -> Iterator[Row]:
     """Configurations (rate, slots, budget) a processor second, with and without percentiles, and of the simulator."""
-    from jaxperf.serving.queueing import steady_state
-    from jaxperf.serving.queueing_engine import Engine, Load
-    from jaxperf.serving.queueing_lengths import lengths_as
-    from jaxperf.serving.queueing_tail import percentile
+    from jaxperf.serving.queueing.engine import Engine, Load
+    from jaxperf.serving.queueing.lengths import lengths_as
+    from jaxperf.serving.queueing.open_loop import steady_state
+    from jaxperf.serving.queueing.tail import percentile
 
     case = case_of("vllm_v1")
     seconds = _processor_time(lambda: simulated(case, "chats", "poisson", 8.0, SIMULATED), 1)
@@ -138,9 +138,9 @@ def _compared(case: Case, model: Callable[..., Any], name: str, lengths: str, ar
 
 
 def _model_of(case: Case) -> Callable[..., Any]:
-    from jaxperf.serving.queueing import steady_state
-    from jaxperf.serving.queueing_engine import Load
-    from jaxperf.serving.queueing_tail import percentile
+    from jaxperf.serving.queueing.engine import Load
+    from jaxperf.serving.queueing.open_loop import steady_state
+    from jaxperf.serving.queueing.tail import percentile
 
     @jax.jit
     def model(prompt: Any, output: Any, rate: Any, variation: Any) -> Any:
@@ -156,8 +156,8 @@ def case_of(name: str) -> Case:
     import hwspecs
     from jaxperf.core.sustained_file import calibration_of, load_sustained_table
     from jaxperf.io.huggingface import load_model
-    from jaxperf.serving.queueing_engine import Engine, chunked, prefill_first
-    from jaxperf.serving.queueing_law import table_law
+    from jaxperf.serving.queueing.engine import Engine, chunked, prefill_first
+    from jaxperf.serving.queueing.law import table_law
     from jaxperf.serving.simulator.composed import composed_times
     from jaxperf.serving.simulator.settings import parse_scheduler
     from jaxperf.serving.simulator.workloads import Requests
@@ -174,7 +174,7 @@ def case_of(name: str) -> Case:
 
 def classes(lengths: str) -> list[Any]:
     """The classes of prompts and outputs, prompts no longer than `LONGEST`."""
-    from jaxperf.serving.queueing_lengths import DRAWN, lengths_of
+    from jaxperf.serving.queueing.lengths import DRAWN, lengths_of
     from jaxperf.serving.simulator.workloads import draw_lengths
 
     random = np.random.default_rng(0)

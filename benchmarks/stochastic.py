@@ -62,8 +62,8 @@ def distance(samples: np.ndarray, model: Any, replicas: int = 1) -> float:
 
 def groups() -> Iterator[Row]:
     """Ranks that wait for each other in every segment."""
-    from jaxperf.training.stochastic_grid import plus_normal
-    from jaxperf.training.stochastic_group import group_time
+    from jaxperf.training.stochastic.grid import plus_normal
+    from jaxperf.training.stochastic.group import group_time
 
     for members, static, dynamic, segments in GROUPS:
         drawn = microbatches_of(np.random.default_rng(members), (SAMPLES, 1, members), 1, segments, static, dynamic)
@@ -183,7 +183,7 @@ def microbatches_of(
 
 
 def makespan(times: np.ndarray, microbatches: int) -> np.ndarray:
-    """The 1F1B step of stages (..., p) that take the same for each micro-batch (`stochastic_pipeline`)."""
+    """The 1F1B step of stages (..., p) that take the same for each micro-batch (`stochastic.pipeline`)."""
     stages = times.shape[-1]
     weight = microbatches - stages + np.arange(stages)
     after = times.sum(axis=-1, keepdims=True) - times.cumsum(axis=-1)
@@ -198,9 +198,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def pipeline_model(stages: int, microbatches: int, jitter: float, spread: float = SPREAD) -> Any:
     """The distribution of one pipeline whose stages are normal."""
-    from jaxperf.training.stochastic_grid import normal
-    from jaxperf.training.stochastic_group import even_jitter
-    from jaxperf.training.stochastic_pipeline import pipeline_time
+    from jaxperf.training.stochastic.grid import normal
+    from jaxperf.training.stochastic.group import even_jitter
+    from jaxperf.training.stochastic.pipeline import pipeline_time
 
     stage = even_jitter(normal(jnp.float64(1.0), jnp.float64(spread)), jnp.float64(jitter))
     return compiled(pipeline_time)(stage, *map(jnp.float64, (microbatches, stages, 1.0)))
@@ -208,7 +208,7 @@ def pipeline_model(stages: int, microbatches: int, jitter: float, spread: float 
 
 def step_model(members: int, stages: int, microbatches: int, segments: int, replicas: int, dynamic: float) -> Any:
     """The distribution of a whole step with no variation but that of ranks."""
-    from jaxperf.training.stochastic import Synchronization, Variation, step_distribution
+    from jaxperf.training.stochastic.cluster import Synchronization, Variation, step_distribution
 
     nothing = dict.fromkeys((field.name for field in dataclasses.fields(Synchronization)), 0.0)
     step = Synchronization(**nothing | {
@@ -222,7 +222,7 @@ def step_model(members: int, stages: int, microbatches: int, segments: int, repl
 
 def main() -> None:
     """Print the mean wait of pipelines whose micro-batches differ, and the root of the mean square of its errors."""
-    from jaxperf.training.stochastic_grid import moments
+    from jaxperf.training.stochastic.grid import moments
 
     jax.config.update("jax_enable_x64", True)
     print("stages  micro-batches  spread/jitter  wait/jitter: simulated    law  error in standard deviations of a step")

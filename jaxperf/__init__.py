@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxperf.io.onnx_graph import read_onnx
     from jaxperf.io.workloads import load_workload
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
-    from jaxperf.training.search_plan import plan_train
+    from jaxperf.training.search.plan import plan_train
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ _HOMES = {
     "load_model": "jaxperf.io.huggingface",
     "load_workload": "jaxperf.io.workloads",
     "lower": "jaxperf.io.lowering",
-    "plan_train": "jaxperf.training.search_plan",
+    "plan_train": "jaxperf.training.search.plan",
     "powers": "jaxperf.sweeps.values",
     "prefill_step": "jaxperf.api",
     "read_config": "jaxperf.io.huggingface",

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from hwspecs.errors import InputError
-from jaxperf.io.timeloop_gemmini import LEVELS, parse_nest
-from jaxperf.io.timeloop_tables import read_rows
+from jaxperf.io.timeloop.gemmini import LEVELS, parse_nest
+from jaxperf.io.timeloop.tables import read_rows
 from jaxperf.loopnest.gemmini import Tiling
 
 CYCLES = "target.gemmini_cycle"

@@ -13,7 +13,7 @@ from jaxperf.cli.map import Batch, Limits, Objective, Seed, Size, check_integers
 from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, OutputFile, Plot, Quiet, parse_option
 
 if TYPE_CHECKING:
-    from jaxperf.io.codesign_search import Budgets, Question, Searched, Task
+    from jaxperf.io.codesign.search import Budgets, Question, Searched, Task
 
 METHODS = ("sweep", "gradient")
 MAPPED = 12  # machines of a search by gradients
@@ -102,8 +102,8 @@ def codesign(
 
     start_jax()
     from jaxperf.cli.codesign_said import draw_machines, print_machines
-    from jaxperf.io.codesign_rows import design_rows
-    from jaxperf.io.codesign_search import compare
+    from jaxperf.io.codesign.rows import design_rows
+    from jaxperf.io.codesign.search import compare
     from jaxperf.io.machines import machine_path
     from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
     from jaxperf.loopnest.search import OBJECTIVES
@@ -144,7 +144,7 @@ def codesign(
 
 def _record(asked: Question, searched: list[Searched]) -> dict[str, Any]:
     """How the machines were searched, and how many."""
-    from jaxperf.io.codesign import law_notes
+    from jaxperf.io.codesign.machines import law_notes
 
     return {
         "objective": asked.objective,
@@ -161,7 +161,7 @@ def _record(asked: Question, searched: list[Searched]) -> dict[str, Any]:
 
 def _limits(clock: str | None, power: str | None, technology: str | None, area: str | None) -> Budgets:
     """Clock [Hz] and budgets [W, m2]. Raises `InputError` for what is no such quantity, or needs another option."""
-    from jaxperf.io.codesign_search import Budgets
+    from jaxperf.io.codesign.search import Budgets
 
     if power is not None and clock is None:
         raise InputError("--power-budget needs --clock: power is energy per cycle times the clock.")
@@ -173,9 +173,9 @@ def _limits(clock: str | None, power: str | None, technology: str | None, area: 
 
 def _task(base: Path, network: str | None, given: str | None, size: int, batch: int) -> Task:
     """The layers of the network, or the nest of the case itself, on the base machine."""
-    from jaxperf.io.codesign_search import build_task
+    from jaxperf.io.codesign.search import build_task
     from jaxperf.io.map_network import Layer, network_layers
-    from jaxperf.io.timeloop import load_case
+    from jaxperf.io.timeloop.json_case import load_case
 
     case = load_case(base)
     own = [Layer((base.stem,), case.problem, case.names)]
@@ -186,12 +186,12 @@ def _question(
     task: Task, base: Path, texts: Texts, method: str, limits: Budgets, effort: tuple[int, str, int, int]
 ) -> Question:
     """Everything that can be found wrong with what is free, before anything is searched."""
-    from jaxperf.io.codesign import build_knobs
-    from jaxperf.io.codesign_area import read_silicon
-    from jaxperf.io.codesign_free import corners_of, read_axes, read_laws, read_ranges
-    from jaxperf.io.codesign_node import moved_energies, read_case_node
-    from jaxperf.io.codesign_search import Question, grid_of
-    from jaxperf.loopnest.codesign_energy import LAWS
+    from jaxperf.io.codesign.area import read_silicon
+    from jaxperf.io.codesign.free import corners_of, read_axes, read_laws, read_ranges
+    from jaxperf.io.codesign.machines import build_knobs
+    from jaxperf.io.codesign.node import moved_energies, read_case_node
+    from jaxperf.io.codesign.search import Question, grid_of
+    from jaxperf.loopnest.codesign.energy import LAWS
 
     free, energy, technology, area, mac_bits, case_node = texts
     case, sweeps = task.cases[0], method == "sweep"
@@ -211,8 +211,8 @@ def _search(asked: Question, method: str, quiet: bool) -> tuple[list[Searched], 
     """Machines one after the other, and whether they are all; interrupted, those that were finished. Raises
     `KeyboardInterrupt` for none."""
     from jaxperf.cli.progress import progress_bar
-    from jaxperf.io.codesign_gradient import proposed_machines
-    from jaxperf.io.codesign_search import swept_machines
+    from jaxperf.io.codesign.gradient import proposed_machines
+    from jaxperf.io.codesign.search import swept_machines
 
     found: list[Searched] = []
     finished = False

@@ -9,7 +9,7 @@ SHOWN = 20  # machines in the table; a file holds all
 
 
 def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: list[str], quiet: bool) -> None:
-    from jaxperf.io.codesign_rows import MM2
+    from jaxperf.io.codesign.rows import MM2
     from jaxperf.report.text import console, quantity, table
 
     out = console()

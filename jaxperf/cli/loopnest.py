@@ -14,7 +14,7 @@ from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Plot, Quiet
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from jaxperf.io.timeloop_case import Case
+    from jaxperf.io.timeloop.case import Case
 
 TABLES = (".parquet", ".csv", ".csv.gz")
 SHOWN = ("tile", "reads", "fills", "updates")
@@ -88,8 +88,8 @@ def _check_absent(what: str, given: dict[str, Any]) -> None:
 
 def _table(path: Path) -> list[dict[str, Any]] | None:
     """The rows of a table; None where the file holds one case."""
-    from jaxperf.io.timeloop import load_json
-    from jaxperf.io.timeloop_tables import read_rows
+    from jaxperf.io.timeloop.json_case import load_json
+    from jaxperf.io.timeloop.tables import read_rows
 
     if path.name.endswith(TABLES):
         return read_rows(path)
@@ -100,8 +100,8 @@ def _table(path: Path) -> list[dict[str, Any]] | None:
 
 
 def _one(path: Path, version: str | None, sparse: Path | None) -> tuple[Case, dict[str, Any]]:
-    from jaxperf.io.timeloop_case import evaluate
-    from jaxperf.io.timeloop_sparse_case import load_sparse_case
+    from jaxperf.io.timeloop.case import evaluate
+    from jaxperf.io.timeloop.sparse_case import load_sparse_case
 
     case = load_sparse_case(path, sparse)
     return case, evaluate(case, version)
@@ -120,7 +120,7 @@ def _predict_table(
     path: Path, rows: list[dict[str, Any]], version: str | None, out: Path | None, as_json: bool
 ) -> None:
     from jaxperf.io.tables import json_text, write_rows
-    from jaxperf.io.timeloop_tables import GEMMINI, kind_of, predict_rows, summary
+    from jaxperf.io.timeloop.tables import GEMMINI, kind_of, predict_rows, summary
 
     predicted = predict_rows(rows, str(path), version)
     if kind_of(rows, str(path)) is GEMMINI:

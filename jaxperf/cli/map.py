@@ -12,7 +12,7 @@ from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Plot,
 
 if TYPE_CHECKING:
     from jaxperf.io.map_case import Asked
-    from jaxperf.io.timeloop_case import Case
+    from jaxperf.io.timeloop.case import Case
 
 ENDINGS = (".yaml", ".yml", ".parquet", ".csv", ".json")
 NODES = 1_000_000  # of the proof of one nest
@@ -217,7 +217,7 @@ def _search(
 
     from jaxperf.cli.progress import progress_bar
     from jaxperf.io.map_case import best_mapping, constrained, other_bounds
-    from jaxperf.io.timeloop import load_case
+    from jaxperf.io.timeloop.json_case import load_case
 
     start = time.perf_counter()
     case = load_case(path)
@@ -235,7 +235,7 @@ def _write(out: Path, answer: dict[str, Any], case: Case) -> None:
     from jaxperf.io.tables import json_text, write_rows
 
     if out.suffix in (".yaml", ".yml"):
-        from jaxperf.io.timeloop_write import mapping_yaml
+        from jaxperf.io.timeloop.write import mapping_yaml
 
         write_text(mapping_yaml(case), out)
         return

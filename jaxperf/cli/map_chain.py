@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jaxperf.io.fused_case import Task
     from jaxperf.io.map_case import Asked
-    from jaxperf.loopnest.fused_mapping import Fusion
+    from jaxperf.loopnest.fused.mapping import Fusion
 
 
 def map_chain(
@@ -37,7 +37,7 @@ def map_chain(
     from jaxperf.io.fused_chain import read_chain
     from jaxperf.io.machines import clock_of
     from jaxperf.io.tables import check_output, json_text, write_rows
-    from jaxperf.io.timeloop import load_case
+    from jaxperf.io.timeloop.json_case import load_case
 
     check_output(out)
     start, clock = time.perf_counter(), clock_of(path)
@@ -67,7 +67,7 @@ def _searched(task: Task, fusion: Fusion, wanted: Asked, quiet: bool) -> tuple[d
     """The answers fused and one by one, which are the same where nothing is fused or the user interrupted."""
     from jaxperf.cli.progress import progress_bar
     from jaxperf.io.fused_case import best_chain
-    from jaxperf.loopnest.fused_mapping import Fusion
+    from jaxperf.loopnest.fused.mapping import Fusion
 
     alone = Fusion(len(task.levels) - 1)
     with progress_bar("mappings", quiet) as report:

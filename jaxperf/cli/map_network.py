@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jaxperf.io.map_case import Asked
     from jaxperf.io.map_network import Layer
-    from jaxperf.io.timeloop_case import Case
+    from jaxperf.io.timeloop.case import Case
     from jaxperf.loopnest.constraints import Constraints
 
     Answer = Callable[[Case, Constraints, int], dict[str, Any] | None]
@@ -61,7 +61,7 @@ def layer_rows(path: Path, layers: list[Layer], given: str | None, quiet: bool, 
     from jaxperf.cli.progress import progress_bar
     from jaxperf.io.map_case import constrained
     from jaxperf.io.map_network import layer_case
-    from jaxperf.io.timeloop import load_case
+    from jaxperf.io.timeloop.json_case import load_case
     from jaxperf.loopnest.mapspace import prime_factors
 
     case = load_case(path)

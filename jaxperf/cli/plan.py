@@ -25,7 +25,7 @@ from jaxperf.cli.plan_serve import serve
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
-    from jaxperf.training.search_plan import Answer, Request
+    from jaxperf.training.search.plan import Answer, Request
 
 DEFAULT_TOKENS = 16 * 2**20  # of a step where none are given, as in Llama 3's largest batch
 
@@ -114,7 +114,7 @@ def train(
 def _request(model: str, **asked: Any) -> Request:
     from jaxperf.io.huggingface import load_model
     from jaxperf.training.model_build import training_model
-    from jaxperf.training.search_plan import Request
+    from jaxperf.training.search.plan import Request
 
     config = load_model(model)
     return Request(config.name, training_model(config), **asked)
@@ -134,7 +134,7 @@ class Asked:
     def rates(self, spec: DeviceSpec) -> Any:
         """The efficiencies of a device."""
         from jaxperf.cli.plan_rates import plan_rates
-        from jaxperf.training.search_plan import assumed_rates
+        from jaxperf.training.search.plan import assumed_rates
 
         if self.steps == ASSUMED:
             return assumed_rates()
@@ -173,8 +173,8 @@ def _answers(asked: Asked, specs: Sequence[DeviceSpec], sizes: list[int]) -> lis
 
     from jaxperf.cli.progress import progress_bar
     from jaxperf.core.device import device_from_spec
-    from jaxperf.training.search_plan import compile_outlook
-    from jaxperf.training.search_plan import plan as search
+    from jaxperf.training.search.plan import compile_outlook
+    from jaxperf.training.search.plan import plan as search
 
     found: list[Answer] = []
     with ThreadPoolExecutor(1) as aside, progress_bar("layouts", asked.quiet) as report:
@@ -193,7 +193,7 @@ def _plan_pools(asked: Asked, wanted: Sequence[tuple[str, int]]) -> None:
     from jaxperf.core.device import device_from_spec
     from jaxperf.io.fleet import select_device
     from jaxperf.report.plan_pools import pool_rows, print_pools
-    from jaxperf.training.search_pools import Pool, check_pools, plan_pools
+    from jaxperf.training.search.pools import Pool, check_pools, plan_pools
 
     specs = [(select_device(name, asked.folders), count) for name, count in wanted]
     pools = [Pool(spec.name, device_from_spec(spec), count, asked.rates(spec)) for spec, count in specs]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hwspecs.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from jaxperf.training.search_space import Space
+    from jaxperf.training.search.space import Space
 
 LARGEST_SIZE = 2**20
 LARGEST = 2**27  # sequences, tokens, layouts: as far as a sweep goes
@@ -79,7 +79,7 @@ def checked(value: int, option: str) -> int:
 def parse_schedules(text: str) -> Space:
     """The space of `all` schedules or of those named. Raises `InputError` for a name that does not exist."""
     from jaxperf.training.layout import SCHEDULES
-    from jaxperf.training.search_space import Space
+    from jaxperf.training.search.space import Space
 
     if text == "all":
         return Space()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from calibration.training.points import Known
     from hwspecs.schema import DeviceSpec
     from jaxperf.training.efficiencies import TrainingEfficiencies
-    from jaxperf.training.search_plan import Rates, Request
+    from jaxperf.training.search.plan import Rates, Request
 
 SOFTWARE = "megatron-core"  # has every parallel axis that is searched, and most of the measured runs
 SHIPPED, ASSUMED = "shipped", "assumed"  # what --steps says instead of a file
@@ -45,7 +45,7 @@ def plan_rates(request: Request, spec: DeviceSpec, steps: Path | None, folders: 
         raise InputError(
             f"--dtype: {spec.name} multiplies neither {request.dtype} nor a format that can stand in for it."
         )
-    from jaxperf.training.search_plan import Rates
+    from jaxperf.training.search.plan import Rates
 
     (found,) = fitted_rates([(request, spec)], steps, folders)
     within = f"90 % within a factor {math.exp(found.width):.2f}"

@@ -28,8 +28,8 @@ from jaxperf.cli.plan_options import checked, parse_names, parse_sizes
 
 if TYPE_CHECKING:
     from jaxperf.core.sustained_file import Calibration
-    from jaxperf.serving.plan_request import Answer, Request
-    from jaxperf.serving.plan_simulate import Timeline
+    from jaxperf.serving.plan.request import Answer, Request
+    from jaxperf.serving.plan.simulate import Timeline
 
 
 def serve(
@@ -78,7 +78,7 @@ def serve(
     start_jax()
     from jaxperf.io.tables import check_output
     from jaxperf.report.plots import check_picture
-    from jaxperf.serving.plan_request import TARGETS
+    from jaxperf.serving.plan.request import TARGETS
 
     check_output(out)
     for picture in (plot, timeline):
@@ -115,7 +115,7 @@ def serve(
 
 def _request(model: str, weights: str, **asked: Any) -> Request:
     from jaxperf.io.huggingface import load_model
-    from jaxperf.serving.plan_request import Request
+    from jaxperf.serving.plan.request import Request
     from jaxperf.serving.study import check_has_task, checked_values
 
     config = load_model(model)
@@ -145,7 +145,7 @@ def _calibrations(devices: str, folders: Sequence[Path], params: Path | None) ->
 def _answers(request: Request, known: dict[str, Calibration], devices: int, quiet: bool) -> list[Answer]:
     """One answer a device, in their order; Ctrl-C ends with those that are there."""
     from jaxperf.cli.progress import progress_bar
-    from jaxperf.serving.plan_search import plan
+    from jaxperf.serving.plan.search import plan
 
     found: list[Answer] = []
     with progress_bar("configurations", quiet) as report:
@@ -160,7 +160,7 @@ def _simulated(
     request: Request, answers: Sequence[Answer], count: int
 ) -> tuple[list[Answer], dict[str, dict[str, Timeline]]]:
     """The answers with the best `count` choices of each simulated until Ctrl-C, and the best of these over time."""
-    from jaxperf.serving.plan_simulate import confirmed
+    from jaxperf.serving.plan.simulate import confirmed
 
     found, timelines = list(answers), {}
     for place, answer in enumerate(answers):

@@ -81,7 +81,7 @@ def replay(
     start_jax()
     from jaxperf.core.device import device_from_spec
     from jaxperf.core.formats import COMPUTE_FORMATS
-    from jaxperf.io.chakra import read_groups, read_traces
+    from jaxperf.io.chakra.traces import read_groups, read_traces
     from jaxperf.io.fleet import select_device
     from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
     from jaxperf.training.replay.demands import Rules

@@ -89,7 +89,7 @@ def _rated(
     from jaxperf.core.device import device_from_spec
     from jaxperf.core.numerics import as_float, stack
     from jaxperf.training.model_build import training_model
-    from jaxperf.training.search_plan import Request
+    from jaxperf.training.search.plan import Request
     from jaxperf.training.study import RatedDevice
 
     built = training_model(model)

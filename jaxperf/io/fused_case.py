@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.map_case import Asked, mapping_blocks
 from jaxperf.io.map_constraints import load_constraints, open_constraints, with_meshes
-from jaxperf.io.timeloop_case import Case, cost_record
+from jaxperf.io.timeloop.case import Case, cost_record
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.constraints import Constraints, LevelConstraints, check_constraints
 from jaxperf.loopnest.evaluate import LevelCost
 from jaxperf.loopnest.feasible import SENTENCES
-from jaxperf.loopnest.fused import STEPS, Chain, ChainNames
-from jaxperf.loopnest.fused_evaluate import SENTENCES as CHAIN_SENTENCES
-from jaxperf.loopnest.fused_evaluate import ChainCost
-from jaxperf.loopnest.fused_mapping import Fusion, chain_kept, stage_mapping
-from jaxperf.loopnest.fused_search import ChainFound, find_chain_mapping
-from jaxperf.loopnest.fused_space import build_chain_space
+from jaxperf.loopnest.fused.chain import STEPS, Chain, ChainNames
+from jaxperf.loopnest.fused.evaluate import SENTENCES as CHAIN_SENTENCES
+from jaxperf.loopnest.fused.evaluate import ChainCost
+from jaxperf.loopnest.fused.mapping import Fusion, chain_kept, stage_mapping
+from jaxperf.loopnest.fused.search import ChainFound, find_chain_mapping
+from jaxperf.loopnest.fused.space import build_chain_space
 from jaxperf.loopnest.mapper import Effort, Report
 from jaxperf.loopnest.problem import Names
 

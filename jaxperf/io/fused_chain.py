@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop_fields import count, list_of, object_of, text_of
-from jaxperf.io.timeloop_yaml import load_yaml
-from jaxperf.loopnest.fused import STEPS, Einsum, build_chain
-from jaxperf.loopnest.fused_shapes import SOFTMAX, Built, attention, mlp
+from jaxperf.io.timeloop.fields import count, list_of, object_of, text_of
+from jaxperf.io.timeloop.yaml_case import load_yaml
+from jaxperf.loopnest.fused.chain import STEPS, Einsum, build_chain
+from jaxperf.loopnest.fused.shapes import SOFTMAX, Built, attention, mlp
 from jaxperf.models.checks import show
 
 ATTENTION = ("heads", "kv_heads", "queries", "keys", "dim", "batch", "softmax")

@@ -6,9 +6,9 @@ from importlib import resources
 from pathlib import Path
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop import is_yaml, load_json
-from jaxperf.io.timeloop_fields import amount
-from jaxperf.io.timeloop_yaml import load_yaml
+from jaxperf.io.timeloop.fields import amount
+from jaxperf.io.timeloop.json_case import is_yaml, load_json
+from jaxperf.io.timeloop.yaml_case import load_yaml
 
 SHIPPED = resources.files("jaxperf.loopnest") / "machines" / "near_memory"
 CLOCK = "clock_hz"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.maestro import Directive, Layer
-from jaxperf.io.timeloop_case import Case, evaluate
+from jaxperf.io.timeloop.case import Case, evaluate
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.data_centric import Cluster, Dataflow, Move, Wires, dataflow_mapping, schedule_time
 from jaxperf.loopnest.problem import Names, Problem

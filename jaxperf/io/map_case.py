@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.map_constraints import load_constraints, open_constraints, with_meshes
-from jaxperf.io.timeloop_case import Case, evaluate
-from jaxperf.io.timeloop_fields import count
-from jaxperf.io.timeloop_nest import KINDS
+from jaxperf.io.timeloop.case import Case, evaluate
+from jaxperf.io.timeloop.fields import count
+from jaxperf.io.timeloop.nest import KINDS
 from jaxperf.loopnest.constraints import Constraints, check_constraints
 from jaxperf.loopnest.feasible import SENTENCES
 from jaxperf.loopnest.lower_bound_branch import Proof, prove

@@ -11,8 +11,8 @@ from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.numerics import floor_div
-from jaxperf.io.timeloop import load_json
-from jaxperf.io.timeloop_fields import count, list_of, object_of
+from jaxperf.io.timeloop.fields import count, list_of, object_of
+from jaxperf.io.timeloop.json_case import load_json
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.constraints import FIELDS, KINDS, Constraints, LevelConstraints
 from jaxperf.models.checks import show

@@ -6,7 +6,7 @@ import dataclasses
 from typing import NamedTuple
 
 from hwspecs.errors import InputError
-from jaxperf.io.timeloop_case import Case
+from jaxperf.io.timeloop.case import Case
 from jaxperf.io.workloads import load_workload
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.shapes import convolution

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hwspecs.errors import InputError
-from jaxperf.io.calculon import read_calculon
-from jaxperf.io.megatron import read_megatron
+from jaxperf.io.calculon.files import read_calculon
+from jaxperf.io.megatron.arguments import read_megatron
 from jaxperf.io.training_configuration import TrainingConfiguration
 
 ENDINGS = (".args", ".txt", ".sh", ".json")

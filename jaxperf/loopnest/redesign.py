@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.loopnest.architecture import Architecture, Level
-from jaxperf.loopnest.codesign_energy import LAWS
+from jaxperf.loopnest.codesign.energy import LAWS
 
 MESHES = {"mesh_x": "fan_x", "mesh_y": "fan_y"}  # what people call them, and the field of a `Level`
 BANDWIDTHS = ("read_bandwidth", "write_bandwidth", "shared_bandwidth")

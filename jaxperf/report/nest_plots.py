@@ -29,7 +29,7 @@ class Roof(NamedTuple):
 def nest_figure(title: str, answer: Mapping[str, Any], architecture: Architecture, levels: Sequence[str]) -> Figure:
     """Energy by level and tensor, beside the roofline of the machine with a point for every port of a level.
 
-    **Arguments:** `answer`: of `jaxperf.io.timeloop_case.cost_record`; `levels`: names from the innermost.
+    **Arguments:** `answer`: of `jaxperf.io.timeloop.case.cost_record`; `levels`: names from the innermost.
     """
     figure, left = new_figure(12.0, 5.0)
     grid = figure.add_gridspec(1, 2)

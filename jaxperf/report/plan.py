@@ -10,8 +10,8 @@ from jaxperf.report.plan_rows import front_rows, layout_words, named, variation_
 from jaxperf.report.text import console, gigabytes, interval, number, quantity, table
 from jaxperf.training.failures import DAY, HOUR, Failures
 from jaxperf.training.layout_checks import SENTENCES
-from jaxperf.training.search_plan import Answer, Choice, Request
-from jaxperf.training.search_terms import MEMORY_TERMS, shares
+from jaxperf.training.search.plan import Answer, Choice, Request
+from jaxperf.training.search.terms import MEMORY_TERMS, shares
 
 MOST_REASONS = 3
 IDEAL = ("zb-h1", "zb-h2", "zb-v", "dualpipe")  # schedules of no measured run (docs/plan-train.md)

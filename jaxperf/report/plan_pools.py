@@ -8,8 +8,8 @@ from typing import Any
 from jaxperf.report.plan import infeasible_sentences, print_model, print_origin
 from jaxperf.report.plan_rows import layout_words
 from jaxperf.report.text import console, number, quantity
-from jaxperf.training.search_plan import Answer, Request
-from jaxperf.training.search_pools import PoolPlan
+from jaxperf.training.search.plan import Answer, Request
+from jaxperf.training.search.pools import PoolPlan
 
 UNITS = {"replicas": "sequences", "stages": "layers", "alone": "sequences"}
 BETWEEN = {"replicas": "to reduce gradients between pools", "stages": "to fill the other pools"}

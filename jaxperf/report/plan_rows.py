@@ -8,10 +8,10 @@ from typing import Any
 from jaxperf.report.why import why_more
 from jaxperf.training.layout import CONTEXT_METHODS, RECOMPUTE, SCHEDULES
 from jaxperf.training.layout_checks import SENTENCES
-from jaxperf.training.search_plan import Answer, Choice, Request
-from jaxperf.training.search_space import SPLIT_FIELDS, VARIANT_FIELDS
-from jaxperf.training.search_terms import MEMORY_TERMS, TERMS, terms
-from jaxperf.training.stochastic import RANGES
+from jaxperf.training.search.plan import Answer, Choice, Request
+from jaxperf.training.search.space import SPLIT_FIELDS, VARIANT_FIELDS
+from jaxperf.training.search.terms import MEMORY_TERMS, TERMS, terms
+from jaxperf.training.stochastic.cluster import RANGES
 
 SHORT = {"tensor": "TP", "context": "CP", "pipeline": "PP", "data": "DP", "expert": "EP"}
 METHOD_WORDS = {"ring": "ring attention", "all-gather": "gathered keys", "ulysses": "Ulysses"}

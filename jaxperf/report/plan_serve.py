@@ -10,8 +10,8 @@ from typing import Any
 from jaxperf.report.plan_serve_rows import configuration_words, front_rows
 from jaxperf.report.text import console, interval, milliseconds, number, table
 from jaxperf.report.why import why_more
-from jaxperf.serving.plan_points import LATENCIES
-from jaxperf.serving.plan_request import Answer, Choice, Request
+from jaxperf.serving.plan.points import LATENCIES
+from jaxperf.serving.plan.request import Answer, Choice, Request
 
 MOST_REASONS = 4
 SAME = 5e-4  # of the device-seconds: equal in what is printed

@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxperf.report.plan_serve_rows import front_rows
 from jaxperf.report.plots import new_figure, pareto_figure
-from jaxperf.serving.plan_request import Answer
-from jaxperf.serving.plan_simulate import Timeline
+from jaxperf.serving.plan.request import Answer
+from jaxperf.serving.plan.simulate import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,10 +7,10 @@ from typing import Any
 
 from jaxperf.report.text import layout_words
 from jaxperf.report.why import why_more
-from jaxperf.serving.plan_engines import Candidate
-from jaxperf.serving.plan_points import LATENCIES
-from jaxperf.serving.plan_request import Answer, Choice, Refused, Request
-from jaxperf.serving.plan_space import Configuration
+from jaxperf.serving.plan.engines import Candidate
+from jaxperf.serving.plan.points import LATENCIES
+from jaxperf.serving.plan.request import Answer, Choice, Refused, Request
+from jaxperf.serving.plan.space import Configuration
 
 METRICS = ("rate", "tokens_per_second", "tokens_per_second_per_device", "tokens_per_second_per_user")
 MEANS_AND_LEVELS = (*LATENCIES, *(f"{name}_at" for name in LATENCIES))

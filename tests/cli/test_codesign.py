@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jaxperf.io.codesign import word_bytes
+from jaxperf.io.codesign.machines import word_bytes
 from jaxperf.io.map_network import Layer
-from jaxperf.io.timeloop_nest import read_problem
+from jaxperf.io.timeloop.nest import read_problem
 from jaxperf.loopnest.area import mac_area, register_area, sram_area
 
 CASE: dict[str, Any] = {
@@ -163,7 +163,7 @@ def test_half_a_child_is_refused(refuse, case: Path, own_folder: Path) -> None:
 def test_an_interruption_keeps_the_machines_that_are_done(
     cli, parse_json, case: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jaxperf.io import codesign_search
+    from jaxperf.io.codesign import search as codesign_search
 
     whole, calls = codesign_search.leading_mappings, []
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jaxperf.io.codesign_free import Axis
-from jaxperf.io.codesign_gradient import _steps
+from jaxperf.io.codesign.free import Axis
+from jaxperf.io.codesign.gradient import _steps
 from tests.cli.test_codesign import CASE
 
 QUICK = ("--generations", "2", "--json")
@@ -62,7 +62,7 @@ def test_a_budget_that_nothing_keeps_ends_with_the_reason(ask) -> None:
 
 
 def test_an_interruption_keeps_what_was_mapped(ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jaxperf.io import codesign_gradient
+    from jaxperf.io.codesign import gradient as codesign_gradient
 
     def stopped(*at: Any) -> Any:
         raise KeyboardInterrupt

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxperf.io.map_network import Layer
-from jaxperf.io.timeloop_nest import read_problem
+from jaxperf.io.timeloop.nest import read_problem
 from jaxperf.loopnest.mapper import Found
 
 CASE: dict[str, Any] = {

@@ -13,10 +13,10 @@ import pytest
 
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.feasible import Reason
-from jaxperf.loopnest.fused import Chain
-from jaxperf.loopnest.fused_mapping import Fusion
-from jaxperf.loopnest.fused_search import ChainFound, find_chain_mapping
-from jaxperf.loopnest.fused_space import ChainSpace
+from jaxperf.loopnest.fused.chain import Chain
+from jaxperf.loopnest.fused.mapping import Fusion
+from jaxperf.loopnest.fused.search import ChainFound, find_chain_mapping
+from jaxperf.loopnest.fused.space import ChainSpace
 
 CASE: dict[str, Any] = {
     "clock_hz": 1e9,
@@ -106,7 +106,7 @@ def test_an_interruption_keeps_the_best(
     def stop(*at: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jaxperf.loopnest.fused_search._next_herd", stop)
+    monkeypatch.setattr("jaxperf.loopnest.fused.search._next_herd", stop)
     result = cli("map", case, "--chain", "chain.yaml", "--json")
     assert result.exit_code == 130
     assert parse_json(result.stdout)["fused"]["interrupted"]

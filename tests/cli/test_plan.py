@@ -14,8 +14,8 @@ import pytest
 import jaxperf.cli.progress
 from jaxperf.report.plan import ideal_lines
 from jaxperf.training.layout import SCHEDULES
-from jaxperf.training.search_plan import Answer
-from jaxperf.training.search_space import SPLIT_FIELDS, VARIANT_FIELDS
+from jaxperf.training.search.plan import Answer
+from jaxperf.training.search.space import SPLIT_FIELDS, VARIANT_FIELDS
 
 PLAN = ("plan", "train", "gpt2", "--device", "h100-sxm", "--sequence", "1024", "--global-batch", "16")
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import jaxperf.cli.progress
-import jaxperf.serving.plan_simulate
+import jaxperf.serving.plan.simulate
 from jaxperf.cli.plan_serve import _draw
 from jaxperf.report.plan_serve import infeasible_sentences
-from jaxperf.serving.plan_request import Refused
-from jaxperf.serving.plan_space import Configuration
+from jaxperf.serving.plan.request import Refused
+from jaxperf.serving.plan.space import Configuration
 
 PLAN = ("plan", "serve", "gpt2", "--devices", "l4", "--prompt", "256", "--output", "64", "--budget", "512")
 LIMITS = ("--n", "2", "--slo", "ttft=200ms,tpot=50ms")
@@ -109,7 +109,7 @@ def test_ctrl_c_in_the_simulator_keeps_the_search(cli, parse_json, monkeypatch: 
     def stop(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jaxperf.serving.plan_simulate, "rescored", stop)
+    monkeypatch.setattr(jaxperf.serving.plan.simulate, "rescored", stop)
     result = cli(*PLAN, *LIMITS, "--modes", "aggregated", "--top", "2", "--json")
     assert result.exit_code == 130
     found = parse_json(result.stdout)

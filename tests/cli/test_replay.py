@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from jaxperf.io.chakra import write_chakra
+from jaxperf.io.chakra.traces import write_chakra
 from jaxperf.training.replay.trace import Operation, Trace
 
 Cli = Callable[..., Result]

@@ -15,7 +15,7 @@ EXEMPT = {"core/numerics.py"}
 # Exact integers and fractions of Python and NumPy.
 ON_THE_HOST = (
     "loopnest/data_centric.py",
-    "loopnest/fused_search.py",
+    "loopnest/fused/search.py",
     "loopnest/lower_bound_branch.py",
     "loopnest/mapper.py",
     "loopnest/mapspace",
@@ -30,8 +30,8 @@ ON_THE_HOST = (
     "network/link_load_paths.py",
     "serving/fleet/ratio.py",
     "serving/fleet/run.py",
-    "serving/plan_space.py",
-    "serving/queueing_law.py",
+    "serving/plan/space.py",
+    "serving/queueing/law.py",
     "serving/ranking.py",
     "serving/simulator/paths.py",
     "serving/simulator/policies/base.py",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.io.calculon import read_calculon
+from jaxperf.io.calculon.files import read_calculon
 from jaxperf.io.training_configuration import COLUMNS
 from jaxperf.io.training_rows import read_configuration, rows_from
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
-from jaxperf.io.chakra import read_chakra, read_groups, read_traces, trace_of, write_chakra
-from jaxperf.io.chakra_json import decode_json
-from jaxperf.io.chakra_messages import NODE_TYPES, NodeMessage, decode, encode
-from jaxperf.io.chakra_wire import unzigzag, write_varint
+from jaxperf.io.chakra.json_form import decode_json
+from jaxperf.io.chakra.messages import NODE_TYPES, NodeMessage, decode, encode
+from jaxperf.io.chakra.traces import read_chakra, read_groups, read_traces, trace_of, write_chakra
+from jaxperf.io.chakra.wire import unzigzag, write_varint
 from jaxperf.training.replay.trace import COLLECTIVES, Operation, Trace
 
 SMALL = Trace(

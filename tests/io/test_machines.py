@@ -10,8 +10,8 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.machines import clock_of, machine_path, shipped_machines
 from jaxperf.io.map_constraints import load_constraints
-from jaxperf.io.timeloop import load_case
-from jaxperf.io.timeloop_case import Case, evaluate
+from jaxperf.io.timeloop.case import Case, evaluate
+from jaxperf.io.timeloop.json_case import load_case
 from jaxperf.loopnest.constraints import check_constraints
 
 # Name: units, their flop/s and the bandwidth of all banks [byte/s], of the interface [byte/s] as published.

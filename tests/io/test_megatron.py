@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
-from jaxperf.io.megatron import read_megatron
-from jaxperf.io.megatron_options import parse_options
+from jaxperf.io.megatron.arguments import read_megatron
+from jaxperf.io.megatron.options import parse_options
 from jaxperf.io.training_configuration import COLUMNS, TrainingConfiguration
 from jaxperf.io.training_rows import read_configuration, rows_from
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hwspecs.errors import InputError
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS
 from jaxperf.io.huggingface import read_config
-from jaxperf.io.quantization_groups import ALGORITHMS
-from jaxperf.io.quantization_methods import METHODS, TORCHAO
-from jaxperf.io.quantization_pieces import ASYMMETRIC, FORMAT_BITS, GROUPED, MICROSCALED, NAMES
+from jaxperf.io.quantization.groups import ALGORITHMS
+from jaxperf.io.quantization.methods import METHODS, TORCHAO
+from jaxperf.io.quantization.pieces import ASYMMETRIC, FORMAT_BITS, GROUPED, MICROSCALED, NAMES
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.parameters import mtp_parameter_count, parameter_breakdown, parameter_count
 from jaxperf.models.quantization import Quantization, bits_per_weight

@@ -13,13 +13,13 @@ import yaml
 
 from hwspecs.errors import InputError
 from jaxperf.io.tables import json_text
-from jaxperf.io.timeloop import read_case
-from jaxperf.io.timeloop_case import evaluate
-from jaxperf.io.timeloop_gemmini import parse_gemmini
-from jaxperf.io.timeloop_random import parse_random
-from jaxperf.io.timeloop_tables import predict_rows, summary
-from jaxperf.io.timeloop_write import mapping_yaml
-from jaxperf.io.timeloop_yaml import load_yaml_case
+from jaxperf.io.timeloop.case import evaluate
+from jaxperf.io.timeloop.gemmini import parse_gemmini
+from jaxperf.io.timeloop.json_case import read_case
+from jaxperf.io.timeloop.random import parse_random
+from jaxperf.io.timeloop.tables import predict_rows, summary
+from jaxperf.io.timeloop.write import mapping_yaml
+from jaxperf.io.timeloop.yaml_case import load_yaml_case
 
 SHAPE = {
     "name": "window",

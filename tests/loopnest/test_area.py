@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxperf.io.codesign_area import read_silicon
+from jaxperf.io.codesign.area import read_silicon
 from jaxperf.loopnest.area import (
     ALADDIN_NODE,
     MICRO,

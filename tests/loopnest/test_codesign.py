@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.loopnest.architecture import Architecture, Level
-from jaxperf.loopnest.codesign import LayerCost, network_totals, shared_costs
-from jaxperf.loopnest.codesign_energy import LAWS
-from jaxperf.loopnest.codesign_search import leading_mappings
+from jaxperf.loopnest.codesign.energy import LAWS
+from jaxperf.loopnest.codesign.machines import LayerCost, network_totals, shared_costs
+from jaxperf.loopnest.codesign.search import leading_mappings
 from jaxperf.loopnest.constraints import LevelConstraints
 from jaxperf.loopnest.evaluate import nest_cost
 from jaxperf.loopnest.mapper import RESCORED

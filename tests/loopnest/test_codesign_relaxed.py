@@ -13,8 +13,8 @@ import pytest
 
 from jaxperf.core.numerics import as_float, stack
 from jaxperf.loopnest.architecture import Architecture, Level
-from jaxperf.loopnest.codesign_descent import within
-from jaxperf.loopnest.codesign_relaxed import Drawn, Free, Layers, PowerBudget, Slopes, machine_of, network_slopes
+from jaxperf.loopnest.codesign.descent import within
+from jaxperf.loopnest.codesign.relaxed import Drawn, Free, Layers, PowerBudget, Slopes, machine_of, network_slopes
 from jaxperf.loopnest.constraints import LevelConstraints
 from jaxperf.loopnest.evaluate import machine_area
 from jaxperf.loopnest.genomes import random_genomes

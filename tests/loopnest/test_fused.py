@@ -17,10 +17,10 @@ from jaxperf.core.numerics import stack
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.evaluate import nest_cost
 from jaxperf.loopnest.feasible import Reason
-from jaxperf.loopnest.fused import Chain, Einsum, build_chain
-from jaxperf.loopnest.fused_evaluate import ChainCost, ChainReason, chain_cost
-from jaxperf.loopnest.fused_mapping import FusedMapping, Fusion, chain_kept
-from jaxperf.loopnest.fused_shapes import attention, mlp
+from jaxperf.loopnest.fused.chain import Chain, Einsum, build_chain
+from jaxperf.loopnest.fused.evaluate import ChainCost, ChainReason, chain_cost
+from jaxperf.loopnest.fused.mapping import FusedMapping, Fusion, chain_kept
+from jaxperf.loopnest.fused.shapes import attention, mlp
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.loopnest.mapspace import prime_factors
 

@@ -12,7 +12,7 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.map_constraints import load_constraints, open_constraints, with_meshes
 from jaxperf.io.map_network import Layer, network_layers
-from jaxperf.io.timeloop_random import STORAGE, eyeriss_like
+from jaxperf.io.timeloop.random import STORAGE, eyeriss_like
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.constraints import check_constraints
 from jaxperf.loopnest.mapper import Found, find_mapping

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jaxperf.io.timeloop import load_json, read_case
-from jaxperf.io.timeloop_case import evaluate
-from jaxperf.io.timeloop_tables import predict_rows, read_rows, summary
+from jaxperf.io.timeloop.case import evaluate
+from jaxperf.io.timeloop.json_case import load_json, read_case
+from jaxperf.io.timeloop.tables import predict_rows, read_rows, summary
 
 READ = ("problem", "mapping_outer_to_inner", "ert_pJ_per_action")
 ROUNDED = 0.005  # energies are printed with two decimals

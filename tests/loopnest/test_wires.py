@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxperf.io.timeloop_machine import level_fields
+from jaxperf.io.timeloop.machine import level_fields
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.evaluate import NestCost, nest_cost
 from jaxperf.loopnest.mapping import Mapping

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from jaxperf.report.plan_rows import why_slower
 from jaxperf.report.why import why_more
-from jaxperf.training.search_terms import TERMS
+from jaxperf.training.search.terms import TERMS
 
 
 def test_why_names_what_grew_and_what_shrank() -> None:

@@ -20,7 +20,7 @@ from jaxperf.training.failures import (
     observed_device_mtbf,
     spares_for,
 )
-from jaxperf.training.search_plan import SAVE_PAUSE, STORE_BANDWIDTH
+from jaxperf.training.search.plan import SAVE_PAUSE, STORE_BANDWIDTH
 
 
 def test_llama3_was_interrupted_every_three_hours() -> None:

@@ -14,11 +14,11 @@ from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.layout import training_layout
 from jaxperf.training.layout_checks import TrainingReason
 from jaxperf.training.model_build import training_model, training_model_from_shape
-from jaxperf.training.search import evaluate, search_layouts
-from jaxperf.training.search_plan import Rates, Request, assumed_rates, plan, plan_train
-from jaxperf.training.search_pools import Pool, check_pools, plan_pools
-from jaxperf.training.search_space import SPLIT_FIELDS, Space, crossed, frugal, splits, variants
-from jaxperf.training.search_terms import shares, terms
+from jaxperf.training.search.layouts import evaluate, search_layouts
+from jaxperf.training.search.plan import Rates, Request, assumed_rates, plan, plan_train
+from jaxperf.training.search.pools import Pool, check_pools, plan_pools
+from jaxperf.training.search.space import SPLIT_FIELDS, Space, crossed, frugal, splits, variants
+from jaxperf.training.search.terms import shares, terms
 
 H100, A100 = load_device("h100-sxm"), load_device("a100-sxm-80gb")
 RATES = assumed_training_efficiencies()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxperf.training.layout import SCHEDULES
-from jaxperf.training.search_space import (
+from jaxperf.training.search.space import (
     GROUP_FIELDS,
     SPLIT_FIELDS,
     VARIANT_FIELDS,

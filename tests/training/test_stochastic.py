@@ -13,14 +13,14 @@ from jax.scipy.special import ndtr
 
 from benchmarks.pipeline_events import one_forward_one_backward
 from jaxperf.core.numerics import as_float
-from jaxperf.training.stochastic import (
+from jaxperf.training.stochastic.cluster import (
     Synchronization,
     Variation,
     assumed_variation,
     slowest_replica,
     step_distribution,
 )
-from jaxperf.training.stochastic_grid import (
+from jaxperf.training.stochastic.grid import (
     Distribution,
     binned,
     largest_of,
@@ -31,10 +31,10 @@ from jaxperf.training.stochastic_grid import (
     plus_normal,
     quantile,
 )
-from jaxperf.training.stochastic_group import even_jitter, group_time
-from jaxperf.training.stochastic_overlap import clark_max, exposed_normal
-from jaxperf.training.stochastic_pipeline import pipeline_time
-from jaxperf.training.stochastic_slowest import slowest_of, two_slowest
+from jaxperf.training.stochastic.group import even_jitter, group_time
+from jaxperf.training.stochastic.overlap import clark_max, exposed_normal
+from jaxperf.training.stochastic.pipeline import pipeline_time
+from jaxperf.training.stochastic.slowest import slowest_of, two_slowest
 
 TARGET = 0.02  # Kolmogorov-Smirnov distance to Monte-Carlo
 SAMPLES = 20_000  # whose own distance to the truth is 0.6 % on average

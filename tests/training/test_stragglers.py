@@ -17,11 +17,11 @@ from jaxperf.io.huggingface import load_model
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model_build import training_model
-from jaxperf.training.search_terms import METRICS
+from jaxperf.training.search.terms import METRICS
 from jaxperf.training.step import training_step
-from jaxperf.training.stochastic import Variation, assumed_variation, step_distribution
-from jaxperf.training.stochastic_grid import moments
-from jaxperf.training.stochastic_step import synchronization
+from jaxperf.training.stochastic.cluster import Variation, assumed_variation, step_distribution
+from jaxperf.training.stochastic.grid import moments
+from jaxperf.training.stochastic.step import synchronization
 from jaxperf.training.stragglers import slowest_score, straggling_time
 from tests.devices import H100, QUICK
 

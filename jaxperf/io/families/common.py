@@ -8,7 +8,7 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.quantization import stored_format
+from jaxperf.io.quantization.config import stored_format
 from jaxperf.models.checks import check_count, show
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe

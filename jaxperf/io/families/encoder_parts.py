@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import divided_head_dim
-from jaxperf.io.quantization import stored_format
+from jaxperf.io.quantization.config import stored_format
 from jaxperf.models.checks import check_count
 from jaxperf.models.config import Encoder, Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp

@@ -14,7 +14,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import Family, divided_head_dim, tied_embeddings
 from jaxperf.io.families.encoder_parts import dense, encoder_model, label_count, renamed
-from jaxperf.io.quantization import stored_format
+from jaxperf.io.quantization.config import stored_format
 from jaxperf.models.checks import MOST_LAYERS, show
 from jaxperf.models.config import Encoder, Layer, ModelConfig
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe

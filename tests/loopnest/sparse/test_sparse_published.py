@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jaxperf.io.timeloop_case import evaluate
-from jaxperf.io.timeloop_sparse_case import read_sparse_case
+from jaxperf.io.timeloop.case import evaluate
+from jaxperf.io.timeloop.sparse_case import read_sparse_case
 
 PICO = 1e-12
 

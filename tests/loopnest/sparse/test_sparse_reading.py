@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from hwspecs.errors import InputError
 from jaxperf.cli.main import app
-from jaxperf.io.timeloop import load_case
-from jaxperf.io.timeloop_case import evaluate
-from jaxperf.io.timeloop_sparse_case import load_sparse_case, read_sparse_case
-from jaxperf.io.timeloop_sparse_designs import design_of
-from jaxperf.io.timeloop_write import mapping_yaml
+from jaxperf.io.timeloop.case import evaluate
+from jaxperf.io.timeloop.json_case import load_case
+from jaxperf.io.timeloop.sparse_case import load_sparse_case, read_sparse_case
+from jaxperf.io.timeloop.sparse_designs import design_of
+from jaxperf.io.timeloop.write import mapping_yaml
 from jaxperf.loopnest.sparse.formats import Format, Rank
 from jaxperf.loopnest.sparse.optimization import GATING, SKIPPING, Directive, Option
 

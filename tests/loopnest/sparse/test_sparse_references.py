@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jaxperf.io.timeloop import load_json
-from jaxperf.io.timeloop_case import evaluate
-from jaxperf.io.timeloop_sparse_case import read_sparse_case
+from jaxperf.io.timeloop.case import evaluate
+from jaxperf.io.timeloop.json_case import load_json
+from jaxperf.io.timeloop.sparse_case import read_sparse_case
 
 READ = ("name", "problem", "ert_pJ_per_action")
 ROUNDED = 0.005  # energies are printed with two decimals

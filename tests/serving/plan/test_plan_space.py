@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxperf.serving.plan_engines import Candidate
-from jaxperf.serving.plan_space import SPLITS, Configuration, padded, pairs, pool_splits, replica_counts
+from jaxperf.serving.plan.engines import Candidate
+from jaxperf.serving.plan.space import SPLITS, Configuration, padded, pairs, pool_splits, replica_counts
 
 COUNTS = st.integers(1, 4)
 TIMES = st.floats(1e-3, 1.0)

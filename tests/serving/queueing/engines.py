@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.serving.queueing import SteadyQueue, request_cost, steady_state
-from jaxperf.serving.queueing_engine import Discipline, Engine, Load
-from jaxperf.serving.queueing_law import StepLaw
-from jaxperf.serving.queueing_lengths import Lengths
-from jaxperf.serving.queueing_tail import percentile
+from jaxperf.serving.queueing.engine import Discipline, Engine, Load
+from jaxperf.serving.queueing.law import StepLaw
+from jaxperf.serving.queueing.lengths import Lengths
+from jaxperf.serving.queueing.open_loop import SteadyQueue, request_cost, steady_state
+from jaxperf.serving.queueing.tail import percentile
 
 REACH, GRAIN = 8192, 64.0
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.queueing_engine import Engine, Load, chunked, prefill_first
-from jaxperf.serving.queueing_law import StepLaw
-from jaxperf.serving.queueing_lengths import Lengths, lengths_as, lengths_of
-from jaxperf.serving.queueing_pools import no_prompts
+from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
+from jaxperf.serving.queueing.law import StepLaw
+from jaxperf.serving.queueing.lengths import Lengths, lengths_as, lengths_of
+from jaxperf.serving.queueing.pools import no_prompts
 from tests.serving.queueing.engines import even_law, most_of, steady, straight_law
 
 CHATS = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}

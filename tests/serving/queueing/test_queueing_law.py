@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float, ceil_div
-from jaxperf.serving.queueing_law import StepLaw, linear_time, probed_law, prompt_attention, table_law
-from jaxperf.serving.queueing_steps import LawStepTime
+from jaxperf.serving.queueing.law import StepLaw, linear_time, probed_law, prompt_attention, table_law
+from jaxperf.serving.queueing.steps import LawStepTime
 from jaxperf.serving.simulator.step_time import StepTimeTable, Work
 
 DECODE, PREFILL = (4e-4, 7e-7, 5e-8), (6e-4, 2e-7, 5e-10, 3e-7, 7e-10)

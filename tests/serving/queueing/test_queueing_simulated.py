@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.queueing_engine import Engine, Load, chunked, prefill_first
-from jaxperf.serving.queueing_lengths import lengths_as
-from jaxperf.serving.queueing_pools import Pools, pool_loads, steady_pools
-from jaxperf.serving.queueing_steps import LawStepTime
-from jaxperf.serving.queueing_tail import per_token_tail, solved
+from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
+from jaxperf.serving.queueing.lengths import lengths_as
+from jaxperf.serving.queueing.pools import Pools, pool_loads, steady_pools
+from jaxperf.serving.queueing.steps import LawStepTime
+from jaxperf.serving.queueing.tail import per_token_tail, solved
 from jaxperf.serving.simulator.metrics import request_metrics
 from jaxperf.serving.simulator.run import simulate
 from jaxperf.serving.simulator.settings import parse_scheduler

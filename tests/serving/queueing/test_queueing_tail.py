@@ -8,9 +8,9 @@ import pytest
 import scipy.stats
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.queueing_engine import Engine, Load, chunked
-from jaxperf.serving.queueing_lengths import lengths_as
-from jaxperf.serving.queueing_tail import gamma_tail, solved
+from jaxperf.serving.queueing.engine import Engine, Load, chunked
+from jaxperf.serving.queueing.lengths import lengths_as
+from jaxperf.serving.queueing.tail import gamma_tail, solved
 from tests.serving.queueing.engines import percentiles, steady, straight_law
 
 LENGTHS = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}

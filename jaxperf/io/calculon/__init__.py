@@ -1,0 +1,1 @@
+"""Calculon's three JSON files."""

@@ -1,0 +1,1 @@
+"""Execution traces of MLCommons' Chakra: binary and JSON, read as `Trace` and written."""

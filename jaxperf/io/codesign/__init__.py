@@ -1,0 +1,1 @@
+"""Co-design as people ask for it: a base case, what is free in it, and the rows of the answer."""

@@ -1,0 +1,1 @@
+"""Megatron-style argument lists."""

@@ -1,0 +1,216 @@
+"""A Megatron-style argument list, in a text file or a shell script, as a training configuration.
+
+Names and defaults are those of `megatron/training/arguments.py` of NVIDIA/Megatron-LM, where DeepSpeed and FSDP add
+their stages. What it does not say is a note; options that mean nothing for time or memory are not listed as unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hwspecs.errors import InputError
+from jaxperf.io.megatron.options import read_options
+from jaxperf.io.megatron.reader import Reader
+from jaxperf.io.training_configuration import TrainingConfiguration
+
+_SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_VOCABULARY_STEP = 128  # x tensor_parallel: to what Megatron pads the vocabulary by default
+_EXPERTS_PER_TOKEN = 2  # Megatron's default of moe-router-topk
+_READ = frozenset(
+    """num_layers hidden_size num_attention_heads group_query_attention num_query_groups kv_channels ffn_hidden_size
+    swiglu vocab_size padded_vocab_size make_vocab_size_divisible_by seq_length encoder_seq_length num_experts
+    moe_router_topk moe_ffn_hidden_size moe_shared_expert_intermediate_size tensor_model_parallel_size
+    pipeline_model_parallel_size context_parallel_size expert_model_parallel_size micro_batch_size global_batch_size
+    num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank use_distributed_optimizer zero_stage
+    use_torch_fsdp2 use_megatron_fsdp use_custom_fsdp data_parallel_sharding_strategy recompute_activations
+    recompute_granularity checkpoint_activations sequence_parallel fp16 bf16 fp8_format fp8_hybrid fp8_recipe
+    fp4_format nproc_per_node nnodes world_size""".split()
+)
+# What a run is told that changes neither the time nor the memory of a step.
+_WITHOUT_EFFECT = re.compile(
+    r"""^(lr|min_lr|lr_\w+|train_iters|train_samples|eval_\w+|log_\w+|logging_\w+|tensorboard_\w+|wandb_\w+|save\w*|load
+    |data_\w+|data|split|seed|clip_grad|weight_decay|adam_\w+|init_method_std|tokenizer_\w+|vocab_file|merge_file
+    |master_addr|master_port|node_rank|rdzv_\w+|max_position_embeddings|position_embedding_type|rotary_\w+
+    |use_rotary_position_embeddings|distributed_backend|distributed_timeout_minutes|attention_dropout|hidden_dropout
+    |override_\w+|exit_\w+|no_load_\w+|no_save_\w+|num_workers|timing_\w+|dataloader_type|mock_data|job_name|partition
+    |ckpt_format|untie_embeddings_and_output_weights|disable_bias_linear|add_qkv_bias|norm_epsilon|normalization
+    |apply_layernorm_1p|optimizer|start_weight_decay|end_weight_decay|reset_\w+|eod_mask_loss)$""",
+    re.X,
+)
+
+
+def read_megatron(path: str | Path, devices: int | None = None, device: str | None = None) -> TrainingConfiguration:
+    """The configuration of a file of arguments.
+
+    **Arguments:** `devices`: how many, where the file does not say (`--nproc_per_node`, `--nnodes`, `--world-size`);
+    `device`: its name, which Megatron's arguments never tell.
+    **Raises:** `InputError` naming the option for one that is missing, no number, or contradicts another.
+    """
+    reader = Reader(read_options(path), str(path))
+    reader.refuse(("fp16", "bf16"), ("recompute_activations", "recompute_granularity"))
+    reader.refuse(("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"))
+    notes: list[str] = []
+    tensor, pipeline, context = (
+        reader.count(name, 1)
+        for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    )
+    total = _devices(reader, devices)
+    if total % (tensor * pipeline * context):
+        raise InputError(
+            f"{path}: {total} devices are no multiple of --tensor-model-parallel-size {tensor} x "
+            f"--pipeline-model-parallel-size {pipeline} x --context-parallel-size {context}."
+        )
+    data = total // (tensor * pipeline * context)
+    micro = reader.count("micro_batch_size")
+    sequence = reader.flag("sequence_parallel")
+    if sequence and tensor == 1:
+        notes.append("--sequence-parallel has no effect without tensor parallelism.")
+    return TrainingConfiguration(
+        source=str(path),
+        model=Path(path).stem,
+        **_shape(reader, tensor, notes),
+        **_experts(reader),
+        devices=total,
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        data_parallel=data,
+        context_parallel=context,
+        micro_batch=micro,
+        global_batch=reader.count("global_batch_size", micro * data),
+        interleave=_interleave(reader, pipeline),
+        zero=_zero(reader),
+        recompute=_recompute(reader),
+        sequence_parallel=sequence and tensor > 1,
+        dtype=_dtype(reader),
+        device=device,
+        unknown=tuple(
+            f"--{name.replace('_', '-')}"
+            for name in reader.options
+            if name not in _READ and not _WITHOUT_EFFECT.match(name)
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _devices(reader: Reader, given: int | None) -> int:
+    """The number of devices; `given` wins only where the file says nothing."""
+    world = reader.optional_count("world_size")
+    local, nodes = reader.optional_count("nproc_per_node"), reader.optional_count("nnodes")
+    launched = None if local is None else local * (nodes or 1)
+    stated = [each for each in (given, world, launched) if each is not None]
+    if not stated:
+        raise InputError(f"{reader.source}: the number of devices is not stated; say it, or --nproc_per_node.")
+    if any(each != stated[0] for each in stated):
+        raise InputError(f"{reader.source}: the number of devices is stated as {' and '.join(map(str, stated))}.")
+    return stated[0]
+
+
+def _shape(reader: Reader, tensor: int, notes: list[str]) -> dict[str, Any]:
+    hidden, heads = reader.count("hidden_size"), reader.count("num_attention_heads")
+    if hidden % heads and not reader.flag("kv_channels"):
+        raise InputError(f"{reader.source}: --hidden-size {hidden} is no multiple of --num-attention-heads {heads}.")
+    groups = reader.count("num_query_groups", 1) if reader.flag("group_query_attention") else heads
+    if heads % groups:
+        raise InputError(
+            f"{reader.source}: --num-attention-heads {heads} is no multiple of --num-query-groups {groups}."
+        )
+    gated = reader.flag("swiglu")
+    # Two thirds of 4 h in whole 64s keep the parameters of a gated network those of a plain one.
+    default = 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden
+    if not reader.flag("ffn_hidden_size"):
+        notes.append(f"--ffn-hidden-size is not given; {default}, Megatron's default.")
+    return {
+        "layers": reader.count("num_layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": groups,
+        "head_dim": reader.count("kv_channels", hidden // heads),
+        "ffn": reader.count("ffn_hidden_size", default),
+        "gated": gated,
+        "vocab": _vocabulary(reader, tensor, notes),
+        "seq": _sequence(reader),
+    }
+
+
+def _sequence(reader: Reader) -> int:
+    reader.refuse(("seq_length", "encoder_seq_length"))
+    return reader.count("encoder_seq_length" if reader.flag("encoder_seq_length") else "seq_length")
+
+
+def _vocabulary(reader: Reader, tensor: int, notes: list[str]) -> int | None:
+    """Padded as Megatron pads it, so that every tensor-parallel rank has the same part."""
+    padded, plain = reader.optional_count("padded_vocab_size"), reader.optional_count("vocab_size")
+    if padded is not None or plain is None:
+        if padded is None:
+            notes.append("The vocabulary is the tokenizer's, which the arguments do not tell.")
+        return padded
+    step = reader.count("make_vocab_size_divisible_by", _VOCABULARY_STEP) * tensor
+    return plain + -plain % step
+
+
+def _experts(reader: Reader) -> dict[str, Any]:
+    experts = reader.optional_count("num_experts")
+    parallel = reader.count("expert_model_parallel_size", 1)
+    if experts is None:
+        if parallel > 1:
+            raise InputError(f"{reader.source}: --expert-model-parallel-size {parallel} needs --num-experts.")
+        return {}
+    if experts % parallel:
+        raise InputError(
+            f"{reader.source}: --num-experts {experts} is no multiple of --expert-model-parallel-size {parallel}."
+        )
+    inner, shared = (
+        reader.optional_count("moe_ffn_hidden_size"),
+        reader.optional_count("moe_shared_expert_intermediate_size"),
+    )
+    inner = inner or reader.optional_count("ffn_hidden_size")
+    if shared is not None and (inner is None or shared % inner):
+        raise InputError(f"{reader.source}: --moe-shared-expert-intermediate-size {shared} is no multiple of {inner}.")
+    return {
+        "experts": experts,
+        "topk": reader.count("moe_router_topk", _EXPERTS_PER_TOKEN),
+        "moe_ffn": inner,
+        "shared_experts": None if shared is None or inner is None else shared // inner,
+        "expert_parallel": parallel,
+    }
+
+
+def _interleave(reader: Reader, pipeline: int) -> int:
+    layers = reader.optional_count("num_layers_per_virtual_pipeline_stage")
+    if layers is None:
+        return reader.count("num_virtual_stages_per_pipeline_rank", 1)
+    total = reader.count("num_layers")
+    if total % (layers * pipeline):
+        raise InputError(
+            f"{reader.source}: --num-layers {total} is no multiple of --num-layers-per-virtual-pipeline-stage {layers} "
+            f"x --pipeline-model-parallel-size {pipeline}."
+        )
+    return total // (layers * pipeline)
+
+
+def _zero(reader: Reader) -> int:
+    """The stage: of FSDP as its strategy says, of DeepSpeed as stated, 1 for the distributed optimizer."""
+    fsdp = next((name for name in ("use_torch_fsdp2", "use_megatron_fsdp", "use_custom_fsdp") if reader.flag(name)), "")
+    if fsdp:
+        reader.refuse((fsdp, "zero_stage"))
+        strategy = reader.word("data_parallel_sharding_strategy", tuple(_SHARDING))
+        return _SHARDING[strategy or "optim_grads_params"]
+    stage = reader.word("zero_stage", ("0", "1", "2", "3"))
+    return int(stage) if stage is not None else int(reader.flag("use_distributed_optimizer"))
+
+
+def _recompute(reader: Reader) -> str:
+    if reader.flag("recompute_activations"):
+        return "selective"
+    granularity = reader.word("recompute_granularity", ("full", "selective"))
+    return granularity or ("full" if reader.flag("checkpoint_activations") else "none")
+
+
+def _dtype(reader: Reader) -> str:
+    if reader.flag("fp4_format"):
+        return "nvfp4"
+    if reader.flag("fp8_format") or reader.flag("fp8_hybrid"):
+        return "mxfp8" if reader.options.get("fp8_recipe") == ["mxfp8"] else "fp8"
+    return "fp16" if reader.flag("fp16") else "bf16" if reader.flag("bf16") else "fp32"

@@ -1,0 +1,57 @@
+"""Checked access to Megatron-style options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwspecs.errors import InputError
+from jaxperf.io.megatron.options import Options
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Checked access to options; all methods raise `InputError` naming the option."""
+
+    options: Options
+    source: str
+
+    def flag(self, name: str) -> bool:
+        return name in self.options
+
+    def count(self, name: str, default: int | None = None) -> int:
+        value = self.optional_count(name)
+        found = default if value is None else value
+        if found is None:
+            raise InputError(f"{self.source}: {option_text(name)} is missing.")
+        return found
+
+    def optional_count(self, name: str) -> int | None:
+        if name not in self.options:
+            return None
+        text = " ".join(self.options[name])
+        if not text.isdecimal() or int(text) == 0:
+            hint = "; the file does not set the variable, or not to one value" if "$" in text else ""
+            raise InputError(f"{self.source}: {option_text(name)} is '{text}'; it must be an integer from 1{hint}.")
+        return int(text)
+
+    def word(self, name: str, allowed: Sequence[str]) -> str | None:
+        if name not in self.options:
+            return None
+        text = " ".join(self.options[name])
+        if text not in allowed:
+            raise InputError(f"{self.source}: {option_text(name)} is '{text}'; it must be one of {', '.join(allowed)}.")
+        return text
+
+    def refuse(self, *pairs: tuple[str, str]) -> None:
+        """Raises `InputError` where both options of a pair are given."""
+        for one, other in pairs:
+            if one in self.options and other in self.options:
+                raise InputError(
+                    f"{self.source}: {option_text(one)} and {option_text(other)} contradict each other; give one."
+                )
+
+
+def option_text(name: str) -> str:
+    """An option as it is written."""
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,1 @@
+"""The `quantization_config` of Hugging Face configs, one function per method."""

@@ -1,0 +1,90 @@
+"""The `quantization_config` of a Hugging Face config: which method it names, and what the weights are stored as.
+
+The methods are in `jaxperf.io.quantization.methods`. A format that `jaxperf.core.formats` lacks is replaced by the
+nearest that is not smaller, and that is said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.config_fields import WEIGHT_FORMATS, Fields
+from jaxperf.io.quantization.groups import compressed_tensors
+from jaxperf.io.quantization.methods import METHODS, bitsandbytes
+from jaxperf.io.quantization.pieces import FORMAT_BITS, grouped_integers, short_text
+from jaxperf.models.checks import show
+from jaxperf.models.quantization import Quantization, bits_per_weight
+
+
+def stored_format(fields: Fields) -> tuple[str, Quantization | None]:
+    """The number format of the stored weights, and the quantization scheme where there is one.
+
+    What had to be guessed goes into `fields.notes`. Raises `InputError` naming the field and what is allowed.
+    """
+    dtype = _dtype(fields)
+    found = fields.find("quantization_config") or fields.find("compression_config")
+    if found is None:
+        return dtype, None
+    key, scheme = found
+    if not isinstance(scheme, Mapping):
+        raise InputError(f"{key} is {show(scheme)}; it must be an object with the field quant_method.")
+    said = len(fields.notes)
+    try:
+        quantization = _scheme(Fields(scheme, fields.name, key, fields.notes), dtype)
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from None
+    if quantization is None:
+        return dtype, None
+    if len(fields.notes) == said:
+        _note_size(fields, quantization)
+    return quantization.weights, dataclasses.replace(quantization, unquantized=dtype)
+
+
+def _note_size(fields: Fields, quantization: Quantization) -> None:
+    """A format has one size of group; a note where that of the checkpoint weighs 1 % more or less."""
+    stored, timed = float(bits_per_weight(quantization)), FORMAT_BITS[quantization.weights]
+    if abs(stored / timed - 1.0) > 0.01:
+        fields.notes.append(
+            f"{stored:.4g} bits a weight with its scales are timed as {quantization.weights}, which has {timed:.4g}."
+        )
+
+
+def _dtype(fields: Fields) -> str:
+    """The number format of what is not quantized."""
+    found = fields.find("torch_dtype")
+    if found is None or found[1] == "auto":
+        fields.notes.append("torch_dtype is absent; bf16 weights were assumed.")
+        return "bf16"
+    key, value = found
+    name = WEIGHT_FORMATS.get(value.removeprefix("torch."), "") if isinstance(value, str) else ""
+    if not name:
+        raise InputError(f"{key} is {show(value)}; it must be one of {', '.join(WEIGHT_FORMATS)}.")
+    return name
+
+
+def _scheme(fields: Fields, dtype: str) -> Quantization | None:
+    """The scheme of the method that is named or plain from the fields; `None`, with a note, when it is not known."""
+    method = short_text(fields, "quant_method", None)
+    if method is None:
+        if fields.find("load_in_4bit") or fields.find("load_in_8bit"):  # older than the field quant_method
+            return bitsandbytes(fields)
+        if fields.find("config_groups"):
+            return compressed_tensors(fields)
+        if fields.find("bits"):  # MLX writes bits and group_size only
+            fields.notes.append("quantization_config has no quant_method; weight-only integers were assumed.")
+            return grouped_integers(fields, "unnamed", zero_points=True)
+        fields.notes.append(_unknown("quantization_config has no quant_method", dtype))
+        return None
+    read = METHODS.get(method.lower().replace("_", "-"))
+    if read is None:
+        fields.notes.append(_unknown(f"the quant_method {show(method)} is not known", dtype, method))
+        return None
+    return read(fields)
+
+
+def _unknown(what: str, dtype: str, method: str = "") -> str:
+    nearest = did_you_mean(method, METHODS) if method else ""
+    known = ", ".join(METHODS)
+    return f"{what} (known: {known}); the weights were assumed to be stored as {dtype}.{nearest}"

@@ -1,0 +1,221 @@
+"""One small function per quantization method, from the fields of its config to the scheme.
+
+Fields and defaults are those of the quantization classes of Hugging Face transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+from hwspecs.errors import InputError
+from jaxperf.io.config_fields import Fields
+from jaxperf.io.quantization.groups import compressed_tensors, modelopt, quark
+from jaxperf.io.quantization.pieces import (
+    WIDEST,
+    choice,
+    excluded_modules,
+    group_size,
+    grouped_integers,
+    inner_fields,
+    nearest_format,
+    short_text,
+)
+from jaxperf.models.checks import check_count, show
+from jaxperf.models.quantization import Quantization
+
+
+def _gptq(fields: Fields) -> Quantization:
+    """Frantar et al. 2022 (arXiv:2210.17323); the files hold zero points even where they are all alike."""
+    if fields.find("dynamic") is not None:
+        fields.notes.append("quantization_config.dynamic is ignored; all layers were given the same bits.")
+    return grouped_integers(fields, "gptq", zero_points=True, used=not fields.flag("sym", True))
+
+
+def _awq(fields: Fields) -> Quantization:
+    """Lin et al. 2023 (arXiv:2306.00978)."""
+    renamed = {"w_bit": "bits", "q_group_size": "group_size"}
+    data = {renamed.get(key, key): value for key, value in fields.data.items()}
+    fields = Fields(data, fields.name, fields.architecture, fields.notes)
+    return grouped_integers(fields, "awq", zero_points=fields.flag("zero_point", True))
+
+
+def _auto_round(fields: Fields) -> Quantization:
+    kind = short_text(fields, "data_type", "int") or "int"
+    if kind != "int":
+        fields.notes.append(f"auto-round's data_type {show(kind)} was read as weight-only integers of the same bits.")
+    return grouped_integers(fields, "auto-round", zero_points=True, used=not fields.flag("sym", True))
+
+
+def _fp8(fields: Fields) -> Quantization:
+    """W8A8 with one fp32 scale to a block of weights (DeepSeek-V3, arXiv:2412.19437, section 3.3.2) or to a tensor."""
+    choice(fields, "activation_scheme", ("dynamic", "static"), "dynamic")
+    block = fields.listing("weight_block_size", int, 2) if fields.find("weight_block_size") else None
+    for side in block or ():
+        check_count("An item of weight_block_size", side)
+    return Quantization(
+        "fp8",
+        "fp8",
+        8,
+        block[0] * block[1] if block else None,
+        "fp32",
+        activations="fp8",
+        excluded=excluded_modules(fields, "modules_to_not_convert", "ignored_layers"),
+    )
+
+
+def _fbgemm_fp8(fields: Fields) -> Quantization:
+    """W8A8 with one scale to a row (Llama 3.1 405B FP8)."""
+    return Quantization(
+        "fbgemm_fp8",
+        "fp8",
+        8,
+        None,
+        "fp32",
+        activations="fp8",
+        excluded=excluded_modules(fields, "modules_to_not_convert"),
+    )
+
+
+def bitsandbytes(fields: Fields) -> Quantization:
+    """LLM.int8() (arXiv:2208.07339) or 4-bit blocks of 64 (QLoRA, arXiv:2305.14314), whose scales may be quantized."""
+    excluded = excluded_modules(fields, "llm_int8_skip_modules")
+    if fields.flag("load_in_8bit", False):
+        return Quantization("bitsandbytes", "int8", 8, None, "fp32", activations="int8", excluded=excluded)
+    if not fields.flag("load_in_4bit", False):
+        raise InputError("load_in_4bit and load_in_8bit are both false; one of them must be true.")
+    choice(fields, "bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
+    scale = "int8" if fields.flag("bnb_4bit_use_double_quant", False) else "fp32"
+    return Quantization("bitsandbytes", "int4", 4, 64, scale, excluded=excluded)
+
+
+def _mxfp4(fields: Fields) -> Quantization:
+    """OCP microscaling: E2M1 in groups of 32 with a power-of-two scale; the experts of gpt-oss, times bf16."""
+    name = nearest_format(fields, "float", 4, None, 32)
+    return Quantization("mxfp4", name, 4, 32, "e8m0", excluded=excluded_modules(fields, "modules_to_not_convert"))
+
+
+def _quanto(fields: Fields) -> Quantization:
+    kinds = {"float8": ("float", 8), "int8": ("int", 8), "int4": ("int", 4), "int2": ("int", 2)}
+    kind, bits = kinds[choice(fields, "weights", tuple(kinds), "int8")]
+    inputs = short_text(fields, "activations", None)
+    if inputs is not None and inputs not in ("int8", "float8"):
+        raise InputError(f"activations is {show(inputs)}; it must be int8, float8 or null.")
+    activations = {"int8": "int8", "float8": "fp8", None: None}[inputs]
+    group = 128 if bits < 8 else None
+    name = nearest_format(fields, kind, bits, activations, group, bits < 8)
+    excluded = excluded_modules(fields, "modules_to_not_convert")
+    return Quantization(
+        "quanto",
+        name,
+        bits,
+        group,
+        zero_points=bits < 8,
+        activations=activations,
+        excluded=excluded,
+    )
+
+
+def _hqq(fields: Fields) -> Quantization:
+    """Half-quadratic quantization: `quant_config.weight_quant_params` holds the bits and the group."""
+    inner = inner_fields(fields, "quant_config")
+    weights = inner_fields(inner, "weight_quant_params") if inner else None
+    if weights is None:
+        raise InputError("quant_config.weight_quant_params is missing; hqq needs it with nbits and group_size.")
+    bits, group = weights.count("nbits", largest=8), group_size(weights, "group_size", None)
+    return Quantization(
+        "hqq",
+        nearest_format(fields, "int", bits, None, group, asymmetric=True),
+        bits,
+        group,
+        zero_points=True,
+        excluded=excluded_modules(fields, "skip_modules"),
+    )
+
+
+def _eetq(fields: Fields) -> Quantization:
+    choice(fields, "weights", ("int8",), "int8")
+    return Quantization("eetq", "int8_wo", 8, None, excluded=excluded_modules(fields, "modules_to_not_convert"))
+
+
+def _aqlm(fields: Fields) -> Quantization:
+    """Codebooks (arXiv:2401.06118): bits = codebooks x bits of an index / weights that one index stands for."""
+    group = (fields.optional_count("in_group_size") or 8) * (fields.optional_count("out_group_size") or 1)
+    index = (fields.optional_count("num_codebooks") or 1) * (fields.optional_count("nbits_per_codebook") or 16)
+    bits = Fraction(index, group)
+    if bits > WIDEST:
+        raise InputError(f"num_codebooks and nbits_per_codebook give {float(bits):.3g} bits to a weight; at most 16.")
+    return Quantization(
+        "aqlm",
+        nearest_format(fields, "codebook", bits, None),
+        bits,
+        excluded=excluded_modules(fields, "linear_weights_not_to_quantize"),
+    )
+
+
+def _bitnet(fields: Fields) -> Quantization:
+    """Ternary weights, four to a byte, times int8 activations (arXiv:2402.17764)."""
+    name = nearest_format(fields, "int", 2, "int8")
+    excluded = excluded_modules(fields, "modules_to_not_convert")
+    return Quantization("bitnet", name, 2, None, activations="int8", excluded=excluded)
+
+
+# torchao's class or, in older files, its short name -> (kind, bits, default group, activations)
+TORCHAO: Mapping[str, tuple[str, int, int | None, str | None]] = MappingProxyType(
+    {
+        "int4weightonly": ("int", 4, 128, None),
+        "int8weightonly": ("int", 8, None, None),
+        "int8dynamicactivationint8weight": ("int", 8, None, "int8"),
+        "int8dynamicactivationint4weight": ("int", 4, 32, "int8"),
+        "float8weightonly": ("float", 8, None, None),
+        "float8dynamicactivationfloat8weight": ("float", 8, None, "fp8"),
+    }
+)
+
+
+def _torchao(fields: Fields) -> Quantization:
+    """`quant_type`: a short name, or `{"default": {"_type": class, "_data": its arguments}}`."""
+    kind = fields.data.get("quant_type")
+    arguments: Mapping[str, Any] = fields.data.get("quant_type_kwargs") or {}
+    if isinstance(kind, Mapping) and isinstance(kind.get("default"), Mapping):
+        arguments, kind = kind["default"].get("_data") or {}, kind["default"].get("_type")
+    key = kind.replace("_", "").lower().removesuffix("config") if isinstance(kind, str) else ""
+    if key not in TORCHAO or not isinstance(arguments, Mapping):
+        raise InputError(f"quant_type is {show(kind)}; it must be one of {', '.join(TORCHAO)}.")
+    number, bits, group, activations = TORCHAO[key]
+    group = group_size(Fields(arguments, fields.name, "quant_type", fields.notes), "group_size", group)
+    return Quantization(
+        "torchao",
+        nearest_format(fields, number, bits, activations, group, bits == 4),
+        bits,
+        group,
+        "bf16",
+        zero_points=bits == 4,
+        activations=activations,
+        excluded=excluded_modules(fields, "modules_to_not_convert"),
+    )
+
+
+METHODS: Mapping[str, Callable[[Fields], Quantization]] = MappingProxyType(
+    {
+        "gptq": _gptq,
+        "awq": _awq,
+        "auto-round": _auto_round,
+        "fp8": _fp8,
+        "fbgemm-fp8": _fbgemm_fp8,
+        "bitsandbytes": bitsandbytes,
+        "compressed-tensors": compressed_tensors,
+        "modelopt": modelopt,
+        "modelopt-fp4": modelopt,
+        "mxfp4": _mxfp4,
+        "quark": quark,
+        "quanto": _quanto,
+        "hqq": _hqq,
+        "eetq": _eetq,
+        "aqlm": _aqlm,
+        "bitnet": _bitnet,
+        "torchao": _torchao,
+    }
+)

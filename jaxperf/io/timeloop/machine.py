@@ -1,0 +1,72 @@
+"""The machine of a case of Timeloop: the specs of its levels and Accelergy's energy reference table (ERT)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping as Dictionary
+from typing import Any, NamedTuple
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.timeloop.fields import amount, count, object_of
+
+PICO = 1e-12
+# Field of `Level` -> its key among a level's specs.
+COUNTS = {"instances": "Instances", "block": "Block size", "cluster": "Cluster size", "buffering": "Multiple buffering"}
+LIMITS = {
+    "size": "Size",
+    "read_bandwidth": "Read bandwidth",
+    "write_bandwidth": "Write bandwidth",
+    "shared_bandwidth": "Shared bandwidth",
+}
+ENERGIES = {
+    "read_energy": "read",
+    "write_energy": "write",
+    "update_energy": "update",
+    "hop_energy": "hop",  # of a word, from one child to the next
+    "leakage": "leak",
+}
+
+
+class Machine(NamedTuple):
+    """`unit`: name of the level that computes; `units`: the fields of `Architecture` that describe it; `levels`:
+    fields of each storage `Level` by name."""
+
+    unit: str
+    units: dict[str, float]
+    levels: dict[str, dict[str, float]]
+
+
+def read_machine(data: Dictionary[str, Any], source: str) -> Machine:
+    """The machine of `levels` (their specs) and `ert_pJ_per_action`. Raises `InputError` naming file and field."""
+    levels = object_of(data, "levels", source)
+    energies = object_of(data, "ert_pJ_per_action", source)
+    specs = {name: object_of(object_of(levels, name, source), "specs", f"{source}: {name}") for name in levels}
+    actions = {name: object_of(energies, name, f"{source}: ert_pJ_per_action") for name in levels}
+    computing = [name for name in levels if "compute" in actions[name]]
+    if len(computing) != 1:
+        found = len(computing)
+        raise InputError(f"{source}: ert_pJ_per_action has the action compute at {found} levels; it must be one.")
+    unit = computing[0]
+    units = {
+        "macs": count(specs[unit].get("Instances", 1), f"{source}: {unit}: Instances"),
+        "mac_energy": amount(actions[unit]["compute"], f"{source}: {unit}: compute") * PICO,
+    }
+    storage = {name: level_fields(specs[name], actions[name], f"{source}: {name}") for name in levels if name != unit}
+    return Machine(unit, units, storage)
+
+
+def level_fields(specs: Dictionary[str, Any], energies: Dictionary[str, Any], where: str) -> dict[str, float]:
+    """Fields of a `Level` from the specs of a storage level and the energies of its actions [pJ]."""
+    fields = {field: count(specs.get(key, 1), f"{where}: {key}") for field, key in COUNTS.items()}
+    fields |= {field: _limit(specs.get(key, "-"), f"{where}: {key}") for field, key in LIMITS.items()}
+    # An update without an entry of its own is a write; what does not say that it leaks or has wires does not.
+    actions = {"update": energies.get("write"), "leak": 0.0, "hop": 0.0, **energies}
+    for field, key in ENERGIES.items():
+        if key not in actions:
+            raise InputError(f"{where}: ert_pJ_per_action has no energy of {key}.{did_you_mean(key, energies)}")
+        fields[field] = amount(actions[key], f"{where}: energy of {key}") * PICO
+    return fields
+
+
+def _limit(value: Any, where: str) -> float:
+    return math.inf if value in ("-", None) else amount(value, where)

@@ -1,0 +1,1 @@
+"""Machines compared or improved on the layers of a network."""

@@ -1,0 +1,159 @@
+"""What a plan knows of every layout of an engine: its step in closed form, room for sequences, what forbids it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxperf.core.numerics import Scalar, as_float, stack
+from jaxperf.core.sustained import CalibratedDevice
+from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.blocks.phase import Decode, Prefill
+from jaxperf.models.config import ModelConfig
+from jaxperf.models.deployment import Deployment
+from jaxperf.models.feasibility import infeasibility
+from jaxperf.models.host import step_time
+from jaxperf.models.layers import Transformer, transformer
+from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
+from jaxperf.models.step import check_decodes, step_kernels
+from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
+from jaxperf.serving.queueing.engine import Engine
+from jaxperf.serving.queueing.law import StepLaw, probed_law
+from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One engine: `layout`, parallel counts by the names of `ranking.LAYOUT_NAMES`, and the format of its weights."""
+
+    layout: Mapping[str, int]
+    weights: str
+
+    @property
+    def devices(self) -> int:
+        """Devices of the engine."""
+        return self.layout["tensor_parallel"] * self.layout["pipeline_parallel"] * self.layout["data_parallel"]
+
+    @property
+    def engine(self) -> Engine:
+        """Its stages and attention replicas, with neither slots nor a budget yet."""
+        return Engine(1.0, 1.0, self.layout["pipeline_parallel"], self.layout["data_parallel"])
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far steps go: `prompt` and `output` of a request; most tokens (`budget`) and sequences (`cap`) of a step."""
+
+    prompt: int
+    output: int
+    budget: int
+    cap: int
+
+
+class EngineFacts(eqx.Module):
+    """`law` of a step; `slots`: sequences of full length that all its batches have memory for [1]; `transfer`: sending
+    the cache of a prompt [s]; `memory_share` of one sequence's step in what may be used [1]; `reason`: bits of
+    `core.feasible.Reason`."""
+
+    law: StepLaw
+    slots: Float[Array, "*batch"]
+    transfer: Float[Array, "*batch"]
+    memory_share: Float[Array, "*batch"]
+    reason: Int[Array, "*batch"]
+
+
+def engine_facts(
+    model: ModelConfig,
+    device: CalibratedDevice,
+    candidates: Sequence[Candidate],
+    reach: Reach,
+    kv_cache: str,
+    levels: Sequence[str] = ("nominal",),
+) -> dict[str, EngineFacts]:
+    """The facts of all candidates, with a leading axis of them, at each level of what is fitted or assumed.
+
+    **Raises:** `InputError` for a model without a decoder.
+    """
+    run = _compiled(model, reach)
+    arguments = stack(
+        [
+            formats_of(each.weights, kv_cache) | {name: as_float(count) for name, count in each.layout.items()}
+            for each in candidates
+        ]
+    )
+    return {level: jax.device_get(run(assumed_at(level, "graph"), device, arguments)) for level in levels}
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
+    """The compiled function behind `engine_facts`, kept so that the next device costs no compile."""
+    model = transformer(config)
+    check_decodes(model)
+
+    def one(assumed: Assumed, device: CalibratedDevice, given: dict[str, Any]) -> EngineFacts:
+        deployment = deployment_of(assumed, device=device, **given)
+        layout, length = deployment.layout, as_float(reach.prompt + reach.output)
+        tokens = as_float(min(reach.budget, reach.prompt))
+        memory = memory_use(deployment, model, as_float(1.0), length, tokens)
+        room = memory.usable - memory.weights - memory.activations
+        cache = kv_cache_bytes(deployment, model, as_float(1.0), as_float(reach.prompt))
+        link = jnp.maximum(deployment.device.network_bandwidth * deployment.efficiencies.link, 1.0)
+        return EngineFacts(
+            law=deployment_law(deployment, model, reach),
+            slots=room / memory.kv_cache * layout.data_parallel,
+            transfer=deployment.device.network_latency + cache / link,
+            memory_share=memory.total / memory.usable,
+            reason=infeasibility(deployment, model, memory, layout.data_parallel, length),
+        )
+
+    return jax.jit(jax.vmap(one, in_axes=(None, None, 0)))
+
+
+def deployment_law(deployment: Deployment, model: Transformer, reach: Reach) -> StepLaw:
+    """The step of one batch of a deployment through all its pipeline stages, in closed form.
+
+    Where stages are uneven all of them are as long as the fullest.
+    """
+    uneven = stage_share(model, deployment.layout) * deployment.layout.pipeline_parallel
+
+    def split(kernels: Kernels) -> tuple[Scalar, Scalar]:
+        """(linear layers and the host, what looks at the context on top) [s]."""
+        plain = {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS}
+        linear = _host(deployment, plain)
+        return linear * uneven, (_host(deployment, kernels) - linear) * uneven
+
+    def linear(tokens: Scalar) -> Scalar:
+        return split(step_kernels(deployment, model, Prefill(1.0, tokens), as_float(1.0)))[0]
+
+    def decode(sequences: Scalar, context: Scalar) -> Scalar:
+        return split(step_kernels(deployment, model, Decode(sequences, context), sequences))[1]
+
+    def prefill(prefix: Scalar, tokens: Scalar) -> Scalar:
+        return split(step_kernels(deployment, model, Prefill(1.0, tokens, prefix), as_float(1.0)))[1]
+
+    return probed_law(
+        linear,
+        decode,
+        prefill,
+        tokens=float(max(reach.budget, reach.cap)),
+        decodes=float(reach.cap),
+        context=float(reach.prompt + reach.output),
+        chunk=float(min(reach.budget, reach.prompt)),
+    )
+
+
+def _host(deployment: Deployment, kernels: Kernels) -> Scalar:
+    device_time = add_up(kernels, lambda cost: cost.time)
+    return step_time(deployment.host, device_time, add_up(kernels, lambda cost: cost.launches))
+
+
+def facts_at(facts: EngineFacts, index: int) -> EngineFacts:
+    """The facts of one candidate."""
+    return jax.tree.map(lambda leaf: leaf[index], facts)

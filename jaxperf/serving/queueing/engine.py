@@ -1,0 +1,147 @@
+"""What a queueing model knows of an engine: what it is asked, its batches, and what prompts do to its steps.
+
+A discipline says how prompts and decodes share the steps: `prefill_first` (vLLM v0) or `chunked` (Sarathi-Serve, vLLM
+v1). Each is a function of one point that gives `Prefill`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar, as_float, floor_div
+from jaxperf.serving.queueing.law import StepLaw, decode_attention, linear_time, prompt_attention
+from jaxperf.serving.queueing.lengths import Lengths
+
+
+class Load(eqx.Module):
+    """What is asked of one engine: `rate` of requests [1/s], `variation`: squared coefficient of variation of the time
+    between them, 1 for Poisson's [1]; lengths of prompts and outputs, independent of each other."""
+
+    rate: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    prompt: Lengths
+    output: Lengths
+    variation: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+
+
+class Engine(eqx.Module):
+    """`slots`: sequences that run at once, by the engine's cap and its cache [1]; `budget`: tokens of a step [1];
+    `stages` of its pipeline, with a batch in flight for each, and `replicas` of its attention, whose steps begin and
+    end together; each has its share of the sequences [1]."""
+
+    slots: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    budget: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    stages: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    replicas: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+
+    @property
+    def ways(self) -> Float[Array, "*batch"]:
+        """Batches in flight [1]."""
+        return self.stages * self.replicas
+
+
+class Prefill(NamedTuple):
+    """Prompts of each class [K]: `own`: the steps of one that is alone [s]; `share`: what it adds to the queue behind
+    it [s]; `delay`: how long decodes get no token for it, `stall` of a step aside [s]. `floor`: a step with prompts,
+    without what they add [s]; `stall`: what of it keeps decodes waiting [s]; `room`: prompts that fit in one step [1];
+    `packed`: a mean prompt's share of steps that are full [s], in which so many decodes per prompt are done as well
+    as `beside` says [1]."""
+
+    own: Float[Array, " K"]
+    share: Float[Array, " K"]
+    delay: Float[Array, " K"]
+    floor: Scalar
+    stall: Scalar
+    room: Scalar
+    packed: Scalar
+    beside: Scalar
+
+
+Discipline = Callable[[StepLaw, Load, Engine, Scalar, Scalar], Prefill]
+
+
+def prefill_first(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar) -> Prefill:
+    """Steps of whole prompts alone, before any decode (vLLM v0): `budget` padded tokens hold budget / longest prompts.
+
+    What one more prompt adds is that of a mean one to a step with one; the rest of a step is its floor.
+    """
+    tokens, mean = load.prompt.tokens, load.prompt.mean
+    attention = jax.vmap(functools.partial(prompt_attention, law))(tokens, tokens)
+    own = jax.vmap(functools.partial(linear_time, law))(tokens) + law.prefill[0] + attention
+    second = jax.vmap(functools.partial(linear_time, law))(tokens + mean) + law.prefill[0] + attention
+    average = functools.partial(mean_over, load.prompt)
+    added = average(second - own) + average(attention)
+    floor = jnp.clip(average(own) - added, 0.0, average(own))
+    share = jnp.maximum(own - floor, 0.0)
+    room = engine.budget * mean / load.prompt.square
+    packed = added + floor / jnp.maximum(room, 1.0)
+    return Prefill(own, share, share, floor, floor, room, packed, jnp.zeros_like(packed))
+
+
+def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar) -> Prefill:
+    """Prompts beside the decodes, in chunks of what these leave of the budget (Sarathi-Serve, OSDI 2024; vLLM v1).
+
+    Decodes get their token in every step, so a prompt delays them by what its steps take beyond decode steps.
+    """
+    free = jnp.maximum(engine.budget - decodes, 1.0)
+    tokens = load.prompt.tokens
+    decoding = decode_attention(law, decodes, mean_context(load)) * jnp.minimum(decodes, 1.0)
+
+    def mixed(size: Scalar) -> Scalar:
+        return linear_time(law, decodes + size) + decoding + law.prefill[0]
+
+    full = mixed(free)
+
+    def alone(prompt: Scalar) -> tuple[Scalar, Scalar]:
+        """(time, number) of the steps of one prompt."""
+        whole = floor_div(prompt, free)
+        rest = prompt - whole * free
+        last = jnp.where(rest > 0.0, mixed(rest), 0.0)
+        attention = prompt_attention(law, prompt, jnp.minimum(prompt, free))
+        return whole * full + last + attention, whole + (rest > 0.0).astype(whole.dtype)
+
+    own, steps = jax.vmap(alone)(tokens)
+    share, delay = jnp.maximum(own - step, 0.0), jnp.maximum(own - steps * step, 0.0)
+    room = free / load.prompt.mean
+    attention = jax.vmap(lambda prompt: prompt_attention(law, prompt, jnp.minimum(prompt, free)))(tokens)
+    packed = full / room + mean_over(load.prompt, attention)
+    return Prefill(own, share, delay, step, jnp.zeros_like(step), room, packed, 1.0 / room)
+
+
+def mean_context(load: Load) -> Scalar:
+    """Tokens that a decode attends to: the prompt and half of what it has made, longer outputs met more often [1]."""
+    made = load.output.square - load.output.mean
+    return load.prompt.mean + 0.5 * made / jnp.maximum(load.output.mean - 1.0, 1e-9)
+
+
+def decode_step(law: StepLaw, load: Load, engine: Engine, sequences: Scalar) -> Scalar:
+    """One decode of `sequences` in all the batches in flight [s]."""
+    each = jnp.maximum(sequences / engine.ways, 1.0)
+    return linear_time(law, each) + decode_attention(law, each, mean_context(load))
+
+
+def overlapping(busy: Scalar, room: Scalar, engine: Engine) -> Scalar:
+    """Prompts that the batches in flight work on at a time, of `busy` that would keep one batch each busy [1].
+
+    Batches wait for each other, so one with a prompt lets the others wait unless they have prompts too. Replicas have
+    queues of their own; of the batches in a pipeline the first that is formed takes all prompts there is room for.
+    """
+    replicas = 1.0 - 1.0 / engine.replicas
+    stages = (1.0 - 1.0 / engine.stages) / engine.replicas / jnp.maximum(room, 1.0)
+    return jnp.minimum(1.0 + busy * (replicas + stages), engine.ways)
+
+
+def overlap_at(prefill: Prefill, load: Load, engine: Engine) -> Scalar:
+    """`overlapping` at a load."""
+    return overlapping(load.rate * mean_over(load.prompt, prefill.own), prefill.room, engine)
+
+
+def mean_over(lengths: Lengths, values: Float[Array, " K"]) -> Scalar:
+    """The mean over requests of what each class of lengths has."""
+    return jnp.sum(lengths.share * values, axis=-1)

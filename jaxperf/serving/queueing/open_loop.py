@@ -1,0 +1,264 @@
+"""Steady state of one engine in an open loop: requests arrive at a rate, whether or not the engine keeps up.
+
+Two queues in one server. **Decode** is processor sharing whose speed depends on how many share: with n sequences each
+gets a token per step t(n). Arrivals that find N others meet t(N + 1) (arrival theorem; Cohen 1979, Acta Informatica 12:
+the mean is insensitive to the lengths of outputs), while prompts delay the steps by lambda d a second:
+
+    e2e - ttft = ((output - 1) E t(N + 1) + U_behind) / (1 - lambda d),     N = lambda (e2e - ttft)
+
+U_behind is the delay of the prompts that a request leaves behind at its first token. **Prefill** is a queue with gated
+vacations: arrivals wait until the step in progress ends, whatever it does, then all that fit share the next one
+(Fuhrmann and Cooper 1985; Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, f what a step
+takes without prompts and rho = lambda s,
+
+    U = lambda E s^2 (c_a^2 + c_s^2) / (1 + c_s^2) / (2 (1 - rho)) + f / 2 (1 + rho) / (1 - rho)
+    ttft = U + own steps + s min(lambda U / (1 + rho), room for others in the step)
+
+(c^2: squared coefficients of variation of arrivals and of s; Allen and Cunneen's two moments). A request that finds all
+slots taken waits for one: Halfin and Whitt 1981. Fluctuations of N: product form of affine t, Var N = N / (1 - lambda
+(output - 1) t' / (1 - lambda d)). All is of one point and differentiable; the fixed point takes Newton's steps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.serving.queueing.engine import (
+    Discipline,
+    Engine,
+    Load,
+    Prefill,
+    decode_step,
+    mean_over,
+    overlap_at,
+    overlapping,
+)
+from jaxperf.serving.queueing.law import StepLaw
+
+ITERATIONS = 6
+LEAST_SLOPE, LEAST_DAMPING = 0.25, 0.05  # of the equation near saturation: no step and no variance beyond bounds
+SHORTEST = 1e-9  # s
+FULL = 0.98  # of a load: beyond it the answer is that of a queue as long, and `utilization` says that there is none
+# Gauss and Hermite's three points of a normal distribution: standard deviations and weights.
+POINTS = ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0))
+
+
+class Wait(NamedTuple):
+    """What an arrival finds: work `unfinished` before its own step [s], of which `queued` are prompts with a mean
+    square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step that has any [1]; others `beside` it
+    in its own step [1]."""
+
+    unfinished: Scalar
+    queued: Scalar
+    square: Scalar
+    idle: Scalar
+    prompts: Scalar
+    beside: Scalar
+
+
+class SteadyQueue(eqx.Module):
+    """Means of requests: `ttft`, `tpot` (after the first token), `e2e` [s], NaN where not `stable`; `batch`: mean
+    sequences in decode, `spread`: its variance [1]; `prefill_share` of the time in steps with prompts [1];
+    `utilization`: rate over what the engine can serve [1].
+
+    Then what percentiles are made of: `step` of a decode [s], its `slope` in the batch [s], `slow`: share of the time
+    that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `squares`: of delays, a second
+    [s], `waits`: probability of no free slot [1], `slot`: how long such a request waits [s], `present`: probability
+    that there are decodes [1], `ways` of the engine and how many prompts `overlap` in them [1].
+    """
+
+    ttft: Float[Array, "*batch"]
+    tpot: Float[Array, "*batch"]
+    e2e: Float[Array, "*batch"]
+    batch: Float[Array, "*batch"]
+    spread: Float[Array, "*batch"]
+    prefill_share: Float[Array, "*batch"]
+    utilization: Float[Array, "*batch"]
+    stable: Bool[Array, "*batch"]
+    step: Float[Array, "*batch"]
+    slope: Float[Array, "*batch"]
+    slow: Float[Array, "*batch"]
+    behind: Float[Array, "*batch"]
+    squares: Float[Array, "*batch"]
+    waits: Float[Array, "*batch"]
+    slot: Float[Array, "*batch"]
+    present: Float[Array, "*batch"]
+    ways: Float[Array, "*batch"]
+    overlap: Float[Array, "*batch"]
+    wait: Wait
+    prefill: Prefill
+
+
+def _waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar) -> Wait:
+    """What an arrival finds; the mean square of the queue by Takacs's formula, scaled as its mean."""
+    ways, over, added = engine.ways, overlap_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
+    room = jnp.maximum(prefill.room, 1.0)
+    floor, found = step, jnp.minimum(load.rate * added / over, FULL)
+    for _ in range(2):  # a step without prompts takes `step`, one with prompts `floor`: how often each is
+        some = 1.0 - jnp.exp(-load.rate * floor / ways / (1.0 - found))
+        floor = some * prefill.floor + (1.0 - some) * present * step
+    come = load.rate * floor / ways / (1.0 - found)
+    prompts = jnp.clip(come / (1.0 - jnp.exp(-come)), 1.0, room)
+    # Where prompts fill their steps, their share of a full step is what they take.
+    filled = 1.0 + jnp.minimum(prompts / room, 1.0) * jnp.maximum(
+        prefill.packed / jnp.maximum(added, SHORTEST) - 1.0, 0.0
+    )
+    share = prefill.share * filled / over
+    mean, square, cube = (mean_over(load.prompt, share**power) for power in (1, 2, 3))
+    found = jnp.minimum(load.rate * mean, FULL)
+    idle = 0.5 * floor / ways * (1.0 + found) / (1.0 - found)
+    poisson = 0.5 * load.rate * square / (1.0 - found)
+    scale = 1.0 + (load.variation - 1.0) * mean**2 / jnp.maximum(square, SHORTEST**2)
+    queued = poisson * scale
+    squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - found))) * scale**2
+    beside = jnp.minimum(load.rate * (idle + queued) / (1.0 + found), 0.5 * (room - 1.0))
+    return Wait(idle + queued, queued, squared, idle, prompts, beside)
+
+
+def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> SteadyQueue:
+    """The steady state of one engine; `discipline`: `prefill_first` or `chunked`.
+
+    **Returns:** `SteadyQueue` of scalars; latencies are NaN where the engine cannot serve the rate.
+    """
+    after = jnp.maximum(load.output.mean - 1.0, 0.0)
+    at = functools.partial(_at, discipline, law, load, engine, after)
+
+    batch, spread = _fixed_point(at, law, load, engine, after)
+    found = at(batch, spread)
+    utilization = load.rate * request_cost(discipline, law, load, engine)
+    waits, slot = _slot_wait(batch, spread, found.decode, utilization, engine)
+    ttft = found.ttft + waits * slot
+    prompts = found.wait.prompts
+    over = overlap_at(found.prefill, load, engine)
+    steps = mean_over(load.prompt, found.prefill.share) + found.prefill.floor / prompts
+    delays = (found.prefill.delay + found.prefill.stall / prompts) / over
+    stable = utilization < 1.0
+    known = functools.partial(jnp.where, stable)
+    return SteadyQueue(
+        ttft=known(ttft, jnp.nan),
+        tpot=known(found.tpot, jnp.nan),
+        e2e=known(ttft + found.decode, jnp.nan),
+        batch=known(batch, jnp.nan),
+        spread=spread,
+        prefill_share=jnp.minimum(load.rate * steps / over, 1.0),
+        utilization=utilization,
+        stable=stable,
+        step=found.step,
+        slope=found.slope,
+        slow=found.slow,
+        behind=found.behind,
+        squares=load.rate * mean_over(load.prompt, delays**2),
+        waits=waits,
+        slot=slot,
+        present=found.present,
+        ways=engine.ways,
+        overlap=over,
+        wait=found.wait,
+        prefill=found.prefill,
+    )
+
+
+class _Found(NamedTuple):
+    prefill: Prefill
+    wait: Wait
+    ttft: Scalar
+    decode: Scalar
+    tpot: Scalar
+    step: Scalar
+    slope: Scalar
+    slow: Scalar
+    behind: Scalar
+    present: Scalar
+
+
+def _fixed_point(
+    at: Callable[[Scalar, Scalar], _Found], law: StepLaw, load: Load, engine: Engine, after: Scalar
+) -> tuple[Scalar, Scalar]:
+    """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine."""
+
+    def newton(_: int, carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        batch, spread = carry
+        found = at(batch, spread)
+        stiffness = load.rate * after * found.slope / (1.0 - found.slow)
+        wanted = jnp.minimum(load.rate * found.decode, engine.slots)
+        batch = batch + (wanted - batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
+        spread = jnp.minimum(batch / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
+        return jnp.clip(batch, 0.0, engine.slots), spread
+
+    light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
+    start = jnp.minimum(light, 0.5 * engine.slots)
+    return jax.lax.fori_loop(0, ITERATIONS, newton, (start, start))
+
+
+def _at(
+    discipline: Discipline, law: StepLaw, load: Load, engine: Engine, after: Scalar, batch: Scalar, spread: Scalar
+) -> _Found:
+    """All that follows from a mean and a variance of the sequences in decode."""
+    step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), batch, spread)
+    prefill = discipline(law, load, engine, batch / engine.ways, step)
+    present = 1.0 - jnp.exp(-batch)
+    wait = _waiting(prefill, load, engine, step, present)
+    over = overlap_at(prefill, load, engine)
+    added = mean_over(load.prompt, prefill.share) / over
+    ttft = wait.unfinished + mean_over(load.prompt, prefill.own) + wait.beside * added
+    delay = (mean_over(load.prompt, prefill.delay) + prefill.stall / wait.prompts) / over
+    slow = jnp.minimum(load.rate * delay, FULL)
+    behind = jnp.maximum(load.rate * ttft - wait.beside, 0.0) * delay
+    outputs = jnp.maximum(load.output.tokens - 1.0, 0.0)
+    several = outputs > 0.0
+    each = (step + behind / jnp.where(several, outputs, 1.0)) / (1.0 - slow)
+    shared = jnp.where(several, load.output.share, 0.0)
+    tpot = jnp.sum(shared * each) / jnp.maximum(jnp.sum(shared), 1e-9)
+    decode = jnp.where(after > 0.0, (after * step + jnp.sum(shared) * behind) / (1.0 - slow), 0.0)
+    return _Found(prefill, wait, ttft, decode, tpot, step, slope, slow, behind, present)
+
+
+def _step_and_slope(step: Callable[[Scalar], Scalar], batch: Scalar, spread: Scalar) -> tuple[Scalar, Scalar]:
+    """E t(N + 1), and how it grows with N: over three points of a normal N [s]."""
+    deviation = jnp.maximum(safe_sqrt(spread), 1.0)
+    times = [(step(jnp.maximum(batch + at * deviation, 0.0) + 1.0), at, weight) for at, weight in POINTS]
+    mean = sum((weight * time for time, _, weight in times), start=jnp.zeros_like(batch))
+    slope = sum((weight * at * time for time, at, weight in times), start=jnp.zeros_like(batch)) / deviation
+    return mean, jnp.maximum(slope, 0.0)
+
+
+def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> Scalar:
+    """Time of the engine per request with all slots taken: 1 / the rate that it can serve [s].
+
+    Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps.
+    """
+    after = jnp.maximum(load.output.mean - 1.0, 0.0)
+    one = jnp.ones_like(load.rate)
+    alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one))
+    fed = after * engine.ways / jnp.maximum(alone.beside * (1.0 + after * alone.room / engine.budget), 1e-9)
+    batch = jnp.clip(fed, 1.0, engine.slots)
+    step = decode_step(law, load, engine, batch)
+    prefill = discipline(law, load, engine, batch / engine.ways, step)
+
+    def cost(overlap: Scalar) -> Scalar:
+        steps = jnp.maximum(after / batch - prefill.beside / overlap, 0.0)
+        return prefill.packed / overlap + steps * step
+
+    overlap = engine.ways
+    for _ in range(ITERATIONS):
+        overlap = overlapping(prefill.packed / cost(overlap), prefill.room, engine)
+    return cost(overlap)
+
+
+def _slot_wait(
+    batch: Scalar, spread: Scalar, decode: Scalar, utilization: Scalar, engine: Engine
+) -> tuple[Scalar, Scalar]:
+    """Probability that all slots are taken, and how long for [s]: Halfin and Whitt's limit of many servers."""
+    slack = jnp.maximum(engine.slots - batch, 0.0) / jnp.maximum(safe_sqrt(spread), 1e-3)
+    slack = jnp.minimum(slack, 8.0)
+    density = jnp.exp(-0.5 * slack**2) / (2.0 * jnp.pi) ** 0.5
+    waits = 1.0 / (1.0 + slack * jax.scipy.stats.norm.cdf(slack) / density)
+    return waits, decode / engine.slots / (1.0 - jnp.minimum(utilization, FULL))

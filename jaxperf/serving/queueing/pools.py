@@ -1,0 +1,106 @@
+"""Steady state of disaggregated serving: a pool of engines for prompts, another for outputs, the cache sent between.
+
+Two queues in tandem (Splitwise, ISCA 2024; DistServe, OSDI 2024). Requests are given to the engines of a pool in turn,
+which makes arrivals at each more even: c_a^2 / engines. An output is asked for at the rate of the prompts.
+
+    ttft = ttft_prefill + transfer,     e2e = ttft + decode,     utilization = the larger of the two
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.serving.queueing.engine import Discipline, Engine, Load, Prefill
+from jaxperf.serving.queueing.law import StepLaw
+from jaxperf.serving.queueing.lengths import Lengths
+from jaxperf.serving.queueing.open_loop import SteadyQueue, steady_state
+from jaxperf.serving.queueing.tail import first_token_tail, first_variance, per_token_tail, solved, whole_tail
+
+
+class Pools(eqx.Module):
+    """`prefillers`, `decoders`: engines of each pool [1]; `transfer`: sending the cache of a prompt [s]."""
+
+    prefillers: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    decoders: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    transfer: Float[Array, "*batch"] = eqx.field(converter=as_float)
+
+
+class SteadyPools(eqx.Module):
+    """`prefill`, `decode`: the steady state of an engine of each pool; `transfer` [s]."""
+
+    prefill: SteadyQueue
+    decode: SteadyQueue
+    transfer: Float[Array, "*batch"]
+
+    @property
+    def ttft(self) -> Float[Array, "*batch"]:
+        """Mean time to first token, the cache sent [s]."""
+        return self.prefill.ttft + self.transfer
+
+    @property
+    def tpot(self) -> Float[Array, "*batch"]:
+        """Mean time per token after the first [s]."""
+        return self.decode.tpot
+
+    @property
+    def e2e(self) -> Float[Array, "*batch"]:
+        """Mean time of a request [s]."""
+        return self.ttft + self.decode.e2e
+
+    @property
+    def utilization(self) -> Float[Array, "*batch"]:
+        """That of the busier pool [1]."""
+        return jnp.maximum(self.prefill.utilization, self.decode.utilization)
+
+    @property
+    def stable(self) -> Bool[Array, "*batch"]:
+        """Whether both pools can serve the rate."""
+        return self.prefill.stable & self.decode.stable
+
+
+def steady_pools(
+    discipline: Discipline, laws: tuple[StepLaw, StepLaw], load: Load, engines: tuple[Engine, Engine], pools: Pools
+) -> SteadyPools:
+    """The steady state of both pools.
+
+    **Arguments:** `laws`, `engines`: of a prefiller and of a decoder; `load`: over all of them.
+    **Returns:** `SteadyPools` of scalars.
+    """
+    prompts, outputs = pool_loads(load, pools)
+    return SteadyPools(
+        steady_state(discipline, laws[0], prompts, engines[0]),
+        steady_state(no_prompts, laws[1], outputs, engines[1]),
+        pools.transfer,
+    )
+
+
+def pool_loads(load: Load, pools: Pools) -> tuple[Load, Load]:
+    """What an engine of each pool is asked: prompts that make one token, and the outputs."""
+    one = Lengths(jnp.ones_like(load.output.tokens), load.output.share, jnp.zeros_like(load.output.tokens))
+    prompts = dataclasses.replace(
+        load, rate=load.rate / pools.prefillers, output=one, variation=load.variation / pools.prefillers
+    )
+    return prompts, dataclasses.replace(load, rate=load.rate / pools.decoders)
+
+
+def no_prompts(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar) -> Prefill:
+    """Nothing is prefilled: a request comes with its cache and joins the next step."""
+    nothing, none = jnp.zeros_like(load.prompt.tokens), jnp.zeros_like(step)
+    return Prefill(nothing, nothing, nothing, none, none, jnp.ones_like(step), none, none)
+
+
+def pools_percentile(state: SteadyPools, load: Load, pools: Pools, level: Scalar | float) -> dict[str, Scalar]:
+    """`ttft`, `tpot` and `e2e` that a share `level` of the requests does not exceed [s]; NaN where not stable."""
+    prompts, outputs = pool_loads(load, pools)
+    first = (state.ttft, first_variance(state.prefill, prompts))
+    found = {
+        "ttft": solved(first_token_tail(state.prefill, prompts), state.prefill.ttft, level) + state.transfer,
+        "tpot": solved(per_token_tail(state.decode, outputs), state.tpot, level),
+        "e2e": solved(whole_tail(state.decode, outputs, first), state.e2e, level),
+    }
+    return {name: jnp.where(state.stable, value, jnp.nan) for name, value in found.items()}

@@ -1,0 +1,156 @@
+"""Percentiles of an open loop's latencies: a mixture over classes of requests, a gamma distribution in each.
+
+First token: of those that find prompts being computed (a share `prefill_share`), the queue's two moments; of the others
+the rest of a decode step, uniform; of those that find no free slot, the wait for one besides. Decode of n tokens: the
+first passage of work that grows by a step per token and by prompts at random,
+
+    mean = (n t + U_behind) / (1 - slow),    variance = (sqrt(lambda d^2 mean) + n t' sqrt(2/3 Var N))^2 / (1 - slow)^2
+
+because more arrivals mean both more prompts and more sequences; 2/3: the mean of a process whose correlation falls in a
+straight line over a life. Gamma's tail by Wilson and Hilferty (1931).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.serving.queueing.engine import Load
+from jaxperf.serving.queueing.open_loop import SteadyQueue
+
+HALVINGS = 16
+WIDEST = 4.0  # of the logarithm of a percentile over the mean
+SHORTEST = 1e-9  # s
+
+Tail = Callable[[Scalar], Scalar]
+
+
+def percentile(state: SteadyQueue, load: Load, level: Scalar | float) -> dict[str, Scalar]:
+    """`ttft`, `tpot` and `e2e` that a share `level` of the requests does not exceed [s]; NaN where not stable.
+
+    Differentiable: the derivative is that of the equation P(X > x) = 1 - level.
+    """
+    first = (state.ttft, first_variance(state, load))
+    tails = {
+        "ttft": (first_token_tail(state, load), state.ttft),
+        "tpot": (per_token_tail(state, load), state.tpot),
+        "e2e": (whole_tail(state, load, first), state.e2e),
+    }
+    return {name: jnp.where(state.stable, solved(tail, scale, level), jnp.nan) for name, (tail, scale) in tails.items()}
+
+
+def first_token_tail(state: SteadyQueue, load: Load) -> Tail:
+    """P(TTFT > x)."""
+    own, share = state.prefill.own, load.prompt.share
+    busy, rest, found = _found(state, load)
+    waits = state.waits
+
+    def tail(x: Scalar) -> Scalar:
+        left = x - own
+        queued = busy * gamma_tail(left, *found) + (1.0 - busy) * _uniform_tail(left, rest, state.present)
+        slotless = gamma_tail(left, found[0] + state.slot, found[1] + state.slot**2)
+        return jnp.sum(share * ((1.0 - waits) * queued + waits * slotless))
+
+    return tail
+
+
+def per_token_tail(state: SteadyQueue, load: Load) -> Tail:
+    """P(TPOT > x) among requests of more than one token."""
+    tokens, mean, variance = _decode_moments(state, load)
+    share = jnp.where(tokens > 0.0, load.output.share, 0.0)
+    share = share / jnp.maximum(jnp.sum(share), SHORTEST)
+    several = jnp.maximum(tokens, SHORTEST)
+    return lambda x: jnp.sum(share * gamma_tail(x, mean / several, variance / several**2))
+
+
+def whole_tail(state: SteadyQueue, load: Load, first: tuple[Scalar, Scalar]) -> Tail:
+    """P(E2E > x); `first`: mean and variance of the time to first token [s, s^2]."""
+    _, mean, variance = _decode_moments(state, load)
+    inside = load.output.variance * (state.step / (1.0 - state.slow)) ** 2
+    return lambda x: jnp.sum(load.output.share * gamma_tail(x, mean + first[0], variance + inside + first[1]))
+
+
+def gamma_tail(x: Scalar | Array, mean: Scalar | Array, variance: Scalar | Array) -> Array:
+    """P(X > x) of a gamma distribution with this mean and variance: a cube root of it is nearly normal."""
+    positive = x > 0.0
+    mean, variance = jnp.maximum(mean, SHORTEST), jnp.maximum(variance, SHORTEST**2)
+    ninth = variance / (9.0 * mean**2)
+    root = jnp.cbrt(jnp.where(positive, x, mean) / mean)
+    normal = (root - 1.0 + ninth) / jnp.sqrt(ninth)
+    return jnp.where(positive, 0.5 * jax.lax.erfc(normal * 0.5**0.5), 1.0)
+
+
+def _uniform_tail(x: Array, most: Scalar, present: Scalar) -> Array:
+    """P(X > x) of what is uniform up to `most` with probability `present`, else nothing."""
+    inside = jnp.clip(1.0 - x / jnp.maximum(most, SHORTEST), 0.0, 1.0)
+    return jnp.where(x < 0.0, 1.0, present * inside)
+
+
+def _found(state: SteadyQueue, load: Load) -> tuple[Scalar, Scalar, tuple[Scalar, Scalar]]:
+    """Share of arrivals that find prompts, longest rest of a step for the others [s], and (mean, variance) of what the
+    first find [s, s^2]; others beside in the own step are as many as the work found."""
+    wait = state.wait
+    busy = jnp.clip(state.prefill_share, 1e-3, 0.98)
+    added = jnp.sum(load.prompt.share * state.prefill.share) / state.overlap
+    stretch = 1.0 + wait.beside * added / jnp.maximum(wait.unfinished, SHORTEST)
+    rest = state.step / state.ways
+    others = 0.5 * (1.0 - busy) * state.present * rest
+    mean = jnp.maximum(wait.unfinished - others, 0.0) / busy * stretch
+    queue = jnp.maximum(wait.square / busy - (wait.queued / busy) ** 2, 0.0)
+    return busy, rest * stretch, (mean, (queue + (2.0 * wait.idle) ** 2 / 12.0) * stretch**2)
+
+
+def first_variance(state: SteadyQueue, load: Load) -> Scalar:
+    """Variance of the time to first token [s^2]."""
+    share, own = load.prompt.share, state.prefill.own
+    busy, rest, (mean, variance) = _found(state, load)
+    average = jnp.sum(share * own)
+    between = jnp.sum(share * own**2) - average**2
+    queue = busy * (variance + (1.0 - busy) * mean**2) + (1.0 - busy) * rest**2 / 12.0
+    slot = state.waits * (2.0 - state.waits) * state.slot**2
+    return jnp.maximum(between, 0.0) + queue + slot
+
+
+def _decode_moments(
+    state: SteadyQueue, load: Load
+) -> tuple[Float[Array, " K"], Float[Array, " K"], Float[Array, " K"]]:
+    """Tokens after the first, mean and variance of the time they take, by class of output [1, s, s^2]."""
+    tokens = jnp.maximum(load.output.tokens - 1.0, 0.0)
+    several = tokens > 0.0
+    open_share = 1.0 - state.slow
+    mean = jnp.where(several, (tokens * state.step + state.behind) / open_share, 0.0)
+    prompts = safe_sqrt(state.squares * mean)
+    sequences = tokens * state.slope * safe_sqrt(2.0 / 3.0 * state.spread)
+    delay = state.squares / jnp.maximum(state.slow, SHORTEST)  # E d^2 / E d: what one prompt left behind varies by
+    variance = ((prompts + sequences) ** 2 + state.behind * delay) / open_share**2
+    # A decode that gets a token in every step has them between one decode step and one full step apart, so its mean
+    # is no larger and its variance within Bhatia and Davis' bound (2000), but for that of the number of sequences.
+    full = state.prefill.packed / jnp.maximum(state.prefill.beside, SHORTEST)
+    longest = jnp.where(state.prefill.beside > 0.0, tokens * jnp.maximum(full, state.step), mean)
+    mean = jnp.minimum(mean, longest)
+    bound = jnp.maximum(longest - mean, 0.0) * jnp.maximum(mean - tokens * state.step, 0.0) + sequences**2
+    variance = jnp.where(state.prefill.beside > 0.0, jnp.minimum(variance, bound), variance)
+    return tokens, mean, jnp.where(several, variance, 0.0)
+
+
+def solved(tail: Tail, scale: Scalar, level: Scalar | float) -> Scalar:
+    """x with tail(x) = 1 - level: a bracket in log x is halved; a last step of Newton's has the derivative."""
+    wanted = 1.0 - level
+    fixed = jax.lax.stop_gradient(jnp.where(scale > 0.0, scale, 1.0))
+
+    def halve(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        above = tail(fixed * jnp.exp(middle)) > wanted
+        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+    far = jnp.full_like(fixed, WIDEST)
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (-far, far))
+    x = jax.lax.stop_gradient(fixed * jnp.exp(0.5 * (low + high)))
+    slope = jax.lax.stop_gradient(jax.grad(tail)(x))
+    step = (tail(x) - wanted) / jnp.where(slope < 0.0, slope, -jnp.inf)
+    return x - step

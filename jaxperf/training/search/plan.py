@@ -1,0 +1,241 @@
+"""A plan: the best layouts of each device and size, with their interval, spread, goodput and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.device import Device, load_device
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.models.checks import check_count
+from jaxperf.models.config import ModelConfig
+from jaxperf.training.checkpoint import save_time
+from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
+from jaxperf.training.failures import HOUR, Failures, assumed_failures
+from jaxperf.training.flops import adapter_width
+from jaxperf.training.layout import Layout, training_layout
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.model_build import training_model
+from jaxperf.training.search.layouts import OBJECTIVES, Found, Progress, evaluate, search_layouts
+from jaxperf.training.search.space import Columns, Space
+from jaxperf.training.search.terms import METRICS
+from jaxperf.training.stochastic.cluster import Variation, assumed_variation
+from jaxperf.training.stochastic.step import Outlook, outlook, synchronization
+
+STORE_BANDWIDTH = 2e12  # byte/s a cluster's store sustains: that of Llama 3's (arXiv:2407.21783), recalled
+SAVE_PAUSE = 1.0  # of every checkpoint, whatever its size; assumed [s]
+LARGEST = 2**20  # devices up to which a plan that does not fit looks for a size that does
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What efficiencies a plan takes: `nominal`; the step's interval from `slow` and `fast` ones, or from a fitted
+    half-`width` of its logarithm; the `tier` they are of, in words."""
+
+    nominal: TrainingEfficiencies
+    tier: str
+    slow: TrainingEfficiencies | None = None
+    fast: TrainingEfficiencies | None = None
+    width: float | None = None
+
+
+def assumed_rates() -> Rates:
+    """The assumed efficiencies with their assumed ends."""
+    nominal, slow, fast = map(assumed_training_efficiencies, ("nominal", "low", "high"))
+    return Rates(nominal, "assumed, not fitted (docs/training.md has their ranges)", slow, fast)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
+    by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
+    is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does."""
+
+    name: str
+    model: TrainingModel
+    global_batch: int
+    sequence: int
+    dtype: str = "bf16"
+    objective: str = "time"
+    top: int = 5
+    space: Space = field(default_factory=Space)
+    prices: Mapping[str, float] = field(default_factory=dict)
+    variation: Variation = field(default_factory=assumed_variation)
+    failures: Failures = field(default_factory=assumed_failures)
+    store_bandwidth: float = STORE_BANDWIDTH
+    save_pause: float = SAVE_PAUSE
+    lora_rank: int = 0
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            hint = did_you_mean(self.objective, OBJECTIVES)
+            raise InputError(f"--optimize: unknown '{self.objective}'; allowed: {', '.join(OBJECTIVES)}.{hint}")
+        if self.lora_rank and self.lora_rank > (width := int(self.model.hidden)):
+            raise InputError(f"--lora: a rank of {self.lora_rank:,} is above {self.name}'s width of {width:,}.")
+
+    def layout(self, devices: int) -> Layout:
+        """What the search does not vary; a token goes to a rank once for all its experts there."""
+        count, batch, sequence = float(devices), float(self.global_batch), float(self.sequence)
+        return training_layout(
+            self.dtype,
+            devices=count,
+            global_batch=batch,
+            sequence=sequence,
+            deduplicate=1.0,
+            lora_rank=float(self.lora_rank),
+            frozen=float(self.lora_rank > 0),
+        )
+
+    def learned_parameters(self) -> Scalar:
+        """Parameters that learn, and are saved: the adapters of LoRA, or all of the model [1]."""
+        if not self.lora_rank:
+            return self.model.parameters
+        return self.model.layers * self.lora_rank * adapter_width(self.model, self.layout(1))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One layout: its fields, the metrics of its step, the interval of the step time [s], and what of it is chance;
+    `device_hours` a step, lost time included, and their `cost`; `tdp_energy`: of all devices at their TDP [J]."""
+
+    layout: Mapping[str, float]
+    metrics: Mapping[str, float]
+    lower: float
+    upper: float
+    outlook: Outlook
+    device_hours: float
+    tdp_energy: float
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The plan for one device and size; `choices` best first, empty where nothing is feasible; then `feasible_from`
+    says from how many devices something is, if at all. `capacity` of a device [byte]; `tier` of the efficiencies."""
+
+    device: str
+    devices: int
+    found: Found
+    choices: Sequence[Choice]
+    capacity: float
+    tier: str
+    feasible_from: int | None = None
+
+
+def plan(
+    request: Request, device_name: str, device: Device, devices: int, rates: Rates, progress: Progress | None = None
+) -> Answer:
+    """Search one size, and look at its best layouts closely."""
+    spread = rates.nominal.rank_spread
+    request = dataclasses.replace(request, variation=dataclasses.replace(request.variation, static=spread))
+    tier = f"{rates.tier}; ranks spread by {float(spread):.1%}"
+    base = request.layout(devices)
+    found = search_layouts(
+        request.model,
+        device,
+        rates.nominal,
+        base,
+        devices,
+        objective=request.objective,
+        space=request.space,
+        progress=progress,
+    )
+    capacity = float(device.memory_capacity)
+    if not len(found):
+        larger = None if found.interrupted else next_feasible_size(request, device, devices, rates)
+        return Answer(device_name, devices, found, (), capacity, tier, larger)
+    count = min(request.top, len(found))
+    best = {name: values[:count] for name, values in found.layouts.items()}
+    ends = _ends(request, best, device, rates, base, found.metrics["time"][:count])
+    rows = [_row(found.layouts, index) for index in range(count)]
+    choices = [
+        _choice(request, device_name, device, base, rows[index], _row(found.metrics, index), *ends[index])
+        for index in range(count)
+    ]
+    return Answer(device_name, devices, found, choices, capacity, tier)
+
+
+def plan_train(
+    model: ModelConfig,
+    device: Device | str,
+    devices: int,
+    *,
+    global_batch: int,
+    sequence: int = 4096,
+    dtype: str = "bf16",
+    objective: str = "time",
+    top: int = 5,
+) -> Answer:
+    """The best training layouts of a model on `devices` devices, of all there are: `answer.choices`, best first.
+
+    **Arguments:** `device`: a `Device` or its name; `global_batch` sequences of `sequence` tokens a step; `objective`:
+    "time", "cost" or "memory". Efficiencies are the assumed ones.
+    **Raises:** `InputError` for an unknown name, or a number below one.
+    """
+    for what, number in (("devices", devices), ("global_batch", global_batch), ("sequence", sequence), ("top", top)):
+        check_count(what, number)
+    request = Request(model.name, training_model(model), global_batch, sequence, dtype, objective, top)
+    chip = load_device(device) if isinstance(device, str) else device
+    return plan(request, device if isinstance(device, str) else "device", chip, devices, assumed_rates())
+
+
+def next_feasible_size(request: Request, device: Device, devices: int, rates: Rates) -> int | None:
+    """The least doubling of the devices with a feasible layout, None up to `LARGEST`."""
+    size = 2 * devices
+    while size <= LARGEST:
+        if len(search_layouts(request.model, device, rates.nominal, request.layout(size), size, space=FRUGAL)):
+            return size
+        size *= 2
+    return None
+
+
+FRUGAL = Space(microbatches=(1,), interleaves=(2,), schedules=("1f1b",), recomputes=("full",))
+
+
+def _ends(
+    request: Request, layouts: Columns, device: Device, rates: Rates, base: Layout, times: np.ndarray
+) -> list[tuple[float, float]]:
+    """(shortest, longest) step time of each layout by what the efficiencies leave open [s]."""
+    if rates.slow is None or rates.fast is None:
+        factor = np.exp(rates.width or 0.0)
+        return [(time / factor, time * factor) for time in times.tolist()]
+    fast, slow = (
+        evaluate(request.model, layouts, device, each, base)["unchecked_time"] for each in (rates.fast, rates.slow)
+    )
+    return list(zip(fast.tolist(), slow.tolist(), strict=True))
+
+
+def _choice(
+    request: Request,
+    name: str,
+    device: Device,
+    base: Layout,
+    layout: dict[str, float],
+    metrics: dict[str, float],
+    lower: float,
+    upper: float,
+) -> Choice:
+    whole = dataclasses.replace(base, **layout)
+    step = synchronization(request.model.layers, whole, {name: as_float(value) for name, value in metrics.items()})
+    states = request.learned_parameters() * whole.optimizer_bytes
+    save = save_time(states, as_float(request.store_bandwidth), as_float(request.save_pause))
+    look = outlook(step, request.variation, request.failures, save)
+    hours = float(whole.world) * float(look.mean) / float(look.kept.share) / HOUR
+    price = request.prices.get(name)
+    energy = float(whole.world * device.tdp * look.mean)
+    return Choice(layout, metrics, lower, upper, look, hours, energy, None if price is None else price * hours)
+
+
+def _row(columns: Columns, index: int) -> dict[str, float]:
+    return {name: values[index].item() for name, values in columns.items()}
+
+
+def compile_outlook(request: Request) -> None:
+    """Compile what looks at the best layouts; a caller may do so beside the search, which compiles something else."""
+    one = as_float(1.0)
+    terms = dict.fromkeys(METRICS, one)
+    outlook(synchronization(one, request.layout(1), terms), request.variation, request.failures, one)

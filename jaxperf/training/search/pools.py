@@ -1,0 +1,158 @@
+"""Plans for pools of different devices: replicas or pipeline stages in each, as fast as the slowest pool allows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax.numpy as jnp
+
+from hwspecs.errors import InputError
+from jaxperf.core.device import Device
+from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, format_name
+from jaxperf.training.pools import cross_pool_reduction, part_of, whole_shares
+from jaxperf.training.search.plan import Answer, Progress, Rates, Request, plan
+from jaxperf.training.search.space import divisors
+
+ROUNDS = 3
+MOST_UNITS = 64  # parts a batch is divided into: a share is off by 1 % of the batch at most
+
+
+@dataclass(frozen=True)
+class Pool:
+    """`devices` of one kind and the efficiencies they reach."""
+
+    name: str
+    device: Device
+    devices: int
+    rates: Rates
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """One way to use pools: `assigned` "replicas" or "stages" to each, or one "alone"; `shares`: sequences or layers;
+    `answers`: the plan of each for its share; `time` of the step, of which `between` pools [s], NaN where a pool has no
+    layout."""
+
+    assigned: str
+    pools: Sequence[Pool]
+    shares: Sequence[int]
+    answers: Sequence[Answer]
+    time: float
+    between: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every pool has a layout."""
+        return all(answer.choices for answer in self.answers)
+
+    @property
+    def bound(self) -> int:
+        """The place of the slowest pool."""
+        times = [answer.choices[0].metrics["time"] for answer in self.answers]
+        return times.index(max(times))
+
+
+def plan_pools(request: Request, pools: Sequence[Pool], progress: Progress | None = None) -> list[PoolPlan]:
+    """Replicas in each pool, stages in each, and each pool alone: the fastest first, those that are infeasible last.
+
+    An interruption ends with the plans there are.
+    """
+    plans: list[PoolPlan] = []
+    for assign in (_replicas, _stages, *(partial(_alone, place) for place in range(len(pools)))):
+        plans.append(assign(request, pools, progress))
+        if any(answer.found.interrupted for answer in plans[-1].answers):
+            break
+    return sorted(plans, key=lambda each: (not each.feasible, each.time))
+
+
+def _alone(place: int, request: Request, pools: Sequence[Pool], progress: Progress | None) -> PoolPlan:
+    """One pool only: what the others must improve on."""
+    pool = pools[place]
+    answer = plan(request, pool.name, pool.device, pool.devices, pool.rates, progress)
+    return PoolPlan("alone", [pool], [request.global_batch], [answer], _slowest([answer]), 0.0)
+
+
+def _replicas(request: Request, pools: Sequence[Pool], progress: Progress | None) -> PoolPlan:
+    """Data-parallel replicas of the whole model in each pool; sequences by speed."""
+    units = max(each for each in divisors(request.global_batch) if each <= MOST_UNITS)
+    if units < len(pools):
+        raise InputError(
+            f"--global-batch: {request.global_batch:,} sequences divide into {units} equal parts (at most "
+            f"{MOST_UNITS}), too few for {len(pools)} pools; give a multiple of {len(pools)}."
+        )
+    size = request.global_batch // units
+
+    def asked(place: int, share: int) -> Request:
+        return dataclasses.replace(request, global_batch=share * size)
+
+    shares, answers = _balanced(asked, pools, units, request, progress)
+    gradients = request.learned_parameters() * request.layout(1).gradient_bytes
+    devices = jnp.asarray([float(pool.devices) for pool in pools])
+    network = jnp.stack([pool.device.network_bandwidth for pool in pools])
+    between = float(cross_pool_reduction(gradients, devices, network))
+    sequences = [share * size for share in shares]
+    return PoolPlan("replicas", pools, sequences, answers, _slowest(answers) + between, between)
+
+
+def _stages(request: Request, pools: Sequence[Pool], progress: Progress | None) -> PoolPlan:
+    """Consecutive layers in each pool; every micro-batch passes through all pools."""
+
+    def asked(place: int, share: int) -> Request:
+        return dataclasses.replace(request, model=part_of(request.model, share, place == len(pools) - 1))
+
+    shares, answers = _balanced(asked, pools, int(request.model.layers), request, progress)
+    one = [_one_microbatch(request, answer) for answer in answers]
+    fill = sum(one) - max(one)
+    return PoolPlan("stages", pools, shares, answers, _slowest(answers) + fill, fill)
+
+
+def _balanced(
+    asked: Callable[[int, int], Request],
+    pools: Sequence[Pool],
+    units: int,
+    request: Request,
+    progress: Progress | None,
+) -> tuple[list[int], list[Answer]]:
+    """(units of each pool, its plan): shared by peak FLOP/s, then by the speeds found; the fastest of `ROUNDS`."""
+    peak = COMPUTE_FORMATS.index(FORMATS[format_name(request.dtype)].compute)
+    speeds = [float(pool.device.peak_flops[peak]) * pool.devices for pool in pools]
+    tried: list[tuple[list[int], list[Answer]]] = []
+    for _ in range(ROUNDS):
+        shares = whole_shares(units, [0.0] * len(pools), speeds, least=1)
+        answers = [
+            plan(asked(place, share), pool.name, pool.device, pool.devices, pool.rates, progress)
+            for place, (pool, share) in enumerate(zip(pools, shares, strict=True))
+        ]
+        tried.append((shares, answers))
+        if any(answer.found.interrupted or not answer.choices for answer in answers):
+            break
+        speeds = [share / answer.choices[0].metrics["time"] for share, answer in zip(shares, answers, strict=True)]
+    feasible = [each for each in tried if all(answer.choices for answer in each[1])]
+    return min(feasible, key=lambda each: _slowest(each[1])) if feasible else tried[-1]
+
+
+def _slowest(answers: Sequence[Answer]) -> float:
+    """The time of the slowest pool, NaN where one has no layout [s]."""
+    if not all(answer.choices for answer in answers):
+        return float("nan")
+    return max(answer.choices[0].metrics["time"] for answer in answers)
+
+
+def _one_microbatch(request: Request, answer: Answer) -> float:
+    """What one micro-batch takes in a pool: how long the next one waits for its first [s]."""
+    if not answer.choices:
+        return float("nan")
+    best = answer.choices[0]
+    return best.metrics["time"] * best.layout["data"] * best.layout["microbatch"] / request.global_batch
+
+
+def check_pools(pools: Sequence[Pool]) -> None:
+    """Raises `InputError` unless there are at least two pools that a network joins."""
+    if len(pools) < 2:
+        raise InputError("--pool: one pool is no cluster of pools; use --device and --n, or give --pool twice.")
+    for pool in pools:
+        if float(pool.device.network_bandwidth) <= 0.0:
+            raise InputError(f"--pool: '{pool.name}' has no scale-out network to join other pools.")

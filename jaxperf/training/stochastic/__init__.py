@@ -1,0 +1,1 @@
+"""Step time as a distribution: who waits for whom, from a group of ranks to a cluster."""
