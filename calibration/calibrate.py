@@ -25,7 +25,7 @@ from calibration.datasets.text import Column
 from calibration.demand import POINTS
 from calibration.family import FittedFamily
 from calibration.fit import DEFAULT, Settings, fit, log_times
-from calibration.held_out import error_rows, held_shapes, shape_hash
+from calibration.held_out import constants, error_rows, held_shapes, shape_hash
 from calibration.inputs import Prepared, prepare
 from calibration.intervals import Spread, measured_widths, quantiles
 from calibration.parameters import Parameters
@@ -152,18 +152,24 @@ def calibrate_family(
 ) -> Calibrated:
     """Fit one family, with its share and its intervals."""
     family, held = regime(data.table), held_shapes(data.table)
-    fold = dataclasses.replace(settings, **{name: min(getattr(settings, name), most) for name, most in FOLD.items()})
-    unseen = transfer(data, fold, progress, directories)
-    fitted = fit(data.take(np.flatnonzero(~held)), settings, progress)
+    unseen = transfer(data, of_a_fold(settings), progress, directories)
+    learned = data.take(np.flatnonzero(~held))
+    fitted = fit(learned, settings, progress)
     model = eqx.tree_at(lambda tree: tree.correction.share, fitted.model, as_float(unseen.share))
     spread, rows = unseen.spread, unseen.rows
     if held.any():
         tested = data.take(np.flatnonzero(held)[:: max(1, int(held.sum()) // MOST_HELD)])
         residual = log_times(fitted, tested) - np.log(tested.table.measured)
         spread = measured_spread(tested, residual, unseen.spread)
-        rows = rows + error_rows(tested, residual, _width_of_others(tested, residual, spread), "unseen shapes")
+        width = _width_of_others(tested, residual, spread)
+        rows = rows + error_rows(tested, residual, width, constants(learned, tested), "unseen shapes")
     progress(f"{family}: {len(data.table):,} rows")
     return Calibrated(dataclasses.replace(fitted, model=model, spread=spread), rows)
+
+
+def of_a_fold(settings: Settings) -> Settings:
+    """The same fit, smaller."""
+    return dataclasses.replace(settings, **{name: min(getattr(settings, name), most) for name, most in FOLD.items()})
 
 
 def measured_spread(data: Prepared, residual: np.ndarray, unseen: Spread) -> Spread:

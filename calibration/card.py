@@ -12,6 +12,9 @@ from hwspecs.errors import InputError
 NAMES = ("family", "format", "device", "split")
 FIGURES = ("median", "mean", "p90", "roofline_median")
 INTERVALS = ("coverage90", "half_width", "interval_score")
+REFERENCES = ("roofline_mean", "constant_median", "constant_mean")
+LATER = (*INTERVALS, *REFERENCES)  # that cards of earlier fits do not state
+MEDIANS = ("median", "roofline_median", "constant_median")
 
 
 def stated_errors(card: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -31,12 +34,12 @@ def stated_errors(card: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _is_row(row: Any) -> bool:
     if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in NAMES):
         return False
-    stated = [row.get("rows"), *(row.get(name) for name in FIGURES), *(row.get(name, 0.0) for name in INTERVALS)]
+    stated = [row.get("rows"), *(row.get(name) for name in FIGURES), *(row.get(name, 0.0) for name in LATER)]
     return all(isinstance(value, int | float) for value in stated) and row["rows"] > 0
 
 
 def by_device(errors: Sequence[Mapping[str, Any]], split: str) -> dict[tuple[str, str], dict[str, float]]:
-    """`FIGURES` and `INTERVALS` [%] and rows of each (family, device) under one split, formats weighted by their rows.
+    """`FIGURES`, `LATER` [%] and rows of each (family, device) under one split, formats weighted by their rows.
 
     NaN for what a card of an earlier fit does not state.
     """
@@ -48,13 +51,16 @@ def by_device(errors: Sequence[Mapping[str, Any]], split: str) -> dict[tuple[str
 
 
 def by_family(errors: Sequence[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
-    """A row a family: the unweighted mean over its devices of `FIGURES` [%], and its worst device by the median."""
+    """A row a family: the unweighted mean over its devices of `FIGURES` and of the constant's median [%], and its worst
+    device by the median."""
     cells = by_device(errors, split)
     found = []
     for family in sorted({family for family, _ in cells}):
         own = {device: figures for (name, device), figures in cells.items() if name == family}
         worst = max(own, key=lambda device: own[device]["median"])
-        figures = {name: float(np.mean([each[name] for each in own.values()])) for name in FIGURES}
+        figures = {
+            name: float(np.mean([each[name] for each in own.values()])) for name in (*FIGURES, "constant_median")
+        }
         counts = {"devices": len(own), "rows": int(sum(each["rows"] for each in own.values()))}
         told = {"worst_device": worst, "worst_median": own[worst]["median"]}
         found.append({"split": split, "family": family, **counts, **figures, **told})
@@ -62,11 +68,9 @@ def by_family(errors: Sequence[Mapping[str, Any]], split: str) -> list[dict[str,
 
 
 def pooled(errors: Sequence[Mapping[str, Any]], split: str) -> dict[str, float]:
-    """The unweighted mean over all (family, device) of the median and of the roofline's [%], and how many there are."""
+    """The unweighted mean over all (family, device) of `MEDIANS` [%], and how many there are."""
     cells = list(by_device(errors, split).values())
-    if not cells:
-        return {"median": float("nan"), "roofline_median": float("nan"), "cells": 0}
-    means = {name: float(np.mean([cell[name] for cell in cells])) for name in ("median", "roofline_median")}
+    means = {name: float(np.mean([cell[name] for cell in cells])) if cells else float("nan") for name in MEDIANS}
     return means | {"cells": len(cells)}
 
 
@@ -84,4 +88,4 @@ def intervals(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _weighted(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     counts = [row["rows"] for row in rows]
     mean = lambda name: float(np.average([row.get(name, np.nan) for row in rows], weights=counts))  # noqa: E731
-    return {name: mean(name) for name in (*FIGURES, *INTERVALS)} | {"rows": float(sum(counts))}
+    return {name: mean(name) for name in (*FIGURES, *LATER)} | {"rows": float(sum(counts))}

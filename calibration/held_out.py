@@ -53,13 +53,26 @@ def generations(table: KernelTable, directories: Sequence[str] = ()) -> np.ndarr
     return np.array([generation(name, directories) for name in distinct])[which]
 
 
-def error_rows(data: Prepared, residual: np.ndarray, width: np.ndarray, split: str) -> list[dict[str, Any]]:
-    """Error rows of the card: one a device and format.
+def constants(learned: Prepared, scored: Prepared) -> np.ndarray:
+    """What one fitted number knows of each scored row [R]: the median ratio of measured times to the roofline, on the
+    learned rows of its device, or on all of them where there is none of it [1]."""
+    ratio, own = learned.table.measured / learned.roofline, learned.table.device.astype(str)
+    distinct, which = np.unique(scored.table.device.astype(str), return_inverse=True)
+    found = [ratio[own == name] if (own == name).any() else ratio for name in distinct]
+    return np.array([np.median(each) for each in found])[which]
 
-    **Arguments:** `residual`: log predicted - log measured; `width`: half-width of the 90 % interval, both [R] [log 1].
+
+def error_rows(
+    data: Prepared, residual: np.ndarray, width: np.ndarray, constant: np.ndarray, split: str
+) -> list[dict[str, Any]]:
+    """Error rows of the card: one a device and format, beside them the roofline and the roofline times a constant.
+
+    **Arguments:** `residual`: log predicted - log measured; `width`: half-width of the 90 % interval, both [R] [log 1];
+    `constant`: see `constants` [R].
     """
     error = np.abs(np.expm1(residual))
     roof = np.abs(data.roofline / data.table.measured - 1.0)
+    scaled = np.abs(constant * data.roofline / data.table.measured - 1.0)
     score = interval_score(residual, width)
     rows = []
     devices, formats = data.table.device.astype(str), data.table.dtype.astype(str)
@@ -71,6 +84,9 @@ def error_rows(data: Prepared, residual: np.ndarray, width: np.ndarray, split: s
                 "mean": error[at].mean(),
                 "p90": np.quantile(error[at], 0.9),
                 "roofline_median": np.median(roof[at]),
+                "roofline_mean": roof[at].mean(),
+                "constant_median": np.median(scaled[at]),
+                "constant_mean": scaled[at].mean(),
                 "coverage90": np.mean(np.abs(residual[at]) <= width[at]),
                 "half_width": np.median(np.expm1(width[at])),
                 "interval_score": score[at].mean(),

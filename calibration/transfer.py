@@ -1,8 +1,8 @@
 """What a device never measured may expect: each hardware generation is held out in turn, and predicted with no row of
-it and with a few.
+it and with a few; for the error table also each device, whose relatives stay.
 
-The folds choose how much of the learned correction such a device gets, and give the transfer interval. The interval
-that a fold's rows are tested with comes from the other folds alone.
+The folds choose how much of the learned correction such a device gets, and give the transfer interval. The share and
+the interval that a fold's own rows are scored with come from the other folds alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from calibration.adapt import adapt_family
 from calibration.family import FittedFamily
 from calibration.fit import Settings, fit, predicted_parts, sample, sample_all
-from calibration.held_out import error_rows, generations, held_shapes
+from calibration.held_out import constants, error_rows, generations, held_shapes
 from calibration.inputs import Prepared
 from calibration.intervals import Spread, growth, transfer_spread
 from calibration.local import stated
@@ -45,11 +45,13 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """One generation held out: its rows, the family fitted without them, and on them the residual of the law alone, the
-    whole correction [log 1] and how far they lie outside what was measured. `offered`: of each split, the rows that the
-    family is adapted to and those it is then scored on."""
+    """One generation or device held out: its rows, the family fitted without them, and on them the residual of the law
+    alone, the whole correction [log 1] and how far they lie outside what was measured. `constant`: what a fitted
+    constant knows of them [R]; `offered`: of each split, the rows that the family is adapted to and those it is then
+    scored on."""
 
     unseen: Prepared
+    constant: np.ndarray
     offered: Mapping[str, tuple[Prepared, Prepared]]
     fitted: FittedFamily
     law: np.ndarray
@@ -74,31 +76,66 @@ def transfer(
     Fits and scores take a sample of every cell. Only "10 % of rows" adapts to a tenth of all shapes, with all rows, and
     is scored on rows drawn from all others.
     """
-    some = data.take(sample(data.spelled["cell"], 2 * settings.rows_per_cell, 1))
-    born, own, folds = generations(some.table, directories), generations(data.table, directories), []
-    for name in np.unique(born):
-        outside = np.flatnonzero(born != name)
-        if len(outside):
-            unseen = some.take(np.flatnonzero(born == name))
-            offered = {FEW_ROWS: few_rows(unseen), TENTH: few_rows(data.take(np.flatnonzero(own == name)), len(own))}
-            folds.append(fold(unseen, offered, fit(some.take(outside), settings)))
-            progress(f"{regime(data.table)}: without {name}")
-    return judged(folds)
+    own = generations(data.table, directories)
+
+    def offered(name: str, unseen: Prepared) -> Mapping[str, tuple[Prepared, Prepared]]:
+        return {FEW_ROWS: few_rows(unseen), TENTH: few_rows(data.take(np.flatnonzero(own == name)), len(own))}
+
+    some = _sampled(data, settings)
+    return judged(_folds(some, generations(some.table, directories), settings, progress, offered))
+
+
+def unseen_devices(data: Prepared, settings: Settings, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Error rows of every device, held out while its relatives stay; one without any is its generation."""
+    some = _sampled(data, settings)
+    folds = _folds(some, some.table.device.astype(str), settings, progress, lambda name, unseen: {})
+    return [row for one in folds for row in _scored(one, _others(folds, one), "unseen device")]
+
+
+def _sampled(data: Prepared, settings: Settings) -> Prepared:
+    return data.take(sample(data.spelled["cell"], 2 * settings.rows_per_cell, 1))
+
+
+def _folds(
+    some: Prepared,
+    groups: np.ndarray,
+    settings: Settings,
+    progress: Callable[[str], None],
+    offered: Callable[[str, Prepared], Mapping[str, tuple[Prepared, Prepared]]],
+) -> list[Fold]:
+    """Each of the `groups` [R] held out; none where there is only one."""
+    folds, distinct = [], np.unique(groups).tolist()
+    for name in distinct if len(distinct) > 1 else ():
+        unseen, rest = (some.take(np.flatnonzero(at)) for at in (groups == name, groups != name))
+        folds.append(fold(unseen, offered(name, unseen), rest, settings))
+        progress(f"{regime(some.table)}: without {name}")
+    return folds
 
 
 def judged(folds: Sequence[Fold]) -> Transfer:
-    """The share with the least error, and the errors and widths it has."""
-    if not folds:
-        return Transfer(0.0, Spread(), [])
-    cost = [np.mean([each for one in folds for each in _medians(one, share)]) for share in SHARES]
-    share = SHARES[int(np.argmin(cost))]
-    rows: list[dict[str, Any]] = []
-    for one in folds:
-        spread = spread_of([other for other in folds if other is not one], share)
-        tested = spread.half_width(one.unseen.spelled, np.zeros(len(one.excess), bool), one.excess)
-        rows += error_rows(one.unseen, one.residual(share), tested, "unseen generation")
-        rows += [row for split in one.offered for row in _adapted_rows(one, share, spread, split)]
+    """The share with the least error, and what the folds say of it."""
+    share = best_share(folds)
+    rows = [row for one in folds for row in _scored(one, _others(folds, one), "unseen generation")]
     return Transfer(share, spread_of(folds, share), rows)
+
+
+def best_share(folds: Sequence[Fold]) -> float:
+    """The share of the correction with the least error on these folds; none of it without any."""
+    cost = [np.mean([each for one in folds for each in _medians(one, share)] or [0.0]) for share in SHARES]
+    return SHARES[int(np.argmin(cost))]
+
+
+def _others(folds: Sequence[Fold], one: Fold) -> list[Fold]:
+    return [other for other in folds if other is not one]
+
+
+def _scored(one: Fold, others: Sequence[Fold], split: str) -> list[dict[str, Any]]:
+    """Error rows of a fold, with the share and the intervals that the others tell; of what it was offered as well."""
+    share = best_share(others)
+    spread = spread_of(others, share)
+    tested = spread.half_width(one.unseen.spelled, np.zeros(len(one.excess), bool), one.excess)
+    rows = error_rows(one.unseen, one.residual(share), tested, one.constant, split)
+    return rows + [row for offer in one.offered for row in _adapted_rows(one, share, spread, offer)]
 
 
 def spread_of(folds: Sequence[Fold], share: float) -> Spread:
@@ -119,11 +156,14 @@ def _of_each_device(data: Prepared, among: np.ndarray, most: int) -> np.ndarray:
     return np.sort(np.concatenate([own[sample_all(len(own), most, 0)] for own in candidates]))
 
 
-def fold(unseen: Prepared, offered: Mapping[str, tuple[Prepared, Prepared]], fitted: FittedFamily) -> Fold:
-    """What a family says of a generation it was fitted without."""
+def fold(
+    unseen: Prepared, offered: Mapping[str, tuple[Prepared, Prepared]], rest: Prepared, settings: Settings
+) -> Fold:
+    """What a family fitted to the rest says of rows it never saw."""
+    fitted = fit(rest, settings)
     said = predicted_parts(fitted, unseen)
     law = said.law - np.log(unseen.table.measured)
-    return Fold(unseen, offered, fitted, law, said.correction, said.excess)
+    return Fold(unseen, constants(rest, unseen), offered, fitted, law, said.correction, said.excess)
 
 
 def _medians(fold: Fold, share: float) -> list[float]:
@@ -140,4 +180,4 @@ def _adapted_rows(fold: Fold, share: float, spread: Spread, split: str) -> list[
     model = eqx.tree_at(lambda tree: tree.correction.share, fold.fitted.model, as_float(share))
     adapted = adapt_family(dataclasses.replace(fold.fitted, model=model, spread=spread), few)
     log_time, tested = stated(adapted, left)
-    return error_rows(left, log_time - np.log(left.table.measured), tested, split)
+    return error_rows(left, log_time - np.log(left.table.measured), tested, constants(few, left), split)

@@ -51,7 +51,8 @@ def calibrate(
 
     DATA with --params and --family fits those families anew and carries the others over.
     """
-    from jaxperf.cli.calibrate_fit import Kept, fit, on_core, read_tables, usable_cores
+    from jaxperf.cli.apart import on_core, usable_cores
+    from jaxperf.cli.calibrate_fit import Kept, fit, read_tables
     from jaxperf.cli.measured import check_families, start_single_precision
 
     cores, families = usable_cores(), family or []
@@ -144,8 +145,7 @@ def _adapt(
 ) -> tuple[Parameters, list[Read]]:
     """The parameters with the tables' devices; refused where no row could be learned from."""
     from calibration.adapt import adapt
-    from jaxperf.cli.calibrate_fit import say_left_out
-    from jaxperf.cli.measured import read_measured_tables
+    from jaxperf.cli.measured import read_measured_tables, say_left_out
 
     reads, left_out = read_measured_tables(paths, families, directories)
     if not quiet:

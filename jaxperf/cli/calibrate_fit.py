@@ -1,34 +1,22 @@
-"""The fits of `jaxperf calibrate`: several families each in a process of its own, kept on disk as they are finished.
-
-A process ends with what it compiled and what it read, and what kills one leaves the other families.
-"""
+"""The fits of `jaxperf calibrate`: several families each in a process of its own, kept on disk as they are finished."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
-import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli import apart
+from jaxperf.cli.measured import say_left_out
 
 if TYPE_CHECKING:
     from calibration.calibrate import Calibrated
     from calibration.datasets import KernelTable, Read
     from calibration.fit import Settings
     from calibration.parameters import Parameters
-
-MEMORY = 4e9  # bytes that the process of a large family takes
-LOOK = 0.2  # how often it is looked whether a process has ended [s]
 
 
 def read_tables(paths: Sequence[Path], families: Sequence[str], excluded: Sequence[str], quiet: bool) -> list[Read]:
@@ -65,12 +53,6 @@ def check_excluded(names: Sequence[str], reads: Sequence[Read]) -> None:
 def devices_of(reads: Sequence[Read]) -> set[str]:
     """Names of the known devices that there are rows of."""
     return {name for read in reads for table in read.tables for name in set(table.device.tolist()) if name}
-
-
-def say_left_out(sentences: Sequence[str]) -> None:
-    """What files or families were left out, and why."""
-    for sentence in sentences:
-        typer.echo(f"left out: {sentence}", err=True)
 
 
 @dataclass
@@ -131,51 +113,19 @@ def fit(
 
     **Raises:** `InputError` where no row can be fitted, or a process ended without saying why.
     """
-    from calibration.calibrate import calibrate
+    from calibration.calibrate import NO_ROW, calibrate
     from jaxperf.cli.measured import step_log
 
-    families = {table.family for read in reads for table in read.tables}
-    own = own_cores(len(families), cores)
+    own = apart.own_cores(len({table.family for read in reads for table in read.tables}), cores)
     with step_log(quiet) as progress:
 
-        def apart(tables: Mapping[str, KernelTable]) -> Iterator[tuple[str, Calibrated]]:
-            rows = Counter[str]()
-            for table in tables.values():
-                rows[table.family] += len(table)
-            commands = {name: command_of(name, reads, excluded, settings.seed) for name, _ in rows.most_common()}
-            return fitted_apart(commands, own, progress)
+        def elsewhere(tables: Mapping[str, KernelTable]) -> Iterator[tuple[str, Calibrated]]:
+            families = apart.most_rows_first(tables.values())
+            commands = {name: command_of(name, reads, excluded, settings.seed) for name in families}
+            for place in apart.written(commands, own, progress, NO_ROW):
+                yield from _calibrated(place)
 
-        return calibrate(reads, excluded, settings, progress, kept=kept, apart=apart if len(own) > 1 else None)
-
-
-def usable_cores() -> list[int]:
-    """The cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
-def own_cores(families: int, cores: Sequence[int]) -> list[int]:
-    """The core of each process that runs at a time: one for each family, as far as there are cores and memory.
-
-    Never more for one: sums over several threads are taken in another order, so that parameters would depend on how
-    many cores a machine has. And XLA's threads wait busily: two processes on the same two cores take three times as
-    long as on one each.
-    """
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else MEMORY
-    return list(cores[: max(1, min(families, int(memory // MEMORY)))])
-
-
-@contextlib.contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """What is computed meanwhile has one core where the system can say so, and JAX, if it has not begun, one thread."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+        return calibrate(reads, excluded, settings, progress, kept=kept, apart=elsewhere if len(own) > 1 else None)
 
 
 def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed: int) -> list[str]:
@@ -188,64 +138,6 @@ def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed
     options = [word for name in excluded if hwspecs.resolve(name).name in there for word in ("--exclude-device", name)]
     files = [str(Path(read.path).resolve()) for read in own]
     return ["calibrate", *files, "--quiet", "--seed", str(seed), "--family", family, *options]
-
-
-def fitted_apart(
-    commands: Mapping[str, Sequence[str]], cores: Sequence[int], progress: Callable[[str], None]
-) -> Iterator[tuple[str, Calibrated]]:
-    """The families that these commands fit, each on a core of its own, as they are ready.
-
-    One without a row that can be used is left out, aloud. **Raises:** `InputError`, after all others, for those whose
-    process ended otherwise.
-    """
-    from calibration.calibrate import NO_ROW
-
-    waiting, free, running, broken = list(commands), list(cores), {}, []
-    with tempfile.TemporaryDirectory(prefix="jaxperf-") as folder:
-        place = {name: Path(folder) / name for name in commands}
-        try:
-            while waiting or running:
-                while waiting and free:
-                    name, core = waiting.pop(0), free.pop(0)
-                    running[name] = started(commands[name], place[name], core), core
-                for name in [name for name, (process, _) in running.items() if process.poll() is not None]:
-                    process, core = running.pop(name)
-                    free.append(core)
-                    status, said = process.returncode, _said(place[name])
-                    if not status:
-                        progress(name)
-                        yield from _calibrated(place[name])
-                    elif said == NO_ROW:
-                        say_left_out([f"{name}: {said}"])
-                    else:
-                        broken.append(f"The process that fitted {name} ended with status {status}. {said}".strip())
-                time.sleep(LOOK)
-        finally:
-            for process, _ in running.values():
-                process.terminate()
-                process.wait()
-    if broken:
-        raise InputError(" ".join(broken))
-
-
-def started(command: Sequence[str], out: Path, core: int) -> subprocess.Popen[bytes]:
-    """This very jaxperf with a command on one core, and what it has to say in a file beside `out`."""
-    where = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    words = [sys.executable, "-P", "-m", "jaxperf", *command, "-o", str(out)]
-    with out.with_name(f"{out.name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            words, env={**os.environ, "PYTHONPATH": where}, stdout=subprocess.DEVNULL, stderr=log
-        )
-    if hasattr(os, "sched_setaffinity"):  # long before it has loaded JAX, whose threads are then one
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(process.pid, {core})
-    return process
-
-
-def _said(out: Path) -> str:
-    """The last line of what a process has to say."""
-    lines = out.with_name(f"{out.name}.log").read_text(errors="replace").split("\n")
-    return next((line.removeprefix("jaxperf: ") for line in reversed(lines) if line.strip()), "")
 
 
 def _calibrated(place: Path) -> Iterator[tuple[str, Calibrated]]:

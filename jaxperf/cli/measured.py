@@ -138,6 +138,12 @@ def only_families(reads: Sequence[Read], families: Sequence[str]) -> list[Read]:
     return [read for read in kept if read.tables]
 
 
+def say_left_out(sentences: Sequence[str]) -> None:
+    """What files or families were left out, and why."""
+    for sentence in sentences:
+        typer.echo(f"left out: {sentence}", err=True)
+
+
 def problems_record(reads: Sequence[Read]) -> dict[str, Any]:
     """How many rows something was wrong with, and the first problems as sentences with file and row."""
     sentences = [read.located(problem) for read in reads for problem in read.problems[:LOCATED]]

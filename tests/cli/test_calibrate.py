@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import calibration.adapt
 import calibration.calibrate
+import jaxperf.cli.apart
 import jaxperf.cli.calibrate
-import jaxperf.cli.calibrate_fit
 from calibration.datasets import data_hash
 from calibration.fit import Settings
 from calibration.parameters import Parameters, load_parameters, save_parameters
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of a moment, in this process."""
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: dataclasses.replace(TINY, seed=seed or 0))
-    monkeypatch.setattr(jaxperf.cli.calibrate_fit, "own_cores", lambda families, cores: [0])
+    monkeypatch.setattr(jaxperf.cli.apart, "own_cores", lambda families, cores: [0])
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import jaxperf.cli.calibrate
 from calibration.calibrate import NO_ROW
 from calibration.fit import Settings
 from calibration.parameters import Parameters, load_parameters, save_parameters
-from jaxperf.cli import calibrate_fit
+from jaxperf.cli import apart
 from jaxperf.cli.main import app
 
 TINY = Settings(steps=20, law_steps=20, batch=32, widths=(4,))
@@ -73,8 +73,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
         out.with_name(f"{out.name}.log").write_text(result.stderr)
         return Ended(result.exit_code)
 
-    monkeypatch.setattr(calibrate_fit, "own_cores", lambda families, cores: list(range(min(2, families))))
-    monkeypatch.setattr(calibrate_fit, "started", started)
+    monkeypatch.setattr(apart, "own_cores", lambda families, cores: list(range(min(2, families))))
+    monkeypatch.setattr(apart, "started", started)
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: TINY)
     return asked
 
@@ -86,7 +86,7 @@ def test_it_is_the_fit_of_one_process(
     assert cli(*question, "-o", "apart").exit_code == 0
     assert [command[command.index("--family") + 1] for command in played] == ["gemm", "norm"]
     assert ["--exclude-device" in command for command in played] == [True, False]  # norms have no H100
-    monkeypatch.setattr(calibrate_fit, "own_cores", lambda families, cores: [0])
+    monkeypatch.setattr(apart, "own_cores", lambda families, cores: [0])
     assert cli(*question, "-o", "here").exit_code == 0
     assert Path("apart.safetensors").read_bytes() == Path("here.safetensors").read_bytes()
     assert Path("apart.json").read_text() == Path("here.json").read_text()
@@ -105,7 +105,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
             save_parameters(Parameters({"gemm": shipped.families["gemm"]}, {"errors": []}), out)
             return silent(0)(out)
 
-        monkeypatch.setattr(calibrate_fit, "started", started)
+        monkeypatch.setattr(apart, "started", started)
 
     return norms_end
 
@@ -147,7 +147,7 @@ def test_ctrl_c_stops_all_and_keeps_what_is_done(
 
     endless = Endless(0)
     ended(lambda out: endless)
-    monkeypatch.setattr(calibrate_fit.time, "sleep", interrupted)
+    monkeypatch.setattr(apart.time, "sleep", interrupted)
     stopped = cli("calibrate", *tables, "-o", "p")
     assert stopped.exit_code == 130 and "What was fitted (gemm) is in p.unfinished" in stopped.stderr
     assert endless.returncode == -15
@@ -161,15 +161,15 @@ def test_as_many_at_a_time_as_fit_and_each_on_one_core(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
         patch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PAGE_SIZE" else gigabytes * 1_000_000)
-        assert calibrate_fit.own_cores(families, calibrate_fit.usable_cores()) == list(range(most))
+        assert apart.own_cores(families, apart.usable_cores()) == list(range(most))
 
 
 def test_a_fit_has_one_core_and_what_comes_after_it_all_of_them() -> None:
-    before = calibrate_fit.usable_cores()
-    with contextlib.suppress(ValueError), calibrate_fit.on_core(before[-1]):
-        assert calibrate_fit.usable_cores() == [before[-1]] or not hasattr(os, "sched_setaffinity")
+    before = apart.usable_cores()
+    with contextlib.suppress(ValueError), apart.on_core(before[-1]):
+        assert apart.usable_cores() == [before[-1]] or not hasattr(os, "sched_setaffinity")
         raise ValueError("a mistake")
-    assert calibrate_fit.usable_cores() == before
+    assert apart.usable_cores() == before
 
 
 def test_the_core_of_a_process_that_ended_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +179,8 @@ def test_the_core_of_a_process_that_ended_goes_to_the_next(monkeypatch: pytest.M
         given.append(core)
         return silent(2, f"jaxperf: {NO_ROW}\n")(out)
 
-    monkeypatch.setattr(calibrate_fit, "started", started)
-    assert not list(calibrate_fit.fitted_apart(dict.fromkeys("abcd", []), [0, 2], lambda said: None))
+    monkeypatch.setattr(apart, "started", started)
+    assert not list(apart.written(dict.fromkeys("abcd", []), [0, 2], lambda said: None, NO_ROW))
     assert sorted(given) == [0, 0, 2, 2]
 
 
@@ -190,8 +190,8 @@ def test_a_process_is_this_jaxperf(own_folder: Path, monkeypatch: pytest.MonkeyP
     for name in ("jaxperf", "calibration", "hwspecs"):
         (own_folder / f"{name}.py").write_text("raise SystemExit(7)")
     with contextlib.chdir(own_folder):
-        core = calibrate_fit.usable_cores()[0]
-        process = calibrate_fit.started(["calibrate", "nowhere.csv"], own_folder / "p", core)
+        core = apart.usable_cores()[0]
+        process = apart.started(["calibrate", "nowhere.csv"], own_folder / "p", core)
         assert not hasattr(os, "sched_getaffinity") or os.sched_getaffinity(process.pid) == {core}
         assert process.wait(120) == 2
     said = (own_folder / "p.log").read_text()

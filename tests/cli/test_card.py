@@ -9,7 +9,7 @@ from hwspecs.errors import InputError
 
 ERRORS = [
     {"family": "gemm", "device": device, "format": form, "split": "unseen shapes", "rows": rows, "median": median}
-    | {"mean": 2 * median, "p90": 4 * median, "roofline_median": 50.0}
+    | {"mean": 2 * median, "p90": 4 * median, "roofline_median": 50.0, "constant_median": 5.0 * median}
     for device, form, rows, median in (("a", "bf16", 300, 2.0), ("a", "fp8", 100, 6.0), ("b", "bf16", 10, 9.0))
 ]
 
@@ -18,7 +18,8 @@ def test_formats_weigh_by_rows_and_devices_alike() -> None:
     (row,) = by_family(ERRORS, "unseen shapes")
     assert row["median"] == pytest.approx((3.0 + 9.0) / 2)
     assert (row["devices"], row["rows"], row["worst_device"], row["worst_median"]) == (2, 410, "b", 9.0)
-    assert pooled(ERRORS, "unseen shapes") == {"median": 6.0, "roofline_median": 50.0, "cells": 2}
+    told = {"median": 6.0, "roofline_median": 50.0, "constant_median": 30.0, "cells": 2}
+    assert pooled(ERRORS, "unseen shapes") == told
     assert pooled(ERRORS, "unseen generation")["cells"] == 0
 
 
