@@ -46,38 +46,53 @@ def select_schedule(code: Scalar, values: Mapping[str, Scalar]) -> Scalar:
 def idle_time(layout: Layout, fill: Scalar, forward: Scalar, backward: Scalar, weight: Scalar) -> Scalar:
     """How long the busiest stage idles in a step.
 
-    (p-1) (F + B + W) in GPipe and 1F1B, over v when interleaved (arXiv:2104.04473); (p-1) (F + B - W) in ZB-H1,
-    (p-1) (F + B - 2 W) in ZB-H2 and ZB-V (arXiv:2401.10241), never below zero; DualPipe (p/2 - 1) (F&B + B + W - 3 W)
-    with F&B = F + B + W (DeepSeek-V3, arXiv:2412.19437, table 2). `fill` stands for the (p-1) (F + B + W): the sum over
-    all stages but the busiest, so that uneven stages count as they are.
+    (p-1) (F + B + W) in GPipe and 1F1B; over v when interleaved (arXiv:2104.04473), and p - m more passes where the m
+    micro-batches are fewer than the stages, for which each chunk then waits; (p-1) (F + B - W) in ZB-H1, (p-1) (F + B -
+    2 W) in ZB-H2 and ZB-V (arXiv:2401.10241), never below zero; DualPipe (p/2 - 1) (F&B + B + W - 3 W) with F&B = F + B
+    + W (DeepSeek-V3, arXiv:2412.19437, table 2). The last four need micro-batches to fill the gaps with: they idle at
+    least until the last one has come back (`_return_time`). `fill` stands for the (p-1) (F + B + W): the sum over all
+    stages but the busiest, so that uneven stages count as they are.
 
     **Arguments:** `fill` [s]; `forward`, `backward`, `weight`: F, B and W of a stage and micro-batch [s].
     **Returns:** idle time [s].
     """
     whole = forward + backward + weight
-    each = fill / jnp.where(whole > 0.0, whole, 1.0)  # p - 1 where stages are even
-    halves = jnp.maximum(0.5 * layout.pipeline - 1.0, 0.0)
-    second = each * jnp.maximum(forward + backward - 2.0 * weight, 0.0)
+    others = fill / jnp.where(whole > 0.0, whole, 1.0)  # p - 1 where stages are even
+    p, m = layout.pipeline, layout.microbatches
+    in_turn = jnp.maximum(p - m, 0.0) + (jnp.minimum(m, p) - 1.0) / layout.interleave
+    halves = jnp.maximum(0.5 * p - 1.0, 0.0)
+    of_direction = ceil_div(m, 2.0 * jnp.ones_like(m))
+    busy = m * whole
+    one_way, both_ways = (
+        jnp.maximum(_return_time(others, each, forward, backward, weight) - busy, 0.0) for each in (m, of_direction)
+    )
+    second = jnp.maximum(others * (forward + backward - 2.0 * weight), one_way)
     return select_schedule(
         layout.schedule,
         {
             "gpipe": fill,
             "1f1b": fill,
-            "interleaved": fill / layout.interleave,
-            "zb-h1": each * jnp.maximum(forward + backward - weight, 0.0),
+            "interleaved": fill / jnp.maximum(p - 1.0, 1.0) * in_turn,
+            "zb-h1": jnp.maximum(others * (forward + backward - weight), one_way),
             "zb-h2": second,
             "zb-v": second,
-            "dualpipe": halves * jnp.maximum(whole + backward - 2.0 * weight, 0.0),
+            "dualpipe": jnp.maximum(halves * (whole + backward - 2.0 * weight), both_ways),
         },
     )
+
+
+def _return_time(others: Scalar, microbatches: Scalar, forward: Scalar, backward: Scalar, weight: Scalar) -> Scalar:
+    """No step is shorter, whatever its schedule: the last stage begins after the others' F, has every micro-batch for F
+    and B, and the B of the last goes back through the others, where its W is left [s]."""
+    return (others + microbatches) * (forward + backward) + weight
 
 
 def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar]:
     """Micro-batches whose activations the first and the last stage hold at most, in units of all layers of a stage.
 
     GPipe m; 1F1B p - i on stage i; interleaved p (1 + (p-1) / (p v)) on the first and 1 on the last but for the v - 1
-    chunks before it (arXiv:2205.05198, section 4.2.3); ZB-H1 and ZB-V p, ZB-H2 2 p - 1 (arXiv:2401.10241); DualPipe
-    p + 1. Never more than there are.
+    chunks before it (arXiv:2205.05198, section 4.2.3); ZB-H1 and ZB-V p, ZB-H2 2 p - 1 (arXiv:2401.10241), on every
+    stage, for what a W still needs counts as if its B had not been; DualPipe p + 1. Never more than there are.
     """
     p, v, m = layout.pipeline, layout.interleave, layout.microbatches
     ones = jnp.ones_like(p)
@@ -90,7 +105,7 @@ def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar]:
         "zb-v": p,
         "dualpipe": p + 1.0,
     }
-    last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v, "zb-h1": ones}
+    last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v}
     fewest, most = (select_schedule(layout.schedule, each) for each in (last, first))
     return jnp.minimum(most, m), jnp.minimum(fewest, m)
 

@@ -14,8 +14,18 @@ from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import idle_time, live_microbatches, stage_layers, weight_copies
 
 
-def idle(schedule: str, pipeline: int, forward: float, backward: float, weight: float, interleave: int = 1) -> float:
-    layout = training_layout(schedule=schedule, pipeline=pipeline, interleave=interleave)
+def idle(
+    schedule: str,
+    pipeline: int,
+    forward: float,
+    backward: float,
+    weight: float,
+    interleave: int = 1,
+    microbatches: int = 1024,
+) -> float:
+    layout = training_layout(
+        schedule=schedule, pipeline=pipeline, interleave=interleave, global_batch=microbatches, microbatch=1
+    )
     fill = (pipeline - 1) * (forward + backward + weight)
     return float(idle_time(layout, *map(as_float, (fill, forward, backward, weight))))
 
@@ -43,10 +53,54 @@ def test_idle_time_of_unequal_passes() -> None:
     assert idle("dualpipe", 2, 1.0, 1.0, 1.0) == 0
 
 
-@given(p=st.integers(1, 64), m=st.integers(1, 256), v=st.integers(1, 8))
-def test_bubble_over_ideal_is_that_of_the_paper(p: int, m: int, v: int) -> None:
-    """(p - 1) / (v m) (arXiv:2104.04473, equation in section 2.2)."""
-    assert idle("interleaved", p, 1.0, 1.0, 1.0, v) / (3 * m) == pytest.approx((p - 1) / (v * m))
+@given(p=st.integers(1, 64), times=st.integers(1, 8), v=st.integers(1, 8))
+def test_bubble_over_ideal_is_that_of_the_paper(p: int, times: int, v: int) -> None:
+    """(p - 1) / (v m) (arXiv:2104.04473, equation in section 2.2), which has whole groups of p micro-batches."""
+    m = times * p
+    assert idle("interleaved", p, 1.0, 1.0, 1.0, v, m) / (3 * m) == pytest.approx((p - 1) / (v * m))
+
+
+PASSES = st.sampled_from((0.5, 1.0, 1.5, 2.0, 3.0))
+
+
+@given(st.sampled_from(SCHEDULES), st.integers(2, 16), st.integers(1, 4), PASSES, PASSES, PASSES)
+def test_one_microbatch_is_computed_stage_after_stage(
+    schedule: str, p: int, v: int, forward: float, backward: float, weight: float
+) -> None:
+    """p (F + B) and what W cannot be put off: of the last stage alone, or of all where a backward pass is one piece."""
+    v = v if schedule == "interleaved" else 1
+    whole = forward + backward + weight
+    in_pieces = schedule in ("zb-h1", "zb-h2", "zb-v", "dualpipe")
+    serial = p * (forward + backward) + (weight if in_pieces else p * weight)
+    assert whole + idle(schedule, p, forward, backward, weight, v, 1) >= serial - 1e-9
+
+
+@given(p=st.integers(2, 6), m=st.integers(1, 12), v=st.integers(1, 4))
+def test_interleaved_chunks_take_as_long_as_when_they_are_played(p: int, m: int, v: int) -> None:
+    """Forward passes of chunks of equal length, groups of p micro-batches in turn, against their dates one by one."""
+    m = m if m <= p else m // p * p
+    assert m + idle("interleaved", p, 1.0, 0.0, 0.0, v, m) == pytest.approx(played(p, m, v))
+
+
+def played(p: int, m: int, v: int) -> float:
+    """End of the forward passes of m micro-batches through v chunks of 1 / v on each of p stages."""
+    free, done = [0.0] * p, {}
+    order = [(chunk, one) for first in range(0, m, p) for chunk in range(v) for one in range(first, min(first + p, m))]
+    for chunk, one in order:
+        for stage in range(p):
+            before = done.get((chunk, one, stage - 1) if stage else (chunk - 1, one, p - 1), 0.0)
+            free[stage] = done[chunk, one, stage] = max(free[stage], before) + 1.0 / v
+    return max(free)
+
+
+@given(p=st.integers(2, 16), m=st.integers(1, 64))
+def test_more_microbatches_never_shorten_a_step(p: int, m: int) -> None:
+    for schedule in SCHEDULES:
+        few, more = (
+            each * 3.5 + idle(schedule, p, 1.0, 1.5, 1.0, 2 if schedule == "interleaved" else 1, each)
+            for each in (m, m + 1)
+        )
+        assert more >= few - 1e-9
 
 
 @pytest.mark.parametrize(
@@ -55,7 +109,7 @@ def test_bubble_over_ideal_is_that_of_the_paper(p: int, m: int, v: int) -> None:
         ("gpipe", 1, 64, 64),
         ("1f1b", 1, 8, 1),
         ("interleaved", 2, 8 + 7 / 2, 9 / 2),  # p (1 + (p-1)/(p v)): arXiv:2205.05198, section 4.2.3
-        ("zb-h1", 1, 8, 1),
+        ("zb-h1", 1, 8, 8),
         ("zb-h2", 1, 15, 15),
         ("zb-v", 1, 8, 8),
         ("dualpipe", 1, 9, 9),
