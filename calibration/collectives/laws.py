@@ -18,7 +18,14 @@ from jaxperf.network.alpha_beta import Hop, direct_all_gather, ring_all_gather
 from jaxperf.network.alpha_beta_exchange import send
 from jaxperf.network.custom_all_reduce import LIMIT, custom_all_reduce_time
 from jaxperf.network.expert_exchange import ExpertGroup
-from jaxperf.network.nccl import ALGORITHMS, NcclGroup, nccl_all_reduce_time, nccl_gather_time, nccl_send_time
+from jaxperf.network.nccl import (
+    ALGORITHMS,
+    NcclGroup,
+    nccl_all_reduce_time,
+    nccl_all_to_all_time,
+    nccl_gather_time,
+    nccl_send_time,
+)
 from jaxperf.network.nccl_constants import NcclTier
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "moe_a2a_dispatch", "moe_a2a_combine")
@@ -82,7 +89,10 @@ def law_time(point: CollectivePoint) -> LawTime:
 
 def _time_and_kind(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     library, chosen = _library(point)
-    engine, way = custom_all_reduce_time(point.ranks, point.size, Hop(BARRIER, point.link), library, as_float(LIMIT))
+    limit = jnp.where(
+        point.nodes > 1.0, 0.0, LIMIT
+    )  # peers' memory is that of one node; beyond it engines call the library
+    engine, way = custom_all_reduce_time(point.ranks, point.size, Hop(BARRIER, point.link), library, limit)
     normal, low_latency = _exchanges(point)
     place = lambda name: KINDS.index(name)  # noqa: E731
     shots = jnp.where(way == 0, place("one-shot"), jnp.where(way == 1, place("two-shot"), chosen))
@@ -116,8 +126,7 @@ def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     group = NcclGroup(point.ranks, point.nodes, *parts)
     reduced = nccl_all_reduce_time(group, point.tier, point.size)
     gathered = nccl_gather_time(group, point.tier, point.size)
-    sent = nccl_send_time(group, point.size, as_float(1.0))
-    scattered = nccl_send_time(group, point.size / point.ranks, point.ranks - 1.0)
+    sent, scattered = nccl_send_time(group, point.size), nccl_all_to_all_time(group, point.size)
     send = KINDS.index("send-receive")
     times = (reduced.time, gathered.time, gathered.time, scattered, sent, gathered.time, gathered.time)
     kinds = (reduced.algorithm, gathered.algorithm, gathered.algorithm, send, send, send, send)

@@ -8,12 +8,15 @@ law: rings, trees, the switch, one shot, two shots.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from calibration.collectives.laws import RUNNERS
 
+KIND_PARTS = 4  # of a kind's name: operation, runner, how the ranks are joined, pairs
+SETTING_PARTS = 3  # of a setting's: ranks, nodes, cores
 NO_NAME = ""  # of a level that a row does not have
 
 
@@ -55,6 +58,18 @@ def level_names(
 def way_names(names: Mapping[str, np.ndarray], way: np.ndarray) -> dict[str, np.ndarray]:
     """Names of the levels "... way", of how the law runs an all-reduce, "" for other operations [G]."""
     return {f"{name} way": np.where(way == "", NO_NAME, _joined(names[name], way)) for name in ("kind", "device")}
+
+
+def usual_topologies(cells: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Of each (device, kind) and each (device, kind and stack) the topology that most of these "cell setting" names are
+    of."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for name in cells:
+        parts = name.split("/")
+        (device, topology), kind = parts[KIND_PARTS : KIND_PARTS + 2], parts[:KIND_PARTS]
+        for whose in (kind, kind + parts[KIND_PARTS + 2 : -SETTING_PARTS]):
+            found.setdefault((device, "/".join(whose)), Counter())[topology] += 1
+    return {place: topologies.most_common(1)[0][0] for place, topologies in found.items()}
 
 
 def in_pairs(topology: np.ndarray) -> np.ndarray:

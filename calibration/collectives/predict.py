@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from calibration.collectives.fit import correction, index_of
 from calibration.collectives.laws import KINDS, LawTime
+from calibration.collectives.names import usual_topologies
 from calibration.collectives.parameters import (
     ADAPTED,
     DEVICE,
@@ -35,6 +37,7 @@ REMARKS = {
     TRANSFER: "transfer: nothing of this device was measured for this operation",
     LAW: "law only: nothing alike was measured",
 }
+USUAL = "topology not stated: that of which most was measured on the device"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
 
@@ -50,11 +53,36 @@ def predict_collectives(
     numbers = {name: np.full(rows, np.nan) for name in NUMBERS}
     texts = {name: repeated(UNREAD if name == "reason" else "", rows) for name in TEXTS}
     if table is not None and len(table):
-        own_numbers, own_texts = predict_points(points_of(table, directories), parameters)
+        points, unstated = _points(table, parameters, directories)
+        own_numbers, own_texts = predict_points(points, parameters)
+        own_texts["reason"] = _with_remark(own_texts["reason"], unstated, USUAL)
         for name in NUMBERS:
             numbers[name][table.row] = own_numbers[name]
         texts = {name: _placed(texts[name], table.row, own_texts[name]) for name in TEXTS}
     return {**numbers, **texts}
+
+
+def _points(
+    table: KernelTable, parameters: CollectiveParameters, directories: Sequence[str | Path]
+) -> tuple[Points, np.ndarray]:
+    """The points of a table, and which rows [R] state no topology and have the one of which most was measured."""
+    points = points_of(table, directories)
+    known = usual_topologies(parameters.curves.known["cell setting by size"])
+    groups = zip(points.device, points.names["stack"], points.names["kind"], strict=True)
+    usual = [known.get((device, stack), known.get((device, kind), "")) for device, stack, kind in groups]
+    usual = np.array(usual, dtype=object)[points.group]
+    stated = np.asarray(table.text.get("topology", repeated("", len(table))))
+    unstated = (stated == "") & (usual != "")
+    if not unstated.any():
+        return points, unstated
+    topology = np.where(unstated, usual, stated)
+    return points_of(dataclasses.replace(table, text={**table.text, "topology": topology}), directories), unstated
+
+
+def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:
+    """The same text, of some rows [R] with a remark behind it."""
+    more = [f"{value}; {remark}" if value else remark for value in text.values.tolist()]
+    return Text(np.concatenate([text.values, _strings(*more)]), text.codes + np.where(rows, len(text.values), 0))
 
 
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:

@@ -21,7 +21,6 @@ from jaxperf.network.nccl_constants import (
     NVLINK_LATENCY,
     NVLS_CHANNELS,
     NVLS_LATENCY,
-    NVLS_NETWORK_LATENCY,
     PCIE_LATENCY,
     PROTOCOLS,
     TREE_SHARE,
@@ -79,15 +78,35 @@ def nccl_gather_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> NcclTime
     return _fastest(group, rings)
 
 
-def nccl_send_time(group: NcclGroup, size: Scalar, messages: Scalar) -> Scalar:
-    """`messages` sends of `size` bytes each from one rank, one after the other: all-to-all is n-1 of them [s].
+def nccl_send_time(group: NcclGroup, size: Scalar) -> Scalar:
+    """A send of `size` bytes from one rank to another, of the next node where there are several [s].
 
-    NCCL has no cost model of sends. base + m (step + S / bus) with the latencies of the ring's Simple protocol inside
-    a node and between nodes.
+    NCCL has no cost model of sends. base + step + S / B with the latencies of the ring's Simple protocol, B the bus
+    inside a node, and between nodes the rank's own port, or the one port of its node.
     """
-    step = jnp.where(group.nodes > 1.0, _between("ring", SIMPLE), _step(group, "ring", SIMPLE))
-    time = BASE_LATENCY["ring"][LL] * MICRO + messages * size / _bus(group) + jnp.maximum(messages, 1.0) * step
+    several = (group.nodes > 1.0).astype(size.dtype)
+    port = jnp.where(group.shared_port > 0.0, group.network_bandwidth, _own_port(group))
+    return _sends(group, size, 1.0 - several, several, port)
+
+
+def nccl_all_to_all_time(group: NcclGroup, size: Scalar) -> Scalar:
+    """An exchange of buffers of `size` bytes [s]: n - 1 sends of S / n, one after the other, those to other nodes
+    through a rank's share of its node's ports."""
+    near = group.ranks / group.nodes - 1.0
+    return _sends(group, size / group.ranks, near, group.ranks - 1.0 - near, _own_port(group))
+
+
+def _sends(group: NcclGroup, size: Scalar, near: Scalar, far: Scalar, port: Scalar) -> Scalar:
+    """So many sends inside the node and to other nodes, those at the rate `port` [s]."""
+    inside = _step(group, "ring", SIMPLE) + size / group.bus_bandwidth
+    between = _between("ring", SIMPLE) + size / jnp.minimum(group.bus_bandwidth, port)
+    time = BASE_LATENCY["ring"][LL] * MICRO + near * inside + jnp.where(group.nodes > 1.0, far * between, 0.0)
     return jnp.where(group.ranks > 1.0, time, 0.0)
+
+
+def _own_port(group: NcclGroup) -> Scalar:
+    """A rank's share of the ports of its node [byte/s]."""
+    return group.network_bandwidth * group.nodes / group.ranks
 
 
 def _ring(
@@ -135,11 +154,11 @@ def _tree(group: NcclGroup, tier: NcclTier, size: Scalar, protocol: int) -> Scal
 
 
 def _nvls(group: NcclGroup, tier: NcclTier, size: Scalar) -> Scalar:
-    """latency + S / (channels' rate x efficiency x (c - 1) / c); infinite where the switch cannot reduce [s]."""
-    able = (group.nvls_bandwidth > 0.0) & (tier.nvls_efficiency > 0.0)
+    """latency + S / (channels' rate x efficiency x (c - 1) / c); infinite without one switch that joins all ranks and
+    reduces [s]."""
+    able = (group.nvls_bandwidth > 0.0) & (tier.nvls_efficiency > 0.0) & (group.nodes <= 1.0)
     rate = group.nvls_bandwidth * tier.nvls_efficiency * (NVLS_CHANNELS - 1.0) / NVLS_CHANNELS
-    latency = NVLS_LATENCY + jnp.where(group.nodes > 1.0, NVLS_NETWORK_LATENCY, 0.0)
-    return jnp.where(able, latency * MICRO + size / jnp.where(able, rate, 1.0), jnp.inf)
+    return jnp.where(able, NVLS_LATENCY * MICRO + size / jnp.where(able, rate, 1.0), jnp.inf)
 
 
 def _fastest(group: NcclGroup, times: list[Scalar]) -> NcclTime:

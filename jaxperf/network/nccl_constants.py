@@ -22,7 +22,6 @@ PCIE_LATENCY = {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)}
 NETWORK_LATENCY = {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)}
 NETWORK_OVERHEAD = (1.0, 1.0, 3.0)  # least time of a step inside a node while the ring also crosses nodes [us]
 NVLS_LATENCY = 25.0
-NVLS_NETWORK_LATENCY = 18.0
 
 # Share of its rate that a tree all-reduce reaches at 64 B, 128 B, ... 512 MB, per protocol; 1 above.
 TREE_SHARE = (

@@ -12,7 +12,15 @@ from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.network.alpha_beta import Hop
 from jaxperf.network.custom_all_reduce import LIMIT, custom_all_reduce_time
-from jaxperf.network.nccl import ALGORITHMS, NcclGroup, NcclTime, nccl_all_reduce_time, nccl_gather_time, nccl_send_time
+from jaxperf.network.nccl import (
+    ALGORITHMS,
+    NcclGroup,
+    NcclTime,
+    nccl_all_reduce_time,
+    nccl_all_to_all_time,
+    nccl_gather_time,
+    nccl_send_time,
+)
 from jaxperf.network.nccl_constants import TIERS, nccl_tier, tier_of
 
 MIB = 2.0**20
@@ -62,6 +70,7 @@ def test_in_switch_reduction_wins_where_it_can() -> None:
     assert named(found) == "nvls"
     assert float(found.time) == pytest.approx(25e-6 + 512 * MIB / (320e9 * 0.85 * 15 / 16), rel=1e-12)
     assert named(reduce(group(8.0, nvls_bandwidth=240e9), 512 * MIB, "ampere")) == "ring-simple"
+    assert named(reduce(group(16.0, 2.0, nvls_bandwidth=320e9), 512 * MIB)) != "nvls"  # no switch joins two nodes
 
 
 def test_gather_has_half_the_steps_and_no_tree() -> None:
@@ -100,7 +109,32 @@ def test_one_rank_has_nobody_to_talk_to() -> None:
     alone = group(1.0)
     assert float(reduce(alone, MIB).time) == 0.0
     assert float(nccl_gather_time(alone, nccl_tier("hopper"), as_float(MIB)).time) == 0.0
-    assert float(nccl_send_time(alone, as_float(MIB), as_float(1.0))) == 0.0
+    assert float(nccl_send_time(alone, as_float(MIB))) == float(nccl_all_to_all_time(alone, as_float(MIB))) == 0.0
+
+
+def test_sends_take_their_turn() -> None:
+    # 6.6 us for the call and 3.4 us a send over NVLink; 14 us a send between nodes, at a rank's 50 GB/s of 400.
+    near, far = group(8.0), group(16.0, 2.0, network_bandwidth=400e9)
+    exchange, send = nccl_all_to_all_time, nccl_send_time
+    inside, between = 3.4e-6 + 16 * MIB / 360e9, 14e-6 + 16 * MIB / 50e9
+    assert float(exchange(near, as_float(128 * MIB))) == pytest.approx(6.6e-6 + 7 * inside, rel=1e-12)
+    assert float(exchange(far, as_float(256 * MIB))) == pytest.approx(6.6e-6 + 7 * inside + 8 * between, rel=1e-12)
+    assert float(send(near, as_float(16 * MIB))) == pytest.approx(6.6e-6 + inside, rel=1e-12)
+    assert float(send(far, as_float(16 * MIB))) == pytest.approx(6.6e-6 + between, rel=1e-12)
+
+
+@given(st.sampled_from((2.0, 4.0, 16.0)), st.sampled_from((1.0, 4.0, 8.0)), st.booleans(), st.floats(10.0, 34.0))
+def test_nothing_passes_the_ports_of_a_node_faster_than_they_carry(
+    nodes: float, per_node: float, shared: bool, log2_size: float
+) -> None:
+    """A sum enters and leaves every node, an exchange leaves it for all others, a send takes one port."""
+    size, rate = 2.0**log2_size, 25e9 if shared else 25e9 * per_node
+    at = group(nodes * per_node, nodes, network_bandwidth=rate, shared_port=float(shared), nvls_bandwidth=320e9)
+    left = (nodes - 1.0) / nodes * size
+    assert float(reduce(at, size).time) >= left / rate
+    assert float(nccl_gather_time(at, nccl_tier("hopper"), as_float(size)).time) >= left / rate
+    assert float(nccl_all_to_all_time(at, as_float(size))) >= left * per_node / rate
+    assert float(nccl_send_time(at, as_float(size))) >= size / 25e9
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -21,7 +21,7 @@ from calibration.collectives.parameters import (
     save_collectives,
 )
 from calibration.collectives.points import Points
-from calibration.collectives.predict import predict_collectives, tiers_of
+from calibration.collectives.predict import USUAL, predict_collectives, tiers_of
 from calibration.collectives.refit import refit
 from calibration.collectives.rows import FAMILY, measured_collectives, read_collectives
 from calibration.collectives.scores import coverage, error_rows, interval_widths, resolution_of
@@ -193,6 +193,28 @@ def test_tiers_say_what_is_known(parameters: CollectiveParameters, tmp_path: Pat
     assert (lower < time).all()
     assert (time < upper).all()
     assert (np.diff(upper[:3] / time[:3]) >= 0.0).all()
+
+
+def test_a_topology_that_is_not_stated_is_the_one_measured_most(
+    parameters: CollectiveParameters, tmp_path: Path
+) -> None:
+    """With the device's own times, aloud; where nothing of a device was measured, nothing is taken for it."""
+    rows = ["gpu,framework,version,kernel,op,dtype,num_gpus,gpus_per_node,bytes"]
+    rows += [f"{device},nccl,2.27,nccl,all_reduce,int8,8,8,4096" for device in ("a100", "h800")]
+    bare, stated = tmp_path / "bare.csv", tmp_path / "stated.csv"
+    bare.write_text("\n".join(rows) + "\n")
+    stated.write_text("\n".join([f"{rows[0]},topology", *(f"{row},node" for row in rows[1:])]) + "\n")
+
+    def answered(path: Path) -> dict[str, list]:
+        read = read_collectives(path)
+        found = predict_collectives(read.table(FAMILY), read.rows, parameters)
+        return {name: np.asarray(found[name]).tolist() for name in ("predicted_us", "tier", "reason")}
+
+    found, expected = answered(bare), answered(stated)
+    assert found["predicted_us"][0] == expected["predicted_us"][0]
+    assert found["tier"] == expected["tier"] == ["measured", "transfer"]
+    assert [USUAL in reason for reason in found["reason"]] == [True, False]
+    assert not any(USUAL in reason for reason in expected["reason"])
 
 
 def test_adapting_to_few_rows_of_a_new_device_beats_the_transfer(
