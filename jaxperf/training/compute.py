@@ -187,11 +187,5 @@ def _product_inputs(model: TrainingModel, layout: Layout, routed: Scalar) -> Sca
 
 def _adapters(model: TrainingModel, layout: Layout) -> Scalar:
     """Bytes a token that adapters read and add: their rank is so small that memory bounds them."""
-    dense = (
-        model.attention_layers * model.attention_adapters
-        + model.mixer_layers * model.mixer_adapters
-        + model.dense_layers * model.ffn_adapters
-        + model.moe_layers * model.topk * model.expert_adapters
-    )
     used = jnp.where(layout.lora_rank > 0.0, 1.5, 0.0)  # inputs read, outputs read and written
-    return used * layout.activation_bytes * dense / (model.layers * layout.tensor)
+    return used * layout.activation_bytes * model.active_layer_adapters / layout.tensor

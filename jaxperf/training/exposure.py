@@ -138,8 +138,7 @@ def data_exchange(
     micro-batch [s].
     **Returns:** `Both`: what is sent, and what compute cannot hide: never the first and the last layer's.
     """
-    learned = 1.0 - layout.frozen
-    dense, experts = learned * own.dense + own.adapters, learned * own.experts
+    dense, experts = own.learned(layout)
 
     def passes(dense: Scalar, experts: Scalar, itemsize: Scalar) -> Scalar:
         return _passes(groups.shard, dense, itemsize, layers, layout) + _passes(
@@ -149,7 +148,7 @@ def data_exchange(
     m, each = layout.microbatches, layout.split_weights
     scatter = passes(dense, experts, layout.gradient_bytes)
     gather = passes(dense, experts, layout.weight_bytes)
-    whole = passes(own.dense + own.adapters, own.experts, layout.weight_bytes)
+    whole = passes(own.dense + own.dense_adapters, own.experts + own.expert_adapters, layout.weight_bytes)
     scatters = jnp.where(layout.split_gradients > 0.0, m, 1.0)
     replicas = 2.0 * ring_pass(groups.replica, dense * layout.gradient_bytes / layout.shard)
     reduced = jnp.where(layout.zero > 0.5, scatter, 2.0 * scatter)  # a gather of gradients too

@@ -18,30 +18,18 @@ def attended_tokens(model: TrainingModel, sequence: Scalar) -> Scalar:
     return full + share * (windowed - full)
 
 
-def adapter_width(model: TrainingModel, layout: Layout) -> Scalar:
-    """Inputs and outputs of all adapted linear layers of the average layer on one rank; times the rank of LoRA this is
-    its parameters (Hu et al. 2021, arXiv:2106.09685) [1]."""
-    dense = (
-        model.attention_layers * model.attention_adapters
-        + model.mixer_layers * model.mixer_adapters
-        + model.dense_layers * model.ffn_adapters
-    )
-    experts = model.moe_layers * model.expert_adapters * model.experts / (layout.expert * layout.expert_tensor)
-    return (dense / layout.tensor + experts) / model.layers
-
-
 def step_flops(model: TrainingModel, layout: Layout) -> tuple[Scalar, Scalar]:
     """(useful, issued) FLOP of one step over all devices: issued ones count recomputation too.
 
-    6 a weight and token, 4 where weights are frozen (no product for their gradients); attention over the tokens that
-    are seen; three times the scan's. The MFU convention of PaLM (arXiv:2204.02311, appendix B) with causal attention
-    halved.
+    6 a weight and token, 4 where weights are frozen (no product for their gradients), 6 an adapter's; of experts those
+    that a token visits, however they are laid out; attention over the tokens that are seen; three times the scan's. The
+    MFU convention of PaLM (arXiv:2204.02311, appendix B) with causal attention halved.
     """
     tokens = layout.global_batch * layout.sequence
     seen = attended_tokens(model, layout.sequence)
     attention = model.attention_layers * 2.0 * (model.score_width + model.value_width) * seen
     layers = 2.0 * model.layers * model.active_layer_parameters
-    adapters = 2.0 * layout.lora_rank * adapter_width(model, layout) * layout.tensor * model.layers
+    adapters = 2.0 * layout.lora_rank * model.active_layer_adapters * model.layers
     passes = 3.0 - layout.frozen
     core = attention + model.mixer_layers * model.state_flops
     useful = passes * (layers + 2.0 * model.embedding) + 3.0 * (core + adapters)

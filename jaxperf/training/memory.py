@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.training.compute import routed_rows
-from jaxperf.training.flops import adapter_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import live_microbatches, stage_layers, weight_copies
@@ -40,24 +39,41 @@ class StageMemory(eqx.Module):
 
 class StageParameters(eqx.Module):
     """Parameters on one rank before ZeRO splits them: `dense` over the data-parallel group, `experts` over the copies
-    of an expert, `adapters` of LoRA, `layer` one layer's of `dense` and `expert_layer` one layer's of `experts` [1]."""
+    of an expert; `dense_adapters` and `expert_adapters` of LoRA, split as what they adapt; `layer` one layer's of
+    `dense` and `expert_layer` one layer's of `experts` [1]."""
 
     dense: Float[Array, "*batch"]
     experts: Float[Array, "*batch"]
-    adapters: Float[Array, "*batch"]
+    dense_adapters: Float[Array, "*batch"]
+    expert_adapters: Float[Array, "*batch"]
     layer: Float[Array, "*batch"]
     expert_layer: Float[Array, "*batch"]
+
+    def learned(self, layout: Layout) -> tuple[Scalar, Scalar]:
+        """(dense, experts) that have gradients: the adapters alone where the weights are frozen [1]."""
+        weights = 1.0 - layout.frozen
+        return weights * self.dense + self.dense_adapters, weights * self.experts + self.expert_adapters
+
+
+def kept_parameters(layout: Layout, dense: Scalar, experts: Scalar, sharded: Bool[Array, ""]) -> Scalar:
+    """Of the `dense` and `experts` of a stage, what one rank keeps: where `sharded`, its share of the group that has
+    copies of them [1]."""
+    shard, expert_shard = layout.shard, jnp.maximum(layout.expert_data, 1.0)
+    return dense / jnp.where(sharded, shard, 1.0) + experts / jnp.where(sharded, expert_shard, 1.0)
 
 
 def stage_parameters(model: TrainingModel, layout: Layout, layers: Scalar, tables: Scalar) -> StageParameters:
     """Of a stage with `layers` layers and `tables` token tables (embedding or head)."""
     vectors = model.other_parameters / model.layers  # replicated over tensor ranks, spread over the layers
     layer = model.dense_layer_parameters / layout.tensor + vectors
-    expert_layer = model.expert_layer_parameters / (layout.expert * layout.expert_tensor)
+    expert_split = layout.expert * layout.expert_tensor
+    expert_layer = model.expert_layer_parameters / expert_split
+    adapters = layers * layout.lora_rank  # for each of their inputs and outputs
     return StageParameters(
         dense=layers * layer + tables * model.embedding / layout.tensor,
         experts=layers * expert_layer,
-        adapters=layers * layout.lora_rank * adapter_width(model, layout),
+        dense_adapters=adapters * model.dense_layer_adapters / layout.tensor,
+        expert_adapters=adapters * model.expert_layer_adapters / expert_split,
         layer=layer,
         expert_layer=expert_layer,
     )
@@ -100,23 +116,16 @@ def _one_stage(
     imbalance: Scalar,
 ) -> StageMemory:
     own = stage_parameters(model, layout, layers, tables)
-    shard, expert_shard = layout.shard, jnp.maximum(layout.expert_data, 1.0)
-    learned = 1.0 - layout.frozen
-
-    def split(sharded: Bool[Array, ""]) -> Scalar:
-        dense = own.dense / jnp.where(sharded, shard, 1.0)
-        return dense + own.experts / jnp.where(sharded, expert_shard, 1.0)
-
-    def learns(sharded: Bool[Array, ""]) -> Scalar:
-        return learned * split(sharded) + own.adapters / jnp.where(sharded, shard, 1.0)
-
+    learned = own.learned(layout)
+    weights = kept_parameters(layout, own.dense, own.experts, layout.split_weights > 0.0)
+    weights = weights + own.dense_adapters + own.expert_adapters
     gathered = layout.split_weights * LIVE_LAYERS * (own.layer + own.expert_layer) * layout.weight_bytes
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
     return StageMemory(
-        weights=(split(layout.split_weights > 0.0) + own.adapters) * layout.weight_bytes * weight_copies(layout),
-        gradients=learns(layout.split_gradients > 0.0) * layout.gradient_bytes,
-        optimizer=learns(layout.zero > 0.5) * layout.optimizer_bytes,
+        weights=weights * layout.weight_bytes * weight_copies(layout),
+        gradients=kept_parameters(layout, *learned, layout.split_gradients > 0.0) * layout.gradient_bytes,
+        optimizer=kept_parameters(layout, *learned, layout.zero > 0.5) * layout.optimizer_bytes,
         activations=layers * live * kept * (1.0 - layout.offload),
         temporary=gathered + again + logits,
     )

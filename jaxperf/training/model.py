@@ -101,6 +101,27 @@ class TrainingModel(eqx.Module):
         return self.dense_layer_parameters + self.moe_layers * self.topk * self.expert_weights / self.layers
 
     @property
+    def dense_layer_adapters(self) -> Float[Array, "*batch"]:
+        """Inputs and outputs of the adapted linear layers of the average layer, all but the routed experts'; times the
+        rank of LoRA these are its parameters (Hu et al. 2021, arXiv:2106.09685) [1]."""
+        blocks = (
+            self.attention_layers * self.attention_adapters
+            + self.mixer_layers * self.mixer_adapters
+            + self.dense_layers * self.ffn_adapters
+        )
+        return blocks / self.layers
+
+    @property
+    def expert_layer_adapters(self) -> Float[Array, "*batch"]:
+        """The same of all routed experts of the average layer [1]."""
+        return self.moe_layers * self.experts * self.expert_adapters / self.layers
+
+    @property
+    def active_layer_adapters(self) -> Float[Array, "*batch"]:
+        """The same of what one token is multiplied with: of the experts its `topk` [1]."""
+        return self.dense_layer_adapters + self.moe_layers * self.topk * self.expert_adapters / self.layers
+
+    @property
     def parameters(self) -> Float[Array, "*batch"]:
         """All stored parameters [1]."""
         layer = self.dense_layer_parameters + self.expert_layer_parameters

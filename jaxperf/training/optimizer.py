@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.training.layout import Layout
-from jaxperf.training.memory import StageParameters
+from jaxperf.training.memory import StageParameters, kept_parameters
 
 
 def optimizer_time(own: StageParameters, layout: Layout, memory_bandwidth: Scalar) -> Scalar:
@@ -16,11 +16,7 @@ def optimizer_time(own: StageParameters, layout: Layout, memory_bandwidth: Scala
     **Arguments:** `own`: parameters of the rank's stage [1]; `memory_bandwidth`: sustained [byte/s].
     **Returns:** time [s].
     """
-    sharded = layout.zero > 0.5
-    dense = own.dense / jnp.where(sharded, layout.shard, 1.0)
-    experts = own.experts / jnp.where(sharded, jnp.maximum(layout.expert_data, 1.0), 1.0)
-    adapters = own.adapters / jnp.where(sharded, layout.shard, 1.0)
-    learned = (1.0 - layout.frozen) * (dense + experts) + adapters
+    learned = kept_parameters(layout, *own.learned(layout), layout.zero > 0.5)
     traffic = 2.0 * layout.optimizer_bytes + 2.0 * layout.gradient_bytes + layout.weight_bytes
     casts = layout.quantized * (layout.weight_bytes + 2.0 * layout.operand_bytes) * (own.dense + own.experts)
     return jnp.where(layout.optimizer_bytes > 0.0, learned * traffic + casts, 0.0) / memory_bandwidth

@@ -109,7 +109,7 @@ def test_a_stage_sends_its_share_over_its_own_port() -> None:
 
 def data(zero: float, *, window: float = 0.0, share: float = 0.0, **fields: float) -> tuple[float, float]:
     layout = training_layout(zero=zero, data=64, microbatch=1, global_batch=256, **fields)
-    own = StageParameters(*map(as_float, (1e9, 0.0, 0.0, 1e8, 0.0)))
+    own = StageParameters(*map(as_float, (1e9, 0.0, 0.0, 0.0, 1e8, 0.0)))
     efficiencies = dataclasses.replace(IDEAL, overlap_data=as_float(share))
     times = (as_float(10.0), as_float(window), as_float(window))
     found = data_exchange(own, layout, groups(layout), *times, efficiencies)
@@ -134,6 +134,15 @@ def test_the_first_and_last_layers_are_never_hidden() -> None:
 def test_frozen_weights_send_no_gradients_but_are_gathered() -> None:
     assert data(1, frozen=1)[0] == 0
     assert data(3, frozen=1)[0] == pytest.approx(4 * 4 * 63 / 64 * 1e9 / (8 * PORT), rel=1e-9)
+
+
+def test_adapters_of_experts_are_reduced_among_the_copies_of_an_expert() -> None:
+    """64 ranks with 8 experts' ranks: eight copies of an expert, one a node, each with its own port."""
+    layout = training_layout(zero=1, data=64, expert=8, microbatch=1, global_batch=256, frozen=1)
+    own = StageParameters(*map(as_float, (1e9, 8e9, 1e7, 8e7, 1e8, 8e8)))
+    times = (as_float(10.0), as_float(0.0), as_float(0.0))
+    expected = (4 + 2) * (63 / 64 * 1e7 / (8 * PORT) + 7 / 8 * 8e7 / PORT)
+    assert float(data_exchange(own, layout, groups(layout), *times, IDEAL).total) == pytest.approx(expected, rel=1e-9)
 
 
 def test_shard_groups_reduce_between_their_replicas() -> None:

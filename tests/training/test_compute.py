@@ -69,6 +69,40 @@ def test_frozen_weights_cost_4_instead_of_6() -> None:
     assert lora - adapters - attention == pytest.approx((full - attention) * 4 / 6, rel=1e-9)
 
 
+def test_adapters_of_a_mixture_cost_6_where_a_token_visits_them() -> None:
+    """Two layers of h = 8 (heads 2 x 4), one with a feed-forward of 16, one with top 2 of 4 experts of 6; rank 2."""
+    model = training_model_from_shape(2, 8, 2, 2, 4, 16, True, 32, 4, 2, 6, dense_layers=1)
+    layout = training_layout(sequence=16, global_batch=4, lora_rank=2, frozen=1)
+    attention, ffn, expert = (8 + 3 * 8) + (8 + 8), (8 + 2 * 16) + (16 + 8), (8 + 2 * 6) + (6 + 8)
+    adapters = 2 * (2 * attention + ffn + 2 * expert)
+    weights = 2 * 4 * 8 * 8 + 3 * 8 * 16 + 4 * 8 + 2 * 3 * 8 * 6 + 32 * 8  # the fourth is the router, the last the head
+    core = 2 * 2 * (8 + 8) * 16 / 2
+    assert float(step_flops(model, layout)[0]) == 4 * 16 * (4 * weights + 6 * adapters + 3 * core)
+
+
+@pytest.mark.parametrize("fields", [{}, {"lora_rank": 64, "frozen": 1}])
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"tensor": 4},
+        {"data": 8, "expert": 8},
+        {"tensor": 4, "data": 2, "expert": 8},
+        {"tensor": 8, "data": 2, "expert": 4, "expert_tensor": 4, "pipeline": 4},
+    ],
+)
+def test_one_workload_has_one_count_however_it_is_laid_out(split: dict, fields: dict) -> None:
+    model = training_model(load_model("qwen3-30b-a3b"))
+    whole, laid_out = (step_flops(model, training_layout(global_batch=256, **each, **fields)) for each in ({}, split))
+    assert tuple(map(float, laid_out)) == tuple(map(float, whole))
+
+
+def test_adapters_cost_less_than_gradients_of_all_weights() -> None:
+    model = training_model(load_model("qwen3-30b-a3b"))
+    fields = ({"frozen": 1}, {"frozen": 1, "lora_rank": 64}, {})
+    frozen, lora, full = (float(step_flops(model, training_layout(**each))[0]) for each in fields)
+    assert frozen < lora < full
+
+
 @given(sequence=st.integers(1, 300), window=st.integers(1, 400))
 def test_mean_attended_tokens(sequence: int, window: int) -> None:
     """Half a token less than the integer mean over the queries, where each sees itself in full."""

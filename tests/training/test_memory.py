@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from jaxperf.core.numerics import as_float
@@ -10,6 +12,7 @@ from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.memory import kept_activations, layer_activations, stage_memory, stage_parameters
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model, training_model_from_shape
+from jaxperf.training.optimizer import optimizer_time
 
 S, B, H, A = 2048, 4, 6144, 64  # the 22 B model of arXiv:2205.05198, table 3
 GPT_22B = training_model_from_shape(48, H, A, A, H // A, 4 * H, False, 51200, tied=True, dropout=True)
@@ -115,6 +118,48 @@ def test_lora_trains_adapters_only() -> None:
     assert float(memory.optimizer) == pytest.approx(12 * adapters)
     assert float(memory.gradients) == pytest.approx(4 * adapters)
     assert float(memory.weights) == pytest.approx(2 * (float(model.parameters) + adapters))
+
+
+def test_adapters_of_experts_are_split_as_their_experts() -> None:
+    """Rank 2 on a layer of h = 8 (heads 2 x 4) with 4 experts of 6, on 4 x 2 ranks: a tensor rank has half of the
+    attention's adapters, four copies; an expert rank two of the experts', four copies."""
+    model = training_model_from_shape(1, 8, 2, 2, 4, 16, True, 32, 4, 2, 6)
+    layout = training_layout(zero=2, tensor=2, data=4, expert=2, global_batch=4, lora_rank=2, frozen=1)
+    dense, experts = 2 * ((8 + 3 * 8) + (8 + 8)) / 2, 2 * 4 * ((8 + 2 * 6) + (6 + 8)) / 2
+    own = stage_parameters(model, layout, ONE, ONE)
+    assert (float(own.dense_adapters), float(own.expert_adapters)) == (dense, experts)
+    memory = stage_memory(model, layout, ONE, as_float(0.0))
+    assert float(memory.optimizer) == 12 * (dense / 4 + experts / 4)
+    assert float(memory.gradients) == 4 * (dense / 4 + experts / 4)
+    whole = stage_memory(model, dataclasses.replace(layout, lora_rank=as_float(0.0)), ONE, as_float(0.0))
+    assert float(memory.weights - whole.weights) == 2 * (dense + experts)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expert", "expert_tensor"), [(1, 1, 1), (1, 8, 1), (1, 32, 1), (4, 1, 1), (4, 8, 1), (4, 8, 4)]
+)
+def test_fully_sharded_states_of_adapters_do_not_depend_on_the_layout(
+    tensor: int, expert: int, expert_tensor: int
+) -> None:
+    """Rank 64 on Qwen3-30B-A3B over 32 ranks: 48 layers of attention and 128 experts of 768."""
+    model = training_model(load_model("qwen3-30b-a3b"))
+    layout = training_layout(
+        zero=3,
+        tensor=tensor,
+        data=32 // tensor,
+        expert=expert,
+        expert_tensor=expert_tensor,
+        global_batch=256,
+        lora_rank=64,
+        frozen=1,
+    )
+    h, q, kv, f = 2048, 4096, 512, 768
+    adapters = 64 * 48 * ((h + q + 2 * kv) + (q + h) + 128 * ((h + 2 * f) + (f + h)))
+    memory, bandwidth = stage_memory(model, layout, ONE, as_float(0.0)), as_float(3.35e12)
+    assert float(memory.optimizer) == pytest.approx(12 * adapters / 32)
+    assert float(memory.gradients) == pytest.approx(4 * adapters / 32)
+    own = stage_parameters(model, layout, model.layers, as_float(2.0))
+    assert float(optimizer_time(own, layout, bandwidth)) == pytest.approx((24 + 8 + 2) * adapters / 32 / 3.35e12)
 
 
 def test_the_fullest_stage_is_first_or_last() -> None:

@@ -16,7 +16,6 @@ from jaxperf.models.config import ModelConfig
 from jaxperf.training.checkpoint import save_time
 from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 from jaxperf.training.failures import HOUR, Failures, assumed_failures
-from jaxperf.training.flops import adapter_width
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model
@@ -94,7 +93,8 @@ class Request:
         """Parameters that learn, and are saved: the adapters of LoRA, or all of the model [1]."""
         if not self.lora_rank:
             return self.model.parameters
-        return self.model.layers * self.lora_rank * adapter_width(self.model, self.layout(1))
+        adapters = self.model.dense_layer_adapters + self.model.expert_layer_adapters
+        return self.model.layers * self.lora_rank * adapters
 
 
 @dataclass(frozen=True)
