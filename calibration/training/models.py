@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from calibration.datasets.training import SHAPE, Run
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, model_aliases, model_names
 from jaxperf.models.config import ModelConfig
-from jaxperf.models.feedforward import Moe
+from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention, Mla
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model, training_model_from_shape
@@ -47,10 +47,12 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     if shipped is None and missing:
         near = did_you_mean(run.model, (*model_names(), *model_aliases()))
         raise InputError(f"unknown_model: {run.model!r} is not known and {', '.join(missing)} are not stated.{near}")
-    if shipped is None or not _agrees(shipped, run.shape):
-        return _stated(run)
+    differ = [] if shipped is None else differing(shipped, run.shape)
+    if shipped is None or differ:
+        return _stated(run, differ)
     which = "sizes" if len(missing) == len(SHAPE) else ", ".join(missing)
-    return training_model(shipped), f"{which} as in the shipped {shipped.name}" if missing else ""
+    taken = f"{which} as in the shipped {shipped.name}" if missing else ""
+    return training_model(shipped), "; ".join(filter(None, (taken, _unused_width(shipped, run.shape))))
 
 
 def shipped_model(name: str) -> ModelConfig | None:
@@ -75,26 +77,63 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
-def _agrees(config: ModelConfig, shape: Mapping[str, float]) -> bool:
-    """Whether the stated ones of depth, widths, heads and experts are those of a description."""
+def differing(config: ModelConfig, shape: Mapping[str, float]) -> list[str]:
+    """The stated sizes that no layer of a description has."""
+    own = _sizes(config)
+    return [name for name, value in shape.items() if name in own and not math.isnan(value) and value not in own[name]]
+
+
+def _sizes(config: ModelConfig) -> dict[str, Collection[float]]:
+    """Column of `SHAPE` and `EXPERTS` -> its values over the layers of a description, 0 for what no layer has.
+
+    A latent head has a width for each of its parts; sources state any of them. There is no `ffn` where all
+    feed-forward blocks have experts: tables then repeat either an expert's width or one that no layer has.
+    """
     layers = config.layers or (config.encoders[0].layers if config.encoders else ())
-    heads = {layer.mixer.heads for layer in layers if isinstance(layer.mixer, (Attention, Mla))}
-    experts = {layer.ffn.experts for layer in layers if isinstance(layer.ffn, Moe)}
-    own = {
+    mixers = {mixer for layer in layers for mixer in (layer.mixer, layer.beside)}
+    plain = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+    latent = [mixer for mixer in mixers if isinstance(mixer, Mla)]
+    blocks = {layer.ffn for layer in layers if layer.ffn is not None}
+    dense = [block for block in blocks if isinstance(block, Mlp)]
+    sparse = [block for block in blocks if isinstance(block, Moe)]
+    sizes: dict[str, Collection[float]] = {
         "layers": {len(layers)},
         "hidden": {config.hidden},
         "vocab": {config.vocabulary or config.encoders[0].vocabulary},
-        "heads": heads,
-        "experts": experts,
+        "heads": {mixer.heads for mixer in (*plain, *latent)},
+        "kv_heads": {mixer.kv_heads for mixer in plain} | {mixer.heads for mixer in latent},
+        "head_dim": {width for mixer in plain for width in (mixer.head_dim, mixer.value_width)}
+        | {w for m in latent for w in (m.nope_dim + m.rope_dim, m.nope_dim, m.rope_dim, m.value_dim)},
+        "ffn": {block.intermediate for block in dense},
+        "gated": {float(block.gated) for block in blocks},
+        "experts": {block.experts for block in sparse},
+        "topk": {block.experts_per_token for block in sparse},
+        "moe_ffn": {block.intermediate for block in sparse},
+        "shared_experts": {block.shared_intermediate / block.intermediate for block in sparse},
     }
-    return all(math.isnan(shape[name]) or shape[name] in values for name, values in own.items())
+    if sparse and not dense:
+        del sizes["ffn"]
+    return {name: values or {0.0} for name, values in sizes.items()}
 
 
-def _stated(run: Run) -> tuple[TrainingModel, str]:
-    """The uniform transformer of the stated sizes, tied or not as the stated total says."""
+def _unused_width(config: ModelConfig, shape: Mapping[str, float]) -> str:
+    """What to know where a table states `ffn` alone of a model all of whose blocks have experts of another width."""
+    sizes = _sizes(config)
+    known = "ffn" in sizes or not math.isnan(shape["moe_ffn"]) or shape["ffn"] in sizes["moe_ffn"]
+    if known or math.isnan(shape["ffn"]):
+        return ""
+    return f"ffn is not used: all blocks of the shipped {config.name} have experts, as wide as moe_ffn says"
+
+
+def _stated(run: Run, differ: Sequence[str]) -> tuple[TrainingModel, str]:
+    """The uniform transformer of the stated sizes, tied or not as the stated total says; `differ`: which of them
+    are not those of the shipped model of its name."""
     missing = [name for name in SHAPE if math.isnan(run.shape[name])]
     if missing:
-        raise InputError(f"unknown_model: {run.model!r} is not the shipped one; {', '.join(missing)} are missing.")
+        raise InputError(
+            f"unknown_model: {run.model!r} is not the shipped one; {', '.join(missing)} are missing. "
+            f"The shipped one differs in {', '.join(differ)}."
+        )
     choices = [_from_shape(run, tied) for tied in (True, False)]
     total = run.layout["params"]
     if math.isnan(total):

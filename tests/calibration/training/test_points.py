@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration.datasets.training import read_training
+from calibration.training.models import differing, shipped_model
 from calibration.training.points import Known, known_runs
 from calibration.training.stacks import NEWEST, release_of, stack_of
 from tests.calibration.training.runs import SHAPE, write
@@ -37,6 +38,7 @@ def test_an_unknown_model_without_sizes_is_a_reason(tmp_path: Path) -> None:
         found.reasons[0].startswith("unknown_model: 'lama-3.1-8b'") and "Did you mean llama-3.1-8b" in found.reasons[0]
     )
     assert found.reasons[1].startswith("unknown_model: 'llama-3.1-8b' is not the shipped one; hidden,")
+    assert found.reasons[1].endswith("The shipped one differs in layers.")
 
 
 def test_sizes_that_come_from_the_catalog_are_told(tmp_path: Path) -> None:
@@ -44,9 +46,49 @@ def test_sizes_that_come_from_the_catalog_are_told(tmp_path: Path) -> None:
     assert found.notes == ("sizes as in the shipped llama-3.1-8b", "ffn as in the shipped llama-3.1-8b", "")
 
 
-def test_stated_sizes_win_over_a_shipped_model_that_differs(tmp_path: Path) -> None:
-    found = known(tmp_path, {**SHAPE, "layers": 16})
-    assert float(found.points[0].model.layers) == 16.0
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("layers", 16), ("ffn", 7168), ("kv_heads", 32), ("head_dim", 64), ("gated", 0), ("vocab", 32000)],
+)
+def test_stated_sizes_win_over_a_shipped_model_that_differs(tmp_path: Path, name: str, size: int) -> None:
+    """Against the same sizes under a name that nothing shipped has."""
+    own = {**SHAPE, name: size}
+    shipped, changed, free = known(tmp_path, {}, own, {**own, "model": "own"}).points
+    assert float(changed.model.parameters) == float(free.model.parameters) != float(shipped.model.parameters)
+
+
+@pytest.mark.parametrize("change", [{"topk": 1}, {"moe_ffn": 4096}, {"shared_experts": 1}, {"experts": 16}])
+def test_stated_experts_win_over_a_shipped_model_that_differs(tmp_path: Path, change: dict[str, object]) -> None:
+    mixtral = {"model": "mixtral-8x7b", **SHAPE, "vocab": 32000, "experts": 8, "topk": 2, "moe_ffn": 14336}
+    own = {**mixtral, **change}
+    models = [point.model for point in known(tmp_path, mixtral, own, {**own, "model": "own"}).points]
+    shipped, changed, free = ([float(m.parameters), float(m.topk)] for m in models)
+    assert changed == free != shipped
+
+
+def test_sizes_of_latent_attention_and_first_dense_layers_agree(tmp_path: Path) -> None:
+    """DeepSeek-V3 as its configuration file states it (arXiv:2412.19437); each kind of layer has its own width."""
+    sizes = {"layers": 61, "hidden": 7168, "heads": 128, "kv_heads": 128, "ffn": 18432, "gated": 1, "vocab": 129280}
+    sizes |= {"experts": 256, "topk": 8, "moe_ffn": 2048, "shared_experts": 1, "model": "DeepSeekV3"}
+    found = known(tmp_path, *({**sizes, "head_dim": width} for width in (192, 128, 64)))
+    assert [float(point.model.latent_width) for point in found.points] == [2112.0] * 3
+
+
+def test_a_dense_width_that_no_block_has_is_told(tmp_path: Path) -> None:
+    mixtral = {"model": "mixtral-8x7b"}
+    found = known(tmp_path, {**mixtral, "ffn": 7168}, {**mixtral, "ffn": 14336}, {"model": "llama-3-8b", "topk": 0})
+    assert "ffn is not used: all blocks of the shipped mixtral-8x7b have experts" in found.notes[0]
+    assert not any("ffn is not used" in note for note in found.notes[1:])
+
+
+def test_every_measured_run_of_a_shipped_model_finds_it(data_directory: Path) -> None:
+    """Runs whose table states a padded or another vocabulary are built from their sizes; no other size differs."""
+    path = data_directory / "training" / "train_e2e.csv"
+    if not path.is_file():
+        pytest.skip(f"{path} is absent")
+    runs = read_training(path).runs
+    own = [run.model for run in runs if (shipped := shipped_model(run.model)) and not differing(shipped, run.shape)]
+    assert len(own) == 203 and not {"GPT3-175B", "MPT-7b", "bert_large"} & set(own)
 
 
 def test_the_stated_total_tells_whether_the_head_is_tied(tmp_path: Path) -> None:
