@@ -56,8 +56,9 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
 
 
 def shipped_model(name: str) -> ModelConfig | None:
-    """The shipped description a name stands for whatever its case and punctuation, or None."""
-    found = _spellings().get(_letters(name))
+    """The shipped description a name stands for whatever its case, punctuation and owner ("meta-llama/"), or None."""
+    spellings = (_letters(name), _letters(name.rpartition("/")[2]))
+    found = next((_spellings()[each] for each in spellings if each in _spellings()), None)
     return None if found is None else _loaded(found)
 
 

@@ -46,6 +46,11 @@ def test_sizes_that_come_from_the_catalog_are_told(tmp_path: Path) -> None:
     assert found.notes == ("sizes as in the shipped llama-3.1-8b", "ffn as in the shipped llama-3.1-8b", "")
 
 
+def test_a_model_is_known_by_its_owners_name(tmp_path: Path) -> None:
+    found = known(tmp_path, {"model": "meta-llama/Meta-Llama-3-70B"}, {"model": "someone/Qwen3-32B"})
+    assert found.notes == ("sizes as in the shipped llama-3-70b", "sizes as in the shipped qwen3-32b")
+
+
 @pytest.mark.parametrize(
     ("name", "size"),
     [("layers", 16), ("ffn", 7168), ("kv_heads", 32), ("head_dim", 64), ("gated", 0), ("vocab", 32000)],
