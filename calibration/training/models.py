@@ -42,7 +42,7 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
 
     **Raises:** `InputError`, beginning with `unknown_model`, where sizes are missing and the name is not known.
     """
-    missing = [name for name in SHAPE if math.isnan(run.shape[name])]
+    missing = _missing(run.shape)
     shipped = shipped_model(run.model)
     if shipped is None and missing:
         near = did_you_mean(run.model, (*model_names(), *model_aliases()))
@@ -129,7 +129,7 @@ def _unused_width(config: ModelConfig, shape: Mapping[str, float]) -> str:
 def _stated(run: Run, differ: Sequence[str]) -> tuple[TrainingModel, str]:
     """The uniform transformer of the stated sizes, tied or not as the stated total says; `differ`: which of them
     are not those of the shipped model of its name."""
-    missing = [name for name in SHAPE if math.isnan(run.shape[name])]
+    missing = _missing(run.shape)
     if missing:
         raise InputError(
             f"unknown_model: {run.model!r} is not the shipped one; {', '.join(missing)} are missing. "
@@ -144,6 +144,12 @@ def _stated(run: Run, differ: Sequence[str]) -> tuple[TrainingModel, str]:
     away = [abs(math.log(float(model.parameters) / total)) for model in choices]
     model = choices[away.index(min(away))]
     return model, f"params: {float(model.parameters):.4g} counted, {total:.4g} stated" if min(away) > OFF else ""
+
+
+def _missing(shape: Mapping[str, float]) -> list[str]:
+    """The sizes without which no model can be built, and that are not stated."""
+    needed = (*SHAPE, "topk", "moe_ffn") if shape["experts"] > 0.0 else SHAPE
+    return [name for name in needed if math.isnan(shape[name])]
 
 
 def _from_shape(run: Run, tied: bool) -> TrainingModel:

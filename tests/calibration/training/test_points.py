@@ -71,6 +71,13 @@ def test_stated_experts_win_over_a_shipped_model_that_differs(tmp_path: Path, ch
     assert changed == free != shipped
 
 
+def test_experts_need_their_sizes(tmp_path: Path) -> None:
+    own = {**SHAPE, "experts": 16, "topk": 2}
+    found = known(tmp_path, {"model": "mixtral-8x7b", **own}, {"model": "own", **own})
+    assert found.reasons[0].startswith("unknown_model: 'mixtral-8x7b' is not the shipped one; moe_ffn are missing.")
+    assert found.reasons[1].startswith("unknown_model: 'own' is not known and moe_ffn are not stated.")
+
+
 def test_sizes_of_latent_attention_and_first_dense_layers_agree(tmp_path: Path) -> None:
     """DeepSeek-V3 as its configuration file states it (arXiv:2412.19437); each kind of layer has its own width."""
     sizes = {"layers": 61, "hidden": 7168, "heads": 128, "kv_heads": 128, "ffn": 18432, "gated": 1, "vocab": 129280}
