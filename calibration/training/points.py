@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,7 +23,11 @@ from jaxperf.core.sustained import format_class
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
 
-ADAPTER_RANK = 16.0  # of LoRA where a table does not say
+ADAPTER_RANK = 16.0  # of LoRA where notes do not say
+# "LoRA rank 64", "rank=256", "lora_r=256", "r=8", and as NeMo names it, "lora_dim 32"; no "node_rank=1", no "r=0.5".
+_RANK = re.compile(
+    r"(?:lora[\s_-]*(?:rank|dim|r)|(?<![a-z_])(?:rank|r(?=\s*[=:])))\s*(?:of|is|[=:-])?\s*([1-9]\d{0,5})(?!\.?\d)", re.I
+)
 ZERO_STAGES = (0.0, 1.0, 2.0, 3.0)
 MOST_CHUNKS = 4.0  # of a pipeline stage where a table does not say
 NO_OPTIMIZER = "no optimizer"  # of notes: a step that ends with the gradients
@@ -90,7 +95,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     data = _data_parallel(run, ranks)
     microbatch, notes = _microbatch(run, stack, data)
     interleave, note = _interleave(run, stack, ranks["pp"], layers)
-    lora = run.task == "lora"
+    rank, untold_rank = _adapter_rank(run)
     numbers: dict[str, float] = {
         "tensor": ranks["tp"],
         "pipeline": ranks["pp"],
@@ -107,14 +112,14 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
         "deduplicate": float(stack.deduplicates),
-        "lora_rank": ADAPTER_RANK if lora else 0.0,
-        "frozen": float(lora),
+        "lora_rank": rank,
+        "frozen": float(rank > 0.0),
         **({"optimizer_bytes": 0.0} if NO_OPTIMIZER in run.notes.lower() else {}),
     }
     schedule = "interleaved" if interleave > 1.0 else "1f1b"
     recompute, untold = _recompute(run, stack)
     layout = dataclasses.replace(training_layout(run.dtype, schedule=schedule, recompute=recompute), **numbers)
-    return layout, [*notes, note, untold]
+    return layout, [*notes, note, untold, untold_rank]
 
 
 def _data_parallel(run: Run, ranks: Mapping[str, float]) -> float:
@@ -152,6 +157,14 @@ def _interleave(run: Run, stack: Stack, pipeline: float, layers: float) -> tuple
         return 1.0, "vp is not stated: 1"
     chunks = max(1.0, min(layers // pipeline, MOST_CHUNKS))
     return chunks, f"vp is not stated: {chunks:g}"
+
+
+def _adapter_rank(run: Run) -> tuple[float, str]:
+    """The rank of LoRA's adapters, 0 for a run without any, and a sentence where notes do not state it."""
+    if run.task != "lora":
+        return 0.0, ""
+    stated = _RANK.search(run.notes)
+    return (float(stated[1]), "") if stated else (ADAPTER_RANK, f"LoRA rank is not stated: {ADAPTER_RANK:g}")
 
 
 def _zero(run: Run) -> float:

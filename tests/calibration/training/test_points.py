@@ -190,3 +190,22 @@ def test_the_release_of_the_software(tmp_path: Path, change: dict[str, object], 
 def test_adapters_learn_and_the_model_does_not(tmp_path: Path) -> None:
     found = known(tmp_path, {"task": "LoRA"}, {})
     assert [(float(p.layout.lora_rank), float(p.layout.frozen)) for p in found.points] == [(16.0, 1.0), (0.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("notes", "rank"),
+    [
+        ("LoRA rank 64", 64.0),
+        ("rank=256; 26.06 NeMo Container", 256.0),
+        ("lora_r=256", 256.0),
+        ("r=8", 8.0),
+        ("all linear layers, Rank: 32.", 32.0),
+        ("LoRA dim 128", 128.0),
+        ("26.06 NeMo Container; model TFLOPs 2086", 16.0),
+        ("node_rank=1, lr=2, r=0.5, 4 ranks", 16.0),
+    ],
+)
+def test_notes_tell_the_rank_of_adapters(tmp_path: Path, notes: str, rank: float) -> None:
+    found = known(tmp_path, {"task": "LoRA", "notes": notes}, {"notes": notes})
+    assert [float(point.layout.lora_rank) for point in found.points] == [rank, 0.0]
+    assert ["LoRA rank is not stated: 16" in note for note in found.notes] == [rank == 16.0, False]
