@@ -153,6 +153,12 @@ def test_the_number_of_devices_must_be_known(tmp_path: Path) -> None:
     assert read(ARGUMENTS + "--nproc_per_node 4 --nnodes 2", tmp_path, None).devices == 8
 
 
+@pytest.mark.parametrize("program", ["pretrain_gpt.py", "'$REPO/pretrain_gpt.py'", "-m megatron.pretrain", "-u gpt.py"])
+def test_the_program_ends_the_last_option_of_its_launcher(program: str, tmp_path: Path) -> None:
+    found = read(f"torchrun --nproc_per_node 4 --nnodes 2 {program} {ARGUMENTS} --seed -1", tmp_path, None)
+    assert (found.devices, found.layers, found.unknown) == (8, 4, ())
+
+
 @given(st.text(alphabet="-abn=$(){}[];|\"' \n\\0123*", max_size=60))
 def test_no_text_breaks_the_reader(text: str) -> None:
     try:

@@ -25,6 +25,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
 _ARITHMETIC = re.compile(r"\$\(\(([^()]*)\)\)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _WORD = re.compile(r"[;|&<>()]+|[^\s;|&<>()]+")
+_PROGRAM = re.compile(r".*\.py|-[A-Za-z]")  # what a launcher runs, after its own options: a script, or -m and a module
 _QUOTES = "\"'"
 _COMMENT = re.compile(r"(^|\s)#[^\n]*")
 _OPERATORS = {
@@ -123,7 +124,8 @@ def _value(node: ast.expr) -> int:
 
 
 def _options(words: list[str]) -> list[tuple[str, list[str]]]:
-    """(name, values) of each option, in order; its values reach to the next option or the end of the command."""
+    """(name, values) of each option, in order; its values reach to the next option, the program that a launcher starts
+    or the end of the command."""
     found: list[tuple[str, list[str]]] = []
     open_option = False
     for word in words:
@@ -131,7 +133,7 @@ def _options(words: list[str]) -> list[tuple[str, list[str]]]:
             name, sign, value = word[2:].partition("=")
             found.append((name.replace("-", "_"), [value] if sign else []))
             open_option = not sign
-        elif set(word) <= set(";|&<>()"):
+        elif set(word) <= set(";|&<>()") or _PROGRAM.fullmatch(word):
             open_option = False
         elif open_option:
             found[-1][1].append(word)
