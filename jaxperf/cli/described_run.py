@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import typer
+
 from hwspecs.errors import InputError
 
 
 @contextmanager
-def as_table(path: Path, device: str | None, devices: int | None) -> Iterator[Path]:
-    """`path` itself, or a table of the one run that it describes, for as long as it is needed.
+def as_table(path: Path, device: str | None, devices: int | None, quiet: bool) -> Iterator[Path]:
+    """`path` itself, or a table of the one run that it describes, for as long as it is needed; what the description
+    leaves open or says in vain goes to the terminal unless `quiet`.
 
     **Raises:** `InputError` as the readers do; for a device or a count beside a table, whose rows have their own.
     """
     from jaxperf.io.tables import write_rows
-    from jaxperf.io.training_rows import ENDINGS, rows_from
+    from jaxperf.io.training_rows import ENDINGS, read_configuration
 
     if path.suffix not in ENDINGS and not path.is_dir():
         if device is not None or devices is not None:
@@ -25,8 +28,10 @@ def as_table(path: Path, device: str | None, devices: int | None) -> Iterator[Pa
         yield path
         return
     software = "Calculon" if path.is_dir() else "Megatron arguments"  # decides which fitted scalars are taken
-    rows = [{**row, "source": software} for row in rows_from(path, devices=devices, device=device)]
+    run = read_configuration(path, devices=devices, device=device)
+    for note in () if quiet else run.notes:
+        typer.echo(f"note: {note}", err=True)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / f"{path.stem}.csv"
-        write_rows(rows, table, {})
+        write_rows([{**run.row(), "source": software}], table, {})
         yield table

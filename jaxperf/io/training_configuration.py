@@ -5,6 +5,8 @@ What the importers of Calculon's files and of Megatron's arguments give; `row` h
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -35,6 +37,8 @@ _COUNTS = (
     "context_parallel expert_parallel interleave micro_batch global_batch"
 ).split()
 _OPTIONAL_COUNTS = ("vocab", "experts", "topk", "moe_ffn", "shared_experts")
+# A lesser likeness also pairs two options of Megatron: --expert-tensor- and --expert-model-parallel-size.
+_TYPO = 0.86
 
 Share = tuple[float, float]
 
@@ -74,7 +78,7 @@ class TrainingConfiguration:
     """A model on a layout; counts [1], sequence and batch in tokens and sequences.
 
     `moe_ffn`: inner width of one expert; `zero`: the stage, 0 to 3; `unknown`: options that mean nothing here;
-    `notes`: what had to be assumed.
+    `notes`: what had to be assumed, and those options.
     **Raises:** `InputError` naming the fields for sizes out of range, a number of devices that the layout does not
     make, and a batch that it does not divide.
     """
@@ -155,3 +159,12 @@ class TrainingConfiguration:
             "repeat_of_release": False,
         }
         return {column: own.get(column) for column in COLUMNS}
+
+
+def unknown_note(unknown: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """The sentence on options (perhaps "file: option") that mean nothing here, likely typos of `known` ones first."""
+    words = list(known)
+    near = {name: difflib.get_close_matches(name.rpartition(": ")[2], words, 1, _TYPO) for name in unknown}
+    said = [f"{name} (did you mean {found[0]}?)" if found else name for name, found in near.items()]
+    said.sort(key=lambda text: not text.endswith("?)"))
+    return (f"Not understood and left out: {', '.join(said)}.",) if said else ()

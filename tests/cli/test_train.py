@@ -110,6 +110,18 @@ def test_a_run_may_be_described_by_another_tool(predict: Callable[..., dict], ow
     assert times[0] == pytest.approx(times[1], rel=1e-6)
 
 
+def test_options_without_effect_are_said(cli, own_folder: Path, kernels: Path, steps: Path) -> None:
+    (own_folder / "run.args").write_text(
+        "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --vocab-size 1024 "
+        "--micro-batch-size 2 --bf16 --nproc_per_node 8 --tensor-model-paralel-size 2"
+    )
+    common = ("train", "run.args", "--device", "h100-sxm", "--params", kernels, "--steps", steps)
+    said = "--tensor-model-paralel-size (did you mean --tensor-model-parallel-size?)"
+    assert said in cli(*common, "-o", "out.csv").stderr
+    assert said in (own_folder / "out.csv").read_text()
+    assert said not in cli(*common, "-o", "quiet.csv", "--quiet").stderr
+
+
 def test_a_table_states_its_own_devices(cli, table: Path) -> None:
     result = cli("train", table, "--n", "8", "-o", "out.csv")
     assert result.exit_code == 2 and "is a table" in result.output

@@ -102,6 +102,7 @@ def test_what_calculon_calls_its_options_is_translated(files: Files) -> None:
     assert (found.kv_heads, found.dtype, found.data_parallel) == (1, "bf16", 4)
     assert found.unknown == ("run.json: my_option",)
     assert "optimizer_offload" in found.notes[1]
+    assert found.notes[2] == "Not understood and left out: run.json: my_option."
 
 
 @pytest.mark.parametrize(

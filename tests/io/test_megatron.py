@@ -62,6 +62,7 @@ def test_a_script_means_what_it_would_run(tmp_path: Path) -> None:
     assert (found.micro_batch, found.global_batch, found.interleave, found.zero) == (1, 1536, 3, 1)
     assert (found.recompute, found.sequence_parallel, found.dtype) == ("selective", True, "fp16")
     assert found.unknown == ("--my-new-option",)
+    assert found.row()["notes"].endswith("Not understood and left out: --my-new-option.")
 
 
 def test_the_defaults_are_megatrons(tmp_path: Path) -> None:
@@ -157,6 +158,18 @@ def test_the_number_of_devices_must_be_known(tmp_path: Path) -> None:
 def test_the_program_ends_the_last_option_of_its_launcher(program: str, tmp_path: Path) -> None:
     found = read(f"torchrun --nproc_per_node 4 --nnodes 2 {program} {ARGUMENTS} --seed -1", tmp_path, None)
     assert (found.devices, found.layers, found.unknown) == (8, 4, ())
+
+
+def test_options_that_mean_nothing_are_one_sentence_with_typos_first(tmp_path: Path) -> None:
+    found = read(
+        ARGUMENTS + "--expert-tensor-parallel-size 2 --pipeline-model-paralel-size 2 --wandb-project x", tmp_path
+    )
+    assert found.unknown == ("--expert-tensor-parallel-size", "--pipeline-model-paralel-size")
+    assert found.notes[-1] == (
+        "Not understood and left out: --pipeline-model-paralel-size (did you mean "
+        "--pipeline-model-parallel-size?), --expert-tensor-parallel-size."
+    )
+    assert not any("Not understood" in note for note in read(ARGUMENTS + "--save /checkpoints", tmp_path).notes)
 
 
 @given(st.text(alphabet="-abn=$(){}[];|\"' \n\\0123*", max_size=60))

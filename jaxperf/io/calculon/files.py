@@ -14,7 +14,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.calculon.fields import count_of, flag_of, word_of
 from jaxperf.io.calculon.system import read_system
 from jaxperf.io.json_text import parse_json
-from jaxperf.io.training_configuration import SystemNumbers, TrainingConfiguration
+from jaxperf.io.training_configuration import SystemNumbers, TrainingConfiguration, unknown_note
 from jaxperf.models.checks import show
 
 APPLICATION = ("hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks")
@@ -118,7 +118,11 @@ def _configuration(
         device=device,
         system=system,
         unknown=unknown,
-        notes=(f"vocab is not stated; {_VOCABULARY}, which Calculon counts parameters with.", *_offload(run, source)),
+        notes=(
+            f"vocab is not stated; {_VOCABULARY}, which Calculon counts parameters with.",
+            *_offload(run, source),
+            *unknown_note(unknown, (*APPLICATION, *EXECUTION, *SYSTEM)),
+        ),
     )
 
 

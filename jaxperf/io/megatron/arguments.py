@@ -12,8 +12,8 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.megatron.options import read_options
-from jaxperf.io.megatron.reader import Reader
-from jaxperf.io.training_configuration import TrainingConfiguration
+from jaxperf.io.megatron.reader import Reader, option_text
+from jaxperf.io.training_configuration import TrainingConfiguration, unknown_note
 
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _VOCABULARY_STEP = 128  # x tensor_parallel: to what Megatron pads the vocabulary by default
@@ -36,7 +36,12 @@ _WITHOUT_EFFECT = re.compile(
     |use_rotary_position_embeddings|distributed_backend|distributed_timeout_minutes|attention_dropout|hidden_dropout
     |override_\w+|exit_\w+|no_load_\w+|no_save_\w+|num_workers|timing_\w+|dataloader_type|mock_data|job_name|partition
     |ckpt_format|untie_embeddings_and_output_weights|disable_bias_linear|add_qkv_bias|norm_epsilon|normalization
-    |apply_layernorm_1p|optimizer|start_weight_decay|end_weight_decay|reset_\w+|eod_mask_loss)$""",
+    |apply_layernorm_1p|optimizer|start_weight_decay|end_weight_decay|reset_\w+|eod_mask_loss|use_mcore_models
+    |local_rank|standalone|role|max_restarts|monitor_interval|redirects|tee|finetune|pretrained_checkpoint
+    |use_checkpoint_args|ckpt_\w+|use_dist_ckpt|dist_ckpt_\w+|async_save|auto_detect_ckpt_format|profile\w*
+    |moe_\w+_coeff|moe_router_load_balancing_type|no_position_embedding|no_create_attention_mask_in_dataloader
+    |fp8_amax_\w+|fp8_margin|fp8_interval|loss_scale\w*|initial_loss_scale|min_loss_scale|hysteresis|manual_gc\w*
+    |calculate_per_token_loss|no_check_for_nan_in_loss_and_grad)$""",
     re.X,
 )
 
@@ -67,10 +72,14 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
     sequence = reader.flag("sequence_parallel")
     if sequence and tensor == 1:
         notes.append("--sequence-parallel has no effect without tensor parallelism.")
+    shape = _shape(reader, tensor, notes)
+    unknown = tuple(
+        option_text(name) for name in reader.options if name not in _READ and not _WITHOUT_EFFECT.match(name)
+    )
     return TrainingConfiguration(
         source=str(path),
         model=Path(path).stem,
-        **_shape(reader, tensor, notes),
+        **shape,
         **_experts(reader),
         devices=total,
         tensor_parallel=tensor,
@@ -85,12 +94,8 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         sequence_parallel=sequence and tensor > 1,
         dtype=_dtype(reader),
         device=device,
-        unknown=tuple(
-            f"--{name.replace('_', '-')}"
-            for name in reader.options
-            if name not in _READ and not _WITHOUT_EFFECT.match(name)
-        ),
-        notes=tuple(notes),
+        unknown=unknown,
+        notes=(*notes, *unknown_note(unknown, map(option_text, sorted(_READ)))),
     )
 
 
