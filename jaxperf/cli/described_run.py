@@ -22,7 +22,7 @@ def as_table(path: Path, device: str | None, devices: int | None, quiet: bool) -
     from jaxperf.io.tables import write_rows
     from jaxperf.io.training_rows import ENDINGS, read_configuration
 
-    if path.suffix not in ENDINGS and not path.is_dir():
+    if not path.is_dir() and (path.suffix not in ENDINGS or _is_json_table(path)):
         if device is not None or devices is not None:
             raise InputError(f"{path} is a table, whose columns gpu and n_gpus say these; leave out --device and --n.")
         yield path
@@ -35,3 +35,11 @@ def as_table(path: Path, device: str | None, devices: int | None, quiet: bool) -
         table = Path(folder) / f"{path.stem}.csv"
         write_rows([{**run.row(), "source": software}], table, {})
         yield table
+
+
+def _is_json_table(path: Path) -> bool:
+    """Whether a file is JSON with a list of rows; Calculon's files are objects. Raises `InputError` where it cannot be
+    read."""
+    from calibration.datasets.files import read_text
+
+    return path.suffix == ".json" and read_text(path).lstrip().startswith("[")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,23 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     # 6 x 8.03e9 parameters x 65,536 tokens on 8 devices of 989 TFLOP/s are 0.4 s; with attention and a third more.
     assert 0.4 < time < 1.5
     assert 0.2 < float(rows[0]["mfu"]) < 1.0
+
+
+def test_a_table_may_be_json(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
+    rows = list(csv.DictReader(TABLE.splitlines()))
+    (own_folder / "in.json").write_text(json.dumps(rows))
+    said = predict("in.json", "-o", "from_json.csv")
+    assert (said["rows"], said["predicted"]) == (5, 2)
+    predict(table, "-o", "from_csv.csv")
+    assert (own_folder / "from_json.csv").read_text() == (own_folder / "from_csv.csv").read_text()
+
+
+def test_its_own_json_is_read_as_a_table(predict: Callable[..., dict], cli, table: Path, own_folder: Path) -> None:
+    predict(table, "-o", "out.json")
+    result = cli("train", "out.json", "-o", "again.csv")
+    assert result.exit_code == 2 and "out.json already has a column 'predicted_step_time_s'" in result.stderr
+    (own_folder / "none.json").write_text("[1, 2]")
+    assert "none.json must be a list of objects, one a row." in cli("train", "none.json", "-o", "again.csv").stderr
 
 
 def test_nothing_predicted_ends_with_its_own_code(predict: Callable[..., dict], own_folder: Path) -> None:
