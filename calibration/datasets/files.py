@@ -110,7 +110,7 @@ def _split(table: pa.Table, chunk: int | None) -> Iterator[pa.Table]:
 def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
     delimiter, names = _header(path)
     _check_names(path, names)
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=_of_wrong_length)
     convert = csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False)
     # One thread, because only then does the parser tell the number of a bad line.
     options = csv.ReadOptions(use_threads=False, block_size=1 << 24)
@@ -123,6 +123,11 @@ def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
             raise
         line, expected, actual = ragged.groups()
         raise InputError(f"{path}, line {line}: {actual} fields where the header has {expected}.") from None
+
+
+def _of_wrong_length(row: Any) -> str:
+    """What becomes of a line with too few or too many fields: one of white space is as empty as one of nothing."""
+    return "error" if row.text.strip() else "skip"
 
 
 def _rows_at_a_time(reader: Any, chunk: int | None) -> Iterator[pa.Table]:

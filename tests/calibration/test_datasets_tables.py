@@ -347,6 +347,15 @@ def test_cells_with_line_breaks_and_quotes(tmp_path: Path) -> None:
     assert only(read_table(path).tables).kernel.tolist() == ['a "b",\nc', "d"]
 
 
+@pytest.mark.parametrize("blank", ["", " ", "   \t ", "\r"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_lines_of_white_space_are_empty(tmp_path: Path, blank: str, delimiter: str) -> None:
+    lines = ["m,n,k", "1,2,3", blank, "4,5,6", blank]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(line.replace(",", delimiter) for line in lines), newline="")
+    assert only(read_table(path).tables).shape["m"].tolist() == [1, 4]
+
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "data-formats.md"
 
 

@@ -37,6 +37,14 @@ def test_csv_cells_keep_their_spelling(source: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_lines_of_white_space_are_no_rows(source: Path, tmp_path: Path) -> None:
+    blank = tmp_path / "blank.csv"
+    blank.write_text(TEXT.replace("\n", "\n  \n"))
+    for path in (source, blank):
+        write_with(path, tmp_path / f"out_{path.name}", PREDICTED)
+    assert (tmp_path / "out_blank.csv").read_text() == (tmp_path / "out_in.csv").read_text()
+
+
 @pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.csv.gz", "o.tsv", "o.json", "o.jsonl"])
 def test_every_format_reads_back_as_the_same_rows(source: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / name
