@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,20 @@ class Notes:
 def standard_name(name: str) -> str:
     """A column name in lower case, words joined by underscores: "KV Len" becomes "kv_len"."""
     return re.sub(r"[\s\-]+", "_", name.strip().casefold())
+
+
+def standard_columns(path: str | Path, names: Sequence[str]) -> dict[str, str]:
+    """Standard name -> the column as it is written.
+
+    **Raises:** `InputError` where two columns have the same standard name.
+    """
+    written: dict[str, str] = {}
+    for name in names:
+        standard = standard_name(name)
+        if standard in written:
+            raise InputError(f"{path}: the columns '{written[standard]}' and '{name}' mean the same; remove one.")
+        written[standard] = name
+    return written
 
 
 @dataclass
@@ -101,13 +116,8 @@ def open_sheet(table: pa.Table, path: str, start: int, notes: Notes) -> Sheet:
 
     **Raises:** `InputError` where two columns have the same standard name.
     """
-    columns: dict[str, pa.ChunkedArray] = {}
-    written: dict[str, str] = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        standard = standard_name(name)
-        if standard in columns:
-            raise InputError(f"{path}: the columns '{written[standard]}' and '{name}' mean the same; remove one.")
-        columns[standard], written[standard] = column, name
+    places = standard_columns(path, table.column_names)
+    columns = {standard: table.column(written) for standard, written in places.items()}
     return Sheet(path, start, table.num_rows, columns, notes)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.datasets.columns import standard_name
+from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT
 from hwspecs.errors import InputError, did_you_mean
@@ -114,7 +114,7 @@ def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
     """Name -> the column that holds it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    standard = {standard_name(column): column for column in columns}
+    standard = standard_columns(path, columns)
     places = {}
     for name, others in {**dict.fromkeys((*NEEDED, *LABELS), ()), **COUNTS, **LOADS, **TEXTS}.items():
         found = next((standard[each] for each in (name, *others) if each in standard), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hwspecs
-from calibration.datasets.columns import standard_name
+from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, device_name
 from hwspecs.errors import InputError, did_you_mean
@@ -132,7 +132,7 @@ def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
     """Name -> the column that holds it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    standard = {standard_name(column): column for column in columns}
+    standard = standard_columns(path, columns)
     places = {}
     for name, others in {**COLUMNS, LABEL: ()}.items():
         found = next((standard[each] for each in (name, *others) if each in standard), None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import hwspecs
-from calibration.datasets.columns import standard_name
+from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name
 from calibration.serving.layouts import CAP_SHARE, CAPPED
@@ -95,7 +95,7 @@ def read_power(path: str | Path) -> PowerTable:
 
 def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
     """Name -> the column that holds it."""
-    standard, places = {standard_name(column): column for column in columns}, {}
+    standard, places = standard_columns(path, columns), {}
     for name in (*TEXTS, *COUNTS, *MEASURED):
         if name not in standard:
             raise InputError(f"{path}: the column '{name}' is missing.{did_you_mean(name, columns)}")

@@ -53,6 +53,13 @@ def test_a_row_without_a_count_is_left_out_with_its_reason(tmp_path: Path) -> No
     assert "'warp-drive' is not a known device" in found.reasons[2] and "no-such-model" in found.reasons[3]
 
 
+def test_two_spellings_of_one_column_are_refused(tmp_path: Path) -> None:
+    path = table(tmp_path, row())
+    path.write_text(path.read_text().replace("e2e_time,", "e2e_time,Batch Size,").replace("6550,", "6550,2,"))
+    with pytest.raises(InputError, match="the columns 'batch_size' and 'Batch Size' mean the same; remove one"):
+        read_power(path)
+
+
 def test_a_missing_column_and_an_unknown_device_are_told(tmp_path: Path) -> None:
     path = tmp_path / "power.csv"
     path.write_text("model,gpu\nllama2-70b,a100\n")

@@ -59,6 +59,11 @@ def test_a_bad_cell_costs_its_own_rows_only(tmp_path: Path, row: str, said: str)
     assert [each.rows for each in table.configurations] == [(1,)]
 
 
+def test_two_spellings_of_one_column_are_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="the columns 'tp' and 'TP' mean the same; remove one"):
+        read_serving(written(tmp_path, f"{ROW},tpot,1,ms,4", header=f"{HEADER},TP"))
+
+
 def test_missing_columns_are_named(tmp_path: Path):
     with pytest.raises(InputError, match="column 'gpu' is missing"):
         read_serving(written(tmp_path, f"{ROW},tpot,1,ms", header=HEADER.replace("gpu,n_gpu", "chip,n_gpu")))

@@ -66,6 +66,11 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path: Path) -> None:
         read_training(write(tmp_path, {}, drop=("seq",)))
 
 
+def test_two_spellings_of_one_column_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the columns 'tp' and 'TP' mean the same; remove one"):
+        read_training(write(tmp_path, {"TP": 4}))
+
+
 def test_an_empty_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no rows"):
         read_training(write(tmp_path))
