@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from calibration.serving.engines import most_running
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.formats import FORMATS
-from jaxperf.io.huggingface import QUANTIZED_NAME, load_model
+from jaxperf.io.huggingface import QUANTIZED_NAME, holds_config, load_model
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.mixers import Mla
 from jaxperf.models.parameters import parameter_count
@@ -53,7 +54,7 @@ FILLED = 0.7  # of the memory, by weights, where a table leaves the ranks open: 
 class Deployed:
     """A configuration that can be priced.
 
-    `spec`: its device, the power limit in it; `architecture`: the shipped model; `tensor`, `pipeline`, `data`,
+    `spec`: its device, the power limit in it; `model`: as read, its `assumptions` left out; `tensor`, `pipeline`, `data`,
     `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
     requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
     `drawn`: whether the client draws lengths, `prompt` and `output` being their means;
@@ -78,7 +79,7 @@ class Deployed:
 
     @property
     def architecture(self) -> str:
-        """Name of the shipped model: checkpoints of one architecture share it."""
+        """Name of the shipped model: checkpoints of one architecture share it; of another its path."""
         return self.model.name
 
     @property
@@ -170,14 +171,23 @@ class _Models:
         self._found: dict[str, tuple[ModelConfig, str]] = {}
 
     def of(self, text: str) -> tuple[ModelConfig, str]:
-        """The model of a name, and what was left out of the name. Raises `InputError` where it is not known."""
+        """The model of a name or a path, and what was left out of the name. Raises `InputError` where it is neither.
+
+        Spellings of one shipped model are equal. What was read from a file has its path for a name, which no shipped model
+        has: a folder's own name says nothing of what is in it.
+        """
         if text not in self._found:
-            plain = TARGET.sub("", text)
-            spelled = re.sub(r"(?<=\d)_(?=\d)", ".", plain)
-            spelled = {"gptj": "gpt-j-6b"}.get(spelled.lower(), spelled)
-            note = "" if spelled == text else f"{text} is read as {spelled}"
-            self._found[text] = load_model(spelled), note
+            self._found[text] = self._read(text)
         return self._found[text]
+
+    def _read(self, text: str) -> tuple[ModelConfig, str]:
+        if holds_config(text):
+            return dataclasses.replace(load_model(text), name=os.path.abspath(text), assumptions=()), ""
+        plain = TARGET.sub("", text)
+        spelled = re.sub(r"(?<=\d)_(?=\d)", ".", plain)
+        spelled = {"gptj": "gpt-j-6b"}.get(spelled.lower(), spelled)
+        note = "" if spelled == text else f"{text} is read as {spelled}"
+        return dataclasses.replace(load_model(spelled), assumptions=()), note
 
 
 def _weights(given: Configuration, model: ModelConfig, spec: DeviceSpec) -> tuple[str, str]:

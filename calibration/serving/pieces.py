@@ -20,7 +20,6 @@ from jaxperf.core.efficiency import AbstractEfficiency, SustainedEfficiency
 from jaxperf.core.numerics import Scalar, as_float, stack
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.core.sustained_file import SustainedTable, calibration_of
-from jaxperf.io.huggingface import load_model
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.deployment import Deployment
@@ -72,9 +71,9 @@ def pieces_of(points: Sequence[Deployed], table: SustainedTable, level: str = "n
     devices = {key: calibration_of(spec, table).calibrated for key, spec in specs.items()}
     assumed = assumed_at(level, "graph")
     found: list[Pieces | None] = [None] * len(points)
-    for name in dict.fromkeys(point.architecture for point in points):
-        places = [place for place, point in enumerate(points) if point.architecture == name]
-        run = _compiled(name)
+    for model in dict.fromkeys(point.model for point in points):
+        places = [place for place, point in enumerate(points) if point.model == model]
+        run = _compiled(model)
         for start in range(0, len(places), CHUNK):
             own = places[start : start + CHUNK]
             padded = own + own[-1:] * (CHUNK - len(own))
@@ -111,9 +110,8 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
 
 
 @functools.cache
-def _compiled(name: str) -> Callable[[Assumed, dict[str, Any]], Pieces]:
-    """The pieces of a batch of deployments of one shipped model."""
-    config = load_model(name)
+def _compiled(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces]:
+    """The pieces of a batch of deployments of one model."""
     model = transformer(config)
 
     def one(assumed: Assumed, given: dict[str, Any]) -> Pieces:

@@ -162,6 +162,11 @@ def _shipped_name(name: str) -> tuple[str | None, str]:
     return known.get(plain, known.get(bare)), key[len(plain) :]
 
 
+def holds_config(spelled: str | os.PathLike[str]) -> bool:
+    """Whether a text is the path of a file, or of a directory with a `config.json`."""
+    return os.path.isfile(spelled) or os.path.isfile(os.path.join(spelled, "config.json"))
+
+
 def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
     """Describe a model from a path, a shipped name or an alias of one, in that order; nothing is downloaded.
 
@@ -171,7 +176,7 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
     """
     spelled = os.fspath(name_or_path)
     shipped, ending = _shipped_name(spelled) if isinstance(spelled, str) else (None, "")
-    if shipped is None or os.path.isfile(spelled) or os.path.isfile(os.path.join(spelled, "config.json")):
+    if shipped is None or holds_config(spelled):
         if isinstance(spelled, str) and spelled.strip() and not os.path.exists(spelled):
             names = (*model_names(), *model_aliases())
             raise InputError(

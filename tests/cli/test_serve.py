@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,3 +101,29 @@ def test_a_layout_has_whole_numbers_of_ranks(own_folder: Path, predict, column: 
     table.write_text(f"{HEADER}\n{','.join(cells.values())}\n")
     said = predict(table, "-o", own_folder / "out.csv", code=3)
     assert said["without_prediction"][0]["reason"] == f"{column}: 1.5 must be a whole number."
+
+
+def test_a_model_of_a_folder_is_priced_by_its_own_config(own_folder: Path, predict):
+    """Two folders of one name beside the shipped model of that name: half of the layers take about half of the time."""
+    fields = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "torch_dtype": "bfloat16",
+        "vocab_size": 128256,
+    }
+    lines = [HEADER, "own,llama-3.1-8b,h100-sxm,1,1,,bf16,vllm,agg,1024,128,8,,,"]
+    for layers in (32, 16):
+        folder = own_folder / str(layers) / "llama-3.1-8b"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({**fields, "num_hidden_layers": layers}))
+        lines.append(f"{layers},{folder},h100-sxm,1,1,,bf16,vllm,agg,1024,128,8,,,")
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    table.write_text("\n".join(lines) + "\n")
+    predict(table, "-o", out)
+    shipped, full, half = rows_of(out)
+    assert [row["tier"] for row in (shipped, full, half)] == ["known", "transfer", "transfer"]
+    assert 0.5 < float(half["tpot_ms"]) / float(full["tpot_ms"]) < 0.7
+    assert 0.6 < float(full["tpot_ms"]) / float(shipped["tpot_ms"]) < 1.6

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from calibration.datasets.serving import read_serving
 from calibration.serving.fit import contradicted, weights_of
 from calibration.serving.layouts import Deployed, deployed
+from calibration.serving.parameters import load_serving
 from calibration.serving.pieces import KINDS, kind_of
+from calibration.serving.predict import tier_of
 
 HEADER = "source,model,gpu,n_gpu,tp,pp,dp,ep,dtype,framework,mode,scenario,input_len,output_len,batch,concurrency,qps"
 ROW = {
@@ -174,3 +178,32 @@ def test_an_offline_benchmark_always_has_more_requests_than_can_run_together(tmp
     point = priced(tmp_path, scenario="Offline", concurrency="", framework="TensorRT 10.2.0")
     assert point.concurrency / point.replicas > 2048.0
     assert any("offline" in note for note in point.notes)
+
+
+def llama(folder: Path, layers: int) -> Path:
+    """A folder with the name of a shipped model and a config of so many layers."""
+    fields = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_hidden_layers": layers,
+        "num_key_value_heads": 8,
+        "torch_dtype": "bfloat16",
+        "vocab_size": 128256,
+    }
+    own = folder / "run_1_2" / "llama-3.1-8b"
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "config.json").write_text(json.dumps(fields))
+    return own
+
+
+def test_a_model_of_a_folder_is_what_its_config_says_and_none_that_was_fitted(tmp_path: Path):
+    own, fitted = llama(tmp_path, layers=4), load_serving()
+    for path in (own, own / "config.json"):
+        point = priced(tmp_path, model=str(path))
+        assert len(point.model.layers) == 4 and point.architecture == os.fspath(path)
+        assert tier_of(point, fitted) == "transfer"
+    shipped = [priced(tmp_path, model=name) for name in ("llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct-FP8")]
+    assert shipped[0].model == shipped[1].model  # one compilation
+    assert [tier_of(point, fitted) for point in shipped] == ["known", "known"]
