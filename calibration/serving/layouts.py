@@ -20,8 +20,10 @@ from hwspecs.errors import InputError
 from jaxperf.core.formats import FORMATS
 from jaxperf.io.huggingface import QUANTIZED_NAME, holds_config, load_model
 from jaxperf.models.config import ModelConfig
+from jaxperf.models.layers import transformer
 from jaxperf.models.mixers import Mla
 from jaxperf.models.parameters import parameter_count
+from jaxperf.models.step import check_decodes
 
 # MLPerf Inference names a model with its accuracy target; mean lengths of its tasks (tokens in, tokens out), recalled
 # from the benchmark's documents: OpenOrca for Llama 2 70B, LongBench and others for 405B, CNN/DailyMail summaries (of
@@ -54,8 +56,8 @@ FILLED = 0.7  # of the memory, by weights, where a table leaves the ranks open: 
 class Deployed:
     """A configuration that can be priced.
 
-    `spec`: its device, the power limit in it; `model`: as read, its `assumptions` left out; `tensor`, `pipeline`, `data`,
-    `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
+    `spec`: its device, the power limit in it; `model`: as read, without its `assumptions`; `tensor`, `pipeline`,
+    `data`, `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
     requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
     `drawn`: whether the client draws lengths, `prompt` and `output` being their means;
     `notes`: what was taken for granted.
@@ -171,13 +173,16 @@ class _Models:
         self._found: dict[str, tuple[ModelConfig, str]] = {}
 
     def of(self, text: str) -> tuple[ModelConfig, str]:
-        """The model of a name or a path, and what was left out of the name. Raises `InputError` where it is neither.
+        """The model of a name or a path, and what was left out of the name. Raises `InputError` where it is neither,
+        and where it has no decode.
 
-        Spellings of one shipped model are equal. What was read from a file has its path for a name, which no shipped model
-        has: a folder's own name says nothing of what is in it.
+        Spellings of one shipped model are equal. What was read from a file has its path for a name, which no shipped
+        model has: a folder's own name says nothing of what is in it.
         """
         if text not in self._found:
-            self._found[text] = self._read(text)
+            model, note = self._read(text)
+            check_decodes(transformer(model))
+            self._found[text] = model, note
         return self._found[text]
 
     def _read(self, text: str) -> tuple[ModelConfig, str]:

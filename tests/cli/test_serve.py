@@ -84,6 +84,13 @@ def test_a_table_with_nothing_to_predict_is_infeasible(own_folder: Path, predict
     assert said["predicted"] == 0 and said["without_prediction"][0]["rows"] == 1
 
 
+def test_an_encoder_is_a_row_with_a_reason_among_the_others(own_folder: Path, predict):
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    table.write_text(f"{TABLE}g,bert-large,h100_sxm,1,1.0,,fp16,vllm,agg,128,128,8,,tpot,9\n")
+    assert predict(table, "-o", out)["predicted"] == 4
+    assert "it generates no tokens" in rows_of(out)[-1]["reason"]
+
+
 def test_mistakes_are_one_sentence(own_folder: Path, cli):
     table = own_folder / "in.csv"
     table.write_text(TABLE.replace("model,", "modle,", 1))

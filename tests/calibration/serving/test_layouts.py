@@ -102,6 +102,7 @@ def test_a_power_cap_in_the_name_lowers_the_power_and_nothing_else(tmp_path: Pat
         ({"gpu": ""}, "no device is stated"),
         ({"gpu": "h1000_sxm"}, "unknown_device"),
         ({"model": "Qwen/Qwen3-33B"}, "No model or path"),
+        ({"model": "bert-large"}, "it generates no tokens"),
         ({"input_len": ""}, "input_len"),
         ({"n_gpu": "", "tp": ""}, "n_gpu"),
         ({"tp": "100000"}, "at most"),
