@@ -180,7 +180,8 @@ def open_loop(closed: Callable[[Scalar], Steady], rate: Scalar, output: Scalar, 
     """Requests that come at `rate` whether or not the engine keeps up, by the closed loop that serves as many.
 
     Bisection in log concurrency for the n in [1, `most`] whose throughput is `rate` x `output` (Little's law
-    backwards: n = rate x e2e).
+    backwards: n = rate x e2e). What one request in flight serves may be more than comes: its latencies stay, and the
+    engine is idle for the rest of the time.
 
     **Arguments:** `rate` [1/s]; `most`: requests in flight the engine allows [1].
     **Returns:** the steady state, and the utilization: rate over the throughput at `most` [1], above 1 where the queue
@@ -196,7 +197,10 @@ def open_loop(closed: Callable[[Scalar], Steady], rate: Scalar, output: Scalar, 
 
     ends = (jnp.zeros_like(wanted), jnp.log(jnp.maximum(most, 1.0)))
     low, high = jax.lax.fori_loop(0, 2 * ITERATIONS, halve, ends)
-    return closed(jnp.exp(0.5 * (low + high))), wanted / closed(jnp.maximum(most, 1.0)).throughput
+    found, capacity = closed(jnp.exp(0.5 * (low + high))), closed(jnp.maximum(most, 1.0)).throughput
+    busy = jnp.minimum(wanted, capacity) / found.throughput
+    of_time = lambda state: (state.throughput, state.batch, state.prefill_share)  # noqa: E731
+    return eqx.tree_at(of_time, found, replace_fn=lambda value: busy * value), wanted / capacity
 
 
 def _steady(first: Scalar, decode: Scalar, load: Load, batch: Scalar, prefill_share: Scalar) -> Steady:

@@ -140,6 +140,19 @@ def test_an_open_loop_serves_its_rate_and_says_where_it_cannot():
     assert float(heavy.throughput) == pytest.approx(float(closed(as_float(256.0)).throughput), rel=1e-3)
 
 
+@pytest.mark.parametrize("rate", [1e-3, 0.1, 0.9])
+def test_an_open_loop_serves_no_more_than_comes(rate: float):
+    """One request in flight would end in about a second: at lower rates the engine is idle between them."""
+    closed = lambda concurrency: aggregated(steps(), load(concurrency), Schedule(0.0, 0.0, 0.5, 0.0))  # noqa: E731
+    found, utilization = open_loop(closed, as_float(rate), as_float(100.0), as_float(256.0))
+    alone = closed(as_float(1.0))
+    assert float(found.throughput) == pytest.approx(100.0 * rate, rel=1e-9)
+    assert float(found.batch) == pytest.approx(rate * float(alone.e2e), rel=1e-4)
+    assert float(found.prefill_share) == pytest.approx(rate * PREFILL, rel=1e-4)
+    assert float(found.e2e) == pytest.approx(float(alone.e2e), rel=1e-4)
+    assert 0.0 < float(utilization) < 1.0
+
+
 @pytest.mark.parametrize("concurrency", [1.0, 7.0, 64.0, 900.0])
 def test_slopes_are_finite_and_a_slower_step_is_never_faster(concurrency: float):
     def e2e(fixed: jax.Array) -> jax.Array:

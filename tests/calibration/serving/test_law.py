@@ -83,6 +83,11 @@ def test_requests_at_a_rate_are_no_burst():
     assert float(closed_loops[0].ttft) != float(closed_loops[1].ttft)
 
 
+def test_replicas_serve_no_more_than_comes_in_all():
+    values, setup, pieces = alone(replicas=4.0, load=0.01)
+    assert float(opened(values, setup, pieces)[0].throughput) == pytest.approx(0.01 * float(setup.output))
+
+
 def test_an_engine_runs_no_more_than_its_limit_together():
     values, setup, pieces = alone(replicas=1.0, load=64.0)
     _, limited, _ = alone(replicas=1.0, load=64.0, most=8.0)
