@@ -10,7 +10,8 @@ drift apart) wait for half of the others' prefills before their first token; req
 prefills while they decode, and wait only for what is being prefilled when they come. `synchrony` is the share of the
 first. An engine that puts prefill and decode tokens into one step (Sarathi-Serve, OSDI 2024; vLLM v1, TensorRT-LLM)
 gains a token for all in each prefill step: the linear layers run once on the union. The mean batch in decode is b = n
-D / e2e (Little's law), D the time in decode; with memory for fewer than n requests the others wait for a slot.
+D / e2e (Little's law), D the time in decode; with memory for fewer than n requests the others wait for a slot. The
+first token is prefill's: requests of one token have no decode, and wait for the others' prefills before it.
 
 Every function is of one point; the step times are callables of it, so that the same equations serve a model's kernels
 and a table of measured steps. Iterations of the fixed points are of a fixed number and differentiable.
@@ -29,6 +30,7 @@ from jaxperf.core.numerics import Scalar, as_float
 
 StepTime = Callable[[Scalar], Scalar]
 ITERATIONS = 12
+LEAST_MIXING = 1e-6  # below it prefill steps give no tokens: any number of them passes while a request decodes
 
 
 class Steps(eqx.Module):
@@ -69,8 +71,9 @@ class Schedule(eqx.Module):
 
 
 class Steady(eqx.Module):
-    """`ttft`, `tpot` (mean after the first token), `e2e` of a request [s]; `throughput`: output tokens of the replica
-    [1/s]; `batch`: mean sequences in decode [1]; `prefill_share`: of the time, spent in prefill steps [1]."""
+    """`ttft`, `tpot` (mean after the first token, NaN where there is no other), `e2e` of a request [s]; `throughput`:
+    output tokens of the replica [1/s]; `batch`: mean sequences in decode [1]; `prefill_share`: of the time, spent in
+    prefill steps [1]."""
 
     ttft: Float[Array, "*batch"]
     tpot: Float[Array, "*batch"]
@@ -84,15 +87,21 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     """Prefill and decode on the same devices, a closed loop.
 
     Newcomers of one step are prefilled together: k = 1 + (arrivals in a prefill step), at most `together`. While a
-    request decodes, N = (m - 1) (1 - synchrony / 2) / k prefill steps pass, m = min(concurrency, slots):
+    request decodes, N = (m - 1) (1 - synchrony / 2) / k prefill steps pass, m = min(concurrency, slots), but no more
+    than it takes tokens in where prefill steps decode too:
 
-        D = (output - 1 - mixing N) t_decode(b) + N (t_prefill(k) + mixing t_attention(b))
+        D = (output - 1 - mixing N) t_decode(b) + N (t_prefill(k) + mixing t_attention(b)),   mixing N <= output - 1
+
+    What is prefilled beyond these is waited for before the first token: no cycle is shorter than the prefills of all,
+    k = `together` at a time (the bound of a closed network, Denning and Buzen 1978).
 
     **Returns:** `Steady` of scalars.
     """
     slots = jnp.maximum(load.slots, 1.0)
     running = jnp.minimum(jnp.maximum(load.concurrency - load.held, 1.0), slots)
-    others, after = running - 1.0, jnp.maximum(load.output - 1.0, 1.0)
+    others, after = running - 1.0, jnp.maximum(load.output - 1.0, 0.0)
+    most = jnp.clip(load.together, 1.0, running)
+    all_prefills = running / most * steps.prefill(most)
     full = jnp.maximum(load.concurrency / slots - 1.0, 0.0)
 
     def times(batch: Scalar, together: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -101,21 +110,21 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
         What no step explains is done while a request waits for its slot, as far as it waits.
         """
         prefill = steps.prefill(together)
-        met = others * (1.0 - 0.5 * schedule.synchrony) / together
+        passing = others * (1.0 - 0.5 * schedule.synchrony) / together
+        met = jnp.minimum(passing, after / jnp.maximum(schedule.mixing, LEAST_MIXING))
         pure = jnp.maximum(after - schedule.mixing * met, 0.0)
         decode = pure * steps.decode(batch) + met * (prefill + schedule.mixing * steps.attention(batch))
         burst = 0.5 * schedule.synchrony * others * prefill / together
-        found = schedule.wait * prefill + 0.5 * steps.decode(batch)
+        found = schedule.wait * prefill + 0.5 * jnp.minimum(after, 1.0) * steps.decode(batch)
         drifting = (1.0 - schedule.synchrony) * others / running * found
         steps_alone = prefill + burst + drifting
         beside = jnp.maximum(schedule.first - full * (steps_alone + decode), 0.0)
-        return prefill, decode, beside + steps_alone
+        return prefill, decode, jnp.maximum(beside + steps_alone, all_prefills - decode)
 
     def iterate(_: int, carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         batch, together = carry
         prefill, decode, first = times(batch, together)
         cycle = first + decode
-        most = jnp.clip(load.together, 1.0, running)
         joined = jnp.clip(1.0 + others * prefill / cycle, 1.0, most)
         in_step = schedule.synchrony * most + (1.0 - schedule.synchrony) * joined
         in_decode = jnp.maximum(running * (schedule.synchrony + (1.0 - schedule.synchrony) * decode / cycle), 1.0)
@@ -125,7 +134,7 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     prefill, decode, first = times(batch, together)
     cycle = first + decode
     queue = (load.concurrency / running - 1.0) * cycle
-    return _steady(first + queue, decode, load, batch, running * prefill / together / cycle)
+    return _steady(first + queue, decode, load, batch, jnp.minimum(running * prefill / together / cycle, 1.0))
 
 
 def disaggregated(
@@ -140,7 +149,7 @@ def disaggregated(
     **Arguments:** `load`: over all workers, `slots` of one decoder [1]; `transfer`: sending the cache of a prompt [s].
     **Returns:** `Steady` of scalars.
     """
-    after = jnp.maximum(load.output - 1.0, 1.0)
+    after = jnp.maximum(load.output - 1.0, 0.0)
     prefill = steps.prefill(as_float(1.0))
     share = load.concurrency / prefillers
     burst = 0.5 * schedule.synchrony * jnp.maximum(share - 1.0, 0.0) * prefill
@@ -172,7 +181,7 @@ def fixed_batch(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     **Returns:** `Steady` of scalars.
     """
     prefill = schedule.first + steps.prefill(load.concurrency)
-    decode = jnp.maximum(load.output - 1.0, 1.0) * steps.decode(load.concurrency)
+    decode = jnp.maximum(load.output - 1.0, 0.0) * steps.decode(load.concurrency)
     return _steady(prefill, decode, load, load.concurrency, prefill / (prefill + decode))
 
 
@@ -204,7 +213,6 @@ def open_loop(closed: Callable[[Scalar], Steady], rate: Scalar, output: Scalar, 
 
 
 def _steady(first: Scalar, decode: Scalar, load: Load, batch: Scalar, prefill_share: Scalar) -> Steady:
-    after = jnp.maximum(load.output - 1.0, 1.0)
-    e2e = first + jnp.where(load.output > 1.0, decode, 0.0)
-    throughput = load.concurrency * load.output / e2e
-    return Steady(first, decode / after, e2e, throughput, batch, prefill_share)
+    e2e, decodes = first + decode, load.output > 1.0
+    tpot = jnp.where(decodes, decode / jnp.where(decodes, load.output - 1.0, 1.0), jnp.nan)
+    return Steady(first, tpot, e2e, load.concurrency * load.output / e2e, batch, prefill_share)

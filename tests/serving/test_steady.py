@@ -68,6 +68,37 @@ def test_the_order_of_work_moves_time_from_one_latency_to_the_other(requests: in
     assert float(found.e2e) == pytest.approx(wanted + half_a_step, rel=1e-9)
 
 
+@settings(max_examples=20, deadline=None)
+@given(requests=st.integers(1, 300), synchrony=st.floats(0.0, 1.0), mixing=st.sampled_from([0.0, 1.0]))
+def test_requests_of_one_token_only_wait_for_prefills(requests: int, synchrony: float, mixing: float):
+    schedule = Schedule(mixing, synchrony, 0.5, 0.0)
+    found = aggregated(steps(), load(float(requests), output=1.0), schedule)
+    assert float(found.ttft) == float(found.e2e) == pytest.approx(requests * PREFILL, rel=1e-9)
+    assert float(found.throughput) == pytest.approx(1.0 / PREFILL, rel=1e-9)
+    assert jnp.isnan(found.tpot)
+    alone = Schedule(mixing, synchrony, 0.0, 0.0)
+    pools = disaggregated(
+        steps(), load(float(requests), output=1.0), alone, as_float(1.0), as_float(1.0), as_float(0.0)
+    )
+    assert float(pools.e2e) == pytest.approx(requests * PREFILL, rel=1e-9) and jnp.isnan(pools.tpot)
+    batch = fixed_batch(steps(), load(float(requests), output=1.0), schedule)
+    assert float(batch.e2e) == pytest.approx(requests * PREFILL, rel=1e-9) and jnp.isnan(batch.tpot)
+
+
+def test_what_takes_long_beside_the_steps_leaves_room_for_requests_of_one_token():
+    """A second of network: the prefills of four requests pass within it."""
+    found = aggregated(steps(), load(4.0, output=1.0), Schedule(1.0, 0.0, 0.5, 1.0))
+    assert float(found.ttft) == pytest.approx(1.0 + PREFILL + 0.75 * 0.5 * PREFILL, rel=1e-9)
+
+
+@pytest.mark.parametrize("output", [2, 3, 8, 40])
+def test_a_token_takes_no_longer_than_a_full_step_where_prefill_steps_decode(output: int):
+    found = aggregated(steps(), load(64.0, float(output), together=8.0), Schedule(1.0, 0.0, 0.5, 0.0))
+    assert float(found.tpot) <= 8.0 * PREFILL + READ * 64.0
+    assert float(found.e2e) >= 64.0 * PREFILL * (1.0 - 1e-9)
+    assert float(found.prefill_share) <= 1.0
+
+
 def test_mixed_steps_give_tokens_while_they_prefill():
     apart = aggregated(steps(), load(32.0), Schedule(0.0, 0.0, 0.0, 0.0))
     mixed = aggregated(steps(), load(32.0), Schedule(1.0, 0.0, 0.0, 0.0))
