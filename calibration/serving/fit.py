@@ -76,8 +76,10 @@ def _run(point: Deployed) -> str:
 
 
 def measured_of(points: Sequence[Deployed]) -> np.ndarray:
-    """Logarithms of the measured `FITTED`, NaN where a table states none [rows, 2] [log s]."""
-    return np.log([[p.configuration.measured.get(name, np.nan) for name in FITTED] for p in points])
+    """Logarithms of the measured `FITTED`, NaN where none is stated and for a TPOT of one token [rows, 2] [log s]."""
+    told = np.log([[p.configuration.measured.get(name, np.nan) for name in FITTED] for p in points])
+    told[[p.output <= 1.0 for p in points], FITTED.index("tpot")] = np.nan
+    return told
 
 
 def fitter(design: Design, rows: Rows, measured: np.ndarray) -> Fit:

@@ -7,10 +7,11 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibration.datasets.serving import read_serving
-from calibration.serving.fit import contradicted, weights_of
+from calibration.serving.fit import contradicted, measured_of, weights_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import load_serving
 from calibration.serving.pieces import KINDS, kind_of
@@ -156,6 +157,18 @@ def test_one_measurement_under_two_layouts_is_fitted_under_none(tmp_path: Path):
     points, _ = deployed(read_serving(path))
     assert contradicted(points).tolist() == [True, True, False]
     assert (weights_of(points) == 0.0).tolist() == [True, True, False]
+
+
+def test_no_time_between_tokens_is_fitted_where_there_is_one_token(tmp_path: Path):
+    path = tmp_path / "in.csv"
+    lines = [
+        ",".join({**ROW, "output_len": length}.get(name, "") for name in HEADER.split(",")) + f",{metric},20,ms"
+        for length in ("1", "2")
+        for metric in ("ttft", "tpot")
+    ]
+    path.write_text("\n".join([f"{HEADER},metric,value,unit", *lines]) + "\n")
+    points, _ = deployed(read_serving(path))
+    assert np.isfinite(measured_of(points)).tolist() == [[True, False], [True, True]]
 
 
 @pytest.mark.parametrize(
