@@ -221,7 +221,8 @@ def least_ranks(model: ModelConfig, weights: str, spec: DeviceSpec) -> float:
 
 
 def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[str, float], list[str]]:
-    """The layout of a replica and their number, and a sentence for each choice the table leaves open.
+    """The layout of a replica and their number, and a sentence for each choice the table leaves open and each number
+    in it that contradicts another.
 
     **Arguments:** `least`: tensor-parallel ranks where none are stated. **Raises:** `InputError` where no number of
     devices can be told.
@@ -238,7 +239,7 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
         devices = math.prod(_or(each, 1.0) for each in (tensor, pipeline, data))
     pipeline, data = _or(pipeline, 1.0), _or(data, 1.0)
     if not math.isfinite(tensor):
-        tensor = min(least, devices / (pipeline * data))
+        tensor = min(least, devices // (pipeline * data))
         notes.append("tp is not stated: the fewest ranks that hold the weights, and replicas of them")
     expert = _or(expert, 1.0)
     group = tensor * pipeline * data
@@ -246,7 +247,13 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
         raise InputError(f"n_gpu: {devices:.0f} devices are fewer than pp x dp.")
     if group > MOST_RANKS:
         raise InputError(f"tp, pp, dp: {group:.0f} ranks a replica; at most {MOST_RANKS} are allowed.")
-    replicas = max(1.0, round(devices / group))
+    replicas = max(1.0, devices // group)
+    if devices > replicas * group:
+        notes.append(f"{devices - replicas * group:.0f} of {devices:.0f} devices idle: a replica has {group:.0f}")
+    if devices < group:
+        notes.append(f"n_gpu is {devices:.0f}: priced with the tp x pp x dp = {group:.0f} devices of one replica")
+    if expert > tensor * data:
+        notes.append(f"ep is {expert:.0f}: priced with the tp x dp = {tensor * data:.0f} ranks that hold experts")
     layout = {"tensor": tensor, "pipeline": pipeline, "data": data, "expert": min(expert, tensor * data)}
     return {**layout, "replicas": replicas}, notes
 

@@ -49,8 +49,8 @@ class Pieces(eqx.Module):
     what one-shot all-reduces read beside (0 in prefill), "floor" what the kernels of all kinds take to launch and drain
     [s]; `launches`: kernels of a step that the host is counted to launch, those inside an operator of an engine
     (`kernel_counts`) left out [1]; `slots`: sequences that an attention replica has memory for, as its engine gives it
-    out [1]; `transfer`: cache of one prompt on one rank over the scale-out link [s]; `stages`: share of the layers on
-    the fullest pipeline stage [1]; `reason`: bits of `core.feasible.Reason`.
+    out, of a fixed batch to their last token [1]; `transfer`: cache of one prompt on one rank over the scale-out link
+    [s]; `stages`: share of the layers on the fullest pipeline stage [1]; `reason`: bits of `core.feasible.Reason`.
     """
 
     decode: Float[Array, "*batch S K"]
@@ -91,7 +91,7 @@ def _key(spec: DeviceSpec) -> tuple[str, float]:
 
 
 def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
-    engine = point.configuration.engine
+    engine, fixed = point.configuration.engine, point.configuration.mode == "static"
     numbers = {
         "tensor_parallel": point.tensor,
         "pipeline_parallel": point.pipeline,
@@ -99,7 +99,7 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
         "expert_parallel": point.expert,
         "prompt": point.prompt,
         "output": point.output,
-        "held": point.prompt + point.output * held_share(engine),
+        "held": point.prompt + point.output * (1.0 if fixed else held_share(engine)),
         "added": added_kernels(point.model, engine, point.weights),
         "alone": float(not counted(engine)),
     }

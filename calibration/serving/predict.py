@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 
 from calibration.datasets.serving import ServingTable
 from calibration.serving.fit import states_of
-from calibration.serving.law import rows_of
+from calibration.serving.law import Rows, law_of, rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
 from calibration.serving.scalars import design_of, levels_of
@@ -25,6 +26,8 @@ COLUMNS = {
 }
 OPEN = "whether attention is shared out by heads or by requests is not stated: the one that serves more is taken"
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
+
+TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers and a stated concurrency"
 
 
 def predict_serving(
@@ -60,7 +63,7 @@ def _found(
     state, utilization = states_of(jnp.asarray(parameters.values), design, rows)
     tiers = [tier_of(point, parameters) for point in points]
     widths = np.array([parameters.widths[tier][part_of(p)] for tier, p in zip(tiers, points, strict=True)])
-    bits = np.asarray(rows.pieces.reason)
+    bits = np.asarray(rows.pieces.reason) | np.where(overfull(points, rows), int(Reason.MEMORY), 0)
     runs = (bits & int(Reason.FORMAT)) == 0
     found = {}
     for name, (field, scale, place) in COLUMNS.items():
@@ -69,11 +72,19 @@ def _found(
         found[f"{name}_upper"] = value * np.exp(widths[:, place])
     full, left_open = np.asarray(utilization) > 1.0, np.zeros(len(points), bool)
     left_open[rows.others[0] if rows.others else []] = True
+    together = [point.configuration.mode == "disagg" and law_of(point) != "pools" for point in points]
+    told = np.column_stack([left_open, full, together])
     reasons = [
-        "; ".join((*point.notes, *sentences(int(bit)), *[OPEN] * bool(free), *[FULL] * bool(over)))
-        for point, bit, free, over in zip(points, bits, left_open, full, strict=True)
+        "; ".join((*point.notes, *sentences(int(bit)), *itertools.compress((OPEN, FULL, TOGETHER), own)))
+        for point, bit, own in zip(points, bits, told, strict=True)
     ]
     return found, tiers, reasons
+
+
+def overfull(points: Sequence[Deployed], rows: Rows) -> np.ndarray:
+    """Fixed batches that outgrow the memory before they end: no engine puts some of their requests off [rows]."""
+    batches = [p.concurrency / (p.replicas * p.data) if p.configuration.mode == "static" else 0.0 for p in points]
+    return np.array(batches) > np.maximum(np.asarray(rows.pieces.slots), 1.0)
 
 
 def tier_of(point: Deployed, parameters: ServingParameters) -> str:

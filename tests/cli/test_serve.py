@@ -91,6 +91,27 @@ def test_an_encoder_is_a_row_with_a_reason_among_the_others(own_folder: Path, pr
     assert "it generates no tokens" in rows_of(out)[-1]["reason"]
 
 
+def test_what_is_not_priced_as_it_is_stated_is_said(own_folder: Path, predict):
+    """Two pools of one worker or at a rate, and fixed batches with and without memory for their last tokens."""
+    header = HEADER.replace(",concurrency", ",batch,concurrency")
+    row = "meta-llama/Llama-3.1-8B-Instruct,h100_sxm"
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    table.write_text(
+        f"""{header}
+one,{row},1,1,,bf16,vllm,disagg,1024,256,,16,,,
+rate,{row},4,1,,bf16,vllm,disagg,1024,256,,,2,,
+pools,{row},4,1,,bf16,vllm,disagg,1024,256,,16,,,
+large,{row},1,1,,bf16,vllm,static,1024,256,4096,,,,
+small,{row},1,1,,bf16,vllm,static,1024,256,64,,,,
+"""
+    )
+    predict(table, "-o", out)
+    together, memory = "priced on the same devices", "do not fit in device memory"
+    reasons = {row["note"]: row["reason"] for row in rows_of(out)}
+    assert all(together in reasons[note] for note in ("one", "rate")) and memory in reasons["large"]
+    assert reasons["pools"] == reasons["small"] == ""
+
+
 def test_mistakes_are_one_sentence(own_folder: Path, cli):
     table = own_folder / "in.csv"
     table.write_text(TABLE.replace("model,", "modle,", 1))

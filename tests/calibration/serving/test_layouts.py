@@ -79,6 +79,23 @@ def test_a_layout_is_priced_as_it_is_stated(tmp_path: Path):
     assert (point.tensor, point.expert, point.replicas) == (64.0, 8.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("changes", "replicas", "said"),
+    [
+        ({"n_gpu": "12", "tp": "8"}, 1.0, "4 of 12 devices idle: a replica has 8"),
+        ({"n_gpu": "3", "tp": "", "dtype": "bf16"}, 1.0, "1 of 3 devices idle: a replica has 2"),
+        ({"n_gpu": "4", "tp": "8"}, 1.0, "n_gpu is 4: priced with the tp x pp x dp = 8 devices of one replica"),
+        ({"n_gpu": "8", "tp": "8", "dp": "8"}, 1.0, "n_gpu is 8: priced with the tp x pp x dp = 64 devices"),
+        ({"n_gpu": "16", "tp": "8", "ep": "64"}, 2.0, "ep is 64: priced with the tp x dp = 8 ranks"),
+    ],
+)
+def test_devices_that_do_not_fit_the_layout_are_said(
+    tmp_path: Path, changes: dict[str, str], replicas: float, said: str
+):
+    point = priced(tmp_path, **changes)
+    assert point.replicas == replicas and any(said in note for note in point.notes)
+
+
 def test_latent_attention_can_be_shared_out_by_requests(tmp_path: Path):
     given = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "h200_sxm", "n_gpu": "16", "tp": "8"}
     point = priced(tmp_path, **given, ep="8")
