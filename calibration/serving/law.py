@@ -19,7 +19,7 @@ from jaxperf.core.numerics import Scalar, as_float, overlap
 from jaxperf.core.sustained_file import SustainedTable
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch, open_loop
 
-MOST_WORKERS = 16  # of two pools whose split is searched
+SPLITS = 16  # shares of the workers of two pools that are tried for prefill; every split of up to so many workers
 HOST_SHARPNESS = 4.0  # between what the host launches and what the device works: 19 % above the larger of two equals
 Values = Mapping[str, Scalar]
 
@@ -153,14 +153,15 @@ def pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]
         Schedule(0.0, values["pool_synchrony"], values["wait"], first),
         Load(setup.load, setup.output, slots, 1.0),
     )
-    workers = jnp.clip(setup.replicas, 2.0, MOST_WORKERS)
+    workers = jnp.maximum(setup.replicas, 2.0)
+    shares = jnp.arange(1.0, float(SPLITS)) * jnp.maximum(workers / SPLITS, 1.0)
 
     def split(prefillers: Scalar) -> Steady:
         decoders = jnp.maximum(workers - prefillers, 1.0)
         state = disaggregated(steps, load, schedule, prefillers * setup.data, decoders * setup.data, pieces.transfer)
         return eqx.tree_at(lambda s: s.throughput, state, jnp.where(prefillers < workers, state.throughput, 0.0))
 
-    every = jax.vmap(split)(jnp.arange(1.0, float(MOST_WORKERS)))
+    every = jax.vmap(split)(jnp.round(shares))
     best = jnp.argmax(every.throughput)
     return jax.tree.map(lambda leaf: leaf[best], every), jnp.zeros_like(slots)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calibration.serving.law import Rows, Setup, answers, burst_share, closed, opened, steps_of
+from calibration.serving.law import pools as two_pools
 from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces
 from calibration.serving.scalars import SCALARS, values_of
 
@@ -86,6 +87,25 @@ def test_requests_at_a_rate_are_no_burst():
 def test_replicas_serve_no_more_than_comes_in_all():
     values, setup, pieces = alone(replicas=4.0, load=0.01)
     assert float(opened(values, setup, pieces)[0].throughput) == pytest.approx(0.01 * float(setup.output))
+
+
+@pytest.mark.parametrize("times", [2.0, 16.0, 100.0])
+def test_so_many_times_the_workers_of_two_pools_serve_so_many_times_as_much(times: float):
+    values, few, pieces = alone(replicas=16.0, load=640.0)
+    _, many, _ = alone(replicas=16.0 * times, load=640.0 * times)
+    values |= {"first_each": jnp.asarray(0.0)}  # one front end serves all of them
+    found, more = (two_pools(values, setup, pieces)[0] for setup in (few, many))
+    assert float(more.throughput) == pytest.approx(times * float(found.throughput), rel=1e-3)
+    assert float(more.ttft) == pytest.approx(float(found.ttft), rel=1e-3)
+
+
+def test_a_worker_more_serves_more():
+    values, setup, pieces = alone(replicas=16.0, load=4096.0)
+    served = [
+        float(two_pools(values, dataclasses.replace(setup, replicas=jnp.asarray(workers)), pieces)[0].throughput)
+        for workers in (15.0, 16.0, 17.0, 24.0, 33.0)
+    ]
+    assert served == sorted(set(served))
 
 
 def test_an_engine_runs_no_more_than_its_limit_together():
