@@ -78,6 +78,8 @@ def _headline(request: Request, answer: Answer, best: Choice) -> list[str]:
 
 def _latency_line(request: Request, choice: Choice, name: str) -> str:
     row, at = choice.row, f"{name}_at"
+    if math.isnan(row[name]):
+        return f"{name.upper():9s} none: no request makes a second token"
     simulated = ""
     if name in choice.simulated:
         both = (milliseconds(choice.simulated[each]) for each in (name, at))

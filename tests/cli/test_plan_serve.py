@@ -47,6 +47,18 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
     assert all((own_folder / name).stat().st_size > 1000 for name in ("front.svg", "best.svg"))
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_single_tokens_have_no_tpot_and_keep_any_limit_on_it(cli, parse_json) -> None:
+    one = ("plan", "serve", "gpt2", "--devices", "l4", "--prompt", "256", "--output", "1", "--budget", "512")
+    result = cli(*one, "--n", "2", "--slo", "tpot=1us", "--rate", "5", "--simulate", "1", "--top", "1", "--json")
+    assert result.exit_code == 0, result.output
+    best = parse_json(result.stdout)["rows"][0]
+    assert best["mode"] == "aggregated" and best["ttft_simulated"] > 0.0
+    assert all(best[name] is None for name in ("tpot", "tpot_p90", "tpot_simulated", "tpot_lower"))
+    said = cli(*one, "--n", "2", "--rate", "5", "--simulate", "0")
+    assert "no request makes a second token" in said.stdout
+
+
 def test_a_plan_in_words_for_a_rate(cli) -> None:
     result = cli(*PLAN, *LIMITS, "--simulate", "0", "--rate", "5")
     assert result.exit_code == 0, result.output
@@ -129,6 +141,7 @@ def test_ctrl_c_in_the_simulator_keeps_the_search(cli, parse_json, monkeypatch: 
         (("--n", "2", "--modes", "agregated"), "Did you mean aggregated"),
         (("--n", "8192"), "--n: 8,192 devices are too many; at most 4,096"),
         (("--n", "512", "--rate", "1"), "--n: 512 devices are too many with --rate; at most 256"),
+        (("--n", "2", "--modes", "disaggregated", "--output", "1"), "allowed: aggregated"),
         (("--n", "2", "--modes", ","), "--modes: none is given; allowed: aggregated"),
         (("--n", "2", "--output", "99999999999"), "--output: 99,999,999,999 must be from 1 to 16,777,216"),
         (("--n", "2", "--plot", "a.svg", "--timeline", "a.svg"), "give two files"),

@@ -49,6 +49,8 @@ class Request:
             raise InputError(f"--modes: none is given; allowed: {', '.join(MODES)}.")
         for mode in self.modes:
             _choice("--modes", mode, MODES)
+        if not self.possible_modes:
+            raise InputError("--modes: with --output 1 a pool for outputs has nothing to make; allowed: aggregated.")
         for name, value, largest in (("--prompt", self.prompt, LONGEST), ("--output", self.output, LONGEST)):
             _within(name, value, 1, largest)
         for budget in self.budgets:
@@ -57,6 +59,12 @@ class Request:
         _within("--top", self.top, 1, 1000)
         if self.rate is not None:
             _within("--rate", self.rate, 1e-6, 1e9)
+
+    @property
+    def possible_modes(self) -> list[str]:
+        """The modes that are tried; a pool for outputs needs outputs of more than the first token."""
+        single = self.output == 1 and self.spread == 0.0
+        return [mode for mode in self.modes if not (single and mode == "disaggregated")]
 
     @property
     def level(self) -> float:

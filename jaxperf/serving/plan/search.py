@@ -92,7 +92,7 @@ def _with_ends(study: Study, choice: Choice) -> Choice:
     names = [*LATENCIES, *(f"{name}_at" for name in LATENCIES)]
     values = {name: [row[name] for row in levels.values()] for name in names}
     # An engine that is slower than thought may not keep up: then there is no upper end.
-    lower = {name: float(np.nanmin(each)) for name, each in values.items()}
+    lower = {name: float(np.fmin.reduce(each)) for name, each in values.items()}
     upper = {name: float(np.max(each)) for name, each in values.items()}
     return dataclasses.replace(choice, lower=lower, upper=upper)
 

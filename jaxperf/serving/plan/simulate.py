@@ -190,8 +190,10 @@ def _latencies(request: Request, engines: Sequence[Mapping[str, np.ndarray]]) ->
         for name in LATENCIES:
             found[name].append(metrics[name][int(WARM_UP * len(metrics[name])) :])
     values = {name: np.concatenate(parts) for name, parts in found.items()}
-    means = {name: float(np.nanmean(each)) for name, each in values.items()}
-    return means | {f"{name}_at": float(np.nanquantile(each, request.level)) for name, each in values.items()}
+    told = {name: each[np.isfinite(each)] for name, each in values.items()}
+    told = {name: each if len(each) else np.array([np.nan]) for name, each in told.items()}  # single tokens: no TPOT
+    means = {name: float(np.mean(each)) for name, each in told.items()}
+    return means | {f"{name}_at": float(np.quantile(each, request.level)) for name, each in told.items()}
 
 
 def _timeline(choice: Choice, found: Simulated, columns: Sequence[Mapping[str, np.ndarray]], blocks: int) -> Timeline:

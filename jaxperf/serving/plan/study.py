@@ -42,7 +42,7 @@ class Study:
 
     def configurations(self, possible: Sequence[int]) -> list[Configuration]:
         """All that is tried of the possible engines."""
-        modes = self.request.modes
+        modes = self.request.possible_modes
         both = [Configuration(index) for index in possible] if "aggregated" in modes else []
         return both + (pairs(self.candidates, possible, self.devices) if "disaggregated" in modes else [])
 

@@ -19,9 +19,10 @@ NO_ROOM = "no division of the devices serves the rate"
 
 def _missed(request: Request, points: Columns) -> np.ndarray:
     """The largest factor by which each point misses a limit, below 1 where it keeps all [rows]."""
+    # A latency that no request has keeps any limit: TPOT of single tokens.
     factors = [points[f"{name}_at"] / limit for name, limit in request.slo.items()]
     unlimited = np.where(np.isfinite(points["ttft"]), 0.0, np.nan)
-    return np.where(np.isnan(unlimited), np.inf, np.max([unlimited, *factors], axis=0))
+    return np.where(np.isnan(unlimited), np.inf, np.fmax.reduce([unlimited, *factors]))
 
 
 def verdicts(
@@ -72,7 +73,7 @@ def _bound(study: Study, row: Mapping[str, float]) -> str:
     if study.request.rate is not None:
         return "rate"
     factors = {name: row[f"{name}_at"] / limit for name, limit in study.request.slo.items()}
-    nearest = max(factors, key=lambda name: factors[name], default="")
+    nearest = max((name for name in factors if not np.isnan(factors[name])), key=factors.__getitem__, default="")
     return nearest if row["utilization"] < max(SHARES) - 0.01 and nearest else "load"
 
 

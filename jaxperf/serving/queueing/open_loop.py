@@ -6,10 +6,11 @@ the mean is insensitive to the lengths of outputs), while prompts delay the step
 
     e2e - ttft = ((output - 1) E t(N + 1) + U_behind) / (1 - lambda d),     N = lambda (e2e - ttft)
 
-U_behind is the delay of the prompts that a request leaves behind at its first token. **Prefill** is a queue with gated
-vacations: arrivals wait until the step in progress ends, whatever it does, then all that fit share the next one
-(Fuhrmann and Cooper 1985; Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, f what a step
-takes without prompts and rho = lambda s,
+U_behind is the delay of the prompts that a request leaves behind at its first token. That is the limit of long
+outputs; `decode_time` has the sum over the steps of any. **Prefill** is a queue with gated vacations: arrivals wait
+until the step in progress ends, whatever it does, then all that fit share the next one (Fuhrmann and Cooper 1985;
+Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, f what a step takes without prompts and
+rho = lambda s,
 
     U = lambda E s^2 (c_a^2 + c_s^2) / (1 + c_s^2) / (2 (1 - rho)) + f / 2 (1 + rho) / (1 - rho)
     ttft = U + own steps + s min(lambda U / (1 + rho), room for others in the step)
@@ -65,9 +66,9 @@ class Wait(NamedTuple):
 
 
 class SteadyQueue(eqx.Module):
-    """Means of requests: `ttft`, `tpot` (after the first token), `e2e` [s], NaN where not `stable`; `batch`: mean
-    sequences in decode, `spread`: its variance [1]; `prefill_share` of the time in steps with prompts [1];
-    `utilization`: rate over what the engine can serve [1].
+    """Means of requests: `ttft`, `tpot` (after the first token; NaN where none makes a second), `e2e` [s], NaN where not
+    `stable`; `batch`: mean sequences in decode, `spread`: its variance [1]; `prefill_share` of the time in steps with
+    prompts [1]; `utilization`: rate over what the engine can serve [1].
 
     Then what percentiles are made of: `step` of a decode [s], its `slope` in the batch [s], `slow`: share of the time
     that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `squares`: of delays, a second
@@ -212,13 +213,53 @@ def _at(
     delay = (mean_over(load.prompt, prefill.delay) + prefill.stall / wait.prompts) / over
     slow = jnp.minimum(load.rate * delay, FULL)
     behind = jnp.maximum(load.rate * ttft - wait.beside, 0.0) * delay
-    outputs = jnp.maximum(load.output.tokens - 1.0, 0.0)
-    several = outputs > 0.0
-    each = (step + behind / jnp.where(several, outputs, 1.0)) / (1.0 - slow)
-    shared = jnp.where(several, load.output.share, 0.0)
-    tpot = jnp.sum(shared * each) / jnp.maximum(jnp.sum(shared), 1e-9)
-    decode = jnp.where(after > 0.0, (after * step + jnp.sum(shared) * behind) / (1.0 - slow), 0.0)
-    return _Found(prefill, wait, ttft, decode, tpot, step, slope, slow, behind, present)
+    tokens, several = after_first(load)
+    shared = load.output.share * several
+    each = decode_time(prefill, load, step, slow, behind, tokens)
+    several = jnp.sum(shared)
+    tpot = jnp.where(several > 0.0, jnp.sum(shared * each / tokens) / jnp.maximum(several, SHORTEST), jnp.nan)
+    return _Found(prefill, wait, ttft, jnp.sum(shared * each), tpot, step, slope, slow, behind, present)
+
+
+def after_first(load: Load) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """Tokens after the first, of those requests of each class of outputs that make any, and their share of the class.
+
+    A class of fewer than two tokens in the mean has requests of one and of two.
+    """
+    tokens = jnp.maximum(load.output.tokens - 1.0, 0.0)
+    return jnp.maximum(tokens, 1.0), jnp.minimum(tokens, 1.0)
+
+
+def decode_time(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind: Scalar, tokens: Array) -> Array:
+    """Time of `tokens` n after the first: n steps, of which each but the first has the prompts that came before it [s].
+
+    With rho = lambda d (`slow`) and steps t_k = t + rho t_(k-1) where prompts go beside decodes, the first of them
+    t + U_behind,
+
+        sum t_k = n t + U_behind g + t rho (n - g) / (1 - rho),     g = (1 - rho^n) / (1 - rho)
+
+    so that prompts which come in the last step delay nothing. Where prompts go first, those that come in a step are
+    done before the next: U_behind / (1 - rho) and (n - 1) instead of U_behind g and (n - g).
+
+    A step beside decodes takes no longer than a full one, so what is left behind delays by no more than these steps
+    have room for: E min(x, room) of x that is not zero with the probability that any of Poisson's prompts is left, and
+    exponential then.
+    """
+    beside = prefill.beside > 0.0
+    growth = -jnp.expm1(tokens * jnp.log(jnp.maximum(slow, SHORTEST))) / (1.0 - slow)
+    left = jnp.where(beside, growth, 1.0 / (1.0 - slow))
+    later = (tokens - jnp.where(beside, growth, 1.0)) / (1.0 - slow)
+    plain = step * (tokens + slow * later)
+    delay = jnp.maximum(behind * left, SHORTEST)
+    room = jnp.maximum(tokens * full_step(prefill) - plain, 0.0)
+    prompts = delay * load.rate / jnp.maximum(slow, SHORTEST)
+    kept = -jnp.expm1(jnp.minimum(room / delay, 1.0 / SHORTEST) * jnp.expm1(-prompts))
+    return plain + jnp.where(beside, delay * kept, behind * left)
+
+
+def full_step(prefill: Prefill) -> Scalar:
+    """A step beside decodes that is full of prompts [s]; meaningless where prompts go first."""
+    return prefill.packed / jnp.maximum(prefill.beside, SHORTEST)
 
 
 def _step_and_slope(step: Callable[[Scalar], Scalar], batch: Scalar, spread: Scalar) -> tuple[Scalar, Scalar]:

@@ -98,9 +98,10 @@ def pools_percentile(state: SteadyPools, load: Load, pools: Pools, level: Scalar
     """`ttft`, `tpot` and `e2e` that a share `level` of the requests does not exceed [s]; NaN where not stable."""
     prompts, outputs = pool_loads(load, pools)
     first = (state.ttft, first_variance(state.prefill, prompts))
+    known = {"ttft": state.stable, "tpot": state.stable & ~jnp.isnan(state.tpot), "e2e": state.stable}
     found = {
         "ttft": solved(first_token_tail(state.prefill, prompts), state.prefill.ttft, level) + state.transfer,
         "tpot": solved(per_token_tail(state.decode, outputs), state.tpot, level),
         "e2e": solved(whole_tail(state.decode, outputs, first), state.e2e, level),
     }
-    return {name: jnp.where(state.stable, value, jnp.nan) for name, value in found.items()}
+    return {name: jnp.where(known[name], value, jnp.nan) for name, value in found.items()}

@@ -6,8 +6,9 @@ first passage of work that grows by a step per token and by prompts at random,
 
     mean = (n t + U_behind) / (1 - slow),    variance = (sqrt(lambda d^2 mean) + n t' sqrt(2/3 Var N))^2 / (1 - slow)^2
 
-because more arrivals mean both more prompts and more sequences; 2/3: the mean of a process whose correlation falls in a
-straight line over a life. Gamma's tail by Wilson and Hilferty (1931).
+(the mean of few tokens as `open_loop.decode_time` sums it), because more arrivals mean both more prompts and more
+sequences; 2/3: the mean of a process whose correlation falls in a straight line over a life. Gamma's tail by Wilson and
+Hilferty (1931).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.serving.queueing.engine import Load
-from jaxperf.serving.queueing.open_loop import SteadyQueue
+from jaxperf.serving.queueing.open_loop import SteadyQueue, after_first, decode_time, full_step
 
 HALVINGS = 16
 WIDEST = 4.0  # of the logarithm of a percentile over the mean
@@ -40,7 +41,9 @@ def percentile(state: SteadyQueue, load: Load, level: Scalar | float) -> dict[st
         "tpot": (per_token_tail(state, load), state.tpot),
         "e2e": (whole_tail(state, load, first), state.e2e),
     }
-    return {name: jnp.where(state.stable, solved(tail, scale, level), jnp.nan) for name, (tail, scale) in tails.items()}
+    found = {name: solved(tail, scale, level) for name, (tail, scale) in tails.items()}
+    found["tpot"] = jnp.minimum(found["tpot"], longest_step(state))  # where a gamma distribution goes on
+    return {name: jnp.where(jnp.isnan(tails[name][1]), jnp.nan, value) for name, value in found.items()}
 
 
 def first_token_tail(state: SteadyQueue, load: Load) -> Tail:
@@ -60,16 +63,22 @@ def first_token_tail(state: SteadyQueue, load: Load) -> Tail:
 
 def per_token_tail(state: SteadyQueue, load: Load) -> Tail:
     """P(TPOT > x) among requests of more than one token."""
-    tokens, mean, variance = _decode_moments(state, load)
-    share = jnp.where(tokens > 0.0, load.output.share, 0.0)
+    several, tokens, mean, variance = _decode_moments(state, load)
+    share = load.output.share * several
     share = share / jnp.maximum(jnp.sum(share), SHORTEST)
-    several = jnp.maximum(tokens, SHORTEST)
-    return lambda x: jnp.sum(share * gamma_tail(x, mean / several, variance / several**2))
+    return lambda x: jnp.sum(share * gamma_tail(x, mean / tokens, variance / tokens**2))
+
+
+def longest_step(state: SteadyQueue) -> Scalar:
+    """The longest step of a decode that gets a token in every step [s]; infinite where prompts go first."""
+    longest = jnp.maximum(full_step(state.prefill), state.step)
+    return jnp.where(state.prefill.beside > 0.0, longest, jnp.inf)
 
 
 def whole_tail(state: SteadyQueue, load: Load, first: tuple[Scalar, Scalar]) -> Tail:
     """P(E2E > x); `first`: mean and variance of the time to first token [s, s^2]."""
-    _, mean, variance = _decode_moments(state, load)
+    several, _, mean, variance = _decode_moments(state, load)
+    mean, variance = several * mean, several * variance
     inside = load.output.variance * (state.step / (1.0 - state.slow)) ** 2
     return lambda x: jnp.sum(load.output.share * gamma_tail(x, mean + first[0], variance + inside + first[1]))
 
@@ -117,24 +126,22 @@ def first_variance(state: SteadyQueue, load: Load) -> Scalar:
 
 def _decode_moments(
     state: SteadyQueue, load: Load
-) -> tuple[Float[Array, " K"], Float[Array, " K"], Float[Array, " K"]]:
-    """Tokens after the first, mean and variance of the time they take, by class of output [1, s, s^2]."""
-    tokens = jnp.maximum(load.output.tokens - 1.0, 0.0)
-    several = tokens > 0.0
+) -> tuple[Float[Array, " K"], Float[Array, " K"], Float[Array, " K"], Float[Array, " K"]]:
+    """By class of output: share of requests with tokens after the first, how many those have, mean and variance of the
+    time they take [1, 1, s, s^2]."""
+    tokens, several = after_first(load)
+    mean = decode_time(state.prefill, load, state.step, state.slow, state.behind, tokens)
     open_share = 1.0 - state.slow
-    mean = jnp.where(several, (tokens * state.step + state.behind) / open_share, 0.0)
     prompts = safe_sqrt(state.squares * mean)
     sequences = tokens * state.slope * safe_sqrt(2.0 / 3.0 * state.spread)
     delay = state.squares / jnp.maximum(state.slow, SHORTEST)  # E d^2 / E d: what one prompt left behind varies by
     variance = ((prompts + sequences) ** 2 + state.behind * delay) / open_share**2
-    # A decode that gets a token in every step has them between one decode step and one full step apart, so its mean
-    # is no larger and its variance within Bhatia and Davis' bound (2000), but for that of the number of sequences.
-    full = state.prefill.packed / jnp.maximum(state.prefill.beside, SHORTEST)
-    longest = jnp.where(state.prefill.beside > 0.0, tokens * jnp.maximum(full, state.step), mean)
-    mean = jnp.minimum(mean, longest)
+    # A decode that gets a token in every step has them between one decode step and one full step apart, so its
+    # variance is within Bhatia and Davis' bound (2000), but for that of the number of sequences.
+    beside = state.prefill.beside > 0.0
+    longest = tokens * jnp.where(beside, longest_step(state), 0.0)
     bound = jnp.maximum(longest - mean, 0.0) * jnp.maximum(mean - tokens * state.step, 0.0) + sequences**2
-    variance = jnp.where(state.prefill.beside > 0.0, jnp.minimum(variance, bound), variance)
-    return tokens, mean, jnp.where(several, variance, 0.0)
+    return several, tokens, mean, jnp.where(beside, jnp.minimum(variance, bound), variance)
 
 
 def solved(tail: Tail, scale: Scalar, level: Scalar | float) -> Scalar:

@@ -50,7 +50,7 @@ def test_prompts_of_one_step_each_wait_as_in_m_d_1(load: float) -> None:
     found = steady(chunked, law, Load(load / service, fixed(1000), fixed(1)), Engine(8.0, 1000.0))
     assert float(found.ttft) == pytest.approx(service * (1.0 + 0.5 * load / (1.0 - load)), rel=1e-3)
     assert float(found.utilization) == pytest.approx(load, rel=1e-3)
-    assert float(found.e2e) == float(found.ttft)
+    assert float(found.e2e) == float(found.ttft) and jnp.isnan(found.tpot)
 
 
 @pytest.mark.parametrize("discipline", [chunked, prefill_first])

@@ -38,11 +38,11 @@ def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS) -> list[Reques
     return [draw_requests({**workload, "seed": seed}) for seed in range(lanes)]
 
 
-def simulated(sched: str, requests: list[Requests]):
+def simulated(sched: str, requests: list[Requests], budget: int = 0):
     """Times of every request of every lane; all calls of a scheduler share a compiled program."""
     none = np.zeros(len(requests[0].arrived), int)
     requests = [replace(each, brought=none if each.brought is None else each.brought) for each in requests]
-    scheduler = parse_scheduler({**SETTINGS, "sched": sched, "max_tokens_in_batch": BUDGETS[sched]})
+    scheduler = parse_scheduler({**SETTINGS, "sched": sched, "max_tokens_in_batch": budget or BUDGETS[sched]})
     found = simulate(
         scheduler.policy,
         LawStepTime(straight_law()),
@@ -79,6 +79,26 @@ def test_an_engine_is_the_simulated_one(sched: str, discipline) -> None:
         assert mean.max() <= 0.1, (share, mean)
         ends.append(end)
     assert np.mean(ends) <= 0.15, ends
+
+
+@pytest.mark.parametrize("budget", [512, 8192])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+@pytest.mark.parametrize("tokens", [2, 4])
+def test_few_tokens_meet_few_steps_with_prompts(tokens: int, share: float, budget: int) -> None:
+    """n tokens after the first take n steps, none of them longer than one that is full of prompts."""
+    fixed = [{"kind": "fixed", "value": value} for value in (2048, tokens)]
+    prompt, output = map(lengths_as, fixed)
+    engine = Engine(float(CAP), float(budget))
+    rate = share * most_of(chunked, straight_law(), (prompt, output), engine)
+    workload = {"count": REQUESTS, "arrivals": {"kind": "poisson", "rate": rate}}
+    workload |= {"prompt": fixed[0], "output": fixed[1]}
+    requests = [draw_requests({**workload, "seed": seed}) for seed in range(2 * LANES)]
+    times = simulated("vllm_v1", requests, budget)
+    tpot = request_metrics({**times, "output": np.full((2 * LANES, REQUESTS), tokens)})["tpot"][:, REQUESTS // 5 :]
+    load = Load(rate, prompt, output)
+    state = steady(chunked, straight_law(), load, engine)
+    assert float(state.tpot) == pytest.approx(np.mean(tpot), rel=0.2)
+    assert float(percentiles(state, load, as_float(0.99))["tpot"]) <= 1.1 * np.max(tpot)
 
 
 def test_two_pools_are_the_simulated_ones() -> None:
