@@ -22,6 +22,7 @@ from jaxperf.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.fleet.slo import Slo
 
 ONE, BY_LOAD = "1", "least_outstanding"
@@ -93,7 +94,7 @@ def capacity(
             raise InputError("--devices divides devices between pools, and the settings have none; give --replicas.")
         rest = (_counts(replicas), routing, wanted, precision)
         found = rates_of_replicas(data, str(settings), trace, columns, served, step_time, *rest)
-    rows, notes = found
+    rows, notes = found[0], [*found[1], *_left_out(trace)]
     record = {"requests": str(requests), "settings": str(settings), "slo": _slo_words(wanted), "notes": notes}
     if as_json:
         typer.echo(json_text({**record, "rows": rows}))
@@ -103,6 +104,13 @@ def capacity(
         write_rows(rows, out, {"jaxperf": json_text(record)})
     if not any(row["requests_per_second"] for row in rows):
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _left_out(trace: RequestTrace) -> list[str]:
+    """How many rows are no requests and why, in sentences."""
+    from collections import Counter
+
+    return [f"left out ({rows:,}): {reason}" for reason, rows in Counter(trace.reasons.values()).most_common()]
 
 
 def _slo(text: str, share: float, quantile: str | None) -> Slo:

@@ -75,7 +75,7 @@ def simulate(
     from jaxperf.cli.simulations import Asked, answer_of
     from jaxperf.io.request_options import with_options
     from jaxperf.io.session_traces import read_sessions
-    from jaxperf.io.tables import json_text, write_rows
+    from jaxperf.io.tables import json_text, with_numbers, write_rows
     from jaxperf.serving.simulator.metrics import SLO_METRICS
 
     limits = parse_assignments("--slo", slo, SLO_METRICS, "s") if slo else {}
@@ -87,7 +87,9 @@ def simulate(
     follows = getattr(trace, "after", None) is not None
     cells = cells_of(trace, answer.columns or None, sent=follows or concurrency is not None)
     about = {"settings": json_text(answer.numbers), "scheduler": answer.scheduler, "step_time": answer.source}
-    write_rows(extended(trace, cells), out, about)
+    rows = extended(trace, cells)
+    typed = out.suffix != ".csv" and requests.name.lower().endswith((".csv", ".csv.gz"))
+    write_rows(with_numbers(rows) if typed else rows, out, about)
     record = {
         "requests": str(requests),
         "out": str(out),

@@ -7,6 +7,7 @@ import csv
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,9 @@ def make_folder_of(path: Path) -> None:
 
 
 def json_text(data: Any) -> str:
-    """`data` as JSON: NumPy scalars as numbers; NaN and infinities, which JSON lacks, as null."""
-    return json.dumps(_plain(data), indent=1, allow_nan=False)
+    """`data` as JSON: NumPy scalars as numbers; NaN and infinities, which JSON lacks, as null; dates and decimals, which
+    Parquet may hold, as text."""
+    return json.dumps(_plain(data), indent=1, allow_nan=False, default=str)
 
 
 def _plain(data: Any) -> Any:
@@ -122,10 +124,43 @@ def _write_parquet(rows: Sequence[Row], path: Path, metadata: Mapping[str, str])
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist([dict(row) for row in rows])
+    table = pa.table({name: _array([row.get(name) for row in rows]) for name in (rows[0] if rows else ())})
     pq.write_table(table.replace_schema_metadata(dict(metadata)), path)
 
 
+def _array(cells: list[Any]) -> Any:
+    """A column of one type; cells of several, as JSON lines may have under one name, as text."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(cells)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([cell if cell is None or isinstance(cell, str) else json_text(cell) for cell in cells])
+
+
+def with_numbers(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows of a CSV file for formats that tell numbers from text: columns of nothing else as numbers, empty cells
+    as None."""
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    told = {name: _numbers(cells) for name, cells in columns.items()}
+    return [dict(zip(told, cells, strict=True)) for cells in zip(*told.values(), strict=True)]
+
+
+def _numbers(cells: list[Any]) -> list[Any]:
+    """Whole numbers or numbers where all cells with a text are such; a leading zero, as ids have, makes them text."""
+    texts = [cell for cell in cells if cell not in ("", None)]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        return cells
+    for kind, number in WRITTEN.items():
+        if all(number.fullmatch(text) for text in texts):
+            return [kind(cell) if cell else None for cell in cells]
+    return cells
+
+
+WRITTEN = {
+    int: re.compile(r"-?(0|[1-9]\d{0,17})"),
+    float: re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"),
+}
 WRITERS: dict[str, Callable[[Sequence[Row], Path, Mapping[str, str]], None]] = {
     ".csv": _write_csv,
     ".json": _write_json,

@@ -43,6 +43,13 @@ def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, 
     ]
 
 
+def test_rows_that_are_no_requests_are_said(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    rows = [f"{time},{tokens},4" for time, tokens in ((0, 20), (1, 0), (2, 20), (3, 0))]
+    (own_folder / "r.csv").write_text("\n".join(["arrived_at,prefill_tokens,decode_tokens", *rows]))
+    result = cli("capacity", "r.csv", *files[2:], "--slo", "ttft=1s")
+    assert 'note: left out (2): prefill_tokens: "0" is not a whole number' in " ".join(result.stdout.split())
+
+
 def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
     cli, files: tuple[str, ...], own_folder: Path
 ) -> None:

@@ -80,6 +80,14 @@ def test_the_same_rows_come_back_with_their_times(cli, files: tuple[str, ...], o
     assert [entry["rows"] for entry in said["without_times"]] == [1, 1]
 
 
+def test_numbers_of_a_csv_are_numbers_in_parquet(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    import pyarrow.parquet as pq
+
+    assert cli("simulate", *files, "-o", "out.parquet").exit_code == 0
+    columns = pq.read_table(own_folder / "out.parquet").to_pydict()
+    assert columns["arrived_at"][0] == 0.01 and columns["prefill_tokens"][0] == 100 and columns["note"][0] == "a, b"
+
+
 def test_columns_of_another_simulator_give_way_and_are_compared(cli, files: tuple[str, ...], own_folder: Path) -> None:
     assert cli("simulate", *files, "-o", "reference.csv").exit_code == 0
     result = cli("simulate", "reference.csv", *files[1:], "-o", "again.parquet")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import math
 from pathlib import Path
@@ -11,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.io.tables import check_folder_of, check_output, json_text, make_folder_of, write_rows
+from jaxperf.io.tables import check_folder_of, check_output, json_text, make_folder_of, with_numbers, write_rows
 
 ROWS = [{"name": "a", "time": 0.25, "count": 3}, {"name": 'b, "quoted"', "time": 1e-9, "count": 2**40}]
 
@@ -35,6 +37,26 @@ def test_json_text_has_no_nan_and_plain_numbers() -> None:
     text = json_text(data)
     assert json.loads(text) == {"a": None, "b": [None, 3, True], "c": [1, "x", None], "4": {}}
     assert "NaN" not in text and "Infinity" not in text
+
+
+def test_cells_that_json_or_a_column_lacks_are_text(tmp_path: Path) -> None:
+    rows = [{"at": datetime.datetime(2024, 1, 2, 3), "cost": decimal.Decimal("1.50"), "mixed": 7}]
+    assert json.loads(json_text(rows)) == [{"at": "2024-01-02 03:00:00", "cost": "1.50", "mixed": 7}]
+    mixed = [*rows, {"at": None, "cost": None, "mixed": "seven"}, {"at": None, "cost": None, "mixed": None}]
+    write_rows(mixed, tmp_path / "rows.parquet", {})
+    read = pq.read_table(tmp_path / "rows.parquet").to_pydict()
+    assert read["mixed"] == ["7", "seven", None] and read["at"][0] == rows[0]["at"]
+
+
+def test_columns_of_a_csv_that_are_numbers() -> None:
+    rows = [
+        {"whole": "3", "number": "1e-3", "id": "007", "text": "a", "made": 0.5},
+        {"whole": "", "number": "-2.", "id": "008", "text": "1", "made": None},
+    ]
+    first, second = with_numbers(rows)
+    assert first == {"whole": 3, "number": 1e-3, "id": "007", "text": "a", "made": 0.5}
+    assert second == {"whole": None, "number": -2.0, "id": "008", "text": "1", "made": None}
+    assert with_numbers([]) == []
 
 
 def test_a_wrong_ending(tmp_path: Path) -> None:
