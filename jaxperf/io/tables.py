@@ -86,8 +86,8 @@ def make_folder_of(path: Path) -> None:
 
 
 def json_text(data: Any) -> str:
-    """`data` as JSON: NumPy scalars as numbers; NaN and infinities, which JSON lacks, as null; dates and decimals, which
-    Parquet may hold, as text."""
+    """`data` as JSON: NumPy scalars as numbers; of what JSON lacks NaN and infinities as null, dates and decimals as
+    text."""
     return json.dumps(_plain(data), indent=1, allow_nan=False, default=str)
 
 

@@ -66,9 +66,9 @@ class Wait(NamedTuple):
 
 
 class SteadyQueue(eqx.Module):
-    """Means of requests: `ttft`, `tpot` (after the first token; NaN where none makes a second), `e2e` [s], NaN where not
-    `stable`; `batch`: mean sequences in decode, `spread`: its variance [1]; `prefill_share` of the time in steps with
-    prompts [1]; `utilization`: rate over what the engine can serve [1].
+    """Means of requests: `ttft`, `tpot` (after the first token; NaN where none makes a second), `e2e` [s], NaN where
+    not `stable`; `batch`: mean sequences in decode, `spread`: its variance [1]; `prefill_share` of the time in steps
+    with prompts [1]; `utilization`: rate over what the engine can serve [1].
 
     Then what percentiles are made of: `step` of a decode [s], its `slope` in the batch [s], `slow`: share of the time
     that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `squares`: of delays, a second
