@@ -24,6 +24,7 @@ REFERENCES = {
 }
 AGREEMENT = 1e-6  # s: requests of a reference that are so close are counted
 NEVER = "never admitted: it does not fit into an empty replica"
+OUTGREW = "not completed: it outgrew the cache of an empty replica"
 UNSENT = "never sent: the request it follows was not completed"
 LATENCIES = ("ttft", "tpot", "itl", "e2e", "queueing", "prefill")
 ENDS = ("mean", "p50", "p90", "p99", "max")
@@ -68,6 +69,8 @@ def cells_of(trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sen
         for name in counts:
             cells[name][row] = values[name][place]
         cells["reason"][row] = ends.get(status[place], "")
+        if status[place] == Status.REJECTED and requests["scheduled"][place] >= 0.0:
+            cells["reason"][row] = OUTGREW
         for name in names:
             cells[name][row] = values[name][place] if values[name][place] >= 0.0 else None
     return cells
@@ -95,8 +98,10 @@ def figures(
     scheduler: Scheduler,
     limits: Mapping[str, float],
     warm_up: float,
+    asked: int,
 ) -> dict[str, Any]:
-    """Latencies and rates as plain data; empty where nothing was completed."""
+    """Latencies and rates as plain data, of `asked` replicas, some perhaps without a request; empty where nothing was
+    completed."""
     from jaxperf.serving.simulator.metrics import summarize
 
     if not (requests["completed"] >= 0.0).any():
@@ -104,7 +109,8 @@ def figures(
     replicas = len(found.events)
     shares = [{name: values[lane::replicas] for name, values in requests.items()} for lane in range(replicas)]
     pipelined = scheduler.pipeline_parallel > 1
-    return summarize(shares, found, scheduler.numbers["blocks"], limits, warm_up, pipelined)
+    said = summarize(shares, found, scheduler.numbers["blocks"], limits, warm_up, pipelined)
+    return said | {"utilization": said["utilization"] * replicas / asked}
 
 
 def used_options(scheduler: Scheduler, options: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:

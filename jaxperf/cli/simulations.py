@@ -100,7 +100,7 @@ def _answer_in_turn(
     shares = round_robin(trace, asked.replicas, prefix_paths_of(trace, scheduler), **options)
     found = simulate_requests(scheduler, times, shares, OPEN if asked.concurrency is None else asked.concurrency)
     columns = request_columns(trace, found)
-    told = figures(columns, found, scheduler, asked.limits, asked.warm_up)
+    told = figures(columns, found, scheduler, asked.limits, asked.warm_up, asked.replicas)
     return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found))
 
 

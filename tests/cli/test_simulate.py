@@ -116,6 +116,25 @@ def test_our_own_model_is_the_default(cli, files: tuple[str, ...], own_folder: P
     assert 1e-4 < float(first["first_token_at"]) < float(first["completed_at"]) < 0.1
 
 
+def test_no_replica_is_more_than_busy(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    """One request outgrows the cache after the others are done; a replica that gets no request is idle."""
+    (own_folder / "requests.csv").write_text(
+        "arrived_at,prefill_tokens,decode_tokens\n0,100,5\n0,600,9\n0.001,100,500\n"
+    )
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "num_blocks": 38}))
+    said = {}
+    for replicas in ("1", "8"):
+        for routing in ("round_robin", "least_outstanding"):
+            more = ("-o", "out.csv", "--json", "--replicas", replicas, "--routing", routing)
+            said[replicas, routing] = parse_json(cli("simulate", *files, *more).stdout)
+    for found in said.values():
+        assert 0.0 < found["utilization"] <= 1.0
+    assert said["8", "round_robin"]["utilization"] == pytest.approx(said["8", "least_outstanding"]["utilization"])
+    last = rows_of(own_folder / "out.csv")[-1]
+    assert float(last["first_token_at"]) > 0.0 and last["completed_at"] == ""
+    assert last["reason"] == "not completed: it outgrew the cache of an empty replica"
+
+
 def test_two_replicas_take_turns_and_a_client_may_wait(cli, files: tuple[str, ...], own_folder: Path) -> None:
     assert cli("simulate", *files, "-o", "out.csv", "--replicas", "2", "--concurrency", "1").exit_code == 0
     rows = rows_of(own_folder / "out.csv")

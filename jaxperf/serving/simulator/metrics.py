@@ -14,7 +14,7 @@ import numpy as np
 
 from hwspecs.errors import InputError
 from jaxperf.serving.simulator.run import Simulated
-from jaxperf.serving.simulator.state import Log, Totals
+from jaxperf.serving.simulator.state import Log
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 SLO_METRICS = ("ttft", "tpot", "e2e")
@@ -122,15 +122,20 @@ def duration(requests: Columns) -> float:
     return float(requests["completed"].max() - requests["arrived"].min()) if done.any() else float("nan")
 
 
-def use(requests: Columns, totals: Totals, blocks: int) -> dict[str, float]:
-    """How the replicas were used from beginning to end; shares of batch and cache are means over their busy time.
+def use(requests: Columns, simulated: Simulated, blocks: int) -> dict[str, float]:
+    """How the replicas were used from the first arrival to the end of the last step, which may be of a request that is
+    then rejected; shares of batch and cache are means over their busy time.
 
-    **Arguments:** `totals`: with an axis of replicas; `blocks` of one.
+    **Arguments:** `simulated`: with an axis of replicas; `blocks` of one.
     """
+    totals, log = simulated.totals, simulated.log
     busy, replicas = float(np.sum(totals.busy)), len(totals.busy)
     working = busy if busy > 0.0 else float("nan")
+    written = np.arange(np.shape(log.start)[-1]) < np.asarray(log.count)[:, None]
+    end = np.max(np.asarray(log.start) + np.asarray(log.steps) * log.seconds, where=written, initial=0.0)
+    span = max(float(end), float(requests["completed"].max())) - float(requests["arrived"].min())
     return {
-        "utilization": busy / duration(requests) / replicas,
+        "utilization": busy / span / replicas,
         "steps": int(np.sum(totals.steps)),
         "batch_occupancy": float(np.sum(totals.sequence_seconds)) / working,
         "kv_use": float(np.sum(totals.block_seconds)) / working / blocks,
@@ -177,7 +182,7 @@ def summarize(
     ]
     gaps, weights = (np.concatenate(each) for each in zip(*pairs, strict=True))
     weights = np.zeros_like(weights) if pipelined else weights
-    figures = rates(together) | use(_joined(replicas), simulated.totals, blocks)
+    figures = rates(together) | use(_joined(replicas), simulated, blocks)
     latencies = {name: distribution(values) for name, values in metrics.items()} | {"itl": distribution(gaps, weights)}
     good = {"goodput": goodput(metrics, slo, figures["duration"])} if slo else {}
     return {"latency_s": latencies, **figures, **good}
