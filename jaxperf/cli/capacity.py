@@ -70,8 +70,8 @@ def capacity(
 
     start_jax()
     from jaxperf.cli.capacities import rates_of_pools, rates_of_replicas
-    from jaxperf.cli.engines import Served, read_settings
-    from jaxperf.io.request_options import with_options
+    from jaxperf.cli.engines import Served, context_of, read_settings
+    from jaxperf.io.request_options import with_options, within_context
     from jaxperf.io.session_traces import read_sessions
     from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
     from jaxperf.serving.fleet.capacity import check_precision
@@ -81,10 +81,10 @@ def capacity(
     check_precision(precision)
     wanted = _slo(slo, share, quantile)
     data = read_settings(settings)
-    trace, columns = with_options(read_sessions(requests))
+    served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
+    trace, columns = within_context(*with_options(read_sessions(requests)), context_of(data, served))
     if not len(trace.row):
         raise InputError(f"{requests}: none of the rows is a request: {next(iter(trace.reasons.values()))}.")
-    served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
     if "pools" in data:
         if (replicas, routing) != (ONE, BY_LOAD) or columns:
             raise InputError("--replicas, --routing, priorities and prefilled tokens do not go with pools in settings.")

@@ -108,11 +108,25 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str) -> Schedul
     return dataclasses.replace(scheduler, notes=(*scheduler.notes, *([found.note] if counted else [])))
 
 
+def context_of(data: Mapping[str, Any], served: Served) -> int | None:
+    """Tokens of the context of the model that settings name; None where it is not known or no model is named."""
+    pools = data.get("pools")
+    prefill = pools.get("prefill") if isinstance(pools, dict) else None
+    named = (prefill if isinstance(prefill, dict) else {}).get("model", data.get("model"))
+    if served.model is None and not isinstance(named, str):
+        return None
+    return served.config(named).max_context
+
+
 def step_times_of(
     table: Path | None, scheduler: Scheduler, trace: RequestTrace, served: Served
 ) -> tuple[StepTimeTable, str]:
     """The function of step times, and in words where it is from."""
     config = served.config(scheduler.model)
+    if scheduler.pipeline_parallel > max(len(config.layers), 1):
+        raise InputError(
+            f"pp {scheduler.pipeline_parallel} is more than the {len(config.layers)} layers of {config.name}."
+        )
     if table is not None:
         from jaxperf.io.step_times import load_step_times
 

@@ -69,11 +69,11 @@ def simulate(
     check_apart(out, (requests, settings, adapt))
     _check(warm_up, {"--replicas": replicas, "--concurrency": concurrency})
     start_jax()
-    from jaxperf.cli.engines import Served, read_settings
+    from jaxperf.cli.engines import Served, context_of, read_settings
     from jaxperf.cli.simulated import cells_of, print_simulated, summary
     from jaxperf.cli.simulated import with_columns as extended
     from jaxperf.cli.simulations import Asked, answer_of
-    from jaxperf.io.request_options import with_options
+    from jaxperf.io.request_options import with_options, within_context
     from jaxperf.io.session_traces import read_sessions
     from jaxperf.io.tables import json_text, with_numbers, write_rows
     from jaxperf.serving.simulator.metrics import SLO_METRICS
@@ -82,7 +82,7 @@ def simulate(
     served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
     asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, warm_up)
     data = read_settings(settings)
-    trace, options = with_options(read_sessions(requests))
+    trace, options = within_context(*with_options(read_sessions(requests)), context_of(data, served))
     answer = answer_of(data, str(settings), trace, options, served, asked)
     follows = getattr(trace, "after", None) is not None
     cells = cells_of(trace, answer.columns or None, sent=follows or concurrency is not None)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxperf.io.request_traces import RequestTrace
+from jaxperf.io.session_traces import SessionTrace
 from jaxperf.models.checks import show
 
 PRIORITY, PREFILLED = "priority", "prefilled_tokens"
@@ -27,11 +28,43 @@ def with_options(trace: RequestTrace) -> tuple[RequestTrace, dict[str, np.ndarra
             if isinstance(cell, str):
                 reasons.setdefault(row, f"{column}: {cell}")
         found[name] = np.array([0 if isinstance(cell, str) else cell for cell in cells], int)
+    return _without(trace, found, reasons)
+
+
+def within_context(
+    trace: RequestTrace, columns: dict[str, np.ndarray], most: int | None
+) -> tuple[RequestTrace, dict[str, np.ndarray]]:
+    """The trace and its columns without requests that are longer than a context of `most` tokens, None for any.
+
+    What follows such a request in a session begins with its text, so it is longer still.
+    """
+    reasons = dict(trace.reasons)
+    for row, tokens in zip(trace.row.tolist(), (trace.prompt + trace.output).tolist(), strict=True):
+        if most is not None and tokens > most:
+            reasons[row] = f"longer than the model's context of {most:,} tokens"
+    return _without(trace, columns, reasons)
+
+
+def _without(
+    trace: RequestTrace, found: dict[str, np.ndarray], reasons: dict[int, str]
+) -> tuple[RequestTrace, dict[str, np.ndarray]]:
+    """The trace and its columns without the rows that have a reason."""
     kept = np.array([row not in reasons for row in trace.row.tolist()], bool)
     hashes = None if trace.hashes is None else [one for one, keep in zip(trace.hashes, kept, strict=True) if keep]
     arrays = {name: getattr(trace, name)[kept] for name in ("row", "arrived", "prompt", "output")}
-    whole = dataclasses.replace(trace, **arrays, hashes=hashes, reasons=reasons)
+    whole = dataclasses.replace(trace, **arrays, **_sessions(trace, kept), hashes=hashes, reasons=reasons)
     return whole, {name: values[kept] for name, values in found.items()}
+
+
+def _sessions(trace: RequestTrace, kept: np.ndarray) -> dict[str, Any]:
+    """What a drawn trace has besides of the requests that are kept, with their new numbers."""
+    if not isinstance(trace, SessionTrace):
+        return {}
+    texts = [text for text, keep in zip(trace.texts, kept, strict=True) if keep]
+    if trace.after is None or trace.delay is None:
+        return {"texts": texts}
+    number = np.append(np.cumsum(kept) - 1, -1)
+    return {"texts": texts, "after": number[trace.after[kept]], "delay": trace.delay[kept]}
 
 
 def _columns(trace: RequestTrace) -> list[tuple[str, str, list[tuple[int, int]]]]:

@@ -135,6 +135,28 @@ def test_no_replica_is_more_than_busy(cli, files: tuple[str, ...], own_folder: P
     assert last["reason"] == "not completed: it outgrew the cache of an empty replica"
 
 
+def test_a_request_longer_than_the_context_is_no_request(cli, files, own_folder: Path) -> None:
+    """GPT-2 has 1,024 positions."""
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,1000,25\n0,1000,24\n")
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "num_blocks": 80, "sched": "vllm_v1"}))
+    assert cli("simulate", *files, "-o", "out.csv").exit_code == 0
+    first, second = rows_of(own_folder / "out.csv")
+    assert first["reason"] == "longer than the model's context of 1,024 tokens" and first["scheduled_at"] == ""
+    assert second["reason"] == "" and float(second["completed_at"]) > 0.0
+    (own_folder / "agents.json").write_text(
+        json.dumps(
+            {
+                **{"kind": "agents", "count": 2, "seed": 1, "arrivals": {"kind": "even", "rate": 1.0}},
+                **{"prompt": {"kind": "fixed", "value": 300}, "output": {"kind": "fixed", "value": 100}},
+                "turns": {"kind": "fixed", "value": 4},
+            }
+        )
+    )
+    assert cli("simulate", "agents.json", *files[1:], "-o", "out.csv").exit_code == 0
+    ended = [bool(row["completed_at"]) for row in rows_of(own_folder / "out.csv")]
+    assert ended == [True, True, False, False] * 2
+
+
 def test_two_replicas_take_turns_and_a_client_may_wait(cli, files: tuple[str, ...], own_folder: Path) -> None:
     assert cli("simulate", *files, "-o", "out.csv", "--replicas", "2", "--concurrency", "1").exit_code == 0
     rows = rows_of(own_folder / "out.csv")
@@ -266,6 +288,7 @@ def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], ow
         ({"num_blocks": -1}, "num_blocks is -1"),
         ({"num_blocks": None, "device": None}, "no num_blocks: the settings name no device"),
         ({"num_blocks": None, "tp": 5}, "no num_blocks: tensor_parallel 5 does not divide"),
+        ({"pp": 13}, "pp 13 is more than the 12 layers"),
         ({"num_blocks": None, "pp": 13}, "pp 13 is more than the 12 layers"),
         ({"num_blocks": None, "gpu_memory_utilization": 1.5}, "s.json: gpu_memory_utilization is 1.5"),
         ({"num_blocks": None, "model": "bert-base"}, "bert-base is an encoder"),
