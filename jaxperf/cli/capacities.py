@@ -30,7 +30,7 @@ def rates_of_replicas(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """A row for each number of replicas, and notes; `columns` of the requests besides."""
     from jaxperf.cli.engines import scheduler_of, step_times_of
-    from jaxperf.cli.fleets import requests_of
+    from jaxperf.cli.fleets import as_asked, requests_of
     from jaxperf.cli.simulated import used_options
     from jaxperf.serving.fleet.build import load_of, pool_of, router_of
     from jaxperf.serving.fleet.capacity import fleet_capacity
@@ -39,8 +39,10 @@ def rates_of_replicas(
     scheduler = scheduler_of(data, served, where)
     used, said = used_options(scheduler, columns)
     times, source = step_times_of(table, scheduler, trace, served)
-    load = load_of([requests_of(trace, scheduler, used)] * len(counts))
-    found = fleet_capacity(pool_of(scheduler, times, counts, routing, load), load, slo, precision=precision)
+    requests, stages = as_asked(trace, requests_of(trace, scheduler, used))
+    load = load_of([requests] * len(counts))
+    pool = pool_of(scheduler, times, counts, routing, load)
+    found = fleet_capacity(pool, load, slo, precision=precision, stages=stages)
     sizes = [number * scheduler.tensor_parallel for number in counts]
     names = [{"replicas": number} for number in counts]
     notes = [*scheduler.notes, *said, *trace.notes, *_burst_notes(found, len(trace.row)), f"step times: {source}"]
@@ -60,7 +62,7 @@ def rates_of_pools(
     """A row for each division of the devices, or the one of the settings, and notes."""
     import numpy as np
 
-    from jaxperf.cli.fleets import notes_of, pools_of, requests_of, served_pool
+    from jaxperf.cli.fleets import as_asked, notes_of, pools_of, requests_of, served_pool
     from jaxperf.models.layers import transformer
     from jaxperf.serving.fleet.build import load_of
     from jaxperf.serving.fleet.pools import one_pool, transfer_of
@@ -72,11 +74,12 @@ def rates_of_pools(
     if devices is not None:
         among = divisions(devices, *sizes)
     prefill, decode = (served_pool(pool, trace, served, table) for pool in (pools.prefill, pools.decode))
-    load = load_of([requests_of(trace, pools.prefill.scheduler)] * len(among.prefill))
+    requests, stages = as_asked(trace, requests_of(trace, pools.prefill.scheduler))
+    load = load_of([requests] * len(among.prefill))
     first, second = divided(one_pool(prefill, load), one_pool(decode, load), among)
     sent = transfer_of(pools, prefill, decode, transformer(served.config(pools.prefill.scheduler.model)), load)
     from_decode = pools.first_token == "decode"
-    found = disaggregated_capacity(first, second, sent, load, slo, from_decode, precision=precision)
+    found = disaggregated_capacity(first, second, sent, load, slo, from_decode, precision=precision, stages=stages)
     pairs = list(zip(among.prefill.tolist(), among.decode.tolist(), strict=True))
     names = [{"prefill_replicas": one, "decode_replicas": other} for one, other in pairs]
     notes = [

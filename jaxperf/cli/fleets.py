@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxperf.serving.fleet.pools import ServedPool
     from jaxperf.serving.fleet.settings import PoolSettings, PoolsSettings
     from jaxperf.serving.simulator.settings import Scheduler
+    from jaxperf.serving.workloads.drawn import Stage
 
 OF_DECODE = "busy, batch and KV cache are those of the decode pool; single gaps between tokens are not told for pools"
 
@@ -49,6 +50,21 @@ def requests_of(
     cached = scheduler.tokens_per_hash > 0
     path = text_paths(trace.texts, scheduler.numbers["block_size"]) if cached else None
     return SimpleNamespace(**own, path=path, after=trace.after, delay=trace.delay)
+
+
+def as_asked(trace: RequestTrace, requests: SimpleNamespace) -> tuple[SimpleNamespace, Sequence[Stage]]:
+    """The requests of a trace as they are asked, before the stages that they go through, and those stages."""
+    import numpy as np
+
+    from jaxperf.io.session_traces import SessionTrace
+    from jaxperf.serving.workloads.drawn import Stage
+
+    if not isinstance(trace, SessionTrace) or trace.asked is None:
+        return requests, ()
+    order = np.argsort(trace.asked, kind="stable")
+    own = {name: values if values is None else values[order] for name, values in vars(requests).items()}
+    stages = [Stage(stage.seconds[order], stage.servers) for stage in trace.stages]
+    return SimpleNamespace(**{**own, "arrived": trace.asked[order]}), stages
 
 
 def pools_of(data: Mapping[str, Any], where: str, served: Served) -> PoolsSettings:

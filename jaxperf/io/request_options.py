@@ -10,6 +10,7 @@ import numpy as np
 from jaxperf.io.request_traces import RequestTrace
 from jaxperf.io.session_traces import SessionTrace
 from jaxperf.models.checks import show
+from jaxperf.serving.workloads.drawn import Stage
 
 PRIORITY, PREFILLED = "priority", "prefilled_tokens"
 LARGEST_PRIORITY = 1 << 30
@@ -60,11 +61,14 @@ def _sessions(trace: RequestTrace, kept: np.ndarray) -> dict[str, Any]:
     """What a drawn trace has besides of the requests that are kept, with their new numbers."""
     if not isinstance(trace, SessionTrace):
         return {}
-    texts = [text for text, keep in zip(trace.texts, kept, strict=True) if keep]
-    if trace.after is None or trace.delay is None:
-        return {"texts": texts}
-    number = np.append(np.cumsum(kept) - 1, -1)
-    return {"texts": texts, "after": number[trace.after[kept]], "delay": trace.delay[kept]}
+    own: dict[str, Any] = {
+        "texts": [text for text, keep in zip(trace.texts, kept, strict=True) if keep],
+        "stages": [Stage(stage.seconds[kept], stage.servers) for stage in trace.stages],
+        **{name: each[kept] for name in ("delay", "asked") if (each := getattr(trace, name)) is not None},
+    }
+    if trace.after is not None:
+        own["after"] = np.append(np.cumsum(kept) - 1, -1)[trace.after[kept]]
+    return own
 
 
 def _columns(trace: RequestTrace) -> list[tuple[str, str, list[tuple[int, int]]]]:

@@ -11,17 +11,19 @@ import numpy as np
 from jaxperf.io.huggingface import read_text
 from jaxperf.io.json_text import parse_json
 from jaxperf.io.request_traces import RequestTrace, read_requests
-from jaxperf.serving.workloads.drawn import Drawn, Text
+from jaxperf.serving.workloads.drawn import Drawn, Stage, Text
 from jaxperf.serving.workloads.kinds import draw_workload
 
 
 @dataclass(frozen=True)
 class SessionTrace(RequestTrace):
-    """Drawn requests: `texts`, `after` and `delay` as `workloads.drawn.Drawn` has them."""
+    """Drawn requests: `texts`, `after`, `delay`, `asked` and `stages` as `workloads.drawn.Drawn` has them."""
 
     texts: Sequence[Text] = ()
     after: np.ndarray | None = None
     delay: np.ndarray | None = None
+    asked: np.ndarray | None = None
+    stages: Sequence[Stage] = ()
 
 
 def read_sessions(path: str | Path) -> RequestTrace:
@@ -58,4 +60,6 @@ def trace_of(drawn: Drawn) -> SessionTrace:
         texts=drawn.texts,
         after=drawn.after,
         delay=drawn.delay,
+        asked=drawn.asked,
+        stages=drawn.stages,
     )

@@ -157,6 +157,16 @@ def test_a_request_longer_than_the_context_is_no_request(cli, files, own_folder:
     assert ended == [True, True, False, False] * 2
 
 
+def test_a_question_counts_from_when_it_was_asked(cli, files, own_folder: Path, parse_json) -> None:
+    plain = {"count": 4, "arrivals": {"kind": "even", "rate": 0.1}}
+    lengths = {name: {"kind": "fixed", "value": 8} for name in ("prompt", "output", "document")}
+    embed = {"time": {"kind": "fixed", "mean": 2.0}}
+    (own_folder / "w.json").write_text(json.dumps({**plain, **lengths, "kind": "rag", "embed": embed}))
+    said = parse_json(cli("simulate", "w.json", *files[1:], "-o", "out.csv", "--json", "--slo", "ttft=2s").stdout)
+    assert said["latency_s"]["ttft"]["mean"] > 2.0 > 1.0 > said["latency_s"]["queueing"]["mean"]
+    assert said["goodput"]["share"] == 0.0
+
+
 def test_two_replicas_take_turns_and_a_client_may_wait(cli, files: tuple[str, ...], own_folder: Path) -> None:
     assert cli("simulate", *files, "-o", "out.csv", "--replicas", "2", "--concurrency", "1").exit_code == 0
     rows = rows_of(own_folder / "out.csv")

@@ -7,7 +7,8 @@ is compiled once. The rates span everything from requests that are served alone 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.simulator.metrics import Columns
 from jaxperf.serving.simulator.state import Requests
 from jaxperf.serving.simulator.trace import Trace
+from jaxperf.serving.workloads.drawn import Stage, through_stage
 
 SLOWEST, FASTEST = 1e-3, 1e6  # requests/s: each served alone, and all at once
 RATES, PRECISION = 4, 0.02
@@ -88,20 +90,31 @@ def check_precision(precision: float) -> None:
 def _mean_e2e(columns: Columns) -> np.ndarray:
     """Mean latency of the completed requests [L, K] s; of none it is zero."""
     done = columns["real"] & (columns["completed"] >= 0.0)
-    latency = np.where(done, columns["completed"] - columns["arrived"], 0.0)
+    asked = columns.get("asked", columns["arrived"])
+    latency = np.where(done, columns["completed"] - asked, 0.0)
     return latency.sum(axis=-1) / np.maximum(done.sum(axis=-1), 1)
 
 
-def fleet_capacity(pool: Pool, load: Load, slo: Slo, rates: int = RATES, precision: float = PRECISION) -> Capacity:
+def fleet_capacity(
+    pool: Pool,
+    load: Load,
+    slo: Slo,
+    rates: int = RATES,
+    precision: float = PRECISION,
+    stages: Sequence[Stage] = (),
+) -> Capacity:
     """The capacity of each lane of a pool, for its load; times of follow-ups stay as they are.
 
+    **Arguments:** `stages`: what requests go through first; those of the load are then in the order in which they are
+    asked, and arrive when they are asked.
     **Raises:** `InputError` as `unit_arrivals` and `capacity` do.
     """
     units = unit_arrivals(load.requests)
 
     def simulate(tried: Float64[np.ndarray, "L K"]) -> Columns:
-        lanes = at_rates(load, units, tried)
-        return columns_of(simulate_whole(with_lanes(pool, rates), lanes).requests, lanes.requests, tried.shape)
+        lanes, _, asked = after_stages(at_rates(load, units, tried), stages)
+        found = simulate_whole(with_lanes(pool, rates), lanes).requests
+        return columns_of(found, lanes.requests, tried.shape, asked)
 
     return capacity(simulate, slo, units.shape[0], rates, precision)
 
@@ -126,6 +139,27 @@ def at_rates(load: Load, units: Float64[Array, "L R"], rates: Float64[np.ndarray
     return dataclasses.replace(wide, requests=requests)
 
 
+def after_stages(load: Load, stages: Sequence[Stage]) -> tuple[Load, np.ndarray, np.ndarray | None]:
+    """The load in the order in which it comes out of the stages, that order, and when each request of it was asked
+    [L, R], None where there are no stages."""
+    requests = load.requests
+    asked = np.asarray(requests.arrived)
+    if not stages:
+        return load, np.broadcast_to(np.arange(asked.shape[1]), asked.shape), None
+    arrived = asked.copy()
+    for lane, number in enumerate(np.asarray(requests.count).tolist()):
+        arrived[lane, :number] = functools.reduce(through_stage, stages, asked[lane, :number])
+    order = np.argsort(arrived, axis=1, kind="stable")
+    rows = np.arange(len(order))[:, None]
+    ordered = {
+        name: jnp.asarray(values)[rows, order]
+        for name in ("prompt", "output", "path", "brought", "priority")
+        if (values := getattr(requests, name)) is not None
+    }
+    ordered["arrived"] = jnp.asarray(arrived[rows, order])
+    return dataclasses.replace(load, requests=dataclasses.replace(requests, **ordered)), order, asked[rows, order]
+
+
 def with_lanes(pool: Pool, times: int) -> Pool:
     """The pool with every lane so many times."""
     lanes = repeated((pool.settings, pool.replicas), times)
@@ -137,9 +171,10 @@ def repeated(tree: Any, times: int) -> Any:
     return jax.tree.map(lambda values: jnp.repeat(values, times, axis=0), tree)
 
 
-def columns_of(found: Requests, requests: Trace, shape: tuple[int, int]) -> Columns:
-    """Simulated lanes L x K as `slo.meets` takes them, arrays [L, K, R]."""
+def columns_of(found: Requests, requests: Trace, shape: tuple[int, int], asked: np.ndarray | None = None) -> Columns:
+    """Simulated lanes L x K as `slo.meets` takes them, arrays [L, K, R]; `asked` as of `after_stages`."""
     number = requests.arrived.shape[-1]
     columns = {name: getattr(found, name) for name in ("arrived", "scheduled", "first_token", "completed")}
+    columns |= {} if asked is None else {"asked": asked}
     columns |= {"output": requests.output, "real": np.arange(number) < np.asarray(requests.count)[:, None]}
     return {name: np.asarray(values).reshape(*shape, number) for name, values in columns.items()}

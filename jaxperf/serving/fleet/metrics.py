@@ -20,6 +20,8 @@ def columns_of(requests: Requests, trace: Any) -> dict[str, np.ndarray]:
     """What became of every request of a trace, with its tokens."""
     recorded = RECORDED if requests.swaps is None else (*RECORDED, "swaps")
     columns = {name: np.asarray(getattr(requests, name)) for name in recorded}
+    asked = getattr(trace, "asked", None)
+    columns |= {} if asked is None else {"asked": asked}
     return {**columns, "prompt": trace.prompt, "output": trace.output}
 
 

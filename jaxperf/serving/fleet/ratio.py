@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxperf.serving.fleet.capacity import (
     PRECISION,
     RATES,
     Capacity,
+    after_stages,
     at_rates,
     capacity,
     columns_of,
@@ -27,6 +29,7 @@ from jaxperf.serving.fleet.slo import Slo
 from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.fleet.transfer import Transfer
 from jaxperf.serving.simulator.metrics import Columns
+from jaxperf.serving.workloads.drawn import Stage
 
 
 @dataclass(frozen=True)
@@ -66,18 +69,21 @@ def disaggregated_capacity(
     first_from_decode: bool = False,
     rates: int = RATES,
     precision: float = PRECISION,
+    stages: Sequence[Stage] = (),
 ) -> Capacity:
-    """The capacity of each lane of two pools, for its load.
+    """The capacity of each lane of two pools, for its load; `stages` as in `fleet_capacity`.
 
     **Raises:** `InputError` as `unit_arrivals`, `capacity` and `simulate_whole_disaggregated` do.
     """
     units = unit_arrivals(load.requests)
 
     def simulate(tried: Float64[np.ndarray, "L K"]) -> Columns:
-        lanes = at_rates(load, units, tried)
+        lanes, order, asked = after_stages(at_rates(load, units, tried), stages)
         pools = (with_lanes(prefill, rates), with_lanes(decode, rates))
-        found = simulate_whole_disaggregated(*pools, repeated(transfer, rates), lanes, first_from_decode)
-        return columns_of(found.requests, lanes.requests, tried.shape)
+        sent = repeated(transfer, rates)
+        sent = dataclasses.replace(sent, wire=jnp.take_along_axis(sent.wire, jnp.asarray(order), axis=1))
+        found = simulate_whole_disaggregated(*pools, sent, lanes, first_from_decode)
+        return columns_of(found.requests, lanes.requests, tried.shape, asked)
 
     return capacity(simulate, slo, units.shape[0], rates, precision)
 

@@ -29,12 +29,14 @@ def request_metrics(requests: Columns) -> dict[str, np.ndarray]:
     """Latencies of every request [R]; NaN for a request that was not completed, for the TPOT of a single token, and for
     TTFT and prefill where the first token was made elsewhere, so that the request had it when it came.
 
-    **Arguments:** `requests`: `arrived`, `scheduled`, `first_token`, `completed` [R] s (-1: never), `output` [R].
+    **Arguments:** `requests`: `arrived`, `scheduled`, `first_token`, `completed` [R] s (-1: never), `output` [R];
+    perhaps `asked` [R] s: when the client asked, from which TTFT and E2E count where that is before `arrived`.
     """
     done = requests["completed"] >= 0.0
     times = {name: np.where(done, requests[name], np.nan) for name in ("scheduled", "first_token", "completed")}
     output = requests["output"].astype(float)
-    ttft, e2e = times["first_token"] - requests["arrived"], times["completed"] - requests["arrived"]
+    asked = requests.get("asked", requests["arrived"])
+    ttft, e2e = times["first_token"] - asked, times["completed"] - asked
     here = ttft > 0.0
     return {
         "ttft": np.where(here, ttft, np.nan),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,20 @@ Text = list[tuple[int, object]]
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What comes before the engine: `servers` that take requests first come, first served, and the `seconds` [R] that
+    each request takes."""
+
+    seconds: np.ndarray
+    servers: int
+
+
+@dataclass(frozen=True)
 class Drawn:
     """Requests in order of arrival: `arrived` [R] s, `prompt` and `output` [R] tokens; `texts`: what each is made of;
     `after` [R]: the request that one follows, -1 for none, and `delay` [R] s, how long after its end; None where none
-    follows another; `asked` [R]: when the client asked, where that is not when the engine is asked [s]."""
+    follows another; `asked` [R]: when the client asked, where that is not when the engine is asked [s], and the
+    `stages` that requests go through in between."""
 
     arrived: np.ndarray
     prompt: np.ndarray
@@ -34,6 +45,7 @@ class Drawn:
     after: np.ndarray | None = None
     delay: np.ndarray | None = None
     asked: np.ndarray | None = None
+    stages: Sequence[Stage] = ()
 
 
 def check_parts(workload: Mapping[str, Any], parts: tuple[str, ...], where: str) -> None:
@@ -87,6 +99,16 @@ def draw_times(random: np.random.Generator, part: Mapping[str, Any], count: int,
     if isinstance(mean, bool) or not isinstance(mean, int | float) or not 0.0 <= mean <= LONGEST:
         raise InputError(f"{where}: mean is {show(mean)}; it must be a number of seconds from 0 to {LONGEST:g}.")
     return np.full(count, float(mean)) if kind == "fixed" else random.exponential(mean, count)
+
+
+def through_stage(arrived: np.ndarray, stage: Stage) -> np.ndarray:
+    """When each request leaves a stage [R] s."""
+    free, ends = [0.0] * stage.servers, np.empty(len(arrived))
+    for place in np.argsort(arrived, kind="stable").tolist():
+        end = max(float(arrived[place]), heapq.heappop(free)) + float(stage.seconds[place])
+        heapq.heappush(free, end)
+        ends[place] = end
+    return ends
 
 
 def text_paths(texts: Sequence[Text], block_size: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +13,14 @@ from jaxperf.models.checks import show
 from jaxperf.serving.simulator.workloads import draw_lengths
 from jaxperf.serving.workloads.drawn import (
     Drawn,
+    Stage,
     Text,
     check_parts,
     draw_times,
     generator,
     part_of,
     plain_part,
+    through_stage,
 )
 
 STAGES = ("embed", "retrieve")
@@ -45,9 +47,8 @@ def draw_rag(workload: Mapping[str, Any], where: str = "workload") -> Drawn:
     tokens = draw_lengths(random, part_of(workload, "document", None, where), int(documents), f"{where}: document")[
         found
     ]
-    arrived = questions.arrived
-    for name in STAGES:
-        arrived = _through(workload, name, arrived, random, where)
+    stages = [_stage(workload, name, count, random, where) for name in STAGES if name in workload]
+    arrived = functools.reduce(through_stage, stages, questions.arrived)
     order = np.argsort(arrived, kind="stable")
     prompt = tokens + questions.prompt
     texts: list[Text] = [
@@ -57,32 +58,19 @@ def draw_rag(workload: Mapping[str, Any], where: str = "workload") -> Drawn:
         ]
         for one in order.tolist()
     ]
-    return Drawn(arrived[order], prompt[order], questions.output[order], texts, asked=questions.arrived[order])
+    stages = [Stage(stage.seconds[order], stage.servers) for stage in stages]
+    asked = questions.arrived[order]
+    return Drawn(arrived[order], prompt[order], questions.output[order], texts, asked=asked, stages=stages)
 
 
-def through_stage(arrived: np.ndarray, seconds: np.ndarray, servers: int) -> np.ndarray:
-    """When each request leaves a stage of so many servers that takes them first come, first served [s]."""
-    free, ends = [0.0] * servers, np.empty(len(arrived))
-    for place in np.argsort(arrived, kind="stable").tolist():
-        end = max(float(arrived[place]), heapq.heappop(free)) + float(seconds[place])
-        heapq.heappush(free, end)
-        ends[place] = end
-    return ends
-
-
-def _through(
-    workload: Mapping[str, Any], name: str, arrived: np.ndarray, random: np.random.Generator, where: str
-) -> np.ndarray:
-    if name not in workload:
-        return arrived
+def _stage(workload: Mapping[str, Any], name: str, count: int, random: np.random.Generator, where: str) -> Stage:
     stage, where = workload[name], f"{where}: {name}"
     if not isinstance(stage, Mapping):
         raise InputError(f"{where} is {show(stage)}; write it as an object with servers and time.")
     if unknown := set(stage) - {"servers", "time"}:
         raise InputError(f"{where}: '{min(unknown)}' is no part of a stage; it has servers and time.")
     servers = _number(stage, "servers", 1, 1, MOST_SERVERS, where)
-    seconds = draw_times(random, part_of(stage, "time", None, where), len(arrived), f"{where}: time")
-    return through_stage(arrived, seconds, int(servers))
+    return Stage(draw_times(random, part_of(stage, "time", None, where), count, f"{where}: time"), int(servers))
 
 
 def _number(part: Mapping[str, Any], name: str, default: float, low: float, high: float, where: str) -> float:

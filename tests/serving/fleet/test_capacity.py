@@ -11,6 +11,7 @@ from jaxperf.serving.fleet.build import load_of, pool_of
 from jaxperf.serving.fleet.capacity import (
     FASTEST,
     SLOWEST,
+    after_stages,
     at_rates,
     capacity,
     columns_of,
@@ -23,6 +24,7 @@ from jaxperf.serving.fleet.slo import Slo, meets
 from jaxperf.serving.fleet.transfer import Transfer
 from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.simulator.workloads import Requests, draw_requests
+from jaxperf.serving.workloads.drawn import Stage
 from tests.serving.simulator import fuzz
 
 SETTINGS = {"sched": "vllm_v1", "num_blocks": 600, "block_size": 4, "batch_size_cap": 8, "max_tokens_in_batch": 64}
@@ -50,6 +52,24 @@ def queue(service: np.ndarray, requests: int = 400):
         }
 
     return simulate
+
+
+def test_stages_before_the_engines_limit_the_rate() -> None:
+    """One server of 0.5 s a request serves no more than two a second, whatever the engines can; asked is the user's."""
+    requests, seconds = drawn(), np.full(60, 0.5)
+    load = load_of([requests])
+    pool = pool_of(SCHEDULER, fuzz.table(), [1], "least_outstanding", load)
+    slo = Slo({"ttft": 5.0})
+    free = fleet_capacity(pool, load, slo)
+    staged = fleet_capacity(pool, load, slo, stages=[Stage(seconds, 1)])
+    assert staged.meets[0] <= 2.5 < free.meets[0] and staged.e2e[0] > 0.5
+
+
+def test_requests_come_out_of_a_stage_in_another_order() -> None:
+    lanes, order, asked = after_stages(load_of([drawn(4)]), [Stage(np.array([100.0, 1.0, 50.0, 1.0]), 4)])
+    assert order[0, :4].tolist() == [1, 3, 2, 0] and asked is not None
+    assert np.asarray(lanes.requests.prompt)[0, :4].tolist() == drawn(4).prompt[[1, 3, 2, 0]].tolist()
+    np.testing.assert_allclose(np.asarray(lanes.requests.arrived)[0, :4] - asked[0, :4], [1.0, 1.0, 50.0, 100.0])
 
 
 def test_the_capacity_of_a_queue_is_bracketed() -> None:

@@ -12,9 +12,8 @@ from jaxperf.cli.fleets import requests_of
 from jaxperf.io.session_traces import SessionTrace, read_sessions, trace_of
 from jaxperf.serving.fleet.build import simulate_fleet
 from jaxperf.serving.simulator.settings import parse_scheduler
-from jaxperf.serving.workloads.drawn import text_paths
+from jaxperf.serving.workloads.drawn import Stage, text_paths, through_stage
 from jaxperf.serving.workloads.kinds import draw_workload
-from jaxperf.serving.workloads.rag import through_stage
 from tests.serving.simulator import fuzz
 
 FEW = {"kind": "uniform", "low": 5, "high": 20}
@@ -83,7 +82,7 @@ def test_questions_about_one_document_share_it() -> None:
 
 def test_a_stage_serves_as_many_as_it_has_servers() -> None:
     """Four at once, one second each: with two servers they leave in pairs; the last comes to an empty stage."""
-    ends = through_stage(np.array([0.0, 0.0, 0.0, 0.0, 9.0]), np.ones(5), 2)
+    ends = through_stage(np.array([0.0, 0.0, 0.0, 0.0, 9.0]), Stage(np.ones(5), 2))
     assert ends.tolist() == [1.0, 1.0, 2.0, 2.0, 10.0]
 
 
