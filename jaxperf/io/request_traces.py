@@ -1,5 +1,5 @@
-"""Request traces as people have them: CSV of Vidur and Azure, JSON lines of Mooncake, Parquet, compressed or not; or
-a workload described in JSON, from which they are drawn."""
+"""Request traces as people have them: CSV of Vidur and Azure, JSON lines of Mooncake or ShareGPT, results of vLLM's
+benchmark, Parquet, compressed or not; or a workload described in JSON, from which they are drawn."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.benchmark_files import CONVERSATION, conversation_rows, result_rows
 from jaxperf.io.json_text import parse_json
 from jaxperf.models.checks import show
 from jaxperf.serving.simulator.workloads import draw_requests
@@ -69,6 +70,9 @@ def read_requests(path: str | Path) -> RequestTrace:
     rows = _rows(path)
     if not rows:
         raise InputError(f"{path} has no requests.")
+    assumed: tuple[str, ...] = ()
+    if CONVERSATION in rows[0]:
+        rows, assumed = conversation_rows(rows)
     columns = {name: _column(rows[0], name, path) for name in NAMES}
     _check_ids(rows, path)
     cells: dict[str, list[Any]] = {
@@ -86,6 +90,7 @@ def read_requests(path: str | Path) -> RequestTrace:
     known = np.array([index for index in range(len(rows)) if index not in reasons], int)
     arrived = np.array([cells["arrived_at"][index] for index in known], float)
     notes, arrived = _since_first(arrived, [rows[index].get(columns["arrived_at"]) for index in known], path)
+    notes = (*assumed, *notes)
     order = np.argsort(arrived, kind="stable")
     late = int((np.diff(arrived) < 0.0).sum())
     if late:
@@ -95,7 +100,7 @@ def read_requests(path: str | Path) -> RequestTrace:
     return RequestTrace(rows, known[order], arrived[order], prompt[order], output[order], hashes, reasons, notes)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
     read = next((READERS[suffix] for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
     if read is None:
         raise InputError(f"{path}: the format is told by the file's name, which must end in {', '.join(SUFFIXES)}.")
@@ -137,6 +142,11 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
         if not isinstance(row, dict):
             raise InputError(f"{path}: line {number} is not an object with names and values.")
         rows.append(row)
+    return _alike(rows)
+
+
+def _alike(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the names of all of them."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [{name: row.get(name) for name in names} for row in rows]
 
@@ -151,9 +161,13 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         raise InputError(f"{path} is not a Parquet file: {error}.") from None
 
 
-def _workload(path: Path) -> list[dict[str, Any]]:
-    """Rows drawn from a workload that is described instead of listed."""
+def _json(path: Path) -> list[dict[str, Any]]:
+    """Rows drawn from a workload that is described instead of listed, of conversations, or of a benchmark's result."""
     described = parse_json(_text(path), str(path))
+    if isinstance(described, list) and described and all(isinstance(row, dict) for row in described):
+        return _alike(described)
+    if isinstance(described, dict) and "input_lens" in described:
+        return result_rows(described, str(path))
     if not isinstance(described, dict):
         raise InputError(f"{path}: a workload is an object with count, arrivals, prompt and output.")
     drawn = draw_requests(described, str(path))
@@ -170,7 +184,7 @@ READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     ".jsonl": _json_lines,
     ".jsonl.gz": _json_lines,
     ".parquet": _parquet,
-    ".json": _workload,
+    ".json": _json,
 }
 SUFFIXES = tuple(READERS)
 

@@ -32,6 +32,31 @@ def test_rows_are_simulated_in_order_of_arrival_and_ties_stay(tmp_path: Path, na
     assert "1 rows arrive before the row above" in trace.notes[0]
 
 
+@pytest.mark.parametrize("name", ["chats.jsonl", "chats.json"])
+def test_conversations_are_prompts_and_outputs(tmp_path: Path, name: str) -> None:
+    """As ShareGPT has them: the first two messages, four characters a token."""
+    said = [{"from": "human", "value": "a" * 9}, {"from": "gpt", "value": "b" * 4}, {"from": "human", "value": "c"}]
+    rows = [{"id": "x", "conversations": said}, {"conversations": said[:1]}, {"conversations": None}]
+    text = "\n".join(map(json.dumps, rows)) if name.endswith("l") else json.dumps(rows)
+    trace = read_requests(written(tmp_path, text, name))
+    assert (trace.prompt.tolist(), trace.output.tolist(), trace.arrived.tolist()) == ([3], [1], [0.0])
+    assert sorted(trace.reasons) == [1, 2] and "conversations" not in trace.rows[0]
+    assert "4 characters" in trace.notes[0] and "all arrive at once" in trace.notes[1]
+
+
+def test_results_of_vllms_benchmark_are_requests_with_measured_times(tmp_path: Path) -> None:
+    result = {"date": "now", "request_rate": 2.0, "input_lens": [10, 20, 30], "output_lens": [3, 1, 0]}
+    timed = {"start_times": [105.0, 104.0, 106.0], "ttfts": [0.5, 0.25, None], "itls": [[0.1, 0.2], [], []]}
+    trace = read_requests(written(tmp_path, json.dumps(result | timed), "r.json"))
+    assert trace.arrived.tolist() == [0.0, 1.0] and trace.prompt.tolist() == [20, 10] and list(trace.reasons) == [2]
+    assert trace.rows[0]["first_token_at"] == 1.5 and trace.rows[0]["completed_at"] == pytest.approx(1.8)
+    at_once = read_requests(written(tmp_path, json.dumps(result | {"request_rate": "inf"}), "r.json"))
+    assert at_once.arrived.tolist() == [0.0, 0.0]
+    for wrong, words in ((result, "no start_times"), (result | {"output_lens": [3]}, "output_lens 1")):
+        with pytest.raises(InputError, match=words):
+            read_requests(written(tmp_path, json.dumps(wrong), "r.json"))
+
+
 def test_rows_that_are_no_requests_are_left_out_with_the_reason(tmp_path: Path) -> None:
     rows = "1,0,10,1\n2,,10,1\n3,-1,10,1\n4,1,0,1\n5,1,10,-3\n6,1,1.5,1\n7,1,ten,1\n8,nan,10,1\n9,1,10,\n"
     trace = read_requests(written(tmp_path, HEAD + rows))
