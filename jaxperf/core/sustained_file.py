@@ -66,11 +66,13 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
     **Raises:** `InputError` for a file that is missing, damaged or of another schema, saying what to do.
     """
     file = _place(path)
-    remedy = f"make it with python -m calibration.sustained DATA... -o {file}, of measured kernels"
+    remedy = f"make it again with python -m calibration.sustained DATA... -o {file}"
     try:
         card = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"Cannot read sustained rates '{file}': {error.strerror}; {remedy}, or leave --params out.") from None
+        raise InputError(
+            f"Cannot read sustained rates '{file}': {error.strerror}; {remedy}, or leave --params out."
+        ) from None
     except ValueError as error:
         raise InputError(f"Sustained rates '{file}' are damaged ({error}); {remedy}.") from None
     schema = card.get("schema") if isinstance(card, dict) else None

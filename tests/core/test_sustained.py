@@ -150,5 +150,5 @@ def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_file_says_what_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="jaxperf calibrate"):
+    with pytest.raises(InputError, match="calibration.sustained"):
         load_sustained_table(tmp_path / "none")
