@@ -33,7 +33,11 @@ DevicesDirectory = Annotated[
 ]
 SustainedRates = Annotated[
     Path | None,
-    typer.Option("--params", metavar="PARAMS", help="Parameters made by jaxperf calibrate (default: the shipped)."),
+    typer.Option(
+        "--params",
+        metavar="PARAMS",
+        help="Sustained rates, PARAMS.sustained.json, of python -m calibration.sustained (default: the shipped).",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
