@@ -137,6 +137,11 @@ def _chunk(
         point = describe(family, kind, x)
         if model is None:
             return roofline_answer(point, trust)
-        return fitted_answer(model, names, point, trust, x.get("prefix", jnp.zeros(())))
+        return fitted_answer(model, names, point, trust, _prefix(family, x))
 
     return jax.vmap(jax.vmap(kernel, in_axes=(None, None, 0)))(kinds, trust, shape)
+
+
+def _prefix(family: str, x: Shape) -> Scalar:
+    """Tokens cached before a kernel's own; zero for a kernel that knows of none."""
+    return x["kv_len"] - x["q_len"] if family == "mla_prefill" else x.get("prefix", jnp.zeros(()))

@@ -32,8 +32,8 @@ def _latent(x: Shape) -> LatentShape:
 
 
 def prefill(device: Device, x: Shape, f: Formats) -> Cost:
-    none = jnp.zeros_like(x["q_len"])
-    return mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], none, f.weights, FULL)
+    """Of the last `q_len` of `kv_len` tokens; those before them are cached."""
+    return mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], x["kv_len"] - x["q_len"], f.weights, FULL)
 
 
 def decode(device: Device, x: Shape, f: Formats) -> Cost:

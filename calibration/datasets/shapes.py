@@ -13,7 +13,7 @@ from hwspecs.errors import InputError, did_you_mean
 
 MOST = 2.0**53  # float64 holds every whole number up to here
 # What can not exceed what in one row.
-_AT_MOST = {"moe": (("topk", "experts"),)} | {
+_AT_MOST = {"moe": (("topk", "experts"), ("ep", "experts")), "mla_prefill": (("q_len", "kv_len"),)} | {
     family: (("kv_heads", "heads"),) for family in ("attention_prefill", "attention_decode", "attention_mixed")
 }
 

@@ -230,3 +230,18 @@ def test_help_is_plain_text(cli, command: str) -> None:
     assert lines[0].startswith("Usage: ") and max(map(len, lines)) <= 80
     for garbage in ("\x1b", "[[", "list[", "Optional", "PathLike", "typer", "**", "`"):
         assert garbage not in "\n".join(lines)
+
+
+def test_latent_prefill_behind_a_prefix_computes_and_says_it(cli, own_folder: Path) -> None:
+    """64 times the keys for the same queries; fewer keys than queries are no kernel."""
+    header = "gpu,framework,version,op,kernel,dtype,kv_dtype,heads,batch,q_len,kv_len"
+    rows = [f"h100_sxm,sglang,0.5.10,mla_prefill,flash_attention,bf16,bf16,16,4,1024,{kv}" for kv in (1024, 65536, 512)]
+    (own_folder / "mla.csv").write_text("\n".join([header, *rows]) + "\n")
+    assert cli("kernels", "mla.csv", "-o", "out.parquet").exit_code == 0
+    found = pq.read_table("out.parquet").to_pylist()
+    # 2 (192 + 128) FLOP a pair, head and sequence, at 989 TFLOP/s.
+    pairs = 1024 * (65536 - 1024) + 1024 * 1025 / 2
+    assert found[1]["roofline_us"] == pytest.approx(2 * 320 * 16 * 4 * pairs / 989e12 * 1e6, rel=0.05)
+    assert found[1]["predicted_us"] > found[1]["roofline_us"] > 50 * found[0]["roofline_us"]
+    assert "prefix" in found[1]["reason"] and "prefix" not in found[0]["reason"]
+    assert found[2]["predicted_us"] is None or math.isnan(found[2]["predicted_us"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import numpy as np
 import pytest
@@ -165,3 +167,11 @@ def test_values_may_be_of_another_width_than_keys(key: int, value: int, tokens: 
     assert float(cost.flops) == 2 * (key + value) * 16 * batch * pairs
     assert float(cost.bytes_moved) == batch * tokens * 2 * (key + value) * (16 + 4)
     assert float(decode(shape, batch, tokens).flops) == 2 * (key + value) * 16 * batch * tokens
+
+
+@pytest.mark.parametrize("context", [2.0**23, 1.0e7, 5.0e7])
+def test_full_attention_sees_all_of_a_context_of_many_millions(context: float) -> None:
+    mask, tokens = Causal(), as_float(context)
+    assert float(mask.visible(tokens)) == float(mask.kept(tokens)) == context
+    assert float(mask.keys(as_float(1.0), tokens)) == context + 1.0
+    assert float(mask.tiles(as_float(1.0), tokens)) == math.ceil((context + 1.0) / 128.0)
