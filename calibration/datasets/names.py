@@ -72,6 +72,11 @@ def framework_name(text: str) -> tuple[str, str]:
     return ("", "") if name in ABSENT else (_FRAMEWORK_SPELLINGS.get(name, name), "")
 
 
+def in_lower_case(text: str) -> tuple[str, str]:
+    """The text without surrounding space in lower case, as every word for an operation is compared, and ""."""
+    return text.strip().lower(), ""
+
+
 def as_written(text: str) -> tuple[str, str]:
     """The text itself without surrounding space, and ""."""
     return text.strip(), ""

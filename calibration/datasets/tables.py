@@ -33,8 +33,11 @@ _IDENTITY = {
     "dtype": (("dtype", "data_type", "precision", "gemm_dtype", "moe_dtype", "attn_dtype"), names.dtype_name),
     "cache": (("kv_dtype", "kv_cache_dtype", "cache"), names.dtype_name),
 }
-_TEXT = ("op", "distribution", "topology", "model", "source", "split", "origin")
-TEXT_COLUMNS = frozenset((*_TEXT, "kind", "family", *(name for known, _ in _IDENTITY.values() for name in known)))
+_WORDS = ("op", "distribution")
+_TEXT = ("topology", "model", "source", "split", "origin")
+TEXT_COLUMNS = frozenset(
+    (*_WORDS, *_TEXT, "kind", "family", *(name for known, _ in _IDENTITY.values() for name in known))
+)
 _ITEMSIZE = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "nvfp4": 0.5}
 
 
@@ -108,6 +111,7 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry) -> Iterator[Ke
     groups = split_by_family(sheet, family)
     identity = {name: _identity(sheet, name, registry) for name in _IDENTITY}
     text = {name: sheet.named(name, names.as_written) for name in _TEXT if name in sheet}
+    text |= {name: sheet.named(name, names.in_lower_case) for name in _WORDS if name in sheet}
     latency = read_latency(sheet)
     flag = _flags(sheet)
     for name, index in groups:

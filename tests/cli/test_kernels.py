@@ -245,3 +245,14 @@ def test_latent_prefill_behind_a_prefix_computes_and_says_it(cli, own_folder: Pa
     assert found[1]["predicted_us"] > found[1]["roofline_us"] > 50 * found[0]["roofline_us"]
     assert "prefix" in found[1]["reason"] and "prefix" not in found[0]["reason"]
     assert found[2]["predicted_us"] is None or math.isnan(found[2]["predicted_us"])
+
+
+def test_capitals_of_an_operation_change_nothing(cli, own_folder: Path) -> None:
+    header = "gpu,framework,version,op,kernel,dtype,kv_dtype,heads,batch,q_len,kv_len"
+    for name, op in (("small", "mla_prefill"), ("large", " MLA_Prefill")):
+        row = f"h100_sxm,sglang,0.5.10,{op},flash_attention,bf16,bf16,16,4,1024,1024"
+        (own_folder / f"{name}.csv").write_text(f"{header}\n{row}\n")
+        assert cli("kernels", f"{name}.csv", "-o", f"{name}.parquet").exit_code == 0
+    small, large = (pq.read_table(f"{name}.parquet").to_pylist()[0] for name in ("small", "large"))
+    assert small["tier"] == "measured"
+    assert small == large | {"op": "mla_prefill"}
