@@ -40,7 +40,9 @@ def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pai
     waits = sends + run.interleave * e.stage_overhead
     one = times[busy] + waits
     idle = sum(times) + run.pipeline * waits - one if run.pipeline > 1 else 0.0
-    idle /= run.interleave if run.schedule == 2 else 1
+    if run.schedule == 2 and run.pipeline > 1:  # chunks of fewer micro-batches than stages wait for each other
+        turns = max(run.pipeline - m, 0) + (min(m, run.pipeline) - 1) / run.interleave
+        idle *= turns / (run.pipeline - 1)
     own = _parameters(model, run, layers, float(busy in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied)
     data = _data(run, device, e, own, layers, layers * layer["forward"], layers * layer["backward"], m)
     optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
