@@ -177,8 +177,12 @@ def test_a_tiny_evaluation_in_earnest(cli, table: Path, tiny: None, parse_json) 
 
 
 def test_families_in_processes_of_their_own_say_the_same(
-    cli, table: Path, own_folder: Path, tiny: None, parse_json, monkeypatch: pytest.MonkeyPatch
+    cli, table: Path, own_folder: Path, plain_jax: None, parse_json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def counted(data: Any, settings: Any, progress: Any) -> list[dict[str, Any]]:
+        return [BLANK | {"family": data.table.family, "rows": len(data.table)}]
+
+    monkeypatch.setattr(calibration.evaluate, "evaluate_family", counted)
     moved = [line.split(",") for line in table.read_text().splitlines()[1:]]
     norms = ["device,framework,version,kernel,op,dtype,rows,columns,latency_us"]
     norms += [f"{row[0]},vllm,0.24.0,norm,norm,bf16,{row[5]},{row[6]},{row[8]}" for row in moved]
