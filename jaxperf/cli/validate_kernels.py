@@ -51,7 +51,10 @@ def validate_kernels(
         check_families(families)
         reads, left_out = read_measured_tables(data or shared_tables(), families)
         if not quiet:
-            say_left_out([*left_out, *(f"{name}: no GPU, so only to adapt to." for name in not_gpus(reads))])
+            others = [
+                f"{name}: no GPU, and the law is that of GPUs; its rows only adapt it." for name in not_gpus(reads)
+            ]
+            say_left_out([*left_out, *others])
         errors, stopped = finished(_evaluated(reads, families, quiet, cores))
     if not errors:
         raise InputError(NOTHING)

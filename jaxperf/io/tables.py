@@ -138,6 +138,13 @@ def _array(cells: list[Any]) -> Any:
         return pa.array([cell if cell is None or isinstance(cell, str) else json_text(cell) for cell in cells])
 
 
+# How numbers are written, as far as 64 bits hold whole ones.
+WRITTEN = {
+    int: re.compile(r"-?(0|[1-9]\d{0,17})"),
+    float: re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"),
+}
+
+
 def with_numbers(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows of a CSV file for formats that tell numbers from text: columns of nothing else as numbers, empty cells
     as None."""
@@ -157,10 +164,6 @@ def _numbers(cells: list[Any]) -> list[Any]:
     return cells
 
 
-WRITTEN = {
-    int: re.compile(r"-?(0|[1-9]\d{0,17})"),
-    float: re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?"),
-}
 WRITERS: dict[str, Callable[[Sequence[Row], Path, Mapping[str, str]], None]] = {
     ".csv": _write_csv,
     ".json": _write_json,
