@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,9 @@ PLAIN = (*Demand.__dataclass_fields__, *OF_ROW)
 # Whose mixed steps state the cached tokens of each decoding sequence, not their sum: vLLM's profiler in LLMServingSim
 # ("KV cache history length the decode requests attend to", its docs/profiler/output-bundle.md).
 STATED_EACH = ("vllm",)
+# Whose chunks on GPUs state all tokens that they attend to, the new ones among them: LLMServingSim's first profiler,
+# all of whose prefills there have as many of them as new ones. On a TPU it counts what was cached before, as others do.
+STATED_TOTAL = ("v0",)
 
 
 @dataclass(frozen=True)
@@ -132,13 +135,22 @@ def _points(
 
 
 def shapes(table: KernelTable, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The shapes of some rows, in the number type that is computed with; what is stated of each sequence is summed."""
+    """The shapes of some rows, in the number type that is computed with."""
     number = jnp.result_type(float)
     found = {name: column[rows].astype(number) for name, column in table.shape.items()}
-    if table.family == "attention_mixed":
-        each = as_text(table.framework)[rows].among(STATED_EACH)
-        found["kv_decode"] = np.where(each, found["n_decode"], 1.0) * found["kv_decode"]
-    return found
+    return found | _cached_tokens(table, rows, found) if table.family == "attention_mixed" else found
+
+
+def _cached_tokens(table: KernelTable, rows: np.ndarray, stated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Of mixed steps, however they state them: those before the chunk, and those of all decoding sequences together."""
+    framework, device = as_text(table.framework)[rows], as_text(table.device)[rows]
+    each = framework.among(STATED_EACH)
+    total = framework.among(STATED_TOTAL) & ~device.translated(lambda name: name.partition("-")[0]).among(("tpu",))
+    new = np.where(total, stated["prefill_q"], 0.0)
+    return {
+        "kv_decode": np.where(each, stated["n_decode"], 1.0) * stated["kv_decode"],
+        "prefill_kv": np.maximum(stated["prefill_kv"] - new, 0.0),
+    }
 
 
 @functools.partial(jax.jit, static_argnums=0)
