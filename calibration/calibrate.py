@@ -19,6 +19,7 @@ import equinox as eqx
 import numpy as np
 
 import hwspecs
+from calibration.card import UNSEEN_SHAPES
 from calibration.datasets import data_hash
 from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Column
@@ -27,7 +28,7 @@ from calibration.family import FittedFamily
 from calibration.fit import DEFAULT, Settings, fit, log_times
 from calibration.held_out import constants, error_rows, held_shapes, shape_hash
 from calibration.inputs import Prepared, prepare
-from calibration.intervals import Spread, measured_widths, quantiles
+from calibration.intervals import Spread, held_out_widths, measured_widths
 from calibration.parameters import Parameters
 from calibration.regimes import regime, regimes
 from calibration.transfer import SALT, transfer
@@ -162,7 +163,7 @@ def calibrate_family(
         residual = log_times(fitted, tested) - np.log(tested.table.measured)
         spread = measured_spread(tested, residual, unseen.spread)
         width = _width_of_others(tested, residual, spread)
-        rows = rows + error_rows(tested, residual, width, constants(learned, tested), "unseen shapes")
+        rows = rows + error_rows(tested, residual, width, constants(learned, tested), UNSEEN_SHAPES)
     progress(f"{family}: {len(data.table):,} rows")
     return Calibrated(dataclasses.replace(fitted, model=model, spread=spread), rows)
 
@@ -175,7 +176,7 @@ def of_a_fold(settings: Settings) -> Settings:
 def measured_spread(data: Prepared, residual: np.ndarray, unseen: Spread) -> Spread:
     """The intervals of measured cells by their residuals on what was held out; `unseen`: other devices'."""
     cells = measured_widths(residual, np.asarray(data.spelled["cell"]), np.asarray(data.spelled["device"]))
-    return dataclasses.replace(unseen, cells=cells, measured=quantiles(residual))
+    return dataclasses.replace(unseen, cells=cells, measured=held_out_widths(residual))
 
 
 def _width_of_others(data: Prepared, residual: np.ndarray, spread: Spread) -> np.ndarray:

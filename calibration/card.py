@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from calibration.intervals import LEAST_QUANTILE
 from hwspecs.errors import InputError
 
+UNSEEN_SHAPES = "unseen shapes"
 NAMES = ("family", "format", "device", "split")
 FIGURES = ("median", "mean", "p90", "roofline_median")
 INTERVALS = ("coverage90", "half_width", "interval_score")
@@ -36,6 +38,20 @@ def _is_row(row: Any) -> bool:
         return False
     stated = [row.get("rows"), *(row.get(name) for name in FIGURES), *(row.get(name, 0.0) for name in LATER)]
     return all(isinstance(value, int | float) for value in stated) and row["rows"] > 0
+
+
+def few_held_out(card: Mapping[str, Any]) -> list[str]:
+    """A sentence for each family with fewer held-out rows than a 90 % quantile needs, or no other generation."""
+    errors, told = stated_errors(card), []
+    for family in sorted({row["family"] for row in errors}):
+        rows = sum(row["rows"] for row in errors if row["family"] == family and row["split"] == UNSEEN_SHAPES)
+        if rows < LEAST_QUANTILE:
+            width = "those of Student's distribution" if rows else "assumed, a factor 5 either way"
+            told.append(
+                f"{family}: {rows} rows were held out, and a 90 % quantile needs {LEAST_QUANTILE}: the intervals of "
+                f"measured devices are {width}"
+            )
+    return told
 
 
 def by_device(errors: Sequence[Mapping[str, Any]], split: str) -> dict[tuple[str, str], dict[str, float]]:

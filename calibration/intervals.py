@@ -18,6 +18,7 @@ from calibration.datasets.text import Column
 from jaxperf.core.numerics import Scalar
 
 LEVELS_OF_TRUST = (0.5, 0.9)
+LEAST_QUANTILE = 9  # held-out rows that a 90 % quantile needs: of fewer, the ceil((n + 1) 0.9)-th is beyond the last
 LEAST_ROWS = 30  # a cell with fewer held-out rows uses its device's quantile, a device with fewer the family's
 PRIOR_SHAPES = 20.0  # of a device that Student's distribution counts for
 NORMAL = (0.6745, 1.6449)  # quantiles of |z| at these levels
@@ -66,6 +67,23 @@ def quantiles(residual: np.ndarray, groups: int | None = None) -> Width:
     return float(ordered[place[0]]), float(ordered[place[1]])
 
 
+def held_out_widths(residual: np.ndarray) -> Width:
+    """The quantiles of |residual|, or of fewer rows than these need the wider ones of Student's distribution."""
+    half, most = widened(quantiles(residual), residual)
+    return half, most
+
+
+def widened(width: Sequence[float], residual: np.ndarray) -> Sequence[float]:
+    """Half-widths, at least those of Student's distribution where the residuals are fewer than `LEAST_QUANTILE`: of n
+    normal ones with mean 0 and root mean square s, the next is within s t_n at a level as often as it says [log 1]."""
+    rows = len(residual)
+    if not 0 < rows < LEAST_QUANTILE:
+        return width
+    scale = float(np.sqrt(np.mean(np.square(residual))))
+    usual = scale * stdtrit(rows, (1.0 + np.array(LEVELS_OF_TRUST)) / 2.0)
+    return np.maximum(width, usual).tolist()
+
+
 def by_cell(residual: np.ndarray, cells: np.ndarray) -> dict[str, Width]:
     """Quantiles of each cell with enough rows."""
     distinct, which = np.unique(cells.astype(str), return_inverse=True)
@@ -112,7 +130,7 @@ def transfer_spread(residuals: Sequence[np.ndarray], formats: Sequence[np.ndarra
     """
     if not residuals:
         return Spread()
-    whole = _mean([quantiles(each) for each in residuals])
+    whole = _mean([held_out_widths(each) for each in residuals])
     widths: dict[str, list[Width]] = {}
     for residual, names in zip(residuals, formats, strict=True):
         for name, width in by_cell(residual, names).items():

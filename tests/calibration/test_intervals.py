@@ -11,7 +11,9 @@ from calibration.intervals import (
     LEAST_ROWS,
     LEVELS_OF_TRUST,
     NORMAL,
+    UNKNOWN,
     growth,
+    held_out_widths,
     measured_widths,
     quantiles,
     ratio_width,
@@ -38,6 +40,17 @@ def test_widths_after_a_few_rows_lie_between_theirs_and_students(rows: int, scal
     students = [student.ppf(0.5 + level / 2.0, rows) for level in LEVELS_OF_TRUST]
     for found, mine, usual in zip(ratio_width(ratio, np.arange(rows)), quantiles(ratio), students, strict=True):
         assert min(max(mine, 1e-2), usual) - 1e-9 <= found <= max(mine, usual) + 1e-9
+
+
+def test_fewer_rows_than_a_quantile_needs_hold_the_next_as_often_as_they_say() -> None:
+    """The largest of four residuals holds a fifth one four times in five, not nine in ten."""
+    generator = np.random.default_rng(0)
+    for rows in (1, 4, 8):
+        drawn = generator.standard_normal((4000, rows + 1))
+        inside = [abs(each[-1]) <= held_out_widths(each[:-1])[1] for each in drawn]
+        assert 0.88 < np.mean(inside) < 0.95
+    many = generator.standard_normal(9)
+    assert held_out_widths(many) == quantiles(many) and held_out_widths(many[:0]) == UNKNOWN
 
 
 def test_more_rows_trust_themselves_more() -> None:
