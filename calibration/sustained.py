@@ -27,31 +27,32 @@ from calibration.datasets import data_hash, read_table
 from calibration.datasets.schema import KernelTable, Read
 from calibration.demand import NOMINAL_ENERGY, USABLE_POWER
 from calibration.hardware import REFERENCE
-from calibration.intervals import LEVELS_OF_TRUST, UNKNOWN
+from calibration.intervals import LEVELS_OF_TRUST, UNKNOWN, widened
 from calibration.parameters import Parameters, load_parameters
 from calibration.stored import write_whole
 from calibration.sustained_fit import Law, fit_scalars, weighted_quantile, weights
-from calibration.sustained_rows import SOURCES, Rows, serving_rows
+from calibration.sustained_rows import ENGINES, SERVING, SOURCES, Rows, Wanted, serving_rows
 from hwspecs.errors import InputError
-from jaxperf.core.sustained_file import ENDING, SCHEMA, SHIPPED
+from jaxperf.core.sustained_file import SCHEMA, load_sustained_table, place_of
 
-LEAST_ROWS = 40  # a device with fewer rows of a class counts as not measured in it
 SHAPES_HELD = 2  # every other shape is held out: three scalars need few rows, an interval many
 
 
-def sustained(parameters: Parameters, tables: Mapping[str, KernelTable]) -> dict[str, Any]:
+def sustained(parameters: Parameters, tables: Mapping[str, KernelTable], wanted: Wanted = SERVING) -> dict[str, Any]:
     """The table of `jaxperf.core.sustained_file`, without its card.
 
-    **Arguments:** `parameters`: whose laws to start from; `tables`: rows to learn from by family, see `gather`.
+    **Arguments:** `parameters`: whose laws to start from; `tables`: rows to learn from by family, see `gather`;
+    `wanted`: which of them count.
     """
     families = {}
     for family in SOURCES:
         law = law_of(parameters, family)
-        classes = {} if law is None else serving_rows(tables, family)
+        classes = {} if law is None else serving_rows(tables, family, wanted)
         if law is None or not classes:
             continue
-        adapted = set(parameters.card.get("adapted", {}).get(SOURCES[family][0], ()))
-        entries = {form: _entry(cold(rows, parameters), law, adapted) for form, rows in classes.items()}
+        cells = parameters.card.get("adapted", {})
+        adapted = {cell for source in SOURCES[family] for cell in cells.get(source, ())}
+        entries = {form: _entry(cold(rows, parameters), law, adapted, wanted.least) for form, rows in classes.items()}
         families[family] = {"classes": entries}
     power = {"usable_share": USABLE_POWER, **REFERENCE}
     return {"schema": SCHEMA, "families": families, "power": power}
@@ -77,14 +78,16 @@ def cold(rows: Rows, parameters: Parameters) -> Rows:
     return dataclasses.replace(rows, memory=memory)
 
 
-def _entry(rows: Rows, law: Law, adapted: set[str]) -> dict[str, Any]:
+def _entry(rows: Rows, law: Law, adapted: set[str], least: int) -> dict[str, Any]:
     """The family's scalars in one format class with the interval of generations left out, and its devices'."""
     held = held_out(rows)
+    if held.all():
+        held[:] = False
     fit = fit_scalars(rows.take(np.flatnonzero(~held)), law)
     names, count = np.unique(rows.device, return_counts=True)
     tested = rows.take(np.flatnonzero(held))
     devices = {}
-    for name in names[count >= LEAST_ROWS]:
+    for name in names[(count >= least) & np.isin(names, list(fit.device))]:
         mine = tested.take(np.flatnonzero(tested.device == name))
         cells = set(np.unique(rows.cell[rows.device == name]))
         devices[str(name)] = {
@@ -136,8 +139,9 @@ def _spread(rows: Rows, predicted: np.ndarray) -> dict[str, Any]:
     residual = np.log(np.bincount(which, np.exp(predicted)) / np.bincount(which, np.exp(rows.time)))
     weight = np.bincount(which, weights(rows))
     error = 100.0 * np.abs(np.expm1(residual))
+    width = [weighted_quantile(np.abs(residual), weight, share) for share in LEVELS_OF_TRUST]
     return {
-        "half_width": [_digits(weighted_quantile(np.abs(residual), weight, share)) for share in LEVELS_OF_TRUST],
+        "half_width": [_digits(each) for each in widened(width, residual)],
         "median": _digits(weighted_quantile(error, weight, 0.5)),
         "p90": _digits(weighted_quantile(error, weight, 0.9)),
     }
@@ -155,21 +159,24 @@ def _digits(value: float) -> float:
 
 
 def save_sustained(
-    parameters: Parameters, reads: Sequence[Read], path: str | Path, command: str, exclude: Sequence[str] = ()
+    record: Mapping[str, Any],
+    parameters_sha256: str | None,
+    reads: Sequence[Read],
+    path: str | Path,
+    command: str,
+    exclude: Sequence[str] = (),
 ) -> Path:
-    """Fit and write the table with its card, whole or not at all.
+    """Write a table with its card, whole or not at all.
 
-    **Arguments:** `path`: the file itself, or the base name of the parameters it goes beside; `command`: how it was
-    made, for the card; `exclude`: devices whose rows are not used.
+    **Arguments:** `record`: of `sustained`, or of `calibration.sustained_own`; `path`: the file itself, or the base
+    name of the parameters it goes beside; `command`: how it was made, for the card; `exclude`: devices whose rows are
+    not used.
     **Returns:** the file. Raises `InputError` where it cannot be written.
     """
-    record = sustained(parameters, gather(reads, exclude))
     files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
     card = {"created": datetime.date.today().isoformat(), "command": command, "data": files}
-    card |= {"parameters_sha256": parameters.card.get("sha256"), "excluded": sorted(exclude)}
-    text = str(path)
-    base = text.removesuffix(".safetensors").removesuffix(".json")
-    file = Path(text) if text.endswith((ENDING, SHIPPED)) else Path(base + ENDING)
+    card |= {"parameters_sha256": parameters_sha256, "excluded": sorted(exclude)}
+    file = place_of(path)
     try:
         write_whole(file, (json.dumps({**card, **record}, indent=1, sort_keys=True) + "\n").encode())
     except OSError as error:
@@ -177,16 +184,37 @@ def save_sustained(
     return file
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """The command of the module's docstring."""
+    from calibration.sustained_own import own_rates
+
     parser = argparse.ArgumentParser(description="Fit what each device sustains, for composed steps.")
     parser.add_argument("data", nargs="+", type=Path, help="tables of measured kernels")
     parser.add_argument("-o", "--out", type=Path, required=True)
-    parser.add_argument("--params", type=Path, default=None, help="parameters of jaxperf calibrate")
-    given = parser.parse_args()
-    words = ["python", "-m", "calibration.sustained", *(path.name for path in given.data), "-o", given.out.name]
-    reads = [read_table(path) for path in given.data]
-    print(save_sustained(load_parameters(given.params), reads, given.out, shlex.join(words)))
+    parser.add_argument(
+        "--params", type=Path, default=None, help="parameters of jaxperf calibrate: the rates go over the shipped"
+    )
+    given = parser.parse_args(words)
+    told = ["python", "-m", "calibration.sustained", *(path.name for path in given.data), "-o", given.out.name]
+    try:
+        parameters, reads = load_parameters(given.params), [read_table(path) for path in given.data]
+        if given.params is None:
+            record = sustained(parameters, gather(reads))
+            covered = any(
+                entry["devices"] for each in record["families"].values() for entry in each["classes"].values()
+            )
+        else:
+            own = own_rates(parameters, reads, load_sustained_table())
+            record, covered = own.record, own.covered
+            told += ["--params", given.params.name]
+        if not covered:
+            raise InputError(
+                "no device has enough rows that tell what is sustained in serving (without --params "
+                f"{SERVING.least} rows of {', '.join(ENGINES)}): nothing is written."
+            )
+        print(save_sustained(record, parameters.card.get("sha256"), reads, given.out, shlex.join(told)))
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Fit:
         """Prediction for rows of any device, the software unknown [log s]."""
         none = np.zeros(3)
         names, which = np.unique(rows.device, return_inverse=True)
-        each = np.array([self.family + self.device.get(name, none) for name in names])
+        each = np.array([self.family + self.device.get(name, none) for name in names]).reshape(-1, 3)
         compute, memory, floor = each[which].T
         return _log_time(compute, memory, floor, self.power, rows)[0]
 

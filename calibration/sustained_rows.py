@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from jaxperf.core.sustained_file import KIND
 
 # Families of the composed step -> families of the tables.
 SOURCES: Mapping[str, tuple[str, ...]] = {
-    "gemm": ("gemm",),
+    "gemm": ("gemm", "gemm_vector"),
     "attention_prefill": ("attention_prefill",),
     "attention_decode": ("attention_decode",),
     "moe": ("moe",),
@@ -30,10 +30,12 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
 # Engines timed under graph replay, and Vidur's device times by the profiler where a device has none of these. Eager
 # tables are left out: their floors are the host's.
 ENGINES = ("trtllm", "vllm", "sglang", "vidur")
+BY_HOST = ("torch", "hf_torch", "jax")
 # A scale for a block of elements, or small weights widened on the way, makes another kernel of it; experts in 8 bits,
 # though, are mostly stored and multiplied in blocks.
 PLAIN = ("bf16", "fp16", "fp8", "int8", "sq", "nvfp4")
 IN_BLOCKS = {"moe": ("fp8_block",)}
+WIDE = ("fp32", "tf32")  # which one's own table may be in; no engine serves in them
 UNGATED = "nongated"  # in the name of a kernel: two projections where the demand of `moe` counts three
 LEAST_TOKENS = 256.0  # of a prompt or a context: a shorter one is nearly all launch, and rare in serving
 ROWS_PER_CELL = 1500
@@ -66,9 +68,32 @@ class Rows:
         return Rows(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
-def serving_rows(tables: Mapping[str, KernelTable], family: str) -> dict[str, Rows]:
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows count: those of devices of a `kind`; of `ENGINES` alone, or also of `any_software` where a device has
+    none of theirs. `least`: a device with fewer rows of a class counts as not measured in it; `directories`: of the
+    user's own devices."""
+
+    kind: str = KIND
+    any_software: bool = False
+    least: int = 40
+    directories: Sequence[str] = ()
+
+    def software(self, names: Sequence[str]) -> list[str]:
+        """Those that count of the frameworks of one device."""
+        engines = [name for name in names if name in ENGINES]
+        if engines or not self.any_software:
+            return engines
+        return [name for name in names if name not in BY_HOST or self.kind != KIND]
+
+
+SERVING = Wanted()
+
+
+def serving_rows(tables: Mapping[str, KernelTable], family: str, wanted: Wanted = SERVING) -> dict[str, Rows]:
     """The rows of a family of the composed step, by format class; a class without rows is left out."""
-    parts = [_rows(family, _chosen(tables[name])) for name in SOURCES[family] if name in tables]
+    chosen = {name: _chosen(tables[name], wanted) for name in SOURCES[family] if name in tables}
+    parts = [_rows(family, name, table, wanted.directories) for name, table in chosen.items()]
     whole = [part for part in parts if part is not None]
     found = {}
     for form in CLASSES:
@@ -81,17 +106,17 @@ def serving_rows(tables: Mapping[str, KernelTable], family: str) -> dict[str, Ro
     return found
 
 
-def _chosen(table: KernelTable) -> KernelTable:
+def _chosen(table: KernelTable, wanted: Wanted) -> KernelTable:
     """Of each device: the engines, each in its newest version, in plain formats and lengths that are served."""
     gated = np.char.find(table.kernel.astype(str), UNGATED) < 0
-    formats = PLAIN + IN_BLOCKS.get(table.family, ())
+    formats = PLAIN + IN_BLOCKS.get(table.family, ()) + (WIDE if wanted.any_software else ())
     keep = np.isin(table.dtype.astype(str), formats) & _served(table) & gated
-    table = table.take(np.flatnonzero(keep & _of_kind(table)))
+    table = table.take(np.flatnonzero(keep & _of_kind(table, wanted)))
     device, framework = table.device.astype(str), table.framework.astype(str)
     keep = np.zeros(len(table), bool)
     for name in np.unique(device):
         here = device == name
-        engines = [each for each in np.unique(framework[here]) if each in ENGINES]
+        engines = wanted.software(np.unique(framework[here]).tolist())
         measured = [each for each in engines if each != "vidur"] or engines
         for engine in measured if table.family in SOURCES["gemm"] else engines:
             at = here & (framework == engine)
@@ -100,10 +125,10 @@ def _chosen(table: KernelTable) -> KernelTable:
     return table.take(sample(_cells(table), ROWS_PER_CELL, 0)) if len(table) else table
 
 
-def _of_kind(table: KernelTable) -> np.ndarray:
-    """Rows of the kind of device that the scalars are transferred among."""
+def _of_kind(table: KernelTable, wanted: Wanted) -> np.ndarray:
+    """Rows of the wanted kind of device: the scalars are transferred among devices of one kind."""
     names, which = np.unique(table.device.astype(str), return_inverse=True)
-    return np.array([hwspecs.load(name).kind == KIND for name in names], bool)[which]
+    return np.array([hwspecs.load(name, wanted.directories).kind == wanted.kind for name in names], bool)[which]
 
 
 def newest(versions: np.ndarray) -> str:
@@ -132,12 +157,12 @@ def _stacks(table: KernelTable) -> np.ndarray:
     return _join(table.framework, table.kernel, table.dtype, table.cache, op)
 
 
-def _rows(family: str, table: KernelTable) -> tuple[Rows, np.ndarray] | None:
+def _rows(family: str, source: str, table: KernelTable, directories: Sequence[str]) -> tuple[Rows, np.ndarray] | None:
     """The rows of a table and the format class of each, without those whose demand is no number."""
     if not len(table):
         return None
     devices, index = np.unique(table.device.astype(str), return_inverse=True)
-    hardware = load_hardware(list(devices))
+    hardware = load_hardware(list(devices), directories)
     asked = demand(table, hardware, index)
     log: Callable[[np.ndarray], np.ndarray] = lambda x: np.log(np.maximum(np.asarray(x, np.float64), 1e-30))  # noqa: E731
     shape = np.stack([np.asarray(table.shape[name], np.float64) for name in sorted(table.shape)])
@@ -148,9 +173,9 @@ def _rows(family: str, table: KernelTable) -> tuple[Rows, np.ndarray] | None:
         launches=np.full(len(table), np.log(LAUNCHES.get(family, 1.0))),
         footprint=log(asked.moved) - log(np.asarray(hardware.device.l2_capacity)[index]),
         time=log(table.measured),
-        source=np.full(len(table), table.family),
+        source=np.full(len(table), source),
         device=table.device.astype(str),
-        generation=generations(table),
+        generation=generations(table, directories),
         stack=_stacks(table),
         cell=_cells(table),
         shape=_join(*shape.astype(int)),

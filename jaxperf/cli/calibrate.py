@@ -1,6 +1,7 @@
 """`jaxperf calibrate DATA... -o PARAMS`: parameters from measured kernels, or a few rows to adapt those there are.
 
-With --params and --family, DATA refits those families alone, and the others are carried over.
+With --params and --family, DATA refits those families alone, and the others are carried over. Beside the parameters of
+kernels go the rates of composed steps, which estimate, rank and sweep read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from calibration.datasets import Read
     from calibration.fit import Settings
     from calibration.parameters import Parameters
+    from calibration.sustained_own import OwnRates
 
 WIDTH = 110  # of the table: a narrower terminal wraps it, and no figure is cut
 ERROR_COLUMNS = ("family", "format", "device", "split", "rows")
@@ -27,7 +29,8 @@ ERROR_COLUMNS = ("family", "format", "device", "split", "rows")
 
 def calibrate(
     out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="PARAMS", help="Writes PARAMS.safetensors and PARAMS.json.")
+        Path,
+        typer.Option("-o", "--out", metavar="PARAMS", help="Writes PARAMS.safetensors, .json and .sustained.json."),
     ],
     data: Annotated[
         list[Path] | None, typer.Argument(metavar="DATA", help="Tables of measured kernels, or folders of them.")
@@ -61,11 +64,13 @@ def calibrate(
         from calibration.card import stated_errors
         from calibration.carry import carried, with_command
         from calibration.parameters import load_parameters, save_parameters
+        from jaxperf.cli.calibrate_rates import base_rates, save_rates
 
         check_families(families)
         check_place(out)
         _check_question(data, adapt, params, exclude_device, families, seed)
         _check_directories(devices_dir or [], data)
+        rates = base_rates(params)
         read, few = [], []
         kept = Kept(out)
         command = _command(data or [], adapt or [], exclude_device or [], families, seed)
@@ -83,8 +88,9 @@ def calibrate(
             if adapt:
                 parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
             save_parameters(parameters, out)
+            own = save_rates(parameters, [*read, *few], rates, out, exclude_device or [], devices_dir or [])
         kept.remove()
-        _report(parameters, [*read, *few], out, as_json, quiet)
+        _report(parameters, own, [*read, *few], out, as_json, quiet)
 
 
 def settings(seed: int | None) -> Settings:
@@ -95,12 +101,19 @@ def settings(seed: int | None) -> Settings:
 
 
 def check_place(out: Path) -> None:
-    """Raises `InputError` unless both files of the parameters can be written."""
+    """Raises `InputError` unless all files of the parameters can be written."""
     from jaxperf.io.tables import check_output
 
-    base = str(out).removesuffix(".safetensors").removesuffix(".json")
-    for ending in (".safetensors", ".json"):
-        check_output(Path(base + ending), [ending])
+    for path in written(out):
+        check_output(path, [path.suffix])
+
+
+def written(out: Path) -> list[Path]:
+    """The files that the command writes."""
+    from calibration.stored import paths
+    from jaxperf.core.sustained_file import place_of
+
+    return [*paths(out), place_of(out)]
 
 
 def _check_question(
@@ -172,24 +185,29 @@ def _command(
     return shlex.join(words + ([] if seed is None else ["--seed", str(seed)]))
 
 
-def _report(parameters: Parameters, reads: Sequence[Read], out: Path, as_json: bool, quiet: bool) -> None:
-    from calibration.card import stated_errors
+def _report(
+    parameters: Parameters, own: OwnRates, reads: Sequence[Read], out: Path, as_json: bool, quiet: bool
+) -> None:
+    from calibration.card import few_held_out, stated_errors
+    from jaxperf.cli.calibrate_rates import rates_record, rates_sentences
     from jaxperf.cli.measured import print_problems, problems_record
     from jaxperf.io.tables import json_text
     from jaxperf.report.text import console
 
-    problems = problems_record(reads)
-    base = str(out).removesuffix(".safetensors").removesuffix(".json")
-    written = [base + ending for ending in (".safetensors", ".json")]
+    problems, files = problems_record(reads), list(map(str, written(out)))
+    notes = few_held_out(parameters.card)
     if as_json:
-        typer.echo(json_text({"written": written, "problems": problems, "card": parameters.card}))
+        record = {"written": files, "problems": problems, "notes": notes, "sustained": rates_record(own)}
+        typer.echo(json_text(record | {"card": parameters.card}))
         return
     screen = console()
     screen.width = max(screen.width, WIDTH)
     screen.print(error_table(stated_errors(parameters.card)))
     if not quiet:
         print_problems(screen, problems)
-    screen.print(f"written: {' and '.join(written)}", soft_wrap=True, markup=False)
+        for sentence in (*notes, *rates_sentences(own)):
+            screen.print(f"note: {sentence}", soft_wrap=True, markup=False)
+    screen.print(f"written: {', '.join(files[:-1])} and {files[-1]}", soft_wrap=True, markup=False)
 
 
 def error_table(errors: Sequence[Mapping[str, Any]]) -> Any:

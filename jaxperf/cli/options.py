@@ -36,7 +36,7 @@ SustainedRates = Annotated[
     typer.Option(
         "--params",
         metavar="PARAMS",
-        help="Sustained rates, PARAMS.sustained.json, of python -m calibration.sustained (default: the shipped).",
+        help="Parameters made by jaxperf calibrate, of which PARAMS.sustained.json is read (default: the shipped).",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

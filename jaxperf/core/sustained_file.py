@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SHIPPED = "sustained.json"
 ENDING = ".sustained.json"  # of the table beside parameters that jaxperf calibrate wrote
+ORIGIN, SHIPPED_ORIGIN = "origin", "shipped"  # how a table of one's own marks what it took over from the shipped one
 TIERS = ("measured", "adapted", "transfer", "assumed")
 STREAMED = "elementwise"  # the family on vector units
 KIND = "gpu"  # what the families were measured on, and so where they are transferred to
@@ -53,11 +54,13 @@ class SustainedTable:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the table says of one device: its arrays, and the tier of every family and format class."""
+    """What the table says of one device: its arrays, the tier of every family and format class, and the classes of
+    each family that a table of one's own took over from the shipped one."""
 
     calibrated: CalibratedDevice
     tiers: Tiers
     table: SustainedTable
+    as_shipped: Mapping[str, frozenset[str]]
 
 
 def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
@@ -65,8 +68,11 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
 
     **Raises:** `InputError` for a file that is missing, damaged or of another schema, saying what to do.
     """
-    file = _place(path)
-    remedy = f"make it again with python -m calibration.sustained DATA... -o {file}"
+    file = place_of(path)
+    remedy = (
+        "jaxperf calibrate writes it beside its parameters, and for those that have none "
+        f"python -m calibration.sustained DATA... --params PARAMS -o {file}"
+    )
     try:
         card = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -91,7 +97,8 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
     return SustainedTable(card["families"], card["power"], rest, shipped)
 
 
-def _place(path: str | Path | None) -> Path:
+def place_of(path: str | Path | None) -> Path:
+    """The file of a table, by itself or the base name of the parameters it lies beside; `None` for the shipped one."""
     if path is None:
         return Path(str(resources.files("calibration") / "fitted" / SHIPPED))
     text = str(path)
@@ -125,40 +132,53 @@ def _check(card: Mapping[str, Any]) -> None:
 def calibration_of(spec: DeviceSpec, table: SustainedTable) -> Calibration:
     """The rates of one device at every level, and where each comes from."""
     assumed = assumed_shares()
-    rates, tiers = {}, {}
+    rates, tiers, as_shipped = {}, {}, {}
     for family in FAMILIES:
         columns = [_column(spec, table, family, form, assumed[family]) for form in CLASSES]
-        leaves = np.array([values for values, _ in columns])  # [classes, leaves, levels]
+        leaves = np.array([column.values for column in columns])  # [classes, leaves, levels]
         rates[family] = Rates(*np.moveaxis(leaves, (0, 1, 2), (2, 0, 1)))
-        tiers[family] = {form: tier for form, (_, tier) in zip(CLASSES, columns, strict=True)}
-    return Calibration(CalibratedDevice(device_from_spec(spec), Sustained(rates)), tiers, table)
+        named = dict(zip(CLASSES, columns, strict=True))
+        tiers[family] = {form: column.tier for form, column in named.items()}
+        as_shipped[family] = frozenset(form for form, column in named.items() if column.as_shipped)
+    return Calibration(CalibratedDevice(device_from_spec(spec), Sustained(rates)), tiers, table, as_shipped)
+
+
+class _Column(NamedTuple):
+    """`values`: (compute, memory, floor, exposed) at the levels of `RATE_LEVELS`; the tier; whether a table of one's
+    own took them over."""
+
+    values: list[list[float]]
+    tier: str
+    as_shipped: bool
 
 
 def _column(
     spec: DeviceSpec, table: SustainedTable, family: str, form: str, assumed: Mapping[str, Mapping[str, float]]
-) -> tuple[list[list[float]], str]:
-    """(compute, memory, floor, exposed) at the levels of `RATE_LEVELS`, and the tier."""
+) -> _Column:
+    """What the table says of one device in one family and format class."""
     launch = spec.launch_latency.si
     classes = table.families.get(family, {}).get("classes", {})
-    entry = next((classes[name] for name in _nearest(form) if name in classes), None)
+    entry = next((classes[name] for name in nearest(form) if name in classes), None)
     row = None if entry is None else entry["devices"].get(spec.name)
     if entry is None or (row is None and spec.kind != KIND):
         shares = [[*(assumed[resource][level] for level in LEVELS), 1.0] for resource in ("compute", "memory")]
-        return [*shares, [launch] * 4, [0.0] * 4], "assumed"
+        return _Column([*shares, [launch] * 4, [0.0] * 4], "assumed", False)
     same = form in classes
     tier = row["tier"] if row is not None and same else "transfer"
     values = entry if row is None else row
     width = (row if row is not None and same else entry)["half_width"][1]
     energy = relative_energy(spec, table.power, on_matrix_units=family != STREAMED and form != "32-bit")
-    compute = sustained_compute(spec, values["compute"], entry["energy"] * energy, form, table.power)
+    energy *= values.get("energy", entry["energy"])  # a row's own where its entry is of another fit
+    compute = sustained_compute(spec, values["compute"], energy, form, table.power)
     slower, faster = float(np.exp(-width)), float(np.exp(width))
     share = lambda value: [value * slower, value, min(value * faster, 1.0), 1.0]  # noqa: E731
     floor = values["floor"]
     floors = [floor / slower, floor, floor / faster, launch]
-    return [share(compute), share(values["memory"]), floors, [1.0, 1.0, 1.0, 0.0]], tier
+    columns = [share(compute), share(values["memory"]), floors, [1.0, 1.0, 1.0, 0.0]]
+    return _Column(columns, tier, values.get(ORIGIN) == SHIPPED_ORIGIN)
 
 
-def _nearest(form: str) -> Sequence[str]:
+def nearest(form: str) -> Sequence[str]:
     """The class itself, then those to borrow from, next wider first."""
     at = CLASSES.index(form)
     return [*CLASSES[at::-1], *CLASSES[at + 1 :]]
@@ -174,7 +194,7 @@ def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, 
     of the TDP.
     """
     peaks = {"fp32": spec.vector_flops.si} | {name: value.si for name, value in spec.peak_flops.items()}
-    names, size = next(OPERANDS[each] for each in _nearest(form) if set(OPERANDS[each][0]) & set(peaks))
+    names, size = next(OPERANDS[each] for each in nearest(form) if set(OPERANDS[each][0]) & set(peaks))
     peak = max(peaks[name] for name in names if name in peaks)
     clock = spec.clock_rate.si / power["reference_clock"]
     drawn = peak * energy * size * clock**2 / (power["usable_share"] * spec.tdp.si)

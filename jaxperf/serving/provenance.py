@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jaxperf.core.efficiency import FAMILIES, PROVENANCE
@@ -27,11 +27,13 @@ WHY = {
 
 @dataclass(frozen=True)
 class Provenance:
-    """`tiers`: device -> family -> tier; `created`: when the parameters were fitted; `path`: which they are."""
+    """`tiers`: device -> family -> tier; `created`: when the parameters were fitted; `path`: which they are;
+    `as_shipped`: device -> families that one's own parameters do not cover."""
 
     tiers: Mapping[str, Mapping[str, str]]
     created: str
     path: str
+    as_shipped: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def calibrated(self) -> bool:
@@ -44,7 +46,20 @@ class Provenance:
         if not self.calibrated:
             return PROVENANCE
         told = _one(*self.tiers.values()) if len(self.tiers) == 1 else _many(self.tiers)
-        return f"calibrated: {told}, fitted {self.created[:7]}; {WIDTHS}"
+        return f"calibrated: {told}, fitted {self.created[:7]}{self._taken_over()}; {WIDTHS}"
+
+    def _taken_over(self) -> str:
+        """What the shipped rates stand in for, of parameters that are not the shipped ones."""
+        lacking = {name: families for name, families in self.as_shipped.items() if families}
+        if not lacking:
+            return ""
+        if len(self.tiers) > 1:
+            who = ", ".join(lacking) if len(lacking) <= NAMED else f"{len(lacking)} devices"
+            return f" (shipped rates where {self.path} has none: {who})"
+        ((name, families),) = lacking.items()
+        covered = [family for family, tier in self.tiers[name].items() if tier != "assumed" and family not in families]
+        which = ", ".join(family.replace("_", " ") for family in families) if covered else "all of them"
+        return f" (shipped rates where {self.path} has none: {which})"
 
     def least(self, device: str) -> str:
         """The least certain tier of a device."""
@@ -54,7 +69,9 @@ class Provenance:
     def record(self) -> dict[str, Any]:
         """As plain data; `efficiencies` is the sentence."""
         tiers = {device: dict(families) for device, families in self.tiers.items()}
-        return {"efficiencies": self.sentence, "tiers": tiers, "fitted": self.created, "parameters": self.path}
+        record = {"efficiencies": self.sentence, "tiers": tiers, "fitted": self.created, "parameters": self.path}
+        taken_over = {device: list(families) for device, families in self.as_shipped.items() if families}
+        return record | ({"as_shipped": taken_over} if taken_over else {})
 
 
 def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], weights: Sequence[str]) -> Provenance:
@@ -64,9 +81,13 @@ def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], w
         device: {family: _tier(calibration, family, weights) for family in families}
         for device, calibration in calibrations.items()
     }
+    as_shipped = {
+        device: tuple(family for family in families if _forms(family, weights) & calibration.as_shipped[family])
+        for device, calibration in calibrations.items()
+    }
     tables = [calibration.table for calibration in calibrations.values()]
     created = str(tables[0].card.get("created", "")) if tables else ""
-    return Provenance(tiers, created, tables[0].path if tables else "")
+    return Provenance(tiers, created, tables[0].path if tables else "", as_shipped)
 
 
 def families_of(model: ModelConfig) -> tuple[str, ...]:
@@ -88,9 +109,14 @@ def _families_of_layer(layer: Layer) -> set[str]:
 
 def _tier(calibration: Calibration, family: str, weights: Iterable[str]) -> str:
     """The least certain tier among the format classes that kernels of the family have."""
+    return max((calibration.tiers[family][form] for form in _forms(family, weights)), key=TIERS.index)
+
+
+def _forms(family: str, weights: Iterable[str]) -> set[str]:
+    """The format classes of a family's kernels in some weight formats."""
     facts = [FORMATS[name] for name in weights]
     computes = [each.compute if family in MATRIX_FAMILIES else FORMATS[each.activations].compute for each in facts]
-    return max((calibration.tiers[family][format_class(name)] for name in computes), key=TIERS.index)
+    return {format_class(name) for name in computes}
 
 
 def _one(tiers: Mapping[str, str]) -> str:

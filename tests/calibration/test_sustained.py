@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import calibration
 from calibration.parameters import load_parameters
-from calibration.sustained import cold, held_out, law_of, sustained
+from calibration.sustained import cold, held_out, law_of, main, sustained
 from calibration.sustained_fit import Law, fit_scalars, weighted_quantile, weights
 from calibration.sustained_rows import Rows, newest, serving_rows
 from jaxperf.core.sustained_file import load_sustained_table
 from tests.calibration.kernels import gemm_table
 
+SHIPPED = Path(calibration.__file__).parent / "fitted" / "kernels"
 LAW = Law(compute=0.2, memory=0.2, floor=float(np.log(4e-6)), power=0.0)
 FAMILY = np.array([-np.log(0.7), -np.log(0.85), np.log(5e-6)])
 DEVICES = {"fast": np.array([-0.1, -0.05, -0.2]), "slow": np.array([0.1, 0.05, 0.2])}
@@ -126,6 +128,39 @@ def test_eager_engines_other_kinds_and_block_scales_are_not_chosen() -> None:
     assert serving_rows({"gemm": eager}, "gemm") == {}
     blocks = dataclasses.replace(table, dtype=np.full(len(table), "fp8_block", dtype=object))
     assert serving_rows({"gemm": blocks}, "gemm") == {}
+
+
+def test_software_that_is_no_engine_is_refused_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It wrote a table without families and ended well."""
+    data, out = tmp_path / "t.csv", tmp_path / "o.json"
+    data.write_text("device,framework,dtype,m,n,k,latency_us\n" + "h100-sxm,torch,bf16,16,4096,4096,20\n" * 50)
+    for more in ([], ["--params", str(SHIPPED)]):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(data), "-o", str(out), *more])
+        assert stopped.value.code == 2 and "no device has enough rows" in capsys.readouterr().err
+    assert not list(tmp_path.glob("o*"))
+
+
+def test_with_parameters_the_command_extends_the_shipped_table(tmp_path: Path) -> None:
+    data, out = tmp_path / "t.csv", tmp_path / "o.json"
+    rows = [f"b200,mine,bf16,{m},{n},4096,{5 + m * n / 1e6}" for m in (1, 32, 512, 2048) for n in range(512, 6144, 512)]
+    data.write_text("device,framework,dtype,m,n,k,latency_us\n" + "\n".join(rows) + "\n")
+    main([str(data), "-o", str(out), "--params", str(SHIPPED)])
+    shipped, own = load_sustained_table(), load_sustained_table(tmp_path / "o")
+    assert set(own.families) == set(shipped.families)
+    devices = own.families["gemm"]["classes"]["16-bit"]["devices"]
+    assert set(devices) == {"b200", *shipped.families["gemm"]["classes"]["16-bit"]["devices"]}
+    assert devices["h100-sxm"]["origin"] == "shipped" and "origin" not in devices["b200"]
+
+
+def test_one_shape_alone_is_not_held_out() -> None:
+    """Every row of a device, or all there are, may have shapes that are held out."""
+    table = gemm_table()
+    first = np.flatnonzero((table.device == table.device[0]) & (table.shape["m"] == table.shape["m"][0]))[:1]
+    for at in range(2):
+        alone = table.take(np.repeat(first + at, 50))
+        entry = sustained(load_parameters(), {"gemm": alone})["families"]["gemm"]["classes"]["16-bit"]
+        assert all(row["half_width"][1] > 0.0 for row in entry["devices"].values())
 
 
 def test_the_shipped_table_names_its_data_and_is_sane() -> None:

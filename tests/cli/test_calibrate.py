@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -14,30 +15,37 @@ from typer.testing import CliRunner
 
 import calibration.adapt
 import calibration.calibrate
+import hwspecs
 import jaxperf.cli.apart
 import jaxperf.cli.calibrate
 from calibration.datasets import data_hash
 from calibration.fit import Settings
 from calibration.parameters import Parameters, load_parameters, save_parameters
 from jaxperf.cli.main import app
+from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 
 HEADER = "device,framework,version,kernel,dtype,m,n,k,latency_us"
-PEAKS = {"a100-sxm-80gb": (312e12, 2.04e12), "a40": (150e12, 0.696e12), "h100-sxm": (989e12, 3.35e12)}
+PEAKS = {
+    "a100-sxm-80gb": (312e12, 2.04e12),
+    "a40": (150e12, 0.696e12),
+    "h100-sxm": (989e12, 3.35e12),
+    "epyc-9654": (4e12, 0.4e12),
+}
 TINY = Settings(steps=50, law_steps=50, batch=32, widths=(4,))
 NCCL = """# nThread 1 nGpus 8 minBytes 8 maxBytes 8
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
         1024           256     float     sum      -1    20.00    0.05    0.09      0    20.00    0.05    0.09      0
 """
-FILES = ("p.json", "p.safetensors")
+FILES = ("p.json", "p.safetensors", "p.sustained.json")
 
 
-def gemms(device: str, reached: float = 0.7) -> list[str]:
+def gemms(device: str, reached: float = 0.7, tokens: tuple[int, ...] = (1, 64, 512, 4096)) -> list[str]:
     """Rows of a device that reaches a share of its peaks after 4 us, with 3 % scatter."""
     flops, bandwidth = PEAKS[device]
     scatter = np.random.default_rng(0)
     rows = []
-    for m in (1, 64, 512, 4096):
+    for m in tokens:
         for n, k in ((1024, 1024), (4096, 1024), (4096, 4096), (8192, 2048), (2048, 8192)):
             bound = max(2 * m * n * k / flops, 2 * (m * k + n * k + m * n) / bandwidth)
             time = (bound / reached + 4e-6) * np.exp(scatter.normal(0.0, 0.03))
@@ -97,7 +105,7 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     write(own_folder / "few.csv", "h100-sxm", reached=0.35)
     result = cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "few.csv")
     assert result.exit_code == 0, result.output
-    assert "unseen shapes" in result.stdout and "written: p.safetensors and p.json" in result.stdout
+    assert "unseen shapes" in result.stdout and "written: p.safetensors, p.json and p.sustained.json" in result.stdout
     errors = []
     for params in (fitted, "p"):
         assert cli("kernels", "few.csv", "-o", "out.parquet", "--params", params).exit_code == 0
@@ -106,6 +114,57 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     assert errors[1] < errors[0]
     how = "jaxperf calibrate gemm.csv --exclude-device H100 && jaxperf calibrate --adapt few.csv"
     assert json.loads(Path("p.json").read_text())["command"] == how
+
+
+def test_rates_of_composed_steps_go_with_the_parameters(cli, fitted: Path, own_folder: Path, parse_json) -> None:
+    """A device that reaches half of what it ships with takes longer; what was not measured stays as shipped."""
+    rows = gemms("h100-sxm", 0.35, tokens=(1, 16, 64, 256, 1024, 4096))
+    (own_folder / "own.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    said = parse_json(cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "own.csv", "--json").stdout)
+    assert said["sustained"] == {"covered": {"gemm": {"16-bit": ["h100-sxm"]}}, "left": []}
+    question = ("estimate", "llama-3.1-8b", "--prompt", "64", "--output", "8", "--json", "--device")
+    found, ratios = {}, {}
+    for name in ("h100-sxm", "h200-sxm"):
+        shipped, own = (parse_json(cli(*question, name, *more).stdout) for more in ((), ("--params", "p")))
+        found[name] = own["provenance"]
+        ratios[name] = own["metrics"]["tpot"] / shipped["metrics"]["tpot"]
+    assert 1.3 < ratios["h100-sxm"] < 2.5 and ratios["h200-sxm"] == 1.0
+    assert found["h100-sxm"]["tiers"]["h100-sxm"]["gemm"] == "adapted"
+    assert found["h100-sxm"]["as_shipped"]["h100-sxm"] == ["attention_prefill", "attention_decode", "elementwise"]
+    assert "(shipped rates where p.sustained.json has none: all of them)" in found["h200-sxm"]["efficiencies"]
+    rows_of_its_own = json.loads(Path("p.sustained.json").read_text())["families"]["gemm"]["classes"]["16-bit"]
+    assert "origin" not in rows_of_its_own["devices"]["h100-sxm"] and rows_of_its_own["origin"] == "shipped"
+
+
+def test_intervals_of_few_rows_are_told(fitted: Path) -> None:
+    (note,) = json.loads(fitted.with_name("said.json").read_text())["notes"]
+    assert note.startswith("gemm: ") and "a 90 % quantile needs 9" in note and "Student" in note
+
+
+def test_an_excluded_device_has_no_shipped_rates_either(fitted: Path) -> None:
+    """The fixture has learned nothing from an H100; of the others' 20 rows half are held out."""
+    table = load_sustained_table(fitted)
+    entries = [entry for each in table.families.values() for entry in each["classes"].values()]
+    assert entries and not any("h100-sxm" in entry["devices"] for entry in entries)
+    assert table.card["excluded"] == ["H100"]
+    note = json.loads(fitted.with_name("said.json").read_text())["sustained"]
+    assert note == {"covered": {"gemm": {"16-bit": ["a100-sxm-80gb", "a40"]}}, "left": []}
+    own = table.families["gemm"]["classes"]["16-bit"]["devices"]
+    assert own["a40"]["half_width"][1] > 0.02 and own["a40"]["rows"] == 20
+
+
+def test_rates_of_a_processor_are_its_own_alone(cli, fitted: Path, own_folder: Path) -> None:
+    """A kind of device that is not shipped: measured software of any name counts, and GPUs keep what they had."""
+    rows = gemms("epyc-9654", tokens=(1, 16, 64, 256, 1024))
+    (own_folder / "cpu.csv").write_text("\n".join([HEADER, *(row.replace("vllm", "jax") for row in rows)]) + "\n")
+    assert cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "cpu.csv").exit_code == 0
+    shipped, own = load_sustained_table(), load_sustained_table("p")
+    processor, gpu = hwspecs.load("epyc-9654"), hwspecs.load("h200-sxm")
+    assert calibration_of(processor, own).tiers["gemm"]["16-bit"] == "adapted"
+    before, after = (calibration_of(gpu, table) for table in (shipped, own))
+    assert before.tiers == after.tiers
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), before.calibrated, after.calibrated)
+    assert all(jax.tree.leaves(same))
 
 
 def test_one_family_is_fitted_anew_and_the_others_carried_over(cli, fitted: Path, own_folder: Path) -> None:
@@ -224,7 +283,7 @@ def test_ctrl_c_leaves_what_was_there(cli, own_folder: Path, monkeypatch: pytest
     for name in FILES:
         (own_folder / name).write_text("older")
     assert cli("calibrate", "gemm.csv", "-o", "p").exit_code == 130
-    assert [(own_folder / name).read_text() for name in FILES] == ["older", "older"]
+    assert [(own_folder / name).read_text() for name in FILES] == ["older"] * 3
     assert sorted(path.name for path in own_folder.iterdir()) == ["gemm.csv", *FILES]
 
 
