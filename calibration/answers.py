@@ -41,11 +41,13 @@ REMARKS = (
     "no model of the family in this format on this device",
 )
 NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, UNUSABLE = (1 << bit for bit in range(len(REMARKS)))
+OVERFLOWING = UNUSABLE + 1  # no sum of these: a row without a prediction has one of these two alone
 
 
 class Answer(eqx.Module):
     """`predicted` with its 90 % interval `lower` to `upper`, and the plain `roofline` [us], all NaN where the demands
-    are no numbers; `limiter` and `tier`: indices into `LIMITERS` and `TIERS`; `remarks`: bits of `REMARKS`."""
+    are no numbers; `limiter` and `tier`: indices into `LIMITERS` and `TIERS`; `remarks`: bits of `REMARKS`, or
+    `OVERFLOWING`."""
 
     predicted: Float[Array | np.ndarray, "*rows"]
     lower: Float[Array | np.ndarray, "*rows"]
@@ -75,7 +77,7 @@ def fitted_answer(model: KernelModel, names: Sequence[str], point: Point, trust:
     stretch = jnp.exp(trust.width * growth(excess))
     limiter = jnp.where(core >= jnp.maximum(memory, floor), 0, jnp.where(memory >= floor, 1, 2))
     remarks = trust.remarks + _bit(FAR, excess > 1.0) + _bit(PREFIX, prefix > 0.0)
-    return _answer((time, time / stretch, time * stretch), point.roofline, limiter, trust.tier, remarks)
+    return _answer((time, time / stretch, time * stretch), point, limiter, trust.tier, remarks)
 
 
 def roofline_answer(point: Point, trust: Trust) -> Answer:
@@ -83,16 +85,17 @@ def roofline_answer(point: Point, trust: Trust) -> Answer:
     time = MICRO * jnp.where(point.usable, point.roofline, jnp.nan)
     limiter = jnp.where(point.compute > point.memory, 0, 1)
     times = time, time, time * jnp.exp(trust.width)
-    return _answer(times, point.roofline, limiter, trust.tier, trust.remarks)
+    return _answer(times, point, limiter, trust.tier, trust.remarks)
 
 
-def _answer(times: tuple[Scalar, Scalar, Scalar], roofline: Scalar, limiter: Code, tier: Code, remarks: Code) -> Answer:
+def _answer(times: tuple[Scalar, Scalar, Scalar], point: Point, limiter: Code, tier: Code, remarks: Code) -> Answer:
     """`times` are NaN where a kernel has no prediction; all else follows from them, as XLA looks at the demands and
     the features anew for each result that asks."""
     told = ~jnp.isnan(times[0])
-    codes = (limiter, len(LIMITERS) - 1), (tier, len(TIERS) - 1), (remarks, UNUSABLE)
+    why = jnp.where(jnp.isfinite(point.flops) & jnp.isfinite(point.moved), UNUSABLE, OVERFLOWING)
+    codes = (limiter, len(LIMITERS) - 1), (tier, len(TIERS) - 1), (remarks, why)
     known = (jnp.where(told, code, absent).astype(jnp.uint8) for code, absent in codes)
-    return Answer(*times, jnp.where(told, MICRO * roofline, jnp.nan), *known)
+    return Answer(*times, jnp.where(told, MICRO * point.roofline, jnp.nan), *known)
 
 
 def _bit(bit: int, there: Array) -> Array:

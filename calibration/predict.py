@@ -18,6 +18,7 @@ from calibration.answers import (
     LIMITERS,
     MEASURED,
     NO_FORMAT,
+    OVERFLOWING,
     REMARKS,
     ROOFLINE,
     STACK,
@@ -42,6 +43,8 @@ from calibration.regimes import regimes
 
 NUMBERS = ("predicted", "lower", "upper", "roofline")
 UNREAD = "the row could not be read"
+TOO_LARGE = "its sizes are too large: the counts of its operations or bytes are beyond 3e38"
+ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
 UNKNOWN_DEVICE = "the device is unknown or has no specification"
 Columns = dict[str, np.ndarray | Text]
 
@@ -86,10 +89,11 @@ def _columns(table: KernelTable, parameters: Parameters, directories: Sequence[s
 
 def _of_devices(table: KernelTable, name: str, parameters: Parameters, directories: Sequence[str]) -> Columns:
     """Of rows that the model `name` predicts."""
+    if table.family not in POINTS:
+        return _nothing(len(table), ELSEWHERE)
     reasons = [_told(code) for code in range(2 * UNUSABLE)]
     reasons[UNUSABLE] = f"no model of {table.family} in this format on this device"
-    if table.family not in POINTS:
-        return _nothing(len(table), reasons[UNUSABLE])
+    reasons[OVERFLOWING] = TOO_LARGE
     fitted, groups = parameters.families.get(name), group(table)
     if fitted is None:
         reasons[0] = f"no fitted parameters of {name}"
