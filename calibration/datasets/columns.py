@@ -52,17 +52,20 @@ def standard_name(name: str) -> str:
     return re.sub(r"[\s\-]+", "_", name.strip().casefold())
 
 
-def standard_columns(path: str | Path, names: Sequence[str]) -> dict[str, str]:
-    """Standard name -> the column as it is written.
+def standard_columns(
+    path: str | Path, names: Sequence[str], matters: Callable[[str], bool] = lambda standard: True
+) -> dict[str, str]:
+    """Standard name -> the column as it is written; the first of several whose name does not matter.
 
     **Raises:** `InputError` where two columns have the same standard name.
     """
     written: dict[str, str] = {}
     for name in names:
         standard = standard_name(name)
-        if standard in written:
+        if standard not in written:
+            written[standard] = name
+        elif matters(standard):
             raise InputError(f"{path}: the columns '{written[standard]}' and '{name}' mean the same; remove one.")
-        written[standard] = name
     return written
 
 

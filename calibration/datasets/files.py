@@ -6,7 +6,6 @@ import csv as text_csv
 import gzip
 import hashlib
 import json
-import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from pyarrow import csv
 
 from hwspecs.errors import InputError
 
-_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 # What reading a plain or compressed file can raise.
 READ_ERRORS = (OSError, EOFError, zlib.error)
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".json", ".jsonl")
@@ -117,12 +115,12 @@ def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
     try:
         with csv.open_csv(path, read_options=options, parse_options=parse, convert_options=convert) as reader:
             yield from _rows_at_a_time(reader, chunk)
-    except pa.ArrowInvalid as error:
-        ragged = _RAGGED.search(str(error))
+    except pa.ArrowInvalid:
+        ragged = next(((line, cells) for line, cells in _lines(path) if len(cells) != len(names)), None)
         if ragged is None:
             raise
-        line, expected, actual = ragged.groups()
-        raise InputError(f"{path}, line {line}: {actual} fields where the header has {expected}.") from None
+        line, cells = ragged
+        raise InputError(f"{path}, line {line}: {len(cells)} fields where the header has {len(names)}.") from None
 
 
 def _of_wrong_length(row: Any) -> str:
@@ -139,6 +137,30 @@ def _rows_at_a_time(reader: Any, chunk: int | None) -> Iterator[pa.Table]:
             held = held.slice(chunk)
     if held.num_rows or chunk is None:
         yield held
+
+
+def line_numbers(path: Path) -> list[int]:
+    """The line on which each row of a CSV file begins: an empty line is no row, and a cell may have line breaks."""
+    return [line for line, _ in _lines(path)]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file after its header, each with the line on which it begins."""
+    delimiter, names = _header(path)
+    opened = gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="") if path.suffix == ".gz" else None
+    with opened or path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = text_csv.reader(file, delimiter=delimiter)
+        next(rows, None)
+        begins = rows.line_num + 1
+        for cells in rows:
+            if len(cells) == len(names) or "".join(cells).strip():
+                yield begins, cells
+            begins = rows.line_num + 1
+
+
+def counts_lines(path: str | Path) -> bool:
+    """Whether people find a row of this file by its line."""
+    return suffix_of(path).startswith((".csv", ".tsv"))
 
 
 def _header(path: Path) -> tuple[str, list[str]]:

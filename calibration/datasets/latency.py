@@ -16,36 +16,50 @@ _UNSTATED = re.compile(rf"(?:(?:kernel|mean|median|avg|average|measured)_)?(?:{_
 _AGREEMENT = 1e-3  # two columns of one time may differ by what printing a few digits loses
 
 
-def read_latency(sheet: Sheet) -> np.ndarray | None:
+def is_time(name: str) -> bool:
+    """Whether a column, by its standard name, is of measured times."""
+    return bool(_TIME.fullmatch(name) or _UNSTATED.fullmatch(name))
+
+
+def read_latency(sheet: Sheet, needed: bool = True) -> np.ndarray | None:
     """Measured times [s], NaN where a row has none; None without such a column. Bad values are noted.
 
-    **Raises:** `InputError` for a column without a unit, and for two columns that contradict each other.
+    **Raises:** `InputError` for a column without a unit, and for two columns that contradict each other; where no time
+    is `needed`, the rows are noted instead, and count as not measured.
     """
     units = {name: match[1] for name in sheet.columns if (match := _TIME.fullmatch(name))}
     if not units:
         unstated = next((name for name in sheet.columns if _UNSTATED.fullmatch(name)), None)
         if unstated:
-            raise InputError(
-                f"{sheet.path}: the column '{unstated}' does not state its unit; "
-                f"name it {unstated}_s, {unstated}_ms, {unstated}_us or {unstated}_ns."
-            )
+            names = f"{unstated}_s, {unstated}_ms, {unstated}_us or {unstated}_ns"
+            if needed:
+                raise InputError(f"{sheet.path}: the column '{unstated}' does not state its unit; name it {names}.")
+            rows = np.arange(sheet.rows) + sheet.start
+            sheet.notes.alike(rows, unstated, f"does not state its unit and is not read; name it {names}.")
         return None
     times = {name: sheet.number(name) * SECONDS[unit] for name, unit in units.items()}
     first, *others = times
+    unclear = np.zeros(sheet.rows, bool)
     for other in others:
-        _refuse_contradiction(sheet, first, other, times)
-    return _positive(sheet, first, times[first])
+        differ = _contradiction(times[first], times[other])
+        if needed and len(differ):
+            _refuse_contradiction(sheet, first, other, times, int(differ[0]))
+        sheet.notes.alike(differ + sheet.start, first, f"contradicts '{other}'; neither is read.")
+        unclear[differ] = True
+    return np.where(unclear, np.nan, _positive(sheet, first, times[first]))
 
 
-def _refuse_contradiction(sheet: Sheet, first: str, other: str, times: dict[str, np.ndarray]) -> None:
-    a, b = times[first], times[other]
-    differ = np.flatnonzero(np.abs(a - b) > _AGREEMENT * np.maximum(np.abs(a), np.abs(b)))
-    if len(differ):
-        row = int(differ[0])
-        raise InputError(
-            f"{sheet.path}: the columns '{first}' and '{other}' contradict each other, first in row "
-            f"{row + sheet.start} ({a[row]:g} s and {b[row]:g} s); keep one of them."
-        )
+def _contradiction(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The rows in which two columns of one time differ; infinite or absent ones say nothing."""
+    with np.errstate(invalid="ignore"):
+        return np.flatnonzero(np.abs(a - b) > _AGREEMENT * np.maximum(np.abs(a), np.abs(b)))
+
+
+def _refuse_contradiction(sheet: Sheet, first: str, other: str, times: dict[str, np.ndarray], row: int) -> None:
+    raise InputError(
+        f"{sheet.path}: the columns '{first}' and '{other}' contradict each other, first in row "
+        f"{row + sheet.start} ({times[first][row]:g} s and {times[other][row]:g} s); keep one of them."
+    )
 
 
 def _positive(sheet: Sheet, name: str, time: np.ndarray) -> np.ndarray:

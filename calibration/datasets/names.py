@@ -54,6 +54,16 @@ def dtype_name(text: str) -> tuple[str, str]:
     return "", f"{text!r} is not a known number format.{did_you_mean(text, (*DTYPES, *_DTYPE_SPELLINGS))}"
 
 
+def cache_name(text: str) -> tuple[str, str]:
+    """The same for the format of a KV cache, of which "auto" says no more than an empty cell."""
+    return ("", "") if text.strip().lower() == "auto" else dtype_name(text)
+
+
+def activations_of(dtype: str) -> str:
+    """The number format of the activations beside weights of a format: that itself, 16 bits beside narrower ones."""
+    return dtype if dtype in ("", "fp64", "fp32", "tf32", "bf16", "fp16") else "bf16"
+
+
 def device_name(text: str, registry: hwspecs.Registry | None = None) -> tuple[str, str]:
     """The name of a device in hwspecs (or in a registry with the user's own) and "", or "" and why it has none."""
     if text.strip().lower() in ABSENT:

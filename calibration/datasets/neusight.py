@@ -12,49 +12,45 @@ import pyarrow as pa
 from calibration.datasets.columns import parse_numbers, parse_text, with_columns
 from calibration.datasets.schema import FLAG_BROKEN_SOURCE
 
+# Its columns by their standard names (`columns.standard_name`): people change the case.
 _NEUSIGHT = {
-    "Device": "device",
-    "OPName": "op",
-    "OpName": "op",
-    "Latency": "latency_ms",  # both of NeuSight's layouts measure in milliseconds
-    "Kernel Name": "kernel",
+    "opname": "op",
+    "latency": "latency_ms",  # both of NeuSight's layouts measure in milliseconds
     "kernel_name": "kernel",
-    "Torch Version": "version",
+    "torch_version": "version",
     "torch": "version",
-    "B": "batch",
-    "M": "m",
-    "N": "k",  # B x (M x N) . (N x K): NeuSight's N is the reduction
-    "K": "n",
-    "Input_Channel": "input_channels",
-    "Output_Channel": "output_channels",
-    "Kernel_Szie": "kernel_size",  # spelled so in the artefact
-    "Input_Size": "input_size",
-    "Stride": "stride",
-    "Padding": "padding",
+    "b": "batch",
+    "n": "k",  # B x (M x N) . (N x K): NeuSight's N is the reduction
+    "k": "n",
+    "input_channel": "input_channels",
+    "output_channel": "output_channels",
+    "kernel_szie": "kernel_size",  # spelled so in the artefact
 }
+NODES = ("fwops", "fw_ms", "device", "cfg")
+COLUMNS = frozenset((*_NEUSIGHT, *NODES, "h"))  # that are read besides the standard ones
 _TWO_TENSORS = ("add", "sub", "mul", "div", "pow")  # a trailing u (addu) is a tensor with a scalar
 
 
 def is_neusight(names: set[str]) -> bool:
     """NeuSight names its operation `OPName`, or has row operations (`H`) and products (`M`, `N`, `K`) in one table."""
-    return "B" in names and (bool({"OPName", "OpName"} & names) or {"op", "H", "M", "N", "K"} <= names)
+    return "b" in names and ("opname" in names or {"op", "h", "m", "n", "k"} <= names)
 
 
 def rewrite_operations(table: pa.Table) -> pa.Table:
     """Operations with standard columns; row-wise ones work on `B` rows of `H`."""
     # A column that already has the standard name stays beside the other: reading refuses the two with a sentence.
-    taken = set(table.column_names)
+    taken = set(table.column_names) - {"n", "k"}  # which change places
     standard = {name: other for name, other in _NEUSIGHT.items() if other not in taken}
     renamed = table.rename_columns([standard.get(name, name) for name in table.column_names])
     added: dict[str, object] = {}
-    if "H" in table.column_names:
+    if "h" in table.column_names:
         # Exact integers: B and H are counts below 2**53.
-        elements = parse_numbers(table["B"])[0] * parse_numbers(table["H"])[0]
+        elements = parse_numbers(table["b"])[0] * parse_numbers(table["h"])[0]
         operation = parse_text(renamed["op"])
         tensors = np.array([2.0 if word.lower() in _TWO_TENSORS else 1.0 for word in operation.values])
         added = {
-            "rows": renamed["batch"],
-            "columns": renamed["H"],
+            "rows": table["b"],
+            "columns": renamed["h"],
             "elements_in": tensors[operation.codes] * elements,
             "elements_out": elements,
         }
@@ -82,7 +78,7 @@ def _broken(renamed: pa.Table) -> np.ndarray:
 
 def is_nodes(names: set[str]) -> bool:
     """Whether these are measured nodes of NeuSight's graphs."""
-    return {"FwOps", "fw_ms", "device", "cfg"} <= names
+    return set(NODES) <= names
 
 
 def rewrite_nodes(table: pa.Table) -> pa.Table:
@@ -90,11 +86,11 @@ def rewrite_nodes(table: pa.Table) -> pa.Table:
 
     The other nodes move data or do nothing; they get no operation and no time, and so belong to no family.
     """
-    forward = parse_text(table["FwOps"])
+    forward = parse_text(table["fwops"])
     operations = [_node_operation(text) for text in forward.values]
     codes = forward.codes.tolist()
     columns: dict[str, Any] = {
-        name: pa.array([operations[code].get(name) for code in codes], pa.float64()) for name in "BMNKH"
+        name: pa.array([operations[code].get(name) for code in codes], pa.float64()) for name in "bmnkh"
     }
     words = [operations[code].get("op", "") for code in codes]
     measured = parse_numbers(table["fw_ms"])[0]
@@ -109,13 +105,13 @@ def rewrite_nodes(table: pa.Table) -> pa.Table:
 
 
 def _node_operation(text: str) -> dict[str, Any]:
-    """[['Linear', (8192, 1024, 4096)]] as {op: linear, B: 1, M: 8192, N: 1024, K: 4096}; {} for anything else."""
+    """[['Linear', (8192, 1024, 4096)]] as {op: linear, b: 1, m: 8192, n: 1024, k: 4096}; {} for anything else."""
     try:
         ((word, sizes),) = ast.literal_eval(text)
-        names = {"Linear": "MNK", "BMM": "BMNK"}.get(word, "BH" if word.startswith("VEC") else "")
+        names = {"Linear": "mnk", "BMM": "bmnk"}.get(word, "bh" if word.startswith("VEC") else "")
         if not names or len(names) != len(sizes):
             return {}
         op = word.removeprefix("VEC").lower()
-        return {"op": op, "B": 1.0} | {name: float(size) for name, size in zip(names, sizes, strict=True)}
+        return {"op": op, "b": 1.0} | {name: float(size) for name, size in zip(names, sizes, strict=True)}
     except (ValueError, SyntaxError, TypeError, AttributeError):
         return {}

@@ -15,13 +15,14 @@ _LLMCOMPASS_WORDS = {"layernorm": "norm", "allreduce": "all_reduce"}
 
 
 def rewrite(table: pa.Table) -> pa.Table:
-    """A table of a published layout with standard columns; any other table as it is."""
+    """A table of a published layout with standard columns; any other table as it is. `table`: its columns by their
+    standard names, in lower case."""
     names = set(table.column_names)
     if neusight.is_neusight(names):
         return neusight.rewrite_operations(table)
     if neusight.is_nodes(names):
         return neusight.rewrite_nodes(table)
-    if {"op", "device", "dtype", "M", "N", "K", "measured_s", "n_dev"} <= names:
+    if {"op", "device", "dtype", "m", "n", "k", "measured_s", "n_dev"} <= names:
         return _llmcompass(table)
     if {"kind", "tokens", "elems_in", "elems_out"} <= names:
         return _vidur(table)
@@ -35,12 +36,12 @@ def _llmcompass(table: pa.Table) -> pa.Table:
     """
     op = parse_text(table["op"])
     words = [_LLMCOMPASS_WORDS.get(word, word) for word in op.values]
-    m, n = (parse_numbers(table[name])[0] for name in ("M", "N"))
+    m, n = (parse_numbers(table[name])[0] for name in ("m", "n"))
     elements = np.where(np.isnan(n), m, m * n)
     added = {
         "kind": pa.array(np.array(words, object)[op.codes], pa.string()),
         "rows": np.where(np.isnan(n), 1.0, m),
-        "columns": table["N"],
+        "columns": table["n"],
         "elements_in": elements,
         "elements_out": elements,
         "message_size": m,

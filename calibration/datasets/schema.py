@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -182,16 +182,18 @@ class Problem:
 
 @dataclass(frozen=True)
 class Read:
-    """All of a file: its tables, one a family, what was wrong, the number of rows in the file, and its path."""
+    """All of a file: its tables, one a family, what was wrong, the number of rows in the file, its path, and, where
+    something was wrong in a file that people read by lines, the line of each row."""
 
     tables: tuple[KernelTable, ...]
     problems: tuple[Problem, ...]
     rows: int
     path: str
+    lines: Sequence[int] = ()
 
     def located(self, problem: Problem) -> str:
         """A problem as one line that names file, row and column: `runs.csv, line 7, column 'm': ...`."""
-        place = f"line {problem.row + 2}" if _counts_lines(self.path) else f"row {problem.row}"
+        place = f"line {self.lines[problem.row]}" if self.lines else f"row {problem.row}"
         alike = f" ({problem.count} rows)" if problem.count > 1 else ""
         column = f", column '{problem.column}'" if problem.column else ""
         return f"{self.path}, {place}{column}: {problem.message}{alike}"
@@ -199,7 +201,3 @@ class Read:
     def table(self, family: str) -> KernelTable | None:
         """The table of a family, or None where the file has no row of it."""
         return next((table for table in self.tables if table.family == family), None)
-
-
-def _counts_lines(path: str) -> bool:
-    return path.removesuffix(".gz").endswith((".csv", ".tsv"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 import hwspecs
-from calibration.datasets import names
-from calibration.datasets.columns import Notes, Sheet, open_sheet
+from calibration.datasets import names, neusight
+from calibration.datasets.columns import Notes, Sheet, open_sheet, standard_columns
 from calibration.datasets.families import COLLECTIVES, split_by_family
-from calibration.datasets.files import read_pieces
+from calibration.datasets.files import counts_lines, line_numbers, read_pieces
 from calibration.datasets.groups import grouped
-from calibration.datasets.latency import read_latency
-from calibration.datasets.neusight import is_neusight
+from calibration.datasets.latency import is_time, read_latency
 from calibration.datasets.norms import with_kind
 from calibration.datasets.published import rewrite
 from calibration.datasets.schema import FAMILIES, KernelTable, Read
@@ -31,41 +31,50 @@ _IDENTITY = {
     "version": (("version", "framework_version"), names.as_written),
     "kernel": (("kernel", "kernel_source", "kernel_name"), names.as_written),
     "dtype": (("dtype", "data_type", "precision", "gemm_dtype", "moe_dtype", "attn_dtype"), names.dtype_name),
-    "cache": (("kv_dtype", "kv_cache_dtype", "cache"), names.dtype_name),
+    "cache": (("kv_dtype", "kv_cache_dtype", "cache"), names.cache_name),
 }
 _WORDS = ("op", "distribution")
 _TEXT = ("topology", "model", "source", "split", "origin")
 TEXT_COLUMNS = frozenset(
     (*_WORDS, *_TEXT, "kind", "family", *(name for known, _ in _IDENTITY.values() for name in known))
 )
+_SHAPES = {name for family in FAMILIES.values() for column in family for name in (column.name, *column.other)}
+_READ = TEXT_COLUMNS | _SHAPES | neusight.COLUMNS | {"flag"}
 _ITEMSIZE = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "nvfp4": 0.5}
 
 
 def read_table(
-    path: str | Path, family: str | None = None, chunk: int | None = None, directories: Iterable[Directory] = ()
+    path: str | Path,
+    family: str | None = None,
+    chunk: int | None = None,
+    directories: Iterable[Directory] = (),
+    timed: bool = True,
 ) -> Read:
     """All rows of a table, as one `KernelTable` a family, and everything that was wrong.
 
     **Arguments:** `path`: .parquet, .csv, .tsv (also .gz), .json or .jsonl; `family`: one of `FAMILIES` where the
     columns do not tell it; `chunk`: rows decoded at a time, which bounds the memory beside the result;
-    `directories`: the user's own devices, as for `hwspecs.open_registry`.
-    **Raises:** `InputError` for a file that cannot be read, lacks a column its family needs, has a time without a unit
-    or two that contradict each other. A bad row is a `Problem`, as is a repeated one; none is dropped silently.
+    `directories`: the user's own devices, as for `hwspecs.open_registry`; `timed`: whether the measured times are what
+    the table is read for.
+    **Raises:** `InputError` for a file that cannot be read, lacks a column its family needs or, if `timed`, has a time
+    without a unit or two that contradict each other. A bad row is a `Problem`, as is a repeated one; none is dropped
+    silently.
     """
     notes = Notes()
     pieces: dict[str, list[KernelTable]] = {}
     registry = hwspecs.open_registry(directories)
     rows = 0
-    for sheet in _sheets(path, chunk, notes):
+    for sheet in _sheets(path, chunk, notes, timed):
         rows += sheet.rows
-        for table in _tables(sheet, family, registry):
+        for table in _tables(sheet, family, registry, timed):
             pieces.setdefault(table.family, []).append(table)
     if rows == 0:
         raise InputError(f"{path} has no rows.")
     tables = tuple(_joined(pieces.pop(name)) for name in FAMILIES if name in pieces)
     for table in tables:
         _note_repeats(table, notes)
-    return Read(tables, notes.problems(), rows, str(path))
+    problems = notes.problems()
+    return Read(tables, problems, rows, str(path), line_numbers(Path(path)) if problems and counts_lines(path) else ())
 
 
 def iterate_table(
@@ -89,30 +98,34 @@ def iterate_table(
         raise InputError(f"{path} has no rows.")
 
 
-def _sheets(path: str | Path, chunk: int | None, notes: Notes) -> Iterator[Sheet]:
+def _sheets(path: str | Path, chunk: int | None, notes: Notes, timed: bool) -> Iterator[Sheet]:
     start = 0
     for table in read_pieces(path, chunk):
-        yield _sheet(table, str(path), start, notes)
+        yield _sheet(table, str(path), start, notes, timed)
         start += len(table)
 
 
-def _sheet(table: pa.Table, path: str, start: int, notes: Notes) -> Sheet:
-    """A piece with standard columns. B, M, N, K alone may come from NeuSight, where N is the reduction: say so."""
-    written = set(table.column_names)
-    if {"B", "M", "N", "K"} <= written and not is_neusight(written):
+def _sheet(table: pa.Table, path: str, start: int, notes: Notes, timed: bool = True) -> Sheet:
+    """A piece with standard columns. Which of N and K is the reduction may be unclear: say so."""
+    standard = standard_columns(path, table.column_names, lambda name: name in _READ or (timed and is_time(name)))
+    written, product = set(table.column_names), {"B", "M", "N", "K"}
+    rows = np.arange(start, start + len(table))
+    if neusight.is_neusight(set(standard)) and not product <= written and product <= {name.upper() for name in written}:
+        notes.alike(rows, "n", "read as NeuSight's: B times [M, N] by [N, K], N the reduction.")
+    elif product <= written and not neusight.is_neusight(set(standard)):
         message = "read as B times [M, K] by [K, N], K the reduction; NeuSight's tables have a column OPName or H."
-        notes.alike(np.arange(start, start + len(table)), "K", message)
-    return open_sheet(rewrite(table), path, start, notes)
+        notes.alike(rows, "K", message)
+    return open_sheet(rewrite(table.select(list(standard.values())).rename_columns(list(standard))), path, start, notes)
 
 
-def _tables(sheet: Sheet, family: str | None, registry: Registry) -> Iterator[KernelTable]:
+def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = True) -> Iterator[KernelTable]:
     if sheet.rows == 0:
         return
     groups = split_by_family(sheet, family)
     identity = {name: _identity(sheet, name, registry) for name in _IDENTITY}
     text = {name: sheet.named(name, names.as_written) for name in _TEXT if name in sheet}
     text |= {name: sheet.named(name, names.in_lower_case) for name in _WORDS if name in sheet}
-    latency = read_latency(sheet)
+    latency = read_latency(sheet, timed)
     flag = _flags(sheet)
     for name, index in groups:
         shape, good = read_shape(sheet, name, index, alone=len(groups) == 1)
@@ -168,8 +181,17 @@ def _collective(table: KernelTable) -> KernelTable:
     return table
 
 
-# Families whose operations have one name here, or a fuller one.
-_NAMED = {"collective": _collective, "norm": with_kind}
+def _with_cache(table: KernelTable) -> KernelTable:
+    """Where no format of the KV cache is stated, that of the activations, as all serving engines mean it."""
+    stated, meant = as_text(table.cache), as_text(table.dtype).translated(names.activations_of)
+    columns = zip(stated.tolist(), meant.tolist(), strict=True)
+    cache = as_text(np.array([cache or activations for cache, activations in columns], object))
+    return dataclasses.replace(table, cache=cache)
+
+
+_CACHED = ("attention_prefill", "attention_decode", "mla_prefill", "mla_decode")
+# Families whose operations have one name here, or a fuller one, or that read a cache.
+_NAMED = {"collective": _collective, "norm": with_kind, **dict.fromkeys(_CACHED, _with_cache)}
 
 
 def _joined(parts: list[KernelTable]) -> KernelTable:

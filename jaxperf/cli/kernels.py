@@ -55,7 +55,7 @@ def kernels(
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
     parameters = load_parameters(params)
-    read = read_table(table, family, directories=directories)
+    read = read_table(table, family, directories=directories, timed=False)
     predicted = predict(read, parameters, directories)
     write_with(table, out, predicted.columns)
     record = {

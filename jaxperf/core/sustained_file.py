@@ -70,7 +70,7 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
     """
     file = place_of(path)
     remedy = (
-        "jaxperf calibrate writes it beside its parameters, and for those that have none "
+        "make it again with jaxperf calibrate, which writes it beside its parameters, or with "
         f"python -m calibration.sustained DATA... --params PARAMS -o {file}"
     )
     try:

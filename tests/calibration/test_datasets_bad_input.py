@@ -221,3 +221,29 @@ def test_a_damaged_gzip_file(tmp_path: Path, cut: int) -> None:
 def test_a_published_layout_with_a_standard_column_beside_its_own(tmp_path: Path) -> None:
     columns = {"OPName": ["linear"], "B": [1], "M": [1], "N": [1], "K": [1], "Device": ["Tesla P4"], "device": ["T4"]}
     assert "the columns 'Device' and 'device' mean the same" in refusal(csv(tmp_path / "t.csv", columns))
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv"])
+def test_the_line_of_a_bad_cell_counts_empty_lines_and_breaks_in_cells(tmp_path: Path, blank: str, name: str) -> None:
+    lines = ["kernel,m,n,k", blank, "a,1,2,3", '"b', 'c",1,2,4', blank, "d,1,x,3"]
+    text = "\n".join(lines).replace(",", "\t" if ".tsv" in name else ",")
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    read = read_table(tmp_path / name)
+    assert [read.located(problem) for problem in read.problems] == [
+        f"{tmp_path / name}, line 7, column 'n': 'x' is not a number."
+    ]
+    with (tmp_path / "u.csv").open("w") as file:
+        file.write("\n".join([*lines[:-1], "d,1,2"]))
+    assert "line 7: 3 fields where the header has 4" in refusal(tmp_path / "u.csv")
+
+
+def test_times_that_nobody_asks_for_refuse_nothing(tmp_path: Path) -> None:
+    """A table of kernels to predict: what is wrong with its times is told, and no row is lost."""
+    unclear = {"latency_us": [3, 4], "time_ms": [0.003, 9], "latency": ["a", "b"]}
+    read = read_table(csv(tmp_path / "t.csv", GOOD | unclear), timed=False)
+    assert read.tables[0].measured.tolist() == [pytest.approx(3e-6), pytest.approx(float("nan"), nan_ok=True)]
+    assert [problem.message for problem in read.problems] == ["contradicts 'time_ms'; neither is read."]
+    bare = read_table(csv(tmp_path / "b.csv", GOOD | {"latency": [3, 4]}), timed=False)
+    assert bare.tables[0].latency is None and "name it latency_s" in bare.problems[0].message
+    assert not any(problem.excluded for problem in (*read.problems, *bare.problems))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.datasets import FAMILIES, KernelTable, iterate_table, read_table
+from calibration.datasets import FAMILIES, KernelTable, iterate_table, names, read_table
 from calibration.datasets.schema import FLAG_BROKEN_SOURCE
+from calibration.formats import FORMATS
 
 GEMM = {
     "gpu": ["h100_sxm", "A100", "NVIDIA L4"],
@@ -229,6 +231,27 @@ def test_nodes_of_neusight_graphs_that_are_one_operation(tmp_path: Path) -> None
     assert (add.family, add.shape["elements_in"].tolist(), add.row.tolist()) == ("elementwise", [320], [2])
     assert gemm.device.tolist() == ["mi100"] and gemm.text["model"].tolist() == ["bert_large-inf-512-16"]
     assert sum(problem.count for problem in read.problems if problem.excluded) == 2
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+def test_the_case_of_a_published_layouts_columns_does_not_matter(tmp_path: Path, change: Callable[[str], str]) -> None:
+    vidur = {"device": ["a100"], "kind": ["norm"], "tokens": [16], "elems_in": [160], "elems_out": [160]}
+    for columns in (NEUSIGHT, {"OPName" if name == "op" else name: each for name, each in NEUSIGHT.items()}, vidur):
+        expected = read_table(write_parquet(tmp_path / "a.parquet", columns))
+        changed = {change(name): values for name, values in columns.items()}
+        found = read_table(write_parquet(tmp_path / "b.parquet", changed))
+        assert all(same(a, b) for a, b in zip(expected.tables, found.tables, strict=True)) and found.tables
+        said = [problem.message for problem in found.problems]
+        assert any("N the reduction" in each for each in said) == (change is str.lower and columns is not vidur)
+
+
+@pytest.mark.parametrize("stated", [None, "", "auto", "Auto"])
+def test_a_cache_without_a_format_has_that_of_the_activations(tmp_path: Path, stated: str | None) -> None:
+    shape = {"batch": [1, 1], "kv_len": [512, 512], "heads": [8, 8], "kv_heads": [8, 8], "head_dim": [128, 128]}
+    columns = shape | {"dtype": ["fp16", "fp8"]} | ({} if stated is None else {"kv_dtype": [stated] * 2})
+    read = read_table(write_csv(tmp_path / "t.csv", columns))
+    assert only(read.tables).cache.tolist() == ["fp16", "bf16"] and not read.problems
+    assert all(activations == names.activations_of(dtype) for dtype, (_, activations) in FORMATS.items())
 
 
 def test_the_same_letters_outside_neusight_keep_their_usual_meaning_and_say_so(tmp_path: Path) -> None:

@@ -256,3 +256,31 @@ def test_capitals_of_an_operation_change_nothing(cli, own_folder: Path) -> None:
     small, large = (pq.read_table(f"{name}.parquet").to_pylist()[0] for name in ("small", "large"))
     assert small["tier"] == "measured"
     assert small == large | {"op": "mla_prefill"}
+
+
+def test_times_in_the_table_do_not_matter(predict, table: Path, own_folder: Path) -> None:
+    """Without a unit, as text, or two that contradict each other: the same predictions."""
+    rows = [f"{KNOWN},16,4096,4096", f"{KNOWN},4096,4096,4096"]
+    tables = {
+        "latency_us": ("5", "x"),
+        "latency": ("5", "6"),
+        "latency_us,time_ms": ("5,7", "6,"),
+        "latency_us,Latency_us": ("5,7", "6,"),
+    }
+    found = []
+    for number, (columns, times) in enumerate(tables.items()):
+        lines = [f"{row},{time}" for row, time in zip(rows, times, strict=True)]
+        Path(f"{number}.csv").write_text("\n".join([f"{HEADER[5:-11]},{columns}", *lines]) + "\n")
+        assert predict(f"{number}.csv", "-o", f"{number}.parquet")["predicted"] == 2
+        found.append(pq.read_table(f"{number}.parquet").select(ADDED))
+    assert all(each.equals(found[0]) for each in found)
+
+
+def test_rows_without_a_prediction_say_which_of_the_reasons(predict, own_folder: Path) -> None:
+    large = f"{KNOWN},{2**53},{2**53},{2**53}"
+    Path("a.csv").write_text(f"{HEADER[5:-11]}\n{large}\n{KNOWN},8,8,8\n")
+    (said,) = predict("a.csv", "-o", "a.parquet")["without_prediction"]
+    assert said["rows"] == 1 and "too large" in said["reason"]
+    Path("b.csv").write_text("gpu,op,dtype,num_gpus,bytes\nh100,all_reduce,bf16,8,1000000\n")
+    (said,) = predict("b.csv", "-o", "b.parquet", code=3)["without_prediction"]
+    assert "jaxperf collectives" in said["reason"]
