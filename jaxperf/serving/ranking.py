@@ -27,6 +27,7 @@ SEARCH_METRICS = ("ttft", "tpot", "tokens_per_second_per_device", "tokens_per_jo
 TARGETS = ("ttft", "tpot")
 LAYOUT_NAMES = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel")
 SECONDS_PER_HOUR = 3600.0
+BATCH_BITS = 8  # that a batch above 256 has: neighbors are at most 0.8 % apart
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,15 @@ def layouts(model: ModelConfig, max_devices: int) -> list[dict[str, int]]:
 
 
 def batches_up_to(largest: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, ...: powers of two and the steps half-way between, and `largest` itself."""
-    powers = [2**i for i in range(largest.bit_length())]
-    return sorted({batch for power in powers for batch in (power, power * 3 // 2) if batch <= largest} | {largest})
+    """Every batch up to 256, above it those of eight significant bits, and `largest` itself.
+
+    So a batch below is at most 0.8 % smaller than the largest one that keeps a target or fits in memory, and multiples
+    of the powers of two that tiles have are among them.
+    """
+    found = [1]
+    while found[-1] < largest:
+        found.append(min(found[-1] + 2 ** max(found[-1].bit_length() - BATCH_BITS, 0), largest))
+    return found
 
 
 def rank(

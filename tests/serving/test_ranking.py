@@ -123,9 +123,12 @@ def test_expert_layouts() -> None:
         assert group * layout["pipeline_parallel"] <= 8 and group % layout["expert_parallel"] == 0
 
 
-@pytest.mark.parametrize(("largest", "wanted"), [(1, [1]), (2, [1, 2]), (5, [1, 2, 3, 4, 5]), (8, [1, 2, 3, 4, 6, 8])])
-def test_batches(largest: int, wanted: list[int]) -> None:
-    assert batches_up_to(largest) == wanted
+@pytest.mark.parametrize("largest", [1, 2, 7, 256, 257, 1000, 1024, 2**20])
+def test_batches_are_close_to_any_limit(largest: int) -> None:
+    found = batches_up_to(largest)
+    assert found[: min(largest, 256)] == list(range(1, min(largest, 256) + 1)) and found[-1] == largest
+    assert all(low < high <= max(low + 1, low * (1 + 2**-7)) for low, high in itertools.pairwise(found))
+    assert {2**i * 5 for i in range(18)} & set(range(largest + 1)) <= set(found)
 
 
 @pytest.mark.parametrize(
