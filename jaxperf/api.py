@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_na
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
 from jaxperf.core.sustained_file import calibration_of, load_sustained_table
-from jaxperf.models.config import ModelConfig
+from jaxperf.models.config import ModelConfig, show
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import assumed_host
 from jaxperf.models.layers import Transformer, transformer
@@ -38,6 +38,8 @@ from jaxperf.sweeps import Sweep, axis
 if TYPE_CHECKING:
     import xarray
 
+OPTIONAL = ("source", "media_tokens")
+NUMBERS = (int, float, np.number, np.ndarray, jax.Array)
 LAYOUT_NAMES = tuple(Parallelism.__dataclass_fields__)
 Step = Callable[..., StepCost]
 PointCost = Callable[..., Any]
@@ -108,7 +110,8 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     **Returns:** a function of a device and, by keyword: `tensor_parallel`, `pipeline_parallel`, `expert_parallel`,
     `data_parallel` (1 each), `weights` and `kv_cache` (format names, default bf16), `routing_skew` (1), `level` of
     the efficiencies ("low", "nominal", "high" or "roofline"), and what `cost` itself takes. Numbers may be traced. A
-    `CalibratedDevice` (`load_device`) has the fitted efficiencies, a plain `Device` the assumed ones.
+    `CalibratedDevice` (`load_device`, or a name in its place) has the fitted efficiencies, a plain `Device` the assumed
+    ones. It raises `InputError` for what is none of these.
     """
     network = transformer(model)  # refuses a kind of layer that is not timed
     assumed_host(launch)  # refuses an unknown mode here, not at the first call
@@ -120,10 +123,10 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
         return cost(deployment_of(assumed, **placed), network, **arguments)
 
     def step(
-        device: Device | CalibratedDevice,
+        device: str | Device | CalibratedDevice,
         *,
         weights: str | NumberFormat = "bf16",
-        activations: NumberFormat | None = None,
+        activations: str | NumberFormat | None = None,
         kv_cache: str | NumberFormat = "bf16",
         level: str = "nominal",
         routing_skew: Any = 1.0,
@@ -134,20 +137,37 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
             if name not in (*LAYOUT_NAMES, *own):
                 hint = did_you_mean(name, allowed)
                 raise InputError(f"This step takes no '{name}'; allowed: device, {', '.join(allowed)}.{hint}")
+        for name, value in {**given, "routing_skew": routing_skew}.items():
+            _check_scalar(name, value)
         layout = {name: given.pop(name) for name in LAYOUT_NAMES if name in given}
         if activations is None:
-            partner = FORMATS[format_name(weights)].activations if isinstance(weights, str) else "bf16"
-            activations = number_format(partner)
+            activations = FORMATS[format_name(weights)].activations if isinstance(weights, str) else "bf16"
         placed = {
-            "device": device,
-            "weights": number_format(weights),
-            "activations": activations,
-            "cache": number_format(format_name(kv_cache, CACHE_FORMATS) if isinstance(kv_cache, str) else kv_cache),
+            "device": _device(device),
+            "weights": _format(weights, FORMATS),
+            "activations": _format(activations, FORMATS),
+            "cache": _format(kv_cache, CACHE_FORMATS),
             "routing_skew": routing_skew,
         }
         return evaluate(assumed_at(level, launch), placed | layout, given)
 
     return step
+
+
+def _check_scalar(name: str, value: Any) -> None:
+    """Raises `InputError` unless `value` is one number, traced or not, or None where it may be left out."""
+    if value is None and name in OPTIONAL:
+        return
+    if isinstance(value, NUMBERS) and not isinstance(value, bool) and np.ndim(value) == 0:
+        return
+    raise InputError(
+        f"'{name}' is {show(value)}; a step is a function of one point, so it must be one number. jaxperf.sweep takes "
+        "several, and so does jax.vmap."
+    )
+
+
+def _format(value: Any, allowed: Iterable[str]) -> NumberFormat:
+    return value if isinstance(value, NumberFormat) else number_format(format_name(value, allowed))
 
 
 def check_level(level: str) -> None:

@@ -105,6 +105,11 @@ def test_a_plain_device_has_the_assumed_efficiencies() -> None:
     assert float(STEP(plain, context=64, level="high").time) == float(STEP(plain, context=64, level="roofline").time)
 
 
+def test_a_step_takes_a_device_and_formats_by_name() -> None:
+    named = STEP("h100", tensor_parallel=4, context=64, activations="bf16")
+    assert float(named.time) == float(STEP(H100, tensor_parallel=4, context=64).time)
+
+
 def test_calibrated_and_plain_devices_are_not_mixed() -> None:
     with pytest.raises(jp.InputError, match="mixes calibrated devices"):
         jp.sweep(STEP, device={"a": H100, "b": MI300X.device})
@@ -151,6 +156,14 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
         (lambda: STEP(H100, contxt=64), "Did you mean context"),
         (lambda: STEP(H100, weights="fp9"), "Did you mean fp8"),
         (lambda: STEP(H100, kv_cache="int4"), "allowed here"),
+        (lambda: STEP("h100-sxn", context=64), "Did you mean h100-sxm"),
+        (lambda: STEP(5, context=64), "'device' holds a int"),
+        (lambda: STEP(H100, weights=8), "Unknown number format 8"),
+        (lambda: STEP(H100, activations="bf61"), "Did you mean bf16"),
+        (lambda: STEP(H100, tensor_parallel="8"), "'tensor_parallel' is"),
+        (lambda: STEP(H100, batch=[1, 2]), "'batch' is .*one number"),
+        (lambda: STEP(H100, batch=None), "'batch' is"),
+        (lambda: STEP(H100, context=jnp.arange(3)), "'context' is .*jax.vmap"),
         (lambda: STEP(H100, level="highest"), "allowed: low, nominal, high, roofline. Did you mean high"),
         (lambda: jp.decode_step(GPT2, launch="grph"), "Did you mean graph"),
         (lambda: jp.load_model("gpt22"), "Did you mean gpt2"),
