@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +15,10 @@ from calibration.serving.law import Rows, law_of, rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
 from calibration.serving.scalars import design_of, levels_of
+from hwspecs.schema import DeviceSpec
 from jaxperf.core.feasible import Reason, sentences
 from jaxperf.core.sustained_file import SustainedTable
+from jaxperf.serving.unit_costs import Prices, unit_costs
 
 # Column -> (field of `Steady`, its unit over that of the column, place of its interval in `WIDTHS`).
 COLUMNS = {
@@ -31,16 +34,23 @@ TOGETHER = "prefill and decode are priced on the same devices: two pools need tw
 
 
 def predict_serving(
-    table: ServingTable, parameters: ServingParameters, rates: SustainedTable, directories: Sequence[str] = ()
+    table: ServingTable,
+    parameters: ServingParameters,
+    rates: SustainedTable,
+    directories: Sequence[str] = (),
+    prices_of: Callable[[Mapping[str, DeviceSpec]], Prices] | None = None,
 ) -> dict[str, np.ndarray]:
     """The columns to add to a table, [rows of the file]; each distinct configuration is priced once.
 
-    **Returns:** those of `COLUMNS`, each with `_lower` and `_upper`, NaN where a row has no prediction; `tier`:
-    "known", "transfer", "unseen" or ""; `reason`: why there is none, or what was assumed.
+    **Arguments:** `prices_of`: from the devices of the table to what is paid for them; None for no prices.
+    **Returns:** those of `COLUMNS`, each with `_lower` and `_upper`, and of `unit_costs`, NaN where a row has no
+    prediction; `tier`: "known", "transfer", "unseen" or ""; `reason`: why there is none, or what was assumed.
     """
     points, reasons = deployed(table, directories)
     names = [f"{name}{end}" for name in COLUMNS for end in ("", "_lower", "_upper")]
     columns: dict[str, np.ndarray] = {name: np.full(table.rows, np.nan) for name in names}
+    prices = Prices() if prices_of is None else prices_of({point.spec.name: point.spec for point in points})
+    columns |= {name: np.full(table.rows, np.nan) for name in unit_costs(math.nan, [], prices)}
     tiers, told = (np.full(table.rows, "", dtype=object) for _ in range(2))
     for row, reason in reasons.items():
         told[row] = reason
@@ -51,6 +61,9 @@ def predict_serving(
             tiers[rows], told[rows] = own_tiers[place], own_reasons[place]
             for name in names:
                 columns[name][rows] = found[name][place]
+            devices = [(point.spec, point.group * point.replicas)]
+            for name, value in unit_costs(float(found["output_tokens_per_s"][place]), devices, prices).items():
+                columns[name][rows] = value
     return {**columns, "tier": tiers, "reason": told}
 
 

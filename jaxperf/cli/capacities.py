@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxperf.serving.unit_costs import ENERGY_NOTE, unit_costs
+
 if TYPE_CHECKING:
     import numpy as np
 
-    from jaxperf.cli.engines import Served
+    from jaxperf.cli.engines import Paid, Placed, Served
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.fleet.capacity import Capacity
     from jaxperf.serving.fleet.slo import Slo
+    from jaxperf.serving.unit_costs import Prices
 
 LASTING = 10  # times a request's latency: requests that come within less are a burst
 
@@ -27,9 +30,10 @@ def rates_of_replicas(
     routing: str,
     slo: Slo,
     precision: float,
+    paid: Paid,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """A row for each number of replicas, and notes; `columns` of the requests besides."""
-    from jaxperf.cli.engines import scheduler_of, step_times_of
+    from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import as_asked, requests_of
     from jaxperf.cli.simulated import used_options
     from jaxperf.serving.fleet.build import load_of, pool_of, router_of
@@ -37,6 +41,8 @@ def rates_of_replicas(
 
     router_of(routing)
     scheduler = scheduler_of(data, served, where)
+    devices = [placed(served, [(scheduler, number)]) for number in counts]
+    prices = priced(devices[0], *paid)
     used, said = used_options(scheduler, columns)
     times, source = step_times_of(table, scheduler, trace, served)
     requests, stages = as_asked(trace, requests_of(trace, scheduler, used))
@@ -44,9 +50,10 @@ def rates_of_replicas(
     pool = pool_of(scheduler, times, counts, routing, load)
     found = fleet_capacity(pool, load, slo, precision=precision, stages=stages)
     sizes = [number * scheduler.tensor_parallel for number in counts]
+    costs = _costs(found, trace, devices, prices)
     names = [{"replicas": number} for number in counts]
     notes = [*scheduler.notes, *said, *trace.notes, *_burst_notes(found, len(trace.row)), f"step times: {source}"]
-    return _rows(names, sizes, found), notes
+    return _rows(names, sizes, found, costs), [*notes, *([ENERGY_NOTE] if devices[0] else [])]
 
 
 def rates_of_pools(
@@ -58,10 +65,12 @@ def rates_of_pools(
     devices: int | None,
     slo: Slo,
     precision: float,
+    paid: Paid,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """A row for each division of the devices, or the one of the settings, and notes."""
     import numpy as np
 
+    from jaxperf.cli.engines import placed, priced
     from jaxperf.cli.fleets import as_asked, notes_of, pools_of, requests_of, served_pool
     from jaxperf.models.layers import transformer
     from jaxperf.serving.fleet.build import load_of
@@ -69,7 +78,9 @@ def rates_of_pools(
     from jaxperf.serving.fleet.ratio import Divisions, disaggregated_capacity, divided, divisions
 
     pools = pools_of(data, where, served)
-    sizes = [pool.scheduler.tensor_parallel for pool in (pools.prefill, pools.decode)]
+    schedulers = (pools.prefill.scheduler, pools.decode.scheduler)
+    prices = priced(placed(served, [(each, 1) for each in schedulers]), *paid)
+    sizes = [each.tensor_parallel for each in schedulers]
     among = Divisions(np.array([pools.prefill.replicas]), np.array([pools.decode.replicas]))
     if devices is not None:
         among = divisions(devices, *sizes)
@@ -81,6 +92,8 @@ def rates_of_pools(
     from_decode = pools.first_token == "decode"
     found = disaggregated_capacity(first, second, sent, load, slo, from_decode, precision=precision, stages=stages)
     pairs = list(zip(among.prefill.tolist(), among.decode.tolist(), strict=True))
+    placings = [placed(served, list(zip(schedulers, pair, strict=True))) for pair in pairs]
+    costs = _costs(found, trace, placings, prices)
     names = [{"prefill_replicas": one, "decode_replicas": other} for one, other in pairs]
     notes = [
         *notes_of(pools),
@@ -89,10 +102,20 @@ def rates_of_pools(
         f"prefill: {prefill.source}",
         f"decode: {decode.source}",
     ]
-    return _rows(names, [one * sizes[0] + other * sizes[1] for one, other in pairs], found), notes
+    totals = [one * sizes[0] + other * sizes[1] for one, other in pairs]
+    return _rows(names, totals, found, costs), [*notes, *([ENERGY_NOTE] if placings[0] else [])]
 
 
-def _rows(names: list[dict[str, int]], devices: list[int], found: Capacity) -> list[dict[str, Any]]:
+def _costs(found: Capacity, trace: RequestTrace, placings: list[Placed], prices: Prices) -> list[dict[str, float]]:
+    """Energy and dollars of a million output tokens at each rate; nothing where the devices are not known."""
+    output = float(trace.output.mean())
+    rates = zip(found.meets.tolist(), placings, strict=True)
+    return [unit_costs(rate * output, placing, prices) if placing else {} for rate, placing in rates]
+
+
+def _rows(
+    names: list[dict[str, int]], devices: list[int], found: Capacity, costs: list[dict[str, float]]
+) -> list[dict[str, Any]]:
     """The answers as plain data; a rate of zero means that no rate meets the SLO."""
     rows = []
     for lane, (name, size) in enumerate(zip(names, devices, strict=True)):
@@ -104,6 +127,7 @@ def _rows(names: list[dict[str, int]], devices: list[int], found: Capacity) -> l
                 "requests_per_second": rate,
                 "fails_at": fails,
                 "requests_per_second_per_device": rate / size,
+                **costs[lane],
                 "monotone": bool(found.monotone[lane]),
             }
         )

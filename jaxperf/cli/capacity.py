@@ -13,8 +13,10 @@ from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
     DevicesDirectory,
+    Electricity,
     KvCache,
     OutputFile,
+    Price,
     Quiet,
     SustainedRates,
     Weights,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 ONE, BY_LOAD = "1", "least_outstanding"
 WORDS = {"requests_per_second": "requests/s", "fails_at": "fails at", "requests_per_second_per_device": "per device"}
+WORDS |= {"kwh_per_million_tokens": "kWh/Mtoken", "dollars_per_million_tokens": "$/Mtoken"}
 
 
 def capacity(
@@ -59,6 +62,8 @@ def capacity(
     device: ServedDevice = None,
     weights: Weights = None,
     kv_cache: KvCache = "bf16",
+    price: Price = None,
+    electricity: Electricity = None,
     out: OutputFile = None,
     params: SustainedRates = None,
     devices_dir: DevicesDirectory = None,
@@ -88,11 +93,12 @@ def capacity(
     if "pools" in data:
         if (replicas, routing) != (ONE, BY_LOAD) or columns:
             raise InputError("--replicas, --routing, priorities and prefilled tokens do not go with pools in settings.")
-        found = rates_of_pools(data, str(settings), trace, served, step_time, devices, wanted, precision)
+        paid = (price, electricity)
+        found = rates_of_pools(data, str(settings), trace, served, step_time, devices, wanted, precision, paid)
     else:
         if devices is not None:
             raise InputError("--devices divides devices between pools, and the settings have none; give --replicas.")
-        rest = (_counts(replicas), routing, wanted, precision)
+        rest = (_counts(replicas), routing, wanted, precision, (price, electricity))
         found = rates_of_replicas(data, str(settings), trace, columns, served, step_time, *rest)
     rows, notes = found[0], [*found[1], *_left_out(trace)]
     record = {"requests": str(requests), "settings": str(settings), "slo": _slo_words(wanted), "notes": notes}
@@ -155,7 +161,7 @@ def _print(rows: list[dict[str, Any]], record: dict[str, Any], quiet: bool) -> N
         out.print("no rate meets the SLO: it fails even for requests that are served alone")
     for row in rows:
         if not row["monotone"]:
-            said = ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in columns[:-4])
+            said = ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in columns[: columns.index("devices")])
             out.print(f"{said}: above the rate that fails, others met the SLO again; the lowest interval is given")
     if not quiet:
         for note in record["notes"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +14,13 @@ from hwspecs.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from hwspecs.schema import DeviceSpec
     from jaxperf.core.sustained import CalibratedDevice
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.models.config import ModelConfig
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.simulator.step_time import StepTimeTable
+    from jaxperf.serving.unit_costs import Prices
 
 SettingsFile = Annotated[Path, typer.Option("--settings", metavar="S.json", help="The scheduler and its numbers.")]
 StepTimes = Annotated[
@@ -63,6 +65,35 @@ class Served:
             raise InputError("the settings name no device; give --device, or a table of step times with --step-time.")
         spec = select_device(name, self.folders)
         return spec.name, calibration_of(spec, load_sustained_table(self.params)).calibrated
+
+
+Paid = tuple[list[str] | None, float | None]  # --price and --electricity
+Placed = list[tuple["DeviceSpec", float]]
+
+
+def placed(served: Served, engines: Sequence[tuple[Scheduler, int]]) -> Placed:
+    """The devices of so many replicas of each engine, and their number; none where no device is named that is known."""
+    from jaxperf.io.fleet import select_device
+
+    try:
+        return [
+            (
+                select_device(served.device or scheduler.device or "", served.folders),
+                replicas * scheduler.tensor_parallel * scheduler.pipeline_parallel,
+            )
+            for scheduler, replicas in engines
+        ]
+    except InputError:  # with a table of step times the name of a device is only a name
+        return []
+
+
+def priced(placed: Placed, price: Sequence[str] | None, electricity: float | None) -> Prices:
+    """What is paid for the devices; raises `InputError` as `parse_unit_prices` does, and where none is known."""
+    from jaxperf.cli.options import parse_unit_prices
+
+    if not placed and (price or electricity is not None):
+        raise InputError("--price, --electricity: no device that is known is named; give --device.")
+    return parse_unit_prices(price, electricity, {spec.name: spec for spec, _ in placed})
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from hwspecs.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
+    from jaxperf.serving.unit_costs import Prices
 
 EXIT_INPUT = 2  # of what the user asks, something cannot be; one sentence says what
 EXIT_INFEASIBLE = 3  # not one of what was asked can run, or has a prediction
@@ -38,6 +39,14 @@ SustainedRates = Annotated[
         metavar="PARAMS",
         help="Parameters made by jaxperf calibrate, of which PARAMS.sustained.json is read (default: the shipped).",
     ),
+]
+Price = Annotated[
+    list[str] | None,
+    typer.Option("--price", metavar="PRICE", help="h100-sxm=2.50 in dollars per device-hour, or a TOML file."),
+]
+Electricity = Annotated[
+    float | None,
+    typer.Option("--electricity", metavar="PRICE", help="Dollars per kWh that come on top of the devices' prices."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
@@ -85,7 +94,7 @@ def parse_assignments(option: str, text: str, allowed: Sequence[str], unit: str)
 def parse_prices(entries: Sequence[str], specs: Mapping[str, DeviceSpec]) -> dict[str, float]:
     """`h100-sxm=2.50` entries, or TOML files of them, as dollars per device-hour.
 
-    **Arguments:** `specs`: the devices that are ranked; a file may also price others, so that one list serves all.
+    **Arguments:** `specs`: the devices asked about; a file may also price others, so that one list serves all.
     **Raises:** `InputError` for an unknown device or a price that is not a positive number.
     """
     found: dict[str, float] = {}
@@ -93,17 +102,35 @@ def parse_prices(entries: Sequence[str], specs: Mapping[str, DeviceSpec]) -> dic
         if entry.endswith(".toml"):
             for name, value in _price_file(entry).items():
                 price = _price(name, value)
-                device = _ranked_device(name, specs)
+                device = _asked_device(name, specs)
                 found |= {device: price} if device is not None else {}
             continue
         name, sign, value = (piece.strip() for piece in entry.partition("="))
         if not sign or not name:
             raise InputError(f"--price: '{entry}' has no price; write h100-sxm=2.50 (dollars per device-hour).")
-        device = _ranked_device(name, specs)
+        device = _asked_device(name, specs)
         if device is None:
-            raise InputError(f"--price: device '{name}' is not among those ranked.{did_you_mean(name, specs)}")
+            raise InputError(f"--price: device '{name}' is not among those asked about.{did_you_mean(name, specs)}")
         found[device] = _price(name, value)
     return found
+
+
+def parse_unit_prices(
+    entries: Sequence[str] | None, electricity: float | None, specs: Mapping[str, DeviceSpec], every: bool = True
+) -> Prices:
+    """`--price` and `--electricity` of the devices asked about.
+
+    **Raises:** `InputError` as `parse_prices` does, and where `every` device needs a price and one has none.
+    """
+    from jaxperf.serving.unit_costs import Prices
+
+    if electricity is not None and not 0.0 < electricity < math.inf:
+        raise InputError(f"--electricity: {electricity} must be a number above zero [$/kWh].")
+    prices = parse_prices(entries or [], specs)
+    missing = [name for name in specs if name not in prices]
+    if every and prices and missing:
+        raise InputError(f"--price: there is none of {', '.join(missing)}; give one of every device, or of none.")
+    return Prices(prices, electricity)
 
 
 def _price_file(path: str) -> dict[str, object]:
@@ -117,8 +144,8 @@ def _price_file(path: str) -> dict[str, object]:
         raise InputError(f"--price: {path}: not valid TOML: {error}.") from None
 
 
-def _ranked_device(name: str, specs: Mapping[str, DeviceSpec]) -> str | None:
-    """The ranked device a name or alias means; None for a known device that is not ranked."""
+def _asked_device(name: str, specs: Mapping[str, DeviceSpec]) -> str | None:
+    """The device asked about that a name or alias means; None for another known device."""
     import hwspecs
 
     own = (spec.name for spec in specs.values() if name == spec.name or name in spec.aliases)

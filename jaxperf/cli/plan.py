@@ -16,6 +16,7 @@ from jaxperf.cli.options import (
     DevicesDirectory,
     Model,
     OutputFile,
+    Price,
     Quiet,
     parse_prices,
 )
@@ -66,10 +67,7 @@ def train(
     schedules: Annotated[
         str, typer.Option("--schedules", metavar="NAMES", help="Pipeline schedules to try: all, or names with commas.")
     ] = "all",
-    price: Annotated[
-        list[str] | None,
-        typer.Option("--price", metavar="PRICE", help="h100-sxm=2.50 in dollars per device-hour, or a TOML file."),
-    ] = None,
+    price: Price = None,
     steps: Annotated[
         str,
         typer.Option("--steps", metavar="STEPS", help="Scalars fitted to training runs: a file, shipped or assumed."),

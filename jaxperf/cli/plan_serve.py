@@ -14,20 +14,25 @@ from jaxperf.cli.options import (
     EXIT_INTERRUPTED,
     AsJson,
     DevicesDirectory,
+    Electricity,
     KvCache,
     Model,
     Output,
     OutputFile,
     Plot,
+    Price,
     Prompt,
     Quiet,
     SustainedRates,
     parse_assignments,
+    parse_unit_prices,
 )
 from jaxperf.cli.plan_options import checked, parse_names, parse_sizes
 
 if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
     from jaxperf.core.sustained_file import Calibration
+    from jaxperf.report.plan_serve_rows import Costs
     from jaxperf.serving.plan.request import Answer, Request
     from jaxperf.serving.plan.simulate import Timeline
 
@@ -65,6 +70,8 @@ def serve(
         Path | None,
         typer.Option("--timeline", metavar="FILE.png", help="Draw the best over time (.png .svg .pdf)."),
     ] = None,
+    price: Price = None,
+    electricity: Electricity = None,
     devices_dir: DevicesDirectory = None,
     params: SustainedRates = None,
     out: OutputFile = None,
@@ -79,6 +86,7 @@ def serve(
     from jaxperf.io.tables import check_output
     from jaxperf.report.plots import check_picture
     from jaxperf.serving.plan.request import TARGETS
+    from jaxperf.serving.unit_costs import unit_costs
 
     check_output(out)
     for picture in (plot, timeline):
@@ -102,10 +110,16 @@ def serve(
     )
     if simulated < 0:
         raise InputError(f"--simulate: {simulated} must be at least 0.")
-    known = _calibrations(devices, devices_dir or (), params)
+    specs = _devices(devices, devices_dir or ())
+    prices = parse_unit_prices(price, electricity, specs)
+    known = _calibrations(specs, params)
     answers = _answers(asked, known, _size(size), quiet)
     answers, timelines = _simulated(asked, answers, max(simulated, 1 if timeline else 0))
-    _give(asked, answers, known, out, as_json, quiet)
+
+    def costs(device: str, tokens_per_second: float, number: float) -> dict[str, float]:
+        return unit_costs(tokens_per_second, [(specs[device], number)], prices)
+
+    _give(asked, answers, known, costs, out, as_json, quiet)
     _draw(asked, answers, timelines, plot, timeline)
     if any(answer.interrupted for answer in answers):
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -132,14 +146,19 @@ def _size(text: str) -> int:
     return sizes[0]
 
 
-def _calibrations(devices: str, folders: Sequence[Path], params: Path | None) -> dict[str, Calibration]:
-    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+def _devices(devices: str, folders: Sequence[Path]) -> dict[str, DeviceSpec]:
     from jaxperf.io.fleet import select_devices
 
     if not devices:
         raise InputError("Which devices? Give --devices h100-sxm --n 8.")
+    return select_devices(devices, folders)
+
+
+def _calibrations(specs: dict[str, DeviceSpec], params: Path | None) -> dict[str, Calibration]:
+    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+
     table = load_sustained_table(params)
-    return {name: calibration_of(spec, table) for name, spec in select_devices(devices, folders).items()}
+    return {name: calibration_of(spec, table) for name, spec in specs.items()}
 
 
 def _answers(request: Request, known: dict[str, Calibration], devices: int, quiet: bool) -> list[Answer]:
@@ -176,6 +195,7 @@ def _give(
     request: Request,
     answers: Sequence[Answer],
     known: dict[str, Calibration],
+    costs: Costs,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -187,12 +207,12 @@ def _give(
     from jaxperf.serving.provenance import provenance_of
 
     origin = provenance_of(request.model, known, list(request.weights))
-    rows = plan_rows(request, answers)
+    rows = plan_rows(request, answers, costs)
     record = plan_record(request, answers) | origin.record
     if as_json:
         typer.echo(json_text({"provenance": record, "rows": rows}))
     else:
-        print_plan(request, answers, origin.sentence, request.model.assumptions, quiet)
+        print_plan(request, answers, costs, origin.sentence, request.model.assumptions, quiet)
     if out is not None:
         write_rows(rows, out, {"jaxperf": json_text(record)})
 

@@ -16,6 +16,7 @@ from jaxperf.cli.options import (
     Output,
     OutputFile,
     Plot,
+    Price,
     Prompt,
     Quiet,
     SustainedRates,
@@ -40,10 +41,7 @@ def rank(
     by: Annotated[
         str, typer.Option("--by", metavar="OBJECTIVE", help="tokens/s/device, tokens/J or tokens/$.")
     ] = "tokens/s/device",
-    price: Annotated[
-        list[str] | None,
-        typer.Option("--price", metavar="PRICE", help="h100-sxm=2.50 in dollars per device-hour, or a TOML file."),
-    ] = None,
+    price: Price = None,
     max_devices: Annotated[int, typer.Option("--max-devices", metavar="N", help="Largest replica to consider.")] = 16,
     max_batch: Annotated[int, typer.Option("--max-batch", metavar="N", help="Largest batch to consider.")] = 1024,
     prompt: Prompt = 2048,

@@ -10,7 +10,7 @@ import typer
 
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import counted, print_reasons
-from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet, SustainedRates
+from jaxperf.cli.options import AsJson, DevicesDirectory, Electricity, Price, Quiet, SustainedRates, parse_unit_prices
 from jaxperf.cli.predicted import end, errors_by_tier, print_source, source_record
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def serve(
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
     ],
+    price: Price = None,
+    electricity: Electricity = None,
     params: SustainedRates = None,
     scalars: Scalars = None,
     devices_dir: DevicesDirectory = None,
@@ -56,7 +58,9 @@ def serve(
     hwspecs.open_registry(directories)
     fitted, rates = load_serving(scalars), load_sustained_table(params)
     read = read_serving(table)
-    columns = predict_serving(read, fitted, rates, directories)
+    columns = predict_serving(
+        read, fitted, rates, directories, lambda specs: parse_unit_prices(price, electricity, specs, every=False)
+    )
     write_with(table, out, columns)
     record = {
         "table": str(table),

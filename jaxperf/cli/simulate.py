@@ -14,7 +14,9 @@ from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
     DevicesDirectory,
+    Electricity,
     KvCache,
+    Price,
     Quiet,
     SustainedRates,
     Weights,
@@ -56,6 +58,8 @@ def simulate(
     warm_up: Annotated[
         float, typer.Option("--warm-up", metavar="SECONDS", help="Arrivals so early are left out of the summary.")
     ] = 0.0,
+    price: Price = None,
+    electricity: Electricity = None,
     params: SustainedRates = None,
     devices_dir: DevicesDirectory = None,
     as_json: AsJson = False,
@@ -80,7 +84,7 @@ def simulate(
 
     limits = parse_assignments("--slo", slo, SLO_METRICS, "s") if slo else {}
     served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
-    asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, warm_up)
+    asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, warm_up, (price, electricity))
     data = read_settings(settings)
     trace, options = within_context(*with_options(read_sessions(requests)), context_of(data, served))
     answer = answer_of(data, str(settings), trace, options, served, asked)

@@ -171,7 +171,8 @@ def _number(cell: Any) -> float:
 
 def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
     """The table of latencies, the replica's figures, and what to know of them."""
-    from jaxperf.report.text import console, number, table
+    from jaxperf.report.text import console, number, table, unit_cost_words
+    from jaxperf.serving.unit_costs import ENERGY
 
     out = console()
     title = f"{record['completed']:,} of {record['rows']:,} requests completed, scheduler {record['scheduler']}"
@@ -179,6 +180,8 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
         rows = [(name, *(number(record["latency_s"][name][end] * 1e3) for end in ENDS)) for name in LATENCIES]
         out.print(table(title, ("ms", *ENDS), rows))
         out.print(_replica_words(record), soft_wrap=True)
+        if ENERGY in record:
+            out.print(unit_cost_words(record), soft_wrap=True)
     else:
         out.print(title)
     for entry in record["agreement"]:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwspecs.errors import InputError
+from jaxperf.serving.unit_costs import ENERGY_NOTE, unit_costs
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from jaxperf.cli.engines import Served
+    from jaxperf.cli.engines import Paid, Placed, Served
     from jaxperf.cli.fleets import Answer
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.simulator.step_time import StepTimeTable
+    from jaxperf.serving.unit_costs import Prices
 
 IN_TURN = "round_robin"
 Options = dict[str, "np.ndarray"]
@@ -25,7 +27,8 @@ Options = dict[str, "np.ndarray"]
 
 @dataclass(frozen=True)
 class Asked:
-    """How requests are given to replicas and what is told of them; `limits` of the SLO and `warm_up` in seconds."""
+    """How requests are given to replicas and what is told of them; `limits` of the SLO and `warm_up` in seconds;
+    `paid`: --price and --electricity."""
 
     replicas: int
     routing: str
@@ -34,6 +37,7 @@ class Asked:
     adapt: Path | None
     limits: Mapping[str, float]
     warm_up: float
+    paid: Paid = (None, None)
 
 
 def answer_of(
@@ -43,7 +47,7 @@ def answer_of(
 
     **Raises:** `InputError` for settings that are wrong, and for options that do not go together.
     """
-    from jaxperf.cli.engines import scheduler_of, step_times_of
+    from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
     from jaxperf.cli.simulated import used_options
     from jaxperf.io.session_traces import SessionTrace
@@ -51,8 +55,13 @@ def answer_of(
     if "pools" in data:
         _refuse_beside_pools(options, asked)
         pools = pools_of(data, where, served)
-        return answer_of_pools(pools, trace, served, asked.step_time, asked.limits, asked.warm_up)
+        devices = placed(served, [(pool.scheduler, pool.replicas) for pool in (pools.prefill, pools.decode)])
+        prices = priced(devices, *asked.paid)
+        answer = answer_of_pools(pools, trace, served, asked.step_time, asked.limits, asked.warm_up)
+        return _with_costs(answer, devices, prices)
     scheduler = scheduler_of(data, served, where)
+    devices = placed(served, [(scheduler, asked.replicas)])
+    prices = priced(devices, *asked.paid)
     options, said = used_options(scheduler, options)
     notes = [*scheduler.notes, *said]
     if not len(trace.row):
@@ -69,7 +78,15 @@ def answer_of(
     else:
         rest = (asked.replicas, asked.routing, asked.limits, asked.warm_up)
         answer = answer_of_replicas(scheduler, trace, options, times, source, *rest)
-    return dataclasses.replace(answer, notes=[*notes, *answer.notes])
+    return _with_costs(dataclasses.replace(answer, notes=[*notes, *answer.notes]), devices, prices)
+
+
+def _with_costs(answer: Answer, devices: Placed, prices: Prices) -> Answer:
+    """The answer with what a million output tokens take, where the devices are known and tokens were made."""
+    if not devices or not answer.figures:
+        return answer
+    costs = unit_costs(answer.figures["output_tokens_per_second"], devices, prices)
+    return dataclasses.replace(answer, figures=answer.figures | costs, notes=[*answer.notes, ENERGY_NOTE])
 
 
 def _refuse_beside_pools(options: Options, asked: Asked) -> None:

@@ -81,7 +81,7 @@ def _offload(told: dict[str, Any]) -> str:
 
 def _power(answer: Estimate, told: dict[str, Any]) -> str:
     from jaxperf.report.text import number
-    from jaxperf.serving.techniques.power import KILOWATT_HOUR, MILLION
+    from jaxperf.serving.unit_costs import KILOWATT_HOUR, MILLION
 
     def of(phase: str) -> str:
         return f"{phase} {told[f'{phase}_power']:.0f} W at clock {told[f'{phase}_clock']:.2f}"

@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from jaxperf.report.plan_serve_rows import configuration_words, front_rows
-from jaxperf.report.text import console, interval, milliseconds, number, table
+from jaxperf.report.plan_serve_rows import Costs, configuration_words, front_rows
+from jaxperf.report.text import console, interval, milliseconds, number, table, unit_cost_words
 from jaxperf.report.why import why_more
 from jaxperf.serving.plan.points import LATENCIES
 from jaxperf.serving.plan.request import Answer, Choice, Request
+from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 MOST_REASONS = 4
 SAME = 5e-4  # of the device-seconds: equal in what is printed
 
 
-def print_plan(request: Request, answers: Sequence[Answer], origin: str, notes: Sequence[str], quiet: bool) -> None:
+def print_plan(
+    request: Request, answers: Sequence[Answer], costs: Costs, origin: str, notes: Sequence[str], quiet: bool
+) -> None:
     """Print the plan as text; `origin`: where the kernels' times are from."""
     out = console()
     wanted = ", ".join(f"{name} {milliseconds(limit)} ms" for name, limit in request.slo.items()) or "no limits"
@@ -28,17 +31,17 @@ def print_plan(request: Request, answers: Sequence[Answer], origin: str, notes: 
         f"{request.at} within {wanted}; {asked}"
     )
     for answer in answers:
-        _print_answer(request, answer, quiet)
+        _print_answer(request, answer, costs, quiet)
     if quiet:
         return
     points = sum(answer.tried for answer in answers)
     out.print(f"\nfrom      {points:,} points by the steady state of vLLM v1's scheduler (docs/steady.md)")
     out.print(f"          {origin}", soft_wrap=True, markup=False)
-    for note in notes:
+    for note in (*notes, ENERGY_NOTE):
         out.print(f"note      {note}", soft_wrap=True, markup=False)
 
 
-def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
+def _print_answer(request: Request, answer: Answer, costs: Costs, quiet: bool) -> None:
     out = console()
     out.print(f"\n[bold]{answer.devices:,} x {answer.device}[/bold]")
     if answer.interrupted:
@@ -47,7 +50,7 @@ def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
         for line in infeasible_sentences(request, answer):
             out.print(line, soft_wrap=True, markup=False)
         return
-    for line in _headline(request, answer, answer.choices[0]):
+    for line in _headline(request, answer, answer.choices[0], costs):
         out.print(line, soft_wrap=True, markup=False)
     if quiet:
         return
@@ -56,7 +59,7 @@ def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
         out.print(line, soft_wrap=True, markup=False)
 
 
-def _headline(request: Request, answer: Answer, best: Choice) -> list[str]:
+def _headline(request: Request, answer: Answer, best: Choice, costs: Costs) -> list[str]:
     """The numbers with their intervals, what ends the load, and what a request costs."""
     row = best.row
     ends = {"rate": "the rate that was asked", "load": "what it can serve"}
@@ -71,6 +74,7 @@ def _headline(request: Request, answer: Answer, best: Choice) -> list[str]:
         f"{bound}",
         *(_latency_line(request, best, name) for name in LATENCIES),
         f"cost      {number(total)} device-seconds a request: {parts}",
+        f"          {unit_cost_words(costs(answer.device, row['tokens_per_second'], row['devices']))}",
     ]
     missed = best.missed(request.slo)
     return [*lines, f"warning   the simulator misses {' and '.join(missed)}"] if missed else lines

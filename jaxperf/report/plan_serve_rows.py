@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxperf.report.text import layout_words
@@ -12,6 +12,8 @@ from jaxperf.serving.plan.points import LATENCIES
 from jaxperf.serving.plan.request import Answer, Choice, Refused, Request
 from jaxperf.serving.plan.space import Configuration
 
+# Device, output tokens a second and number of devices -> what a million tokens take (`serving.unit_costs`).
+Costs = Callable[[str, float, float], dict[str, float]]
 METRICS = ("rate", "tokens_per_second", "tokens_per_second_per_device", "tokens_per_second_per_user")
 MEANS_AND_LEVELS = (*LATENCIES, *(f"{name}_at" for name in LATENCIES))
 
@@ -31,22 +33,25 @@ def _times(row: Mapping[str, float] | None, name: str, candidate: Candidate) -> 
     return words if row is None else f"{int(row[name])} x {words}"
 
 
-def plan_rows(request: Request, answers: Sequence[Answer]) -> list[dict[str, Any]]:
+def plan_rows(request: Request, answers: Sequence[Answer], costs: Costs) -> list[dict[str, Any]]:
     """One row a configuration: those that keep the limits ranked, then the others with the reason."""
     rows = []
     for answer in answers:
-        rows += [_choice_row(request, answer, rank, choice) for rank, choice in enumerate(answer.choices, start=1)]
+        rows += [
+            _choice_row(request, answer, rank, choice, costs) for rank, choice in enumerate(answer.choices, start=1)
+        ]
         rows += [_refused_row(answer, refused) for refused in answer.refused]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def _choice_row(request: Request, answer: Answer, rank: int, choice: Choice) -> dict[str, Any]:
+def _choice_row(request: Request, answer: Answer, rank: int, choice: Choice, costs: Costs) -> dict[str, Any]:
     row, best = choice.row, answer.choices[0]
     levels = {name: name.replace("_at", f"_{request.at}") for name in MEANS_AND_LEVELS}
     found: dict[str, Any] = _names(answer, choice.configuration) | {"rank": rank, "reason": ""}
     found |= {name: int(row[name]) for name in ("devices", "replicas", "prefillers", "slots", "budget")}
     found |= {name: row[name] for name in METRICS}
+    found |= costs(answer.device, row["tokens_per_second"], row["devices"])
     for name, said in levels.items():
         found |= {said: row[name], f"{said}_lower": choice.lower[name], f"{said}_upper": choice.upper[name]}
         found |= {f"{said}_simulated": choice.simulated.get(name)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.table import Table
 
 import hwspecs
 from jaxperf.core.cost import Limiter
+from jaxperf.serving.unit_costs import DOLLARS, ENERGY
 
 LIMITER_WORDS = {
     Limiter.COMPUTE: "compute",
@@ -47,6 +48,13 @@ def gigabytes(value: float) -> str:
 def interval(lower: float, upper: float, scale: float = 1.0) -> str:
     """`[19.6, 24.0]` after multiplying by `scale`."""
     return f"[{number(lower * scale)}, {number(upper * scale)}]"
+
+
+def unit_cost_words(costs: Mapping[str, float]) -> str:
+    """`0.69 kWh at most and $3.40 a million output tokens`, of `serving.unit_costs`."""
+    words = [f"{number(costs[ENERGY])} kWh at most"]
+    words += [f"${number(costs[DOLLARS])}"] if not math.isnan(costs.get(DOLLARS, math.nan)) else []
+    return f"{' and '.join(words)} a million output tokens"
 
 
 def layout_words(point: dict) -> str:

@@ -26,6 +26,7 @@ from jaxperf.serving.provenance import Provenance, provenance_of
 from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
 from jaxperf.serving.techniques.checks import check_with_techniques
 from jaxperf.serving.techniques.chosen import Techniques
+from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 UNTIMED_SHARE = 0.002  # of the parameters: what is not timed and more than that is said
 UNSAID_SHARE = 0.01  # by which the bits of a weight may differ from those of the format without a word
 MOST_RANKS = 512  # tensor-parallel ranks that are looked at to say which are allowed
-ENERGY_NOTE = "energy: uncalibrated: the power limit (TDP) all the time, an upper bound of what is drawn."
 WORDS = {"mixer": "attention", "ffn": "the feed-forward blocks", "shared": "the shared experts"}
 ESTIMATE_METRICS = (
     "ttft",

@@ -15,6 +15,7 @@ from jaxperf.core.feasible import Reason, sentences
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.config import ModelConfig, Moe
 from jaxperf.serving.study import Study
+from jaxperf.serving.unit_costs import SECONDS_PER_HOUR
 from jaxperf.sweeps import Results, Sweep
 
 # What the user may rank by -> the metric it is computed from, larger is better.
@@ -26,7 +27,6 @@ OBJECTIVES = {
 SEARCH_METRICS = ("ttft", "tpot", "tokens_per_second_per_device", "tokens_per_joule", "memory_share", "reason")
 TARGETS = ("ttft", "tpot")
 LAYOUT_NAMES = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel")
-SECONDS_PER_HOUR = 3600.0
 BATCH_BITS = 8  # that a batch above 256 has: neighbors are at most 0.8 % apart
 
 

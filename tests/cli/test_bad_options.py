@@ -76,7 +76,7 @@ def test_experts_must_divide(refuse) -> None:
         (("--price", "h100-sxm=1e999"), "a number above zero"),
         (("--price", "h100-sxm=cheap"), "'cheap'; it must be a number"),
         (("--price", "h100-sxn=2"), "--price: 'h100-sxn' is not a known device. Did you mean h100-sxm"),
-        (("--price", "a40=2"), "device 'a40' is not among those ranked"),
+        (("--price", "a40=2"), "device 'a40' is not among those asked about"),
         (("--price", "missing.toml"), "cannot read 'missing.toml'"),
         (("--by", "tokens/$"), "needs the price of at least one device"),
         (("--max-batch", "0"), "'max_batch' is 0"),

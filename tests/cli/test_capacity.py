@@ -27,7 +27,9 @@ def files(own_folder: Path) -> tuple[str, ...]:
 
 
 def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
-    result = cli(*files, "--slo", "ttft=20ms,tpot=10ms", "--replicas", "1,2", "--json", "-o", "out.csv")
+    result = cli(
+        *files, "--slo", "ttft=20ms,tpot=10ms", "--replicas", "1,2", "--price", "a100=2", "--json", "-o", "out.csv"
+    )
     assert result.exit_code == 0, result.output
     said = parse_json(result.stdout)
     one, two = said["rows"]
@@ -35,7 +37,11 @@ def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, 
         "requests_per_second"
     ] > 0.0
     assert one["requests_per_second"] < one["fails_at"] <= 1.1 * one["requests_per_second"]
-    assert any("burst" in note for note in said["notes"])
+    assert any("burst" in note for note in said["notes"]) and "energy: uncalibrated" in said["notes"][-1]
+    for row in said["rows"]:
+        hours = 1e6 / (8 * row["requests_per_second"]) * row["replicas"] / 3600.0  # 400 W each
+        assert row["kwh_per_million_tokens"] == pytest.approx(0.4 * hours)
+        assert row["dollars_per_million_tokens"] == pytest.approx(2.0 * hours)
     with (own_folder / "out.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
     assert [float(row["requests_per_second"]) for row in written] == [
@@ -78,6 +84,8 @@ def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
         (("--slo", "ttft=1s", "--precision", "nan"), "precision is nan"),
         (("--slo", "ttft=1s", "--precision", "1e-17"), "it must be a number from 1e-09 to 1"),
         (("--slo", "ttft=nan"), "--slo: ttft"),
+        (("--slo", "ttft=1s", "--price", "h100=2"), "--price: device 'h100' is not among those asked about"),
+        (("--slo", "ttft=1s", "--electricity", "nan"), "--electricity: nan must be a number above zero"),
         (("--slo", "ttft=1s", "--share", "nan"), "share"),
         (("--slo", "ttft=1s", "-o", "w.json"), "is the input"),
         (("--slo", "ttft=1s", "-o", "s.json"), "is the input"),

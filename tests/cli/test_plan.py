@@ -158,7 +158,7 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "2", "--global-batch", "-1"), "--global-batch: -1 must be at least 1"),
         (("--n", "2", "--pool", "l4:2"), "leave --device and --n out"),
         (("--n", "2", "-o", "plan.txt"), "the ending must be one of"),
-        (("--n", "2", "--price", "b200=1"), "not among those ranked"),
+        (("--n", "2", "--price", "b200=1"), "not among those asked about"),
     ],
 )
 def test_refused(refuse, arguments: tuple[str, ...], said: str) -> None:

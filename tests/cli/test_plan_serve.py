@@ -24,7 +24,7 @@ LIMITS = ("--n", "2", "--slo", "ttft=200ms,tpot=50ms")
 
 def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Path) -> None:
     files = ("-o", "plan.csv", "--plot", "front.svg", "--timeline", "best.svg")
-    one = ("--modes", "aggregated", "--top", "3", "--simulate", "1")
+    one = ("--modes", "aggregated", "--top", "3", "--simulate", "1", "--price", "l4=0.72")
     result = cli(*PLAN, *LIMITS, *one, *files, "--json")
     assert result.exit_code == 0, result.output
     found = parse_json(result.stdout)
@@ -34,6 +34,9 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
         assert row["ttft_p90"] <= 0.2 and row["tpot_p90"] <= 0.05
         assert row["ttft_lower"] <= row["ttft"] and row["devices"] <= 2
         assert row["tokens_per_second"] == pytest.approx(row["rate"] * 64)
+        hours = row["devices"] * 1e6 / row["tokens_per_second"] / 3600.0
+        assert row["kwh_per_million_tokens"] == pytest.approx(0.072 * hours)
+        assert row["dollars_per_million_tokens"] == pytest.approx(0.72 * hours)
         spent = sum(row[f"device_seconds_{name}"] for name in ("prompts", "outputs", "idle"))
         assert spent == pytest.approx(row["devices"] / row["rate"])
     assert ranked[0]["ttft_p90_simulated"] <= 0.2 and ranked[0]["tpot_p90_simulated"] <= 0.05

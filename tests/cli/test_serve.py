@@ -44,7 +44,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_rows_stay_and_gain_predictions(own_folder: Path, predict):
     table, out = own_folder / "in.csv", own_folder / "out.csv"
     table.write_text(TABLE)
-    said = predict(table, "-o", out)
+    said = predict(table, "-o", out, "--price", "h100=2.5")
     before, after = rows_of(table), rows_of(out)
     assert [{name: row[name] for name in before[0]} for row in after] == before
     assert (said["rows"], said["predicted"], said["configurations"]) == (6, 4, 5)
@@ -54,6 +54,10 @@ def test_rows_stay_and_gain_predictions(own_folder: Path, predict):
             continue
         for name in COLUMNS:
             assert 0.0 < float(row[f"{name}_lower"]) < float(row[name]) < float(row[f"{name}_upper"])
+        hours = int(row["n_gpu"]) * 1e6 / float(row["output_tokens_per_s"]) / 3600.0
+        assert float(row["kwh_per_million_tokens"]) == pytest.approx(hours * (0.45 if row["note"] == "e" else 0.7))
+        paid = row["dollars_per_million_tokens"]
+        assert paid == "" if row["note"] == "e" else float(paid) == pytest.approx(2.5 * hours)
         e2e = float(row["ttft_ms"]) + 127.0 * float(row["tpot_ms"])
         assert float(row["e2e_ms"]) == pytest.approx(e2e, rel=1e-9)
     assert after[0]["tpot_ms"] == after[1]["tpot_ms"]

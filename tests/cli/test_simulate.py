@@ -57,7 +57,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_same_rows_come_back_with_their_times(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
-    result = cli("simulate", *files, "-o", "out.csv", "--json", "--slo", "ttft=1s,e2e=10ms")
+    paid = ("--price", "a100=1.5", "--electricity", "0.1")
+    result = cli("simulate", *files, "-o", "out.csv", "--json", "--slo", "ttft=1s,e2e=10ms", *paid)
     assert result.exit_code == 0, result.output
     rows = rows_of(own_folder / "out.csv")
     header = [*REQUESTS.split("\n")[0].split(","), "scheduled_at", "first_token_at", "completed_at", "num_restarts"]
@@ -78,6 +79,18 @@ def test_the_same_rows_come_back_with_their_times(cli, files: tuple[str, ...], o
     assert said["rows"] == 5 and said["completed"] == 3 and said["preemptions"] == 0
     assert said["goodput"]["share"] == pytest.approx(2 / 4)
     assert [entry["rows"] for entry in said["without_times"]] == [1, 1]
+    hours = 1e6 / said["output_tokens_per_second"] / 3600.0
+    assert said["kwh_per_million_tokens"] == pytest.approx(0.4 * hours)  # of 400 W
+    assert said["dollars_per_million_tokens"] == pytest.approx(1.5 * hours + 0.1 * said["kwh_per_million_tokens"])
+    assert "energy: uncalibrated" in said["notes"][-1]
+
+
+def test_energy_of_a_device_that_is_not_known_is_not_told(cli, files: tuple[str, ...], own_folder: Path) -> None:
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "device": "some cluster"}))
+    result = cli("simulate", *files, "-o", "out.csv")
+    assert result.exit_code == 0 and "kWh" not in result.stdout
+    result = cli("simulate", *files, "-o", "out.csv", "--price", "a100=2")
+    assert result.exit_code == 2 and "no device that is known" in result.stderr
 
 
 def test_numbers_of_a_csv_are_numbers_in_parquet(cli, files: tuple[str, ...], own_folder: Path) -> None:

@@ -35,9 +35,6 @@ from jaxperf.models.transformer import add_up
 
 LEAST_CLOCK = 0.15  # of the highest: the lowest that data-center GPUs offer is about that (H100: 210 of 1980 MHz)
 BISECTIONS = 40
-GRAMS = 1e3  # a kilogram
-KILOWATT_HOUR = 3.6e6  # J
-MILLION = 1e6
 
 
 class PowerLaw(eqx.Module):
@@ -168,16 +165,6 @@ def step_power(
 ) -> Scalar:
     """What one device draws on average over a step at a clock [W]; all else as in `capped_clock`."""
     return power_at(drawn(device, law, work_of(kernels, time)), clock, clocked_time(kernels, time, clock, stretch))
-
-
-def electricity_cost(energy: Scalar, price: Scalar, overhead: Scalar) -> Scalar:
-    """Dollars per million tokens of `energy` J each at `price` dollars a kWh; `overhead`: the site's PUE >= 1 [1]."""
-    return MILLION * energy * overhead / KILOWATT_HOUR * price
-
-
-def emissions(energy: Scalar, intensity: Scalar, overhead: Scalar) -> Scalar:
-    """Kilograms of CO2 per million tokens of `energy` J each, in a grid of `intensity` g/kWh; `overhead` as above."""
-    return MILLION * energy * overhead / KILOWATT_HOUR * intensity / GRAMS
 
 
 def _kernel_time(kernels: Kernels) -> Scalar:

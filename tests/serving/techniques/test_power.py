@@ -18,8 +18,6 @@ from jaxperf.serving.techniques.power import (
     clocked,
     clocked_time,
     drawn,
-    electricity_cost,
-    emissions,
     power_at,
     step_power,
     work_of,
@@ -125,10 +123,3 @@ def test_the_parts_are_those_of_the_equation() -> None:
     assert float(parts.stored) == pytest.approx(float(device.energy_per_byte) * 1.2e10)
     half = 70.0 + 140.0 / 8.0 + (float(parts.stored) + float(parts.worked) / 4.0) / 1e-2
     np.testing.assert_allclose(power_at(parts, as_float(0.5), as_float(1e-2)), half, rtol=1e-12)
-
-
-def test_cost_and_emissions_of_a_million_tokens() -> None:
-    """3.6 J a token are one kWh a million tokens."""
-    energy, overhead = as_float(3.6), as_float(1.25)
-    np.testing.assert_allclose(electricity_cost(energy, as_float(0.12), overhead), 0.15, rtol=1e-12)
-    np.testing.assert_allclose(emissions(energy, as_float(400.0), overhead), 0.5, rtol=1e-12)
