@@ -50,6 +50,14 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
     assert all((own_folder / name).stat().st_size > 1000 for name in ("front.svg", "best.svg"))
 
 
+def test_the_load_goes_up_to_the_limit(cli, parse_json) -> None:
+    """Loads are tried in steps of 3 % of what can be served; the best of them then in between."""
+    one = ("--n", "2", "--modes", "aggregated", "--simulate", "0", "--top", "2", "--json")
+    rows = parse_json(cli(*PLAN, *one, "--slo", "tpot=7ms").stdout)["rows"][:2]
+    for row in rows:
+        assert row["bound"] == "tpot" and 0.995 * 7e-3 < row["tpot_p90"] <= 7e-3
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_single_tokens_have_no_tpot_and_keep_any_limit_on_it(cli, parse_json) -> None:
     one = ("plan", "serve", "gpt2", "--devices", "l4", "--prompt", "256", "--output", "1", "--budget", "512")

@@ -14,13 +14,14 @@ from jaxperf.serving.estimate import check_tensor_splits
 from jaxperf.serving.plan.engines import Candidate, EngineFacts, engine_facts
 from jaxperf.serving.plan.points import LATENCIES
 from jaxperf.serving.plan.request import Answer, Choice, Columns, Request
-from jaxperf.serving.plan.space import Configuration
+from jaxperf.serving.plan.space import SHARES, Configuration
 from jaxperf.serving.plan.study import AIMS, Study, aims_of, evaluate
 from jaxperf.serving.plan.verdicts import front_of, impossible, nearest, terms_of, verdicts
 from jaxperf.serving.ranking import layouts
 
 Progress = Callable[[int, int], None]
 MOST_DEVICES = 4096
+FINER = 30  # loads between two of `SHARES` that the best are tried at
 MOST_AT_A_RATE = 256  # where every number of engines is tried, in two pools every pair of them
 
 
@@ -48,7 +49,7 @@ def plan(
     configurations, points = configurations[: len(found)], _joined(found)
     choices, refused = verdicts(study, configurations, points)
     refused = [*impossible(candidates, facts, possible), *refused]
-    choices = sorted(choices, key=Choice.order)[: request.top]
+    choices = sorted(_filled_up(study, choices), key=Choice.order)[: request.top]
     return Answer(
         device=name,
         devices=devices,
@@ -78,6 +79,38 @@ def _all_points(
     except KeyboardInterrupt:
         return found, True
     return found, False
+
+
+def _filled_up(study: Study, choices: Sequence[Choice]) -> list[Choice]:
+    """The choices with those that may be shown at the largest load that keeps the limits, between the one that was
+    tried and the next."""
+    if study.request.rate is not None or not choices:
+        return list(choices)
+    served = sorted((choice.row["tokens_per_second_per_device"] for choice in choices), reverse=True)
+    least = served[: study.request.top][-1]
+    return [
+        _filled(study, choice)
+        if choice.row["tokens_per_second_per_device"] * _room(choice) > least and _room(choice) > 1.0
+        else choice
+        for choice in choices
+    ]
+
+
+def _room(choice: Choice) -> float:
+    """The next load over the choice's own, 1 at the largest that is tried [1]."""
+    used = choice.row["utilization"]
+    return max(min(used + SHARES[0], SHARES[-1]) / used, 1.0)
+
+
+def _filled(study: Study, choice: Choice) -> Choice:
+    rates = choice.row["rate"] * np.linspace(1.0, _room(choice), FINER, endpoint=False)
+    row = {**choice.row, "share": 0.0}
+    aims = {name: np.full(FINER, row[name]) for name in AIMS} | {"rate": rates}
+    points = evaluate(study.facts, study, choice.configuration, aims)
+    found, _ = verdicts(study, [choice.configuration], points | {"configuration": np.zeros(FINER, int)})
+    if not found:
+        return choice
+    return dataclasses.replace(found[0], row={**found[0].row, "configuration": choice.row["configuration"]})
 
 
 def _joined(found: Sequence[Columns]) -> Columns:
