@@ -130,3 +130,10 @@ def test_expert_parallel_ranks_read_fewer_experts_each() -> None:
     one = decode_step(deployment(ROOMY), QWEN, 512, 1024).kernels["expert_up_projection"]
     eight = decode_step(deployment(ROOMY, data=8, expert=8), QWEN, 512, 1024).kernels["expert_up_projection"]
     assert float(eight.memory) < 0.2 * float(one.memory)
+
+
+def test_a_single_token_makes_some_rank_read_a_whole_expert() -> None:
+    """Two of eight experts on eight ranks: a quarter of an expert a rank on average, which no rank ever reads."""
+    up = decode_step(deployment(ROOMY, tensor=8, expert=8), MIXTRAL, 1, 1024).kernels["expert_up_projection"]
+    one_expert = 2 * 14336 * 4096 * 2
+    assert 32 * one_expert <= float(up.bytes_moved) < 32 * one_expert * 1.001

@@ -58,8 +58,10 @@ class MoeFfn(AbstractFfn):
         device, layout, efficiencies = deployment.device, deployment.layout, deployment.efficiencies
         weights, activations = deployment.weights, deployment.activations
         everyone = tokens * layout.data_parallel
-        rows = rank_rows(routing, everyone, layout.expert_parallel)
-        groups = touched_experts(routing, everyone, ceil_div(self.experts, layout.expert_parallel))
+        # Few tokens leave some ranks idle, never all: the rank that the others wait for has an expert to read.
+        rows = jnp.maximum(rank_rows(routing, everyone, layout.expert_parallel), 1.0)
+        local = ceil_div(self.experts, layout.expert_parallel)
+        groups = jnp.maximum(touched_experts(routing, everyone, local), 1.0)
         width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
         up = GroupedGemm(rows, groups, (1.0 + self.gates) * width, depth)
         down = GroupedGemm(rows, groups, depth, width)
