@@ -30,8 +30,7 @@ def choose_family(data: Mapping[str, Any]) -> Chosen:
     """
     architecture = _architecture(data)
     if architecture in FAMILIES:
-        note = f"architectures is absent; model_type was read as {architecture}."
-        return FAMILIES[architecture], architecture, data, [] if data.get("architectures") else [note]
+        return FAMILIES[architecture], architecture, data, _class_notes(data, architecture)
     if (reason := _refusal(data, architecture)) is not None:
         raise InputError(f"the architecture {show(architecture)} is not supported: {reason}.")
     if (family := _with_another_head(data, architecture)) is not None:
@@ -53,6 +52,18 @@ def _architecture(data: Mapping[str, Any]) -> str:
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"architectures is {show(names)}; it must be a list with the name of a model class.")
     return next((name for name in names if name in FAMILIES), names[0])
+
+
+def _class_notes(data: Mapping[str, Any], architecture: str) -> list[str]:
+    """That the class was told by `model_type`, or that `model_type` means a class that is read otherwise."""
+    if not data.get("architectures"):
+        return [f"architectures is absent; model_type was read as {architecture}."]
+    kind = data.get("model_type")
+    other = MODEL_TYPES.get(kind, "") if isinstance(kind, str) else ""
+    # A bare body, such as BertModel, is read otherwise than the same with a head; that is no contradiction.
+    if not other or other.endswith("Model") or FAMILIES[other] is FAMILIES[architecture]:
+        return []
+    return [f"model_type {show(kind)} means {other}; architectures says {architecture}, which was read."]
 
 
 def _with_another_head(data: Mapping[str, Any], architecture: str) -> Family | None:

@@ -114,7 +114,8 @@ def notes_of(
 ) -> list[str]:
     """What was assumed, replaced or left out: of the model, and number formats the device lacks."""
     speculative = techniques is not None and techniques.speculation is not None
-    notes = [*model.assumptions, *stored_as(model, point["weights"]), *left_out(model, point, speculative)]
+    stored = [*stored_as(model, point["weights"]), *cached_as(model, point["kv_cache"])]
+    notes = [*model.assumptions, *stored, *left_out(model, point, speculative)]
     weights = FORMATS[point["weights"]]
     for role, compute in (("weights", weights.compute), ("activations", FORMATS[weights.activations].compute)):
         stand_in = stand_in_of(spec, compute)
@@ -132,6 +133,14 @@ def stored_as(model: ModelConfig, weights: str) -> list[str]:
     close = abs(counted - bits) < UNSAID_SHARE * bits
     apart = "" if close else f"; its {bits:.3g} bits a weight are counted as {counted:.3g}"
     return [f"{weights} is how the checkpoint stores its weights ({scheme.method}){apart}."]
+
+
+def cached_as(model: ModelConfig, kv_cache: str) -> list[str]:
+    """That the checkpoint asks for another format of the KV cache than the one that is counted."""
+    asked = None if model.quantization is None else model.quantization.kv_cache
+    if asked in (None, kv_cache):
+        return []
+    return [f"The checkpoint asks for a KV cache in {asked}; {kv_cache} is counted: --kv-cache {asked} changes that."]
 
 
 def left_out(model: ModelConfig, point: Mapping[str, Any], speculative: bool = False) -> list[str]:

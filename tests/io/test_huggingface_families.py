@@ -213,6 +213,14 @@ def test_model_type_stands_in_for_architectures() -> None:
     assert set(MODEL_TYPES.values()) <= set(FAMILIES)
 
 
+def test_a_model_type_that_contradicts_the_class_is_said() -> None:
+    """Mixtral's fields under the class of Llama: of 47 B parameters it reads 8 B."""
+    said = read("LlamaForCausalLM", ROTARY, model_type="mixtral", num_local_experts=8).assumptions
+    assert 'model_type "mixtral" means MixtralForCausalLM; architectures says LlamaForCausalLM, which was read.' in said
+    agreeing = ("LlamaForCausalLM", "llama"), ("MistralForCausalLM", "mistral"), ("LlamaForCausalLM", "of-its-own")
+    assert not [n for name, kind in agreeing for n in read(name, ROTARY, model_type=kind).assumptions if "means" in n]
+
+
 def test_wrapped_language_model_is_read_with_a_note() -> None:
     inner = {key: value for key, value in ROTARY.items() if key not in ("torch_dtype", "tie_word_embeddings")}
     outer = {"torch_dtype": "float16", "tie_word_embeddings": True, "vision_config": {}}

@@ -14,7 +14,7 @@ from jaxperf.core.device import load_device
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.quantization import Quantization
-from jaxperf.serving.estimate import check_layout, estimate, left_out, stored_as, tensor_splits
+from jaxperf.serving.estimate import cached_as, check_layout, estimate, left_out, stored_as, tensor_splits
 from jaxperf.serving.metrics import TASK_METRICS
 from jaxperf.serving.study import Study, formats_of, makes_tokens
 from tests.models.shipped import decoders, one_of_each, unlike_decoders
@@ -98,6 +98,14 @@ def test_the_checkpoints_own_format_is_the_default_and_is_said() -> None:
     assert left_out(model, POINT) == [
         "The checkpoint leaves attention unquantized in some or all layers; so does this, in any format."
     ]
+
+
+def test_a_cache_in_another_format_than_the_checkpoint_asks_for_is_said() -> None:
+    scheme = Quantization("modelopt", "fp8", 8, kv_cache="fp8")
+    model = dataclasses.replace(load_model("llama-3.1-8b"), quantization=scheme, weight_format="fp8")
+    (said,) = cached_as(model, "bf16")
+    assert said == "The checkpoint asks for a KV cache in fp8; bf16 is counted: --kv-cache fp8 changes that."
+    assert cached_as(model, "fp8") == cached_as(load_model("llama-3.1-8b"), "bf16") == []
 
 
 def test_images_are_a_parameter_of_models_that_read_them() -> None:
