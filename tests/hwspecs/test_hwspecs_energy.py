@@ -151,6 +151,14 @@ def test_a_flagship_has_the_whole_rate_and_the_highest_limit_of_its_chip(
             assert spec.tdp.si <= flagship.tdp.si, name
 
 
+def test_cards_of_one_chip_are_made_in_one_process(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    """A chip inside a processor with another one (soc) shares the design only."""
+    for name, spec in devices.items():
+        flagship = hwspecs.flagship_of(spec)
+        if spec.kind == "gpu" and flagship is not None:
+            assert spec.process == flagship.process, name
+
+
 def test_nobody_knows_the_flagship_of_an_architecture_of_ones_own(devices: dict[str, hwspecs.DeviceSpec]) -> None:
     assert hwspecs.flagship_of(devices["h20"]) == devices["h100-sxm"]
     assert hwspecs.flagship_of(devices["p4"]) is None  # no matrix units
