@@ -1,7 +1,8 @@
 """What a queueing model knows of an engine: what it is asked, its batches, and what prompts do to its steps.
 
 A discipline says how prompts and decodes share the steps: `prefill_first` (vLLM v0) or `chunked` (Sarathi-Serve, vLLM
-v1). Each is a function of one point that gives `Prefill`.
+v1). Each is a function of one point that gives `Prefill`: of the law, the load, the engine, the `decodes` of a step
+[1], what a `step` without prompts takes [s], and how many prompts are `ready` for one at most, None for any number [1].
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.serving.queueing.law import StepLaw, decode_attention, linear_time, prompt_attention
-from jaxperf.serving.queueing.lengths import Lengths
+from jaxperf.serving.queueing.lengths import Lengths, padded
 
 
 class Load(eqx.Module):
@@ -63,10 +64,12 @@ class Prefill(NamedTuple):
     beside: Scalar
 
 
-Discipline = Callable[[StepLaw, Load, Engine, Scalar, Scalar], Prefill]
+Discipline = Callable[[StepLaw, Load, Engine, Scalar, Scalar, Scalar | None], Prefill]
 
 
-def prefill_first(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar) -> Prefill:
+def prefill_first(
+    law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None
+) -> Prefill:
     """Steps of whole prompts alone, before any decode (vLLM v0): `budget` padded tokens hold budget / longest prompts.
 
     What one more prompt adds is that of a mean one to a step with one; the rest of a step is its floor.
@@ -79,12 +82,13 @@ def prefill_first(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, ste
     added = average(second - own) + average(attention)
     floor = jnp.clip(average(own) - added, 0.0, average(own))
     share = jnp.maximum(own - floor, 0.0)
-    room = engine.budget * mean / load.prompt.square
+    room = padded(load.prompt, engine.budget)
+    room = room if ready is None else jnp.minimum(room, ready)
     packed = added + floor / jnp.maximum(room, 1.0)
     return Prefill(own, share, share, floor, floor, room, packed, jnp.zeros_like(packed))
 
 
-def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar) -> Prefill:
+def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None) -> Prefill:
     """Prompts beside the decodes, in chunks of what these leave of the budget (Sarathi-Serve, OSDI 2024; vLLM v1).
 
     Decodes get their token in every step, so a prompt delays them by what its steps take beyond decode steps.
@@ -97,6 +101,11 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
         return linear_time(law, decodes + size) + decoding + law.prefill[0]
 
     full = mixed(free)
+    room = free / load.prompt.mean
+    filled = full
+    if ready is not None:
+        room = jnp.minimum(room, ready)
+        filled = mixed(jnp.minimum(room * load.prompt.mean, free))
 
     def alone(prompt: Scalar) -> tuple[Scalar, Scalar]:
         """(time, number) of the steps of one prompt."""
@@ -108,9 +117,8 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
 
     own, steps = jax.vmap(alone)(tokens)
     share, delay = jnp.maximum(own - step, 0.0), jnp.maximum(own - steps * step, 0.0)
-    room = free / load.prompt.mean
     attention = jax.vmap(lambda prompt: prompt_attention(law, prompt, jnp.minimum(prompt, free)))(tokens)
-    packed = full / room + mean_over(load.prompt, attention)
+    packed = filled / room + mean_over(load.prompt, attention)
     return Prefill(own, share, delay, step, jnp.zeros_like(step), room, packed, 1.0 / room)
 
 

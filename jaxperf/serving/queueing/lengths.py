@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -16,6 +17,8 @@ from jaxperf.serving.simulator.workloads import draw_lengths
 
 # Shares of the requests up to the end of each class, the shortest first: narrow at both ends, which decide percentiles.
 EDGES = (0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
+COUNTS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 192, 256)  # requests: all where few fit
+NARROWEST = 0.5  # tokens: half of what a class of equal lengths is wide
 DRAWN = 1 << 14  # lengths a distribution is divided by
 
 
@@ -36,6 +39,28 @@ class Lengths(eqx.Module):
     def square(self) -> Scalar:
         """Mean square of the length [1]."""
         return jnp.sum(self.share * (self.tokens**2 + self.variance), axis=-1)
+
+
+def padded(lengths: Lengths, budget: Scalar) -> Scalar:
+    """Requests in a row that fit in `budget` tokens when each counts as the longest of them, in the mean [1].
+
+    k of them fit where none is longer than budget / k: the sum over k of F(budget / k)^k, by trapezoids where k is
+    large; F is the distribution of lengths, even inside each class. At least one.
+    """
+    width = jnp.maximum(jnp.sqrt(3.0 * lengths.variance), NARROWEST)
+
+    def fit(number: Scalar) -> Scalar:
+        below = (budget / number + NARROWEST - lengths.tokens + width) / (2.0 * width)
+        return jnp.sum(lengths.share * jnp.clip(below, 0.0, 1.0)) ** number
+
+    number = np.asarray(COUNTS, float)
+    return jnp.maximum(jnp.sum(jax.vmap(fit)(as_float(number)) * as_float(_trapezoids(number))), 1.0)
+
+
+def _trapezoids(number: np.ndarray) -> np.ndarray:
+    """Weights of the sum over all integers, from what is known at some of them: one where they are neighbours."""
+    gaps = np.diff(number)
+    return 0.5 * (np.concatenate([[1.0], gaps]) + np.concatenate([gaps, [1.0]]))
 
 
 def lengths_of(values: np.ndarray) -> Lengths:

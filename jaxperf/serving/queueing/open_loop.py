@@ -115,10 +115,14 @@ def _waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present
     share = prefill.share * filled / over
     mean, square, cube = (mean_over(load.prompt, share**power) for power in (1, 2, 3))
     found = jnp.minimum(load.rate * mean, FULL)
-    idle = 0.5 * floor / ways * (1.0 + found) / (1.0 - found)
     poisson = 0.5 * load.rate * square / (1.0 - found)
-    scale = 1.0 + (load.variation - 1.0) * mean**2 / jnp.maximum(square, SHORTEST**2)
+    part = prefill.floor / ways / prompts  # of what a step takes without prompts, to each of them
+    whole = square + 2.0 * part * mean + part**2
+    scale = 1.0 + (load.variation - 1.0) * (mean + part) ** 2 / jnp.maximum(whole, SHORTEST**2)
     queued = poisson * scale
+    often = jnp.minimum(load.rate * prefill.floor / ways / (prompts * (1.0 - found)), 1.0)
+    met = often * prefill.floor * (present + (1.0 - present) * scale) + (1.0 - often) * present * step
+    idle = (0.5 * met + prefill.floor * found / (1.0 - found) * scale) / ways
     squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - found))) * scale**2
     beside = jnp.minimum(load.rate * (idle + queued) / (1.0 + found), 0.5 * (room - 1.0))
     return Wait(idle + queued, queued, squared, idle, prompts, beside)
@@ -203,8 +207,8 @@ def _at(
     discipline: Discipline, law: StepLaw, load: Load, engine: Engine, after: Scalar, batch: Scalar, spread: Scalar
 ) -> _Found:
     """All that follows from a mean and a variance of the sequences in decode."""
-    step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), batch, spread)
-    prefill = discipline(law, load, engine, batch / engine.ways, step)
+    step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), batch, spread, engine.slots)
+    prefill = discipline(law, load, engine, batch / engine.ways, step, None)
     present = 1.0 - jnp.exp(-batch)
     wait = _waiting(prefill, load, engine, step, present)
     over = overlap_at(prefill, load, engine)
@@ -262,10 +266,13 @@ def full_step(prefill: Prefill) -> Scalar:
     return prefill.packed / jnp.maximum(prefill.beside, SHORTEST)
 
 
-def _step_and_slope(step: Callable[[Scalar], Scalar], batch: Scalar, spread: Scalar) -> tuple[Scalar, Scalar]:
-    """E t(N + 1), and how it grows with N: over three points of a normal N [s]."""
+def _step_and_slope(
+    step: Callable[[Scalar], Scalar], batch: Scalar, spread: Scalar, slots: Scalar
+) -> tuple[Scalar, Scalar]:
+    """E t(N + 1), and how it grows with N: at three points of a normal N; no more run than have a slot [s]."""
     deviation = jnp.maximum(safe_sqrt(spread), 1.0)
-    times = [(step(jnp.maximum(batch + at * deviation, 0.0) + 1.0), at, weight) for at, weight in POINTS]
+    most = jnp.maximum(slots - 1.0, 0.0)
+    times = [(step(jnp.clip(batch + at * deviation, 0.0, most) + 1.0), at, weight) for at, weight in POINTS]
     mean = sum((weight * time for time, _, weight in times), start=jnp.zeros_like(batch))
     slope = sum((weight * at * time for time, at, weight in times), start=jnp.zeros_like(batch)) / deviation
     return mean, jnp.maximum(slope, 0.0)
@@ -274,15 +281,18 @@ def _step_and_slope(step: Callable[[Scalar], Scalar], batch: Scalar, spread: Sca
 def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> Scalar:
     """Time of the engine per request with all slots taken: 1 / the rate that it can serve [s].
 
-    Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps.
+    Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps. A
+    prompt joins where a sequence has ended: of n in a batch Poisson's n / (output - 1) a step, and a step has no more
+    prompts than that, however many wait.
     """
     after = jnp.maximum(load.output.mean - 1.0, 0.0)
     one = jnp.ones_like(load.rate)
-    alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one))
+    alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one), None)
     fed = after * engine.ways / jnp.maximum(alone.beside * (1.0 + after * alone.room / engine.budget), 1e-9)
     batch = jnp.clip(fed, 1.0, engine.slots)
     step = decode_step(law, load, engine, batch)
-    prefill = discipline(law, load, engine, batch / engine.ways, step)
+    ended = batch / engine.ways / jnp.maximum(after, SHORTEST)
+    prefill = discipline(law, load, engine, batch / engine.ways, step, ended / -jnp.expm1(-ended))
 
     def cost(overlap: Scalar) -> Scalar:
         steps = jnp.maximum(after / batch - prefill.beside / overlap, 0.0)

@@ -88,7 +88,9 @@ def pool_loads(load: Load, pools: Pools) -> tuple[Load, Load]:
     return prompts, dataclasses.replace(load, rate=load.rate / pools.decoders)
 
 
-def no_prompts(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar) -> Prefill:
+def no_prompts(
+    law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None
+) -> Prefill:
     """Nothing is prefilled: a request comes with its cache and joins the next step."""
     nothing, none = jnp.zeros_like(load.prompt.tokens), jnp.zeros_like(step)
     return Prefill(nothing, nothing, nothing, none, none, jnp.ones_like(step), none, none)

@@ -10,7 +10,7 @@ import pytest
 from jaxperf.core.numerics import as_float
 from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing.law import StepLaw
-from jaxperf.serving.queueing.lengths import Lengths, lengths_as, lengths_of
+from jaxperf.serving.queueing.lengths import Lengths, lengths_as, lengths_of, padded
 from jaxperf.serving.queueing.pools import no_prompts
 from tests.serving.queueing.engines import even_law, most_of, steady, straight_law
 
@@ -127,3 +127,20 @@ def test_few_lengths_fill_the_classes_there_are(count: int) -> None:
     values = np.arange(1.0, count + 1.0)
     found = lengths_of(values)
     assert float(found.mean) == pytest.approx(values.mean()) and np.isfinite(found.tokens).all()
+
+
+@pytest.mark.parametrize("ends", [(2000, 7000), (16, 2000), (50, 300), (1024, 1024)])
+def test_prompts_fill_a_padded_batch_as_if_taken_one_by_one(ends: tuple[int, int]) -> None:
+    """(requests + 1) x longest <= budget, as vLLM v0 takes them; at least one."""
+    budget, random = 8192, np.random.default_rng(3)
+    drawn = random.integers(ends[0], ends[1] + 1, (1000, budget // ends[0] + 1))
+    longest = np.maximum.accumulate(drawn, axis=1)
+    taken = (longest * np.arange(1, longest.shape[1] + 1) <= budget).sum(axis=1).mean()
+    assert float(padded(lengths_of(drawn[:, 0]), as_float(budget))) == pytest.approx(max(taken, 1.0), rel=0.05)
+
+
+def test_no_more_sequences_run_than_have_a_slot() -> None:
+    """A step that grows with its sequences stops growing at the slots, whatever the variance of their number."""
+    law = even_law(1e-3, (0.0, 1e-3, 0.0), (0.0,) * 5)
+    state = steady(no_prompts, law, Load(30.0, fixed(100), fixed(33)), Engine(32.0, 8192.0))
+    assert float(state.step) <= 1e-3 + 32 * 1e-3

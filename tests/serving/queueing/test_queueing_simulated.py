@@ -32,9 +32,9 @@ LATENCIES = ("ttft", "tpot", "e2e")
 SETTINGS = {"num_blocks": 20000, "batch_size_cap": CAP}
 
 
-def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS) -> list[Requests]:
+def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS, lengths=(PROMPT, OUTPUT)) -> list[Requests]:
     arrivals = {"kind": "poisson", "rate": rate}
-    workload = {"count": count, "arrivals": arrivals, "prompt": PROMPT, "output": OUTPUT}
+    workload = {"count": count, "arrivals": arrivals, "prompt": lengths[0], "output": lengths[1]}
     return [draw_requests({**workload, "seed": seed}) for seed in range(lanes)]
 
 
@@ -79,6 +79,29 @@ def test_an_engine_is_the_simulated_one(sched: str, discipline) -> None:
         assert mean.max() <= 0.1, (share, mean)
         ends.append(end)
     assert np.mean(ends) <= 0.15, ends
+
+
+SHORT = {"kind": "uniform", "low": 50, "high": 150}, {"kind": "uniform", "low": 50, "high": 150}
+
+
+@pytest.mark.parametrize(("sched", "discipline"), [("vllm", prefill_first), ("vllm_v1", chunked)])
+def test_a_full_engine_starts_the_prompts_that_ended_ones_leave_room_for(sched: str, discipline) -> None:
+    """Short prompts: each step ends fewer sequences than a step of prompts would hold, however many prompts wait."""
+    lengths = tuple(map(lengths_as, SHORT))
+    most = most_of(discipline, straight_law(), lengths, Engine(float(CAP), float(BUDGETS[sched])))
+    completed = np.sort(simulated(sched, drawn(4.0 * most, lengths=SHORT))["completed"], axis=1)
+    early, late = REQUESTS // 4, REQUESTS * 3 // 4
+    served = (late - early) / (completed[:, late] - completed[:, early])
+    assert most == pytest.approx(served.mean(), rel=0.08)
+
+
+def test_prompts_that_go_first_wait_for_no_slot_at_moderate_load() -> None:
+    lengths, engine = tuple(map(lengths_as, SHORT)), Engine(float(CAP), float(BUDGETS["vllm"]))
+    rate = 0.7 * most_of(prefill_first, straight_law(), lengths, engine)
+    requests = drawn(rate, lengths=SHORT)
+    metrics = request_metrics({**simulated("vllm", requests), "output": np.stack([each.output for each in requests])})
+    state = steady(prefill_first, straight_law(), Load(rate, *lengths), engine)
+    assert errors(state, percentiles(state, Load(rate, *lengths), as_float(0.99)), metrics)[0].max() <= 0.1
 
 
 @pytest.mark.parametrize("budget", [512, 8192])
