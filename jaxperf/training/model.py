@@ -72,6 +72,7 @@ class TrainingModel(eqx.Module):
     shared_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     shared_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     router: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    shared_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     expert_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     @property
@@ -108,6 +109,7 @@ class TrainingModel(eqx.Module):
             self.attention_layers * self.attention_adapters
             + self.mixer_layers * self.mixer_adapters
             + self.dense_layers * self.ffn_adapters
+            + self.moe_layers * self.shared_adapters
         )
         return blocks / self.layers
 

@@ -80,6 +80,7 @@ def expert_fields(blocks: Sequence[Moe], hidden: int) -> dict[str, float]:
         "shared_weights": mean(blocks, lambda block: shared_expert_parameters(block, hidden)),
         "shared_width": mean(blocks, lambda block: block.shared_intermediate),
         "router": mean(blocks, lambda block: block.experts * hidden),
+        "shared_adapters": mean(blocks, lambda block: _shared_ends(block, hidden)),
         "expert_adapters": mean(
             blocks,
             lambda block: _ends(block.latent or hidden, _expert_matrices(block, hidden), block.intermediate),
@@ -106,6 +107,13 @@ def _dense_matrices(block: Mlp, hidden: int) -> int:
 
 def _expert_matrices(block: Moe, hidden: int) -> int:
     return (3 if block.gated else 2) * (block.latent or hidden) * block.intermediate
+
+
+def _shared_ends(block: Moe, hidden: int) -> float:
+    """Inputs and outputs of the shared expert's layers, and of the projections to the routed experts' width and back;
+    its gate has no adapter, as the router has none."""
+    width, latent = block.shared_intermediate, 2 * (hidden + block.latent) if block.latent else 0
+    return latent + (_ends(hidden, (3 if block.gated else 2) * hidden * width, width) if width else 0)
 
 
 def _ends(hidden: int, weights: int, width: int) -> float:

@@ -170,3 +170,15 @@ def test_the_fullest_stage_is_first_or_last() -> None:
     last = stage_memory(GPT_22B, shallow, ONE, as_float(0.0))
     assert float(last.temporary) > 0  # the logits
     assert isinstance(deep, Layout)
+
+
+def test_shared_experts_have_adapters_as_dense_blocks_have() -> None:
+    """Rank 16 on DeepSeek-V2-Lite's shape: 26 layers with 2 shared experts of 1,408, gated, beside 64 routed ones."""
+    sizes = (26, 2048, 16, 16, 128, 10944, True, 102400, 64, 6, 1408)
+    layout = training_layout(lora_rank=16, frozen=1)
+    alone, shared = (
+        stage_parameters(training_model_from_shape(*sizes, count), layout, as_float(26.0), ONE) for count in (0, 2)
+    )
+    adapters = 16 * 26 * ((2048 + 2 * 2816) + (2816 + 2048))
+    assert float(shared.dense_adapters - alone.dense_adapters) == pytest.approx(adapters)
+    assert float(shared.expert_adapters) == float(alone.expert_adapters)
