@@ -38,14 +38,15 @@ class Groups(eqx.Module):
     expert_tensor: Fabric
     shard: Fabric
     replica: Fabric
-    expert_data: Fabric
+    expert_shard: Fabric
+    expert_replica: Fabric
     stages: Fabric
 
 
 def layout_groups(device: Device, layout: Layout, efficiencies: TrainingEfficiencies) -> Groups:
     """Groups by their stride: tensor ranks are neighbours, then context, data and pipeline ranks."""
     tensor, one = layout.tensor, as_float(1.0)
-    replicas = layout.data * layout.context / layout.shard
+    replicas, experts = layout.data * layout.context / layout.shard, layout.expert * layout.expert_tensor
 
     def group(members: Scalar, stride: Scalar) -> Fabric:
         return _sustained(group_link(device, members, stride), efficiencies)
@@ -57,7 +58,8 @@ def layout_groups(device: Device, layout: Layout, efficiencies: TrainingEfficien
         expert_tensor=group(layout.expert_tensor, one),
         shard=group(layout.shard, tensor),
         replica=group(replicas, tensor * layout.shard),
-        expert_data=group(jnp.maximum(layout.expert_data, 1.0), layout.expert * layout.expert_tensor),
+        expert_shard=group(layout.expert_shard, experts),
+        expert_replica=group(jnp.maximum(layout.expert_data / layout.expert_shard, 1.0), experts * layout.expert_shard),
         stages=_sustained(pair_link(device, layout.pipeline, layout.stage_ranks), efficiencies),
     )
 

@@ -142,7 +142,7 @@ def data_exchange(
 
     def passes(dense: Scalar, experts: Scalar, itemsize: Scalar) -> Scalar:
         return _passes(groups.shard, dense, itemsize, layers, layout) + _passes(
-            groups.expert_data, experts, itemsize, layers, layout
+            groups.expert_shard, experts, itemsize, layers, layout
         )
 
     m, each = layout.microbatches, layout.split_weights
@@ -150,7 +150,10 @@ def data_exchange(
     gather = passes(dense, experts, layout.weight_bytes)
     whole = passes(own.dense + own.dense_adapters, own.experts + own.expert_adapters, layout.weight_bytes)
     scatters = jnp.where(layout.split_gradients > 0.0, m, 1.0)
-    replicas = 2.0 * ring_pass(groups.replica, dense * layout.gradient_bytes / layout.shard)
+    replicas = 2.0 * (
+        ring_pass(groups.replica, dense * layout.gradient_bytes / layout.shard)
+        + ring_pass(groups.expert_replica, experts * layout.gradient_bytes / layout.expert_shard)
+    )
     reduced = jnp.where(layout.zero > 0.5, scatter, 2.0 * scatter)  # a gather of gradients too
     updated = jnp.where(layout.zero > 0.5, gather, 0.0)
     share = layout.overlap_data * efficiencies.overlap_data * inner_share(layers)

@@ -125,6 +125,13 @@ class Layout(eqx.Module):
         return group * self.context
 
     @property
+    def expert_shard(self) -> Float[Array, "*batch"]:
+        """Ranks that share one copy of an expert where ZeRO splits it: of the copies those in one shard group, all
+        without shard groups; 1 where the experts fill a group or more [1]."""
+        inside = self.tensor * self.shard / (self.expert * self.expert_tensor)
+        return jnp.maximum(jnp.minimum(inside, self.expert_data), 1.0)
+
+    @property
     def split_gradients(self) -> Float[Array, "*batch"]:
         """1 where a rank keeps its share of the gradients only: ZeRO-3, and ZeRO-2 without a pipeline, whose
         micro-batches add up in whole gradients."""

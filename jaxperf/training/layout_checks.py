@@ -43,7 +43,7 @@ SENTENCES = {
     TrainingReason.EXPERT_GROUP: "expert x expert-tensor ranks do not divide the devices of a pipeline stage",
     TrainingReason.BATCH: "data parallel x micro-batch does not divide the global batch",
     TrainingReason.SCHEDULE: "the schedule needs several pipeline stages, or does not interleave chunks",
-    TrainingReason.SHARD_GROUP: "the shard group does not divide the data-parallel ranks",
+    TrainingReason.SHARD_GROUP: "the shard group does not divide the data-parallel ranks, or does not fit the experts'",
     TrainingReason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
     TrainingReason.NETWORK: "the layout spans nodes that no network joins",
 }
@@ -61,6 +61,8 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
     width = jnp.where(model.dense_layers > 0.0, model.ffn_width, layout.tensor)
     has_experts = (model.moe_layers > 0.0) & (model.topk > 0.0)
     group = layout.expert * layout.expert_tensor
+    ranks = layout.tensor * layout.shard  # of a shard group
+    apart = ~divides(group, ranks) & ~divides(ranks, group)
     ulysses = (layout.context_method > 1.5) & ~divides(layout.tensor * layout.context, heads)
     uneven = (layout.uneven <= 0.0) & ~divides(chunks, model.layers)
     chunked = layout.schedule > 1.5
@@ -74,7 +76,8 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
         TrainingReason.EXPERT_GROUP: has_experts & ~divides(group, layout.stage_ranks),
         TrainingReason.BATCH: ~divides(layout.data * layout.microbatch, layout.global_batch),
         TrainingReason.SCHEDULE: (chunked & (layout.pipeline <= 1.0)) | needs_chunks,
-        TrainingReason.SHARD_GROUP: (layout.shard_group > 0.0) & ~divides(layout.shard_group, layout.data),
+        TrainingReason.SHARD_GROUP: (layout.shard_group > 0.0)
+        & (~divides(layout.shard_group, layout.data) | (has_experts & apart)),
     }
 
 

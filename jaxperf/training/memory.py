@@ -38,9 +38,9 @@ class StageMemory(eqx.Module):
 
 
 class StageParameters(eqx.Module):
-    """Parameters on one rank before ZeRO splits them: `dense` over the data-parallel group, `experts` over the copies
-    of an expert; `dense_adapters` and `expert_adapters` of LoRA, split as what they adapt; `layer` one layer's of
-    `dense` and `expert_layer` one layer's of `experts` [1]."""
+    """Parameters on one rank before ZeRO splits them: `dense` over the data-parallel or shard group, `experts` over
+    the copies of an expert there; `dense_adapters` and `expert_adapters` of LoRA, split as what they adapt; `layer` one
+    layer's of `dense` and `expert_layer` one layer's of `experts` [1]."""
 
     dense: Float[Array, "*batch"]
     experts: Float[Array, "*batch"]
@@ -58,8 +58,7 @@ class StageParameters(eqx.Module):
 def kept_parameters(layout: Layout, dense: Scalar, experts: Scalar, sharded: Bool[Array, ""]) -> Scalar:
     """Of the `dense` and `experts` of a stage, what one rank keeps: where `sharded`, its share of the group that has
     copies of them [1]."""
-    shard, expert_shard = layout.shard, jnp.maximum(layout.expert_data, 1.0)
-    return dense / jnp.where(sharded, shard, 1.0) + experts / jnp.where(sharded, expert_shard, 1.0)
+    return dense / jnp.where(sharded, layout.shard, 1.0) + experts / jnp.where(sharded, layout.expert_shard, 1.0)
 
 
 def stage_parameters(model: TrainingModel, layout: Layout, layers: Scalar, tables: Scalar) -> StageParameters:

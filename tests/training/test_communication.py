@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from jaxperf.training.communication import (
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.exposure import data_exchange
 from jaxperf.training.layout import Layout, training_layout
-from jaxperf.training.memory import StageParameters
+from jaxperf.training.memory import StageParameters, kept_parameters
 from jaxperf.training.model_build import training_model
 from jaxperf.training.overlap import exposed_time
 from tests.devices import H100
@@ -157,3 +158,21 @@ def test_what_is_exposed_is_between_nothing_and_all(message: float, window: floa
     shown = float(exposed_time(*map(as_float, (message, window, share))))
     assert message - min(message * share, window) == pytest.approx(shown, abs=1e-12)
     assert 0 <= shown <= message
+
+
+def test_experts_of_a_shard_group_are_split_inside_it_and_reduced_between_replicas() -> None:
+    """8 x 8 ranks with 2 experts' ranks: a group of 8 has four copies of an expert, its replicas are in eight nodes."""
+    layout = training_layout(zero=3, data=64, expert=2, shard_group=8, microbatch=1, global_batch=64)
+    own = StageParameters(*map(as_float, (0.0, 1e9, 0.0, 0.0, 0.0, 1e8)))
+    times = (as_float(10.0), as_float(0.0), as_float(0.0))
+    inside = (4 + 2 + 2) * 3 / 4 * 1e9 / LOCAL
+    between = 2 * 7 / 8 * 4 * 1e9 / 4 / PORT
+    assert float(data_exchange(own, layout, groups(layout), *times, IDEAL).total) == pytest.approx(inside + between)
+    assert float(kept_parameters(layout, as_float(0.0), as_float(1e9), jnp.asarray(True))) == 1e9 / 4
+
+
+def test_a_shard_group_that_experts_fill_has_one_copy_of_each() -> None:
+    layout = training_layout(zero=3, data=64, expert=16, shard_group=8, global_batch=64)
+    assert float(layout.expert_shard) == 1.0 and float(layout.expert_data) == 4.0
+    whole = training_layout(zero=3, data=64, expert=16, global_batch=64)
+    assert float(whole.expert_shard) == float(whole.expert_data) == 4.0
