@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import hwspecs
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name, framework_name
+from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
 
 # Column -> other names it goes by.
@@ -76,29 +78,42 @@ def read_batches(path: str | Path, directories: Sequence[str] = ()) -> BatchTabl
     batches: list[Batch] = []
     reasons: dict[int, str] = {}
     for row, record in enumerate(records):
-        given = {name: record[place] for name, place in places.items()}
         try:
+            given = _given(record, places, registry)
             batches.append(_batch(row, given, tuple(_label(record.get(name)) for name in LABELS), registry))
         except InputError as error:
             reasons[row] = str(error)
     return BatchTable(str(path), tuple(batches), reasons, records)
 
 
-def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
-    """Name -> the column that holds it."""
+def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Name -> the columns that hold it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    places = {}
-    for name, others in COLUMNS.items():
-        found = next((column for column in (name, *others) if column in columns), None)
-        if found is not None:
-            places[name] = found
-        elif name not in OPTIONAL:
+    places = spelled(COLUMNS, dict(zip(columns, columns, strict=True)))
+    for name in COLUMNS:
+        if name not in places and name not in OPTIONAL:
             raise InputError(
                 f"{path}: the column '{name}' is missing; needed: "
                 f"{', '.join(each for each in COLUMNS if each not in OPTIONAL)}.{did_you_mean(name, columns)}"
             )
     return places
+
+
+def _given(
+    record: Mapping[str, Any], places: Mapping[str, tuple[str, ...]], registry: hwspecs.Registry
+) -> dict[str, Any]:
+    """Name -> the cell of the first of its columns that has one; numbers and devices alike in all of them."""
+    meanings: dict[str, Meaning] = {
+        "gpu": lambda text: device_name(text, registry)[0],
+        **{name: functools.partial(_count, name) for name in ("tp", "output_len")},
+    }
+    given: dict[str, Any] = {}
+    for name, columns in places.items():
+        cells = {column: record[column] for column in columns if record[column] not in (None, "")}
+        stated(name, {column: str(cell) for column, cell in cells.items()}, meanings.get(name))
+        given[name] = next(iter(cells.values()), None)
+    return given
 
 
 def _batch(row: int, given: Mapping[str, Any], measured: tuple[float, ...], registry: hwspecs.Registry) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT
+from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
 
@@ -98,10 +100,15 @@ def read_serving(path: str | Path) -> ServingTable:
     records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
     places = _places(path, list(records[0]) if records else [])
     groups: dict[tuple[str, ...], list[int]] = {}
-    cells = [{name: _text(record[place]) for name, place in places.items()} for record in records]
-    for row, given in enumerate(cells):
-        groups.setdefault(tuple(given.get(name, "") for name in IDENTITY), []).append(row)
+    cells: dict[int, Mapping[str, str]] = {}
     configurations, reasons = [], {}
+    for row, record in enumerate(records):
+        try:
+            cells[row] = _given(record, places)
+        except InputError as error:
+            reasons[row] = str(error)
+            continue
+        groups.setdefault(tuple(cells[row].get(name, "") for name in IDENTITY), []).append(row)
     for rows in groups.values():
         try:
             configurations.append(_configuration(rows, [cells[row] for row in rows]))
@@ -110,21 +117,28 @@ def read_serving(path: str | Path) -> ServingTable:
     return ServingTable(str(path), tuple(configurations), reasons, len(records))
 
 
-def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
-    """Name -> the column that holds it."""
+def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Name -> the columns that hold it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    standard = standard_columns(path, columns)
-    places = {}
-    for name, others in {**dict.fromkeys((*NEEDED, *LABELS), ()), **COUNTS, **LOADS, **TEXTS}.items():
-        found = next((standard[each] for each in (name, *others) if each in standard), None)
-        if found is not None:
-            places[name] = found
-        elif name in NEEDED:
+    names = {**dict.fromkeys((*NEEDED, *LABELS), ()), **COUNTS, **LOADS, **TEXTS}
+    places = spelled(names, standard_columns(path, columns))
+    for name in NEEDED:
+        if name not in places:
             raise InputError(
                 f"{path}: the column '{name}' is missing; needed: {', '.join(NEEDED)}.{did_you_mean(name, columns)}"
             )
     return places
+
+
+def _given(record: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Name -> what the row says under any of its columns."""
+    meanings: dict[str, Meaning] = {name: functools.partial(_number, name) for name in (*COUNTS, *LOADS)}
+    meanings["dtype"] = _format
+    return {
+        name: stated(name, {column: _text(record[column]) for column in columns}, meanings.get(name))
+        for name, columns in places.items()
+    }
 
 
 def _configuration(rows: Sequence[int], cells: Sequence[Mapping[str, str]]) -> Configuration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import hwspecs
 from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, device_name
+from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
 
@@ -122,27 +124,37 @@ def read_training(path: str | Path, directories: Sequence[str] = ()) -> Training
     reasons: dict[int, str] = {}
     for row, record in enumerate(records):
         try:
-            runs.append(_run(row, {name: _text(record[place]) for name, place in places.items()}, registry))
+            runs.append(_run(row, _given(record, places, registry), registry))
         except InputError as error:
             reasons[row] = str(error)
     return TrainingTable(str(path), tuple(runs), reasons, len(records))
 
 
-def _places(path: str | Path, columns: Sequence[str]) -> dict[str, str]:
-    """Name -> the column that holds it."""
+def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Name -> the columns that hold it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    standard = standard_columns(path, columns)
-    places = {}
-    for name, others in {**COLUMNS, LABEL: ()}.items():
-        found = next((standard[each] for each in (name, *others) if each in standard), None)
-        if found is not None:
-            places[name] = found
-        elif name in NEEDED:
+    places = spelled({**COLUMNS, LABEL: ()}, standard_columns(path, columns))
+    for name in NEEDED:
+        if name not in places:
             raise InputError(
                 f"{path}: the column '{name}' is missing; needed: {', '.join(NEEDED)}.{did_you_mean(name, columns)}"
             )
     return places
+
+
+def _given(
+    record: Mapping[str, Any], places: Mapping[str, tuple[str, ...]], registry: hwspecs.Registry
+) -> dict[str, str]:
+    """Name -> what the row says under any of its columns."""
+    meanings: dict[str, Meaning] = {"gpu": lambda text: device_name(text, registry)[0], "dtype": _format}
+    for name in (*NEEDED, *LAYOUT):
+        if name not in ("model", "gpu"):
+            meanings[name] = functools.partial(_number, name)
+    return {
+        name: stated(name, {column: _text(record[column]) for column in columns}, meanings.get(name))
+        for name, columns in places.items()
+    }
 
 
 def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:

@@ -100,3 +100,14 @@ def test_engines_by_what_tables_call_them(text: str, engine: str):
 )
 def test_a_release_can_stand_in_the_name_of_the_framework(text: str, release: str):
     assert release_in(text) == release
+
+
+def test_two_columns_of_one_meaning_agree_or_the_row_is_none(tmp_path: Path):
+    header = HEADER + ",tensor_parallel,isl"
+    rows = [f"{ROW},ttft,250,ms,{tensor},{length}" for tensor, length in ((2, ""), (4, ""), ("", 512), ("", 1024.0))]
+    table = read_serving(written(tmp_path, *rows, header=header))
+    assert [found.rows for found in table.configurations] == [(0, 3)]
+    assert table.reasons == {
+        1: "tp: 'tp' says 2.0 and 'tensor_parallel' 4; they mean the same, remove one.",
+        2: "input_len: 'input_len' says 1024 and 'isl' 512; they mean the same, remove one.",
+    }

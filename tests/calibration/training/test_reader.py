@@ -83,3 +83,18 @@ def test_every_row_of_the_shared_table_is_read(data_directory: Path) -> None:
     table = read_training(path)
     assert table.rows == 445 and not table.reasons
     assert sum(run.native for run in table.runs) == 21 and sum(run.repeat for run in table.runs) == 103
+
+
+def test_two_columns_of_one_meaning_agree_or_the_row_is_none(tmp_path: Path) -> None:
+    """The same number or device in other words is no contradiction; an empty cell says nothing."""
+    rows = [
+        {"tp": 2, "tensor_parallel": 4.0},
+        {"tp": 2, "tensor_parallel": 2.0, "device": "h100", "gpu": "NVIDIA H100 80GB HBM3"},
+        {"tp": None, "tensor_parallel": 8.0, "device": "cuda"},
+        {"gpu": "a100-sxm-80gb", "device": "h100"},
+    ]
+    columns = {"tensor_parallel": None, "device": ""}
+    table = read_training(write(tmp_path, *({**columns, **row} for row in rows)))
+    assert {run.row: run.layout["tp"] for run in table.runs} == {1: 2.0, 2: 8.0}
+    assert table.reasons[0] == "tp: 'tp' says 2 and 'tensor_parallel' 4.0; they mean the same, remove one."
+    assert "'gpu' says a100-sxm-80gb and 'device' h100" in table.reasons[3]
