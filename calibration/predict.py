@@ -66,7 +66,22 @@ def predict(read: Read, parameters: Parameters, directories: Sequence[str] = ())
     """
     parts = [(table.row, _columns(table, parameters, directories)) for table in read.tables]
     found = _whole(read.rows, parts, UNREAD)
+    found["reason"] = _with_problems(as_text(found["reason"]), read)
     return Predicted(found, _summary(read, found))
+
+
+def _with_problems(reason: Text, read: Read) -> Text:
+    """The reasons of all rows, of those that could not be read with what was wrong; alike problems stay untold."""
+    wrong: dict[int, str] = {}
+    for problem in read.problems:
+        if problem.excluded and problem.count == 1:
+            told = f"column '{problem.column}': {problem.message.rstrip('.')}"
+            wrong[problem.row] = f"{wrong[problem.row]}; {told}" if problem.row in wrong else f"{UNREAD}: {told}"
+    if not wrong:
+        return reason
+    codes = reason.codes.astype(np.int64)
+    codes[list(wrong)] = len(reason.values) + np.arange(len(wrong))
+    return Text(np.concatenate([reason.values, _strings(*wrong.values())]), codes)
 
 
 def predict_table(table: KernelTable, parameters: Parameters, directories: Sequence[str] = ()) -> dict[str, np.ndarray]:

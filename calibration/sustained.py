@@ -33,7 +33,7 @@ from calibration.stored import write_whole
 from calibration.sustained_fit import Law, fit_scalars, weighted_quantile, weights
 from calibration.sustained_rows import ENGINES, SERVING, SOURCES, Rows, Wanted, serving_rows
 from hwspecs.errors import InputError
-from jaxperf.core.sustained_file import SCHEMA, load_sustained_table, place_of
+from jaxperf.core.sustained_file import SCHEMA, checksum, load_sustained_table, place_of
 
 SHAPES_HELD = 2  # every other shape is held out: three scalars need few rows, an interval many
 
@@ -175,7 +175,7 @@ def save_sustained(
     """
     files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
     card = {"created": datetime.date.today().isoformat(), "command": command, "data": files}
-    card |= {"parameters_sha256": parameters_sha256, "excluded": sorted(exclude)}
+    card |= {"parameters_sha256": parameters_sha256, "excluded": sorted(exclude), "sha256": checksum(record)}
     file = place_of(path)
     try:
         write_whole(file, (json.dumps({**card, **record}, indent=1, sort_keys=True) + "\n").encode())

@@ -183,14 +183,23 @@ def _check_names(path: Path, names: list[str]) -> None:
 def _json(path: Path) -> pa.Table:
     text = read_text(path)
     try:
-        lines = path.name.endswith(".jsonl")
-        records = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
+        records = _json_lines(path, text) if path.name.lower().endswith(".jsonl") else json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}.") from None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InputError(f"{path} must be a list of objects, one a row.")
     names = dict.fromkeys(name for record in records for name in record)
     return pa.table({name: _json_column([record.get(name) for record in records]) for name in names})
+
+
+def _json_lines(path: Path, text: str) -> list[Any]:
+    records = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            records += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}, line {number}: not valid JSON: {error.msg}.") from None
+    return records
 
 
 def _json_column(values: list[Any]) -> pa.Array:

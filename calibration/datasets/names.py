@@ -35,11 +35,19 @@ _DTYPE_SPELLINGS = {
     "fp8_e4m3": "fp8",
     "float8_e4m3fn": "fp8",
     "f8e4m3": "fp8",
+    **dict.fromkeys(("float8", "float8_e4m3", "fp8_e4m3fn", "float8_e4m3fnuz"), "fp8"),
+    **dict.fromkeys(("e5m2", "fp8_e5m2", "float8_e5m2"), "fp8"),  # as fast, and as many bytes
     "int8_wo": "int8_weight_only",
     "int4_wo": "int4_weight_only",
     "smoothquant": "sq",
 }
-_FRAMEWORK_SPELLINGS = {"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm", "trt-llm": "trtllm", "pytorch": "torch"}
+_FRAMEWORK_SPELLINGS = {
+    "tensorrt-llm": "trtllm",
+    "tensorrt_llm": "trtllm",
+    "trt-llm": "trtllm",
+    "trt_llm": "trtllm",
+    "pytorch": "torch",
+}
 ABSENT = frozenset(("", "none", "nan", "null", "n/a", "na"))
 
 

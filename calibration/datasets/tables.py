@@ -24,9 +24,10 @@ from calibration.datasets.text import Text, as_text, joined
 from hwspecs.errors import InputError
 from hwspecs.registry import Directory, Registry
 
+DEVICE_COLUMNS = ("device", "gpu", "device_name", "gpu_name", "accelerator")
 # The names a table may use for what identifies a row.
 _IDENTITY = {
-    "device": (("device", "gpu", "device_name", "gpu_name", "accelerator"), names.device_name),
+    "device": (DEVICE_COLUMNS, names.device_name),
     "framework": (("framework", "backend"), names.framework_name),
     "version": (("version", "framework_version"), names.as_written),
     "kernel": (("kernel", "kernel_source", "kernel_name"), names.as_written),
@@ -183,10 +184,12 @@ def _collective(table: KernelTable) -> KernelTable:
 
 def _with_cache(table: KernelTable) -> KernelTable:
     """Where no format of the KV cache is stated, that of the activations, as all serving engines mean it."""
-    stated, meant = as_text(table.cache), as_text(table.dtype).translated(names.activations_of)
-    columns = zip(stated.tolist(), meant.tolist(), strict=True)
-    cache = as_text(np.array([cache or activations for cache, activations in columns], object))
-    return dataclasses.replace(table, cache=cache)
+    pairs = grouped([table.cache, table.dtype])
+    meant = [
+        stated or names.activations_of(dtype)
+        for stated, dtype in zip(table.cache[pairs.first], table.dtype[pairs.first], strict=True)
+    ]
+    return dataclasses.replace(table, cache=Text(np.array(meant, object), pairs.which))
 
 
 _CACHED = ("attention_prefill", "attention_decode", "mla_prefill", "mla_decode")

@@ -56,6 +56,7 @@ def kernels(
     hwspecs.open_registry(directories)
     parameters = load_parameters(params)
     read = read_table(table, family, directories=directories, timed=False)
+    check_device_column(table)
     predicted = predict(read, parameters, directories)
     write_with(table, out, predicted.columns)
     record = {
@@ -90,6 +91,22 @@ def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
         raise InputError(f"{table} already has a column '{added}'; give the table without its predictions.")
 
 
+def check_device_column(table: Path) -> None:
+    """Raises `InputError` where no column of the table names a device: then no row can have a prediction."""
+    from calibration.datasets.columns import standard_columns
+    from calibration.datasets.files import read_pieces
+    from calibration.datasets.tables import DEVICE_COLUMNS
+    from hwspecs.errors import did_you_mean
+
+    first = next(read_pieces(table, 1), None)
+    written = standard_columns(table, first.column_names if first else [], lambda name: False)
+    if not set(DEVICE_COLUMNS) & set(written):
+        hint = did_you_mean(DEVICE_COLUMNS[0], list(written))
+        raise InputError(
+            f"{table}: the column 'device' is missing (also called {', '.join(DEVICE_COLUMNS[1:])}).{hint}"
+        )
+
+
 # --- what is said about the answer ------------------------------------------------------------------------------------
 
 
@@ -98,10 +115,13 @@ def summary(read: Read, predicted: Predicted) -> dict[str, Any]:
     import numpy as np
 
     from calibration.datasets.text import as_text
+    from calibration.predict import UNREAD
 
     columns = predicted.columns
     known, reason = np.isfinite(np.asarray(columns["predicted_us"])), as_text(columns["reason"])
-    without = Counter(reason[~known].counts())
+    without: Counter[str] = Counter()
+    for sentence, count in reason[~known].counts().items():
+        without[UNREAD if sentence.startswith(UNREAD) else sentence] += count  # each row's own is in the table
     notes: Counter[str] = Counter()
     for reasons, count in reason[known].counts().items():
         notes.update({reason: count for reason in reasons.split("; ") if reason})

@@ -7,6 +7,7 @@ family without a fit, keep the assumed efficiencies. Which of these it was is th
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,12 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
     return SustainedTable(card["families"], card["power"], rest, shipped)
 
 
+def checksum(record: Mapping[str, Any]) -> str:
+    """SHA-256 of what a table says, in whatever order and spacing it is written."""
+    said = {name: record[name] for name in ("families", "power")}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
 def place_of(path: str | Path | None) -> Path:
     """The file of a table, by itself or the base name of the parameters it lies beside; `None` for the shipped one."""
     if path is None:
@@ -108,7 +115,9 @@ def place_of(path: str | Path | None) -> Path:
 
 
 def _check(card: Mapping[str, Any]) -> None:
-    """Raises `ValueError` or what reading a wrong structure raises."""
+    """Raises `ValueError` or what reading a wrong structure raises. Older tables state no checksum."""
+    if card.get("sha256", stated := checksum(card)) != stated:
+        raise ValueError("its numbers do not have the checksum that it states: a byte was changed")
     later = {"reference_power", "reference_budget"} & set(card["power"])  # which older tables lack
     for name in ("usable_share", "reference_clock", "reference_energy", "unstated_energy", *sorted(later)):
         if not card["power"][name] > 0.0:

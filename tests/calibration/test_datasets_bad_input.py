@@ -37,6 +37,7 @@ def refusal(path: Path, **given: Any) -> str:
         ("t.parquet", b"", "is empty"),
         ("t.csv", b"m,n,k\n", "has no rows"),
         ("t.csv", b"m,n,k\n8,8,8\n8,8\n", "line 3: 2 fields where the header has 3"),
+        ("t.jsonl", b'{"m":8}\n\n{"m":', "line 3: not valid JSON"),
         ("t.csv", b"m,m,k\n8,8,8\n", "the column 'm' occurs more than once"),
         ("t.csv", b"m,M,n,k\n8,8,8,8\n", "the columns 'm' and 'M' mean the same"),
         ("t.csv", b"m,n,k\n\xff\xfe,8,8\n", "UTF"),

@@ -96,7 +96,7 @@ def test_what_a_row_gets(predict, table: Path) -> None:
         assert row["lower_us"] / row["predicted_us"] == pytest.approx(math.exp(-width), rel=1e-4)
     assert [row["tier"] for row in (small, transfer, large)] == ["measured", "transfer", "measured"]
     assert large["limiter"] == "compute" and "device never measured" in transfer["reason"]
-    for row, reason in ((unknown, "device is unknown"), (unread, "could not be read")):
+    for row, reason in ((unknown, "device is unknown"), (unread, "column 'm': '12x' is not a number")):
         assert row["predicted_us"] is None and row["roofline_us"] is None and reason in row["reason"]
 
 
@@ -111,6 +111,7 @@ def test_the_summary_counts_what_was_written(predict, table: Path) -> None:
     assert groups["gemm", "measured"]["measured"] == 2
     assert groups["gemm", "transfer"]["error"] is None and groups["gemm", "transfer"]["measured"] == 0
     assert sum(entry["rows"] for entry in said["without_prediction"]) == 2
+    assert "the row could not be read" in {entry["reason"] for entry in said["without_prediction"]}
     assert said["parameters"]["devices"] == ["h100-sxm"] and said["parameters"]["families"] == ["gemm"]
     places = [sentence.split(": ")[0] for sentence in said["problems"]["first"]]
     assert "in.csv, line 5, column 'm'" in " ".join(places) and "in.csv, line 3, column 'device'" in " ".join(places)
@@ -172,6 +173,7 @@ def test_nothing_predicted_is_exit_code_3_with_the_reasons_written(predict, own_
         (("none.csv", "-o", "out.csv"), "No such file"),
         (("done.csv", "-o", "out.csv"), "already has a column 'predicted_us'"),
         (("lacks.csv", "-o", "out.csv"), "'k' is missing"),
+        (("nobody.csv", "-o", "out.csv"), "the column 'device' is missing (also called gpu, "),
         (("header.csv", "-o", "out.csv"), "has no rows"),
         (("zero.csv", "-o", "out.csv"), "zero.csv is empty"),
         (("cut.parquet", "-o", "out.csv"), "cut.parquet is truncated"),
@@ -181,6 +183,7 @@ def test_refused(refuse, stored: Path, table: Path, own_folder: Path, arguments:
     (own_folder / "folder.csv").mkdir()
     (own_folder / "done.csv").write_text("device,m,n,k,predicted_us\nh100-sxm,1,1,1,1\n")
     (own_folder / "lacks.csv").write_text("device,m,n\nh100-sxm,1,1\n")
+    (own_folder / "nobody.csv").write_text("devcie,m,n,k\nh100-sxm,1,1,1\n")
     (own_folder / "header.csv").write_text(HEADER + "\n")
     (own_folder / "zero.csv").write_text("")
     (own_folder / "cut.parquet").write_bytes(b"PAR1 cut")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxperf.core.sustained_file import load_sustained_table
+from jaxperf.core.sustained_file import checksum, load_sustained_table
 
 RANK = ("rank", "gpt2", "--devices", "h100-sxm", "--max-devices", "1", "--max-batch", "1")
 COMMANDS = (("estimate", "gpt2", "--device", "h100-sxm"), RANK)
@@ -40,3 +40,15 @@ def test_own_rates_change_the_answer_and_are_named(cli, own_folder: Path, parse_
     assert own["provenance"]["parameters"] == "mine.sustained.json"
     assert shipped["provenance"]["parameters"] == "shipped"
     assert set(own["provenance"]["tiers"]["h100-sxm"].values()) == {"measured"}
+
+
+def test_a_changed_byte_is_told(cli, own_folder: Path) -> None:
+    table = load_sustained_table()
+    record = {"families": json.loads(json.dumps(table.families)), "power": dict(table.power)}
+    text = json.dumps({**table.card, **record, "sha256": checksum(record)})
+    Path("mine.sustained.json").write_text(text)
+    question = ("estimate", "gpt2", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--params", "mine")
+    assert cli(*question).exit_code == 0
+    Path("mine.sustained.json").write_text(text.replace('"memory": 0.8', '"memory": 0.7', 1))
+    result = cli(*question)
+    assert result.exit_code == 2 and "a byte was changed" in result.stderr
