@@ -15,6 +15,7 @@ from calibration.fit import sample
 from calibration.formats import FORMATS
 from calibration.hardware import REFERENCE_CLOCK, load_hardware
 from calibration.held_out import generations
+from calibration.ways import ways_of
 from jaxperf.core.formats import FORMATS as NUMBER_FORMATS
 from jaxperf.core.sustained import CLASSES, format_class
 from jaxperf.core.sustained_file import KIND
@@ -24,6 +25,7 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
     "gemm": ("gemm", "gemm_vector"),
     "attention_prefill": ("attention_prefill",),
     "attention_decode": ("attention_decode",),
+    "mla_decode": ("mla_decode",),
     "moe": ("moe",),
     "elementwise": ("norm", "elementwise", "rope"),
 }
@@ -37,6 +39,7 @@ PLAIN = ("bf16", "fp16", "fp8", "int8", "sq", "nvfp4")
 IN_BLOCKS = {"moe": ("fp8_block",)}
 WIDE = ("fp32", "tf32")  # which one's own table may be in; no engine serves in them
 UNGATED = "nongated"  # in the name of a kernel: two projections where the demand of `moe` counts three
+DECODES = ("attention_decode", "mla_decode")
 LEAST_TOKENS = 256.0  # of a prompt or a context: a shorter one is nearly all launch, and rare in serving
 ROWS_PER_CELL = 1500
 CLOCK_POWER = 2.0  # of the clock in the energy of a FLOP, as `core.sustained_file` has it
@@ -112,6 +115,7 @@ def _chosen(table: KernelTable, wanted: Wanted) -> KernelTable:
     formats = PLAIN + IN_BLOCKS.get(table.family, ()) + (WIDE if wanted.any_software else ())
     keep = np.isin(table.dtype.astype(str), formats) & _served(table) & gated
     table = table.take(np.flatnonzero(keep & _of_kind(table, wanted)))
+    table = table.take(np.flatnonzero(_decoding(table, wanted)))
     device, framework = table.device.astype(str), table.framework.astype(str)
     keep = np.zeros(len(table), bool)
     for name in np.unique(device):
@@ -131,6 +135,11 @@ def _of_kind(table: KernelTable, wanted: Wanted) -> np.ndarray:
     return np.array([hwspecs.load(name, wanted.directories).kind == wanted.kind for name in names], bool)[which]
 
 
+def _decoding(table: KernelTable, wanted: Wanted) -> np.ndarray:
+    """All rows but those of latent attention by a kernel for prefill, which no composed step launches for decode."""
+    return ways_of(table, wanted.directories).get("undivided", np.zeros(len(table))) == 0.0
+
+
 def newest(versions: np.ndarray) -> str:
     """The last of some version numbers: 1.10 comes after 1.9."""
     return str(max(versions, key=lambda text: ([int(part) for part in re.findall(r"\d+", text)], text)))
@@ -138,7 +147,7 @@ def newest(versions: np.ndarray) -> str:
 
 def _served(table: KernelTable) -> np.ndarray:
     """Attention over whole prompts and contexts; every other kernel."""
-    length = table.shape.get("kv_len" if table.family == "attention_decode" else "q_len")
+    length = table.shape.get("kv_len" if table.family in DECODES else "q_len")
     if length is None:
         return np.ones(len(table), bool)
     return (length >= LEAST_TOKENS) & (table.shape.get("window", np.zeros(len(table))) == 0)

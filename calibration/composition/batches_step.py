@@ -163,6 +163,7 @@ def deployment_of(scalars: Scalars, point: Point, link: Scalar) -> Deployment:
             plain_gemm=Fraction(matrix, 1.0),
             attention_prefill=Fraction(share["attention"], 1.0),
             attention_decode=Fraction(share["attention"], share["cache_reads"]),
+            mla_decode=Fraction(share["attention"], share["cache_reads"]),
             moe=Fraction(MOE_SHARE * matrix, 1.0),
             elementwise=Fraction(share["elementwise"], share["elementwise"]),
             linear_attention=Fraction(LINEAR_SHARE * matrix, 1.0),

@@ -29,7 +29,15 @@ LEVELS = ("low", "nominal", "high")
 LEAST_UTILIZATION = 1e-6  # below it a sigmoid soon underflows to 0, and the time to infinity
 
 
-FAMILIES = ("gemm", "attention_prefill", "attention_decode", "moe", "elementwise", "linear_attention")
+FAMILIES = (
+    "gemm",
+    "attention_prefill",
+    "attention_decode",
+    "mla_decode",
+    "moe",
+    "elementwise",
+    "linear_attention",
+)
 
 
 class Utilization(eqx.Module):
@@ -94,6 +102,7 @@ class Efficiencies(eqx.Module):
     plain_gemm: AbstractEfficiency
     attention_prefill: AbstractEfficiency
     attention_decode: AbstractEfficiency
+    mla_decode: AbstractEfficiency
     moe: AbstractEfficiency
     elementwise: AbstractEfficiency
     linear_attention: AbstractEfficiency

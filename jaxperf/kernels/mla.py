@@ -10,17 +10,26 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
-from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.kernels.attention import (
+    PACKED_QUERIES,
+    AttentionShape,
+    decode_attention_cost,
+    prefill_attention_cost,
+)
 from jaxperf.kernels.batched_gemm import BatchedGemm, batched_gemm_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.gemm import linear_cost
+from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+
+BLOCK_HEADS, BLOCK_KEYS = 64.0, 64.0  # of FlashMLA: rows of an instruction of four warps, latents of a page
 
 
 class LatentShape(eqx.Module):
@@ -84,9 +93,27 @@ def mla_decode_cost(
 ) -> Cost:
     """Decode, absorbed: 2 heads context (2 kv_rank + rope_dim) FLOP, every cached latent read once for all heads.
 
+    A block multiplies `BLOCK_HEADS` heads with `BLOCK_KEYS` latents at a time, and the cores share all such tiles
+    evenly, wherever a sequence ends (FlashMLA's `get_mla_metadata`); idle ones stretch the read. The partial outputs,
+    at most two of a core, are combined in L2.
+
     **Arguments:** as `decode_attention_cost`. **Returns:** `Cost` of scalars.
     """
-    return decode_attention_cost(device, shape.absorbed, batch, context, cache, activations, efficiency, sharpness)
+    rows = jnp.minimum(ceil_div(shape.heads, as_float(PACKED_QUERIES)) * PACKED_QUERIES, BLOCK_HEADS)
+    head_blocks = ceil_div(shape.heads, as_float(BLOCK_HEADS))
+    tiles = batch * head_blocks * ceil_div(context, as_float(BLOCK_KEYS))
+    busiest = ceil_div(tiles, device.num_cores)
+    width = shape.cached_dim + shape.kv_rank  # of a query and an output
+    multiplied = busiest * device.num_cores * rows * BLOCK_KEYS * 2.0 * width
+    return kernel_cost(
+        device,
+        efficiency(shape, device),
+        compute=multiplied / matrix_peak(device, activations),
+        flops=2.0 * width * shape.heads * batch * context,
+        bytes_moved=batch * (context * shape.cached_dim * cache.itemsize + shape.heads * width * activations.itemsize),
+        stretch=busiest * device.num_cores / tiles,
+        sharpness=sharpness,
+    )
 
 
 @jax.jit

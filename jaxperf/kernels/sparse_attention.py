@@ -16,9 +16,10 @@ from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
-from jaxperf.kernels.attention import PACKED_QUERIES, AttentionShape, decode_attention_cost, pair_flops
+from jaxperf.kernels.attention import PACKED_QUERIES, AttentionShape, pair_flops
 from jaxperf.kernels.elementwise import Stream, stream_cost, two_pass_reads
-from jaxperf.kernels.masks import BLOCK, UNLIMITED, Causal, causal_pairs, visited_tiles
+from jaxperf.kernels.masks import BLOCK, UNLIMITED, causal_pairs, visited_tiles
+from jaxperf.kernels.mla import LatentShape, mla_decode_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
 SCORE_ITEMSIZE = 4.0  # scores are fp32 [byte]
@@ -184,7 +185,7 @@ def sparse_prefill_attention_cost(
 @jax.jit
 def sparse_decode_attention_cost(
     device: Device,
-    shape: AttentionShape,
+    shape: LatentShape,
     chosen: Scalar,
     batch: Scalar,
     context: Scalar,
@@ -192,16 +193,8 @@ def sparse_decode_attention_cost(
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
 ) -> Cost:
-    """One new token per sequence against its `chosen` tokens: decode attention that sees min(chosen, context) keys.
+    """One new token per sequence against the latents of its `chosen` tokens, or of all while they are fewer.
 
-    **Arguments:** as `decode_attention_cost`. **Returns:** `Cost` of scalars.
+    **Arguments:** as `mla_decode_cost`. **Returns:** `Cost` of scalars.
     """
-    sparse = AttentionShape(
-        shape.heads,
-        shape.kv_heads,
-        shape.head_dim,
-        value_dim=shape.value_dim,
-        cached_dim=shape.cached_dim,
-        mask=Causal(chosen),
-    )
-    return decode_attention_cost(device, sparse, batch, context, cache, activations, efficiency)
+    return mla_decode_cost(device, shape, batch, jnp.minimum(chosen, context), cache, activations, efficiency)

@@ -100,8 +100,10 @@ def families_of(model: ModelConfig) -> tuple[str, ...]:
 def _families_of_layer(layer: Layer) -> set[str]:
     found = {"moe"} if isinstance(layer.ffn, Moe) else set()
     for mixer in (layer.mixer, layer.beside, layer.cross):
-        if isinstance(mixer, Attention | Mla):
+        if isinstance(mixer, Attention):
             found |= {"attention_prefill", "attention_decode"}
+        elif isinstance(mixer, Mla):
+            found |= {"attention_prefill", "mla_decode"}
         elif mixer is not None and not isinstance(mixer, ShortConv):
             found.add("linear_attention")
     return found

@@ -152,6 +152,6 @@ def fractions(efficiencies: Efficiencies) -> dict[str, float]:
 
 def test_assumed_levels_are_ordered_and_the_high_one_is_the_plain_roofline() -> None:
     low, nominal, high = (fractions(assumed_efficiencies(level)) for level in ("low", "nominal", "high"))
-    assert len(low) == 13
+    assert len(low) == 15
     for name in low:
         assert 0.0 < low[name] < nominal[name] < high[name] == 1.0

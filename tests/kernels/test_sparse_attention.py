@@ -108,7 +108,7 @@ def test_sparse_prefill_counts_chosen_pairs(queries: int, prefix: int, chosen: i
 def test_sparse_decode_is_decode_of_the_chosen_tokens(batch: int, context: int) -> None:
     arguments = (FP8, BF16, HIGH.attention_decode)
     chosen = as_float(2048)
-    sparse = sparse_decode_attention_cost(H100, LATENT.absorbed, chosen, as_float(batch), as_float(context), *arguments)
+    sparse = sparse_decode_attention_cost(H100, LATENT, chosen, as_float(batch), as_float(context), *arguments)
     dense = mla_decode_cost(H100, LATENT, as_float(batch), as_float(min(context, 2048)), *arguments)
     assert float(sparse.time) == float(dense.time) and float(sparse.bytes_moved) == float(dense.bytes_moved)
 
@@ -123,7 +123,7 @@ def test_sparse_attention_pays_at_128k_and_not_at_4k() -> None:
             indexer_decode_cost(H100, INDEXER, batch, length, FP8, FP8, HIGH.gemm)
             + top_k_cost(H100, batch, length, INDEXER.chosen, HIGH.elementwise)
             + sparse_decode_attention_cost(
-                H100, LATENT.absorbed, INDEXER.chosen, batch, length, BF16, BF16, HIGH.attention_decode
+                H100, LATENT, INDEXER.chosen, batch, length, BF16, BF16, HIGH.attention_decode
             )
         )
         return float(sparse.time / dense.time)

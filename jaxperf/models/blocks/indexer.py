@@ -57,13 +57,13 @@ class IndexerArrays(eqx.Module):
 
     def attend(self, at: Deployment, shape: LatentShape, phase: Phase) -> Cost:
         """Attention of the heads of `shape` to the chosen tokens, on the latent."""
-        core, sequences = shape.absorbed, phase.sequences
+        sequences = phase.sequences
         if isinstance(phase, Decode):
-            efficiency = at.efficiencies.attention_decode
+            efficiency = at.efficiencies.mla_decode
             return sparse_decode_attention_cost(
-                at.device, core, self.chosen, sequences, phase.context, at.cache, at.activations, efficiency
+                at.device, shape, self.chosen, sequences, phase.context, at.cache, at.activations, efficiency
             )
-        efficiency = at.efficiencies.attention_prefill
+        core, efficiency = shape.absorbed, at.efficiencies.attention_prefill
         return sparse_prefill_attention_cost(
             at.device, core, self.chosen, sequences, phase.prompt, phase.prefix, at.cache, at.activations, efficiency
         )

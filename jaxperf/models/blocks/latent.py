@@ -121,7 +121,7 @@ def absorbed(at: Deployment, shape: LatentShape, tokens: Scalar, core: Cost) -> 
 
 def attend_latent(at: Deployment, shape: LatentShape, phase: Decode) -> Cost:
     """One new token against the cached latents."""
-    efficiency = at.efficiencies.attention_decode
+    efficiency = at.efficiencies.mla_decode
     return mla_decode_cost(at.device, shape, phase.sequences, phase.context, at.cache, at.activations, efficiency)
 
 
