@@ -26,6 +26,7 @@ from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
 from jaxperf.models.step import COLLECTIVES, decode_cost, prefill_cost
+from jaxperf.models.towers import PREFIX, own_prompt, source_tokens, tower_positions
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
 
@@ -99,7 +100,7 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
         "expert_parallel": point.expert,
         "prompt": point.prompt,
         "output": point.output,
-        "held": point.prompt + point.output * (1.0 if fixed else held_share(engine)),
+        "held": point.output * (1.0 if fixed else held_share(engine)),
         "added": added_kernels(point.model, engine, point.weights),
         "alone": float(not counted(engine)),
     }
@@ -118,11 +119,14 @@ def _compiled(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces
         prompt, output, held = (given.pop(name) for name in ("prompt", "output", "held"))
         added, alone = given.pop("added"), given.pop("alone")
         deployment = deployment_of(assumed, **given)
-        data, zero = deployment.layout.data_parallel, as_float(0.0)
+        data, zero, single = deployment.layout.data_parallel, as_float(0.0), as_float(1.0)
+        # Where an encoder reads the prompt, the decoder keeps its own tokens and what it attends across to.
+        own, source = own_prompt(model, prompt), source_tokens(model, prompt, None)
+        held, positions = own + held, tower_positions(model, single, prompt, None)
 
         def decode(share: Scalar, sequences: Scalar) -> tuple[Array, Array, Array]:
             floored = with_floors(deployment, share)
-            step = decode_cost(floored, model, sequences * data, prompt + output / 2.0)
+            step = decode_cost(floored, model, sequences * data, own + output / 2.0, source)
             return by_kind(step.kernels), add_up(step.kernels, lambda cost: cost.launches), step.reason
 
         def prefill(share: Scalar, prompts: Scalar) -> Array:
@@ -132,9 +136,11 @@ def _compiled(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces
         decodes, launches, reason = _over(decode, SEQUENCES)
         launches = launches[0, 0] + split_norm_kernels(config, deployment.layout.tensor_parallel)
         peers = peer_reads(deployment, model) * as_float(SEQUENCES)
-        memory = memory_use(deployment, model, as_float(1.0), held, jnp.minimum(prompt, BUDGET))
+        if model.encodes_prompt:  # which may be longer than its encoder was trained for
+            reason = reason | prefill_cost(deployment, model, data, prompt, zero).reason
+        memory = memory_use(deployment, model, single, held, jnp.minimum(own, BUDGET), source, positions)
         room = memory.usable - memory.weights - memory.activations
-        cache = kv_cache_bytes(deployment, model, as_float(1.0), prompt)
+        cache = kv_cache_bytes(deployment, model, single, own, source)
         link = jnp.maximum(deployment.device.network_bandwidth, 1.0)
         started = launches + added
         return Pieces(
@@ -208,10 +214,11 @@ def by_kind(kernels: Kernels) -> Float[Array, " P"]:
 
 def kind_of(kernel: str) -> str:
     """Which of `PRICED` a kernel of `jaxperf.models.step` is."""
+    kernel = kernel.removeprefix(PREFIX)
     if kernel in COLLECTIVES:
         return "collective"
     if kernel in ("expert_up_projection", "expert_down_projection"):
         return "experts"
-    if kernel in CONTEXT_KERNELS or kernel.startswith(LINEAR):
+    if kernel.removeprefix("cross_") in CONTEXT_KERNELS or kernel.startswith(LINEAR):
         return "attention"
     return "dense" if any(word in kernel for word in DENSE) else "light"

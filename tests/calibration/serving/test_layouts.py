@@ -14,8 +14,10 @@ from calibration.datasets.serving import read_serving
 from calibration.serving.fit import contradicted, measured_of, weights_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import load_serving
-from calibration.serving.pieces import KINDS, kind_of
+from calibration.serving.pieces import KINDS, kind_of, pieces_of
 from calibration.serving.predict import tier_of
+from jaxperf.core.feasible import sentences
+from jaxperf.core.sustained_file import load_sustained_table
 
 HEADER = "source,model,gpu,n_gpu,tp,pp,dp,ep,dtype,framework,mode,scenario,input_len,output_len,batch,concurrency,qps"
 ROW = {
@@ -238,3 +240,13 @@ def test_a_model_of_a_folder_is_what_its_config_says_and_none_that_was_fitted(tm
     shipped = [priced(tmp_path, model=name) for name in ("llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct-FP8")]
     assert shipped[0].model == shipped[1].model  # one compilation
     assert [tier_of(point, fitted) for point in shipped] == ["known", "known"]
+
+
+def test_the_decoder_of_an_encoder_decoder_holds_its_own_tokens_and_what_it_attends_across_to(tmp_path: Path):
+    """T5-3B, 16-bit keys and values of 24 layers, 32 heads of 128: one start token, and 400 of the encoder."""
+    point = priced(tmp_path, model="t5-3b", n_gpu="1", tp="1", dtype="bf16", input_len="400", output_len="256")
+    pieces = pieces_of([point], load_sustained_table(None))
+    kept = 24 * 2 * 32 * 128 * 2 * (400 + 1)
+    assert pieces.transfer[0] * point.spec.node.network_bandwidth.si == pytest.approx(kept)
+    assert sentences(int(pieces.reason[0])) == []  # 1 + 256 / 2 and 400 tokens are within 512
+    assert kind_of("encoder_attention") == kind_of("cross_attention") == "attention"
