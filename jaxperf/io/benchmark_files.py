@@ -15,20 +15,23 @@ AT_ONCE = "conversations state no arrived_at; all arrive at once, as vLLM's clie
 Row = Mapping[str, Any]
 
 
-def conversation_rows(rows: Sequence[Row]) -> tuple[list[Row], tuple[str, ...]]:
-    """Rows of conversations as rows of requests, and what was assumed, in sentences.
+def conversation_rows(rows: Sequence[Row], names: Mapping[str, Sequence[str]]) -> tuple[list[Row], tuple[str, ...]]:
+    """Rows of conversations as rows of requests, and what was assumed, in sentences: nothing of what the
+    first states under one of the `names` of a column.
 
     The first message is the prompt and the second the output, as in vLLM's and SGLang's clients. A conversation with
     less than that has None for the length that it lacks.
     """
+    written = {name.strip().lower() for name in (rows[0] if rows else ())}
+    open_names = [name for name, others in names.items() if written.isdisjoint(others)]
     found: list[Row] = []
     for row in rows:
         prompt, output = itertools.islice(itertools.chain(_messages(row), (None, None)), 2)
-        lengths = {"prefill_tokens": _tokens(prompt), "decode_tokens": _tokens(output)}
+        guessed = {"arrived_at": 0.0, "prefill_tokens": _tokens(prompt), "decode_tokens": _tokens(output)}
         rest = {name: cell for name, cell in row.items() if name != CONVERSATION}
-        found.append({"arrived_at": 0.0, **lengths, **rest})
-    timed = bool(rows) and "arrived_at" in rows[0]
-    return found, (COUNTED,) if timed else (COUNTED, AT_ONCE)
+        found.append({**{name: guessed[name] for name in open_names}, **rest})
+    counted = (COUNTED,) if {"prefill_tokens", "decode_tokens"}.intersection(open_names) else ()
+    return found, (*counted, AT_ONCE) if "arrived_at" in open_names else counted
 
 
 def _messages(row: Row) -> list[Any]:

@@ -72,7 +72,7 @@ def read_requests(path: str | Path) -> RequestTrace:
         raise InputError(f"{path} has no requests.")
     assumed: tuple[str, ...] = ()
     if CONVERSATION in rows[0]:
-        rows, assumed = conversation_rows(rows)
+        rows, assumed = conversation_rows(rows, NAMES)
     columns = {name: _column(rows[0], name, path) for name in NAMES}
     _check_ids(rows, path)
     cells: dict[str, list[Any]] = {

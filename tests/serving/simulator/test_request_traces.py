@@ -203,3 +203,12 @@ def test_replicas_take_requests_in_turn() -> None:
     assert [len(share.arrived) for share in shares] == [3, 2, 2]
     assert shares[1].prompt.tolist() == drawn.prompt[[1, 4]].tolist()
     assert len(round_robin(drawn, 10)) == 7
+
+
+def test_what_a_conversation_states_is_not_guessed(tmp_path: Path) -> None:
+    """Its tokens and times go before four characters a token and all at once, and then nothing is said of these."""
+    said = [{"from": "human", "value": "a" * 9}, {"from": "gpt", "value": "b" * 4}]
+    rows = [{"conversations": said, "prompt_tokens": 7, "output_tokens": 5, "arrival_time": time} for time in (0, 2)]
+    trace = read_requests(written(tmp_path, "\n".join(map(json.dumps, rows)), "chats.jsonl"))
+    assert (trace.prompt.tolist(), trace.output.tolist(), trace.arrived.tolist()) == ([7, 7], [5, 5], [0.0, 2.0])
+    assert trace.notes == ()
