@@ -26,8 +26,8 @@ DEVICES = ("h100-sxm", "a100-sxm-80gb", "l40s", "b200")
 def run() -> list[Row]:
     """Compute in this process, with a matrix product of as many FLOP as the networks beside it; then the command."""
     from calibration.datasets import read_table
-    from calibration.parameters import load_parameters
-    from calibration.predict import predict
+    from calibration.kernels.parameters import load_parameters
+    from calibration.kernels.predict import predict
 
     parameters = load_parameters()
     with tempfile.TemporaryDirectory() as folder:

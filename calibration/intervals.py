@@ -38,7 +38,7 @@ class Spread:
 
     def half_width(self, spelled: Mapping[str, Column], measured: np.ndarray, excess: np.ndarray) -> np.ndarray:
         """Half-width of the 90 % interval of every row [log 1]. `spelled`: names of the rows at each level
-        (`calibration.levels`); `measured` [R]: its cell was; `excess` [R]: see `Correction.excess`."""
+        (`calibration.kernels.levels`); `measured` [R]: its cell was; `excess` [R]: see `Correction.excess`."""
         inside = _looked_up(spelled["cell"], self.cells, self.measured)
         outside = _looked_up(spelled["format"], self.formats, self.transfer)
         return np.where(measured, inside, outside) * growth(excess)

@@ -14,8 +14,8 @@ from calibration.composition.batches_parameters import PHASES, StepParameters
 from calibration.composition.batches_points import kind_of, points_of
 from calibration.composition.batches_rows import Batch, BatchTable
 from calibration.composition.batches_step import Point
-from calibration.formats import FORMATS
-from calibration.parameters import Parameters
+from calibration.kernels.formats import FORMATS
+from calibration.kernels.parameters import Parameters
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec

@@ -10,9 +10,9 @@ from calibration.composition.batches_links import Curve, lineage, link_rate
 from calibration.composition.batches_rows import Batch
 from calibration.composition.batches_step import Point
 from calibration.datasets.schema import KernelTable
-from calibration.formats import FORMATS
-from calibration.parameters import Parameters
-from calibration.predict import predict_table
+from calibration.kernels.formats import FORMATS
+from calibration.kernels.parameters import Parameters
+from calibration.kernels.predict import predict_table
 from hwspecs import DeviceSpec
 from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.formats import number_format

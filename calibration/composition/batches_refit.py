@@ -26,7 +26,7 @@ from calibration.composition.batches_step import Point
 from calibration.datasets import data_hash, read_table
 from calibration.datasets.schema import KernelTable
 from calibration.intervals import quantiles
-from calibration.parameters import Parameters, load_parameters
+from calibration.kernels.parameters import Parameters, load_parameters
 from hwspecs.errors import InputError
 
 # 90 % half-width of how devices with HBM differ in the bandwidth they sustain: in the kernel tables, products of few

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 import hwspecs
-from calibration.adapt import adapt
 from calibration.composition.graph_answers import Prediction, Width, predict_able
 from calibration.composition.graphs import Batch, distinct_ops, fit_composition, samples_of
 from calibration.composition.kernel_times import kernel_times
@@ -23,7 +22,8 @@ from calibration.composition.parallel_predict import predict_parallel
 from calibration.composition.rows import PEERS, Row
 from calibration.composition.ten_operations import ten_operations
 from calibration.datasets.schema import Read
-from calibration.parameters import Parameters
+from calibration.kernels.adapt import adapt
+from calibration.kernels.parameters import Parameters
 from jaxperf.models.composition import Composition
 from jaxperf.models.graph_steps import Laid
 

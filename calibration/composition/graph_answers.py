@@ -22,7 +22,7 @@ import numpy as np
 from calibration.composition.graphs import Batch, Sample, distinct_ops, iterations, relieved, sample_of
 from calibration.composition.kernel_times import KernelTimes, kernel_times
 from calibration.composition.rows import Row
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from jaxperf.core.numerics import as_float
 from jaxperf.models.composition import Composition, step_durations
 from jaxperf.models.graph_steps import Laid, Steps

@@ -10,12 +10,12 @@ from pathlib import Path
 import equinox as eqx
 import numpy as np
 
-from calibration.calibrate import calibrate, gather
 from calibration.datasets.schema import KernelTable, Read
-from calibration.fit import DEFAULT, fit, sample
-from calibration.inputs import Prepared, prepare
-from calibration.levels import spell
-from calibration.parameters import Parameters, load_parameters, save_parameters
+from calibration.kernels.calibrate import calibrate, gather
+from calibration.kernels.fit import DEFAULT, fit, sample
+from calibration.kernels.inputs import Prepared, prepare
+from calibration.kernels.levels import spell
+from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
 from jaxperf.core.numerics import as_float
 
 FAMILIES = ("gemm", "bmm", "elementwise", "softmax", "norm")

@@ -11,7 +11,7 @@ import numpy as np
 from calibration.composition.evaluate_graphs import VARIANTS
 from calibration.composition.graphs import PRIORS
 from calibration.composition.predict_graphs import GraphParameters, Width
-from calibration.parameters import Parameters, load_parameters, save_parameters
+from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
 from calibration.stored import load_arrays, save_arrays
 from hwspecs.errors import InputError
 from jaxperf.models.composition import Composition

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from calibration.composition.kernel_times import KernelTimes
 from calibration.composition.rows import Row
-from calibration.fit import robust
+from calibration.kernels.fit import robust
 from jaxperf.core.numerics import as_float
 from jaxperf.models.composition import Composition, Iteration, iteration_time, shared_limit
 from jaxperf.models.graph import Op

@@ -11,10 +11,10 @@ import numpy as np
 
 import hwspecs
 from calibration.datasets.schema import KernelTable, Read
-from calibration.demand import STREAMS
-from calibration.family import FittedFamily
-from calibration.parameters import Parameters
-from calibration.predict import predict_table
+from calibration.kernels.demand import STREAMS
+from calibration.kernels.family import FittedFamily
+from calibration.kernels.parameters import Parameters
+from calibration.kernels.predict import predict_table
 from hwspecs import DeviceSpec
 from jaxperf.core.numerics import as_float
 from jaxperf.models.graph import Op
@@ -33,8 +33,8 @@ NO_LIMIT = -60.0  # of the logarithm of a law's energy: the power limit is as go
 @dataclass(frozen=True)
 class KernelTimes:
     """Times of K operations on D devices [D, K] in seconds, `unlimited` without the limit of power; `tier` [D, K], the
-    word of `calibration.predict`; `empty` [D]: the time of a kernel that does nothing, 0 where there is no model of
-    it."""
+    word of `calibration.kernels.predict`; `empty` [D]: the time of a kernel that does nothing, 0 where there is no
+    model of it."""
 
     predicted: np.ndarray
     lower: np.ndarray

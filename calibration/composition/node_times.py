@@ -20,7 +20,7 @@ from calibration.datasets.columns import parse_numbers, parse_text
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name
 from calibration.datasets.schema import Read
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from hwspecs.errors import InputError
 from jaxperf.models.graph import OPS, PASSES, Graph, Op
 

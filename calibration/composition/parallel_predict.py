@@ -17,7 +17,7 @@ from calibration.composition.parallel_links import ideal_reduction, ideal_sendin
 from calibration.composition.parallel_stages import Stage, stages_of
 from calibration.composition.parallel_time import Links, StageTimes, pipeline_time, with_communication
 from calibration.composition.rows import Row, described
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.models.composition import Composition

@@ -14,7 +14,7 @@ from calibration.composition.graph_answers import NO_MODEL, Answer, Prediction, 
 from calibration.composition.parallel import ONE_DEVICE
 from calibration.composition.parallel_predict import predict_parallel
 from calibration.composition.rows import Graphs, Row
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from jaxperf.models.composition import Composition
 from jaxperf.models.graph_steps import Laid, lay_out
 

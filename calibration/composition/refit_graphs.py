@@ -40,7 +40,7 @@ from calibration.composition.predict_graphs import GraphParameters
 from calibration.composition.rows import Graphs, Row, read_rows
 from calibration.datasets import data_hash, read_table
 from calibration.datasets.schema import Read
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from jaxperf.models.graph_steps import Laid, lay_out
 
 FILES = ("ops.parquet", "e2e_labels.csv", "label_ops.parquet")

@@ -10,7 +10,7 @@ import numpy as np
 from calibration.composition.kernel_times import kernel_times
 from calibration.composition.rows import Row
 from calibration.datasets.schema import KernelTable, Read
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from jaxperf.models.graph import Op
 from jaxperf.models.graph_steps import Laid
 

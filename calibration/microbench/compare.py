@@ -16,9 +16,9 @@ import numpy as np
 
 from calibration.datasets import Read, read_table
 from calibration.datasets.schema import KernelTable
-from calibration.inputs import prepare
-from calibration.parameters import Parameters, load_parameters
-from calibration.predict import predict_table
+from calibration.kernels.inputs import prepare
+from calibration.kernels.parameters import Parameters, load_parameters
+from calibration.kernels.predict import predict_table
 from hwspecs.errors import InputError
 
 

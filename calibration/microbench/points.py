@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from calibration.datasets.schema import FAMILIES, KernelTable
-from calibration.demand import POINTS
-from calibration.inputs import prepare
+from calibration.kernels.demand import POINTS
+from calibration.kernels.inputs import prepare
 from calibration.microbench.grid import draw
 from calibration.microbench.operation import Operation, Sizes
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.figures import figures
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from calibration.training.baselines import CONSTANT, fitted_constant, fixed, ideal_times
 from calibration.training.fit import Rows, fitter, rows_of, steps_of
 from calibration.training.points import Known

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets.training import TrainingTable
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from calibration.training.evaluate import explored_rows
 from calibration.training.fit import rows_of, steps_of
 from calibration.training.parameters import TrainingParameters

@@ -19,7 +19,7 @@ import numpy as np
 from calibration.datasets import data_hash
 from calibration.datasets.training import TrainingTable, read_training
 from calibration.intervals import quantiles
-from calibration.parameters import Parameters, load_parameters
+from calibration.kernels.parameters import Parameters, load_parameters
 from calibration.training.evaluate import OURS, HeldOut, error_rows, hold_out
 from calibration.training.parameters import TrainingParameters, save_training
 from calibration.training.points import Known, known_runs

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibration.composition.batches_links import lineage
 from calibration.composition.kernel_times import kernel_times
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from calibration.training.points import Known
 from calibration.training.scalars import WIDE
 from calibration.training.stacks import ALL, FLASH_1, Stack

@@ -49,7 +49,7 @@ def batches(
     from calibration.composition.batches_parameters import load_steps
     from calibration.composition.batches_rows import read_batches
     from calibration.datasets import write_with
-    from calibration.parameters import load_parameters
+    from calibration.kernels.parameters import load_parameters
 
     check_places(table, out, TIMES[0])
     directories = [str(folder) for folder in devices_dir or ()]

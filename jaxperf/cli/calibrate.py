@@ -19,9 +19,9 @@ from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
     from calibration.datasets import Read
-    from calibration.fit import Settings
-    from calibration.parameters import Parameters
-    from calibration.sustained_own import OwnRates
+    from calibration.kernels.fit import Settings
+    from calibration.kernels.parameters import Parameters
+    from calibration.sustained.own import OwnRates
 
 WIDTH = 110  # of the table: a narrower terminal wraps it, and no figure is cut
 ERROR_COLUMNS = ("family", "format", "device", "split", "rows")
@@ -61,9 +61,9 @@ def calibrate(
     cores, families = usable_cores(), family or []
     with on_core(cores[0]):  # before JAX begins, so that the parameters are alike on any number of cores
         start_single_precision()
-        from calibration.card import stated_errors
-        from calibration.carry import carried, with_command
-        from calibration.parameters import load_parameters, save_parameters
+        from calibration.kernels.card import stated_errors
+        from calibration.kernels.carry import carried, with_command
+        from calibration.kernels.parameters import load_parameters, save_parameters
         from jaxperf.cli.calibrate_rates import base_rates, save_rates
 
         check_families(families)
@@ -95,7 +95,7 @@ def calibrate(
 
 def settings(seed: int | None) -> Settings:
     """How the fit is run."""
-    from calibration.fit import Settings
+    from calibration.kernels.fit import Settings
 
     return Settings() if seed is None else Settings(seed=seed)
 
@@ -157,7 +157,7 @@ def _adapt(
     quiet: bool,
 ) -> tuple[Parameters, list[Read]]:
     """The parameters with the tables' devices; refused where no row could be learned from."""
-    from calibration.adapt import adapt
+    from calibration.kernels.adapt import adapt
     from jaxperf.cli.measured import read_measured_tables, say_left_out
 
     reads, left_out = read_measured_tables(paths, families, directories)
@@ -188,7 +188,7 @@ def _command(
 def _report(
     parameters: Parameters, own: OwnRates, reads: Sequence[Read], out: Path, as_json: bool, quiet: bool
 ) -> None:
-    from calibration.card import few_held_out, stated_errors
+    from calibration.kernels.card import few_held_out, stated_errors
     from jaxperf.cli.calibrate_rates import rates_record, rates_sentences
     from jaxperf.cli.measured import print_problems, problems_record
     from jaxperf.io.tables import json_text

@@ -13,10 +13,10 @@ from jaxperf.cli import apart
 from jaxperf.cli.measured import say_left_out
 
 if TYPE_CHECKING:
-    from calibration.calibrate import Calibrated
     from calibration.datasets import KernelTable, Read
-    from calibration.fit import Settings
-    from calibration.parameters import Parameters
+    from calibration.kernels.calibrate import Calibrated
+    from calibration.kernels.fit import Settings
+    from calibration.kernels.parameters import Parameters
 
 
 def read_tables(paths: Sequence[Path], families: Sequence[str], excluded: Sequence[str], quiet: bool) -> list[Read]:
@@ -69,7 +69,7 @@ class Kept:
 
     def save(self, parameters: Parameters, left: Sequence[str]) -> None:
         """Writes what there is by now; `left`: the families still to be fitted. A full disk stops no fit."""
-        from calibration.parameters import save_parameters
+        from calibration.kernels.parameters import save_parameters
 
         with contextlib.suppress(InputError):
             save_parameters(parameters, self.place)
@@ -113,7 +113,7 @@ def fit(
 
     **Raises:** `InputError` where no row can be fitted, or a process ended without saying why.
     """
-    from calibration.calibrate import NO_ROW, calibrate
+    from calibration.kernels.calibrate import NO_ROW, calibrate
     from jaxperf.cli.measured import step_log
 
     own = apart.own_cores(len({table.family for read in reads for table in read.tables}), cores)
@@ -141,8 +141,8 @@ def command_of(family: str, reads: Sequence[Read], excluded: Sequence[str], seed
 
 
 def _calibrated(place: Path) -> Iterator[tuple[str, Calibrated]]:
-    from calibration.calibrate import Calibrated
-    from calibration.parameters import load_parameters
+    from calibration.kernels.calibrate import Calibrated
+    from calibration.kernels.parameters import load_parameters
 
     parameters = load_parameters(place)
     for name, family in parameters.families.items():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from calibration.datasets import Read
-    from calibration.parameters import Parameters
-    from calibration.sustained_own import OwnRates
+    from calibration.kernels.parameters import Parameters
+    from calibration.sustained.own import OwnRates
     from jaxperf.core.sustained_file import SustainedTable
 
 
@@ -31,8 +31,8 @@ def save_rates(
 ) -> OwnRates:
     """Fit and write the rates beside the parameters at `out`, which are written already. Raises `InputError`."""
     from calibration.stored import paths
-    from calibration.sustained import save_sustained
-    from calibration.sustained_own import own_rates
+    from calibration.sustained.own import own_rates
+    from calibration.sustained.table import save_sustained
 
     own = own_rates(parameters, reads, base, excluded, [str(folder) for folder in directories])
     checksum = json.loads(paths(out)[1].read_text(encoding="utf-8"))["sha256"]

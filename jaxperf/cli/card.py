@@ -17,8 +17,8 @@ INTERVAL_HEADS = ("family", "device", "rows", "inside", "+- median", "interval s
 
 def show_card(params: Path | None, out: Path | None, as_json: bool) -> None:
     """Print, or write, the errors by family of the splits that `calibrate` scores, and how its intervals cover."""
-    from calibration.card import by_family, intervals, pooled, stated_errors
-    from calibration.parameters import load_parameters
+    from calibration.kernels.card import by_family, intervals, pooled, stated_errors
+    from calibration.kernels.parameters import load_parameters
     from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.report.text import console, number, table
 

@@ -10,7 +10,7 @@ from hwspecs.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from calibration.parameters import Parameters
+    from calibration.kernels.parameters import Parameters
     from jaxperf.models.composition import Composition
     from jaxperf.models.graph import Graph
     from jaxperf.report.operations import Price, Prices
@@ -32,7 +32,7 @@ def kernels_for(launch: str, framework: str, params: Path | None) -> Parameters:
         from calibration.composition.graph_parameters import load_graphs
 
         return load_graphs().kernels
-    from calibration.parameters import load_parameters
+    from calibration.kernels.parameters import load_parameters
 
     return load_parameters(params)
 

@@ -72,9 +72,9 @@ def adapted(parameters: GraphParameters, path: Path, directories: Sequence[str])
     """
     import dataclasses
 
-    from calibration.adapt import adapt
     from calibration.composition.kernel_times import nameless
     from calibration.datasets import read_table
+    from calibration.kernels.adapt import adapt
 
     kernels, read = parameters.kernels, read_table(path, directories=directories)
     if not any(table.latency is not None and table.family in kernels.families for table in read.tables):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from calibration.datasets import KernelTable, Read
     from calibration.datasets.text import Text
-    from calibration.predict import Predicted
+    from calibration.kernels.predict import Predicted
 
 MICRO = 1e6
 WIDTH = 90  # of the table: a narrower terminal wraps it, and no figure is cut
@@ -47,8 +47,8 @@ def kernels(
     start_single_precision()
     import hwspecs
     from calibration.datasets import read_table, write_with
-    from calibration.parameters import load_parameters
-    from calibration.predict import predict
+    from calibration.kernels.parameters import load_parameters
+    from calibration.kernels.predict import predict
     from jaxperf.io.tables import json_text
 
     check_places(table, out)
@@ -115,7 +115,7 @@ def summary(read: Read, predicted: Predicted) -> dict[str, Any]:
     import numpy as np
 
     from calibration.datasets.text import as_text
-    from calibration.predict import UNREAD
+    from calibration.kernels.predict import UNREAD
 
     columns = predicted.columns
     known, reason = np.isfinite(np.asarray(columns["predicted_us"])), as_text(columns["reason"])

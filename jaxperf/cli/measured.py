@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from calibration.datasets import Read
-    from calibration.parameters import Parameters
+    from calibration.kernels.parameters import Parameters
 
 TABLES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")  # what is opened of a folder
 LOCATED = 10  # so many problems are shown; the rest is counted
@@ -47,7 +47,7 @@ def start_single_precision() -> None:
 def check_families(names: Sequence[str]) -> None:
     """Raises `InputError` for a name that is no family, or one that no law is written for."""
     from calibration.datasets import FAMILIES
-    from calibration.demand import POINTS
+    from calibration.kernels.demand import POINTS
 
     for name in names:
         if name not in FAMILIES:

@@ -72,7 +72,7 @@ def fitted_rates(
     import jax
     import jax.numpy as jnp
 
-    from calibration.parameters import load_parameters
+    from calibration.kernels.parameters import load_parameters
     from calibration.training.parameters import load_training
     from calibration.training.predict import tiers_of
     from calibration.training.scalars import assumed_starts, design_of, efficiencies_of

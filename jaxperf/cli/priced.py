@@ -11,7 +11,7 @@ from jaxperf.report.operations import Price
 if TYPE_CHECKING:
     import numpy as np
 
-    from calibration.parameters import Parameters
+    from calibration.kernels.parameters import Parameters
     from jaxperf.models.graph import Op
 
 MICRO = 1e-6
@@ -75,7 +75,7 @@ def _family(
     import hwspecs
     from calibration.composition.kernel_times import framework_on, table_shape, without_limit
     from calibration.datasets.schema import KernelTable
-    from calibration.predict import predict_table
+    from calibration.kernels.predict import predict_table
     from jaxperf.models.graph_steps import DENSE
 
     shapes = [table_shape(op) for op in ops]

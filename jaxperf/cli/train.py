@@ -52,7 +52,7 @@ def train(
     import hwspecs
     from calibration.datasets import write_with
     from calibration.datasets.training import read_training
-    from calibration.parameters import load_parameters
+    from calibration.kernels.parameters import load_parameters
     from calibration.training.parameters import load_training
     from calibration.training.predict import TIME, predict_training
     from jaxperf.cli.measured import parameters_record

@@ -34,7 +34,7 @@ def validate_batches(data: Sequence[Path], out: Path | None, as_json: bool, quie
     from calibration.composition.batches_parameters import PHASES
     from calibration.composition.batches_refit import SPLITS, all_reduces, coverage, error_rows, hold_out
     from calibration.composition.batches_rows import read_batches
-    from calibration.parameters import load_parameters
+    from calibration.kernels.parameters import load_parameters
     from jaxperf.io.tables import check_output
 
     check_output(out)

@@ -44,7 +44,7 @@ def validate_kernels(
     cores = apart.usable_cores()
     with apart.on_core(cores[0]):  # as `calibrate`: figures are alike on any number of cores
         start_single_precision()
-        from calibration.evaluate import not_gpus
+        from calibration.kernels.evaluate import not_gpus
         from jaxperf.io.tables import check_output, json_text, write_rows
 
         check_output(out)
@@ -81,7 +81,7 @@ def _evaluated(
     """Error rows of the families as they are finished: one in this process, several each in its own."""
     import pyarrow.parquet as pq
 
-    from calibration.evaluate import evaluate
+    from calibration.kernels.evaluate import evaluate
     from jaxperf.cli.measured import only_families, step_log
 
     own = apart.own_cores(len({table.family for read in reads for table in read.tables}), cores)
@@ -132,7 +132,7 @@ def shared_tables() -> list[Path]:
 
 def pooled_rows(errors: ErrorRows) -> ErrorRows:
     """A row a split: the unweighted mean over families and devices of the medians, ours and the two references'."""
-    from calibration.card import MEDIANS, pooled
+    from calibration.kernels.card import MEDIANS, pooled
 
     found = []
     for split in dict.fromkeys(row["split"] for row in errors):
@@ -144,7 +144,7 @@ def pooled_rows(errors: ErrorRows) -> ErrorRows:
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
-    from calibration.card import MEDIANS
+    from calibration.kernels.card import MEDIANS
     from jaxperf.cli.measured import print_problems
     from jaxperf.report.text import console, number, table
 

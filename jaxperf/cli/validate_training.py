@@ -26,7 +26,7 @@ def validate_training(data: Sequence[Path], out: Path | None, as_json: bool, qui
 
     start_jax()
     from calibration.datasets.training import read_training
-    from calibration.parameters import load_parameters
+    from calibration.kernels.parameters import load_parameters
     from calibration.training.evaluate import error_rows, hold_out, rank_rows, worst_groups
     from calibration.training.refit import measured_runs
     from jaxperf.cli.measured import step_log

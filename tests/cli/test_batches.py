@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibration.composition.batches import TIMES
-from calibration.parameters import Parameters, save_parameters
+from calibration.kernels.parameters import Parameters, save_parameters
 
 HEADER = "note,gpu,tp,model,dtype,framework,batch,output_len,prompt_lengths,prefill_s,decode_step_s"
 TABLE = f"""{HEADER}

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import calibration.adapt
-import calibration.calibrate
+import calibration.kernels.adapt
+import calibration.kernels.calibrate
 import hwspecs
 import jaxperf.cli.apart
 import jaxperf.cli.calibrate
 from calibration.datasets import data_hash
-from calibration.fit import Settings
-from calibration.parameters import Parameters, load_parameters, save_parameters
+from calibration.kernels.fit import Settings
+from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
 from jaxperf.cli.main import app
 from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 
@@ -192,7 +192,7 @@ def test_a_folder_is_read_file_by_file(cli, fitted: Path, own_folder: Path, monk
         asked.update(files=[Path(read.path).name for read in reads], exclude=list(exclude), seed=settings.seed)
         return load_parameters(fitted)
 
-    monkeypatch.setattr(calibration.calibrate, "calibrate", fit)
+    monkeypatch.setattr(calibration.kernels.calibrate, "calibrate", fit)
     folder = own_folder / "data"
     folder.mkdir()
     write(folder / "b.csv", "a40")
@@ -278,7 +278,7 @@ def test_ctrl_c_leaves_what_was_there(cli, own_folder: Path, monkeypatch: pytest
     def interrupted(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibration.calibrate, "fit", interrupted)
+    monkeypatch.setattr(calibration.kernels.calibrate, "fit", interrupted)
     write(own_folder / "gemm.csv", "a40")
     for name in FILES:
         (own_folder / name).write_text("older")
@@ -288,7 +288,7 @@ def test_ctrl_c_leaves_what_was_there(cli, own_folder: Path, monkeypatch: pytest
 
 
 def test_ctrl_c_keeps_the_families_that_were_fitted(cli, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = calibration.calibrate.calibrate_family, []
+    real, asked = calibration.kernels.calibrate.calibrate_family, []
 
     def second_is_interrupted(*arguments: Any) -> Any:
         asked.append(arguments)
@@ -296,7 +296,7 @@ def test_ctrl_c_keeps_the_families_that_were_fitted(cli, own_folder: Path, monke
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(calibration.calibrate, "calibrate_family", second_is_interrupted)
+    monkeypatch.setattr(calibration.kernels.calibrate, "calibrate_family", second_is_interrupted)
     write(own_folder / "gemm.csv", "a40", "h100-sxm")
     norms = [f"a40,torch,2.4,norm,norm,fp16,{1 << n},4096,{n + 3}" for n in range(12)]
     (own_folder / "norm.csv").write_text(
@@ -325,7 +325,7 @@ def test_a_full_disk_is_one_sentence(refuse, own_folder: Path, fitted: Path, mon
         raise OSError(28, "No space left on device")
 
     write(own_folder / "few.csv", "h100-sxm")
-    monkeypatch.setattr(calibration.adapt, "adapt", lambda parameters, reads, directories: _touched(parameters))
+    monkeypatch.setattr(calibration.kernels.adapt, "adapt", lambda parameters, reads, directories: _touched(parameters))
     monkeypatch.setattr("calibration.stored.write_whole", full)
     said = refuse("calibrate", "-o", "p", "--params", fitted, "--adapt", "few.csv")
     assert said == "jaxperf: Cannot write 'p': No space left on device.\n"

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import jaxperf.cli.calibrate
-from calibration.calibrate import NO_ROW
-from calibration.fit import Settings
-from calibration.parameters import Parameters, load_parameters, save_parameters
+from calibration.kernels.calibrate import NO_ROW
+from calibration.kernels.fit import Settings
+from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
 from jaxperf.cli import apart
 from jaxperf.cli.main import app
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calibration.card import by_family, pooled, stated_errors
+from calibration.kernels.card import by_family, pooled, stated_errors
 from hwspecs.errors import InputError
 
 ERRORS = [
@@ -54,5 +54,5 @@ def test_a_card_takes_neither_data_nor_a_family(refuse, also: tuple[str, ...]) -
 
 def test_errors_that_are_stated_are_taken_as_they_are(refuse, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stated_errors({"errors": ERRORS}) == ERRORS and stated_errors({}) == []
-    monkeypatch.setattr("calibration.card.stated_errors", lambda card: [])
+    monkeypatch.setattr("calibration.kernels.card.stated_errors", lambda card: [])
     assert "states no errors" in refuse("validate", "kernels", "--card")

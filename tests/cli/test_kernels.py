@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import calibration.datasets
-import calibration.predict
+import calibration.kernels.predict
 from calibration.datasets import read_table
-from calibration.family import FittedFamily
-from calibration.fit import Settings, counts, new_correction, new_law
-from calibration.inputs import prepare
 from calibration.intervals import Spread
-from calibration.levels import NO_NAMES
-from calibration.model import KernelModel
-from calibration.parameters import Parameters, save_parameters
-from calibration.priors import PRIORS
+from calibration.kernels.family import FittedFamily
+from calibration.kernels.fit import Settings, counts, new_correction, new_law
+from calibration.kernels.inputs import prepare
+from calibration.kernels.levels import NO_NAMES
+from calibration.kernels.model import KernelModel
+from calibration.kernels.parameters import Parameters, save_parameters
+from calibration.kernels.priors import PRIORS
 
 HEADER = "note,device,framework,version,kernel,dtype,m,n,k,latency_us"
 KNOWN = "h100-sxm,vllm,0.24.0,cublas,bf16"
@@ -219,7 +219,7 @@ def test_ctrl_c_leaves_what_was_there(
         raise KeyboardInterrupt
 
     if where == "predict":
-        monkeypatch.setattr(calibration.predict, "predict", interrupted)
+        monkeypatch.setattr(calibration.kernels.predict, "predict", interrupted)
     else:
         monkeypatch.setattr(calibration.datasets.write, "_csv_rows", interrupted)
     assert cli("kernels", table, "-o", "out.csv", "--params", stored).exit_code == 130

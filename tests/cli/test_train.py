@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.parameters import Parameters, save_parameters
+from calibration.kernels.parameters import Parameters, save_parameters
 from calibration.training.parameters import TIERS, TrainingParameters, save_training
 from calibration.training.predict import NUMBERS
 from calibration.training.scalars import assumed_starts

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import calibration.calibrate
-import calibration.evaluate
-from calibration.fit import Settings
+import calibration.kernels.calibrate
+import calibration.kernels.evaluate
+from calibration.kernels.fit import Settings
 from jaxperf.cli import apart
 
 HEADER = "device,framework,version,kernel,dtype,m,n,k,latency_us"
@@ -56,7 +56,7 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         asked.update(files=[Path(read.path).name for read in reads], families=families)
         yield from ([cell] for cell in CELLS)
 
-    monkeypatch.setattr(calibration.evaluate, "evaluate", evaluate)
+    monkeypatch.setattr(calibration.kernels.evaluate, "evaluate", evaluate)
     return asked
 
 
@@ -125,7 +125,7 @@ def test_refused(refuse, table: Path, canned, arguments: tuple[str, ...], said: 
 
 
 def test_nothing_to_hold_out_is_said(refuse, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration.evaluate, "evaluate", lambda *arguments, **named: iter(()))
+    monkeypatch.setattr(calibration.kernels.evaluate, "evaluate", lambda *arguments, **named: iter(()))
     assert "at least two generations" in refuse("validate", "kernels", table)
 
 
@@ -133,7 +133,7 @@ def test_ctrl_c_ends_with_130_and_no_file(cli, table: Path, own_folder: Path, mo
     def interrupted(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibration.evaluate, "evaluate", interrupted)
+    monkeypatch.setattr(calibration.kernels.evaluate, "evaluate", interrupted)
     assert cli("validate", "kernels", table, "-o", "cells.csv").exit_code == 130
     assert [path.name for path in own_folder.iterdir()] == ["gemm.csv"]
 
@@ -143,7 +143,7 @@ def test_ctrl_c_loses_no_family_that_is_finished(cli, table: Path, monkeypatch: 
         yield CELLS[:2]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibration.evaluate, "evaluate", interrupted)
+    monkeypatch.setattr(calibration.kernels.evaluate, "evaluate", interrupted)
     result = cli("validate", "kernels", table, "--json", "-o", "cells.parquet")
     assert result.exit_code == 130 and "only these were finished: gemm." in result.stderr
     assert parse_json(result.stdout)["cells"] == CELLS[:2]
@@ -154,8 +154,8 @@ def test_ctrl_c_loses_no_family_that_is_finished(cli, table: Path, monkeypatch: 
 def tiny(plain_jax: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real evaluation at a few steps."""
     quick = Settings(steps=20, law_steps=50, batch=32, widths=(4,))
-    real = functools.partial(calibration.evaluate.evaluate, settings=quick)
-    monkeypatch.setattr(calibration.evaluate, "evaluate", real)
+    real = functools.partial(calibration.kernels.evaluate.evaluate, settings=quick)
+    monkeypatch.setattr(calibration.kernels.evaluate, "evaluate", real)
 
 
 def test_a_tiny_evaluation_in_earnest(cli, table: Path, tiny: None, parse_json) -> None:
@@ -182,7 +182,7 @@ def test_families_in_processes_of_their_own_say_the_same(
     def counted(data: Any, settings: Any, progress: Any) -> list[dict[str, Any]]:
         return [BLANK | {"family": data.table.family, "rows": len(data.table)}]
 
-    monkeypatch.setattr(calibration.evaluate, "evaluate_family", counted)
+    monkeypatch.setattr(calibration.kernels.evaluate, "evaluate_family", counted)
     moved = [line.split(",") for line in table.read_text().splitlines()[1:]]
     norms = ["device,framework,version,kernel,op,dtype,rows,columns,latency_us"]
     norms += [f"{row[0]},vllm,0.24.0,norm,norm,bf16,{row[5]},{row[6]},{row[8]}" for row in moved]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hwspecs
-from calibration.hardware import REFERENCE
+from calibration.kernels.hardware import REFERENCE
 from jaxperf.core.relative_energy import budgeted_energy, relative_energy
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibration.datasets.training import read_training
-from calibration.parameters import Parameters
+from calibration.kernels.parameters import Parameters
 from calibration.training.evaluate import HeldOut, explored_rows, hold_out
 from calibration.training.fit import fitter, rows_of, steps_of
 from calibration.training.parameters import load_training, save_training

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibration.datasets.training import read_training
-from calibration.parameters import load_parameters
+from calibration.kernels.parameters import load_parameters
 from calibration.training.parameters import load_training
 from calibration.training.predict import TIME, predict_training
 

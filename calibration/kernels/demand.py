@@ -1,0 +1,241 @@
+"""What a kernel asks of each resource of a device, from the same point functions that predictions are made of.
+
+A demand is the busy time of a resource at its datasheet rate: the cost of the kernel with every efficiency at 1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from calibration.datasets.schema import KernelTable
+from calibration.kernels import latents
+from calibration.kernels.asked import FULL, Shape, quantized
+from calibration.kernels.formats import Formats, format_columns
+from calibration.kernels.hardware import Hardware
+from jaxperf.core.cost import Cost
+from jaxperf.core.device import Device
+from jaxperf.core.formats import COMPUTE_FORMATS
+from jaxperf.core.numerics import Scalar, as_float, floor_div
+from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
+from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
+from jaxperf.kernels.gemm import linear_cost
+from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
+from jaxperf.kernels.roofline import matrix_peak
+
+CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
+USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid; assumed
+# Of one FLOP, per byte of its operands, at the H100's clock and process, everything around the multiplier included [J].
+# Assumed from 0.8 pJ a 16-bit FLOP, at which 700 W sustain three quarters of the H100's peak; `Law.power` and
+# `Law.power_clock` correct it.
+NOMINAL_ENERGY = 0.4e-12
+# Of Hopper's matrix peak that instructions of a warp (mma) reach, those of four warps together (wgmma) being the whole:
+# recalled from arXiv:2402.13499; vLLM's pull request 7174 says three quarters at best.
+WARP_SHARE = 0.63
+# Power of the loss to the last wave in a product on vector units: its libraries have smaller blocks and split
+# reductions (`grid_z` of NeuSight's table). Chosen on the kernels of devices left out: 0.25 and 0.5 are alike, 1 is
+# worse.
+LAST_WAVE = 0.5
+VECTOR_ITEMSIZE = 4.0  # operands that most devices multiply on vector units [byte]
+
+# How often a rotary embedding of elementary operations reads and writes an element: times the cosine (1), half of it
+# negated (1/2), joined with the other half (1), times the sine (1), and the sum (two reads, one write: 1.5)
+# (apply_rotary_pos_emb in Hugging Face's transformers).
+ROTATED_APART = 5.0
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Busy time at the datasheet rate of the arithmetic units on the busiest core, and of the memory [s]; `power`:
+    the time that the power limit alone would allow, at a nominal energy per FLOP [s]; `ideal`: useful FLOP at the peak,
+    all cores busy [s]; `flops` [FLOP], `moved` [byte].
+    """
+
+    compute: np.ndarray
+    memory: np.ndarray
+    power: np.ndarray
+    ideal: np.ndarray
+    flops: np.ndarray
+    moved: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Demand:
+        """The rows that an index or a mask selects."""
+        return Demand(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+
+
+Point = Callable[[Device, Shape, Formats], Cost]
+# On the vector units.
+STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", "rope"))
+
+
+def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
+    # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
+    rows = x["batch"] * x["m"]
+    product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL)
+    ideal = product.flops / matrix_peak(device, f.weights)
+    wide = f.weights.operand_itemsize >= VECTOR_ITEMSIZE
+    compute = jnp.where(wide, ideal * (product.compute / ideal) ** LAST_WAVE, product.compute)
+    product = eqx.tree_at(lambda cost: cost.compute, product, compute)
+    return product + quantized(device, x, rows * x["k"], f)
+
+
+def _batched_gemm(device: Device, x: Shape, f: Formats) -> Cost:
+    # Each matrix of the batch has its own right-hand side: the groups of a grouped GEMM.
+    gemm = GroupedGemm(x["batch"] * x["m"], x["batch"], x["n"], x["k"])
+    return grouped_gemm_cost(device, gemm, f.weights, f.activations, FULL)
+
+
+def _attention_shape(x: Shape) -> AttentionShape:
+    return AttentionShape(x["heads"], x["kv_heads"], x["head_dim"], x["window"])
+
+
+def _prefill(device: Device, x: Shape, f: Formats) -> Cost:
+    shape = _attention_shape(x)
+    return prefill_attention_cost(device, shape, x["batch"], x["q_len"], x["prefix"], f.cache, f.weights, FULL)
+
+
+def _decode(device: Device, x: Shape, f: Formats) -> Cost:
+    shape = _attention_shape(x)
+    return decode_attention_cost(device, shape, x["batch"], x["kv_len"], f.cache, f.activations, FULL)
+
+
+def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
+    """One prefill chunk and the decodes beside it; `kv_decode` is summed over the sequences."""
+    some = jnp.maximum(x["n_decode"], 1.0)
+    shape, one = _attention_shape(x), jnp.ones_like(some)
+    chunk = jnp.maximum(x["prefill_q"], 1.0)
+    prefill = prefill_attention_cost(device, shape, one, chunk, x["prefill_kv"], f.cache, f.activations, FULL)
+    context = jnp.maximum(jnp.round(x["kv_decode"] / some), 1.0)
+    decode = decode_attention_cost(device, shape, some, context, f.cache, f.activations, FULL)
+    return as_float(x["prefill_q"] > 0.0) * prefill + as_float(x["n_decode"] > 0.0) * decode
+
+
+def _moe(device: Device, x: Shape, f: Formats) -> Cost:
+    """Up, activation and down projections of the experts of one rank; every token of the layer enters on each."""
+    routing = Routing(x["experts"], x["topk"])
+    local = x["experts"] / x["ep"]
+    width = x["inter"] / x["tp"]
+    rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
+    groups = jnp.maximum(touched_experts(routing, x["tokens"], local), 1.0)
+    up = grouped_gemm_cost(device, GroupedGemm(rows, groups, 2.0 * width, x["hidden"]), f.weights, f.activations, FULL)
+    gate = activation_cost(device, rows, width, jnp.ones_like(rows), f.activations.itemsize, FULL)
+    down = grouped_gemm_cost(device, GroupedGemm(rows, groups, x["hidden"], width), f.weights, f.activations, FULL)
+    # Every token's copies are written and added up again, those of other ranks' experts as zeros.
+    copies = x["tokens"] * x["topk"] * x["hidden"] * f.activations.itemsize
+    combine = stream_cost(device, Stream(copies, copies), FULL)
+    whole = up + gate + down + combine
+    slower = x.get("by_warps", jnp.zeros_like(rows)) * (1.0 / WARP_SHARE - 1.0)
+    return eqx.tree_at(lambda cost: cost.compute, whole, whole.compute + slower * (up + down).compute)
+
+
+def _quantize(device: Device, x: Shape, f: Formats) -> Cost:
+    elements = x["m"] * x["k"]
+    stream = Stream(elements * f.activations.itemsize, elements * f.weights.itemsize, 3.0 * elements)
+    return stream_cost(device, stream, FULL)
+
+
+def _row_wise(device: Device, x: Shape, f: Formats) -> Cost:
+    """Each element read and written once, or as often as elementary operations do (`x["composed"]`: 1, else 0)."""
+    each, size = x["rows"] * x["columns"], f.activations.itemsize
+    apart = x.get("composed", jnp.zeros_like(each)) > 0.0
+    passes = jnp.where(apart, _composed_norm(size) / (2.0 * size), jnp.ones_like(size))
+    # One of those operations takes a sum over a row; the others are as light as any stream.
+    return stream_cost(device, Stream(each * size * passes, each * size * passes, 5.0 * each), FULL)
+
+
+def _composed_norm(size: Scalar) -> Scalar:
+    """Bytes an element of an RMSNorm moves that is made of elementary operations in fp32: its square (8), the mean of
+    those (4), the scaling (8), the weight (2 `size`), and there and back from `size` bytes where that is not fp32
+    (LlamaRMSNorm.forward in Hugging Face's transformers)."""
+    return 20.0 + 2.0 * size + jnp.where(size < 4.0, 2.0 * (4.0 + size), 0.0)
+
+
+def _streamed(device: Device, x: Shape, f: Formats) -> Cost:
+    """Each element read and written once; a gate of elementary operations (`x["composed"]`: 1, else 0) writes what its
+    activation makes of one input, and reads it again for the product with the other."""
+    read, written, size = x["elements_in"], x["elements_out"], f.activations.itemsize
+    apart = (x.get("composed", jnp.zeros_like(read)) > 0.0) & (read > written)
+    again = jnp.where(apart, written, jnp.zeros_like(written))
+    return stream_cost(device, Stream((read + again) * size, (written + again) * size, 4.0 * written), FULL)
+
+
+def _rotated(device: Device, x: Shape, f: Formats) -> Cost:
+    """Each element read and written once, or `ROTATED_APART` times (`x["composed"]`: 1, else 0)."""
+    read, written, size = x["elements_in"], x["elements_out"], f.activations.itemsize
+    apart = x.get("composed", jnp.zeros_like(read)) > 0.0
+    passes = jnp.where(apart, ROTATED_APART, jnp.ones_like(read))
+    return stream_cost(device, Stream(read * size * passes, written * size * passes, 4.0 * written * passes), FULL)
+
+
+def _convolution(device: Device, x: Shape, f: Formats) -> Cost:
+    """As the matrix product it is computed as: [batch out^2, in kernel^2] x [in kernel^2, out channels]."""
+    side = floor_div(x["input_size"] + 2.0 * x["padding"] - x["kernel_size"], x["stride"]) + 1.0
+    depth = x["input_channels"] * x["kernel_size"] ** 2
+    return linear_cost(device, x["batch"] * side**2, x["output_channels"], depth, f.weights, f.activations, FULL)
+
+
+POINTS: Mapping[str, Point] = {
+    "gemm": _gemm,
+    "bmm": _batched_gemm,
+    "attention_prefill": _prefill,
+    "attention_decode": _decode,
+    "attention_mixed": _mixed,
+    "mla_prefill": latents.prefill,
+    "mla_decode": latents.decode,
+    "mla_pre": latents.absorb_query,
+    "mla_post": latents.absorb_output,
+    "moe": _moe,
+    "quantize": _quantize,
+    "norm": _row_wise,
+    "softmax": _row_wise,
+    "embedding": _row_wise,
+    "elementwise": _streamed,
+    "rope": _rotated,
+    "convolution": _convolution,
+}
+
+
+def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
+    """The demands of every row, its shape as the table states it (`inputs.prepare` reads more into it).
+
+    **Arguments:** `hardware`: devices [D]; `index` [R]: the device of each row.
+    **Returns:** arrays [R] of float32; NaN where the family has no point function or the device lacks the format.
+    """
+    rows = len(table)
+    found = np.full((6, rows), np.nan, np.float32)
+    if table.family in POINTS and rows:
+        names = sorted(table.shape)
+        shape = np.stack([table.shape[name] for name in names]).astype(jnp.result_type(float))
+        formats, which = format_columns(table)
+        chunk = min(CHUNK, 1 << (rows - 1).bit_length())
+        for start in range(0, rows, chunk):
+            part = np.arange(start, start + chunk).clip(max=rows - 1)  # the last row again fills the last chunk
+            given = {name: column for name, column in zip(names, shape[:, part], strict=True)}
+            block = _demands(table.family, hardware.rows(index[part]), given, _rows(formats, which[part]))
+            stop = min(start + chunk, rows)
+            found[:, start:stop] = np.asarray(block)[:, : stop - start]
+    return Demand(*found)
+
+
+def _rows(formats: Formats, which: np.ndarray) -> Formats:
+    return jax.tree.map(lambda leaf: leaf[which], formats)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _demands(family: str, hardware: Hardware, shape: Mapping[str, Array], formats: Formats) -> Float[Array, "6 rows"]:
+    cost = jax.vmap(POINTS[family])(hardware.device, shape, formats)
+    size = jax.vmap(lambda f: f.weights.operand_itemsize)(formats)
+    on_vector = jax.vmap(lambda f: f.weights.compute <= COMPUTE_FORMATS.index("fp32"))(formats) | (family in STREAMS)
+    each = jnp.where(on_vector, hardware.energy, hardware.matrix_energy)
+    joule = NOMINAL_ENERGY * size * each  # narrower operands switch less
+    power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
+    peak = jax.vmap(matrix_peak)(hardware.device, formats.weights)
+    rate = hardware.device.vector_flops if family in STREAMS else peak
+    return jnp.stack([cost.compute, cost.memory, power, cost.flops / rate, cost.flops, cost.bytes_moved])

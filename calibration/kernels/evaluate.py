@@ -1,0 +1,57 @@
+"""The whole evaluation of the kernel level, by one command: the shipped fit once more, with all that it holds out.
+
+"unseen generation" leaves out every row of one, "unseen device" those of one device whose relatives stay; "200 rows"
+and "10 % of rows" adapt the fit without a generation to so much of one of its devices; "unseen shapes" leaves out one
+shape of ten. Beside ours stand the plain roofline and a constant, `calibration.kernels.held_out.constants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import hwspecs
+from calibration.datasets.schema import KernelTable, Read
+from calibration.kernels.calibrate import calibrate_family, gather, of_a_fold
+from calibration.kernels.fit import DEFAULT, Settings
+from calibration.kernels.inputs import Prepared, prepare
+from calibration.kernels.transfer import unseen_devices
+
+ErrorRows = list[dict[str, Any]]
+
+
+def evaluate(
+    reads: Sequence[Read],
+    families: Sequence[str] = (),
+    settings: Settings = DEFAULT,
+    progress: Callable[[str], None] = lambda _: None,
+    apart: Callable[[Mapping[str, KernelTable]], Iterator[ErrorRows]] | None = None,
+) -> Iterator[ErrorRows]:
+    """Error rows (`held_out.error_rows`) of every split, one family after the other as they are finished;
+    none without a usable row.
+
+    **Arguments:** `families`: only these, if any; `apart`: evaluates the families of these tables elsewhere.
+    """
+    found = gather(reads, not_gpus(reads))
+    tables = {name: each for name, each in found.items() if not families or {name, each.family} & set(families)}
+    if apart:
+        yield from apart(tables)
+        return
+    for table in tables.values():
+        data = prepare(table)
+        data = data.take(np.flatnonzero(data.usable))
+        if len(data.table):
+            yield evaluate_family(data, settings, progress)
+
+
+def not_gpus(reads: Sequence[Read]) -> list[str]:
+    """Devices of the tables that the law of many cores and small blocks does not describe; they only adapt it."""
+    devices = {name for read in reads for table in read.tables for name in set(table.device.tolist()) if name}
+    return sorted(name for name in devices if hwspecs.load(name).kind != "gpu")
+
+
+def evaluate_family(data: Prepared, settings: Settings, progress: Callable[[str], None]) -> ErrorRows:
+    """Error rows of one family: those that its parameters would carry, and those of every device held out."""
+    return calibrate_family(data, settings, progress).card_rows + unseen_devices(data, of_a_fold(settings), progress)

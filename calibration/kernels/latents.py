@@ -1,0 +1,89 @@
+"""What latent attention (DeepSeek's MLA) asks of each resource of a device, by how its kernels go about it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from calibration.kernels.asked import FULL, Shape, quantized
+from calibration.kernels.formats import Formats
+from jaxperf.core.cost import Cost
+from jaxperf.core.device import Device
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.kernels.elementwise import Stream, stream_cost
+from jaxperf.kernels.mla import (
+    LatentShape,
+    mla_absorb_output_cost,
+    mla_absorb_query_cost,
+    mla_decode_cost,
+    mla_prefill_cost,
+)
+from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+
+# DeepSeek's MLA: widths of a head's unrotated and rotated query, of its value, and of the latent (arXiv:2405.04434).
+NOPE, ROPE, VALUE, LATENT = 128.0, 64.0, 128.0, 512.0
+LATENT_WAYS = ("converted", "undivided", "by_heads")
+ROWS = 64.0  # heads that a block of a prefill kernel takes in place of queries
+HEADS_APART = 16.0  # heads that a block of a decode kernel in Triton takes
+
+
+def _latent(x: Shape) -> LatentShape:
+    return LatentShape(x["heads"], NOPE, ROPE, VALUE, LATENT)
+
+
+def prefill(device: Device, x: Shape, f: Formats) -> Cost:
+    """Of the last `q_len` of `kv_len` tokens; those before them are cached."""
+    return mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], x["kv_len"] - x["q_len"], f.weights, FULL)
+
+
+def decode(device: Device, x: Shape, f: Formats) -> Cost:
+    """Each sequence read once for all heads, unless the kernel does otherwise (`calibration.datasets.caches`).
+
+    A narrow cache is read as it is, or `converted`: first written anew in the queries' format. `by_heads`: each 16
+    heads are a sequence of their own. `undivided`: one block a sequence, and 16 bits.
+    """
+    does = {name: x.get(name, jnp.zeros_like(x["batch"])) > 0.0 for name in LATENT_WAYS}
+    narrow = f.cache.itemsize < f.activations.itemsize
+    anew = narrow & does["converted"]
+    read = jax.tree.map(lambda wide, own: jnp.where(anew, wide, own), f.activations, f.cache)
+    latents = x["batch"] * x["kv_len"] * (LATENT + ROPE)
+    rewritten = stream_cost(device, Stream(latents * f.cache.itemsize, latents * f.activations.itemsize), FULL)
+    groups = jnp.where(does["by_heads"], ceil_div(x["heads"], as_float(HEADS_APART)), 1.0)
+    shape = _latent({"heads": x["heads"] / groups})
+    divided = mla_decode_cost(device, shape, x["batch"] * groups, x["kv_len"], read, f.weights, FULL)
+    divided = divided + as_float(anew) * rewritten
+    whole = _undivided(device, x, f)
+    return jax.tree.map(lambda one, other: jnp.where(does["undivided"], one, other), whole, divided)
+
+
+def _undivided(device: Device, x: Shape, f: Formats) -> Cost:
+    """Absorbed attention by a kernel for prefill: a block reads all latents of a sequence for its `ROWS` heads, one
+    after the other, and blocks beside it take them from L2."""
+    pairs = x["heads"] * x["batch"] * x["kv_len"]
+    products = 2.0 * (2.0 * LATENT + ROPE)
+    scores = undivided_waves(x, device.num_cores) * ROWS * x["kv_len"]  # on the busiest core
+    elements = x["batch"] * (x["kv_len"] * (LATENT + ROPE) + x["heads"] * (2.0 * LATENT + ROPE))
+    return kernel_cost(
+        device,
+        FULL(_latent(x), device),
+        compute=scores * products * device.num_cores / matrix_peak(device, f.weights),
+        flops=products * pairs,
+        bytes_moved=elements * f.activations.itemsize,
+    )
+
+
+def undivided_waves(x: Shape, cores: Scalar) -> Scalar:
+    """Sequences, for `ROWS` heads each, that the busiest core reads one after the other [1]."""
+    return ceil_div(x["batch"] * ceil_div(x["heads"], as_float(ROWS)), cores)
+
+
+def absorb_query(device: Device, x: Shape, f: Formats) -> Cost:
+    tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
+    product = mla_absorb_query_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
+    return product + quantized(device, x, tokens * x["heads"] * NOPE, f)
+
+
+def absorb_output(device: Device, x: Shape, f: Formats) -> Cost:
+    tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
+    product = mla_absorb_output_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
+    return product + quantized(device, x, tokens * x["heads"] * LATENT, f)

@@ -1,0 +1,156 @@
+"""What rows of one device say of the residual of a fitted family there: a Gaussian process of the device's own.
+
+It moves the family's prediction by its mean, and its standard deviation says how far each kernel lies from those rows.
+Rows are near each other where the family's features are, and where its model says the same of them (`view`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from calibration.datasets.text import Column, as_text
+from calibration.intervals import ratio_width
+from calibration.kernels.blocks import in_blocks
+from calibration.kernels.family import FittedFamily, Local
+from calibration.kernels.fit import predicted_parts, sample_all
+from calibration.kernels.gaussian_process import Covariance, Places, learned, prior
+from calibration.kernels.inputs import Prepared
+from calibration.kernels.levels import NO_NAMES, Names
+from calibration.kernels.model import LAW, LEAST_SCALE, Inputs, KernelModel
+from calibration.kernels.neighbours import NEAREST, Neighbours
+from calibration.kernels.priors import NAMED_BY_LIBRARY
+from jaxperf.core.numerics import as_float
+
+SAME = ("format", "framework", "kernel", "stack")  # names that make two rows of a device alike; see `_index`
+LEARNED_ON = 256  # no more rows than these are learned on together: a step costs their cube
+DRAWN = 8  # of more rows, how many sets of `NEAREST` are drawn from all
+BESIDE = 24  # and how many are rows side by side
+JUDGED = 2000  # rows that the width of intervals is taken from
+VIEW = len(LAW) + 2  # what the model says of a row
+TIME_SCALE, VIEW_SCALE = 2.0, 0.5  # usual spread of its time, and of shares of that and corrections [log 1]
+TAIL = 0.01  # share of the residuals at either end that count as the one at its inner edge
+
+
+def moved(fitted: FittedFamily, spelled: Mapping[str, Column], device: str) -> np.ndarray:
+    """Which rows of a device its `Local` speaks of [R]: of the cells that it has rows of.
+
+    Where a library names its kernels, nobody knows the cell before the measurement: there also of cells never measured.
+    """
+    cells, here = np.asarray(spelled["cell"]).astype(str), np.asarray(spelled["device"]).astype(str) == device
+    own = fitted.local[device].names.known["cell"]
+    if fitted.family in NAMED_BY_LIBRARY:
+        return here & ~np.isin(cells, np.setdiff1d(fitted.names.known["cell"], own))
+    return here & np.isin(cells, own)
+
+
+def predicted(local: Local, fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the residual of other rows of the device [R] [log 1]."""
+    return local.process.predicted(placed(fitted, local.names, data))
+
+
+def stated(fitted: FittedFamily, data: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithm of the predicted time [log s], and half-width of its 90 % interval [log 1], of every row [R]."""
+    said = predicted_parts(fitted, data)
+    seen = np.isin(np.asarray(data.spelled["cell"]).astype(str), fitted.names.known["cell"])
+    log_time, width = said.log_time, fitted.spread.half_width(data.spelled, seen, said.excess)
+    for device, local in fitted.local.items():
+        rows = np.flatnonzero(moved(fitted, data.spelled, device))
+        if len(rows):
+            mean, deviation = predicted(local, fitted, data.take(rows))
+            log_time[rows] += mean
+            width[rows] = local.width[1] * deviation
+    return log_time, width
+
+
+def learn(
+    fitted: FittedFamily, data: Prepared, residual: np.ndarray, deviation: float, before: Local | None = None
+) -> Local:
+    """From rows of one device and their residuals [R]; `deviation`: what residuals are expected to be without them.
+
+    Rows of `before` stay, but for those of the cells that `data` has.
+    """
+    names = (before.names if before else NO_NAMES).extended(data.spelled)
+    places, stack = placed(fitted, names, data), SAME.index("stack")
+    if before:
+        old = np.flatnonzero(~np.isin(before.places.names[:, stack], places.names[:, stack]))
+        places = jax.tree.map(lambda *parts: np.concatenate(parts), before.places[old], places)
+        residual = np.r_[before.residual[old], residual]
+    residual = np.clip(residual, *np.quantile(residual, [TAIL, 1.0 - TAIL]))
+    start = prior(places.features.shape[1], deviation**2)
+    covariance = learned(start, places, residual, learning_sets(start, places))
+    judged = sample_all(len(residual), JUDGED, 0)
+    shapes = _shapes(fitted, places)
+    error, spread = Neighbours(covariance, places, residual).left_out(judged, shapes)
+    return Local(names, places, residual, covariance, ratio_width(error / spread, shapes[judged]))
+
+
+def learning_sets(start: Covariance, places: Places) -> list[np.ndarray]:
+    """Sets of rows that the hyper-parameters are learned on: all, where they are few; else rows drawn from all, which
+    tell what lies far apart, and rows side by side, which predictions are made from."""
+    rows = len(places.names)
+    if rows <= LEARNED_ON:
+        return [np.arange(rows)]
+    order = np.random.default_rng(0).permutation(rows)
+    drawn, centers = np.resize(order, (DRAWN, NEAREST)), np.resize(order[::-1], BESIDE)
+    near, there = Neighbours(start, places, np.zeros(rows)).nearest(places[centers])
+    return [*drawn, *(own[real] for own, real in zip(near, there, strict=True))]
+
+
+def placed(fitted: FittedFamily, names: Names, data: Prepared) -> Places:
+    """Where rows lie: features in standard deviations of those that the family was fitted to, and its view of them."""
+    columns = [data.names.index(name) for name in fitted.features]
+    correction = fitted.model.correction
+    scale = np.maximum(np.asarray(correction.scale), LEAST_SCALE)
+    features = (data.features[:, columns] - np.asarray(correction.center)) / scale
+    coordinates = np.concatenate([features, views(fitted, data)], axis=1)
+    return Places(coordinates.astype(jnp.result_type(float)), _index(names, data))
+
+
+def views(fitted: FittedFamily, data: Prepared) -> Float[np.ndarray, "R V"]:
+    """What the family's model says of every row; zero of a row without demands, which has no prediction anyway."""
+    x = data.inputs(fitted.names, fitted.features)
+    found = in_blocks(functools.partial(_views, fitted.model), x, len(data.table))
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+@eqx.filter_jit
+def _views(model: KernelModel, x: Inputs) -> Float[Array, "R V"]:
+    return jax.vmap(lambda row: view(model, row))(x)
+
+
+def view(model: KernelModel, x: Inputs) -> Float[Array, " V"]:
+    """What a model says of one kernel: its time by the law, how much of it goes with the arithmetic, the memory time
+    and the floor, and the whole correction, whatever share of that is used. Each over the spread it usually has."""
+    parts = lambda law: [getattr(law, name) for name in LAW]  # noqa: E731
+    log_time, shares = jax.value_and_grad(lambda at: eqx.tree_at(parts, model.law, at)(x))(parts(model.law))
+    correction = eqx.tree_at(lambda tree: tree.share, model.correction, as_float(1.0))(x)
+    return jnp.stack([log_time / TIME_SCALE, *(each / VIEW_SCALE for each in (*shares, correction))])
+
+
+def kernel_of(stack: str) -> str:
+    """Framework and kernel of a stack, without its version and the three parts of its format."""
+    framework, _, *kernel = stack.split("/")[:-3]
+    return "/".join([framework, *kernel])
+
+
+def _index(names: Names, data: Prepared) -> np.ndarray:
+    """Index of the names of every row at the levels `SAME` [R, L]; a kernel, in whatever version and format, has the
+    index of the first stack that it runs in."""
+    known, stacks = names.known["stack"], as_text(data.spelled["stack"])
+    first = {kernel_of(name): place for place, name in reversed(list(enumerate(known)))}
+    kernels = np.array([first.get(kernel_of(name), len(known)) for name in stacks.values.tolist()], np.int32)
+    index = {**names.index(data.spelled), "kernel": kernels[stacks.codes]}
+    return np.stack([index[level] for level in SAME], axis=1)
+
+
+def _shapes(fitted: FittedFamily, places: Places) -> np.ndarray:
+    """A number for the shape of each row, whatever its software and format: what is predicted is other shapes."""
+    sizes = [place for place, name in enumerate(fitted.features) if name.startswith("log2 ")]
+    return np.unique(places.features[:, sizes], axis=0, return_inverse=True)[1].reshape(-1)

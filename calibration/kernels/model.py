@@ -1,0 +1,194 @@
+"""The time of a kernel: a physical law with a handful of parameters, and a bounded learned correction of it.
+
+    log t = log(floor + (core^p + memory^p)^(1/p)) + s B tanh(c / B)
+
+core: arithmetic time over its efficiency, or the power limit where that is longer, and a start-up time for each block
+that the busiest core works through; memory: DRAM time over its efficiency for what misses L2, and L2's own time, one
+after the other or both at once (a soft maximum); both stretch by powers of a family's habits
+(`calibration.kernels.habits`). c is linear in a small network's outputs, its coefficients the sum of the levels'
+(`calibration.kernels.levels`); s in [0, 1] takes the correction back where a kernel lies outside what was measured.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from calibration.kernels.levels import LEVELS
+
+BOUND = 2.0  # the correction stays within a factor e^2 of the physical law
+POWER_SHARPNESS = 4.0  # of what works at the same time: units and their power, device and host
+LEAST_SCALE = 0.5  # spread of a feature below which its distances are not measured by it [log2 1]
+FARTHEST = 4.0
+LAW = ("compute", "memory", "floor")  # parameters of the law that differ between levels
+LAW_LEVELS = ("format", "framework", "stack")  # which have any, the most specific last
+Indices = Mapping[str, Int[Array, "*rows"]]
+
+
+class Inputs(eqx.Module):
+    """What the law and the correction read of one kernel; with a leading axis, of a table [R].
+
+    `compute`, `memory`, `power`, `on_chip`: logarithms of the demands [log s]; `footprint`: bytes over L2; `waves`:
+    blocks on the busiest core; `clock`: over the H100's [log 1]; `eager`: 1 where a host launches the kernel each time
+    it is timed, else 0; `gddr`, `inline_ecc`: of the device's memory, as in `Hardware`; `features`; `habits` [log 1];
+    `levels`: index of each level's name, the one after the last meaning unknown.
+    """
+
+    compute: Float[Array, "*rows"]
+    memory: Float[Array, "*rows"]
+    power: Float[Array, "*rows"]
+    on_chip: Float[Array, "*rows"]
+    footprint: Float[Array, "*rows"]
+    waves: Float[Array, "*rows"]
+    clock: Float[Array, "*rows"]
+    eager: Float[Array, "*rows"]
+    gddr: Float[Array, "*rows"]
+    inline_ecc: Float[Array, "*rows"]
+    features: Float[Array, "*rows F"]
+    habits: Float[Array, "*rows H"]
+    levels: Indices
+
+
+class Law(eqx.Module):
+    """Parameters of the physical law, as logarithms.
+
+    `compute`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP at the
+    H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the limit, 1
+    where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in it;
+    `host`: time for a host to launch an eager kernel [log s]; `block`: start of one block at the H100's clock [log s];
+    `sharpness`: of the overlap, `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a
+    repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc`
+    add to `memory` where a device has those.
+    `habits` [2, H]: powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds
+    to `compute`, `memory` and `floor`, `habit_offsets[level]` [names + 1, 2, H] to `habits`, `factors` [cells + 1] to
+    the whole [log 1]; the last row is zero. `factors` are zero but in files of parameters that were adapted before
+    adapting was by residuals (`calibration.kernels.local`).
+    """
+
+    compute: Float[Array, ""]
+    memory: Float[Array, ""]
+    floor: Float[Array, ""]
+    power: Float[Array, ""]
+    power_clock: Float[Array, ""]
+    throttle: Float[Array, ""]
+    on_chip: Float[Array, ""]
+    on_chip_sharpness: Float[Array, ""]
+    sharpness: Float[Array, ""]
+    block: Float[Array, ""]
+    floor_clock: Float[Array, ""]
+    host: Float[Array, ""]
+    cache_share: Float[Array, ""]
+    cache_slope: Float[Array, ""]
+    gddr: Float[Array, ""]
+    inline_ecc: Float[Array, ""]
+    habits: Float[Array, "2 H"]
+    offsets: dict[str, Float[Array, "N 3"]]
+    habit_offsets: dict[str, Float[Array, "N 2 H"]]
+    factors: Float[Array, " N"]
+
+    def __call__(self, x: Inputs) -> Float[Array, ""]:
+        """Logarithm of the time [log s]."""
+        core, memory, floor = self.parts(x)
+        log_time = jnp.logaddexp(_norm(core, memory, jnp.exp(self.sharpness)), floor)
+        host = self.host + self.offsets["stack"][x.levels["stack"], LAW.index("floor")]  # a host knows no other level
+        return jnp.where(x.eager > 0.0, _norm(log_time, host, POWER_SHARPNESS), log_time)
+
+    def parts(self, x: Inputs) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        """Logarithms of what is overlapped and added: arithmetic, memory, floor [log s]."""
+        shift = sum((self.offsets[level][x.levels[level]] for level in self.offsets), start=jnp.zeros(len(LAW)))
+        powers = self.habits + sum(self.habit_offsets[level][x.levels[level]] for level in self.habit_offsets)
+        slower = powers @ x.habits
+        power = x.power + self.power + self.power_clock * x.clock
+        compute = x.compute + self.compute + shift[0]
+        # A lower clock needs less voltage, and an operation then less energy (C V^2): c (p / c)^throttle, not p.
+        busy = _norm(compute, compute + self.throttle * (power - compute), POWER_SHARPNESS)
+        core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]
+        missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
+        board = self.gddr * x.gddr + self.inline_ecc * x.inline_ecc
+        streamed = x.memory + self.memory + shift[1] + board + missed
+        memory = _norm(streamed, x.on_chip + self.on_chip, jnp.exp(self.on_chip_sharpness)) + slower[1]
+        floor = self.floor - self.floor_clock * x.clock + shift[2]
+        factor = self.factors[x.levels["cell"]]
+        return core + factor, memory + factor, floor + factor
+
+
+class Correction(eqx.Module):
+    """The learned correction.
+
+    `center`, `scale`, `lowest`, `highest` [F] standardize the features and say what range was measured; `layers`:
+    weights and biases; `shared` [H] and `heads[level]` [names + 1, H]: coefficients of the H outputs and a constant;
+    `share` [1]: the part of the correction that a device never measured gets.
+    """
+
+    center: Float[Array, " F"]
+    scale: Float[Array, " F"]
+    lowest: Float[Array, " F"]
+    highest: Float[Array, " F"]
+    layers: list[tuple[Array, Array]]
+    shared: Float[Array, " H"]
+    heads: dict[str, Float[Array, "N H"]]
+    share: Float[Array, ""]
+
+    def basis(self, x: Inputs) -> Float[Array, " H"]:
+        """Outputs of the network, each in (-1, 1), and the constant 1."""
+        hidden = (x.features - self.center) / self.scale
+        for weights, bias in self.layers:
+            hidden = jnp.tanh(hidden @ weights + bias)
+        return jnp.concatenate([hidden, jnp.ones_like(hidden[:1])])
+
+    @eqx.filter_jit
+    def excess(self, x: Inputs) -> Float[Array, ""]:
+        """How far outside the measured range of its features a row lies, in standard deviations, largest feature."""
+        # A feature that hardly varied says little by its spread; a far shape is far enough at FARTHEST.
+        scale = jnp.maximum(self.scale, LEAST_SCALE)
+        # Feature by feature: XLA fills no vector registers where it reduces a short axis.
+        beyond = map(_beyond, x.features, self.lowest, self.highest, scale)
+        return jnp.clip(functools.reduce(jnp.maximum, beyond), 0.0, FARTHEST)
+
+    def __call__(self, x: Inputs) -> Float[Array, ""]:
+        """The correction of the logarithm of the time, within +-BOUND."""
+        heads = self.shared + sum(self.heads[level][x.levels[level]] for level in self.heads)
+        raw = self.basis(x) @ heads
+        known = x.levels["device"] < len(self.heads["device"]) - 1
+        trust = jnp.where(known, 1.0, self.share) * jnp.exp(-self.excess(x))
+        return trust * BOUND * jnp.tanh(raw / BOUND)
+
+
+class KernelModel(eqx.Module):
+    """The law and its correction for one family."""
+
+    law: Law
+    correction: Correction
+
+    def __call__(self, x: Inputs) -> Float[Array, ""]:
+        """Logarithm of the time [log s]."""
+        return self.law(x) + self.correction(x)
+
+
+def _beyond(feature: Array, lowest: Array, highest: Array, scale: Array) -> Array:
+    return jnp.maximum(lowest - feature, feature - highest) / scale
+
+
+def _norm(a: Array, b: Array, p: Array | float) -> Array:
+    """log (e^(pa) + e^(pb))^(1/p): a maximum with a soft corner."""
+    return jnp.logaddexp(p * a, p * b) / p
+
+
+def law_offsets(names: Mapping[str, int]) -> dict[str, Float[Array, "N 3"]]:
+    """Zero offsets for the levels of software; how a device differs is left to its datasheet and to the correction."""
+    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in LAW_LEVELS}
+
+
+def law_habits(names: Mapping[str, int], habits: int) -> dict[str, Float[Array, "N 2 H"]]:
+    """Zero offsets of the habits' powers: how software uses a device, so of the levels of software."""
+    return {level: jnp.zeros((names[level] + 1, 2, habits)) for level in ("framework", "stack")}
+
+
+def no_heads(names: Mapping[str, int], width: int) -> dict[str, Float[Array, "N H"]]:
+    """Zero heads for every level."""
+    return {level: jnp.zeros((names[level] + 1, width)) for level in LEVELS}

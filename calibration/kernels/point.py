@@ -1,0 +1,144 @@
+"""One kernel on one device: its demands, its features, and what a `KernelModel` reads of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from calibration.datasets.schema import KernelTable
+from calibration.kernels.asked import Shape
+from calibration.kernels.demand import Demand, _demands
+from calibration.kernels.features import core_time, features, on_chip_time, waves
+from calibration.kernels.formats import Formats, format_columns
+from calibration.kernels.habits import habits
+from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
+from calibration.kernels.model import Inputs
+from calibration.kernels.ways import ways_of
+from jaxperf.core.numerics import Scalar, as_float
+
+LEAST = 1e-30
+MOST = 50.0  # of a feature: no kernel on any device has more, so that a bad row's infinity does no harm
+
+
+class Kind(eqx.Module):
+    """What the kernels of a group share: their device, their number formats, whether their routing is skewed, and the
+    `ways` of their software that the table's names tell (1 where a kernel does so, else 0)."""
+
+    hardware: Hardware
+    formats: Formats
+    skewed: Float[Array | np.ndarray, "*groups"]
+    ways: Mapping[str, Float[Array | np.ndarray, "*groups"]]
+
+    def rows(self, index: np.ndarray) -> Kind:
+        """One row per entry of `index`."""
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+
+class Point(eqx.Module):
+    """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `on_chip`: of the bytes from
+    L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1];
+    `eager`: 1 where a host launches it; `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`;
+    `habits` [log 1]."""
+
+    compute: Scalar
+    memory: Scalar
+    power: Scalar
+    ideal: Scalar
+    flops: Scalar
+    moved: Scalar
+    core: Scalar
+    on_chip: Scalar
+    footprint: Scalar
+    waves: Scalar
+    clock: Scalar
+    eager: Scalar
+    gddr: Scalar
+    inline_ecc: Scalar
+    features: list[Scalar]
+    habits: list[Scalar]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def usable(self) -> Bool[Array, ""]:
+        """Whether the demands are numbers: the device has the format, and nothing overflows."""
+        finite = [jnp.isfinite(each) for each in (self.compute, self.memory, *self.features, *self.habits)]
+        return functools.reduce(jnp.logical_and, finite)
+
+    @property
+    def roofline(self) -> Scalar:
+        """The plain roofline: the longer of useful FLOP at the matrix peak and bytes at the bandwidth [s]."""
+        return jnp.maximum(self.ideal, self.memory)
+
+    def inputs(self, names: Sequence[str], levels: Mapping[str, Int[Array, ""]]) -> Inputs:
+        """What a model reads that was fitted on the features `names`, of a kernel with these `levels`."""
+        own = dict(zip(self.names, self.features, strict=True))
+        return Inputs(
+            compute=_log(self.core),
+            memory=_log(self.memory),
+            power=_log(self.power),
+            on_chip=_log(self.on_chip),
+            footprint=self.footprint,
+            waves=_log(self.waves),
+            clock=_log(self.clock),
+            eager=self.eager,
+            gddr=self.gddr,
+            inline_ecc=self.inline_ecc,
+            features=jnp.stack([_number(own[name]) for name in names]),
+            habits=jnp.stack(self.habits) if self.habits else jnp.zeros(0),
+            levels=dict(levels),
+        )
+
+
+def describe(family: str, kind: Kind, x: Shape) -> Point:
+    """The demands and features of one kernel."""
+    x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}}
+    asked, hardware = _demand(family, kind, x), kind.hardware
+    seen = features(family, x, asked, hardware, as_float(kind.skewed))
+    return Point(
+        **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
+        core=core_time(family, x, asked, hardware),
+        on_chip=on_chip_time(family, x, asked, hardware),
+        footprint=_log(as_float(asked.moved)) - jnp.log(hardware.device.l2_capacity),
+        waves=waves(family, x, hardware),
+        clock=as_float(hardware.clock) / REFERENCE_CLOCK,
+        eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
+        gddr=as_float(hardware.gddr),
+        inline_ecc=as_float(hardware.inline_ecc),
+        features=list(seen.values()),
+        habits=list(habits(family, x, hardware, as_float(kind.skewed)).values()),
+        names=tuple(seen),
+    )
+
+
+def _demand(family: str, kind: Kind, x: Shape) -> Demand:
+    one = jax.tree.map(lambda leaf: leaf[None], (kind.hardware, dict(x), kind.formats))
+    stacked = _demands(family, *one)
+    # Static slices undo the stack; without them XLA keeps it, and computes every demand once for each of the six.
+    each = [jax.lax.index_in_dim(stacked, place, keepdims=False)[0] for place in range(len(stacked))]
+    return Demand(*each)  # type: ignore[arg-type]  # of scalars here, of columns elsewhere
+
+
+def _log(x: Scalar) -> Scalar:
+    return jnp.log(jnp.maximum(x, LEAST))
+
+
+def _number(feature: Scalar) -> Scalar:
+    return jnp.nan_to_num(feature, posinf=MOST, neginf=-MOST)
+
+
+def load_kinds(table: KernelTable, directories: Sequence[str | Path] = ()) -> Kind:
+    """What each of a few rows, one a group, shares with its group."""
+    devices, index = np.unique(table.device.astype(str), return_inverse=True)
+    formats, form = format_columns(table)
+    routing = table.text["distribution"] if "distribution" in table.text else [""] * len(table)
+    skewed = np.array([float("power" in text) for text in routing], jnp.result_type(float))
+    hosted = jax.tree.map(lambda leaf: np.asarray(leaf)[form], formats)
+    ways = {name: each.astype(skewed.dtype) for name, each in ways_of(table, directories).items()}
+    return Kind(load_hardware(list(devices), directories).rows(index), hosted, skewed, ways)

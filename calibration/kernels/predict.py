@@ -1,0 +1,211 @@
+"""Predict every row of a table: time, interval, plain roofline, what limits it, and where the number comes from."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.datasets.groups import Groups, group
+from calibration.datasets.schema import KernelTable, Read
+from calibration.datasets.text import Text, as_text, repeated
+from calibration.intervals import UNKNOWN
+from calibration.kernels.answers import (
+    ADAPTED,
+    DEVICE,
+    FAR,
+    FORMAT,
+    FRAMEWORK,
+    LIMITERS,
+    MEASURED,
+    NO_FORMAT,
+    OVERFLOWING,
+    REMARKS,
+    ROOFLINE,
+    STACK,
+    TIERS,
+    TRANSFER,
+    UNUSABLE,
+    Answer,
+    Trust,
+    answers,
+)
+from calibration.kernels.demand import POINTS
+from calibration.kernels.family import FittedFamily
+from calibration.kernels.inputs import prepare
+from calibration.kernels.levels import spell_each
+from calibration.kernels.local import moved, predicted
+from calibration.kernels.parameters import Parameters
+from calibration.kernels.regimes import regimes
+
+NUMBERS = ("predicted", "lower", "upper", "roofline")
+UNREAD = "the row could not be read"
+TOO_LARGE = "its sizes are too large: the counts of its operations or bytes are beyond 3e38"
+ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
+UNKNOWN_DEVICE = "the device is unknown or has no specification"
+Columns = dict[str, np.ndarray | Text]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """`columns` for all rows of the file, in its order, and `summary`: what a reader should know, one line each."""
+
+    columns: Columns
+    summary: list[str]
+
+
+def predict(read: Read, parameters: Parameters, directories: Sequence[str] = ()) -> Predicted:
+    """Predict all rows of a table that was read.
+
+    **Returns:** columns `predicted_us`, `lower_us`, `upper_us` (90 % interval), `roofline_us` [us], and as `Text`
+    `limiter`, `tier` ("measured", "adapted", "transfer", "roofline", or "" without a prediction) and `reason`, all
+    [rows of the file].
+    """
+    parts = [(table.row, _columns(table, parameters, directories)) for table in read.tables]
+    found = _whole(read.rows, parts, UNREAD)
+    found["reason"] = _with_problems(as_text(found["reason"]), read)
+    return Predicted(found, _summary(read, found))
+
+
+def _with_problems(reason: Text, read: Read) -> Text:
+    """The reasons of all rows, of those that could not be read with what was wrong; alike problems stay untold."""
+    wrong: dict[int, str] = {}
+    for problem in read.problems:
+        if problem.excluded and problem.count == 1:
+            told = f"column '{problem.column}': {problem.message.rstrip('.')}"
+            wrong[problem.row] = f"{wrong[problem.row]}; {told}" if problem.row in wrong else f"{UNREAD}: {told}"
+    if not wrong:
+        return reason
+    codes = reason.codes.astype(np.int64)
+    codes[list(wrong)] = len(reason.values) + np.arange(len(wrong))
+    return Text(np.concatenate([reason.values, _strings(*wrong.values())]), codes)
+
+
+def predict_table(table: KernelTable, parameters: Parameters, directories: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The columns of one table, [rows of the table]; those of text are arrays of Python strings."""
+    return {name: np.asarray(column) for name, column in _columns(table, parameters, directories).items()}
+
+
+def _columns(table: KernelTable, parameters: Parameters, directories: Sequence[str]) -> Columns:
+    """Rows without a device have no prediction; the others are predicted together."""
+    known = np.flatnonzero(table.device != "")
+    if not len(known):
+        return _nothing(len(table), UNKNOWN_DEVICE)
+    part = table if len(known) == len(table) else table.take(known)
+    parts = []
+    for name, rows in regimes(part):
+        alike = part if len(rows) == len(part) else part.take(rows)
+        parts.append((known[rows], _of_devices(alike, name, parameters, directories)))
+    return _whole(len(table), parts, UNKNOWN_DEVICE)
+
+
+def _of_devices(table: KernelTable, name: str, parameters: Parameters, directories: Sequence[str]) -> Columns:
+    """Of rows that the model `name` predicts."""
+    if table.family not in POINTS:
+        return _nothing(len(table), ELSEWHERE)
+    reasons = [_told(code) for code in range(2 * UNUSABLE)]
+    reasons[UNUSABLE] = f"no model of {table.family} in this format on this device"
+    reasons[OVERFLOWING] = TOO_LARGE
+    fitted, groups = parameters.families.get(name), group(table)
+    if fitted is None:
+        reasons[0] = f"no fitted parameters of {name}"
+        trust = _no_trust(len(groups))
+    else:
+        adapted = parameters.card.get("adapted", {}).get(name, ())
+        trust = _trust(fitted, table.take(groups.first), adapted)
+    found = answers(table, groups, fitted, trust, directories)
+    if fitted is not None and fitted.local:
+        _adapt(found, fitted, table, groups, directories)
+    texts = {
+        "limiter": Text(_strings(*LIMITERS), np.asarray(found.limiter)),
+        "tier": Text(_strings(*TIERS), np.asarray(found.tier)),
+        "reason": Text(_strings(*reasons), np.asarray(found.remarks)),
+    }
+    return {f"{name}_us": np.asarray(getattr(found, name)) for name in NUMBERS} | texts
+
+
+def _no_trust(groups: int) -> Trust:
+    return Trust({}, np.full(groups, UNKNOWN[1]), np.full(groups, ROOFLINE), np.zeros(groups, int))
+
+
+def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str]) -> Trust:
+    """In the groups that the rows of `table` stand for."""
+    known, spelled = fitted.names.known, spell_each(table)
+    levels = fitted.names.index(spelled)
+    unseen = {level: at >= len(known[level]) for level, at in levels.items()}
+    width = fitted.spread.half_width(spelled, ~unseen["cell"], np.zeros(len(table)))
+    tier = np.where(unseen["cell"], TRANSFER, MEASURED)
+    tier[np.isin(spelled["cell"].astype(str), list(adapted))] = ADAPTED
+    for device, local in fitted.local.items():
+        rows = moved(fitted, spelled, device)
+        tier[rows] = ADAPTED
+        for level, at in unseen.items():
+            at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
+    remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
+    return Trust(levels, width, tier, remarks + FORMAT * unseen["format"] + DEVICE * unseen["device"])
+
+
+def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Groups, directories: Sequence[str]) -> None:
+    """Put the answers of rows that a family was adapted to in the place of what it says without."""
+    spelled = spell_each(table.take(groups.first))
+    for device, local in fitted.local.items():
+        rows = np.flatnonzero(moved(fitted, spelled, device)[groups.which])
+        if not len(rows):
+            continue
+        mean, deviation = predicted(local, fitted, prepare(table.take(rows), directories))
+        time, stretch = found.predicted[rows] * np.exp(mean), np.exp(local.width[1] * deviation)
+        found.predicted[rows], found.lower[rows], found.upper[rows] = time, time / stretch, time * stretch
+        far = FAR * (local.is_far(deviation) & np.isfinite(time))
+        found.remarks[rows] = (found.remarks[rows] & ~np.uint8(FAR)) | far.astype(np.uint8)
+
+
+@functools.cache
+def _told(code: int) -> str:
+    """The remarks that a sum of bits stands for, as one text."""
+    return "; ".join(text for bit, text in enumerate(REMARKS) if code >> bit & 1)
+
+
+# --- columns of all rows of a file ------------------------------------------------------------------------------------
+
+
+def _strings(*values: str) -> np.ndarray:
+    return np.array(values, dtype=object)
+
+
+def _nothing(rows: int, reason: str) -> Columns:
+    """The columns of rows without a prediction."""
+    numbers: Columns = {f"{name}_us": np.full(rows, np.nan) for name in NUMBERS}
+    return numbers | {"limiter": repeated("", rows), "tier": repeated("", rows), "reason": repeated(reason, rows)}
+
+
+def _whole(rows: int, parts: Sequence[tuple[np.ndarray, Columns]], reason: str) -> Columns:
+    """The columns of all rows from those of some of them; the others have no prediction, for this reason."""
+    if len(parts) == 1 and np.array_equal(parts[0][0], np.arange(rows)):
+        return parts[0][1]
+    found = _nothing(rows, reason)
+    for at, part in parts:
+        found = {name: _put(column, at, part[name]) for name, column in found.items()}
+    return found
+
+
+def _put(into: np.ndarray | Text, rows: np.ndarray, found: np.ndarray | Text) -> np.ndarray | Text:
+    if isinstance(into, Text):
+        found, codes = as_text(found), into.codes.astype(np.int64)
+        codes[rows] = found.codes.astype(np.int64) + len(into.values)
+        return Text(np.concatenate([into.values, found.values]), codes)
+    whole = into.copy()
+    whole[rows] = found
+    return whole
+
+
+def _summary(read: Read, found: Columns) -> list[str]:
+    lines = []
+    for table in read.tables:
+        tiers = sorted(as_text(found["tier"][table.row]).counts().items())
+        told = ", ".join(f"{count:,} {tier or 'without a prediction'}" for tier, count in tiers)
+        lines.append(f"{table.family}: {told}")
+    reasons = Counter({reason: count for reason, count in as_text(found["reason"]).counts().items() if reason})
+    return lines + [f"{count:,} rows: {reason}" for reason, count in reasons.most_common(10)]

@@ -1,0 +1,92 @@
+"""The shipped parameters load, know what their card says, and predict sensible times for kernels anyone knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibration.datasets.schema import KernelTable
+from calibration.kernels.parameters import Parameters, load_parameters
+from calibration.kernels.predict import predict_table
+from tests.calibration.tables import blank_table
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Parameters:
+    return load_parameters()
+
+
+def in_stack(table: KernelTable, framework: str, version: str, kernel: str) -> KernelTable:
+    """The same rows as kernels of one framework and version."""
+    fields = {name: getattr(table, name) for name in table.__dataclass_fields__}
+    rows = len(table)
+    text = {"framework": framework, "version": version, "kernel": kernel}
+    return KernelTable(**fields | {name: np.full(rows, value, dtype=object) for name, value in text.items()})
+
+
+def square_gemms(device: str) -> KernelTable:
+    sizes = np.array([256.0, 1024.0, 4096.0, 8192.0])
+    shape = {"m": sizes, "n": sizes, "k": sizes, "batch": np.ones(4)}
+    table = blank_table("gemm", shape, np.full(4, device, dtype=object))
+    return in_stack(table, "vllm", "0.24.0", "torch.nn.functional.linear")
+
+
+def test_the_card_names_its_data_and_its_errors(shipped: Parameters) -> None:
+    assert set(shipped.families) >= {"gemm", "attention_prefill", "attention_decode", "moe", "quantize", "norm"}
+    assert {"created", "versions", "data", "devices", "errors", "command"} <= set(shipped.card)
+    assert all(len(each["sha256"]) == 64 and each["rows"] > 0 for each in shipped.card["data"])
+    told = {(row["family"], row["split"]) for row in shipped.card["errors"]}
+    for family in shipped.families:
+        assert (family, "unseen shapes") in told
+
+
+def test_every_parameter_is_finite(shipped: Parameters) -> None:
+    import jax
+
+    for fitted in shipped.families.values():
+        assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(fitted.model)), fitted.family
+        assert 0.0 < fitted.spread.measured[0] <= fitted.spread.measured[1] < 2.0, fitted.family
+
+
+def test_large_gemms_run_below_the_peak_and_above_half_of_it(shipped: Parameters) -> None:
+    found = predict_table(square_gemms("h100-sxm"), shipped)
+    share = 2 * np.array([4096.0, 8192.0]) ** 3 / (found["predicted_us"][2:] * 1e-6) / 989.4e12
+    assert ((share > 0.5) & (share < 1.0)).all()
+    assert list(found["tier"]) == ["measured"] * 4
+    assert (np.diff(found["predicted_us"]) > 0).all()
+
+
+def test_a_device_never_measured_is_a_transfer_with_a_wider_interval(shipped: Parameters) -> None:
+    known, unknown = predict_table(square_gemms("h100-sxm"), shipped), predict_table(square_gemms("b200"), shipped)
+    assert list(unknown["tier"]) == ["transfer"] * 4
+    assert (unknown["upper_us"] / unknown["lower_us"] > known["upper_us"] / known["lower_us"]).all()
+    assert unknown["predicted_us"][3] < known["predicted_us"][3]
+    assert all("device never measured" in reason for reason in unknown["reason"])
+
+
+def test_an_unknown_framework_falls_to_the_generic_level_aloud(shipped: Parameters) -> None:
+    found = predict_table(in_stack(square_gemms("h100-sxm"), "mylib", "1", "mine"), shipped)
+    assert all("generic" in reason for reason in found["reason"])
+    assert np.isfinite(found["predicted_us"]).all()
+
+
+def test_a_missing_number_format_is_assumed_aloud(shipped: Parameters) -> None:
+    shape = {"m": [64.0], "n": [64.0], "k": [64.0], "batch": [1.0]}
+    table = blank_table("gemm", shape, np.array(["h100-sxm"], dtype=object), dtype="")
+    assert "bf16 assumed" in predict_table(table, shipped)["reason"][0]
+
+
+@pytest.mark.validation
+def test_errors_on_the_measured_tables_are_those_of_the_card(shipped: Parameters, data_directory) -> None:
+    from calibration.datasets import read_table
+    from calibration.kernels.calibrate import gather
+
+    for name in ("quantize", "mla", "attention_mixed", "gemm"):
+        for family, table in gather([read_table(data_directory / "kernels" / f"{name}.parquet")]).items():
+            sample = table.take(np.random.default_rng(0).permutation(len(table))[:20_000])
+            found = predict_table(sample, shipped)
+            error = np.abs(found["predicted_us"] * 1e-6 / sample.measured - 1)
+            inside = (sample.measured * 1e6 >= found["lower_us"]) & (sample.measured * 1e6 <= found["upper_us"])
+            print(f"{family}: median {100 * np.median(error):.1f} %, covered {100 * inside.mean():.1f} %")
+            assert np.median(error) < 0.06, family
+            assert 0.85 < inside.mean() < 0.99, family

@@ -1,0 +1,109 @@
+"""What names of software tell of a kernel, and what it then asks of a device."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from calibration.kernels.hardware import issued
+from calibration.kernels.inputs import Prepared, prepare
+from tests.calibration.tables import blank_table
+
+LINEAR = {"m": 4096.0, "n": 512.0, "k": 8192.0, "batch": 1.0}
+PROJECTION = {"batch": 512.0, "heads": 16.0, "q_len": 1.0, "kv_len": 0.0}
+GROUPED = {"batch": 64.0, "kv_heads": 1.0, "kv_len": 4096.0, "head_dim": 128.0, "window": 0.0}
+EXPERTS = {"tokens": 2.0**15, "hidden": 4096.0, "inter": 4096.0, "topk": 2.0, "experts": 8.0, "tp": 1.0, "ep": 1.0}
+
+
+def one(family: str, shape: dict[str, float], device: str = "h100-sxm", **names: str) -> Prepared:
+    """One kernel with these names in place of the usual ones."""
+    columns = {name: np.full(1, value) for name, value in shape.items()}
+    table = blank_table(family, columns, np.full(1, device, dtype=object))
+    return prepare(dataclasses.replace(table, **{key: np.full(1, name, dtype=object) for key, name in names.items()}))
+
+
+@pytest.mark.parametrize("framework", ["vllm", "trtllm"])
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_block"])
+def test_a_layer_in_eight_bits_quantizes_first(framework: str, dtype: str) -> None:
+    """Two bytes of every activation read, and one written; a block a row."""
+    layer, product = (one("gemm", LINEAR, framework=name, dtype=dtype) for name in (framework, "sglang"))
+    assert layer.demand.moved[0] - product.demand.moved[0] == pytest.approx(3 * 4096 * 8192, rel=1e-5)
+    assert layer.waves[0] - product.waves[0] == pytest.approx(4096 / 132, abs=1.0)
+
+
+def test_a_layer_in_sixteen_bits_is_its_product() -> None:
+    layer, product = (one("gemm", LINEAR, framework=name) for name in ("vllm", "sglang"))
+    assert layer.demand.moved[0] == product.demand.moved[0]
+
+
+@pytest.mark.parametrize(("family", "depth"), [("mla_pre", 128), ("mla_post", 512)])
+@pytest.mark.parametrize("framework", ["sglang", "another"])
+def test_projections_of_latent_attention_quantize_first_everywhere(family: str, depth: int, framework: str) -> None:
+    """A block for each token and head, whose `depth` elements it reads in two bytes and writes in one; the product then
+    reads one byte where it read two, also of the weights."""
+    wide, narrow = (one(family, PROJECTION, framework=framework, dtype=dtype) for dtype in ("bf16", "fp8"))
+    rows, weights = 512 * 16, 16 * 128 * 512
+    assert narrow.demand.moved[0] - wide.demand.moved[0] == pytest.approx((3 - 1) * rows * depth - weights, rel=1e-5)
+    assert narrow.waves[0] - wide.waves[0] == pytest.approx(rows / 132, abs=1.0)
+
+
+@pytest.mark.parametrize(("heads", "times"), [(1.0, 1.0), (32.0, 1.0), (33.0, 33.0), (128.0, 128.0)])
+def test_a_large_group_is_read_for_each_of_its_heads(heads: float, times: float) -> None:
+    """From L2 only: the heads of a sequence run side by side."""
+    shape = GROUPED | {"heads": heads}
+    masked, grouped = (one("attention_decode", shape, framework=name) for name in ("trtllm", "vllm"))
+    assert masked.on_chip[0] / grouped.on_chip[0] == pytest.approx(times, rel=1e-6)
+    assert masked.demand.memory[0] == grouped.demand.memory[0]
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "share"),
+    [
+        ("h100-sxm", "sglang_marlin_moe", 0.63),
+        ("h100-sxm", "vllm_compressedtensorswna16MarlinMoE", 0.63),
+        ("h100-sxm", "sglang_fused_moe_triton", 1.0),
+        ("a100-sxm-80gb", "sglang_marlin_moe", 1.0),
+    ],
+)
+def test_marlin_leaves_hoppers_fast_instructions_unused(device: str, kernel: str, share: float) -> None:
+    """Of large products nearly all arithmetic is the matrix unit's."""
+    named, plain = (one("moe", EXPERTS, device, kernel=name) for name in (kernel, "default"))
+    assert plain.demand.compute[0] / named.demand.compute[0] == pytest.approx(share, rel=5e-3)
+    assert named.demand.memory[0] == plain.demand.memory[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "threads"),
+    [("pascal-gp100", 64), ("pascal-gp104", 128), ("volta", 128), ("hopper", 128), ("cdna1", 64), ("cdna3", 64)],
+)
+def test_what_a_core_issues(architecture: str, threads: float) -> None:
+    """Warp schedulers times 32 (whitepapers on the P100 and the GTX 1080), or four units of 16 lanes."""
+    assert issued(architecture) == threads
+
+
+def test_half_the_threads_issued_take_a_core_twice_the_cycles() -> None:
+    """Softmax of the same rows; a P100 has 56 cores at 1.303 GHz, a P4 20 at 1.114."""
+    p100, p4 = (one("softmax", {"rows": 4096.0, "columns": 1024.0}, name).core[0] for name in ("p100-pcie-16gb", "p4"))
+    assert p100 / p4 == pytest.approx(2 * (20 * 1.114) / (56 * 1.303), rel=1e-3)
+
+
+def test_products_in_blocks_of_eight_bits_are_launched_by_a_host() -> None:
+    """vLLM's, by the kernels that the table names."""
+    kernel = "CutlassFp8BlockScaledMMKernel"
+    by_host = one("gemm", LINEAR, framework="vllm", dtype="fp8_block", kernel=kernel)
+    replayed = one("gemm", LINEAR, framework="vllm", dtype="bf16", kernel="torch.nn.functional.linear")
+    assert (by_host.eager[0], replayed.eager[0]) == (1.0, 0.0)
+    assert one("gemm", LINEAR, framework="trtllm", dtype="fp8_block", kernel=kernel).eager[0] == 0.0
+
+
+def test_matrix_units_of_an_older_chip_take_more_energy_than_vector_units_do() -> None:
+    """The geometric mean of 8LPP over 4N, 0.9 x 0.85 / 0.5 / 0.7 x 1.22, and of the A40's power per peak over the
+    H100's, at its clock; fp32 keeps the energy of the process's multipliers."""
+    old, new = (one("gemm", LINEAR, device=name) for name in ("a40", "h100-sxm"))
+    power = old.demand.power[0] * 300.0 / (new.demand.power[0] * 700.0)
+    process, budget = 0.9 * 0.85 / 0.5 / 0.7 * 1.22, 300.0 / 149.7 * (1.83 / 1.74) ** 2 / (700.0 / 989.4)
+    assert power == pytest.approx((process * budget) ** 0.5, rel=5e-3)  # three digits are written
+    old, new = (one("gemm", LINEAR, device=name, dtype="fp32") for name in ("a40", "h100-sxm"))
+    assert old.demand.power[0] * 300.0 < 1.5 * new.demand.power[0] * 700.0

@@ -1,0 +1,85 @@
+"""The tables that ship in `calibration/measured`: whole, readable, physical, and learned from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import calibration
+import hwspecs
+from calibration.datasets import data_hash, read_table
+from calibration.kernels.calibrate import calibrate
+from calibration.kernels.fit import Settings
+from calibration.kernels.inputs import prepare
+from calibration.microbench.compare import compare
+from calibration.microbench.registry import families
+from hwspecs.errors import InputError
+
+FOLDER = Path(calibration.__file__).parent / "measured"
+TABLES = sorted(FOLDER.glob("*.parquet"))
+FITTED, HELD_OUT = FOLDER / "xeon-cloud-2-core.parquet", FOLDER / "xeon-cloud-2-core-held-out.parquet"
+QUICK = Settings(steps=60, law_steps=60, law_rows=500, batch=64, widths=(8, 8))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_every_row_reads_and_the_card_belongs_to_it(path: Path) -> None:
+    read, card = read_table(path), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    assert read.problems == ()
+    assert card["sha256"] == data_hash(path) and card["table"] == path.name
+    assert card["kernels_measured"] == read.rows == sum(map(len, read.tables))
+    assert {table.family for table in read.tables} == set(families())
+    assert card["device"] in hwspecs.names() and "/" not in card["command"]
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_no_time_beats_the_dispatch_or_the_arithmetic(path: Path) -> None:
+    """Not below the fastest dispatch but for its scatter, nor above the peak rate by more than a clock can rise."""
+    card = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    for table in read_table(path).tables:
+        assert (table.measured >= 0.8e-6 * card["dispatch_floor_us"]["fastest"]).all()
+        if table.family in ("gemm", "bmm"):
+            data = prepare(table)
+            assert data.usable.all() and (table.measured >= 0.6 * data.demand.ideal).all(), table.family
+
+
+def test_the_two_tables_are_of_other_sizes() -> None:
+    fitted, held = read_table(FITTED), read_table(HELD_OUT)
+    for family in families():
+        first, second = fitted.table(family), held.table(family)
+        assert first is not None and second is not None
+        shapes = [set(zip(*(table.shape[name] for name in table.shape), strict=True)) for table in (first, second)]
+        assert len(shapes[0] & shapes[1]) <= 0.1 * len(shapes[1]) + 1, family
+
+
+def test_they_can_be_learned_from_and_compared() -> None:
+    read, held = read_table(FITTED), read_table(HELD_OUT)
+    parameters = calibrate([read], settings=QUICK, families=["gemm", "softmax"])
+    found = {each.family: each for each in compare(read, held, parameters)}
+    assert set(found) == {"gemm", "softmax"}
+    for family, each in found.items():
+        table = held.table(family)
+        assert table is not None and each.rows + each.same == len(table)
+        assert each.predicted[0] < each.roofline[0] and each.constant[0] < each.roofline[0]
+        assert 0.0 <= each.inside <= 1.0
+
+
+def test_a_table_says_nothing_of_its_own_shapes() -> None:
+    read = read_table(HELD_OUT)
+    parameters = calibrate([read], settings=QUICK, families=["softmax"])
+    with pytest.raises(InputError, match="no kernel of another shape"):
+        compare(read, read, parameters)
+
+
+def test_a_constant_is_the_median_ratio_of_its_format() -> None:
+    from calibration.microbench.compare import _constants
+
+    table = read_table(FITTED).table("gemm")
+    assert table is not None
+    constant, ratio = _constants(table, table), table.measured / prepare(table).roofline
+    for dtype in ("fp32", "bf16"):
+        rows = table.dtype == dtype
+        assert np.ptp(constant[rows]) == 0.0
+        assert (ratio[rows] <= constant[rows]).sum() == pytest.approx(rows.sum() / 2, abs=0.5)
