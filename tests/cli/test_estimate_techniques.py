@@ -113,3 +113,5 @@ def test_models_that_are_not_timed_are_refused(refuse) -> None:
     rest = ("--device", "h100-sxm", "--prompt", "64", "--output", "8")
     assert "without encoders" in refuse("estimate", "t5-small", *rest, "--power-cap", "350W")
     assert "LatentMixer are not timed" in refuse("estimate", "deepseek-v2-lite", *rest, "--lora", "n=8,rank=4")
+    mixtral = ("estimate", "mixtral-8x7b", *rest, "--tp", "8", "--lora")
+    assert "adapters of experts are not timed" in " ".join(refuse(*mixtral, "n=8,rank=4,targets=all").split())

@@ -7,6 +7,7 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.models.blocks.attention import AttentionMixer
+from jaxperf.models.blocks.moe import MoeFfn
 from jaxperf.models.deployment import Parallelism
 from jaxperf.models.feasibility import uneven_ranks
 from jaxperf.models.layers import Transformer
@@ -31,15 +32,17 @@ def check_with_techniques(model: Transformer, point: Mapping[str, Any], techniqu
     if MEDIA in point:
         raise InputError(f"Techniques are timed for prompts of text; leave {MEDIA} out.")
     if techniques.adapters is not None:
-        check_adapted(model)
+        check_adapted(model, techniques.adapters.everywhere)
     speculation = techniques.speculation
     if speculation is not None and isinstance(speculation.draft, DraftModel):
         check_draft(speculation.draft, point["tensor_parallel"])
 
 
-def check_adapted(model: Transformer) -> None:
-    """Raises `InputError` for a model with a mixer whose adapters are not timed."""
+def check_adapted(model: Transformer, everywhere: bool) -> None:
+    """Raises `InputError` for a model with a mixer, or `everywhere` with experts, whose adapters are not timed."""
     for group in model.groups:
+        if everywhere and isinstance(group.ffn, MoeFfn):
+            raise InputError("LoRA adapters of experts are not timed; those of attention are (targets=attention).")
         for mixer in group.mixers:
             if not isinstance(mixer, AttentionMixer):
                 kind = type(mixer).__name__
