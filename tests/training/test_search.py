@@ -150,5 +150,16 @@ def test_pools_share_by_speed_and_the_slowest_bounds() -> None:
         check_pools(pools[:1])
 
 
+def test_pools_behind_one_another_wait_for_a_micro_batch_only() -> None:
+    """Of equal pools with half the layers each, the second waits for one micro-batch, which a layout keeps short."""
+    pools = [Pool("h100-sxm", H100, 8, assumed_rates())] * 2
+    plans = {each.assigned: each for each in plan_pools(dataclasses.replace(REQUEST, top=1), pools)}
+    stages = plans["stages"]
+    best = [answer.choices[0] for answer in stages.answers]
+    one = [each.metrics["time"] * each.layout["data"] * each.layout["microbatch"] / 32 for each in best]
+    assert stages.between >= sum(one) - one[stages.bound]
+    assert stages.between < 0.15 * stages.time
+
+
 def test_a_trained_model_is_found_by_name() -> None:
     assert float(training_model(load_model("kimi-k2")).parameters) > 1e12

@@ -29,6 +29,7 @@ from jaxperf.training.sweep import BLOCK, evaluate_layouts
 
 CHUNK = 32 * BLOCK  # layouts between two reports of progress
 OBJECTIVES = ("time", "cost", "memory")  # at one number of equal devices cost follows time
+PASSED_ON = "passed on"  # of layers whose micro-batches go on to other devices: the step, and one micro-batch more
 
 Progress = Callable[[int, int], None]
 
@@ -85,12 +86,12 @@ def search_layouts(
             for part in _parts(rows, len(others["zero"])):
                 columns = crossed(table, part, others)
                 metrics = evaluate(model, columns, device, efficiencies, base)
-                _keep(found, columns, metrics, len(part), objective)
+                _keep(found, columns, metrics, len(part), _score(columns, metrics, objective, base))
                 if progress is not None:
                     progress(found.tried, total)
     except KeyboardInterrupt:
         found.interrupted = True
-    return _sorted(found, objective)
+    return _sorted(found, _score(found.layouts, found.metrics, objective, base) if len(found) else np.empty(0))
 
 
 def evaluate(
@@ -153,13 +154,22 @@ def _parts(rows: np.ndarray, count: int) -> Iterator[np.ndarray]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _keep(found: Found, columns: Columns, metrics: Columns, count: int, objective: str) -> None:
+def _score(columns: Columns, metrics: Columns, objective: str, base: Layout) -> np.ndarray:
+    """What an objective wants small [rows]."""
+    if objective == "memory":
+        return metrics["memory.total"]
+    if objective == PASSED_ON:
+        return metrics["time"] * (1.0 + columns["data"] * columns["microbatch"] / float(base.global_batch))
+    return metrics["time"]
+
+
+def _keep(found: Found, columns: Columns, metrics: Columns, count: int, score: np.ndarray) -> None:
     """Add the best variant of each of the `count` splits, and what is on the front."""
     feasible = metrics["reason"] == 0
     found.tried += len(feasible)
     found.feasible += int(np.count_nonzero(feasible))
     found.reasons.update(_counted(metrics["reason"]))
-    key = np.where(feasible, metrics["memory.total" if objective == "memory" else "time"], np.inf).reshape(count, -1)
+    key = np.where(feasible, score, np.inf).reshape(count, -1)
     best = key.argmin(axis=1) + np.arange(count) * key.shape[1]
     best = best[np.isfinite(key.min(axis=1))]
     _append(found.layouts, columns, best)
@@ -183,11 +193,11 @@ def _trim(front: Columns) -> None:
         front[name] = values[alive[np.sort(first)]]
 
 
-def _sorted(found: Found, objective: str) -> Found:
+def _sorted(found: Found, score: np.ndarray) -> Found:
     """Best first; of splits that differ in the micro-batch alone the best one."""
     if not len(found):
         return found
-    order = np.argsort(found.metrics["memory.total" if objective == "memory" else "time"], kind="stable")
+    order = np.argsort(score, kind="stable")
     groups = np.stack([found.layouts[name][order] for name in GROUP_FIELDS])
     _, first = np.unique(groups, axis=1, return_index=True)
     chosen = order[np.sort(first)]

@@ -19,7 +19,7 @@ from jaxperf.training.failures import HOUR, Failures, assumed_failures
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model
-from jaxperf.training.search.layouts import OBJECTIVES, Found, Progress, evaluate, search_layouts
+from jaxperf.training.search.layouts import OBJECTIVES, PASSED_ON, Found, Progress, evaluate, search_layouts
 from jaxperf.training.search.space import Columns, Space
 from jaxperf.training.search.terms import METRICS
 from jaxperf.training.stochastic.cluster import Variation, assumed_variation
@@ -52,7 +52,8 @@ def assumed_rates() -> Rates:
 class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
-    is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does."""
+    is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does;
+    `passed_on`: micro-batches go on to other devices, which wait for the first of them."""
 
     name: str
     model: TrainingModel
@@ -68,6 +69,7 @@ class Request:
     store_bandwidth: float = STORE_BANDWIDTH
     save_pause: float = SAVE_PAUSE
     lora_rank: int = 0
+    passed_on: bool = False
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -140,7 +142,7 @@ def plan(
         rates.nominal,
         base,
         devices,
-        objective=request.objective,
+        objective=PASSED_ON if request.passed_on else request.objective,
         space=request.space,
         progress=progress,
     )

@@ -88,7 +88,7 @@ def _replicas(request: Request, pools: Sequence[Pool], progress: Progress | None
     def asked(place: int, share: int) -> Request:
         return dataclasses.replace(request, global_batch=share * size)
 
-    shares, answers = _balanced(asked, pools, units, request, progress)
+    shares, answers = _balanced(asked, pools, units, request, progress, _slowest)
     gradients = request.learned_parameters() * request.layout(1).gradient_bytes
     devices = jnp.asarray([float(pool.devices) for pool in pools])
     network = jnp.stack([pool.device.network_bandwidth for pool in pools])
@@ -101,12 +101,14 @@ def _stages(request: Request, pools: Sequence[Pool], progress: Progress | None) 
     """Consecutive layers in each pool; every micro-batch passes through all pools."""
 
     def asked(place: int, share: int) -> Request:
-        return dataclasses.replace(request, model=part_of(request.model, share, place == len(pools) - 1))
+        part = part_of(request.model, share, place == len(pools) - 1)
+        return dataclasses.replace(request, model=part, passed_on=True)
 
-    shares, answers = _balanced(asked, pools, int(request.model.layers), request, progress)
-    one = [_one_microbatch(request, answer) for answer in answers]
-    fill = sum(one) - max(one)
-    return PoolPlan("stages", pools, shares, answers, _slowest(answers) + fill, fill)
+    def ends(answers: Sequence[Answer]) -> float:
+        return _slowest(answers) + _fill(request, answers)
+
+    shares, answers = _balanced(asked, pools, int(request.model.layers), request, progress, ends)
+    return PoolPlan("stages", pools, shares, answers, ends(answers), _fill(request, answers))
 
 
 def _balanced(
@@ -115,13 +117,17 @@ def _balanced(
     units: int,
     request: Request,
     progress: Progress | None,
+    ends: Callable[[Sequence[Answer]], float],
 ) -> tuple[list[int], list[Answer]]:
-    """(units of each pool, its plan): shared by peak FLOP/s, then by the speeds found; the fastest of `ROUNDS`."""
+    """(units of each pool, its plan): shared by peak FLOP/s, then by the speeds found; of `ROUNDS` the one that `ends`
+    first [s]."""
     peak = COMPUTE_FORMATS.index(FORMATS[format_name(request.dtype)].compute)
     speeds = [float(pool.device.peak_flops[peak]) * pool.devices for pool in pools]
     tried: list[tuple[list[int], list[Answer]]] = []
     for _ in range(ROUNDS):
         shares = whole_shares(units, [0.0] * len(pools), speeds, least=1)
+        if any(shares == before for before, _ in tried):
+            break
         answers = [
             plan(asked(place, share), pool.name, pool.device, pool.devices, pool.rates, progress)
             for place, (pool, share) in enumerate(zip(pools, shares, strict=True))
@@ -131,7 +137,7 @@ def _balanced(
             break
         speeds = [share / answer.choices[0].metrics["time"] for share, answer in zip(shares, answers, strict=True)]
     feasible = [each for each in tried if all(answer.choices for answer in each[1])]
-    return min(feasible, key=lambda each: _slowest(each[1])) if feasible else tried[-1]
+    return min(feasible, key=lambda each: ends(each[1])) if feasible else tried[-1]
 
 
 def _slowest(answers: Sequence[Answer]) -> float:
@@ -141,12 +147,14 @@ def _slowest(answers: Sequence[Answer]) -> float:
     return max(answer.choices[0].metrics["time"] for answer in answers)
 
 
-def _one_microbatch(request: Request, answer: Answer) -> float:
-    """What one micro-batch takes in a pool: how long the next one waits for its first [s]."""
-    if not answer.choices:
+def _fill(request: Request, answers: Sequence[Answer]) -> float:
+    """What one micro-batch takes in all pools but the slowest, which waits for it at the start and the end [s]."""
+    if not all(answer.choices for answer in answers):
         return float("nan")
-    best = answer.choices[0]
-    return best.metrics["time"] * best.layout["data"] * best.layout["microbatch"] / request.global_batch
+    best = [answer.choices[0] for answer in answers]
+    one = [each.metrics["time"] * each.layout["data"] * each.layout["microbatch"] for each in best]
+    times = [each.metrics["time"] for each in best]
+    return (sum(one) - one[times.index(max(times))]) / request.global_batch
 
 
 def check_pools(pools: Sequence[Pool]) -> None:
