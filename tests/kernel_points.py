@@ -40,7 +40,6 @@ from tests.devices import efficiencies
 
 Arguments = tuple[Device, NumberFormat, NumberFormat, Efficiencies]
 Point = Callable[..., Cost]
-DEEPSEEK = LatentShape(128, 128, 64, 128, 512)  # DeepSeek-V3
 
 
 def fixed_tile(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array) -> Cost:
@@ -115,16 +114,21 @@ def chunked(device: Device, weights: NumberFormat, acts: NumberFormat, e: Effici
     return prefill_attention_cost(device, shape, as_float(2), m, n, weights, acts, e.attention_prefill)
 
 
+def deepseek_v3() -> LatentShape:
+    """In the precision that is switched on."""
+    return LatentShape(128, 128, 64, 128, 512)
+
+
 def latent_prefill(
     device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array
 ) -> Cost:
-    return mla_prefill_cost(device, DEEPSEEK, as_float(2), m, n, acts, e.attention_prefill)
+    return mla_prefill_cost(device, deepseek_v3(), as_float(2), m, n, acts, e.attention_prefill)
 
 
 def latent_decode(
     device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array
 ) -> Cost:
-    return mla_decode_cost(device, DEEPSEEK, m, n, weights, acts, e.attention_decode)
+    return mla_decode_cost(device, deepseek_v3(), m, n, weights, acts, e.mla_decode)
 
 
 def absorb(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array) -> Cost:
@@ -139,7 +143,7 @@ def scores(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficie
 def sparse(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array) -> Cost:
     chosen = as_float(2048)
     return sparse_prefill_attention_cost(
-        device, DEEPSEEK.absorbed, chosen, as_float(2), m, n, weights, acts, e.attention_prefill
+        device, deepseek_v3().absorbed, chosen, as_float(2), m, n, weights, acts, e.attention_prefill
     )
 
 

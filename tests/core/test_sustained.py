@@ -14,7 +14,7 @@ from hwspecs.errors import InputError
 from jaxperf.core.efficiency import FAMILIES, assumed_shares
 from jaxperf.core.formats import COMPUTE_FORMATS, number_format
 from jaxperf.core.sustained import CLASS_OF_FORMAT, CLASSES, RATE_LEVELS, format_class, sustained_efficiencies
-from jaxperf.core.sustained_file import calibration_of, load_sustained_table, sustained_compute
+from jaxperf.core.sustained_file import calibration_of, checksum, load_sustained_table, sustained_compute
 
 SHIPPED = load_sustained_table()
 H100, B200, EPYC = (hwspecs.load(name) for name in ("h100-sxm", "b200", "epyc-9654"))
@@ -136,8 +136,18 @@ def test_a_table_beside_parameters_is_found_by_their_name(stored: tuple[Path, di
 def test_damaged_tables_are_refused(stored: tuple[Path, dict[str, Any]], change: Any, said: str) -> None:
     path, card = stored
     change(card)
+    if card.keys() >= {"families", "power"}:
+        card["sha256"] = checksum(card)
     path.write_text(json.dumps(card))
     with pytest.raises(InputError, match=said):
+        load_sustained_table(path)
+
+
+def test_a_changed_number_is_noticed(stored: tuple[Path, dict[str, Any]]) -> None:
+    path, card = stored
+    card["power"]["usable_share"] *= 0.5
+    path.write_text(json.dumps(card))
+    with pytest.raises(InputError, match="do not have the checksum"):
         load_sustained_table(path)
 
 
