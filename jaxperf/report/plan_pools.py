@@ -12,7 +12,7 @@ from jaxperf.training.search.plan import Answer, Request
 from jaxperf.training.search.pools import PoolPlan
 
 UNITS = {"replicas": "sequences", "stages": "layers", "alone": "sequences"}
-BETWEEN = {"replicas": "to reduce gradients between pools", "stages": "to fill the other pools"}
+BETWEEN = {"replicas": "to reduce gradients between pools", "stages": "to fill the other pools and to hand over"}
 
 
 def pool_rows(plans: Sequence[PoolPlan]) -> list[dict[str, Any]]:

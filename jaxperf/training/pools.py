@@ -50,15 +50,22 @@ def whole_shares(total: int, fixed: Sequence[float], speeds: Sequence[float], le
     return shares
 
 
-def cross_pool_reduction(
-    gradients: Scalar, devices: Float[Array, " pools"], network_bandwidth: Float[Array, " pools"]
-) -> Scalar:
+def cross_pool_reduction(gradients: Scalar, links: Float[Array, " pools"]) -> Scalar:
     """Ring all-reduce of gradients among k pools that each hold them whole, spread over all its devices [s].
 
-    2 (k - 1) / k of the `gradients` [byte] through the least n_i B_i, B the scale-out bandwidth of a device [byte/s].
+    2 (k - 1) / k of the `gradients` [byte] through the narrowest of `links`, all ports of a pool together [byte/s].
     """
-    pools = len(devices)
-    return 2.0 * (pools - 1) / pools * gradients / jnp.min(devices * network_bandwidth)
+    pools = len(links)
+    return 2.0 * (pools - 1) / pools * gradients / jnp.min(links)
+
+
+def hand_over(size: Scalar, links: Float[Array, " pools"]) -> Float[Array, " borders"]:
+    """Activations of `size` from each pool to the next, or their gradients back [s].
+
+    size [byte] through the narrower of the `links` at a border, all ports of a pool's last or first stage together
+    [byte/s].
+    """
+    return size / jnp.minimum(links[:-1], links[1:])
 
 
 def part_of(model: TrainingModel, layers: int, with_head: bool) -> TrainingModel:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.training.model_build import training_model_from_shape
-from jaxperf.training.pools import cross_pool_reduction, even_shares, part_of, whole_shares
+from jaxperf.training.pools import cross_pool_reduction, even_shares, hand_over, part_of, whole_shares
 
 speeds = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=5)
 
@@ -51,8 +51,13 @@ def test_too_little_work_is_refused() -> None:
 
 
 def test_reduction_between_pools_is_a_ring_through_the_narrowest() -> None:
-    time = cross_pool_reduction(as_float(8e9), jnp.array([8.0, 4.0]), jnp.array([50e9, 25e9]))
+    time = cross_pool_reduction(as_float(8e9), jnp.array([8.0 * 50e9, 4.0 * 25e9]))
     assert float(time) == pytest.approx(8e9 / 100e9)
+
+
+def test_each_border_is_as_fast_as_its_narrower_side() -> None:
+    times = hand_over(as_float(8e9), jnp.array([400e9, 100e9, 200e9]))
+    assert np.asarray(times) == pytest.approx([8e9 / 100e9, 8e9 / 100e9])
 
 
 def test_parts_are_the_model() -> None:

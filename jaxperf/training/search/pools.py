@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
 from hwspecs.errors import InputError
 from jaxperf.core.device import Device
 from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, format_name
-from jaxperf.training.pools import cross_pool_reduction, part_of, whole_shares
+from jaxperf.training.pools import cross_pool_reduction, hand_over, part_of, whole_shares
 from jaxperf.training.search.plan import Answer, Progress, Rates, Request, plan
 from jaxperf.training.search.space import divisors
 
 ROUNDS = 3
 MOST_UNITS = 64  # parts a batch is divided into: a share is off by 1 % of the batch at most
+FEW_UNITS = 8  # tried too: large parts have more divisors, and so more layouts
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,7 @@ def _replicas(request: Request, pools: Sequence[Pool], progress: Progress | None
 
     shares, answers = _balanced(asked, pools, units, request, progress, _slowest)
     gradients = request.learned_parameters() * request.layout(1).gradient_bytes
-    devices = jnp.asarray([float(pool.devices) for pool in pools])
-    network = jnp.stack([pool.device.network_bandwidth for pool in pools])
-    between = float(cross_pool_reduction(gradients, devices, network))
+    between = float(cross_pool_reduction(gradients, _links(pools, [1.0] * len(pools))))
     sequences = [share * size for share in shares]
     return PoolPlan("replicas", pools, sequences, answers, _slowest(answers) + between, between)
 
@@ -105,10 +106,10 @@ def _stages(request: Request, pools: Sequence[Pool], progress: Progress | None) 
         return dataclasses.replace(request, model=part, passed_on=True)
 
     def ends(answers: Sequence[Answer]) -> float:
-        return _slowest(answers) + _fill(request, answers)
+        return _slowest(answers) + _behind_another(request, pools, answers)
 
     shares, answers = _balanced(asked, pools, int(request.model.layers), request, progress, ends)
-    return PoolPlan("stages", pools, shares, answers, ends(answers), _fill(request, answers))
+    return PoolPlan("stages", pools, shares, answers, ends(answers), _behind_another(request, pools, answers))
 
 
 def _balanced(
@@ -123,11 +124,14 @@ def _balanced(
     first [s]."""
     peak = COMPUTE_FORMATS.index(FORMATS[format_name(request.dtype)].compute)
     speeds = [float(pool.device.peak_flops[peak]) * pool.devices for pool in pools]
+    few = max(each for each in divisors(units) if each <= max(FEW_UNITS, len(pools)))
     tried: list[tuple[list[int], list[Answer]]] = []
-    for _ in range(ROUNDS):
-        shares = whole_shares(units, [0.0] * len(pools), speeds, least=1)
+    for parts in (*[units] * ROUNDS, few):
+        if parts < len(pools):
+            continue
+        shares = [units // parts * share for share in whole_shares(parts, [0.0] * len(pools), speeds, least=1)]
         if any(shares == before for before, _ in tried):
-            break
+            continue
         answers = [
             plan(asked(place, share), pool.name, pool.device, pool.devices, pool.rates, progress)
             for place, (pool, share) in enumerate(zip(pools, shares, strict=True))
@@ -147,14 +151,30 @@ def _slowest(answers: Sequence[Answer]) -> float:
     return max(answer.choices[0].metrics["time"] for answer in answers)
 
 
-def _fill(request: Request, answers: Sequence[Answer]) -> float:
-    """What one micro-batch takes in all pools but the slowest, which waits for it at the start and the end [s]."""
+def _behind_another(request: Request, pools: Sequence[Pool], answers: Sequence[Answer]) -> float:
+    """What stages behind one another add to the slowest pool [s]: the first micro-batch in all others, on its way
+    there and back, and where the borders are slower than every pool, what they take longer."""
     if not all(answer.choices for answer in answers):
         return float("nan")
     best = [answer.choices[0] for answer in answers]
-    one = [each.metrics["time"] * each.layout["data"] * each.layout["microbatch"] for each in best]
+    rows = [each.layout["data"] * each.layout["microbatch"] for each in best]
     times = [each.metrics["time"] for each in best]
-    return (sum(one) - one[times.index(max(times))]) / request.global_batch
+    bound = times.index(max(times))
+    fill = sum(row * time for place, (row, time) in enumerate(zip(rows, times, strict=True)) if place != bound)
+    row = request.sequence * float(request.model.hidden) * float(request.layout(1).activation_bytes)
+    borders = np.asarray(hand_over(jnp.asarray(row), _links(pools, [each.layout["pipeline"] for each in best])))
+    sent = 2.0 * float(borders @ np.maximum(rows[:-1], rows[1:]))
+    return fill / request.global_batch + sent + max(request.global_batch * float(borders.max()) - max(times), 0.0)
+
+
+def _links(pools: Sequence[Pool], stages: Sequence[float]) -> Float[Array, " pools"]:
+    """The ports of one of the `stages` of each pool together, at the share that collectives reach [byte/s]."""
+    return jnp.stack(
+        [
+            pool.devices / stage * pool.device.network_bandwidth * pool.rates.nominal.link_network
+            for pool, stage in zip(pools, stages, strict=True)
+        ]
+    )
 
 
 def check_pools(pools: Sequence[Pool]) -> None:
