@@ -36,6 +36,7 @@ LENGTHS = {
     "long": ({"kind": "uniform", "low": 2000, "high": 7000}, {"kind": "uniform", "low": 20, "high": 200}),
 }
 LONGEST = 8000  # tokens of a prompt: vLLM v0 computes it in one step
+PIPELINES = {2: ("chats", "short", "fixed"), 4: ("chats", "short", "fixed")}  # stages -> lengths
 ARRIVALS = {"poisson": {"kind": "poisson"}, "bursts": {"kind": "gamma", "cv": 2.0}}
 
 
@@ -53,6 +54,7 @@ class Point(NamedTuple):
     """One comparison: what was simulated, its utilization, relative errors of means and of 99th percentiles."""
 
     scheduler: str
+    stages: int
     lengths: str
     arrivals: str
     utilization: float
@@ -61,17 +63,17 @@ class Point(NamedTuple):
 
 
 def run() -> list[Row]:
-    """Speeds, then the mean error of each latency over the grid."""
+    """Speeds, then the mean error of each latency over both grids."""
     jax.config.update("jax_enable_x64", True)
-    rows = list(speeds())
-    points = list(comparison())
+    return [*speeds(), *_errors(list(comparison()), ""), *_errors(list(pipelines()), "pipelines, ")]
+
+
+def _errors(points: list[Point], of: str) -> Iterator[Row]:
     for kind, target in (("mean", "<= 10"), ("p99", "<= 15")):
         errors = np.abs([getattr(point, kind) for point in points]) * 100.0
         for name, error in zip(LATENCIES, errors.mean(axis=0), strict=True):
-            rows.append(
-                Row("steady_state", f"{kind} {name} against the simulator, {len(points)} points", error, "%", target)
-            )
-    return rows
+            what = f"{of}{kind} {name} against the simulator, {len(points)} points"
+            yield Row("steady_state", what, error, "%", target)
 
 
 def speeds() -> Iterator[Row]:
@@ -123,10 +125,22 @@ def comparison() -> Iterator[Point]:
         for lengths in LENGTHS:
             for arrivals in ARRIVALS if lengths == "chats" else ("poisson",):
                 for load in LOADS:
-                    yield _compared(case, model, name, lengths, arrivals, load)
+                    yield _compared(case, model, (name, 1, lengths, arrivals), load)
 
 
-def _compared(case: Case, model: Callable[..., Any], name: str, lengths: str, arrivals: str, load: float) -> Point:
+def pipelines() -> Iterator[Point]:
+    """Every scheduler in stages, with Poisson arrivals."""
+    for name in SCHEDULERS:
+        for stages, kinds in PIPELINES.items():
+            case = case_of(name, stages)
+            model = _model_of(case)
+            for lengths in kinds:
+                for load in LOADS:
+                    yield _compared(case, model, (name, stages, lengths, "poisson"), load)
+
+
+def _compared(case: Case, model: Callable[..., Any], what: tuple[str, int, str, str], load: float) -> Point:
+    _, _, lengths, arrivals = what
     prompt, output = classes(lengths)
     variation = ARRIVALS[arrivals].get("cv", 1.0) ** 2
     most = 1.0 / float(model(prompt, output, 1e-3, variation)[0].utilization) * 1e-3
@@ -134,7 +148,7 @@ def _compared(case: Case, model: Callable[..., Any], name: str, lengths: str, ar
     measured = simulated(case, lengths, arrivals, load * most, LANES)
     means = tuple(float(getattr(state, each)) / measured[each][0] - 1.0 for each in LATENCIES)
     percentiles = tuple(float(tails[each]) / measured[each][1] - 1.0 for each in LATENCIES)
-    return Point(name, lengths, arrivals, float(state.utilization), means, percentiles)
+    return Point(*what, float(state.utilization), means, percentiles)
 
 
 def _model_of(case: Case) -> Callable[..., Any]:
@@ -151,7 +165,7 @@ def _model_of(case: Case) -> Callable[..., Any]:
     return model
 
 
-def case_of(name: str) -> Case:
+def case_of(name: str, stages: int = 1) -> Case:
     """The engine with one of `SCHEDULERS`, its step times composed of the shipped kernels."""
     import hwspecs
     from jaxperf.core.sustained_file import calibration_of, load_sustained_table
@@ -162,14 +176,14 @@ def case_of(name: str) -> Case:
     from jaxperf.serving.simulator.settings import parse_scheduler
     from jaxperf.serving.simulator.workloads import Requests
 
-    settings = {**SCHEDULERS[name], "num_blocks": BLOCKS, "batch_size_cap": CAP}
+    settings = {**SCHEDULERS[name], "num_blocks": BLOCKS, "batch_size_cap": CAP, "pp": stages}
     scheduler = parse_scheduler({**settings, "enable_prefix_caching": False} if name == "vllm_v1" else settings)
     device = calibration_of(hwspecs.load("h100-sxm"), load_sustained_table(None)).calibrated
     reach = Requests(np.zeros(CAP), np.full(CAP, LONGEST), np.full(CAP, 192))
     times = composed_times(load_model("llama-3-8b"), device, scheduler, reach)
     budget = scheduler.numbers["batch_tokens" if name == "vllm" else "chunk"]
     discipline = prefill_first if name == "vllm" else chunked
-    return Case(scheduler, times, table_law(times), discipline, Engine(float(CAP), float(budget)))
+    return Case(scheduler, times, table_law(times), discipline, Engine(float(CAP), float(budget), float(stages)))
 
 
 def classes(lengths: str) -> list[Any]:
@@ -199,7 +213,11 @@ def simulated(case: Case, lengths: str, arrivals: str, rate: float, lanes: int) 
     ]
     drawn = [dataclasses.replace(each, prompt=np.minimum(each.prompt, LONGEST)) for each in drawn]
     found = simulate(
-        case.scheduler.policy, case.times, case.scheduler.arrays(lanes), pad_traces(drawn), Sizes(slots=CAP)
+        case.scheduler.policy,
+        case.times,
+        case.scheduler.arrays(lanes),
+        pad_traces(drawn),
+        Sizes(slots=CAP, stages=case.scheduler.pipeline_parallel),
     )
     columns = {
         name: np.asarray(getattr(found.requests, name)) for name in ("arrived", "scheduled", "first_token", "completed")
@@ -212,18 +230,18 @@ def simulated(case: Case, lengths: str, arrivals: str, rate: float, lanes: int) 
 def main() -> None:
     """Print every point of the comparison and the means."""
     jax.config.update("jax_enable_x64", True)
-    print("scheduler  lengths  arrivals  utilization   mean error % ttft  tpot   e2e   p99 error % ttft  tpot   e2e")
-    points = []
-    for point in comparison():
-        points.append(point)
-        errors = "".join(f"{100.0 * error:+6.1f}" for error in (*point.mean, *point.p99))
-        print(
-            f"{point.scheduler:10s} {point.lengths:8s} {point.arrivals:8s} {point.utilization:.2f} {errors}", flush=True
-        )
-    for kind in ("mean", "p99"):
-        errors = 100.0 * np.abs([getattr(point, kind) for point in points])
-        ends = f"mean {errors.mean(axis=0).round(1)}, largest {errors.max(axis=0).round(1)} %"
-        print(f"{kind}: {ends} of {len(points)} points")
+    print("scheduler, stages, lengths, arrivals, utilization; errors in % of mean ttft, tpot, e2e, and of their p99")
+    for grid in (comparison, pipelines):
+        points = []
+        for point in grid():
+            points.append(point)
+            errors = "".join(f"{100.0 * error:+6.1f}" for error in (*point.mean, *point.p99))
+            head = f"{point.scheduler:10s} {point.stages} {point.lengths:8s} {point.arrivals:8s}"
+            print(f"{head} {point.utilization:.2f} {errors}", flush=True)
+        for kind in ("mean", "p99"):
+            errors = 100.0 * np.abs([getattr(point, kind) for point in points])
+            ends = f"mean {errors.mean(axis=0).round(1)}, largest {errors.max(axis=0).round(1)} %"
+            print(f"{kind}: {ends} of {len(points)} points")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,8 @@ class Prefill(NamedTuple):
     beside: Scalar
 
 
+SHORTEST = 1e-9  # in place of nothing, where something is divided by it
+
 Discipline = Callable[[StepLaw, Load, Engine, Scalar, Scalar, Scalar | None], Prefill]
 
 
@@ -85,7 +87,9 @@ def prefill_first(
     room = padded(load.prompt, engine.budget)
     room = room if ready is None else jnp.minimum(room, ready)
     packed = added + floor / jnp.maximum(room, 1.0)
-    return Prefill(own, share, share, floor, floor, room, packed, jnp.zeros_like(packed))
+    # In a pipeline a batch of prompts is in front of decodes that would have waited for others: a stage behind it.
+    stall = jnp.maximum(floor - step * (1.0 - 1.0 / engine.stages), -average(share))
+    return Prefill(own, share, share, floor, stall, room, packed, jnp.zeros_like(packed))
 
 
 def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None) -> Prefill:
@@ -135,19 +139,29 @@ def decode_step(law: StepLaw, load: Load, engine: Engine, sequences: Scalar) -> 
 
 
 def overlapping(busy: Scalar, room: Scalar, engine: Engine) -> Scalar:
-    """Prompts that the batches in flight work on at a time, of `busy` that would keep one batch each busy [1].
+    """Prompts that the batches in flight work on at a time while they work on any, of `busy` that would keep one batch
+    each busy [1].
 
     Batches wait for each other, so one with a prompt lets the others wait unless they have prompts too. Replicas have
     queues of their own; of the batches in a pipeline the first that is formed takes all prompts there is room for.
+    Of Poisson's b prompts that find a batch of their own b / (1 - e^-b) are there where any is.
     """
     replicas = 1.0 - 1.0 / engine.replicas
     stages = (1.0 - 1.0 / engine.stages) / engine.replicas / jnp.maximum(room, 1.0)
-    return jnp.minimum(1.0 + busy * (replicas + stages), engine.ways)
+    apart = jnp.maximum(busy * (replicas + stages), SHORTEST)
+    return jnp.minimum(apart / -jnp.expm1(-apart), engine.ways)
 
 
 def overlap_at(prefill: Prefill, load: Load, engine: Engine) -> Scalar:
     """`overlapping` at a load."""
     return overlapping(load.rate * mean_over(load.prompt, prefill.own), prefill.room, engine)
+
+
+def served_at(prefill: Prefill, load: Load, engine: Engine) -> Scalar:
+    """Prompts of a queue that go on at a time: those that overlap, and of a prompt that fills several steps the next
+    one goes to another batch of the pipeline."""
+    next_ones = (engine.stages - 1.0) * jnp.maximum(1.0 - prefill.room, 0.0)
+    return jnp.minimum(overlap_at(prefill, load, engine) + next_ones, engine.ways)
 
 
 def mean_over(lengths: Lengths, values: Float[Array, " K"]) -> Scalar:

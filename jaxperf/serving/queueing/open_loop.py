@@ -33,6 +33,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.serving.queueing.engine import (
+    SHORTEST,
     Discipline,
     Engine,
     Load,
@@ -41,12 +42,12 @@ from jaxperf.serving.queueing.engine import (
     mean_over,
     overlap_at,
     overlapping,
+    served_at,
 )
 from jaxperf.serving.queueing.law import StepLaw
 
 ITERATIONS = 6
 LEAST_SLOPE, LEAST_DAMPING = 0.25, 0.05  # of the equation near saturation: no step and no variance beyond bounds
-SHORTEST = 1e-9  # s
 FULL = 0.98  # of a load: beyond it the answer is that of a queue as long, and `utilization` says that there is none
 # Gauss and Hermite's three points of a normal distribution: standard deviations and weights.
 POINTS = ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0))
@@ -100,7 +101,7 @@ class SteadyQueue(eqx.Module):
 
 def _waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar) -> Wait:
     """What an arrival finds; the mean square of the queue by Takacs's formula, scaled as its mean."""
-    ways, over, added = engine.ways, overlap_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
+    ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
     room = jnp.maximum(prefill.room, 1.0)
     floor, found = step, jnp.minimum(load.rate * added / over, FULL)
     for _ in range(2):  # a step without prompts takes `step`, one with prompts `floor`: how often each is

@@ -27,7 +27,7 @@ from tests.serving.queueing.engines import most_of, percentiles, steady, straigh
 
 PROMPT, OUTPUT = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 300}
 REQUESTS, LANES, CAP = 512, 8, 64
-BUDGETS = {"vllm": 8192, "vllm_v1": 2048}
+BUDGETS = {"vllm": 8192, "vllm_v1": 2048, "sarathi_fixed": 512}
 LATENCIES = ("ttft", "tpot", "e2e")
 SETTINGS = {"num_blocks": 20000, "batch_size_cap": CAP}
 
@@ -38,17 +38,18 @@ def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS, lengths=(PROMP
     return [draw_requests({**workload, "seed": seed}) for seed in range(lanes)]
 
 
-def simulated(sched: str, requests: list[Requests], budget: int = 0):
+def simulated(sched: str, requests: list[Requests], budget: int = 0, stages: int = 1):
     """Times of every request of every lane; all calls of a scheduler share a compiled program."""
     none = np.zeros(len(requests[0].arrived), int)
     requests = [replace(each, brought=none if each.brought is None else each.brought) for each in requests]
-    scheduler = parse_scheduler({**SETTINGS, "sched": sched, "max_tokens_in_batch": budget or BUDGETS[sched]})
+    tokens = "chunk_size" if sched == "sarathi_fixed" else "max_tokens_in_batch"
+    scheduler = parse_scheduler({**SETTINGS, "sched": sched, tokens: budget or BUDGETS[sched], "pp": stages})
     found = simulate(
         scheduler.policy,
         LawStepTime(straight_law()),
         scheduler.arrays(len(requests)),
         pad_traces(requests, REQUESTS),
-        Sizes(slots=CAP),
+        Sizes(slots=CAP, stages=stages),
     )
     names = ("arrived", "scheduled", "first_token", "completed")
     count = len(requests[0].arrived)
@@ -79,6 +80,25 @@ def test_an_engine_is_the_simulated_one(sched: str, discipline) -> None:
         assert mean.max() <= 0.1, (share, mean)
         ends.append(end)
     assert np.mean(ends) <= 0.15, ends
+
+
+@pytest.mark.parametrize(
+    ("sched", "discipline", "stages"),
+    [
+        pytest.param("vllm", prefill_first, 2, marks=pytest.mark.long),
+        ("vllm_v1", chunked, 4),
+        pytest.param("sarathi_fixed", chunked, 4, marks=pytest.mark.long),
+    ],
+)
+def test_a_pipeline_is_the_simulated_one(sched: str, discipline, stages: int) -> None:
+    prompt, output = lengths_as(PROMPT), lengths_as(OUTPUT)
+    engine = Engine(float(CAP), float(BUDGETS[sched]), float(stages))
+    rate = 0.7 * most_of(discipline, straight_law(), (prompt, output), engine)
+    requests, load = drawn(rate), Load(rate, prompt, output)
+    times = simulated(sched, requests, stages=stages)
+    metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
+    state = steady(discipline, straight_law(), load, engine)
+    assert errors(state, percentiles(state, load, as_float(0.99)), metrics)[0].max() <= 0.1
 
 
 SHORT = {"kind": "uniform", "low": 50, "high": 150}, {"kind": "uniform", "low": 50, "high": 150}
@@ -124,6 +144,7 @@ def test_few_tokens_meet_few_steps_with_prompts(tokens: int, share: float, budge
     assert float(percentiles(state, load, as_float(0.99))["tpot"]) <= 1.1 * np.max(tpot)
 
 
+@pytest.mark.long
 def test_two_pools_are_the_simulated_ones() -> None:
     prompt, output, engine = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), float(BUDGETS["vllm_v1"]))
     prefillers = decoders = LANES
