@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: demo test bench validate lint docs clean
+.PHONY: demo test test-long bench validate lint docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/jaxperf rank llama-3-70b --devices 'all(memory >= 24 GB, memory_bandwidth >= 300 GB/s)' --slo ttft=2s,tpot=50ms --plot $(OUT)/ranking.png
@@ -12,6 +12,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+test-long: $(VENV)/.installed
+	$(BIN)/python -m pytest -n auto --dist loadfile -m long
 
 bench: $(VENV)-bench/.installed
 	$(VENV)-bench/bin/python -m benchmarks

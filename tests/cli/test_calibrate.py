@@ -116,6 +116,7 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     assert json.loads(Path("p.json").read_text())["command"] == how
 
 
+@pytest.mark.long
 def test_rates_of_composed_steps_go_with_the_parameters(cli, fitted: Path, own_folder: Path, parse_json) -> None:
     """A device that reaches half of what it ships with takes longer; what was not measured stays as shipped."""
     rows = gemms("h100-sxm", 0.35, tokens=(1, 16, 64, 256, 1024, 4096))

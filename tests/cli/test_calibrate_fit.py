@@ -79,6 +79,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     return asked
 
 
+@pytest.mark.long
 def test_it_is_the_fit_of_one_process(
     cli, tables: list[str], played: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

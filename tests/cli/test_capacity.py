@@ -26,6 +26,7 @@ def files(own_folder: Path) -> tuple[str, ...]:
     return ("capacity", "w.json", "--settings", "s.json", "--precision", "0.1")
 
 
+@pytest.mark.long
 def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
     result = cli(
         *files, "--slo", "ttft=20ms,tpot=10ms", "--replicas", "1,2", "--price", "a100=2", "--json", "-o", "out.csv"
@@ -56,6 +57,7 @@ def test_rows_that_are_no_requests_are_said(cli, files: tuple[str, ...], own_fol
     assert 'note: left out (2): prefill_tokens: "0" is not a whole number' in " ".join(result.stdout.split())
 
 
+@pytest.mark.long
 def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
     cli, files: tuple[str, ...], own_folder: Path
 ) -> None:

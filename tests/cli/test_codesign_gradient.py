@@ -38,6 +38,7 @@ def ask(cli, parse_json, case: Path):
     return run
 
 
+@pytest.mark.long
 def test_slopes_find_the_best_machine_of_a_budget(ask, cli, parse_json, case: Path) -> None:
     """Of sizes 2, 4, 8, 16 and meshes 2, 4, 8 a sweep has this one first among those that keep the budget."""
     best = ("--free", "buffer.size=2", "--free", "memory.mesh_x=4", "--free", "memory.read_bandwidth=4")

@@ -84,6 +84,7 @@ def test_a_graph_without_a_kernel_has_no_time(cli, own_folder: Path) -> None:
     assert result.exit_code == 3 and "(1): the graph launches no kernel" in result.output
 
 
+@pytest.mark.long
 def test_adapting_to_measured_operations(predict, own_folder: Path) -> None:
     """Products measured at 51 TFLOP/s change the iterations of a device that was never measured."""
     table = own_folder / "in.csv"

@@ -85,6 +85,7 @@ def test_stand_ins_are_said_aloud(cli, own_folder: Path, parse_json) -> None:
     assert used == {"h100-sxm": "fp8", "a100-sxm-80gb": "bf16"}
 
 
+@pytest.mark.long
 def test_experts_are_spread(ranking) -> None:
     arguments = ("rank", "mixtral-8x7b", "--devices", "h100-sxm", "--max-devices", "4", "--max-batch", "8")
     provenance, rows = ranking(*arguments, "--prompt", "256", "--output", "32")

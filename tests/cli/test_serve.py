@@ -135,6 +135,7 @@ def test_a_layout_has_whole_numbers_of_ranks(own_folder: Path, predict, column: 
     assert said["without_prediction"][0]["reason"] == f"{column}: 1.5 must be a whole number."
 
 
+@pytest.mark.long
 def test_a_model_of_a_folder_is_priced_by_its_own_config(own_folder: Path, predict):
     """Two folders of one name beside the shipped model of that name: half of the layers take about half of the time."""
     fields = {

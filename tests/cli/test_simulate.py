@@ -129,6 +129,7 @@ def test_our_own_model_is_the_default(cli, files: tuple[str, ...], own_folder: P
     assert 1e-4 < float(first["first_token_at"]) < float(first["completed_at"]) < 0.1
 
 
+@pytest.mark.long
 def test_no_replica_is_more_than_busy(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
     """One request outgrows the cache after the others are done; a replica that gets no request is idle."""
     (own_folder / "requests.csv").write_text(

@@ -159,6 +159,7 @@ def test_metrics_of_infeasible_rows_never_break_json(cli, sweep_file, parse_json
     assert parse_json(run(cli, "--json").stdout)["points"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("task", "length", "metric"), [("prefill", "prompt", "ttft"), ("serve", "output", "tpot")])
 def test_other_tasks_have_metrics_of_their_own(
     cli, own_folder: Path, sweep_file, task: str, length: str, metric: str

@@ -158,6 +158,7 @@ def tiny(plain_jax: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration.kernels.evaluate, "evaluate", real)
 
 
+@pytest.mark.long
 def test_a_tiny_evaluation_in_earnest(cli, table: Path, tiny: None, parse_json) -> None:
     """Two generations, each predicted from the other alone, and every other split."""
     result = cli("validate", "kernels", table, "--json")

@@ -38,6 +38,7 @@ def fitted(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_benchmarks_that_no_fit_sees_are_printed_apart(cli, fitted: Path, parse_json):
     said = parse_json(cli("validate", "serving", fitted, "--json", "-o", "out.csv").stdout)
     assert {row["split"] for row in said["errors"]} == {"group"} and said["configurations"] == 4

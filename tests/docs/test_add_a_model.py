@@ -61,6 +61,7 @@ def run(command: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_the_page_can_be_followed_literally(checkout: Path) -> None:
     ran = []
     for block in page.blocks(PAGE):

@@ -91,6 +91,7 @@ def test_an_axis_alone_absent_or_zipped() -> None:
     assert axes["setup"] == {"device": ["h100-sxm", "l4", "h100-sxm"], "batch": [1, 2, 3]}
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(any_text)
 def test_any_text_gives_devices_or_a_sentence(text: str) -> None:

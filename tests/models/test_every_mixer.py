@@ -95,6 +95,7 @@ def by_primitive(function: Callable[..., Any], *arguments: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
 
+@pytest.mark.long
 @phases
 def test_no_number_has_an_undefined_slope(phase: str) -> None:
     point = (deployment(ROOMY, tensor=2, data=2, expert=4), as_float(16), as_float(1000))
@@ -121,6 +122,7 @@ def test_single_precision_agrees_with_double(phase: str) -> None:
     assert close(narrow, double, 1e-5)
 
 
+@pytest.mark.long
 def test_a_row_of_a_sweep_gives_the_same_costs_as_its_points() -> None:
     length = as_float([100.0, 1000.0, 5000.0])
     row = by_primitive(jax.vmap(prefill, (None, None, 0)), deployment(ROOMY), as_float(7), length)

@@ -84,6 +84,7 @@ def test_fp8_without_fp8_units_saves_bytes_but_no_arithmetic() -> None:
         assert float(narrow.bytes_moved) < float(wide.bytes_moved)
 
 
+@pytest.mark.long
 def test_layers_that_differ_add_up_layer_by_layer() -> None:
     """A hybrid of full and windowed layers takes the mean of the two pure models, weighted by its layers."""
     group = LLAMA_7B.groups[0]

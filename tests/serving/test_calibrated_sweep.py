@@ -60,6 +60,7 @@ def test_a_device_does_not_depend_on_its_neighbours(swept: dict[str, np.ndarray]
     np.testing.assert_allclose(alone[0], swept["tpot"][1], rtol=tolerance)
 
 
+@pytest.mark.long
 def test_the_roofline_of_an_explanation_is_that_of_the_plain_device() -> None:
     study = Study(load_model("gpt2"), "serve", ("ttft", "tpot"))
     point = {"batch": 4, "prompt": 64, "output": 8, "weights": "bf16", "kv_cache": "bf16"}

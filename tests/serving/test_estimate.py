@@ -93,6 +93,7 @@ def test_refused_layouts(change: dict[str, Any], said: str) -> None:
         estimate(GPT2, H100, {**POINT, **change})
 
 
+@pytest.mark.long
 def test_points_explained_together_are_points_explained_alone() -> None:
     study = Study(GPT2, "serve", ESTIMATE_METRICS)
     devices = load_devices("h100-sxm", "l4")

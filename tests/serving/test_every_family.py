@@ -46,6 +46,7 @@ def test_a_request_to_every_kind_of_decoder(name: str) -> None:
     assert 0.0 < float(found["tpot"]) < 1.0 and 0.0 < float(found["ttft"]) < 1.0
 
 
+@pytest.mark.long
 def test_an_estimate_of_an_encoder_decoder() -> None:
     found = estimate(load_model("t5-small"), H200, POINT)
     assert found.feasible, found.reasons

@@ -114,6 +114,7 @@ def test_nothing_is_lost_in_bins() -> None:
     assert float((grid * share).sum()) == pytest.approx(float((values * weights).sum()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stages", "microbatches", "spread", "jitter"),
     [
@@ -273,6 +274,7 @@ def late_replica(spread: jax.Array, replicas: jax.Array, together: jax.Array, co
     return quantile(slowest_replica(replica, replicas, together, common), as_float(0.95))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("late", "point"),
     [

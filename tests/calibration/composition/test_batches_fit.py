@@ -67,6 +67,7 @@ def found(labels: np.ndarray) -> HeldOut:
     return hold_out(table_of(DEVICES, labels), (), NO_KERNELS)
 
 
+@pytest.mark.long
 def test_what_the_labels_were_made_with_is_found(groups: list[Group], labels: np.ndarray) -> None:
     """To half of what the fit takes for noise; the priors pull the rest, least where they are wide."""
     scalars = fit_scalars(groups, labels, np.full(ROWS, True), PRIOR)

@@ -36,6 +36,7 @@ def table(path: Path, *rows: tuple[object, ...]) -> list[Row]:
     return read_rows(path)
 
 
+@pytest.mark.long
 def test_what_several_devices_take(parameters: GraphParameters, tmp_path: Path):
     rows = table(tmp_path / "rows.csv", *[("a100-sxm-80gb", "gpt2", "train", 512, 64, v) for v in VARIANTS])
     found = predict_rows(rows, Graphs(), parameters)

@@ -47,6 +47,7 @@ def test_other_kernels_and_other_devices_take_their_arithmetic() -> None:
     np.testing.assert_array_equal(tpu.core, tpu.demand.compute)
 
 
+@pytest.mark.long
 def test_what_a_core_takes_transfers_to_a_device_with_less_bandwidth() -> None:
     """Times of 2.4 bytes a core and cycle on an H100, whose memory would take 13: the A40's follow from its cores."""
 
@@ -116,6 +117,7 @@ def noisy() -> Prepared:
     return prepare(with_latency(table, table.latency * noise))
 
 
+@pytest.mark.long
 def test_folds_say_how_their_intervals_cover(noisy: Prepared) -> None:
     rows = transfer(noisy, QUICK, lambda _: None).rows
     widths = {(row["split"], row["device"]): row for row in intervals(rows)}

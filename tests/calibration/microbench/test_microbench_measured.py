@@ -54,6 +54,7 @@ def test_the_two_tables_are_of_other_sizes() -> None:
         assert len(shapes[0] & shapes[1]) <= 0.1 * len(shapes[1]) + 1, family
 
 
+@pytest.mark.long
 def test_they_can_be_learned_from_and_compared() -> None:
     read, held = read_table(FITTED), read_table(HELD_OUT)
     parameters = calibrate([read], settings=QUICK, families=["gemm", "softmax"])

@@ -242,6 +242,7 @@ def test_a_model_of_a_folder_is_what_its_config_says_and_none_that_was_fitted(tm
     assert [tier_of(point, fitted) for point in shipped] == ["known", "known"]
 
 
+@pytest.mark.long
 def test_the_decoder_of_an_encoder_decoder_holds_its_own_tokens_and_what_it_attends_across_to(tmp_path: Path):
     """T5-3B, 16-bit keys and values of 24 layers, 32 heads of 128: one start token, and 400 of the encoder."""
     point = priced(tmp_path, model="t5-3b", n_gpu="1", tp="1", dtype="bf16", input_len="400", output_len="256")

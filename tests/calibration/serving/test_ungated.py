@@ -17,6 +17,7 @@ from jaxperf.core.sustained_file import load_sustained_table
 HEADER = "source,model,gpu,n_gpu,tp,framework,mode,scenario,input_len,output_len,concurrency,qps,metric,value,unit"
 
 
+@pytest.mark.long
 def test_such_rows_are_priced_by_what_the_others_teach(tmp_path: Path):
     devices = ("h100_sxm", "h200_sxm", "a100_sxm", "l40s")
     lab = [

@@ -35,6 +35,7 @@ def stripped(case: dict[str, Any]) -> dict[str, Any]:
     return {**{name: case[name] for name in READ}, "mapping_outer_to_inner": keep, "levels": levels}
 
 
+@pytest.mark.long
 def test_every_case_with_densities(references: dict[str, dict[str, Any]]) -> None:
     assert len(references) >= 9
     for file, case in references.items():

@@ -54,6 +54,7 @@ def drawn(seed: int = 0) -> tuple[list[tuple[dict, dict, SimpleNamespace]], Pool
     return cases, pool(0, "sarathi_fixed", 2), pool(1, "vllm_v1", 3), transfer, load
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first_from_decode", [False, True])
 def test_two_pools_agree_with_plain_python(first_from_decode: bool) -> None:
     cases, prefill, decode, transfer, load = drawn()
