@@ -56,6 +56,7 @@ def test_slopes_find_the_best_machine_of_a_budget(ask, cli, parse_json, case: Pa
         assert all(float(each).is_integer() for each in (size, mesh, bandwidth))
 
 
+@pytest.mark.long
 def test_a_budget_that_nothing_keeps_ends_with_the_reason(ask) -> None:
     said, code = ask("--machines", "3", *SILICON, "--area-budget", "0.0000001mm^2")
     assert code == 3 and not any(row["feasible"] for row in said["rows"])

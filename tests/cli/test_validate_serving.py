@@ -50,6 +50,7 @@ def test_benchmarks_that_no_fit_sees_are_printed_apart(cli, fitted: Path, parse_
     assert "predicted over measured tokens/s, median (rows): h200-sxm" in shown
 
 
+@pytest.mark.long
 def test_a_table_without_them_has_no_such_lines(cli, fitted: Path):
     fitted.write_text(fitted.read_text().replace(LOG + "\n", ""))
     shown = cli("validate", "serving", fitted, "--quiet").stdout

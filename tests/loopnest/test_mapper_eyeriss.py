@@ -46,6 +46,7 @@ def machine() -> Architecture:
     return Architecture(tuple(Level(**shipped.levels[name]) for name in STORAGE), **shipped.units)
 
 
+@pytest.mark.long
 def test_the_first_layer_has_the_energy_that_timeloop_finds_for_its_best_mapping(conv1: Found) -> None:
     assert conv1.cost is not None
     assert float(conv1.cost.cycles) == 702_464.0
@@ -53,6 +54,7 @@ def test_the_first_layer_has_the_energy_that_timeloop_finds_for_its_best_mapping
     assert round(float(conv1.cost.edp), 1) == 211.4
 
 
+@pytest.mark.long
 def test_no_search_of_timeloop_is_better(conv1: Found, data_directory: Path) -> None:
     path = data_directory / "accelerator" / "search_bars.json"
     if not path.exists():

@@ -88,6 +88,7 @@ def test_more_concurrent_requests_raise_throughput_and_slow_each_token() -> None
     assert len({float(cost.ttft) for cost in costs}) == 1  # a prefill takes one prompt at a time
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("transformer", "layout"),
     [(LLAMA, {}), (LLAMA, {"tensor": 4, "pipeline": 2}), (MIXTRAL, {"data": 8, "expert": 8})],

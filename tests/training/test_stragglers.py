@@ -61,6 +61,7 @@ def step_terms(**fields: Any) -> tuple[dict[str, jax.Array], Layout]:
     return {name: functools.reduce(getattr, name.split("."), found) for name in METRICS}, layout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields", [{"data": 64.0, "zero": 1.0}, {"data": 32.0, "tensor": 8.0}, {"data": 8.0, "pipeline": 8.0}]
 )

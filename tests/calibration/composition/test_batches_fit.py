@@ -78,6 +78,7 @@ def test_what_the_labels_were_made_with_is_found(groups: list[Group], labels: np
         assert abs(known[name] - TRUTH[name]) < 0.35 * abs(mean - TRUTH[name]), name
 
 
+@pytest.mark.long
 def test_without_labels_the_priors_stay(groups: list[Group], labels: np.ndarray) -> None:
     scalars = fit_scalars(groups, labels, np.full(ROWS, False), PRIOR)
     assert scalars == pytest.approx([mean for mean, _ in PRIOR.values()], abs=1e-6)

@@ -94,6 +94,7 @@ def test_rows_of_several_devices_teach_nothing(tmp_path: Path):
     }
 
 
+@pytest.mark.long
 def test_the_measured_iterations_over_several_devices(parameters: GraphParameters, data_directory: Path):
     """Four A100 SXM: each within 10 % and nearer than NeuSight's prediction, in its interval, 5 % in the mean."""
     path = data_directory / "neusight" / "e2e_labels.csv"

@@ -67,6 +67,7 @@ def test_they_can_be_learned_from_and_compared() -> None:
         assert 0.0 <= each.inside <= 1.0
 
 
+@pytest.mark.long
 def test_a_table_says_nothing_of_its_own_shapes() -> None:
     read = read_table(HELD_OUT)
     parameters = calibrate([read], settings=QUICK, families=["softmax"])

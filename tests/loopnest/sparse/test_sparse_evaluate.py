@@ -249,6 +249,7 @@ def test_energy_and_cycles_rise_with_density() -> None:
     assert (np.diff(cost.nest.cycles, axis=0) >= 0.0).all()
 
 
+@pytest.mark.long
 def test_slopes_are_finite_and_one_compile_serves_all_densities() -> None:
     """A product of plain matrices, the words of one drawn, those of the other on a band."""
     _, architecture, mapping, given = product_case(directives=(skipping(0, 1), skipping(2, 0, 1)))

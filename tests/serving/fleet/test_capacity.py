@@ -169,6 +169,7 @@ def test_divisions_use_all_devices_that_can_be_used() -> None:
         divisions(5, 4, 2)
 
 
+@pytest.mark.long
 def test_the_best_division_has_no_idle_pool() -> None:
     """With long prompts and short answers most replicas should prefill, and the other way round."""
     best = []
