@@ -36,7 +36,7 @@ LENGTHS = {
     "long": ({"kind": "uniform", "low": 2000, "high": 7000}, {"kind": "uniform", "low": 20, "high": 200}),
 }
 LONGEST = 8000  # tokens of a prompt: vLLM v0 computes it in one step
-PIPELINES = {2: ("chats", "short", "fixed"), 4: ("chats", "short", "fixed")}  # stages -> lengths
+STAGES, PIPELINED = (2, 4), ("chats", "short", "fixed")  # of the pipelines, and their lengths
 ARRIVALS = {"poisson": {"kind": "poisson"}, "bursts": {"kind": "gamma", "cv": 2.0}}
 
 
@@ -131,10 +131,10 @@ def comparison() -> Iterator[Point]:
 def pipelines() -> Iterator[Point]:
     """Every scheduler in stages, with Poisson arrivals."""
     for name in SCHEDULERS:
-        for stages, kinds in PIPELINES.items():
+        for stages in STAGES:
             case = case_of(name, stages)
             model = _model_of(case)
-            for lengths in kinds:
+            for lengths in PIPELINED:
                 for load in LOADS:
                     yield _compared(case, model, (name, stages, lengths, "poisson"), load)
 

@@ -162,6 +162,12 @@ def test_pools_behind_one_another_wait_for_a_micro_batch_only() -> None:
     assert stages.between < 0.15 * stages.time
 
 
+def test_more_pools_than_layers_are_refused() -> None:
+    shallow = dataclasses.replace(REQUEST, model=training_model_from_shape(1, 2048, 16, 8, 128, 5632, True, 32000))
+    with pytest.raises(InputError, match="1 units are too few for 2 pools"):
+        plan_pools(dataclasses.replace(shallow, top=1), [Pool("h100-sxm", H100, 8, assumed_rates())] * 2)
+
+
 def test_pools_behind_a_slow_network_wait_for_activations() -> None:
     """Two pools are as fast as what passes between them: over ports of 1 MB/s that is nearly all of a step."""
     slow = dataclasses.replace(H100, network_bandwidth=jnp.asarray(1e6))

@@ -142,7 +142,7 @@ def plan(
         rates.nominal,
         base,
         devices,
-        objective=PASSED_ON if request.passed_on else request.objective,
+        objective=PASSED_ON if request.passed_on and request.objective != "memory" else request.objective,
         space=request.space,
         progress=progress,
     )

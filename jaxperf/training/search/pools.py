@@ -126,9 +126,7 @@ def _balanced(
     speeds = [float(pool.device.peak_flops[peak]) * pool.devices for pool in pools]
     few = max(each for each in divisors(units) if each <= max(FEW_UNITS, len(pools)))
     tried: list[tuple[list[int], list[Answer]]] = []
-    for parts in (*[units] * ROUNDS, few):
-        if parts < len(pools):
-            continue
+    for parts in (*[units] * ROUNDS, few if few >= len(pools) else units):
         shares = [units // parts * share for share in whole_shares(parts, [0.0] * len(pools), speeds, least=1)]
         if any(shares == before for before, _ in tried):
             continue
