@@ -36,7 +36,8 @@ LENGTHS = {
     "long": ({"kind": "uniform", "low": 2000, "high": 7000}, {"kind": "uniform", "low": 20, "high": 200}),
 }
 LONGEST = 8000  # tokens of a prompt: vLLM v0 computes it in one step
-STAGES, PIPELINED = (2, 4), ("chats", "short", "fixed")  # of the pipelines, and their lengths
+STAGES = (2, 4)  # of the pipelines
+USUAL = ("chats", "short", "fixed")  # lengths of bursts, and of pipelines
 ARRIVALS = {"poisson": {"kind": "poisson"}, "bursts": {"kind": "gamma", "cv": 2.0}}
 
 
@@ -118,12 +119,12 @@ def _processor_time(work: Callable[[], object], rounds: int) -> float:
 
 
 def comparison() -> Iterator[Point]:
-    """Every scheduler, lengths and load with Poisson arrivals; bursts with the chats alone."""
+    """Every scheduler, lengths and load with Poisson arrivals; bursts with the usual lengths."""
     for name in SCHEDULERS:
         case = case_of(name)
         model = _model_of(case)
         for lengths in LENGTHS:
-            for arrivals in ARRIVALS if lengths == "chats" else ("poisson",):
+            for arrivals in ARRIVALS if lengths in USUAL else ("poisson",):
                 for load in LOADS:
                     yield _compared(case, model, (name, 1, lengths, arrivals), load)
 
@@ -134,7 +135,7 @@ def pipelines() -> Iterator[Point]:
         for stages in STAGES:
             case = case_of(name, stages)
             model = _model_of(case)
-            for lengths in PIPELINED:
+            for lengths in USUAL:
                 for load in LOADS:
                     yield _compared(case, model, (name, stages, lengths, "poisson"), load)
 

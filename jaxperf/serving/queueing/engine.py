@@ -65,6 +65,7 @@ class Prefill(NamedTuple):
 
 
 SHORTEST = 1e-9  # in place of nothing, where something is divided by it
+FULL = 0.98  # of a load: beyond it the answer is that of a queue as long, and `utilization` says that there is none
 
 Discipline = Callable[[StepLaw, Load, Engine, Scalar, Scalar, Scalar | None], Prefill]
 

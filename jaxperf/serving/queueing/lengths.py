@@ -40,6 +40,13 @@ class Lengths(eqx.Module):
         """Mean square of the length [1]."""
         return jnp.sum(self.share * (self.tokens**2 + self.variance), axis=-1)
 
+    @property
+    def together(self) -> Scalar:
+        """The shorter of two over the mean length: 1 of equal lengths, 1/2 of exponential ones [1]."""
+        shorter = jnp.minimum(self.tokens[..., :, None], self.tokens[..., None, :])
+        pairs = self.share[..., :, None] * self.share[..., None, :]
+        return jnp.sum(pairs * shorter, axis=(-2, -1)) / self.mean
+
 
 def padded(lengths: Lengths, budget: Scalar) -> Scalar:
     """Requests in a row that fit in `budget` tokens when each counts as the longest of them, in the mean [1].

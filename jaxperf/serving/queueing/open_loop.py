@@ -12,12 +12,12 @@ until the step in progress ends, whatever it does, then all that fit share the n
 Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, f what a step takes without prompts and
 rho = lambda s,
 
-    U = lambda E s^2 (c_a^2 + c_s^2) / (1 + c_s^2) / (2 (1 - rho)) + f / 2 (1 + rho) / (1 - rho)
+    U = lambda E s^2 / (2 (1 - rho)) + f / 2 (1 + rho) / (1 - rho)
     ttft = U + own steps + s min(lambda U / (1 + rho), room for others in the step)
 
-(c^2: squared coefficients of variation of arrivals and of s; Allen and Cunneen's two moments). A request that finds all
-slots taken waits for one: Halfin and Whitt 1981. Fluctuations of N: product form of affine t, Var N = N / (1 - lambda
-(output - 1) t' / (1 - lambda d)). All is of one point and differentiable; the fixed point takes Newton's steps.
+A request that finds all slots taken waits for one: Halfin and Whitt 1981. Fluctuations of N: product form of affine t,
+Var N = N / (1 - lambda (output - 1) t' / (1 - lambda d)). That is Poisson's; what requests of a burst find of each
+other is in `arrivals`. All is of one point and differentiable; the fixed point takes Newton's steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.serving.queueing.arrivals import cluster, queue_found
 from jaxperf.serving.queueing.engine import (
+    FULL,
     SHORTEST,
     Discipline,
     Engine,
@@ -42,34 +44,21 @@ from jaxperf.serving.queueing.engine import (
     mean_over,
     overlap_at,
     overlapping,
-    served_at,
 )
 from jaxperf.serving.queueing.law import StepLaw
+from jaxperf.serving.queueing.waiting import Wait, waiting
 
 ITERATIONS = 6
 LEAST_SLOPE, LEAST_DAMPING = 0.25, 0.05  # of the equation near saturation: no step and no variance beyond bounds
-FULL = 0.98  # of a load: beyond it the answer is that of a queue as long, and `utilization` says that there is none
 # Gauss and Hermite's three points of a normal distribution: standard deviations and weights.
 POINTS = ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0))
-
-
-class Wait(NamedTuple):
-    """What an arrival finds: work `unfinished` before its own step [s], of which `queued` are prompts with a mean
-    square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step that has any [1]; others `beside` it
-    in its own step [1]."""
-
-    unfinished: Scalar
-    queued: Scalar
-    square: Scalar
-    idle: Scalar
-    prompts: Scalar
-    beside: Scalar
 
 
 class SteadyQueue(eqx.Module):
     """Means of requests: `ttft`, `tpot` (after the first token; NaN where none makes a second), `e2e` [s], NaN where
     not `stable`; `batch`: mean sequences in decode, `spread`: its variance [1]; `prefill_share` of the time in steps
-    with prompts [1]; `utilization`: rate over what the engine can serve [1].
+    with prompts, and `meets`: of arrivals that find such a step [1]; `utilization`: rate over what the engine can serve
+    [1].
 
     Then what percentiles are made of: `step` of a decode [s], its `slope` in the batch [s], `slow`: share of the time
     that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `squares`: of delays, a second
@@ -83,6 +72,7 @@ class SteadyQueue(eqx.Module):
     batch: Float[Array, "*batch"]
     spread: Float[Array, "*batch"]
     prefill_share: Float[Array, "*batch"]
+    meets: Float[Array, "*batch"]
     utilization: Float[Array, "*batch"]
     stable: Bool[Array, "*batch"]
     step: Float[Array, "*batch"]
@@ -97,36 +87,6 @@ class SteadyQueue(eqx.Module):
     overlap: Float[Array, "*batch"]
     wait: Wait
     prefill: Prefill
-
-
-def _waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar) -> Wait:
-    """What an arrival finds; the mean square of the queue by Takacs's formula, scaled as its mean."""
-    ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
-    room = jnp.maximum(prefill.room, 1.0)
-    floor, found = step, jnp.minimum(load.rate * added / over, FULL)
-    for _ in range(2):  # a step without prompts takes `step`, one with prompts `floor`: how often each is
-        some = 1.0 - jnp.exp(-load.rate * floor / ways / (1.0 - found))
-        floor = some * prefill.floor + (1.0 - some) * present * step
-    come = load.rate * floor / ways / (1.0 - found)
-    prompts = jnp.clip(come / (1.0 - jnp.exp(-come)), 1.0, room)
-    # Where prompts fill their steps, their share of a full step is what they take.
-    filled = 1.0 + jnp.minimum(prompts / room, 1.0) * jnp.maximum(
-        prefill.packed / jnp.maximum(added, SHORTEST) - 1.0, 0.0
-    )
-    share = prefill.share * filled / over
-    mean, square, cube = (mean_over(load.prompt, share**power) for power in (1, 2, 3))
-    found = jnp.minimum(load.rate * mean, FULL)
-    poisson = 0.5 * load.rate * square / (1.0 - found)
-    part = prefill.floor / ways / prompts  # of what a step takes without prompts, to each of them
-    whole = square + 2.0 * part * mean + part**2
-    scale = 1.0 + (load.variation - 1.0) * (mean + part) ** 2 / jnp.maximum(whole, SHORTEST**2)
-    queued = poisson * scale
-    often = jnp.minimum(load.rate * prefill.floor / ways / (prompts * (1.0 - found)), 1.0)
-    met = often * prefill.floor * (present + (1.0 - present) * scale) + (1.0 - often) * present * step
-    idle = (0.5 * met + prefill.floor * found / (1.0 - found) * scale) / ways
-    squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - found))) * scale**2
-    beside = jnp.minimum(load.rate * (idle + queued) / (1.0 + found), 0.5 * (room - 1.0))
-    return Wait(idle + queued, queued, squared, idle, prompts, beside)
 
 
 def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> SteadyQueue:
@@ -146,6 +106,10 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     over = overlap_at(found.prefill, load, engine)
     steps = mean_over(load.prompt, found.prefill.share) + found.prefill.floor / prompts
     delays = (found.prefill.delay + found.prefill.stall / prompts) / over
+    bursts = 2.0 * cluster(0.5 * batch, load.variation)  # of the variance of a number of arrivals, beyond Poisson's
+    squares = mean_over(load.prompt, delays**2) + bursts * mean_over(load.prompt, delays) ** 2
+    prefill_share = jnp.minimum(load.rate * steps / over, 1.0)
+    queue = queue_found(jnp.minimum(prefill_share, FULL), load.variation)
     stable = utilization < 1.0
     known = functools.partial(jnp.where, stable)
     return SteadyQueue(
@@ -154,14 +118,15 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         e2e=known(ttft + found.decode, jnp.nan),
         batch=known(batch, jnp.nan),
         spread=spread,
-        prefill_share=jnp.minimum(load.rate * steps / over, 1.0),
+        prefill_share=prefill_share,
+        meets=queue / (1.0 + queue),
         utilization=utilization,
         stable=stable,
         step=found.step,
         slope=found.slope,
         slow=found.slow,
         behind=found.behind,
-        squares=load.rate * mean_over(load.prompt, delays**2),
+        squares=load.rate * squares,
         waits=waits,
         slot=slot,
         present=found.present,
@@ -196,7 +161,8 @@ def _fixed_point(
         stiffness = load.rate * after * found.slope / (1.0 - found.slow)
         wanted = jnp.minimum(load.rate * found.decode, engine.slots)
         batch = batch + (wanted - batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
-        spread = jnp.minimum(batch / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
+        varies = batch * (1.0 + mates(load, batch))
+        spread = jnp.minimum(varies / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
         return jnp.clip(batch, 0.0, engine.slots), spread
 
     light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
@@ -208,16 +174,18 @@ def _at(
     discipline: Discipline, law: StepLaw, load: Load, engine: Engine, after: Scalar, batch: Scalar, spread: Scalar
 ) -> _Found:
     """All that follows from a mean and a variance of the sequences in decode."""
-    step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), batch, spread, engine.slots)
+    seen = batch + mates(load, batch)
+    step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
     prefill = discipline(law, load, engine, batch / engine.ways, step, None)
     present = 1.0 - jnp.exp(-batch)
-    wait = _waiting(prefill, load, engine, step, present)
+    wait = waiting(prefill, load, engine, step, present)
     over = overlap_at(prefill, load, engine)
     added = mean_over(load.prompt, prefill.share) / over
     ttft = wait.unfinished + mean_over(load.prompt, prefill.own) + wait.beside * added
     delay = (mean_over(load.prompt, prefill.delay) + prefill.stall / wait.prompts) / over
     slow = jnp.minimum(load.rate * delay, FULL)
-    behind = jnp.maximum(load.rate * ttft - wait.beside, 0.0) * delay
+    come = load.rate * ttft  # before the first token; the rest of the burst while it decodes
+    behind = jnp.maximum(come + cluster(come + batch, load.variation) - wait.beside, 0.0) * delay
     tokens, several = after_first(load)
     shared = load.output.share * several
     each = decode_time(prefill, load, step, slow, behind, tokens)
@@ -233,6 +201,16 @@ def after_first(load: Load) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
     """
     tokens = jnp.maximum(load.output.tokens - 1.0, 0.0)
     return jnp.maximum(tokens, 1.0), jnp.minimum(tokens, 1.0)
+
+
+def mates(load: Load, batch: Scalar) -> Scalar:
+    """Others that decode beside a request because they came about when it did, before it or after [1].
+
+    Of those of its burst a share k = E min(X, Y) / E X of a life is together with theirs, so that Var N is N (1 + k
+    (c^2 - 1)) where lives are long (Whitt, Management Science 30, 1984, of G/G/inf); `batch`: N, arrivals in a life.
+    """
+    together = load.output.together
+    return 2.0 * together * cluster(0.5 * batch / together, load.variation)
 
 
 def decode_time(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind: Scalar, tokens: Array) -> Array:

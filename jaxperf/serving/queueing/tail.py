@@ -103,7 +103,7 @@ def _found(state: SteadyQueue, load: Load) -> tuple[Scalar, Scalar, tuple[Scalar
     """Share of arrivals that find prompts, longest rest of a step for the others [s], and (mean, variance) of what the
     first find [s, s^2]; others beside in the own step are as many as the work found."""
     wait = state.wait
-    busy = jnp.clip(state.prefill_share, 1e-3, 0.98)
+    busy = jnp.clip(state.meets, 1e-3, 0.98)
     added = jnp.sum(load.prompt.share * state.prefill.share) / state.overlap
     stretch = 1.0 + wait.beside * added / jnp.maximum(wait.unfinished, SHORTEST)
     rest = state.step / state.ways

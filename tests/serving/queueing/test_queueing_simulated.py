@@ -32,8 +32,8 @@ LATENCIES = ("ttft", "tpot", "e2e")
 SETTINGS = {"num_blocks": 20000, "batch_size_cap": CAP}
 
 
-def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS, lengths=(PROMPT, OUTPUT)) -> list[Requests]:
-    arrivals = {"kind": "poisson", "rate": rate}
+def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS, lengths=(PROMPT, OUTPUT), cv=1.0) -> list[Requests]:
+    arrivals = {"kind": "gamma", "rate": rate, "cv": cv} if cv != 1.0 else {"kind": "poisson", "rate": rate}
     workload = {"count": count, "arrivals": arrivals, "prompt": lengths[0], "output": lengths[1]}
     return [draw_requests({**workload, "seed": seed}) for seed in range(lanes)]
 
@@ -80,6 +80,19 @@ def test_an_engine_is_the_simulated_one(sched: str, discipline) -> None:
         assert mean.max() <= 0.1, (share, mean)
         ends.append(end)
     assert np.mean(ends) <= 0.15, ends
+
+
+@pytest.mark.parametrize(("sched", "discipline"), [("vllm", prefill_first), ("vllm_v1", chunked)])
+def test_an_engine_is_the_simulated_one_in_bursts(sched: str, discipline) -> None:
+    prompt, output, engine = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), float(BUDGETS[sched]))
+    most = most_of(discipline, straight_law(), (prompt, output), engine)
+    for share in (0.1, 0.4):
+        requests, load = drawn(share * most, cv=2.0), Load(share * most, prompt, output, 4.0)
+        times = simulated(sched, requests)
+        metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
+        state = steady(discipline, straight_law(), load, engine)
+        mean, end = errors(state, percentiles(state, load, as_float(0.99)), metrics)
+        assert mean.max() <= 0.1 and end.max() <= 0.15, (share, mean, end)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,56 @@
+"""Arrivals in bursts: what a request finds of others where the times between them are gamma's, Poisson's among them.
+
+With phi(s) = (1 + c^2 s / lambda)^(-1 / c^2) the transform of a time between two, phi / (1 - phi) requests come in an
+exponential time of mean 1 / s after an arrival: Poisson's lambda / s, and up to (c^2 - 1) / 2 more, its cluster (Cox,
+Renewal Theory, 1962).
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar
+
+FEWEST = 1e-6  # requests, in place of none
+EVENEST = 0.05  # c^2 in place of less: as good as clockwork
+STEEPEST = 60.0  # of an exponent
+
+
+def after_arrival(expected: Scalar, variation: Scalar) -> Scalar:
+    """Requests that come after an arrival in a time in which `expected` come at random times [1].
+
+    `variation`: squared coefficient of variation of the time between them [1].
+    """
+    variation = jnp.maximum(variation, EVENEST)
+    exponent = jnp.log1p(variation / jnp.maximum(expected, FEWEST)) / variation
+    return 1.0 / jnp.expm1(jnp.minimum(exponent, STEEPEST))
+
+
+def cluster(expected: Scalar, variation: Scalar) -> Scalar:
+    """How many more `after_arrival` are than Poisson's [1]; negative where arrivals are even."""
+    return after_arrival(expected, variation) - expected
+
+
+def queue_found(utilization: Scalar, variation: Scalar) -> Scalar:
+    """Requests that an arrival finds in front of exponential work [1]: sigma / (1 - sigma) with sigma = phi(mu (1 -
+    sigma)), the probability that it finds any (GI/M/1; Kleinrock 1975). Poisson's: rho / (1 - rho).
+
+    y = `after_arrival`(rho (1 + y)) by one of Newton's steps from heavy traffic's (c^2 + 1) / 2 of Poisson's and a
+    third of a cluster: within half a percent up to c^2 = 25.
+    """
+    rho, variation = jnp.maximum(utilization, FEWEST), jnp.maximum(variation, EVENEST)
+    start = 0.5 * rho / (1.0 - rho) * (1.0 + variation) + 0.35 * jnp.maximum(0.5 * (variation - 1.0), 0.0)
+    come = rho * (1.0 + start)
+    found = after_arrival(come, variation)
+    slope = rho * found * (1.0 + found) / (come * (come + variation))
+    return jnp.maximum(start + (found - start) / (1.0 - slope), 0.0)
+
+
+def work_found(queue: Scalar, utilization: Scalar, variation: Scalar, service: Scalar) -> Scalar:
+    """Work that an arrival finds over what Poisson's finds [1]; `queue`: `queue_found`, `service`: the squared
+    coefficient of variation of the work of one.
+
+    GI/M/1's, and what of heavy traffic's (c^2 + c_s^2) / (1 + c_s^2) is not exponential work's (Allen and Cunneen).
+    """
+    exponential = queue * (1.0 - utilization) / jnp.maximum(utilization, FEWEST)
+    return exponential * 2.0 * (variation + service) / ((1.0 + variation) * (1.0 + service))

@@ -1,0 +1,67 @@
+"""What an arrival waits for before its own step: gated vacations of prompts (`open_loop` has the equations)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar
+from jaxperf.serving.queueing.arrivals import after_arrival, queue_found, work_found
+from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over, served_at
+
+LEAST_REST = 0.25  # of the unfinished work: the step in progress
+
+
+class Wait(NamedTuple):
+    """What an arrival finds: work `unfinished` before its own step [s], of which `queued` are prompts with a mean
+    square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step that has any [1]; others `beside` it
+    in its own step [1]."""
+
+    unfinished: Scalar
+    queued: Scalar
+    square: Scalar
+    idle: Scalar
+    prompts: Scalar
+    beside: Scalar
+
+
+def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar) -> Wait:
+    """What an arrival finds; the mean square of the queue by Takacs's formula.
+
+    Bursts make the queue as much longer as `arrivals.work_found` says, and others come until the own step begins: while
+    the step in progress goes on, which of the unfinished work is what those before in that step do not add, as many as
+    come after.
+    """
+    ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
+    room = jnp.maximum(prefill.room, 1.0)
+    floor, found = step, jnp.minimum(load.rate * added / over, FULL)
+    for _ in range(2):  # a step without prompts takes `step`, one with prompts `floor`: how often each is
+        some = 1.0 - jnp.exp(-load.rate * floor / ways / (1.0 - found))
+        floor = some * prefill.floor + (1.0 - some) * present * step
+    come = after_arrival(load.rate * floor / ways / (1.0 - found), load.variation)
+    prompts = jnp.clip(come / -jnp.expm1(-come), 1.0, room)
+    # Where prompts fill their steps, their share of a full step is what they take.
+    filled = 1.0 + jnp.minimum(prompts / room, 1.0) * jnp.maximum(
+        prefill.packed / jnp.maximum(added, SHORTEST) - 1.0, 0.0
+    )
+    share = prefill.share * filled / over
+    mean, square, cube = (mean_over(load.prompt, share**power) for power in (1, 2, 3))
+    found = jnp.minimum(load.rate * mean, FULL)
+    part = prefill.floor / ways / prompts  # of what a step takes without prompts, to each of them
+    spread = (square - mean**2) / jnp.maximum((mean + part) ** 2, SHORTEST**2)
+    busy = jnp.clip(load.rate * (mean + part), SHORTEST, FULL)
+    queue = queue_found(busy, load.variation)
+    more, meets = work_found(queue, busy, load.variation, spread), queue / (1.0 + queue)
+    poisson = 0.5 * load.rate * square / (1.0 - found)
+    queued = poisson * more
+    squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - found))) * more**2 * busy / meets
+    often = jnp.minimum(load.rate * part / (1.0 - found) * meets / busy, 1.0)
+    met = often * prefill.floor + (1.0 - often) * present * step
+    come = load.rate * prefill.floor / ways / (1.0 - found)
+    idle = 0.5 * met / ways + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
+    unfinished = idle + queued
+    others = meets * after_arrival(load.rate * unfinished / (1.0 + found) / meets, load.variation)
+    rest = jnp.maximum(unfinished - others * mean, LEAST_REST * unfinished)
+    beside = jnp.minimum(meets * after_arrival(load.rate * rest / meets, load.variation), 0.5 * (room - 1.0))
+    return Wait(unfinished, queued, squared, idle, prompts, beside)
