@@ -160,4 +160,6 @@ def solved(tail: Tail, scale: Scalar, level: Scalar | float) -> Scalar:
     x = jax.lax.stop_gradient(fixed * jnp.exp(0.5 * (low + high)))
     slope = jax.lax.stop_gradient(jax.grad(tail)(x))
     step = (tail(x) - wanted) / jnp.where(slope < 0.0, slope, -jnp.inf)
-    return x - step
+    # Where the tail is flat, as between two classes of prompts at light load, the step is of any length.
+    inside = jax.lax.stop_gradient(jnp.clip(step, x * jnp.expm1(low - high), x * jnp.expm1(high - low)) - step)
+    return x - (step + inside)

@@ -52,7 +52,8 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     spread = (square - mean**2) / jnp.maximum((mean + part) ** 2, SHORTEST**2)
     busy = jnp.clip(load.rate * (mean + part), SHORTEST, FULL)
     queue = queue_found(busy, load.variation)
-    more, meets = work_found(queue, busy, load.variation, spread), queue / (1.0 + queue)
+    more = work_found(queue, busy, load.variation, spread)
+    meets = jnp.maximum(queue / (1.0 + queue), SHORTEST)
     poisson = 0.5 * load.rate * square / (1.0 - found)
     queued = poisson * more
     squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - found))) * more**2 * busy / meets
@@ -61,7 +62,8 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     come = load.rate * prefill.floor / ways / (1.0 - found)
     idle = 0.5 * met / ways + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
     unfinished = idle + queued
-    others = meets * after_arrival(load.rate * unfinished / (1.0 + found) / meets, load.variation)
+    wait = jnp.where(load.variation > 1.0, meets, 1.0)  # those of a burst that wait for prompts: all the work is theirs
+    others = wait * after_arrival(load.rate * unfinished / (1.0 + found) / wait, load.variation)
     rest = jnp.maximum(unfinished - others * mean, LEAST_REST * unfinished)
-    beside = jnp.minimum(meets * after_arrival(load.rate * rest / meets, load.variation), 0.5 * (room - 1.0))
+    beside = jnp.minimum(wait * after_arrival(load.rate * rest / wait, load.variation), 0.5 * (room - 1.0))
     return Wait(unfinished, queued, squared, idle, prompts, beside)

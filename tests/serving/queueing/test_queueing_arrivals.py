@@ -37,7 +37,7 @@ def test_a_cluster_has_half_of_what_varies_more_than_poissons() -> None:
 def test_the_queue_in_front_of_exponential_work_is_the_root(variation: float) -> None:
     for utilization in (0.1, 0.3, 0.5, 0.7, 0.9, 0.98):
         rest = lambda busy, rho=utilization: busy - (1.0 + variation / rho * (1.0 - busy)) ** (-1.0 / variation)  # noqa: E731
-        busy = scipy.optimize.brentq(rest, 0.0, 1.0 - 1e-7)
+        busy = scipy.optimize.root_scalar(rest, bracket=(0.0, 1.0 - 1e-7)).root
         found = float(queue_found(as_float(utilization), as_float(variation)))
         assert found == pytest.approx(busy / (1.0 - busy), rel=0.02 if variation < 1.0 else 0.005)
 

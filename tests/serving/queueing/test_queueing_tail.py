@@ -53,3 +53,10 @@ def test_a_percentile_solves_its_equation_and_so_does_its_derivative() -> None:
 def test_an_overloaded_engine_has_none() -> None:
     means, tails = run(500.0, 0.99)
     assert all(np.isnan(float(value)) for value in (*means.values(), *tails.values()))
+
+
+@pytest.mark.parametrize("rate", [1e-5, 1e-3, 1.0])
+def test_a_percentile_of_an_engine_that_is_hardly_used_is_that_of_its_prompts(rate: float) -> None:
+    """Lengths in classes: between two of them the tail is flat."""
+    means, tails = run(rate, 0.99)
+    assert float(means["ttft"]) < float(tails["ttft"]) < 2.5 * float(means["ttft"])
