@@ -53,6 +53,9 @@ def serve(
     spread: Annotated[
         float, typer.Option("--spread", metavar="CV", help="Coefficient of variation of both lengths (log-normal).")
     ] = 0.0,
+    arrival_cv: Annotated[
+        float, typer.Option("--arrival-cv", metavar="CV", help="Same of the time between requests (1: Poisson).")
+    ] = 1.0,
     weights: Annotated[
         str, typer.Option("--weights", metavar="FORMATS", help="Formats to try, with commas (default: the config's).")
     ] = "",
@@ -101,6 +104,7 @@ def serve(
         slo=parse_assignments("--slo", slo, TARGETS, "s"),
         kv_cache=kv_cache,
         spread=spread,
+        arrival_cv=arrival_cv,
         at=at,
         rate=rate,
         budgets=parse_sizes(budgets, "--budget"),

@@ -26,9 +26,10 @@ def print_plan(
     wanted = ", ".join(f"{name} {milliseconds(limit)} ms" for name, limit in request.slo.items()) or "no limits"
     asked = "as many requests as they can" if request.rate is None else f"{number(request.rate)} requests/s"
     spread = f" (coefficient of variation {request.spread:g})" if request.spread else ""
+    bursts = f" (coefficient of variation {request.arrival_cv:g} between them)" if request.arrival_cv != 1.0 else ""
     out.print(
         f"[bold]{request.model.name}[/bold]: {request.prompt:,} tokens in, {request.output:,} out{spread}; "
-        f"{request.at} within {wanted}; {asked}"
+        f"{request.at} within {wanted}; {asked}{bursts}"
     )
     for answer in answers:
         _print_answer(request, answer, costs, quiet)

@@ -79,6 +79,7 @@ def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:
         "prompt": request.prompt,
         "output": request.output,
         "spread": request.spread,
+        "arrival_cv": request.arrival_cv,
         "slo": dict(request.slo),
         "at": request.at,
         "rate": request.rate,

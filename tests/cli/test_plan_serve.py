@@ -50,6 +50,15 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
     assert all((own_folder / name).stat().st_size > 1000 for name in ("front.svg", "best.svg"))
 
 
+def test_bursts_leave_less_to_do(cli, parse_json) -> None:
+    """Of requests in bursts fewer can be served within a limit on the first token, and the simulator agrees."""
+    one = ("--n", "1", "--modes", "aggregated", "--simulate", "1", "--top", "1", "--slo", "ttft=60ms", "--json")
+    even, bursts = (parse_json(cli(*PLAN, *one, "--arrival-cv", cv).stdout)["rows"][0] for cv in ("1", "3"))
+    assert bursts["rate"] < 0.8 * even["rate"]
+    for row in (even, bursts):
+        assert row["ttft_p90_simulated"] == pytest.approx(row["ttft_p90"], rel=0.2)
+
+
 def test_the_load_goes_up_to_the_limit(cli, parse_json) -> None:
     """Loads are tried in steps of 3 % of what can be served; the best of them then in between."""
     one = ("--n", "2", "--modes", "aggregated", "--simulate", "0", "--top", "2", "--json")
@@ -160,6 +169,7 @@ def test_ctrl_c_in_the_simulator_keeps_the_search(cli, parse_json, monkeypatch: 
         (("--n", "2", "--rate", "nan"), "--rate: nan must be from"),
         (("--n", "2", "--prompt", "0"), "--prompt: 0 must be from 1"),
         (("--n", "2", "--spread", "-1"), "--spread: -1 must be from 0"),
+        (("--n", "2", "--arrival-cv", "0"), "--arrival-cv: 0 must be from 0.1 to 10"),
         (("--n", "2", "--budget", "64"), "--budget: 64 must be from 512"),
         (("--n", "2", "--budget", "many"), "--budget: 'many' has no number of tokens"),
         (("--n", "2", "--weights", "fp7"), "fp"),

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar
+from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.serving.queueing.arrivals import split_variation
 from jaxperf.serving.queueing.engine import Engine, Load, chunked
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
@@ -23,14 +24,15 @@ LATENCIES = ("ttft", "tpot", "e2e")
 
 
 class Traffic(eqx.Module):
-    """Lengths of `prompt` and `output`."""
+    """Lengths of `prompt` and `output`; `variation`: squared coefficient of variation of the time between arrivals."""
 
     prompt: Lengths
     output: Lengths
+    variation: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
 
-    def at(self, rate: Scalar | float) -> Load:
-        """So many requests of these lengths a second, at random times."""
-        return Load(rate, self.prompt, self.output)
+    def at(self, rate: Scalar | float, engines: Scalar | float = 1.0) -> Load:
+        """So many requests of these lengths a second at each of the `engines`, which are given them at random."""
+        return Load(rate, self.prompt, self.output, split_variation(self.variation, engines))
 
 
 class Aim(eqx.Module):
@@ -69,7 +71,7 @@ def replica_points(law: StepLaw, engine: Engine, traffic: Traffic, aims: Aim, le
     def point(aim: Aim) -> Columns:
         own = aim.engine(engine)
         cost = request_cost(chunked, law, traffic.at(1.0), own)
-        load = traffic.at(jnp.where(aim.share > 0.0, aim.share / cost, aim.rate / aim.replicas))
+        load = traffic.at(jnp.where(aim.share > 0.0, aim.share / cost, aim.rate / aim.replicas), aim.replicas)
         state = steady_state(chunked, law, load, own)
         prompts = jnp.minimum(state.prefill.packed / own.ways, cost)
         return {

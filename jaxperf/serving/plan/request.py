@@ -24,9 +24,10 @@ Columns = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: lengths are means in tokens, `spread` their coefficient of variation (0: all alike); `slo`: limits
-    [s] that a share `LEVELS[at]` of the requests keeps; `rate`: requests a second to serve, None for as many as the
-    devices can; `budgets` of tokens in a step that are tried."""
+    """What is asked: lengths are means in tokens, `spread` their coefficient of variation (0: all alike), `arrival_cv`
+    that of the time between two requests (1: Poisson); `slo`: limits [s] that a share `LEVELS[at]` of the requests
+    keeps; `rate`: requests a second to serve, None for as many as the devices can; `budgets` of tokens in a step that
+    are tried."""
 
     model: ModelConfig
     prompt: int
@@ -35,6 +36,7 @@ class Request:
     weights: Sequence[str]
     kv_cache: str = "bf16"
     spread: float = 0.0
+    arrival_cv: float = 1.0
     at: str = "p90"
     rate: float | None = None
     budgets: Sequence[int] = (2048, 8192)
@@ -56,6 +58,7 @@ class Request:
         for budget in self.budgets:
             _within("--budget", budget, max(CAPS), LARGEST)
         _within("--spread", self.spread, 0.0, 10.0)
+        _within("--arrival-cv", self.arrival_cv, 0.1, 10.0)
         _within("--top", self.top, 1, 1000)
         if self.rate is not None:
             _within("--rate", self.rate, 1e-6, 1e9)
@@ -75,6 +78,11 @@ class Request:
     def reach(self) -> Reach:
         """How far the steps of its engines go."""
         return Reach(self.prompt, self.output, max(self.budgets), max(CAPS))
+
+    @property
+    def arrival_variation(self) -> float:
+        """Squared coefficient of variation of the time between two requests to the whole system."""
+        return self.arrival_cv**2
 
     def lengths(self) -> tuple[Lengths, Lengths]:
         """Of prompts and outputs."""

@@ -15,6 +15,7 @@ from jaxperf.serving.plan.points import LATENCIES
 from jaxperf.serving.plan.request import Answer, Choice, Request
 from jaxperf.serving.plan.search import eased
 from jaxperf.serving.plan.study import Study
+from jaxperf.serving.queueing.arrivals import split_variation
 from jaxperf.serving.queueing.steps import LawStepTime
 from jaxperf.serving.simulator.metrics import request_metrics
 from jaxperf.serving.simulator.run import Simulated, simulate_requests
@@ -57,7 +58,8 @@ def rescored(request: Request, answer: Answer, choice: Choice) -> Rescored | Non
     if any(answer.candidates[place].layout["data_parallel"] > 1 for place in places):
         return None
     if configuration.prefill is None:
-        shares = [_drawn(request, row["rate"] / row["replicas"], REQUESTS, seed) for seed in range(SEEDS)]
+        engines = row["replicas"]
+        shares = [_drawn(request, row["rate"] / engines, REQUESTS, seed, engines) for seed in range(SEEDS)]
         found = _simulated(request, answer, configuration.engine, row, shares)
         columns = _columns(found, shares)
         blocks = _blocks(request, facts_at(answer.facts, configuration.engine))
@@ -131,9 +133,11 @@ def _pools(request: Request, answer: Answer, choice: Choice) -> Rescored:
     return Rescored(_latencies(request, [columns | {"output": several.output}]), timelines)
 
 
-def _drawn(request: Request, rate: float, count: int, seed: int) -> Requests:
+def _drawn(request: Request, rate: float, count: int, seed: int, engines: float = 1.0) -> Requests:
+    """Requests to the system, or to one of its `engines`."""
     prompt, output = request.kinds()
-    arrivals = {"kind": "poisson", "rate": rate}
+    cv = float(split_variation(request.arrival_variation, engines)) ** 0.5
+    arrivals = {"kind": "poisson", "rate": rate} if cv == 1.0 else {"kind": "gamma", "rate": rate, "cv": cv}
     return draw_requests({"count": count, "seed": seed, "arrivals": arrivals, "prompt": prompt, "output": output})
 
 

@@ -36,9 +36,8 @@ class Study:
 
     @functools.cached_property
     def traffic(self) -> Traffic:
-        """The lengths of the requests."""
-        prompt, output = self.request.lengths()
-        return Traffic(prompt, output)
+        """The lengths of the requests, and how even their arrivals are."""
+        return Traffic(*self.request.lengths(), self.request.arrival_variation)
 
     def configurations(self, possible: Sequence[int]) -> list[Configuration]:
         """All that is tried of the possible engines."""

@@ -31,6 +31,12 @@ def cluster(expected: Scalar, variation: Scalar) -> Scalar:
     return after_arrival(expected, variation) - expected
 
 
+def split_variation(variation: Scalar | float, engines: Scalar | float) -> Scalar:
+    """Squared coefficient of variation of what each of the `engines` is given at random of all arrivals [1]: a gap is
+    as many of theirs as a geometric number says, so that of many engines each has Poisson's."""
+    return jnp.asarray(1.0 + (variation - 1.0) / engines)
+
+
 def queue_found(utilization: Scalar, variation: Scalar) -> Scalar:
     """Requests that an arrival finds in front of exponential work [1]: sigma / (1 - sigma) with sigma = phi(mu (1 -
     sigma)), the probability that it finds any (GI/M/1; Kleinrock 1975). Poisson's: rho / (1 - rho).

@@ -85,7 +85,9 @@ def pool_loads(load: Load, pools: Pools) -> tuple[Load, Load]:
     prompts = dataclasses.replace(
         load, rate=load.rate / pools.prefillers, output=one, variation=load.variation / pools.prefillers
     )
-    return prompts, dataclasses.replace(load, rate=load.rate / pools.decoders, variation=load.variation / pools.decoders)
+    return prompts, dataclasses.replace(
+        load, rate=load.rate / pools.decoders, variation=load.variation / pools.decoders
+    )
 
 
 def no_prompts(
