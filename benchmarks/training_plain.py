@@ -58,8 +58,12 @@ def _stages(layers: float, pipeline: float) -> list[float]:
     full = math.ceil(layers / pipeline)
     spare = int(full * pipeline - layers)
     stages = [float(full)] * int(pipeline)
-    stages[-1] -= math.ceil(spare / 2)
-    stages[0] -= spare // 2
+    for end, missing in ((-1, math.ceil(spare / 2)), (0, spare // 2)):
+        stages[end] = max(full - missing, 1)
+    left = sum(stages) - layers
+    for stage in range(int(pipeline) - 2, 0, -1):  # a full one stays behind the first
+        stages[stage] -= left > 0
+        left -= left > 0
     return stages
 
 
@@ -284,17 +288,17 @@ def _data(
 def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, stages: Sequence[float]) -> float:
     kept, layer = _activations(model, run, e, tokens)
     p, v = run.pipeline, run.interleave
-    live = (p + (p - 1) / v, ((v - 1) * p + 1) / v) if run.schedule == 2 else (p, 1)
+    live = [p + (p - 1 - 2 * stage) / v if run.schedule == 2 else p - stage for stage in range(int(p))]
     totals = []
-    for stage, ahead in ((0, live[0]), (-1, live[1])):
-        tables = (2 - model.tied if p <= 1 else 1.0, 1.0)[0]
+    for stage, ahead in enumerate(live):
+        tables = 2 - model.tied if p <= 1 else float(stage in (0, p - 1))
         own = _parameters(model, run, stages[stage], tables)
         gradients = sum(own if run.zero == 2 and p > 1 else _sharded(run, own, 2))
         states = sum(_sharded(run, own, 3)) * run.weight_bytes + gradients * run.gradient_bytes
         states += sum(_sharded(run, own, 1)) * run.optimizer_bytes
         one = _parameters(model, run, 1, 0)
         buffers = (2 * sum(one) * run.weight_bytes if run.zero == 3 else 0) + (layer if run.recompute == 2 else 0)
-        if stage == -1 or p <= 1:
+        if stage == p - 1:
             buffers += tokens * model.vocab / run.tensor * (run.activation_bytes + 4)
         totals.append(states + stages[stage] * min(ahead, m) * kept + buffers)
     return max(totals) + e.reserved_memory

@@ -6,7 +6,10 @@ States follow Rajbhandari et al. 2020 (arXiv:1910.02054, section 3). Activations
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -79,30 +82,35 @@ def stage_parameters(model: TrainingModel, layout: Layout, layers: Scalar, table
 
 
 def stage_memory(model: TrainingModel, layout: Layout, imbalance: Scalar, reserved: Scalar) -> StageMemory:
-    """Bytes of the fullest of the first and the last stage, with what is `reserved` among the buffers.
+    """Bytes of the fullest of the first, the second and the last stage, with what is `reserved` among the buffers.
 
-    The first has the embedding and most live micro-batches, the last the head and the logits.
+    The first has the embedding and most live micro-batches, the last the head and the logits, the second may have more
+    layers than either.
 
     **Arguments:** scalar leaves; `imbalance` [1]; `reserved` [byte]. **Returns:** `StageMemory` [byte].
     """
     stages = stage_layers(model, layout)
-    live_first, live_last = live_microbatches(layout)
+    live_first, live_second, live_last = live_microbatches(layout)
     single = layout.pipeline <= 1.0
     head = jnp.where(single, 1.0 - model.tied, 1.0)  # a tied head on another stage is a copy
     logits = layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
     none = jnp.zeros_like(logits)
     first_tables = jnp.where(single, 1.0 + head, 1.0)
-    first = _one_stage(
+    fullest = _one_stage(
         model, layout, stages.first, first_tables, live_first, jnp.where(single, logits, none), imbalance
     )
-    last = _one_stage(model, layout, stages.last, first_tables, live_last, logits, imbalance)
-    fuller = last.total > first.total
-    fields = {
-        name: jnp.where(fuller, getattr(last, name), getattr(first, name))
-        for name in ("weights", "gradients", "optimizer", "activations", "temporary")
-    }
-    fields["temporary"] = fields["temporary"] + reserved
-    return StageMemory(**fields)
+    between = jnp.where(layout.pipeline > 2.0, stages.middle, none)
+    for other in (
+        _one_stage(model, layout, between, none, live_second, none, imbalance),
+        _one_stage(model, layout, stages.last, first_tables, live_last, logits, imbalance),
+    ):
+        fullest = _fuller(fullest, other)
+    return dataclasses.replace(fullest, temporary=fullest.temporary + reserved)
+
+
+def _fuller(one: StageMemory, other: StageMemory) -> StageMemory:
+    fuller = other.total > one.total
+    return jax.tree.map(lambda mine, others: jnp.where(fuller, others, mine), one, other)
 
 
 def _one_stage(

@@ -23,15 +23,16 @@ class Stages(eqx.Module):
 
 def stage_layers(model: TrainingModel, layout: Layout) -> Stages:
     """ceil(L / p) layers a stage; what is missing to a full pipeline is left out at the two ends, the last stage first,
-    because they have the head and the embedding to compute (Llama 3, arXiv:2407.21783, section 3.3.2). Chunks of one
-    stage may differ by a layer, so that interleaving needs no more of them."""
+    because they have the head and the embedding to compute (Llama 3, arXiv:2407.21783, section 3.3.2). Each end keeps
+    one layer: what is then still missing is left out between them, where some stage is a full one. Chunks of one stage
+    may differ by a layer, so that interleaving needs no more of them."""
     full = ceil_div(model.layers, layout.pipeline)
     spare = full * layout.pipeline - model.layers
     at_last = ceil_div(spare, 2.0 * jnp.ones_like(spare))
     return Stages(
-        first=jnp.maximum(full - (spare - at_last), 0.0),
+        first=jnp.maximum(full - (spare - at_last), 1.0),
         middle=full,
-        last=jnp.maximum(full - at_last, 0.0),
+        last=jnp.maximum(full - at_last, 1.0),
     )
 
 
@@ -87,12 +88,14 @@ def _return_time(others: Scalar, microbatches: Scalar, forward: Scalar, backward
     return (others + microbatches) * (forward + backward) + weight
 
 
-def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar]:
-    """Micro-batches whose activations the first and the last stage hold at most, in units of all layers of a stage.
+def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar, Scalar]:
+    """Micro-batches whose activations the first, the second and the last stage hold at most, in units of all layers of
+    a stage.
 
-    GPipe m; 1F1B p - i on stage i; interleaved p (1 + (p-1) / (p v)) on the first and 1 on the last but for the v - 1
-    chunks before it (arXiv:2205.05198, section 4.2.3); ZB-H1 and ZB-V p, ZB-H2 2 p - 1 (arXiv:2401.10241), on every
-    stage, for what a W still needs counts as if its B had not been; DualPipe p + 1. Never more than there are.
+    GPipe m; 1F1B p - i on stage i; interleaved p (1 + (p-1) / (p v)) on the first, two chunks less on each that follows
+    and 1 on the last but for the v - 1 chunks before it (arXiv:2205.05198, section 4.2.3); ZB-H1 and ZB-V p, ZB-H2 2 p
+    - 1 (arXiv:2401.10241), on every stage, for what a W still needs counts as if its B had not been; DualPipe p + 1.
+    Never more than there are.
     """
     p, v, m = layout.pipeline, layout.interleave, layout.microbatches
     ones = jnp.ones_like(p)
@@ -105,9 +108,10 @@ def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar]:
         "zb-v": p,
         "dualpipe": p + 1.0,
     }
+    second = first | {"1f1b": p - 1.0, "interleaved": p + (p - 3.0) / v}
     last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v}
-    fewest, most = (select_schedule(layout.schedule, each) for each in (last, first))
-    return jnp.minimum(most, m), jnp.minimum(fewest, m)
+    ahead, following, behind = (jnp.minimum(select_schedule(layout.schedule, at), m) for at in (first, second, last))
+    return ahead, following, behind
 
 
 def weight_copies(layout: Layout) -> Scalar:

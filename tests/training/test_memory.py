@@ -162,6 +162,18 @@ def test_fully_sharded_states_of_adapters_do_not_depend_on_the_layout(
     assert float(optimizer_time(own, layout, bandwidth)) == pytest.approx((24 + 8 + 2) * adapters / 32 / 3.35e12)
 
 
+def test_the_fullest_stage_may_be_behind_a_first_one_with_fewer_layers() -> None:
+    """22 B on 32 stages: 2 layers on each of 14 to 16 of them, and on the second, with one micro-batch less than the
+    32 of the first, nearly twice what that has with its one layer; 16 stages of 3 layers keep them all on the first."""
+    base = {"tensor": 8, "global_batch": 256, "sequence": S, "microbatch": B}
+    deep, even = training_layout(pipeline=32, **base), training_layout(pipeline=16, **base)
+    layer = float(kept_activations(GPT_22B, deep, ONE))
+    second, first = (stage_memory(GPT_22B, each, ONE, as_float(0.0)) for each in (deep, even))
+    assert float(second.activations) == pytest.approx(2 * 31 * layer)
+    assert float(second.weights) == pytest.approx(2 * 2 * float(GPT_22B.dense_layer_parameters) / 8, rel=1e-3)
+    assert float(first.activations) == pytest.approx(3 * 16 * layer)
+
+
 def test_the_fullest_stage_is_first_or_last() -> None:
     deep = training_layout(pipeline=8, tensor=8, global_batch=64, sequence=S, microbatch=B)
     shallow = training_layout(pipeline=8, tensor=8, global_batch=1, sequence=S, microbatch=1)

@@ -25,7 +25,7 @@ def layouts(count: int, experts: bool) -> list[Layout]:
     rng = np.random.default_rng(7)
     found = []
     for index in range(count):
-        pipeline = float(rng.choice([1, 2, 4, 8]))
+        pipeline = float(rng.choice([1, 2, 4, 8, 12]))
         interleave = float(rng.choice([1, 2, 5])) if pipeline > 1 else 1.0
         data, micro = float(rng.choice([1, 2, 16, 64])), float(rng.choice([1, 2, 4]))
         tensor = float(rng.choice([1, 2, 8]))
