@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hwspecs.errors import InputError
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.network.alpha_beta import Hop
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Axis(eqx.Module):
     """`size` ranks [1] joined by links of `bandwidth` in one direction [byte/s] and `latency` of one step [s].
 
     A ring or line has one link to each neighbor, a full connection one to each other rank, a switch one port for each
-    rank. `oversubscription` is that of the switch: ports over uplinks, 1 where it does not block.
+    rank. `oversubscription` is that of the switch: ports over uplinks, 1 where it does not block. `same_port`: whether
+    it is reached through the port to the axis before, as a spine through the leaves.
     """
 
     kind: Kind = eqx.field(static=True)
@@ -37,6 +38,7 @@ class Axis(eqx.Module):
     bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
     latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
     oversubscription: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    same_port: bool = eqx.field(static=True, default=False)
 
 
 Topology = tuple[Axis, ...]  # innermost axis first
@@ -74,7 +76,7 @@ def fat_tree(node: Axis, leaf_nodes: Scalar, leaves: Scalar, port: Hop, oversubs
     The leaves' uplinks are 1 / oversubscription of their ports, and reaching another leaf takes two more switches.
     """
     leaf = Axis("switch", leaf_nodes, port.bandwidth, port.latency)
-    return node, leaf, Axis("switch", leaves, port.bandwidth, 2.0 * port.latency, oversubscription)
+    return node, leaf, Axis("switch", leaves, port.bandwidth, 2.0 * port.latency, oversubscription, same_port=True)
 
 
 def rail_optimized(node: Axis, nodes: Scalar, rail_bandwidth: Scalar, rail_latency: Scalar) -> Topology:
@@ -110,12 +112,18 @@ def injection(axis: Axis) -> Scalar:
 def bisection(axis: Axis) -> Scalar:
     """What crosses the middle of an axis in one direction, of all its ranks [byte/s].
 
-    Ring 2 b (b for two ranks), line b, full connection (n/2)^2 b, switch n/2 b / oversubscription.
+    Ring 2 b (b for two ranks), line b, full connection n/2 n/2 b, switch n/2 b / oversubscription; of an odd number of
+    ranks the smaller half is on one side.
     """
     if axis.kind in ("ring", "line"):
         return injection(axis)
-    half = 0.5 * axis.size
-    return half * half * axis.bandwidth if axis.kind == "full" else half * injection(axis)
+    half = smaller_half(axis)
+    return half * (axis.size - half) * axis.bandwidth if axis.kind == "full" else half * injection(axis)
+
+
+def smaller_half(axis: Axis) -> Scalar:
+    """Ranks on the smaller side of the middle of an axis [1]."""
+    return floor_div(axis.size, 2.0 * jnp.ones_like(axis.size))
 
 
 def hop_of(axis: Axis, reduction: Scalar | None = None) -> Hop:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.network import alpha_beta as flat
-from jaxperf.network.topology import Axis, Topology, bisection, hop_of, num_ranks
+from jaxperf.network.topology import Axis, Topology, bisection, hop_of, num_ranks, smaller_half
 
 
 def axis_reduce_scatter(axis: Axis, size: Scalar, reduction: Scalar | None = None) -> Scalar:
@@ -50,17 +50,19 @@ def bucket_all_reduce(topology: Topology, size: Scalar, reduction: Scalar | None
 def rotated_reduce_scatter(topology: Topology, size: Scalar, reduction: Scalar | None = None) -> Scalar:
     """D buckets of S / D at once, the p-th starting at axis p: in every stage each axis serves one of them.
 
-    A stage lasts as long as its slowest axis. With D equal axes the bandwidth term is 1 / D of `bucket_reduce_scatter`.
+    A stage lasts as long as its slowest axis; those behind the same port come one after the other. With D equal axes
+    the bandwidth term is 1 / D of `bucket_reduce_scatter`.
     """
     count = len(topology)
-    parts = [size / count] * count
+    parts = [size / count] * count  # by the axis that serves them
     time = 0.0 * size
-    for stage in range(count):
-        axes = [topology[(part + stage) % count] for part in range(count)]
-        longest = axis_reduce_scatter(axes[0], parts[0], reduction)
-        for axis, data in zip(axes[1:], parts[1:], strict=True):
-            longest = jnp.maximum(longest, axis_reduce_scatter(axis, data, reduction))
-        parts = [data / axis.size for axis, data in zip(axes, parts, strict=True)]
+    for _ in range(count):
+        longest, port = 0.0 * size, 0.0 * size
+        for axis, data in zip(topology, parts, strict=True):
+            port = axis_reduce_scatter(axis, data, reduction) + (port if axis.same_port else 0.0)
+            longest = jnp.maximum(longest, port)
+        parts = [data / axis.size for axis, data in zip(topology, parts, strict=True)]
+        parts = [parts[-1], *parts[:-1]]
         time = time + longest
     return time
 
@@ -75,14 +77,18 @@ def bisection_all_to_all(topology: Topology, size: Scalar, imbalance: Scalar | N
 
     Cut an axis of n ranks in the middle: of the n/2 S bytes on one side half must cross, T_i = n S / 4 / bisection,
     which is n S / (8 b) on a ring and n S / (4 b) on a line. On a full connection and behind a switch a rank's own
-    links carry (n-1)/n S at most. All axes work at once and the slowest one counts, times `imbalance` (max over mean).
+    links carry (n-1)/n S at most, for all axes behind one port together. All others work at once and the slowest one
+    counts, times `imbalance` (max over mean).
     """
     skew = 1.0 if imbalance is None else imbalance
-    moving, steps = 0.0 * size, 0.0 * size
+    moving, steps, behind = 0.0 * size, 0.0 * size, 1.0
     for axis in topology:
-        crossing = 0.25 * axis.size * size / bisection(axis)
+        half = smaller_half(axis)
+        crossing = half * (axis.size - half) / axis.size * size / jnp.where(axis.size > 1.0, bisection(axis), 1.0)
+        behind = axis.size * behind if axis.same_port else axis.size
         leaving = (axis.size - 1.0) / axis.size * size / hop_of(axis).bandwidth
-        needed = jnp.where(axis.size > 1.0, jnp.maximum(crossing, leaving), 0.0)
+        through = (behind - 1.0) / behind * size / axis.bandwidth if axis.same_port else leaving
+        needed = jnp.maximum(jnp.maximum(crossing, leaving), through)
         moving, steps = jnp.maximum(moving, needed), steps + axis.latency * _farthest(axis)
     return moving * skew + steps
 

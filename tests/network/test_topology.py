@@ -192,7 +192,7 @@ def messages_on_the_busiest_link(kind: str, size: int) -> float:
 
 
 @pytest.mark.parametrize("kind", ["ring", "line"])
-@pytest.mark.parametrize("size", [4, 6, 8, 16])
+@pytest.mark.parametrize("size", [3, 4, 5, 6, 8, 9, 16])
 def test_the_cut_bound_is_the_load_of_the_busiest_link(kind: str, size: int) -> None:
     """Shortest ways load the middle links with exactly what the bound says: S / n a message."""
     busiest = messages_on_the_busiest_link(kind, size) * 1e6 / size / 1e9
@@ -208,6 +208,20 @@ def test_a_fat_tree_by_hand() -> None:
     assert float(num_ranks(tree)) == 64
     everything = bisection_all_to_all(tree, as_float(1e12))
     assert float(everything) == pytest.approx(0.5 * 1e12 / 25e9, rel=1e-6)
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 3, 8]), st.sampled_from([1, 2, 3, 8]), st.floats(1.0, 8.0))
+def test_leaves_and_spine_share_the_port_of_a_rank(ranks: int, leaf: int, leaves: int, over: float) -> None:
+    """What leaves a node goes through one port whichever leaf it is for, and that port is not there twice."""
+    port, nodes = Hop(1e-6, 50e9), leaf * leaves
+    tree = fat_tree(axis("switch", ranks, 450e9), as_float(leaf), as_float(leaves), port, as_float(over))
+    data, share = as_float(1e15), leaf_share(as_float(nodes), as_float(leaf), as_float(over))
+    outside = (nodes - 1) / nodes * 1e15 / (50e9 * float(share))
+    inside = (ranks - 1) / ranks * 1e15 / 450e9
+    assert float(bisection_all_to_all(tree, data)) == pytest.approx(max(outside, inside), rel=1e-9, abs=1e-4)
+    least = (nodes - 1) / nodes * 1e15 / ranks / 50e9  # of a node's buffers, through all its ports
+    for collective in (bucket_reduce_scatter, rotated_reduce_scatter):
+        assert float(collective(tree, data)) >= least * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(
