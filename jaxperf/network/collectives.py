@@ -62,13 +62,12 @@ def all_gather_cost(fabric: Fabric, size: Scalar) -> Cost:
 def all_to_all_cost(fabric: Fabric, size: Scalar) -> Cost:
     """Each rank scatters a buffer of `size` bytes evenly over all ranks; local and remote parts move together.
 
-    On a torus the bisection bounds it: a ring of s chips carries S s / 8 per link direction (Jain, Sabharwal), which
-    for near-cubic slices is the mean hop count, steps / 4 at least 1, times the direct cost.
+    On a torus the bisection bounds it: a byte takes as many links as `link.torus_hops` says.
     """
     n, nodes = fabric.local_ranks, fabric.nodes
     ranks = n * nodes
-    hops = jnp.maximum(fabric.ring_steps / 4.0, 1.0)
-    local = jnp.where(n > 1.0, fabric.local_latency + hops * (n - 1.0) / ranks * size / fabric.local_bandwidth, 0.0)
+    moved = fabric.hops * (n - 1.0) / ranks * size
+    local = jnp.where(n > 1.0, fabric.local_latency + moved / fabric.local_bandwidth, 0.0)
     remote_share = 1.0 - 1.0 / nodes
     remote = jnp.where(nodes > 1.0, fabric.network_latency + remote_share * size / fabric.network_bandwidth, 0.0)
     return network_cost(jnp.maximum(local, remote), (ranks - 1.0) / ranks * size)

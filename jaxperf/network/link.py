@@ -19,7 +19,7 @@ class Fabric(eqx.Module):
 
     `local_ranks` in each of `nodes` nodes; `local_bandwidth`, `network_bandwidth` [byte/s]; `local_latency`,
     `network_latency`: alpha of one step [s]; `ring_steps`: steps around the rings of a torus, one way (0 where any
-    rank reaches any other in one step).
+    rank reaches any other in one step); `hops`: links that a byte of an all-to-all takes on a torus (1 there).
     """
 
     local_ranks: Float[Array, "*batch"]
@@ -29,6 +29,7 @@ class Fabric(eqx.Module):
     network_bandwidth: Float[Array, "*batch"]
     network_latency: Float[Array, "*batch"]
     ring_steps: Float[Array, "*batch"]
+    hops: Float[Array, "*batch"]
 
 
 def group_fabric(device: Device, ranks: Scalar, link_efficiency: Scalar) -> Fabric:
@@ -50,6 +51,7 @@ def split_fabric(device: Device, local: Scalar, nodes: Scalar, link_efficiency: 
         network_bandwidth=device.network_bandwidth * link_efficiency,
         network_latency=device.network_latency,
         ring_steps=steps,
+        hops=torus_hops(device, local, axes),
     )
 
 
@@ -96,3 +98,25 @@ def closed_axes(device: Device, ranks: Scalar, axes: Scalar) -> Scalar:
     long = next_power_of_two(jnp.sqrt(ranks))
     whole = jnp.where(long >= pod, 1.0, 0.0) + jnp.where(ranks >= long * pod, 1.0, 0.0)
     return jnp.where(device.torus_dimensions > 2.0, cubes, whole)
+
+
+def torus_hops(device: Device, ranks: Scalar, axes: Scalar) -> Scalar:
+    """Links that a byte of an all-to-all takes on a torus, by its busiest axis; 1 where there is no torus [1].
+
+    An axis of s chips with links b takes s S / (8 b) where it closes and s S / (4 b) where not, for half of what is on
+    one side of its middle crosses it (Jain, Sabharwal 2010; `topology_collectives.bisection_all_to_all`). That is over
+    the (n-1)/n S / B of a chip's links together.
+    """
+    closed = closed_axes(device, ranks, axes)
+    crossing = longest_axis(ranks, device.torus_dimensions) / jnp.where(closed > 0.0, 8.0, 4.0)
+    others = jnp.maximum(ranks - 1.0, 1.0) / ranks
+    found = crossing * (axes + closed) / others
+    return jnp.where((device.torus_dimensions > 0.0) & (ranks > 1.0), found, 1.0)
+
+
+def longest_axis(ranks: Scalar, dimensions: Scalar) -> Scalar:
+    """Chips along the longest axis of a slice as near to a cube as powers of two get: the least s with s^D >= n [1]."""
+    axes = jnp.maximum(dimensions, 1.0)
+    side = next_power_of_two(ranks ** (1.0 / axes))
+    shorter = 0.5 * side  # where rounding carried the root of a cube over its power of two
+    return jnp.where(shorter**axes > ranks - 0.5, shorter, side)

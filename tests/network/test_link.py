@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 import hwspecs
 from jaxperf.core.device import Device, load_device
 from jaxperf.core.numerics import as_float
+from jaxperf.network.collectives import all_to_all_cost
 from jaxperf.network.link import Fabric, closed_axes, group_fabric
 from jaxperf.network.topology import torus_slice
+from jaxperf.network.topology_collectives import bisection_all_to_all
 from tests.devices import DEVICES, H100, MI300X, TPU_V5P
 
 
@@ -78,6 +80,22 @@ def test_axes_close_as_the_published_multiples_say(name: str) -> None:
         if ranks <= device.node_size:
             rings = sum(axis.kind == "ring" for axis in torus_slice(pod, shape, as_float(1e-6)))
             assert float(closed_axes(device, as_float(ranks), as_float(len(shape)))) == rings, shape
+
+
+@pytest.mark.parametrize("name", ["tpu-v3", "tpu-v5e", "tpu-v5p"])
+def test_an_all_to_all_on_a_slice_is_bound_by_its_cut(name: str) -> None:
+    """The closed form on the shapes that are rented, axis by axis, latencies aside."""
+    pod, device = hwspecs.load_network(name), load_device(name)
+    shapes: list[tuple[int, ...]] = [(1, 2), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)]
+    if device.torus_dimensions > 2:
+        shapes = [(2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (8, 8, 8), (8, 16, 16)]
+    for shape in shapes:
+        size, found = as_float(1e9), fabric(device, math.prod(shape))
+        moved = all_to_all_cost(found, size).time - found.local_latency
+        slice_of_pod = torus_slice(pod, shape, as_float(0.0))
+        scale = float(pod.bandwidth.si) * 2 * float(device.torus_dimensions) / float(device.link_bandwidth)
+        bound = float(bisection_all_to_all(slice_of_pod, size)) * scale
+        assert float(moved) == pytest.approx(bound, rel=1e-12), shape
 
 
 @given(st.sampled_from(sorted(DEVICES)), st.integers(1, 4096))

@@ -27,7 +27,7 @@ from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.memory import StageParameters, kept_parameters
 from jaxperf.training.model_build import training_model
 from jaxperf.training.overlap import exposed_time
-from tests.devices import H100
+from tests.devices import H100, TPU_V5P
 
 LLAMA = training_model(load_model("llama-3-70b"))
 MIXTRAL = training_model(load_model("mixtral-8x7b"))
@@ -49,7 +49,7 @@ def test_groups_by_their_stride() -> None:
 
 
 def test_a_ring_leaves_a_node_through_the_ports_of_all_its_members() -> None:
-    fabric = Fabric(*map(as_float, (8, 4, LOCAL, 1e-6, PORT, 5e-6, 0)))
+    fabric = Fabric(*map(as_float, (8, 4, LOCAL, 1e-6, PORT, 5e-6, 0, 1)))
     size = as_float(1e9)
     expected = 31 / 32 * 1e9 / (8 * PORT) + 3 * 5e-6 + 7 * 1e-6
     assert float(ring_pass(fabric, size)) == pytest.approx(expected, rel=1e-12)
@@ -95,8 +95,22 @@ def test_expert_exchange_by_links() -> None:
     assert float(over) == pytest.approx(2 * size / 2 / PORT, rel=1e-12)
     merged = exchange_pass(fabric, as_float(size), as_float(2.0), 1.0)
     assert float(merged) == pytest.approx(2 * (1 - 1 / 4) * size / 2 / PORT, rel=1e-12)
+    wide = dataclasses.replace(fabric, network_bandwidth=as_float(1e15))  # copies passed on inside count there too
+    passed = exchange_pass(wide, as_float(size), as_float(2.0), 1.0)
+    assert float(passed) == pytest.approx(16 * (1 - (15 / 16) ** 2) * size * 7 / 8 / LOCAL, rel=1e-12)
+    direct = exchange_pass(wide, as_float(size), as_float(2.0))
+    assert float(direct) == pytest.approx(2 * size * 7 / 16 / LOCAL, rel=1e-12)
     limited = exchange_pass(fabric, as_float(size), as_float(2.0), 1.0, 1.0)
     assert float(limited) == pytest.approx(size / 2 / PORT, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["experts", "ulysses"])
+def test_an_exchange_on_a_torus_crosses_its_middle(method: str) -> None:
+    """64 chips in a closed cube of links of 50 GB/s: the whole send buffer times 4 / 8 a link."""
+    layout = training_layout(data=64, expert=64) if method == "experts" else training_layout(context=64)
+    cube = layout_groups(TPU_V5P.replace(link_latency=0.0), layout, IDEAL)
+    fabric = cube.expert if method == "experts" else cube.context
+    assert float(exchange_pass(fabric, as_float(1e9), as_float(1.0))) == pytest.approx(1e9 / 2 / 50e9, rel=1e-12)
 
 
 def test_a_stage_sends_its_share_over_its_own_port() -> None:
