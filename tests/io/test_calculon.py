@@ -97,11 +97,11 @@ def test_what_calculon_calls_its_options_is_translated(files: Files) -> None:
     changes: dict[str, Any] = {"num_procs": 64, "pipeline_par": 2, "data_par": 4, "batch_size": 32}
     changes |= {"activation_recompute": "attn_only", "tensor_par_comm_type": "rs_ag", "optimizer_sharding": True}
     changes |= {"pipeline_interleaving": 3, "attention_type": "multiquery", "datatype": "bfloat16"}
-    found = read_calculon(files("run", **changes, optimizer_offload=True, my_option=1))
+    found = read_calculon(files("run", **changes, optimizer_offload=True, in_network_reduction=True, my_option=1))
     assert (found.recompute, found.sequence_parallel, found.zero, found.interleave) == ("selective", True, 1, 3)
     assert (found.kv_heads, found.dtype, found.data_parallel) == (1, "bf16", 4)
     assert found.unknown == ("run.json: my_option",)
-    assert "optimizer_offload" in found.notes[1]
+    assert found.notes[1] == "Without effect here: optimizer_offload, in_network_reduction."
     assert found.notes[2] == "Not understood and left out: run.json: my_option."
 
 

@@ -73,6 +73,8 @@ def test_the_defaults_are_megatrons(tmp_path: Path) -> None:
     gated = read(ARGUMENTS.replace("64", "4096") + "--swiglu", tmp_path)
     assert (gated.ffn, gated.gated) == (int(4096 * 4 * 2 / 3 / 64) * 64, True)
     assert read(ARGUMENTS + "--group-query-attention --num-query-groups 2", tmp_path).kv_heads == 2
+    ungrouped = read(ARGUMENTS + "--num-query-groups 2", tmp_path)
+    assert ungrouped.kv_heads == 4 and any("without --group-query-attention" in note for note in ungrouped.notes)
     assert read(ARGUMENTS + "--checkpoint-activations", tmp_path).recompute == "full"
     assert read(ARGUMENTS + "--sequence-parallel", tmp_path).sequence_parallel is False
 
@@ -82,7 +84,8 @@ def test_experts_formats_and_sharding(tmp_path: Path) -> None:
     found = read(ARGUMENTS + text + " --moe-shared-expert-intermediate-size 192", tmp_path)
     assert (found.experts, found.topk, found.moe_ffn, found.shared_experts, found.expert_parallel) == (8, 3, 96, 2, 4)
     assert found.row()["family"] == "moe"
-    assert read(ARGUMENTS + "--num-experts 8", tmp_path).topk == 2
+    plain = read(ARGUMENTS + "--num-experts 8", tmp_path)
+    assert (plain.topk, plain.ffn, plain.moe_ffn, plain.shared_experts) == (2, 256, 256, None)
     for options, dtype in (
         ("--fp8-format hybrid", "fp8"),
         ("--fp8-format e4m3 --fp8-recipe mxfp8", "mxfp8"),

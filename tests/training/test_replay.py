@@ -329,3 +329,11 @@ def test_work_without_sizes_asks_for_its_recorded_time() -> None:
     trace = Trace(0, (work(0),))
     with pytest.raises(InputError, match="--compute recorded"):
         replay([trace], world_of([trace]), ROOFLINE)
+
+
+def test_recorded_times_must_have_been_recorded() -> None:
+    made = Trace(0, (Operation(0, "gemm", "compute", flops=1e12), collective(1, "all_reduce", 8.0)), source="made")
+    alone = Trace(0, (collective(0, "all_reduce", 8.0),))
+    with pytest.raises(InputError, match="made has no duration of any computation"):
+        recorded([made])
+    assert recorded([alone]).time == 0.0  # one rank, and nothing to compute

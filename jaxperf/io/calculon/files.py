@@ -28,6 +28,7 @@ SYSTEM = ("matrix", "vector", "mem1", "mem2", "processing_mode", "networks")
 _PARTS = {"application": (APPLICATION, "num_blocks"), "execution": (EXECUTION, "num_procs"), "system": (SYSTEM, "mem1")}
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 _FORMATS = {"float8": "fp8", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+_NO_COLUMN = ("weight_offload", "activations_offload", "optimizer_offload", "in_network_reduction")
 _VOCABULARY = 51200  # which Calculon's count of parameters assumes; an application does not state it
 
 
@@ -120,7 +121,7 @@ def _configuration(
         unknown=unknown,
         notes=(
             f"vocab is not stated; {_VOCABULARY}, which Calculon counts parameters with.",
-            *_offload(run, source),
+            *_without_effect(run, source),
             *unknown_note(unknown, (*APPLICATION, *EXECUTION, *SYSTEM)),
         ),
     )
@@ -149,6 +150,7 @@ def check_consistent(run: Mapping[str, Any], source: str) -> None:
             raise InputError(f"{source}: {option} = {show(run[option])} contradicts {other} = {show(run.get(other))}.")
 
 
-def _offload(run: Mapping[str, Any], source: str) -> tuple[str, ...]:
-    used = [key for key in ("weight_offload", "activations_offload", "optimizer_offload") if flag_of(run, key, source)]
-    return (f"Offloaded: {', '.join(used)}.",) if used else ()
+def _without_effect(run: Mapping[str, Any], source: str) -> tuple[str, ...]:
+    """The sentence on what an execution asks for and a table of training steps has no column for."""
+    used = [key for key in _NO_COLUMN if flag_of(run, key, source)]
+    return (f"Without effect here: {', '.join(used)}.",) if used else ()

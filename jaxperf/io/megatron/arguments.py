@@ -80,7 +80,7 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         source=str(path),
         model=Path(path).stem,
         **shape,
-        **_experts(reader),
+        **_experts(reader, shape["ffn"]),
         devices=total,
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,
@@ -116,7 +116,10 @@ def _shape(reader: Reader, tensor: int, notes: list[str]) -> dict[str, Any]:
     hidden, heads = reader.count("hidden_size"), reader.count("num_attention_heads")
     if hidden % heads and not reader.flag("kv_channels"):
         raise InputError(f"{reader.source}: --hidden-size {hidden} is no multiple of --num-attention-heads {heads}.")
-    groups = reader.count("num_query_groups", 1) if reader.flag("group_query_attention") else heads
+    grouped = reader.flag("group_query_attention")
+    groups = reader.count("num_query_groups", 1) if grouped else heads
+    if reader.flag("num_query_groups") and not grouped:
+        notes.append("--num-query-groups has no effect without --group-query-attention.")
     if heads % groups:
         raise InputError(
             f"{reader.source}: --num-attention-heads {heads} is no multiple of --num-query-groups {groups}."
@@ -155,7 +158,8 @@ def _vocabulary(reader: Reader, tensor: int, notes: list[str]) -> int | None:
     return plain + -plain % step
 
 
-def _experts(reader: Reader) -> dict[str, Any]:
+def _experts(reader: Reader, ffn: int) -> dict[str, Any]:
+    """Experts are as wide as the dense block of width `ffn` where their own width is not given, as in Megatron."""
     experts = reader.optional_count("num_experts")
     parallel = reader.count("expert_model_parallel_size", 1)
     if experts is None:
@@ -166,18 +170,15 @@ def _experts(reader: Reader) -> dict[str, Any]:
         raise InputError(
             f"{reader.source}: --num-experts {experts} is no multiple of --expert-model-parallel-size {parallel}."
         )
-    inner, shared = (
-        reader.optional_count("moe_ffn_hidden_size"),
-        reader.optional_count("moe_shared_expert_intermediate_size"),
-    )
-    inner = inner or reader.optional_count("ffn_hidden_size")
-    if shared is not None and (inner is None or shared % inner):
+    inner = reader.count("moe_ffn_hidden_size", ffn)
+    shared = reader.optional_count("moe_shared_expert_intermediate_size")
+    if shared is not None and shared % inner:
         raise InputError(f"{reader.source}: --moe-shared-expert-intermediate-size {shared} is no multiple of {inner}.")
     return {
         "experts": experts,
         "topk": reader.count("moe_router_topk", _EXPERTS_PER_TOKEN),
         "moe_ffn": inner,
-        "shared_experts": None if shared is None or inner is None else shared // inner,
+        "shared_experts": None if shared is None else shared // inner,
         "expert_parallel": parallel,
     }
 

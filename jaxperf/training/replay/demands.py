@@ -10,7 +10,7 @@ from hwspecs.errors import InputError
 from jaxperf.training.replay.messages import MESSAGE_TIMES
 from jaxperf.training.replay.prices import Demand
 from jaxperf.training.replay.ranks import Meeting, Place
-from jaxperf.training.replay.trace import COMMUNICATION, Operation, Trace, node_words
+from jaxperf.training.replay.trace import COMMUNICATION, WORK, Operation, Trace, node_words
 from jaxperf.training.replay.world import Ranks, World, widest_placement
 
 
@@ -18,8 +18,9 @@ from jaxperf.training.replay.world import Ranks, World, widest_placement
 class Rules:
     """How a recorded run is read as another one.
 
-    `recorded`: keep the recorded durations of computation; `sharded`: names of growing groups whose gathered buffer
-    stays, so that the shard of each rank shrinks as they grow, where any other keeps the size of its messages.
+    `recorded`: keep the recorded durations of computation, where there are any; `sharded`: names of growing groups
+    whose gathered buffer stays, so that the shard of each rank shrinks as they grow, where any other keeps the size of
+    its messages.
     """
 
     recorded: bool = False
@@ -31,8 +32,11 @@ def demands_of(
 ) -> dict[Place, Demand | float]:
     """The demand of every operation, or its recorded duration [s].
 
-    **Raises:** `InputError` naming the node for what has no price, and for a message along the ranks that grow.
+    **Raises:** `InputError` naming the node for what has no price, and for a message along the ranks that grow; for
+    traces without the durations that are to be kept.
     """
+    if rules.recorded:
+        _check_durations(traces)
     placed: dict[tuple[str, Ranks], tuple[int, int, int]] = {}
     found: dict[Place, Demand | float] = {}
     for index, trace in enumerate(traces):
@@ -56,9 +60,17 @@ def _placed(operation: Operation, ranks: Ranks, world: World, node_size: int, wh
     raise InputError(f"{where} goes along the ranks that grow; nothing says to whom it goes among more of them.")
 
 
+def _check_durations(traces: Sequence[Trace]) -> None:
+    """A trace whose computation has no durations was not recorded but made."""
+    for trace in traces:
+        work = [each for each in trace.operations if each.kind in WORK]
+        if work and not any(each.duration > 0.0 for each in work):
+            raise InputError(f"{trace.source} has no duration of any computation; replay with --compute roofline.")
+
+
 def _work(operation: Operation, recorded: bool, where: str) -> Demand | float:
     """The time of the host is only known as recorded."""
-    if operation.kind in ("host", "none") or (recorded and operation.duration > 0.0):
+    if operation.kind not in WORK or (recorded and operation.duration > 0.0):
         return operation.duration
     if operation.flops == 0.0 and operation.bytes_moved == 0.0 and operation.duration > 0.0:
         raise InputError(f"{where} has neither num_ops nor tensor_size; replay its recorded time (--compute recorded).")

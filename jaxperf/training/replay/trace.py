@@ -14,6 +14,7 @@ from hwspecs.errors import InputError
 
 KINDS = ("compute", "host", "load", "store", "send", "receive", "collective", "none")
 COMMUNICATION = ("collective", "send", "receive")
+WORK = ("compute", "load", "store")  # of the device
 COLLECTIVES: Sequence[str] = (  # in the order of Chakra's enumeration
     "all_reduce reduce all_gather gather scatter broadcast all_to_all reduce_scatter reduce_scatter_block barrier"
 ).split()
