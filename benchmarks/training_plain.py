@@ -184,8 +184,11 @@ def _messages(
     blocks = a + d + (x if model.shared_weights else 0.0)
     one = blocks * _ring(device, e, t, 1, tokens * model.hidden * b)
     again = 1 if run.sequence_parallel else 0
-    kept = tokens * model.kv_width / min(t, model.kv_heads) * b * run.context
-    keys = a * _ring(device, e, run.context, t, kept)
+    kept = tokens * model.kv_width / min(t, model.kv_heads) * b
+    if run.context_method == 0:
+        keys = a * (run.context - 1) * _neighbor(device, e, _group(device, run.context, t)[1] > 1, kept)
+    else:
+        keys = a * _ring(device, e, run.context, t, kept * run.context)
     pairs = [
         (2 * one, gemm[0], (2 + again) * one, gemm[1], e.overlap_tensor),
         (keys, attention[0], 2 * keys, attention[1], e.overlap_context),
@@ -230,9 +233,13 @@ def _send(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: flo
         return 0.0
     size = tokens * model.hidden * run.activation_bytes
     apart = _group(device, run.pipeline, run.tensor * run.context * run.data)[1] > 1
-    rate = device.network_bandwidth * e.link_network if apart else device.link_bandwidth * e.link_local
     gather = 0.0 if run.sequence_parallel else _ring(device, e, run.tensor, 1, size)
-    return (device.network_latency if apart else device.link_latency) + size / run.tensor / rate + gather
+    return _neighbor(device, e, apart, size / run.tensor) + gather
+
+
+def _neighbor(device: Numbers, e: Numbers, apart: bool, size: float) -> float:
+    rate = device.network_bandwidth * e.link_network if apart else device.link_bandwidth * e.link_local
+    return (device.network_latency if apart else device.link_latency) + size / rate
 
 
 def _ends(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: float) -> Pair:

@@ -34,7 +34,7 @@ def group_link(device: Device, members: Scalar, stride: Scalar, link_efficiency:
 
 
 def pair_link(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Fabric:
-    """The fabric of neighbors of a group, the stages of a pipeline: of all pairs, those with the slowest link.
+    """The fabric of neighbors of a group, as in a pipeline or a ring: of all pairs, those with the slowest link.
 
     Neighbors meet over the network as soon as the whole group does not fit into one node.
     """

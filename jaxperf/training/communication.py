@@ -1,7 +1,7 @@
 """Communication of one layer and micro-batch, between stages, and of the step: sizes, groups and times.
 
 Collectives are rings over the links a group really has: inside a node its local link, between nodes the ports of all
-its members there together, whichever is slower.
+its members there together, whichever is slower. A send to a neighbor has one link, or one port.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Groups(eqx.Module):
 
     tensor: Fabric
     context: Fabric
+    context_neighbors: Fabric
     expert: Fabric
     expert_tensor: Fabric
     shard: Fabric
@@ -54,6 +55,7 @@ def layout_groups(device: Device, layout: Layout, efficiencies: TrainingEfficien
     return Groups(
         tensor=group(tensor, one),
         context=group(layout.context, tensor),
+        context_neighbors=_sustained(pair_link(device, layout.context, tensor), efficiencies),
         expert=group(layout.expert, layout.expert_tensor),
         expert_tensor=group(layout.expert_tensor, one),
         shard=group(layout.shard, tensor),
@@ -110,6 +112,13 @@ def exchange_pass(
     return jnp.where(n > 1.0, jnp.maximum(local, jnp.where(nodes > 1.0, remote, 0.0)) + hops, 0.0)
 
 
+def send_pass(pair: Fabric, size: Scalar) -> Scalar:
+    """One send of `size` bytes between the neighbors of `hierarchy.pair_link` [s]."""
+    apart = pair.nodes > 1.0
+    rate = jnp.where(apart, pair.network_bandwidth, pair.local_bandwidth)
+    return jnp.where(apart, pair.network_latency, pair.local_latency) + size / rate
+
+
 def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exchange:
     """Two all-reduces of the residual rows forward and two backward a layer of two blocks (Megatron-LM,
     arXiv:1909.08053); with sequence parallelism a gather and a scatter each, and the input gathered once more for the
@@ -124,18 +133,21 @@ def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exc
 def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exchange:
     """Keys and values around the context-parallel group.
 
-    Ring: c - 1 sends of them, backward also of their gradients (arXiv:2310.01889). All-gather: one of all, backward a
-    gather and a scatter (Llama 3, arXiv:2407.21783, section 3.3.2). Ulysses: all-to-all of queries, keys, values and
-    outputs, as many backward (arXiv:2309.14509).
+    Ring: c - 1 sends of them to a neighbor, over a rank's own port where one is in another node, backward also of their
+    gradients (arXiv:2310.01889). All-gather: one of all, through all ports, backward a gather and a scatter (Llama 3,
+    arXiv:2407.21783, section 3.3.2). Ulysses: all-to-all of queries, keys, values and outputs, as many backward
+    (arXiv:2309.14509).
     """
     itemsize = layout.activation_bytes
     kept = layout.tokens * model.kv_width / jnp.minimum(layout.tensor, model.kv_heads) * itemsize
     rows = layout.tokens * (model.score_width + model.value_width) / layout.tensor * itemsize + kept
-    gather = ring_pass(groups.context, kept * layout.context)  # the same bytes as c - 1 sends
+    sends = jnp.where(layout.context > 1.0, (layout.context - 1.0) * send_pass(groups.context_neighbors, kept), 0.0)
+    gather = ring_pass(groups.context, kept * layout.context)
+    once = jnp.where(layout.context_method > 0.5, gather, sends)
     a2a = exchange_pass(groups.context, rows, as_float(1.0))
     ulysses = layout.context_method > 1.5
     share = model.attention_layers / model.layers
-    return Exchange(share * jnp.where(ulysses, a2a, gather), share * jnp.where(ulysses, a2a, 2.0 * gather))
+    return Exchange(share * jnp.where(ulysses, a2a, once), share * jnp.where(ulysses, a2a, 2.0 * once))
 
 
 def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbalance: Scalar) -> Exchange:
@@ -157,8 +169,5 @@ def stage_send(model: TrainingModel, layout: Layout, groups: Groups) -> Scalar:
     """One micro-batch handed to the next stage: each tensor rank sends its share over its own port, and where rows are
     not split the receivers gather them (Narayanan et al. 2021, arXiv:2104.04473, section 4.1) [s]."""
     size = layout.tokens * model.hidden * layout.activation_bytes
-    apart, pair = groups.stages.nodes > 1.0, groups.stages
-    rate = jnp.where(apart, pair.network_bandwidth, pair.local_bandwidth)
-    latency = jnp.where(apart, pair.network_latency, pair.local_latency)
     gathered = jnp.where(layout.sequence_parallel > 0.0, 0.0, ring_pass(groups.tensor, size))
-    return jnp.where(layout.pipeline > 1.0, latency + size / layout.tensor / rate + gathered, 0.0)
+    return jnp.where(layout.pipeline > 1.0, send_pass(groups.stages, size / layout.tensor) + gathered, 0.0)

@@ -27,7 +27,7 @@ from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.memory import StageParameters, kept_parameters
 from jaxperf.training.model_build import training_model
 from jaxperf.training.overlap import exposed_time
-from tests.devices import H100, TPU_V5P
+from tests.devices import H100, MI300X, TPU_V5P
 
 LLAMA = training_model(load_model("llama-3-70b"))
 MIXTRAL = training_model(load_model("mixtral-8x7b"))
@@ -81,6 +81,20 @@ def test_context_parallel_by_method() -> None:
     assert float(found.backward) == pytest.approx(2 * float(found.forward), rel=1e-12)
     found = context_exchange(LLAMA, ulysses, groups(ulysses))
     assert float(found.forward) == pytest.approx(3 / 4 * tokens * (width + kv) / 2 * 2 / LOCAL, rel=1e-12)
+
+
+def test_a_ring_of_keys_over_nodes_has_one_port_and_a_gather_all() -> None:
+    """Sixteen ranks on two nodes: each of 15 steps waits for the two sends that cross, a gather has eight ports."""
+    kept = 65536 / 16 * 2 * 8 * 128 * 2
+    base = {"context": 16, "sequence": 65536}
+    ring, gather = (training_layout(context_method=name, **base) for name in ("ring", "all-gather"))
+    assert float(context_exchange(LLAMA, ring, groups(ring)).forward) == pytest.approx(15 * kept / PORT, rel=1e-12)
+    found = context_exchange(LLAMA, gather, groups(gather))
+    assert float(found.forward) == pytest.approx(15 * kept / (8 * PORT), rel=1e-12)
+    mesh = training_layout(context=8, sequence=65536)  # of its seven links a rank uses the one to the next
+    linked = layout_groups(MI300X.replace(link_latency=0.0), mesh, IDEAL)
+    expected = 7 * 2 * kept / (MI300X.link_bandwidth / 7)
+    assert float(context_exchange(LLAMA, mesh, linked).forward) == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_expert_exchange_by_links() -> None:

@@ -37,7 +37,7 @@ def layouts(count: int, experts: bool) -> list[Layout]:
                 context_method=str(rng.choice(["ring", "all-gather"])),
                 tensor=tensor,
                 pipeline=pipeline,
-                context=float(rng.choice([1, 2])),
+                context=float(rng.choice([1, 2, 16])),
                 data=data,
                 expert=float(min(rng.choice([1, 4, 8]), tensor * data)) if experts else 1.0,
                 interleave=interleave,
