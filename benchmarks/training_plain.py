@@ -295,11 +295,11 @@ def _data(
 def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, stages: Sequence[float]) -> float:
     kept, layer = _activations(model, run, e, tokens)
     p, v = run.pipeline, run.interleave
-    live = [p + (p - 1 - 2 * stage) / v if run.schedule == 2 else p - stage for stage in range(int(p))]
     totals = []
-    for stage, ahead in enumerate(live):
+    for stage in {0, min(1, p - 1), p - 1}:
+        ahead = p + (p - 1 - 2 * stage) / v if run.schedule == 2 else p - stage
         tables = 2 - model.tied if p <= 1 else float(stage in (0, p - 1))
-        own = _parameters(model, run, stages[stage], tables)
+        own = _parameters(model, run, stages[int(stage)], tables)
         gradients = sum(own if run.zero == 2 and p > 1 else _sharded(run, own, 2))
         states = sum(_sharded(run, own, 3)) * run.weight_bytes + gradients * run.gradient_bytes
         states += sum(_sharded(run, own, 1)) * run.optimizer_bytes
@@ -307,7 +307,7 @@ def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, s
         buffers = (2 * sum(one) * run.weight_bytes if run.zero == 3 else 0) + (layer if run.recompute == 2 else 0)
         if stage == p - 1:
             buffers += tokens * model.vocab / run.tensor * (run.activation_bytes + 4)
-        totals.append(states + stages[stage] * min(ahead, m) * kept + buffers)
+        totals.append(states + stages[int(stage)] * min(ahead, m) * kept + buffers)
     return max(totals) + e.reserved_memory
 
 

@@ -75,7 +75,7 @@ def variants(split: Mapping[str, bool], node: int, space: Space) -> Columns:
     """How a split of this kind can be run, one row each.
 
     **Arguments:** `split`: whether there are several "tensor", "context" and "pipeline" ranks, ranks to "shard" over,
-    and whole "nodes" of them; `node`: devices of one, for shards that stay inside it (HSDP) [1].
+    and whole "nodes" of them; `node`: devices of one, and data-parallel ranks of a shard (HSDP) [1].
     """
     sharding = [(0, 0), *([(1, 0), (2, 0), (3, 0)] if split["shard"] else []), *([(3, node)] if split["nodes"] else [])]
     rows = [
