@@ -35,7 +35,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     **Raises:** `InputError` where the file cannot be read or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
         problem = str(error)
         raise InputError(f"{path}: this is not valid TOML: {problem[:1].lower()}{problem[1:]}.") from None
@@ -48,7 +48,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_header(path: Path) -> dict[str, Any]:
     """The keys before the first table, such as name and aliases; ten times faster than the whole file."""
     try:
-        head = path.read_text(encoding="utf-8").partition("\n[")[0]
+        head = path.read_text(encoding="utf-8-sig").partition("\n[")[0]
         return tomllib.loads(head)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
         return read_toml(path)  # raises the message, or copes with an unusual layout

@@ -85,7 +85,7 @@ class Registry:
         (with the reason), or a file that does not fit the schema (a sentence per problem).
         """
         if name.endswith(".toml"):
-            return self._read(Path(name).expanduser())
+            return self._read(Path(os.path.expanduser(name)))
         if name not in self.paths:
             resolution = self.resolve(name)
             if resolution.name is None:
@@ -173,7 +173,7 @@ def open_registry(directories: Iterable[Directory] = ()) -> Registry:
     """
     if isinstance(directories, str | os.PathLike):
         directories = (directories,)
-    user = tuple(scan(Path(directory).expanduser()) for directory in directories)
+    user = tuple(scan(Path(os.path.expanduser(directory))) for directory in directories)
     return Registry((*_shipped().layers, *user)) if user else _shipped()
 
 

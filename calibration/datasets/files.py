@@ -194,7 +194,7 @@ def _json(path: Path) -> pa.Table:
 
 def _json_lines(path: Path, text: str) -> list[Any]:
     records = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         try:
             records += [json.loads(line)] if line.strip() else []
         except json.JSONDecodeError as error:

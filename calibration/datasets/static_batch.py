@@ -35,7 +35,7 @@ def read_static_batches(path: str | Path) -> list[StaticBatch]:
     """
     path = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             return list(_rows(path, csv.DictReader(file)))
     except OSError as error:
         raise InputError(f"Cannot read '{path}': {error.strerror}.") from None

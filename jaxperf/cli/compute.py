@@ -15,7 +15,9 @@ def start_jax() -> None:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "jaxperf" / "jax"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "jaxperf" / "jax"
+    if not cache.is_absolute():
+        return  # no home, or a relative place, which the XDG specification says to ignore
     try:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -137,7 +137,7 @@ def _price_file(path: str) -> dict[str, object]:
     import tomllib
 
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"--price: cannot read '{path}': {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

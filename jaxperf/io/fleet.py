@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import operator
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -103,7 +104,7 @@ def _specs_of(entry: str, directories: Sequence[str | Path]) -> list[DeviceSpec]
     if entry == "all" or entry.startswith("all("):
         return _matching(entry, directories)
     if any(sign in entry for sign in "*?["):
-        paths = sorted(glob.glob(str(Path(entry).expanduser())))
+        paths = sorted(glob.glob(os.path.expanduser(entry)))
         if not paths:
             raise InputError(f"No file matches '{entry}'.")
         return [hwspecs.load(path, directories) for path in paths]

@@ -129,7 +129,7 @@ def load_layers(path: str | Path) -> list[Layer]:
 
 def _text(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"Cannot read '{path}': {error.strerror}.") from None
     except UnicodeDecodeError as error:

@@ -135,7 +135,7 @@ def _csv(path: Path) -> list[dict[str, Any]]:
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip():
             continue
         row = parse_json(line, f"{path}: line {number}")

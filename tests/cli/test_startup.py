@@ -112,3 +112,14 @@ def test_a_full_output_is_one_sentence() -> None:
     )
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["jaxperf: No space left on device."]
+
+
+@pytest.mark.parametrize("cache", ["", "own"])
+def test_a_cache_without_an_absolute_place_is_left_out(own_folder: Path, monkeypatch, cache: str) -> None:
+    """Nothing is put into the folder one works in; a user without a home (of a container) is no traceback."""
+    from jaxperf.cli.compute import start_jax
+
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as where nothing tells the home
+    start_jax()
+    assert list(own_folder.iterdir()) == []

@@ -180,3 +180,16 @@ def test_unknown_links_and_architectures_name_the_nearest() -> None:
         hwspecs.load_link("nvlnk4")
     with pytest.raises(hwspecs.InputError, match="Did you mean hopper"):
         hwspecs.load_architecture("hoper")
+
+
+def test_the_home_of_nobody_is_an_error() -> None:
+    with pytest.raises(hwspecs.InputError, match="cannot be read"):
+        hwspecs.load("~nobody-of-this-name/my-chip.toml")
+    with pytest.raises(hwspecs.InputError, match="is not a directory"):
+        hwspecs.names(["~nobody-of-this-name"])
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    path = write(tmp_path, "my-chip", extra='aliases = ["Mine"]')
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert hwspecs.load("mine", [tmp_path]).name == "my-chip"

@@ -67,7 +67,7 @@ def read_calculon(paths: Sequence[str | Path], device: str | None = None) -> Tra
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:

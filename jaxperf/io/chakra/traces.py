@@ -84,7 +84,7 @@ def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
     **Raises:** `InputError` naming file and group for anything else.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:

@@ -40,7 +40,7 @@ _DEPTH = 20  # variables within variables
 def read_options(path: str | Path) -> Options:
     """The options of a file. Raises `InputError` as `parse_options` does, and for a file that cannot be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"{path} cannot be read: {reason}.") from None

@@ -28,7 +28,7 @@ MAPPING = "mapping_outer_to_inner"
 def load_json(path: str | Path) -> Any:
     """What a JSON file holds. Raises `InputError` for one that cannot be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"Cannot read '{path}': {error.strerror}.") from None
     except UnicodeDecodeError as error:

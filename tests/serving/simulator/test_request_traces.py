@@ -44,6 +44,13 @@ def test_conversations_are_prompts_and_outputs(tmp_path: Path, name: str) -> Non
     assert "4 characters" in trace.notes[0] and "all arrive at once" in trace.notes[1]
 
 
+def test_separators_of_lines_within_texts_end_no_line(tmp_path: Path) -> None:
+    """Texts of people have U+2028, U+0085 and the like, which JSON leaves as they are."""
+    said = [{"value": "a\u2028b\x85c"}, {"value": "\u2029"}]
+    text = "\r\n".join([json.dumps({"conversations": said}, ensure_ascii=False)] * 2)
+    assert read_requests(written(tmp_path, text, "chats.jsonl")).prompt.tolist() == [2, 2]
+
+
 def test_results_of_vllms_benchmark_are_requests_with_measured_times(tmp_path: Path) -> None:
     result = {"date": "now", "request_rate": 2.0, "input_lens": [10, 20, 30], "output_lens": [3, 1, 0]}
     timed = {"start_times": [105.0, 104.0, 106.0], "ttfts": [0.5, 0.25, None], "itls": [[0.1, 0.2], [], []]}
