@@ -155,6 +155,10 @@ def test_bad_numbers_are_refused_with_the_field(tmp_path: Path, field: str, valu
         ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; it must be an integer from 1 to 10000"),
         ({"max_position_embeddings": -1}, "max_position_embeddings is -1"),
         ({"head_dim": 0}, "head_dim is 0"),
+        (
+            {"max_position_embeddings": 8, "rope_scaling": {"type": "yarn", "factor": "4"}},
+            'rope_scaling.factor is "4"; YaRN needs a number from 1',
+        ),
         ({"architectures": "LlamaForCausalLM"}, "architectures is "),
         ({"architectures": []}, "architectures is a list of 0"),
         ({"architectures": ["not a class"]}, "it must be a list with the name of a model class"),

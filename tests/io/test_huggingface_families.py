@@ -245,3 +245,20 @@ def test_other_wrapped_models_are_refused_by_name() -> None:
         read("SomethingForConditionalGeneration", {}, text_config={})
     with pytest.raises(InputError, match="architectures is a list of 1; it must be"):
         read("two\nlines", {}, text_config={})
+
+
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    ("limit", "scaling", "expected"),
+    [
+        (40960, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),  # Qwen3's card
+        (32768, {"type": "yarn", "factor": 4}, 131072),
+        (163840, {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}, 163840),  # DeepSeek-V3
+        (16384, {"type": "linear", "factor": 4.0}, 16384),  # deepseek-coder: stretched already
+        (131072, {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}, 131072),
+    ],
+)
+def test_yarn_stretches_the_context(name: str, limit: int, scaling: dict[str, Any], expected: int) -> None:
+    config = read("LlamaForCausalLM", ROTARY, max_position_embeddings=limit, **{name: scaling})
+    assert config.max_context == expected
+    assert any("stretches the context" in note for note in config.assumptions) == (expected > limit)

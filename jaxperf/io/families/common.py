@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.quantization.config import stored_format
-from jaxperf.models.checks import check_count, show
+from jaxperf.models.checks import LARGEST_COUNT, check_count, show
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
 from jaxperf.models.mixers import Attention, Mixer
@@ -173,6 +173,27 @@ def tied_embeddings(fields: Fields, default: bool) -> bool:
     return fields.flag("tie_word_embeddings", default)
 
 
+def context_limit(fields: Fields) -> int | None:
+    """`max_position_embeddings`, or what YaRN (arXiv:2309.00071) stretches the original positions to, if that is more.
+
+    Model cards have `rope_scaling` added and the limit left as it is; engines then serve `factor` x the original.
+    """
+    limit = fields.optional_count("max_position_embeddings")
+    for name in ("rope_parameters", "rope_scaling"):
+        scaling = fields.data.get(name)
+        if limit is None or not isinstance(scaling, Mapping) or "yarn" not in map(scaling.get, ("rope_type", "type")):
+            continue
+        original = fields.nested(name).optional_count("original_max_position_embeddings") or limit
+        factor = 1.0 if scaling.get("factor") is None else scaling["factor"]
+        if type(factor) not in (int, float) or not 1.0 <= factor <= LARGEST_COUNT:
+            raise InputError(f"{name}.factor is {show(factor)}; YaRN needs a number from 1.")
+        stretched = min(int(original * factor), LARGEST_COUNT)
+        if stretched > limit:
+            fields.notes.append(f"{name} stretches the context from {limit:,} to {stretched:,} tokens (YaRN).")
+            return stretched
+    return limit
+
+
 def stack(mixers: Iterable[Mixer | None], blocks: Iterable[FeedForward | None], **kind: Any) -> tuple[Layer, ...]:
     """One `Layer` for each mixer and block; `kind` are the other fields of `Layer`, the same in all."""
     return tuple(Layer(mixer, block, **kind) for mixer, block in zip(mixers, blocks, strict=True))
@@ -198,7 +219,7 @@ def decoder(fields: Fields, layers: tuple[Layer, ...], tied: bool = False, **par
         final_norm=True,
         norm_bias=layers[0].norm_bias,
         norm_weight=layers[0].norm_weight,
-        max_context=fields.optional_count("max_position_embeddings"),
+        max_context=context_limit(fields),
         weight_format=weight_format,
         quantization=quantization,
     )
