@@ -93,6 +93,7 @@ EXACT = [
     (group(FLOAT8, FLOAT8), ("fp8", 8, "fp8")),
     (group(FLOAT8, None), ("fp8_wo", 8, None)),
     (group(BLOCK8, FLOAT8), ("fp8", 8 + 16 / 16384, "fp8")),
+    (group(BLOCK8 | {"block_structure": "64x128"}, FLOAT8), ("fp8", 8 + 16 / 8192, "fp8")),
     (group(MX8, MX8), ("mxfp8", 8.25, "fp8")),
     (group(INT4, None), ("int4", 4 + 16 / 128, None)),
     (group(INT4 | {"symmetric": False}, None), ("int4_asym", 4 + 20 / 128, None)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -61,6 +62,9 @@ def _number(scheme: Fields) -> str | None:
 def _shared_by(weights: Fields) -> int | None:
     strategy = choice(weights, "strategy", ("tensor", "channel", "group", "block", "token", "tensor_group"), "tensor")
     if strategy == "block":
+        found = weights.find("block_structure")
+        if found and isinstance(found[1], str) and (sides := re.fullmatch(r"(\d{1,9})x(\d{1,9})", found[1])):
+            return check_count("block_structure", int(sides[1]) * int(sides[2]))  # "128x128", as older files have it
         block = weights.listing("block_structure", int, 2)
         return 128 * 128 if block is None else check_count("block_structure", block[0] * block[1])
     if strategy in ("group", "tensor_group"):
