@@ -65,7 +65,7 @@ def _confidences(spec: DeviceSpec) -> str:
 
 def _show(spec: DeviceSpec) -> None:
     """One row a value; sources and notes below, numbered and wrapped, so that it reads at 100 columns."""
-    from jaxperf.report.text import console, paragraph, table
+    from jaxperf.report.text import bold, console, paragraph, table
 
     values = list(spec.values())
     keys = list(dict.fromkeys(key for _, value in values for key in _keys(value.source)))
@@ -74,7 +74,7 @@ def _show(spec: DeviceSpec) -> None:
         for path, value in values
     ]
     out = console()
-    out.print(f"[bold]{spec.name}[/bold]  {spec.display_name}, {spec.architecture}, {spec.released}")
+    out.print(bold(spec.name, f"  {spec.display_name}, {spec.architecture}, {spec.released}"), soft_wrap=True)
     aliases = ", ".join(spec.aliases) or "-"
     out.print(
         paragraph("aka", f"{aliases}; links: {spec.node.link}, {spec.node.topology}"), soft_wrap=True, markup=False

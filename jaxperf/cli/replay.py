@@ -206,7 +206,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['ranks']:,} ranks on {record['device']} (recorded: {record['recorded_ranks']:,})"
     columns = ("rank", "stands for", "time", "compute", "communication", "exposed")
-    out.print(f"{title}: [bold]{quantity(record['time_s'], 's')}[/bold]", soft_wrap=True)
+    out.print(f"{title}: {quantity(record['time_s'], 's')}", soft_wrap=True)
     out.print(table("", columns, rows))
     parts = ", ".join(f"{what} {quantity(time, 's')}" for what, time in record["critical_path_s"].items() if time > 0)
     out.print(f"longest chain: {parts or 'nothing takes time'}", soft_wrap=True)

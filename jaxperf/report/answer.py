@@ -11,6 +11,7 @@ from jaxperf.core.cost import Cost, Limiter
 from jaxperf.models.step import COLLECTIVES
 from jaxperf.report.text import (
     LIMITER_WORDS,
+    bold,
     console,
     gigabytes,
     interval,
@@ -94,9 +95,12 @@ def print_estimate(answer: Estimate, quiet: bool) -> None:
     out = console()
     point = answer.point
     out.print(
-        f"[bold]{answer.model.name}[/bold] on {int(answer.explanation.metrics['num_devices'])} x {answer.spec.name}"
-        f" ({layout_words(dict(point))}), batch {point['batch']}, {point['prompt']} tokens in, {point['output']} out, "
-        f"weights {point['weights']}, KV cache {point['kv_cache']}\n"
+        bold(
+            answer.model.name,
+            f" on {int(answer.explanation.metrics['num_devices'])} x {answer.spec.name} "
+            f"({layout_words(dict(point))}), batch {point['batch']}, {point['prompt']} tokens in, {point['output']} "
+            f"out, weights {point['weights']}, KV cache {point['kv_cache']}\n",
+        )
     )
     out.print(_memory_line(answer), soft_wrap=True)
     if not answer.feasible:

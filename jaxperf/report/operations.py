@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jaxperf.io.lowering import Traced, Work
 from jaxperf.models.graph import Node, Op
 from jaxperf.models.liveness import inference_peak
-from jaxperf.report.text import console, gigabytes, interval, milliseconds, number, quantity, table
+from jaxperf.report.text import bold, console, gigabytes, interval, milliseconds, number, quantity, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,8 +129,11 @@ def print_breakdown(record: Mapping[str, Any], quiet: bool) -> None:
     whole, lost = record["whole"], total["without_time"]
     missing = f"without {lost} of {total['operations']} operations, which have no time there, " if lost else ""
     out.print(
-        f"[bold]{record['name']}[/bold] on {record['device']}: {missing}{milliseconds(whole['time'])} ms "
-        f"{interval(whole['lower'], whole['upper'], 1e3)}; roofline {milliseconds(total['roofline'])} ms",
+        bold(
+            record["name"],
+            f" on {record['device']}: {missing}{milliseconds(whole['time'])} ms "
+            f"{interval(whole['lower'], whole['upper'], 1e3)}; roofline {milliseconds(total['roofline'])} ms",
+        ),
         soft_wrap=True,
     )
     out.print(

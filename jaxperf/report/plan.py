@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxperf.core.numerics import as_float
 from jaxperf.report.plan_rows import front_rows, layout_words, named, variation_sizes, why_slower
-from jaxperf.report.text import console, gigabytes, interval, number, quantity, table
+from jaxperf.report.text import bold, console, gigabytes, interval, number, quantity, table
 from jaxperf.training.failures import DAY, HOUR, Failures
 from jaxperf.training.layout_checks import SENTENCES
 from jaxperf.training.search.plan import Answer, Choice, Request
@@ -43,8 +43,11 @@ def print_model(request: Request) -> None:
     size = f"{number(float(request.model.parameters) / 1e9)} G parameters"
     sparse = f", {number(active / 1e9)} G active" if active < float(request.model.parameters) else ""
     console().print(
-        f"[bold]{request.name}[/bold] ({size}{sparse}): {request.global_batch:,} sequences of {request.sequence:,} "
-        f"tokens a step, {request.dtype}{_adapted(request)}"
+        bold(
+            request.name,
+            f" ({size}{sparse}): {request.global_batch:,} sequences of {request.sequence:,} tokens a step, "
+            f"{request.dtype}{_adapted(request)}",
+        )
     )
 
 
@@ -106,7 +109,7 @@ def _figures(choice: Choice) -> tuple[str, ...]:
 
 def _print_answer(answer: Answer, quiet: bool) -> None:
     out = console()
-    out.print(f"\n[bold]{answer.devices:,} x {answer.device}[/bold]")
+    out.print(bold(f"\n{answer.devices:,} x {answer.device}"))
     if not answer.choices:
         for sentence in infeasible_sentences(answer):
             out.print(sentence, soft_wrap=True, markup=False)

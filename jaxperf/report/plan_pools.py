@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxperf.report.plan import infeasible_sentences, print_model, print_origin
 from jaxperf.report.plan_rows import layout_words
-from jaxperf.report.text import console, number, quantity
+from jaxperf.report.text import bold, console, number, quantity
 from jaxperf.training.search.plan import Answer, Request
 from jaxperf.training.search.pools import PoolPlan
 
@@ -41,7 +41,7 @@ def print_pools(request: Request, plans: Sequence[PoolPlan], quiet: bool) -> Non
     for each in plans:
         head = _speed(request, each) if each.feasible else "nothing feasible"
         where = "one pool alone" if each.assigned == "alone" else f"{each.assigned} in each pool"
-        out.print(f"\n[bold]{where}[/bold]: {head}")
+        out.print(bold(f"\n{where}", f": {head}"))
         for place, answer in enumerate(each.answers):
             out.print(_pool_line(each, place, answer), soft_wrap=True, markup=False)
         if each.feasible and each.assigned in BETWEEN:

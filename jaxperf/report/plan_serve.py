@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxperf.report.plan_serve_rows import Costs, configuration_words, front_rows
-from jaxperf.report.text import console, interval, milliseconds, number, table, unit_cost_words
+from jaxperf.report.text import bold, console, interval, milliseconds, number, table, unit_cost_words
 from jaxperf.report.why import why_more
 from jaxperf.serving.plan.points import LATENCIES
 from jaxperf.serving.plan.request import Answer, Choice, Request
@@ -28,8 +28,11 @@ def print_plan(
     spread = f" (coefficient of variation {request.spread:g})" if request.spread else ""
     bursts = f" (coefficient of variation {request.arrival_cv:g} between them)" if request.arrival_cv != 1.0 else ""
     out.print(
-        f"[bold]{request.model.name}[/bold]: {request.prompt:,} tokens in, {request.output:,} out{spread}; "
-        f"{request.at} within {wanted}; {asked}{bursts}"
+        bold(
+            request.model.name,
+            f": {request.prompt:,} tokens in, {request.output:,} out{spread}; "
+            f"{request.at} within {wanted}; {asked}{bursts}",
+        )
     )
     for answer in answers:
         _print_answer(request, answer, costs, quiet)
@@ -44,7 +47,7 @@ def print_plan(
 
 def _print_answer(request: Request, answer: Answer, costs: Costs, quiet: bool) -> None:
     out = console()
-    out.print(f"\n[bold]{answer.devices:,} x {answer.device}[/bold]")
+    out.print(bold(f"\n{answer.devices:,} x {answer.device}"))
     if answer.interrupted:
         out.print(f"interrupted: the best of the {len(answer.configurations):,} configurations until then")
     if not answer.choices:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import hwspecs
 from jaxperf.core.cost import Limiter
@@ -86,9 +87,19 @@ def paragraph(label: str, text: str, width: int = 100) -> str:
 
 
 def console(stderr: bool = False) -> Console:
-    """Plain output when piped: as wide as the table needs, so that nothing is cut."""
-    found = Console(stderr=stderr, highlight=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=200)
+    """Plain output when piped: as wide as the table needs, so that nothing is cut.
+
+    Text is printed as it is: a name of the user's may hold what rich would take for its markup or for an emoji.
+    """
+    found = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not found.is_terminal:
+        found.width = 200
+    return found
+
+
+def bold(head: str, rest: str = "") -> Text:
+    """A line whose beginning stands out."""
+    return Text.assemble((head, "bold"), rest)
 
 
 def _looks_numeric(text: str) -> bool:

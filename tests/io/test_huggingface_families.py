@@ -251,7 +251,11 @@ def test_other_wrapped_models_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("limit", "scaling", "expected"),
     [
-        (40960, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),  # Qwen3's card
+        (
+            40960,
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+            131072,
+        ),
         (32768, {"type": "yarn", "factor": 4}, 131072),
         (163840, {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}, 163840),  # DeepSeek-V3
         (16384, {"type": "linear", "factor": 4.0}, 16384),  # deepseek-coder: stretched already

@@ -10,6 +10,8 @@ from rich.console import Console
 
 from jaxperf.core.cost import Limiter
 from jaxperf.report.text import (
+    bold,
+    console,
     interval,
     layout_words,
     limiter_words,
@@ -63,3 +65,13 @@ def test_a_table_is_not_cut() -> None:
     out.print(table("two", ("name", "value", "words"), [("a" * 60, "1.5", "3 of one, 4 of two"), ("b", "[1, 2]", "x")]))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert "a" * 60 in text and "3 of one, 4 of two" in text and "…" not in text
+
+
+def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """A model's folder or a device's display name may hold rich's markup: it was swallowed, or a traceback."""
+    out = console()
+    out.print("a [/b] [red]x :x:")
+    out.print(table("t [/i]", ("head [/u]",), [("[red]cell",)]))
+    out.print(bold("name [/b]", ": rest"))
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("a [/b] [red]x :x:", "t [/i]", "head [/u]", "[red]cell", "name [/b]: rest"))
