@@ -131,6 +131,16 @@ class DeviceSpec(Spec):
     launch_latency: Duration
     node: NodeSpec
 
+    @model_validator(mode="after")
+    def _check_sizes(self) -> DeviceSpec:
+        """Neither what a driver reports nor a cache is larger than the memory, but for GB printed for GiB."""
+        for field in ("usable_memory", "l2_capacity"):
+            size: DataSize | None = getattr(self, field)
+            if size is not None and size.si > self.memory_capacity.si * 2**30 / 1e9:
+                stated = f"{size.quantity}, but memory_capacity is {self.memory_capacity.quantity}"
+                raise InputError(f"{field} is {stated}; it cannot be larger. Correct one of them.")
+        return self
+
 
 class LinkSpec(Spec):
     """One kind of device-to-device link; `bandwidth` is of one link in one direction [byte/s].

@@ -110,6 +110,8 @@ def test_the_small_chip_is_valid() -> None:
         (chip(sources={"maker": {**SOURCE, "kind": "blog"}}), ["sources.maker.kind is 'blog'", "datasheet"]),
         (chip(display_name=" "), ["display_name", "is empty"]),
         (chip(sources={}), ["sources is empty"]),
+        (chip(l2_capacity=value("80 GB")), ["l2_capacity is 80 GB, but memory_capacity is 32 GB"]),
+        (chip(usable_memory=value("36 GB")), ["usable_memory is 36 GB", "cannot be larger"]),
     ],
 )
 def test_a_mistake_is_one_plain_sentence(raw: dict[str, Any], words: list[str]) -> None:
