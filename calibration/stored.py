@@ -46,7 +46,7 @@ def load_arrays(
 
     tensors_path, card_path = paths(_given(path, shipped))
     try:
-        body, text = tensors_path.read_bytes(), card_path.read_text(encoding="utf-8")
+        body, text = tensors_path.read_bytes(), card_path.read_bytes()
     except OSError as error:
         missing = error.filename or path
         raise InputError(f"Cannot read parameters '{missing}': {error.strerror}; {remedy}.") from None
@@ -56,7 +56,7 @@ def load_arrays(
         return load(body), card
     except InputError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise damaged(path, shipped, error, remedy) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name, framework_name
 from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.json_text import parse_json
 
 # Column -> other names it goes by.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -139,8 +139,8 @@ def _lengths(value: Any) -> tuple[int, ...]:
     """The prompt lengths of a cell: a list, or its JSON."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
+            value = parse_json(value, "prompt_lengths")
+        except InputError:
             raise InputError(f"prompt_lengths: {value[:40]!r} is not a JSON list, such as [1024, 512].") from None
     if not isinstance(value, list | tuple) or not value:
         raise InputError("prompt_lengths must be a list of at least one length.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv as text_csv
 import gzip
 import hashlib
-import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from hwspecs.errors import InputError
+from jaxperf.io.json_text import parse_json
 
 # What reading a plain or compressed file can raise.
 READ_ERRORS = (OSError, EOFError, zlib.error)
@@ -182,10 +182,7 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 def _json(path: Path) -> pa.Table:
     text = read_text(path)
-    try:
-        records = _json_lines(path, text) if path.name.lower().endswith(".jsonl") else json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}.") from None
+    records = _json_lines(path, text) if path.name.lower().endswith(".jsonl") else parse_json(text, str(path))
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InputError(f"{path} must be a list of objects, one a row.")
     names = dict.fromkeys(name for record in records for name in record)
@@ -193,13 +190,8 @@ def _json(path: Path) -> pa.Table:
 
 
 def _json_lines(path: Path, text: str) -> list[Any]:
-    records = []
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            records += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {number}: not valid JSON: {error.msg}.") from None
-    return records
+    lines = enumerate(text.split("\n"), 1)
+    return [parse_json(line, f"{path}: line {number}") for number, line in lines if line.strip()]
 
 
 def _json_column(values: list[Any]) -> pa.Array:

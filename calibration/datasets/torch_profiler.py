@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from calibration.datasets.kernel_times import KernelTimes, from_rows, summarize
 from calibration.datasets.names import device_name, dtype_name
 from calibration.datasets.schema import KernelTable
 from hwspecs.errors import InputError
+from jaxperf.io.json_text import parse_json
 
 MICROSECOND = 1e-6
 _UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -108,10 +108,7 @@ def read_torch_trace(path: str | Path) -> KernelTimes:
     A product's time is the sum over the kernels that its operation launched, matched by "External id".
     **Raises:** `InputError` for a file that is no trace or has no kernel.
     """
-    try:
-        trace = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}.") from None
+    trace = parse_json(read_text(path), str(path))
     events = trace.get("traceEvents") if isinstance(trace, dict) else trace
     if not isinstance(events, list):
         raise InputError(f"{path} is not a Chrome trace: it has no list 'traceEvents'.")
@@ -202,8 +199,8 @@ def is_averages(line: str) -> bool:
 
 def _sizes(text: str | None) -> list[Any]:
     try:
-        sizes = json.loads(text or "[]")
-    except json.JSONDecodeError:
+        sizes = parse_json(text or "[]", "sizes")
+    except InputError:
         return []
     return sizes if isinstance(sizes, list) else []
 

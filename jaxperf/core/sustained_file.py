@@ -80,7 +80,7 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
         raise InputError(
             f"Cannot read sustained rates '{file}': {error.strerror}; {remedy}, or leave --params out."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"Sustained rates '{file}' are damaged ({error}); {remedy}.") from None
     schema = card.get("schema") if isinstance(card, dict) else None
     if schema != SCHEMA:

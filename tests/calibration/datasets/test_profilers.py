@@ -149,6 +149,7 @@ def test_torch_trace_without_shapes_has_no_table(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", "not valid JSON"),
+        ('{"traceEvents": ' + "[" * 100_000, "not valid JSON"),
         ('{"a": 1}', "no list 'traceEvents'"),
         ('{"traceEvents": [{"cat": "cpu_op"}]}', "no kernel event"),
     ],

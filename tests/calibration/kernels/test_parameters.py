@@ -94,9 +94,9 @@ def test_widths_that_are_none_are_told(saved: Path, part: str, width: object) ->
         load_parameters(saved)
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": 1}'])
-def test_a_damaged_card_is_named(saved: Path, damage: str) -> None:
-    saved.with_suffix(".json").write_text(damage)
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"schema": 1}', b'{"\xff": 1}', b"[" * 100_000])
+def test_a_damaged_card_is_named(saved: Path, damage: bytes) -> None:
+    saved.with_suffix(".json").write_bytes(damage)
     with pytest.raises(InputError, match=r"p\.json"):
         load_parameters(saved)
 
