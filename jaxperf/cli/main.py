@@ -5,6 +5,8 @@ Exit codes: 0 answered, 2 the user's input, 3 nothing feasible, 130 interrupted 
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
 import typer
@@ -103,4 +105,7 @@ app.add_typer(plan, name="plan")
 
 def main() -> None:
     """Entry point of the console script and of `python -m jaxperf`."""
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks is spelled, not an error
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="jaxperf")

@@ -156,7 +156,8 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path).to_pylist()
+        with path.open("rb") as file:
+            return pq.read_table(file).to_pylist()
     except pa.ArrowInvalid as error:
         raise InputError(f"{path} is not a Parquet file: {error}.") from None
 

@@ -123,3 +123,11 @@ def test_a_cache_without_an_absolute_place_is_left_out(own_folder: Path, monkeyp
     monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as where nothing tells the home
     start_jax()
     assert list(own_folder.iterdir()) == []
+
+
+def test_a_name_that_the_terminal_cannot_show_is_spelled(own_folder: Path) -> None:
+    (own_folder / "möd").mkdir()
+    (own_folder / "möd" / "config.json").write_text('{"architectures": ["möd"]}')
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    done = python("-m", "jaxperf", "models", "--check", ".", cwd=own_folder, env=environment)
+    assert "Traceback" not in done.stderr and "m\\xf6d" in done.stdout

@@ -146,8 +146,9 @@ def test_a_broken_archive_and_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").write_bytes(b"\x1f\x8b\x08")
     with pytest.raises(InputError, match="Cannot read"):
         read_requests(tmp_path / "t.csv.gz")
-    with pytest.raises(InputError, match="No such file"):
-        read_requests(tmp_path / "absent.csv")
+    for name in ("absent.csv", "absent.parquet"):
+        with pytest.raises(InputError, match="No such file"):
+            read_requests(tmp_path / name)
 
 
 WORKLOAD: dict[str, Any] = {
