@@ -66,7 +66,7 @@ def deployment_for(
     check_tensor_splits(model, [tensor_parallel])
     if pipeline_parallel > len(model.layers):
         raise InputError(f"pp {pipeline_parallel} is more than the {len(model.layers)} layers of {model.name}.")
-    formats = formats_of(weights or model.weight_format, kv_cache)
+    formats = formats_of(model.weight_format if weights is None else weights, kv_cache)
     return deployment_of(
         assumed_at("nominal", "graph"),
         device=device,

@@ -44,3 +44,8 @@ def test_smaller_blocks_are_more_and_less_memory_is_fewer() -> None:
 def test_a_model_that_leaves_no_room_is_said_with_its_bytes() -> None:
     with pytest.raises(InputError, match="no memory is left for a block of KV cache: 80 GB of memory, 13.48 GB"):
         blocks(utilization=0.1)
+
+
+def test_a_format_that_is_empty_is_none_and_not_the_models_own() -> None:
+    with pytest.raises(InputError, match="Unknown number format ''"):
+        deployment_for(load_model("gpt2"), load_device("a100-sxm-80gb"), 1, weights="")
