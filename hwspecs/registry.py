@@ -150,7 +150,15 @@ class Registry:
         stated = raw.get("name")
         if name is not None and stated is not None and stated != name:
             raise InputError(f"{path}: name is {stated!r}, but must be the file's name, {name!r}.")
-        return parse_spec(DeviceSpec, raw, str(path))
+        spec = parse_spec(DeviceSpec, raw, str(path))
+        for field, folder in (("process", "processes"), ("memory_type", "memories")):
+            named = getattr(spec, field)
+            try:
+                if named is not None:
+                    _part_path(folder, named)
+            except InputError as error:
+                raise InputError(f"{path}: {field}: {error} Leave it out where it is none of them.") from None
+        return spec
 
 
 @functools.cache
@@ -224,7 +232,17 @@ def load_memory(name: str) -> MemorySpec:
 def _load_part(folder: str, name: str, spec: type[_Part]) -> _Part:
     from hwspecs.schema import parse_spec
 
-    paths = scan(SHIPPED / folder).paths
+    path = _part_path(folder, name)
+    return parse_spec(spec, read_toml(path), str(path))
+
+
+def _part_path(folder: str, name: str) -> Path:
+    paths = _part_paths(folder)
     if name not in paths:
         raise InputError(f"{name!r} is not in {folder}.{did_you_mean(name, paths)} Known: {', '.join(paths)}.")
-    return parse_spec(spec, read_toml(paths[name]), str(paths[name]))
+    return paths[name]
+
+
+@functools.cache
+def _part_paths(folder: str) -> Mapping[str, Path]:
+    return scan(SHIPPED / folder).paths

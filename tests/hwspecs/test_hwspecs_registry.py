@@ -193,3 +193,10 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     path = write(tmp_path, "my-chip", extra='aliases = ["Mine"]')
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert hwspecs.load("mine", [tmp_path]).name == "my-chip"
+
+
+@pytest.mark.parametrize(("field", "words"), [("process", "tsmc-n5"), ("memory_type", "hbm3")])
+def test_a_process_and_a_memory_without_a_file_are_told_with_the_device(tmp_path: Path, field: str, words: str) -> None:
+    path = write(tmp_path, "mine", extra=f'{field} = "{words[:-1]}x"')
+    with pytest.raises(hwspecs.InputError, match=rf"mine\.toml: {field}: .* Did you mean .*{words}"):
+        hwspecs.load(str(path))
