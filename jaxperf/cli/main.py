@@ -104,7 +104,7 @@ app.add_typer(plan, name="plan")
 
 
 def main() -> None:
-    """Entry point of the console script and of `python -m jaxperf`."""
+    """What the console script and `python -m jaxperf` run, with Ctrl-C watched for (`jaxperf.__main__`)."""
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks is spelled, not an error
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

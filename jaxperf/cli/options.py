@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.interrupts import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 EXIT_INPUT = 2  # of what the user asks, something cannot be; one sentence says what
 EXIT_INFEASIBLE = 3  # not one of what was asked can run, or has a prediction
-EXIT_INTERRUPTED = 130  # by Ctrl-C; what was finished is kept
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A name, a config.json or a Hugging Face directory.")]
 Weights = Annotated[

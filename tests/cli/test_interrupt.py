@@ -103,3 +103,19 @@ def test_a_real_signal(own_folder: Path, sweep_file) -> None:
         child.kill()
     assert child.returncode == 130, said
     assert "2 of 8 blocks" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "where", ["press()", "gc.callbacks.append(callback) or gc.collect()", "import pressing", "eval('press()')"]
+)
+def test_no_interrupt_is_lost_or_garbled(own_folder: Path, where: str) -> None:
+    """Python drops what is raised in a callback of its collector; a module in C makes something else of it."""
+    (own_folder / "pressing.py").write_text("try:\n    press()\nexcept KeyboardInterrupt:\n    raise ImportError\n")
+    code = (
+        "import builtins, gc, signal, time\nfrom jaxperf.cli.interrupts import interruptible\n"
+        "builtins.press = lambda: signal.raise_signal(signal.SIGINT)\n"
+        "def callback(phase, info):\n    if phase == 'start':\n        press()\n"
+        f"with interruptible():\n    {where}\n    gc.callbacks.clear()\n    time.sleep(5)\n    print('went on')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\njaxperf: Interrupted.\n")
