@@ -43,17 +43,19 @@ def node_link(deployment: Deployment) -> Link:
 def wire_time(
     receiver: Deployment, model: Transformer, length: Scalar, sending: Link, taking: Link, senders: Scalar
 ) -> Scalar:
-    """The time that a prompt's cache takes from one replica to another [s].
-
-    max(r b / (s B_s), b / B_r): each of the r ranks that decode pulls its own share of b bytes, which is counted as it
-    is kept there, copies of shared heads included; the s ranks that computed the prompt send alike.
+    """The time that a prompt's cache takes from one replica to another [s]; see `pull_time`.
 
     **Arguments:** `receiver`: the deployment that decodes; `length`: tokens of the prompt [1]; `sending`, `taking`: a
-    device's link on either side; `senders`: s.
+    device's link on either side; `senders`: ranks that computed the prompt [1].
     """
     share = kv_cache_bytes(receiver, model, jnp.ones_like(length), length)
-    total = share * receiver.layout.tensor_parallel
-    return jnp.maximum(total / (senders * sending.bandwidth), share / taking.bandwidth)
+    return pull_time(share, receiver.layout.tensor_parallel, senders, sending, taking)
+
+
+def pull_time(share: Scalar, takers: Scalar, senders: Scalar, sending: Link, taking: Link) -> Scalar:
+    """max(r b / (s B_s), b / B_r): each of the r ranks that decode pulls its own share of b bytes, which is counted as
+    it is kept there, copies of shared heads included; the s ranks that computed the prompt send alike [s]."""
+    return jnp.maximum(takers * share / (senders * sending.bandwidth), share / taking.bandwidth)
 
 
 def arrivals(

@@ -24,8 +24,10 @@ from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
 from jaxperf.models.step import check_decodes, step_kernels
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
+from jaxperf.serving.fleet.transfer import Link, network_link, pull_time
 from jaxperf.serving.queueing.engine import Engine
 from jaxperf.serving.queueing.law import StepLaw, probed_law
+from jaxperf.serving.queueing.pools import Sending
 from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
 
 
@@ -58,13 +60,15 @@ class Reach:
 
 
 class EngineFacts(eqx.Module):
-    """`law` of a step; `slots`: sequences of full length that all its batches have memory for [1]; `transfer`: sending
-    the cache of a prompt [s]; `memory_share` of one sequence's step in what may be used [1]; `reason`: bits of
-    `core.feasible.Reason`."""
+    """`law` of a step; `slots`: sequences of full length that all its batches have memory for [1]; `cache`: what each
+    of the `ranks` that share a sequence keeps of a prompt [byte]; `link` of a device to other engines; `memory_share`
+    of one sequence's step in what may be used [1]; `reason`: bits of `core.feasible.Reason`."""
 
     law: StepLaw
     slots: Float[Array, "*batch"]
-    transfer: Float[Array, "*batch"]
+    cache: Float[Array, "*batch"]
+    ranks: Float[Array, "*batch"]
+    link: Link
     memory_share: Float[Array, "*batch"]
     reason: Int[Array, "*batch"]
 
@@ -103,17 +107,23 @@ def _compiled(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
         tokens = as_float(min(reach.budget, reach.prompt))
         memory = memory_use(deployment, model, as_float(1.0), length, tokens)
         room = memory.usable - memory.weights - memory.activations
-        cache = kv_cache_bytes(deployment, model, as_float(1.0), as_float(reach.prompt))
-        link = jnp.maximum(deployment.device.network_bandwidth * deployment.efficiencies.link, 1.0)
         return EngineFacts(
             law=deployment_law(deployment, model, reach),
             slots=room / memory.kv_cache * layout.data_parallel,
-            transfer=deployment.device.network_latency + cache / link,
+            cache=kv_cache_bytes(deployment, model, as_float(1.0), as_float(reach.prompt)),
+            ranks=layout.tensor_parallel * layout.pipeline_parallel,
+            link=network_link(deployment),
             memory_share=memory.total / memory.usable,
             reason=infeasibility(deployment, model, memory, layout.data_parallel, length),
         )
 
     return jax.jit(jax.vmap(one, in_axes=(None, None, 0)))
+
+
+def sending(sender: EngineFacts, receiver: EngineFacts) -> Sending:
+    """The cache of a prompt on its way from one engine to another, as `fleet.transfer` has it."""
+    wire = pull_time(receiver.cache, receiver.ranks, sender.ranks, sender.link, receiver.link)
+    return Sending(wire, jnp.maximum(sender.link.latency, receiver.link.latency))
 
 
 def deployment_law(deployment: Deployment, model: Transformer, reach: Reach) -> StepLaw:

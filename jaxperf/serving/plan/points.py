@@ -16,7 +16,15 @@ from jaxperf.serving.queueing.engine import Engine, Load, chunked
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
 from jaxperf.serving.queueing.open_loop import SteadyQueue, request_cost, steady_state
-from jaxperf.serving.queueing.pools import Pools, SteadyPools, no_prompts, pool_loads, pools_percentile, steady_pools
+from jaxperf.serving.queueing.pools import (
+    Pools,
+    Sending,
+    SteadyPools,
+    no_prompts,
+    pool_loads,
+    pools_percentile,
+    steady_pools,
+)
 from jaxperf.serving.queueing.tail import percentile
 
 Columns = dict[str, Array]
@@ -55,7 +63,8 @@ class Aim(eqx.Module):
 @jax.jit
 def engine_costs(law: StepLaw, engine: Engine, traffic: Traffic) -> tuple[Scalar, Scalar]:
     """Time of a request in an engine that makes prompts only, and in one that makes outputs only [s]."""
-    prompts, outputs = pool_loads(traffic.at(1.0), Pools(1.0, 1.0, 0.0))
+    at_once = Sending(as_float(0.0), as_float(0.0))
+    prompts, outputs = pool_loads(traffic.at(1.0), Pools(1.0, 1.0, at_once))
     return request_cost(chunked, law, prompts, engine), request_cost(no_prompts, law, outputs, engine)
 
 
@@ -90,19 +99,19 @@ def replica_points(law: StepLaw, engine: Engine, traffic: Traffic, aims: Aim, le
 def pool_points(
     laws: tuple[StepLaw, StepLaw],
     engines: tuple[Engine, Engine],
-    transfer: Scalar,
+    sending: Sending,
     traffic: Traffic,
     aims: Aim,
     level: Scalar | float,
 ) -> Columns:
-    """Engines for prompts and engines for outputs; columns as of `replica_points`, the times of a request each in its
-    own pool."""
+    """Engines for prompts and engines for outputs, `sending` caches from one to the other; columns as of
+    `replica_points`, the times of a request each in its own pool."""
 
     def point(aim: Aim) -> Columns:
         own = (aim.engine(engines[0]), aim.engine(engines[1]))
-        pools = Pools(aim.prefillers, aim.replicas, transfer)
+        pools = Pools(aim.prefillers, aim.replicas, sending)
         prompts, outputs = engine_costs(laws[0], own[0], traffic)[0], engine_costs(laws[1], own[1], traffic)[1]
-        most = jnp.minimum(aim.prefillers / prompts, aim.replicas / outputs)
+        most = jnp.minimum(aim.prefillers / jnp.maximum(prompts, sending.wire), aim.replicas / outputs)
         load = traffic.at(jnp.where(aim.share > 0.0, aim.share * most, aim.rate))
         state = steady_pools(chunked, laws, load, own, pools)
         return {

@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxperf.serving.plan.engines import EngineFacts, facts_at
+from jaxperf.serving.fleet.transfer import Transfer, arrivals
+from jaxperf.serving.plan.engines import EngineFacts, facts_at, sending
 from jaxperf.serving.plan.points import LATENCIES
 from jaxperf.serving.plan.request import Answer, Choice, Request
 from jaxperf.serving.plan.search import eased
 from jaxperf.serving.plan.study import Study
 from jaxperf.serving.queueing.arrivals import split_variation
+from jaxperf.serving.queueing.pools import Sending
 from jaxperf.serving.queueing.steps import LawStepTime
 from jaxperf.serving.simulator.metrics import request_metrics
 from jaxperf.serving.simulator.run import Simulated, simulate_requests
@@ -115,8 +117,8 @@ def _pools(request: Request, answer: Answer, choice: Choice) -> Rescored:
     prompts = _in_turn(dataclasses.replace(several, output=np.ones_like(several.output)), prefillers)
     first = _simulated(request, answer, configuration.prefill, row, prompts)
     before = _columns(first, prompts)
-    transfer = float(facts_at(answer.facts, configuration.prefill).transfer)
-    arrived = _back(before, "first_token", prefillers, len(drawn.arrived)) + transfer
+    link = sending(*(facts_at(answer.facts, place) for place in places))
+    arrived = _there(link, _back(before, "first_token", prefillers, len(drawn.arrived)), drawn.prompt, prefillers)
     order = np.argsort(arrived, kind="stable")
     sent = Requests(arrived[order], several.prompt[order], several.output[order], brought=several.prompt[order])
     outputs = _in_turn(sent, decoders)
@@ -131,6 +133,15 @@ def _pools(request: Request, answer: Answer, choice: Choice) -> Rescored:
         "decode": _timeline(choice, found, after, blocks[1]),
     }
     return Rescored(_latencies(request, [columns | {"output": several.output}]), timelines)
+
+
+def _there(sent: Sending, done: np.ndarray, prompt: np.ndarray, prefillers: int) -> np.ndarray:
+    """When the cache of each request is at the decoders [s]; it grows with the prompt."""
+    wire = jnp.asarray(float(sent.wire) * prompt / prompt.mean(), jnp.float64)
+    transfer = Transfer(wire, jnp.asarray(float(sent.latency), jnp.float64))
+    sender = jnp.arange(len(done), dtype=jnp.int32) % prefillers
+    found = arrivals(transfer, jnp.asarray(done, jnp.float64), sender, jnp.ones(len(done), bool), prefillers)
+    return np.asarray(found)
 
 
 def _drawn(request: Request, rate: float, count: int, seed: int, engines: float = 1.0) -> Requests:

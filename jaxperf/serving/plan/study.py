@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.plan.engines import Candidate, EngineFacts, facts_at
+from jaxperf.serving.plan.engines import Candidate, EngineFacts, facts_at, sending
 from jaxperf.serving.plan.points import Aim, Traffic, engine_costs, pool_points, replica_points
 from jaxperf.serving.plan.request import Columns, Request
 from jaxperf.serving.plan.space import CAPS, SHARES, Configuration, padded, pairs, pool_splits, replica_counts
@@ -72,7 +72,7 @@ def aims_of(study: Study, configuration: Configuration) -> Columns:
 
 
 def _pool_costs(study: Study, configuration: Configuration) -> tuple[float, float]:
-    """Time of a request in a prefiller and in a decoder [s]."""
+    """Time of a request in a prefiller, on its link if that is longer, and in a decoder [s]."""
     assert configuration.prefill is not None
     places = (configuration.prefill, configuration.engine)
     budget = as_float(max(study.request.budgets))
@@ -84,7 +84,8 @@ def _pool_costs(study: Study, configuration: Configuration) -> tuple[float, floa
         engine_costs(facts_at(study.facts, place).law, engine, study.traffic)
         for place, engine in zip(places, engines, strict=True)
     ]
-    return float(found[0][0]), float(found[1][1])
+    wire = sending(*(facts_at(study.facts, place) for place in places)).wire
+    return max(float(found[0][0]), float(wire)), float(found[1][1])
 
 
 def evaluate(facts: EngineFacts, study: Study, configuration: Configuration, aims: Columns) -> Columns:
@@ -118,5 +119,5 @@ def _points(facts: EngineFacts, study: Study, configuration: Configuration, aims
         return jax.device_get(replica_points(engine.law, shape, study.traffic, aim, level))
     prefill = facts_at(facts, configuration.prefill)
     both = (study.candidates[configuration.prefill].engine, shape)
-    transfer = as_float(prefill.transfer)
-    return jax.device_get(pool_points((prefill.law, engine.law), both, transfer, study.traffic, aim, level))
+    sent = jax.tree.map(as_float, sending(prefill, engine))
+    return jax.device_get(pool_points((prefill.law, engine.law), both, sent, study.traffic, aim, level))

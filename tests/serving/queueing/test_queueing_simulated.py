@@ -14,7 +14,7 @@ import pytest
 from jaxperf.core.numerics import as_float
 from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing.lengths import lengths_as
-from jaxperf.serving.queueing.pools import Pools, pool_loads, steady_pools
+from jaxperf.serving.queueing.pools import Pools, Sending, pool_loads, steady_pools
 from jaxperf.serving.queueing.steps import LawStepTime
 from jaxperf.serving.queueing.tail import per_token_tail, solved
 from jaxperf.serving.simulator.metrics import request_metrics
@@ -179,7 +179,10 @@ def test_two_pools_are_the_simulated_ones() -> None:
 
     @jax.jit
     def model(rate):
-        load, pools = Load(rate, prompt, output), Pools(prefillers, decoders, transfer)
+        load, pools = (
+            Load(rate, prompt, output),
+            Pools(prefillers, decoders, Sending(as_float(0.0), as_float(transfer))),
+        )
         state = steady_pools(chunked, (straight_law(), straight_law()), load, (engine, engine), pools)
         return state, solved(per_token_tail(state.decode, pool_loads(load, pools)[1]), state.tpot, 0.99)
 
