@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from hwspecs.errors import InputError
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.network.expert_exchange import ExpertGroup, exchange_time
 
@@ -49,8 +50,14 @@ def rank_loads(load: Float[Array, " experts"], ranks: int, spare: int) -> Float[
     """Load of each rank once the copies are packed, slots shared out evenly [ranks].
 
     **Arguments:** `load` of each expert, in any unit; `ranks` must divide the experts and the spare slots together.
+    **Raises:** `InputError` where they do not.
     """
     slots = load.shape[0] + spare
+    if ranks < 1 or spare < 0 or slots % ranks:
+        raise InputError(
+            f"{load.shape[0]} experts and {spare} copies are not shared out evenly by {ranks} ranks; choose the copies "
+            "so that they are."
+        )
     copies = expert_copies(load, spare)
     expert = jnp.repeat(jnp.arange(load.shape[0]), copies.astype(jnp.int32), total_repeat_length=slots)
     each = jnp.sort((load / copies)[expert], descending=True)
@@ -66,5 +73,5 @@ def rank_loads(load: Float[Array, " experts"], ranks: int, spare: int) -> Float[
 
 
 def imbalance(load: Float[Array, " experts"], ranks: int, spare: int) -> Scalar:
-    """Load of the busiest rank over the mean, at least 1 [1]."""
+    """Load of the busiest rank over the mean, at least 1 [1]. Raises `InputError` as `rank_loads` does."""
     return jnp.max(rank_loads(load, ranks, spare)) * ranks / jnp.sum(load)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.network.expert_exchange import ExpertGroup, exchange_time
 from jaxperf.serving.techniques.wide_experts import Exchange, exchange_times, expert_copies, imbalance, rank_loads
@@ -54,6 +55,12 @@ def test_equal_experts_are_balanced_and_one_hot_expert_is_split() -> None:
     hot = as_float([9.0, *[1.0] * 7])
     without, with_copies = (float(imbalance(hot, 4, spare)) for spare in (0, 8))
     assert without == pytest.approx(10.0 * 4 / 16) and with_copies < 1.3
+
+
+@pytest.mark.parametrize(("ranks", "spare"), [(3, 0), (4, 2), (4, -4), (0, 0)])
+def test_slots_that_ranks_do_not_share_out_evenly_are_refused(ranks: int, spare: int) -> None:
+    with pytest.raises(InputError, match="not shared out evenly"):
+        imbalance(as_float([1.0] * 8), ranks, spare)
 
 
 def test_dispatch_and_combine_are_the_exchange_with_a_limit_on_nodes() -> None:
