@@ -102,11 +102,11 @@ def answer(law: PowerLaw, point: Points, limited: bool) -> Answer:
     times, powers = [], []
     for kernels, time in ((point.prefill, point.prompt_time), (point.decode, point.token_time)):
         stretch = time / add_up(kernels, lambda cost: cost.time)
-        rest = (kernels, time)
+        at = functools.partial(clocked_time, kernels, time, stretch=stretch)
         limit = point.limit * point.device.tdp
-        clock = capped_clock(point.device, law, *rest, limit, stretch) if limited else jnp.ones_like(time)
-        times.append(clocked_time(*rest, clock, stretch))
-        powers.append(step_power(point.device, law, *rest, clock, stretch) / point.device.tdp)
+        clock = capped_clock(point.device, law, kernels, at, limit) if limited else jnp.ones_like(time)
+        times.append(at(clock))
+        powers.append(step_power(point.device, law, kernels, at, clock) / point.device.tdp)
     (prompt, token), (first, later) = times, powers
     decoding = point.rest_time * token / point.token_time
     total = prompt + decoding

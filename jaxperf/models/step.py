@@ -81,8 +81,13 @@ LAYER_COLLECTIVES = (
     "expert_dispatch",
     "expert_combine",
 )
+DRAFT_COLLECTIVES = "draft_collectives"  # of what proposes in a round of speculation, all of them together
 COLLECTIVES = frozenset(
-    {"logits_all_gather", "pipeline_send", *LAYER_COLLECTIVES, *(PREFIX + name for name in LAYER_COLLECTIVES)}
+    {
+        *("logits_all_gather", "pipeline_send", DRAFT_COLLECTIVES),
+        *LAYER_COLLECTIVES,
+        *(PREFIX + name for name in LAYER_COLLECTIVES),
+    }
 )
 
 

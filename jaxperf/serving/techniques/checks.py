@@ -35,7 +35,7 @@ def check_with_techniques(model: Transformer, point: Mapping[str, Any], techniqu
         check_adapted(model, techniques.adapters.everywhere)
     speculation = techniques.speculation
     if speculation is not None and isinstance(speculation.draft, DraftModel):
-        check_draft(speculation.draft, point["tensor_parallel"])
+        check_draft(speculation.draft, point["tensor_parallel"], point["prompt"] + point["output"])
 
 
 def check_adapted(model: Transformer, everywhere: bool) -> None:
@@ -49,10 +49,14 @@ def check_adapted(model: Transformer, everywhere: bool) -> None:
                 raise InputError(f"LoRA adapters of a {kind} are not timed; those of an AttentionMixer are.")
 
 
-def check_draft(draft: DraftModel, ranks: int) -> None:
-    """Raises `InputError` for a draft that is no decoder, or cannot be split as asked."""
+def check_draft(draft: DraftModel, ranks: int, length: int) -> None:
+    """Raises `InputError` for a draft that is no decoder, cannot be split as asked, or was trained for shorter texts
+    than the `length` of a request."""
     if draft.model.towers or not draft.model.groups:
         raise InputError("A draft must be a decoder without encoders.")
+    context = float(draft.model.max_context)
+    if length > context:
+        raise InputError(f"The draft's context is {context:,.0f} tokens; prompt and output together are {length:,}.")
     own = int(draft.tensor_parallel)
     if own > ranks:
         raise InputError(f"The draft's tp is {own}, more than the target's {ranks} ranks.")

@@ -11,6 +11,7 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
 from jaxperf.serving.phases import ServingCost
+from jaxperf.serving.techniques.drafts import draft_time
 from jaxperf.serving.techniques.kv_offload import OffloadedCache
 from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, distinct_adapters, miss_share, swap_time
 from jaxperf.serving.techniques.power import PowerCap
@@ -60,15 +61,15 @@ def told_of(
         more |= {
             "tokens_per_round": techniques.kept,
             "round_time": cost.decode.time,
-            "draft_time": cost.decode.kernels["draft"].time,
+            "draft_time": draft_time(cost.decode.kernels),
             "token_distribution": token_distribution(techniques.speculation.acceptance),
         }
     if techniques.adapters is not None:
         more |= {
             "distinct_adapters": distinct_adapters(techniques.adapters.popularity, sequences),
             "adapter_bytes": adapter_bytes(deployment, model, techniques.adapters),
-            "miss_share": miss_share(techniques.adapters),
-            "swap_time": swap_time(deployment, model, techniques.adapters),
+            "miss_share": miss_share(techniques.adapters, sequences),
+            "swap_time": swap_time(deployment, model, techniques.adapters, sequences),
         }
     if techniques.cap is not None:
         prefills, decodes = sequences * cost.prefill.stage_time, (output - 1.0) * cost.tpot

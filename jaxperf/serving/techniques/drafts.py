@@ -26,9 +26,11 @@ from jaxperf.models.blocks.phase import Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import group_weight_bytes, kv_cache_bytes, weight_bytes
-from jaxperf.models.step import COLLECTIVES
-from jaxperf.models.transformer import edge_kernels, group_kernels, merged
+from jaxperf.models.step import COLLECTIVES, DRAFT_COLLECTIVES
+from jaxperf.models.transformer import add_up, edge_kernels, group_kernels, merged
 from jaxperf.serving.techniques.step import several_token_kernels
+
+DRAFT = "draft"
 
 
 class AbstractDraft(eqx.Module):
@@ -157,7 +159,15 @@ def _total(kernels: Kernels) -> Kernels:
 
 
 def as_draft(kernels: Kernels) -> Kernels:
-    """All that keeps a device busy as one kernel, `draft`; collectives keep their names."""
+    """All that keeps a device busy as one kernel, `draft`, and what its ranks exchange as another."""
     local = [cost for name, cost in kernels.items() if name not in COLLECTIVES]
-    collectives = {name: cost for name, cost in kernels.items() if name in COLLECTIVES}
-    return {"draft": functools.reduce(operator.add, local)} | collectives if local else {}
+    exchanged = [cost for name, cost in kernels.items() if name in COLLECTIVES]
+    parts = {DRAFT: local, DRAFT_COLLECTIVES: exchanged}
+    return {name: functools.reduce(operator.add, costs) for name, costs in parts.items() if costs}
+
+
+def draft_time(kernels: Kernels) -> Scalar:
+    """What the draft's part of a round takes, exchanges included [s]."""
+    return add_up(
+        {name: kernels[name] for name in (DRAFT, DRAFT_COLLECTIVES) if name in kernels}, lambda cost: cost.time
+    )

@@ -5,6 +5,8 @@ adapter and multiplied in one launch (SGMV: Punica, MLSys 2024; S-LoRA, MLSys 20
 of every adapter it meets once: with popularity p_i and B requests,
 
     E[distinct adapters] = sum_i 1 - (1 - p_i)^B
+
+An adapter is in device memory while a request that uses it runs, and the most popular ones always.
 """
 
 from __future__ import annotations
@@ -59,11 +61,24 @@ def distinct_adapters(popularity: Float[Array, " n"], requests: Scalar) -> Scala
     return jnp.sum(-jnp.expm1(requests * missed))
 
 
-def miss_share(adapters: Adapters) -> Scalar:
-    """Share of the requests whose adapter is not in device memory, where the most popular ones are kept [1]."""
+def adapters_there(adapters: Adapters, requests: Scalar) -> Scalar:
+    """Adapters in device memory: those that stay, and of the others those that any of `requests` running requests
+    uses, expected [1]."""
+    return adapters.loaded + distinct_adapters(_passing(adapters), requests)
+
+
+def miss_share(adapters: Adapters, requests: Scalar) -> Scalar:
+    """Share of the requests whose adapter has to be loaded: it does not stay, and none of the others among `requests`
+    running requests uses it, sum of p_i (1 - p_i)^(B - 1) [1]."""
+    passing = _passing(adapters)
+    unused = jnp.clip(1.0 - passing, 0.0, 1.0) ** jnp.maximum(requests - 1.0, 0.0)
+    return jnp.sum(passing * unused)
+
+
+def _passing(adapters: Adapters) -> Float[Array, " n"]:
+    """Popularity of the adapters that do not stay in device memory, 0 of the most popular, which do [n] [1]."""
     ranked = jnp.sort(adapters.popularity, descending=True)
-    outside = jnp.arange(float(ranked.shape[0])) >= adapters.loaded
-    return jnp.sum(jnp.where(outside, ranked, 0.0))
+    return jnp.where(jnp.arange(float(ranked.shape[0])) >= adapters.loaded, ranked, 0.0)
 
 
 def adapted(deployment: Deployment, model: Transformer, group: LayerGroup, everywhere: bool) -> list[Projection]:
@@ -109,6 +124,7 @@ def adapter_bytes(deployment: Deployment, model: Transformer, adapters: Adapters
     return elements * deployment.activations.itemsize
 
 
-def swap_time(deployment: Deployment, model: Transformer, adapters: Adapters) -> Scalar:
-    """What a request waits on average for an adapter that is not loaded: miss share x bytes / bandwidth [s]."""
-    return miss_share(adapters) * adapter_bytes(deployment, model, adapters) / adapters.host_bandwidth
+def swap_time(deployment: Deployment, model: Transformer, adapters: Adapters, requests: Scalar) -> Scalar:
+    """What a request waits on average for an adapter that is not there: miss share x bytes / bandwidth [s]."""
+    share = miss_share(adapters, requests)
+    return share * adapter_bytes(deployment, model, adapters) / adapters.host_bandwidth

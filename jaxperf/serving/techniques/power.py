@@ -19,6 +19,7 @@ waits for memory loses nothing, a prefill about the cube root (Patel et al., POL
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -33,6 +34,7 @@ from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.step import COLLECTIVES
 from jaxperf.models.transformer import add_up
 
+TimeAt = Callable[[Scalar], Scalar]
 LEAST_CLOCK = 0.15  # of the highest: the lowest that data-center GPUs offer is about that (H100: 210 of 1980 MHz)
 BISECTIONS = 40
 
@@ -125,25 +127,18 @@ def clocked_time(kernels: Kernels, time: Scalar, clock: Scalar, stretch: Scalar 
     return time + stretch * (_kernel_time(clocked_kernels(kernels, clock)) - _kernel_time(kernels))
 
 
-def capped_clock(
-    device: Device,
-    law: PowerLaw,
-    kernels: Kernels,
-    time: Scalar,
-    limit: Scalar,
-    stretch: Scalar | float = 1.0,
-) -> Scalar:
+def capped_clock(device: Device, law: PowerLaw, kernels: Kernels, time_at: TimeAt, limit: Scalar) -> Scalar:
     """The highest clock, over the one without a limit, at which a step draws at most `limit` watts [1].
 
     Bisection, and one step of Newton's method from there, which carries the derivative (implicit function theorem).
     1 where the step draws no more anyway; `LEAST_CLOCK` where even that draws more.
 
-    **Arguments:** `kernels`, `time`: of the step at the highest clock [s]; `stretch`: see `clocked_time`.
+    **Arguments:** `kernels`: of the step at the highest clock; `time_at`: time of the step at a clock [s].
     """
-    parts = drawn(device, law, work_of(kernels, time))
+    parts = drawn(device, law, work_of(kernels, time_at(as_float(1.0))))
 
     def excess(clock: Scalar) -> Scalar:
-        return power_at(parts, clock, clocked_time(kernels, time, clock, stretch)) - limit
+        return power_at(parts, clock, time_at(clock)) - limit
 
     def halve(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         low, high = ends
@@ -160,11 +155,9 @@ def capped_clock(
     return jnp.where(inside, root, jnp.where(free, most, least))
 
 
-def step_power(
-    device: Device, law: PowerLaw, kernels: Kernels, time: Scalar, clock: Scalar, stretch: Scalar | float = 1.0
-) -> Scalar:
+def step_power(device: Device, law: PowerLaw, kernels: Kernels, time_at: TimeAt, clock: Scalar) -> Scalar:
     """What one device draws on average over a step at a clock [W]; all else as in `capped_clock`."""
-    return power_at(drawn(device, law, work_of(kernels, time)), clock, clocked_time(kernels, time, clock, stretch))
+    return power_at(drawn(device, law, work_of(kernels, time_at(as_float(1.0)))), clock, time_at(clock))
 
 
 def _kernel_time(kernels: Kernels) -> Scalar:

@@ -22,8 +22,8 @@ from jaxperf.network.collectives import network_cost
 from jaxperf.serving.phases import ServingCost, serving_cost
 from jaxperf.serving.techniques.chosen import Techniques, Told, told_of
 from jaxperf.serving.techniques.drafts import as_draft
-from jaxperf.serving.techniques.kv_offload import hit_tokens, layered_time, load_time, resident
-from jaxperf.serving.techniques.lora import adapter_bytes, adapter_kernels, swap_time
+from jaxperf.serving.techniques.kv_offload import OffloadedCache, hit_tokens, layered_time, load_time, resident
+from jaxperf.serving.techniques.lora import adapter_bytes, adapter_kernels, adapters_there, swap_time
 from jaxperf.serving.techniques.power import capped_clock, clocked_kernels, step_power
 from jaxperf.serving.techniques.speculative import memory_with_draft, round_kernels
 from jaxperf.serving.techniques.step import with_kernels
@@ -49,7 +49,7 @@ def technique_cost(
     tpot = decode.time / techniques.kept
     swap = as_float(0.0)
     if techniques.adapters is not None:
-        swap = swap_time(deployment, model, techniques.adapters)
+        swap = swap_time(deployment, model, techniques.adapters, sequences)
     generation = sequences * prefill.stage_time + (output - 1.0) * tpot
     cost = ServingCost(
         ttft=prefill.time + swap,
@@ -75,8 +75,9 @@ def _memory(
     if techniques.speculation is not None:
         memory = memory_with_draft(deployment, model, techniques.speculation, memory, sequences, length)
     if techniques.adapters is not None:
-        loaded = techniques.adapters.loaded * adapter_bytes(deployment, model, techniques.adapters)
-        memory = dataclasses.replace(memory, weights=memory.weights + loaded)
+        there = adapters_there(techniques.adapters, sequences)
+        held = there * adapter_bytes(deployment, model, techniques.adapters)
+        memory = dataclasses.replace(memory, weights=memory.weights + held)
     return memory if techniques.offload is None else resident(memory, techniques.offload)
 
 
@@ -126,16 +127,24 @@ def _step(
     phase: str,
 ) -> tuple[StepCost, Told]:
     """The step of all kernels, at the clock that a limit leaves, waiting for `load` bytes from the host."""
-    told: Told = {}
+    offload, told = techniques.offload, {}
+
+    def timed(kernels: Kernels) -> StepCost:
+        waits = {} if offload is None else {"cache_load": network_cost(_waiting(offload, model, kernels, load), load)}
+        return with_kernels(deployment, step, kernels | waits)
+
+    slowed = kernels
     if techniques.cap is not None:
-        at_most = with_kernels(deployment, step, kernels)
-        rest = (deployment.device, techniques.cap.law, kernels, at_most.time)
-        clock = capped_clock(*rest, techniques.cap.limit)
-        told = {f"{phase}_clock": clock, f"{phase}_power": step_power(*rest, clock)}
-        kernels = clocked_kernels(kernels, clock)
-    if techniques.offload is not None:
-        work, wait = add_up(kernels, lambda cost: cost.time), load_time(techniques.offload, load)
-        waiting = layered_time(work, wait, model.num_layers, techniques.offload.hidden) - work
-        kernels = kernels | {"cache_load": network_cost(waiting, load)}
-        told |= {f"{phase}_load": wait, f"{phase}_wait": waiting}
-    return with_kernels(deployment, step, kernels), told
+        own = (deployment.device, techniques.cap.law, kernels, lambda at: timed(clocked_kernels(kernels, at)).time)
+        clock = capped_clock(*own, techniques.cap.limit)
+        told = {f"{phase}_clock": clock, f"{phase}_power": step_power(*own, clock)}
+        slowed = clocked_kernels(kernels, clock)
+    if offload is not None:
+        told |= {f"{phase}_load": load_time(offload, load), f"{phase}_wait": _waiting(offload, model, slowed, load)}
+    return timed(slowed), told
+
+
+def _waiting(offload: OffloadedCache, model: Transformer, kernels: Kernels, load: Scalar) -> Scalar:
+    """How long the kernels of a step wait for `load` bytes from the host [s]."""
+    work = add_up(kernels, lambda cost: cost.time)
+    return layered_time(work, load_time(offload, load), model.num_layers, offload.hidden) - work

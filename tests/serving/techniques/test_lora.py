@@ -14,6 +14,7 @@ from jaxperf.serving.techniques.lora import (
     Adapters,
     adapter_bytes,
     adapter_kernels,
+    adapters_there,
     distinct_adapters,
     miss_share,
     swap_time,
@@ -79,12 +80,23 @@ def test_one_adapter_for_all_is_read_once_and_many_are_read_each() -> None:
 
 
 def test_the_least_popular_are_the_ones_that_are_not_loaded() -> None:
-    given = adapters(4, loaded=2, zipf=1.0)  # 12 : 6 : 4 : 3 of 25
-    np.testing.assert_allclose(miss_share(given), 7.0 / 25.0, rtol=1e-12)
+    given, alone = adapters(4, loaded=2, zipf=1.0), as_float(1.0)  # 12 : 6 : 4 : 3 of 25
+    np.testing.assert_allclose(miss_share(given, alone), 7.0 / 25.0, rtol=1e-12)
     at = deployment()
     want = 7.0 / 25.0 * float(adapter_bytes(at, LLAMA, given)) / 5e10
-    np.testing.assert_allclose(swap_time(at, LLAMA, given), want, rtol=1e-12)
-    assert float(miss_share(adapters(4, loaded=4, zipf=1.0))) == 0.0
+    np.testing.assert_allclose(swap_time(at, LLAMA, given, alone), want, rtol=1e-12)
+    assert float(miss_share(adapters(4, loaded=4, zipf=1.0), alone)) == 0.0
+
+
+def test_what_a_running_request_uses_is_in_memory_and_not_loaded_again() -> None:
+    """With two that stay of 12 : 6 : 4 : 3 of 25, three requests: each other is there if any of the three wants it."""
+    given, three = adapters(4, loaded=2, zipf=1.0), as_float(3.0)
+    chances = np.array([4.0, 3.0]) / 25.0
+    np.testing.assert_allclose(adapters_there(given, three), 2.0 + sum(1.0 - (1.0 - chances) ** 3), rtol=1e-12)
+    np.testing.assert_allclose(miss_share(given, three), sum(chances * (1.0 - chances) ** 2), rtol=1e-12)
+    only = adapters(1, loaded=0)
+    np.testing.assert_allclose(adapters_there(only, three), 1.0, rtol=1e-12)
+    assert float(miss_share(only, three)) == 0.0 and float(miss_share(only, as_float(1.0))) == 1.0
 
 
 def test_the_slope_in_the_rank_is_that_of_a_difference() -> None:

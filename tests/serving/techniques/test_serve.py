@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 
@@ -19,7 +20,7 @@ from jaxperf.serving.techniques.chosen import Techniques
 from jaxperf.serving.techniques.drafts import DraftHeads, DraftModel
 from jaxperf.serving.techniques.kv_offload import OffloadedCache
 from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, zipf_popularity
-from jaxperf.serving.techniques.power import PowerCap, PowerLaw
+from jaxperf.serving.techniques.power import PowerCap, PowerLaw, step_power
 from jaxperf.serving.techniques.serve import technique_cost
 from jaxperf.serving.techniques.speculative import Speculation
 from tests.devices import QUICK, close, deployment, model
@@ -76,6 +77,40 @@ def test_energy_is_the_mean_power_over_the_tokens() -> None:
     assert slower == sorted(slower, reverse=True) and slower[0] > slower[2]
 
 
+def test_waiting_draws_no_more_than_the_background() -> None:
+    """Half of the cache over a link so slow that a step is all but waiting: of the law its background is left."""
+    offload, law = OffloadedCache(0.0, 1.0, 0.5, 1e6), PowerLaw(0.3, 0.5, 0.2)
+    found, told = costs(Techniques(offload=offload, cap=PowerCap(law, 700.0)))
+    busy = float(found.decode.time - told["decode_wait"]) / float(found.decode.time)
+    assert busy < 0.01
+    assert 0.3 * 700.0 <= float(told["decode_power"]) <= 700.0 * (0.3 + 0.7 * busy)
+    # A limit that the work alone would not keep is kept by work that waits: the clock need not fall.
+    _, tight = costs(Techniques(offload=offload, cap=PowerCap(law, 230.0)))
+    assert float(tight["decode_clock"]) == 1.0 and float(tight["prefill_clock"]) < 1.0
+
+
+def test_launches_hide_a_lower_clock_in_time_and_in_power() -> None:
+    """Bound by a slow host, a step takes as long at any clock; its energy is power times that time."""
+    slow = dataclasses.replace(AT, host=dataclasses.replace(AT.host, launch_interval=as_float(1e-3)))
+    free, limited = (costs(Techniques(cap=PowerCap(LAW, limit)), slow) for limit in (700.0, 150.0))
+    assert float(limited[0].tpot) == float(free[0].tpot)
+    clock, kernels = limited[1]["decode_clock"], free[0].decode.kernels
+    want = step_power(slow.device, LAW, kernels, lambda _: free[0].tpot, clock)
+    np.testing.assert_allclose(limited[1]["decode_power"], want, rtol=1e-9)
+
+
+def test_what_a_split_draft_exchanges_is_the_drafts() -> None:
+    """The same model proposes on as many ranks: of a round of one position its pass is all but half."""
+    at = deployment(load_device("h100-sxm"), tensor=4)
+    found, told = costs(Techniques(Speculation(DraftModel(SMALL, 4.0), [0.0], [1.0])), at)
+    plain, _ = costs(Techniques(), at)
+    kernels = sum(float(cost.time) for cost in plain.decode.kernels.values())
+    np.testing.assert_allclose(told["draft_time"], kernels, rtol=1e-9)
+    exchanged = sum(float(cost.network) for cost in plain.decode.kernels.values())
+    np.testing.assert_allclose(found.decode.kernels["draft_collectives"].time, exchanged, rtol=1e-9)
+    np.testing.assert_allclose(found.tpot, found.decode.time, rtol=1e-12)  # nothing is accepted
+
+
 def test_a_draft_and_adapters_are_in_memory_and_in_both_steps() -> None:
     speculation = Speculation(DraftHeads(768, 50257), [0.8, 0.5], [1.0, 1.0])
     adapters = Adapters(zipf_popularity(8, 0.0), 4.0, 8.0, 5e10)
@@ -92,10 +127,13 @@ def test_a_draft_and_adapters_are_in_memory_and_in_both_steps() -> None:
 
 
 def test_what_techniques_are_not_timed_for_is_refused() -> None:
-    point = {"pipeline_parallel": 1, "tensor_parallel": 8}
+    point = {"pipeline_parallel": 1, "tensor_parallel": 8, "prompt": 960, "output": 64}
     chain = Techniques(Speculation(DraftModel(SMALL, 8.0), [0.8], [1.0]))
     with pytest.raises(InputError, match="tp 8 does not divide the draft's heads"):
         check_with_techniques(SMALL, point, chain)
     with pytest.raises(InputError, match="A draft must be a decoder"):
         check_with_techniques(SMALL, point, Techniques(Speculation(DraftModel(model("t5-small"), 1.0), [0.8], [1.0])))
-    check_with_techniques(SMALL, point, Techniques(Speculation(DraftModel(SMALL, 1.0), [0.8], [1.0])))
+    whole = Techniques(Speculation(DraftModel(SMALL, 1.0), [0.8], [1.0]))
+    check_with_techniques(SMALL, point, whole)
+    with pytest.raises(InputError, match="draft's context is 1,024 tokens; prompt and output together are 1,025"):
+        check_with_techniques(SMALL, {**point, "output": 65}, whole)
