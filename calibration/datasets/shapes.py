@@ -13,9 +13,11 @@ from hwspecs.errors import InputError, did_you_mean
 
 MOST = 2.0**53  # float64 holds every whole number up to here
 # What can not exceed what in one row.
-_AT_MOST = {"moe": (("topk", "experts"), ("ep", "experts")), "mla_prefill": (("q_len", "kv_len"),)} | {
+_AT_MOST = {"moe": (("topk", "experts"),), "mla_prefill": (("q_len", "kv_len"),)} | {
     family: (("kv_heads", "heads"),) for family in ("attention_prefill", "attention_decode", "attention_mixed")
 }
+# What is shared out evenly: the kernel of one rank has a whole number of experts.
+_DIVIDES = {"moe": (("ep", "experts"),)}
 
 
 def read_shape(sheet: Sheet, family: str, index: np.ndarray, alone: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -38,6 +40,8 @@ def read_shape(sheet: Sheet, family: str, index: np.ndarray, alone: bool) -> tup
         shape[column.name] = values
     for lesser, greater in _AT_MOST.get(family, ()):
         good &= _ordered(sheet, lesser, greater, shape, index)
+    for parts, whole in _DIVIDES.get(family, ()):
+        good &= _even(sheet, parts, whole, shape, index)
     return shape, good
 
 
@@ -87,3 +91,16 @@ def _ordered(sheet: Sheet, lesser: str, greater: str, shape: dict[str, np.ndarra
         True,
     )
     return ~(shape[lesser] > shape[greater])
+
+
+def _even(sheet: Sheet, parts: str, whole: str, shape: dict[str, np.ndarray], index: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # zero parts are out of range, which is said of them elsewhere
+        uneven = np.mod(shape[whole], shape[parts]) > 0.0
+    wrong = np.flatnonzero(uneven)
+    sheet.notes.rows(
+        index[wrong] + sheet.start,
+        parts,
+        lambda i: f"{shape[parts][wrong[i]]:g} does not divide the {shape[whole][wrong[i]]:g} {whole}.",
+        True,
+    )
+    return ~uneven

@@ -177,6 +177,18 @@ def test_impossible_combinations(tmp_path: Path) -> None:
     assert read.problems[0].message == "4 is more than the 2 heads."
 
 
+def test_experts_that_the_ranks_do_not_share_out_evenly(tmp_path: Path) -> None:
+    shape = {"tokens": [16] * 4, "hidden": [64] * 4, "inter": [64] * 4, "topk": [2] * 4, "experts": [8] * 4}
+    read = read_table(csv(tmp_path / "t.csv", {**shape, "moe_ep_size": [4, 3, 16, 0]}))
+    assert read.tables[0].row.tolist() == [0]
+    said = [(problem.row, problem.column, problem.excluded, problem.message) for problem in read.problems]
+    assert sorted(said) == [
+        (1, "ep", True, "3 does not divide the 8 experts."),
+        (2, "ep", True, "16 does not divide the 8 experts."),
+        (3, "moe_ep_size", True, "must be a whole number from 1 to 2^53, not 0."),
+    ]
+
+
 def test_an_unknown_operation_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
     columns = {"op": ["softmax", "sofmax"], "rows": [4, 4], "columns": [8, 8]}
     read = read_table(csv(tmp_path / "t.csv", columns))
