@@ -75,7 +75,7 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None],
             cost = serving_cost(deployment, model, batch, prompt, output, given.get(MEDIA))
         else:
             cost, told = technique_cost(deployment, model, techniques, batch, prompt, output)
-        metrics = metrics_of(limited(deployment, techniques), cost, given["output"])
+        metrics = metrics_of(limited(deployment, techniques, told), cost, given["output"])
         bounded = {phase: getattr(cost, phase).time_by_limiter() for phase in PHASES}
         return Explanation({name: metrics[name] for name in study.metrics}, cost, bounded, {}, told)
 

@@ -41,6 +41,10 @@ def test_lines_and_numbers(cli, parse_json, quick) -> None:
     decode = [row for row in answer["kernels"] if row["phase"] == "decode"]
     assert "cache_load" in {row["kernel"] for row in decode}
     assert sum(row["share"] for row in decode) == pytest.approx(1.0)
+    answer = parse_json(cli(*LIMITED[:-1], "71W", "--json").stdout)
+    told, energy = answer["techniques"], answer["metrics"]["energy_per_token"]
+    assert told["limit_met"] is False and told["average_power"] > 71.0
+    assert energy == pytest.approx(told["drawn_energy_per_token"], rel=1e-6), "what is drawn, not the limit"
 
 
 def test_a_line_a_technique() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxperf.core.numerics import Scalar, as_float
@@ -39,11 +40,13 @@ class Techniques(eqx.Module):
         return as_float(1.0) if self.speculation is None else expected_tokens(self.speculation.acceptance)
 
 
-def limited(deployment: Deployment, techniques: Techniques | None) -> Deployment:
-    """The deployment with the power limit of the techniques, where there is one, as the TDP of its device."""
+def limited(deployment: Deployment, techniques: Techniques | None, told: Told) -> Deployment:
+    """The deployment with the power limit of the techniques, where there is one, as the TDP of its device: or what is
+    drawn on average (`told_of`), where no clock is low enough for the limit."""
     if techniques is None or techniques.cap is None:
         return deployment
-    return dataclasses.replace(deployment, device=deployment.device.replace(tdp=techniques.cap.limit))
+    power = jnp.maximum(techniques.cap.limit, told["average_power"])
+    return dataclasses.replace(deployment, device=deployment.device.replace(tdp=power))
 
 
 def told_of(
