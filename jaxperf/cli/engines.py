@@ -162,10 +162,12 @@ def step_times_of(
         from jaxperf.io.step_times import load_step_times
 
         return load_step_times(table, config, scheduler.tensor_parallel), str(table)
+    from jaxperf.io.session_traces import SessionTrace
     from jaxperf.serving.simulator.composed import composed_times
 
     name, device = served.calibrated(scheduler.device)
-    times = composed_times(config, device, scheduler, trace, served.weights, served.kv_cache)
+    alike = isinstance(trace, SessionTrace) or trace.hashes is not None
+    times = composed_times(config, device, scheduler, trace, served.weights, served.kv_cache, alike)
     stages = f" in {scheduler.pipeline_parallel} stages" if scheduler.pipeline_parallel > 1 else ""
     return times, f"our model of {config.name} on {scheduler.tensor_parallel} x {name}{stages}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained import CalibratedDevice
@@ -14,11 +16,11 @@ from jaxperf.serving.estimate import check_tensor_splits
 from jaxperf.serving.simulator.run import power_of_two
 from jaxperf.serving.simulator.settings import Scheduler
 from jaxperf.serving.simulator.step_time import StepTimeTable
-from jaxperf.serving.simulator.tabulate import tabulated
+from jaxperf.serving.simulator.tabulate import CONTEXT_STEP, tabulated
 from jaxperf.serving.study import assumed_at, deployment_of, formats_of
 
 # Of the grid; steps beyond it take its last entries and are counted.
-MOST_DECODES, MOST_TOKENS, MOST_CONTEXT = 1 << 12, 1 << 15, 1 << 17
+MOST_DECODES, MOST_TOKENS, MOST_CONTEXT, MOST_CACHED = 1 << 12, 1 << 15, 1 << 17, 1 << 18
 
 
 def composed_times(
@@ -28,11 +30,12 @@ def composed_times(
     requests: Any,
     weights: str | None = None,
     kv_cache: str = "bf16",
+    alike: bool = False,
 ) -> StepTimeTable:
     """The composed step times of a deployment, as far as the scheduler and the requests reach.
 
     **Arguments:** `requests`: `prompt`, `output` [tokens], arrays of one length; `weights`: a format, None for the
-    model's own.
+    model's own; `alike`: prompts may begin alike, and find that in the cache of a scheduler that has one.
     **Raises:** `InputError` for a model without a decoder or one that its tensor-parallel ranks do not divide.
     """
     deployment = deployment_for(model, device, scheduler.tensor_parallel, weights, kv_cache)
@@ -45,7 +48,14 @@ def composed_times(
         decodes=power_of_two(min(scheduler.numbers["cap"], len(requests.prompt), MOST_DECODES)),
         tokens=min(power_of_two(scheduler.most_tokens(longest)), MOST_TOKENS),
         context=power_of_two(longest),
+        cached=_most_cached(scheduler, requests.prompt) if alike and scheduler.tokens_per_hash else 0,
     )
+
+
+def _most_cached(scheduler: Scheduler, prompt: np.ndarray) -> int:
+    """What the prompts of one step find in the cache at most, each rounded up to the table's steps [tokens]."""
+    longest = np.sort(prompt)[-scheduler.numbers["cap"] :]
+    return min(power_of_two(int((longest + CONTEXT_STEP - 1).sum())), MOST_CACHED)
 
 
 def deployment_for(

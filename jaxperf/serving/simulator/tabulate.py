@@ -20,8 +20,11 @@ CONTEXT_STEP = 64  # tokens between the contexts of the grid
 LENGTH_STEP = 16  # tokens between its lengths of prompts
 
 
-def tabulated(deployment: Deployment, model: Transformer, decodes: int, tokens: int, context: int) -> StepTimeTable:
-    """The composed step times of one pipeline stage, for steps up to so many decodes, tokens and context.
+def tabulated(
+    deployment: Deployment, model: Transformer, decodes: int, tokens: int, context: int, cached: int = 0
+) -> StepTimeTable:
+    """The composed step times of one pipeline stage, for steps up to so many decodes, tokens and context, and prompts
+    that find up to `cached` tokens, all together, of theirs computed (`context` of them, where that is more).
 
     With l(T) the layers' kernels that do not look at the context, for T tokens, and the host's share of a step:
     tokens[T] = l(T); decode[n, c] = t_decode(n, c) - l(n); prefill[p, q] = t_prefill(p, q) - l(q). A step of decodes
@@ -48,7 +51,7 @@ def tabulated(deployment: Deployment, model: Transformer, decodes: int, tokens: 
         return _step(deployment, kernels) - linear(length)
 
     lengths, contexts = counts(tokens, LENGTH_STEP), counts(context, CONTEXT_STEP)
-    prefixes = jnp.concatenate([jnp.zeros(1), contexts])
+    prefixes = jnp.concatenate([jnp.zeros(1), counts(max(context, cached), CONTEXT_STEP)])
     return StepTimeTable(
         tokens=_with_zero(jax.jit(jax.vmap(linear))(counts(tokens, 1)), (0,)),
         decode=_with_zero(_grid(decode, counts(decodes, 1), contexts), (0, 1)),

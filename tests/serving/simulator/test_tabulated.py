@@ -7,8 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxperf.cli.engines import Served, step_times_of
 from jaxperf.core.numerics import as_float
+from jaxperf.io.request_traces import RequestTrace
 from jaxperf.models.step import decode_cost, prefill_cost
+from jaxperf.serving.simulator import composed
+from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.simulator.step_time import StepTimeTable, Timing, Work
 from jaxperf.serving.simulator.tabulate import LENGTH_STEP, tabulated
 from tests.devices import H100, QUICK, deployment, model
@@ -20,7 +24,7 @@ decode_step, prefill_step = (jax.jit(cost, compiler_options=QUICK) for cost in (
 
 @pytest.fixture(scope="module")
 def table() -> StepTimeTable:
-    return tabulated(AT, GPT2, decodes=8, tokens=256, context=512)
+    return tabulated(AT, GPT2, decodes=8, tokens=256, context=512, cached=1024)
 
 
 def timing(table: StepTimeTable, decodes: list[int], prompts: list[tuple[int, int]]) -> Timing:
@@ -60,6 +64,26 @@ def test_beyond_the_table_its_last_entry_is_taken_and_the_step_is_marked(table: 
     inside, beyond = timing(table, [512], []), timing(table, [5000], [])
     assert bool(inside.covered) and not bool(beyond.covered)
     assert float(inside.seconds) == float(beyond.seconds)
+
+
+def test_cached_tokens_of_several_prompts_are_more_than_a_context(table: StepTimeTable) -> None:
+    one, two, three = (timing(table, [], [(448, 16)] * number) for number in (1, 2, 3))
+    assert bool(two.covered) and not bool(three.covered)
+    assert float(two.seconds) > float(one.seconds)
+
+
+@pytest.mark.parametrize(
+    ("hashes", "caching", "cached"), [([[1, 2]] * 4, True, 1024), (None, True, 0), ([[1, 2]] * 4, False, 0)]
+)
+def test_the_table_reaches_all_that_the_prompts_of_a_step_find(monkeypatch, hashes, caching: bool, cached: int) -> None:
+    """Three prompts of 130 tokens fit in a step, each in three steps of 64 tokens: 3 x 192, in powers of two 1024."""
+    reach: dict[str, int] = {}
+    monkeypatch.setattr(composed, "tabulated", lambda *_, **asked: reach.update(asked))
+    settings = {"sched": "vllm_v1", "num_blocks": 99, "batch_size_cap": 3, "enable_prefix_caching": caching}
+    lengths = (np.full(4, 130), np.ones(4, int))
+    trace = RequestTrace([], np.arange(4), np.zeros(4), *lengths, hashes, {}, ())
+    step_times_of(None, parse_scheduler(settings), trace, Served("gpt2", "h100-sxm"))
+    assert reach["context"] == 256 and reach["cached"] == cached
 
 
 def test_lengths_between_two_entries_take_the_nearer(table: StepTimeTable) -> None:
