@@ -118,11 +118,13 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
     )
     columns = ("#", "device", report.ranking.objective, "range", "TTFT ms", "TPOT ms", "range", "replica", "batch")
     rows = [_cells(report, index) for index in range(len(report.ranking.ranked))]
-    out.print(table(title, (*columns, "memory", "kernels", "decode limited by"), rows))
-    if quiet:
+    out.print(table(title, (*columns, "memory", "kernels", "decode limited by"), rows) if rows else f"{title}: none")
+    if quiet and rows:
         return
     for sentence in _not_ranked(report):
         out.print(f"not ranked  {sentence}", soft_wrap=True, markup=False)
+    if quiet:
+        return
     if len(report.ranking.ranked) > 1:
         out.print(f"why         {why_first(report)}", soft_wrap=True, markup=False)
     for sentence in fallbacks(report):

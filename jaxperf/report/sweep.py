@@ -199,10 +199,10 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     plan = report.sweep.plan
     axes = " x ".join(f"{one.size} {one.name}" for one in report.sweep.axes if one.size > 1) or "one of each axis"
     out.print(f"{plan.points:,} points ({axes}) in {report.seconds:.1f} s -> {report.out}", soft_wrap=True)
-    if quiet:
-        return
     if not report.front_size:
         out.print(f"Nothing is feasible: see the column `reason` (bits of {report.asked.study.reasons}).")
+        return
+    if quiet:
         return
     _print_best(report, out)
     if len(report.selections) > 1:

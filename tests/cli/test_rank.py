@@ -66,6 +66,8 @@ def test_targets_nobody_meets(cli, ranking, own_folder: Path) -> None:
     result = cli(*RANK, "--slo", "tpot=1us", "--plot", "ranking.png")
     assert result.exit_code == 3 and "not ranked  h100-sxm: best tpot" in result.stdout
     assert list(own_folder.iterdir()) == []
+    quiet = cli(*RANK, "--slo", "tpot=1us", "--quiet")
+    assert quiet.exit_code == 3 and "not ranked  h100-sxm: best tpot" in quiet.stdout
 
 
 def test_text_says_why_and_from_what(cli) -> None:
