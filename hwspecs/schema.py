@@ -109,6 +109,8 @@ class DeviceSpec(Spec):
     and `memories/`, from which `energy_of` takes the energy per operation and byte. `inline_ecc`: whether the memory
     corrects errors out of the box with check bits that share its bus, as GDDR of NVIDIA's boards for data centers does;
     HBM has lines of its own for them, and workstation boards come with the correction switched off (nvidia-smi -e).
+    `microscaling`: whether the matrix units take the scales of OCP MX blocks with their elements, as those of Blackwell
+    (PTX ISA, `mma` with block scaling), CDNA 4 (`V_MFMA_SCALE_*`) and NeuronCore-v4 do; left out: they do not.
     """
 
     architecture: Slug
@@ -117,6 +119,7 @@ class DeviceSpec(Spec):
     process: Slug | None = None
     memory_type: Slug | None = None
     inline_ecc: StrictBool = False
+    microscaling: StrictBool = False
     aliases: tuple[Text, ...] = ()
     peak_flops: dict[Format, ComputeRate] = Field(min_length=1)
     vector_flops: ComputeRate

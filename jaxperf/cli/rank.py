@@ -66,17 +66,19 @@ def rank(
     from jaxperf.report.plots import check_picture
     from jaxperf.report.ranking import print_ranking, ranking_rows
     from jaxperf.serving.ranking import TARGETS
+    from jaxperf.serving.study import checked_values
 
     check_output(out)
     check_picture(plot)
     specs = select_devices(devices, devices_dir or ())
     config = load_model(model)
-    fixed = {
+    given = {
         "prompt": prompt,
         "output": output,
         "weights": config.weight_format if weights is None else weights,
         "kv_cache": kv_cache,
     }
+    fixed = {name: checked_values(name, value)[0] for name, value in given.items()}
     report = _evaluate(
         config,
         specs,

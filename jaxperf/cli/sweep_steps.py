@@ -29,14 +29,18 @@ def prepare_steps(study: Study, question: SweepFile, table: SustainedTable) -> P
     from jaxperf.io.fleet import select_axis_devices
     from jaxperf.report.sweep import Prepared
     from jaxperf.serving.estimate import check_tensor_splits
+    from jaxperf.serving.notes import fallbacks, model_notes
     from jaxperf.serving.provenance import provenance_of
+    from jaxperf.serving.study import MEDIA
 
     directories = [question.devices_directory] if question.devices_directory else []
     specs, values = select_axis_devices(question.axes, directories)
     known = {name: calibration_of(spec, table) for name, spec in specs.items()}
     axes = study.axes(values, {name: each.calibrated for name, each in known.items()})
-    weights = next(one.labels["weights"].tolist() for one in axes if "weights" in one.labels)
-    for one in axes:
-        if "tensor_parallel" in one.labels:
-            check_tensor_splits(study.model, one.labels["tensor_parallel"].tolist())
-    return Prepared(study, axes, provenance_of(study.model, known, weights))
+    labels = {name: column.tolist() for one in axes for name, column in one.labels.items()}
+    if "tensor_parallel" in labels:
+        check_tensor_splits(study.model, labels["tensor_parallel"])
+    weights, cache = (list(dict.fromkeys(labels[name])) for name in ("weights", "kv_cache"))
+    said = model_notes(study.model, weights, cache, MEDIA in labels, change="kv_cache: {} among the axes")
+    notes = [*fallbacks(list(specs.values()), weights), *said]
+    return Prepared(study, axes, provenance_of(study.model, known, weights), notes)

@@ -39,13 +39,15 @@ STAND_INS = {
 @dataclass(frozen=True)
 class FormatFacts:
     """Bytes of one stored element with its share of the scales, and of one operand entering the matrix unit; its
-    arithmetic; and the format of the activations that go with it (residual stream, attention, embedding tables)."""
+    arithmetic; the format of the activations that go with it (residual stream, attention, embedding tables); and
+    whether a matrix unit has to take the scales of MX blocks to multiply it as it is stored."""
 
     itemsize: float
     operand_itemsize: float
     compute: str
     activations: str
     note: str
+    microscaled: bool = False
 
 
 def with_scale(bits: float, block: float, scale_bytes: float) -> float:
@@ -53,9 +55,9 @@ def with_scale(bits: float, block: float, scale_bytes: float) -> float:
     return bits / 8.0 + scale_bytes / block
 
 
-def _narrow(itemsize: float, compute: str, note: str) -> FormatFacts:
+def _narrow(itemsize: float, compute: str, note: str, microscaled: bool = False) -> FormatFacts:
     """Weights and activations alike (W8A8, W4A4)."""
-    return FormatFacts(itemsize, itemsize, compute, "bf16", note)
+    return FormatFacts(itemsize, itemsize, compute, "bf16", note, microscaled)
 
 
 def _weight_only(itemsize: float, note: str) -> FormatFacts:
@@ -74,9 +76,11 @@ FORMATS = {
     "fp4": _narrow(
         with_scale(4, 16, 1), "fp4", "W4A4 NVFP4: an fp8 scale per 16 elements, fp32 per tensor (negligible)"
     ),
-    "mxfp8": _narrow(with_scale(8, 32, 1), "fp8", "W8A8 OCP MX: one E8M0 scale per 32 elements"),
-    "mxfp6": _narrow(with_scale(6, 32, 1), "fp8", "W6A6 OCP MX; counted at the fp8 rate (CDNA 4 is twice as fast)"),
-    "mxfp4": _narrow(with_scale(4, 32, 1), "fp4", "W4A4 OCP MX: one E8M0 scale per 32 elements"),
+    "mxfp8": _narrow(with_scale(8, 32, 1), "fp8", "W8A8 OCP MX: one E8M0 scale per 32 elements", True),
+    "mxfp6": _narrow(
+        with_scale(6, 32, 1), "fp8", "W6A6 OCP MX; counted at the fp8 rate (CDNA 4 is twice as fast)", True
+    ),
+    "mxfp4": _narrow(with_scale(4, 32, 1), "fp4", "W4A4 OCP MX: one E8M0 scale per 32 elements", True),
     "fp8_wo": _weight_only(1.0, "W8A16 weight-only, per-tensor or per-channel scales"),
     "int8_wo": _weight_only(1.0, "W8A16 weight-only, per-channel scales"),
     "int8_group": _weight_only(with_scale(8, 128, 2), "W8A16 weight-only, one fp16 scale per 128 elements (GPTQ)"),

@@ -17,8 +17,8 @@ from jaxperf.report.text import (
     number,
     table,
 )
-from jaxperf.serving.estimate import stand_in_of
 from jaxperf.serving.explain import Explanation, limiter_shares
+from jaxperf.serving.notes import fallbacks, model_notes, stand_in_of
 from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.ranking import OBJECTIVES, Ranking
 
@@ -58,6 +58,13 @@ class RankingReport:
         return " and ".join(words) or "no latency target"
 
     @property
+    def notes(self) -> list[str]:
+        """Fallbacks of the devices that are ranked, and what is assumed or left out of the model."""
+        weights, cache = [self.fixed["weights"]], [self.fixed["kv_cache"]]
+        ranked = [self.specs[entry.device] for entry in self.ranking.ranked]
+        return [*fallbacks(ranked, weights), *model_notes(self.model, weights, cache)]
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """What the numbers rest on."""
         return {
@@ -67,6 +74,7 @@ class RankingReport:
             "objective": self.ranking.objective,
             "points": self.ranking.points,
             **self.origin.record,
+            "notes": self.notes,
             "not_ranked": {entry.device: entry.why for entry in self.ranking.rejected},
         }
 
@@ -127,9 +135,7 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
         return
     if len(report.ranking.ranked) > 1:
         out.print(f"why         {why_first(report)}", soft_wrap=True, markup=False)
-    for sentence in fallbacks(report):
-        out.print(f"note        {sentence}", soft_wrap=True, markup=False)
-    for sentence in report.model.assumptions:
+    for sentence in report.notes:
         out.print(f"note        {sentence}", soft_wrap=True, markup=False)
     out.print(f"from        {report.ranking.points:,} configurations; {report.origin.sentence}", soft_wrap=True)
     out.print("            steady state of one replica: no queueing, no interference between prefill and decode")
@@ -185,14 +191,3 @@ def why_first(report: RankingReport) -> str:
     else:
         doubt = ""
     return f"{first} gives {ratio:.2f} x {second}: it has {words}{uneven}{doubt}."
-
-
-def fallbacks(report: RankingReport) -> list[str]:
-    """Said aloud: on which devices another arithmetic stands in for the weights' own."""
-    compute = FORMATS[report.fixed["weights"]].compute
-    replaced: dict[str, list[str]] = {}
-    for entry in report.ranking.ranked:
-        used = multiplied_in(report, entry.device)
-        if used != compute:
-            replaced.setdefault(used, []).append(entry.device)
-    return [f"no {compute} units, multiplied in {used}: {', '.join(names)}" for used, names in replaced.items()]

@@ -51,11 +51,12 @@ class Origin(Protocol):
 
 
 class Prepared(NamedTuple):
-    """A question with its axes, and where the numbers of its answer come from."""
+    """A question with its axes, where the numbers of its answer come from, and what they assume or leave out."""
 
     study: Question
     axes: Sequence[Axis]
     origin: Origin
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ def sweep_record(report: SweepReport) -> dict[str, Any]:
         "axes": {one.name: one.size for one in report.sweep.axes},
         "seconds": report.seconds,
         "provenance": report.asked.origin.record,
+        "notes": list(report.asked.notes),
         "best": [_rows(report.sweep, selection)[:BEST_COUNT] for selection in report.selections],
         "front_size": report.front_size,
     }
@@ -208,6 +210,8 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     if len(report.selections) > 1:
         out.print(f"{report.front_size:,} points on the Pareto front of {' and '.join(_objectives(report))}")
     out.print(f"from  {report.asked.origin.sentence}", soft_wrap=True)
+    for sentence in report.asked.notes:
+        out.print(f"note  {sentence}", soft_wrap=True, markup=False)
 
 
 def _print_best(report: SweepReport, out: Console) -> None:

@@ -11,30 +11,24 @@ import jax
 
 from hwspecs.errors import InputError
 from jaxperf.core.feasible import sentences
-from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, STAND_INS
+from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained_file import SustainedTable, calibration_of, load_sustained_table
 from jaxperf.models.config import ModelConfig, Moe
 from jaxperf.models.deployment import Parallelism
-from jaxperf.models.excluded import unquantized_blocks
 from jaxperf.models.feasibility import uneven_ranks
 from jaxperf.models.layers import transformer
-from jaxperf.models.parameters import parameter_count
-from jaxperf.models.quantization import bits_per_weight
 from jaxperf.serving.explain import Explanation, break_even, explain
+from jaxperf.serving.notes import notes_of
 from jaxperf.serving.provenance import Provenance, provenance_of
-from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
+from jaxperf.serving.study import Study, check_has_task, checked_values
 from jaxperf.serving.techniques.checks import check_with_techniques
 from jaxperf.serving.techniques.chosen import Techniques
-from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
-UNTIMED_SHARE = 0.002  # of the parameters: what is not timed and more than that is said
-UNSAID_SHARE = 0.01  # by which the bits of a weight may differ from those of the format without a word
 MOST_RANKS = 512  # tensor-parallel ranks that are looked at to say which are allowed
-WORDS = {"mixer": "attention", "ffn": "the feed-forward blocks", "shared": "the shared experts"}
 ESTIMATE_METRICS = (
     "ttft",
     "tpot",
@@ -105,76 +99,8 @@ def estimate(
         no_gain = break_even(study, device, checked, techniques.speculation)
     peak = float(device.peak_flops[COMPUTE_FORMATS.index(FORMATS[checked["weights"]].compute)])
     provenance = provenance_of(model, {spec.name: calibration}, [checked["weights"]])
-    notes = tuple(notes_of(model, spec, checked, techniques))
+    notes = tuple(notes_of(model, spec, checked, techniques is not None and techniques.speculation is not None))
     return Estimate(model, spec, checked, explanation, peak, provenance, notes, techniques, no_gain)
-
-
-def notes_of(
-    model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], techniques: Techniques | None = None
-) -> list[str]:
-    """What was assumed, replaced or left out: of the model, and number formats the device lacks."""
-    speculative = techniques is not None and techniques.speculation is not None
-    stored = [*stored_as(model, point["weights"]), *cached_as(model, point["kv_cache"])]
-    notes = [*model.assumptions, *stored, *left_out(model, point, speculative)]
-    weights = FORMATS[point["weights"]]
-    for role, compute in (("weights", weights.compute), ("activations", FORMATS[weights.activations].compute)):
-        stand_in = stand_in_of(spec, compute)
-        if stand_in is not None:
-            notes.append(f"{spec.name} has no {compute} matrix units: {role} are multiplied in {stand_in}.")
-    return [*notes, ENERGY_NOTE]
-
-
-def stored_as(model: ModelConfig, weights: str) -> list[str]:
-    """That the weights are in the checkpoint's own format, and how far its bytes are from those of the format."""
-    scheme = model.quantization
-    if scheme is None or scheme.weights != weights:
-        return []
-    bits, counted = float(bits_per_weight(scheme)), 8.0 * FORMATS[weights].itemsize
-    close = abs(counted - bits) < UNSAID_SHARE * bits
-    apart = "" if close else f"; its {bits:.3g} bits a weight are counted as {counted:.3g}"
-    return [f"{weights} is how the checkpoint stores its weights ({scheme.method}){apart}."]
-
-
-def cached_as(model: ModelConfig, kv_cache: str) -> list[str]:
-    """That the checkpoint asks for another format of the KV cache than the one that is counted."""
-    asked = None if model.quantization is None else model.quantization.kv_cache
-    if asked in (None, kv_cache):
-        return []
-    return [f"The checkpoint asks for a KV cache in {asked}; {kv_cache} is counted: --kv-cache {asked} changes that."]
-
-
-def left_out(model: ModelConfig, point: Mapping[str, Any], speculative: bool = False) -> list[str]:
-    """What this estimate does not do with the model, and which of its blocks no weight format touches.
-
-    **Arguments:** `speculative`: whether decoding is; what it proposes with is then said elsewhere.
-    """
-    notes = []
-    if makes_tokens(model) and MEDIA not in point:
-        kinds = " and ".join(dict.fromkeys(tower.kind for tower in model.encoders))
-        notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {MEDIA} gives it work.")
-    if model.mtp_layers and not speculative:
-        notes.append(
-            f"{len(model.mtp_layers)} layers for multi-token prediction are neither loaded nor run: "
-            "decoding is not speculative."
-        )
-    extra = model.other_parameters + sum(layer.other_parameters for layer in model.layers)
-    if extra > UNTIMED_SHARE * parameter_count(model):
-        notes.append(
-            f"{extra / 1e6:,.0f} M weights that no attention or feed-forward block has are in memory, untimed."
-        )
-    unquantized = {block for index in range(len(model.layers)) for block in unquantized_blocks(model, index)}
-    if unquantized:
-        names = " and ".join(WORDS[block] for block in WORDS if block in unquantized)
-        notes.append(f"The checkpoint leaves {names} unquantized in some or all layers; so does this, in any format.")
-    return notes
-
-
-def stand_in_of(spec: DeviceSpec, compute: str) -> str | None:
-    """The format a device multiplies in because it lacks `compute`; None where it has it."""
-    native = {"fp32", *spec.peak_flops}
-    if compute in native:
-        return None
-    return next((name for name in STAND_INS[compute] if name in native), "nothing")
 
 
 def tensor_splits(model: ModelConfig) -> list[int]:

@@ -71,7 +71,7 @@ def test_targets_nobody_meets(cli, ranking, own_folder: Path) -> None:
 
 
 def test_text_says_why_and_from_what(cli) -> None:
-    text = cli(*RANK, "--weights", "fp8", "--slo", "ttft=1s,tpot=100ms").stdout
+    text = cli(*RANK, "--weights", "FP8", "--slo", "ttft=1s,tpot=100ms").stdout
     assert "TTFT <= 1000 ms and TPOT <= 100 ms" in text
     for said in ("why         h100-sxm gives", "calibrated: ", "configurations", "no queueing"):
         assert said in text
@@ -80,8 +80,10 @@ def test_text_says_why_and_from_what(cli) -> None:
 
 
 def test_stand_ins_are_said_aloud(cli, own_folder: Path, parse_json) -> None:
-    arguments = ("rank", "gpt2", "--devices", "h100-sxm,a100-sxm-80gb", *RANK[4:], "--weights", "fp8")
-    assert "no fp8 units, multiplied in bf16: a100-sxm-80gb" in cli(*arguments, "-o", "rows.json").stdout
+    arguments = ("rank", "gpt2", "--devices", "h100-sxm,a100-sxm-80gb", *RANK[4:], "--weights", "mxfp8")
+    said = cli(*arguments, "-o", "rows.json").stdout
+    assert "no fp8 units, multiplied in bf16: a100-sxm-80gb" in said
+    assert "no units for the scales of mxfp8, counted at the fp8 rate: h100-sxm" in said
     rows = parse_json((own_folder / "rows.json").read_text())["rows"]
     used = {row["device"]: row["weights_multiplied_in"] for row in rows}
     assert used == {"h100-sxm": "fp8", "a100-sxm-80gb": "bf16"}

@@ -1,0 +1,133 @@
+"""What an answer assumes, replaces or leaves out, in sentences: the same whichever command gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxperf.core.formats import FORMATS, STAND_INS
+from jaxperf.models.config import ModelConfig
+from jaxperf.models.excluded import unquantized_blocks
+from jaxperf.models.parameters import parameter_count
+from jaxperf.models.quantization import bits_per_weight
+from jaxperf.serving.study import MEDIA, makes_tokens
+from jaxperf.serving.unit_costs import ENERGY_NOTE
+
+if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
+
+UNTIMED_SHARE = 0.002  # of the parameters: what is not timed and more than that is said
+UNSAID_SHARE = 0.01  # by which the bits of a weight may differ from those of the format without a word
+WORDS = {"mixer": "attention", "ffn": "the feed-forward blocks", "shared": "the shared experts"}
+NAMED = 12  # so many devices are named in a sentence; more are counted
+
+
+def notes_of(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], speculative: bool = False) -> list[str]:
+    """Of one configuration on one device.
+
+    **Arguments:** `speculative`: whether decoding is; what it proposes with is then said elsewhere.
+    """
+    notes = model_notes(model, [point["weights"]], [point["kv_cache"]], MEDIA in point, speculative)
+    weights = FORMATS[point["weights"]]
+    for role, compute in (("weights", weights.compute), ("activations", FORMATS[weights.activations].compute)):
+        stand_in = stand_in_of(spec, compute)
+        if stand_in is not None:
+            notes.append(f"{spec.name} has no {compute} matrix units: {role} are multiplied in {stand_in}.")
+    if unscaled(spec, point["weights"]):
+        scales = f"{spec.name} has no matrix units for the scales of {point['weights']}"
+        notes.append(f"{scales}: counted at its {weights.compute} rate.")
+    return [*notes, ENERGY_NOTE]
+
+
+def model_notes(
+    model: ModelConfig,
+    weights: Iterable[str],
+    kv_cache: Collection[str],
+    media: bool = False,
+    speculative: bool = False,
+    change: str = "--kv-cache {}",
+) -> list[str]:
+    """Of a model in some formats, whatever the device.
+
+    **Arguments:** `media`: whether its encoders have work; `change`: where a command is told the format of the cache.
+    """
+    stored = [note for name in weights for note in _stored_as(model, name)]
+    cached = _cached_as(model, kv_cache, change)
+    return [*model.assumptions, *stored, *cached, *_left_out(model, media, speculative)]
+
+
+def fallbacks(specs: Sequence[DeviceSpec], weights: Iterable[str]) -> list[str]:
+    """Which of many devices multiply in another format than the one asked for: a sentence each way."""
+    found: dict[str, list[str]] = {}
+    for name in weights:
+        own = FORMATS[name]
+        for spec in specs:
+            for compute in dict.fromkeys((own.compute, FORMATS[own.activations].compute)):
+                stand_in = stand_in_of(spec, compute)
+                if stand_in is not None:
+                    found.setdefault(f"no {compute} units, multiplied in {stand_in}", []).append(spec.name)
+            if unscaled(spec, name):
+                scales = f"no units for the scales of {name}, counted at the {own.compute} rate"
+                found.setdefault(scales, []).append(spec.name)
+    return [f"{words}: {_some(list(dict.fromkeys(names)))}" for words, names in found.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} devices"
+
+
+def stand_in_of(spec: DeviceSpec, compute: str) -> str | None:
+    """The format a device multiplies in because it lacks `compute`; None where it has it."""
+    native = {"fp32", *spec.peak_flops}
+    if compute in native:
+        return None
+    return next((name for name in STAND_INS[compute] if name in native), "nothing")
+
+
+def unscaled(spec: DeviceSpec, weights: str) -> bool:
+    """Whether a device multiplies the elements of an MX format, but does not take the scales of blocks with them."""
+    facts = FORMATS[weights]
+    return facts.microscaled and not spec.microscaling and stand_in_of(spec, facts.compute) is None
+
+
+def _stored_as(model: ModelConfig, weights: str) -> list[str]:
+    """That the weights are in the checkpoint's own format, and how far its bytes are from those of the format."""
+    scheme = model.quantization
+    if scheme is None or scheme.weights != weights:
+        return []
+    bits, counted = float(bits_per_weight(scheme)), 8.0 * FORMATS[weights].itemsize
+    close = abs(counted - bits) < UNSAID_SHARE * bits
+    apart = "" if close else f"; its {bits:.3g} bits a weight are counted as {counted:.3g}"
+    return [f"{weights} is how the checkpoint stores its weights ({scheme.method}){apart}."]
+
+
+def _cached_as(model: ModelConfig, counted: Collection[str], change: str) -> list[str]:
+    """That the checkpoint asks for another format of the KV cache than those that are counted."""
+    asked = None if model.quantization is None else model.quantization.kv_cache
+    if asked is None or asked in counted:
+        return []
+    used = " and ".join(dict.fromkeys(counted))
+    return [f"The checkpoint asks for a KV cache in {asked}; {used} is counted: {change.format(asked)} changes that."]
+
+
+def _left_out(model: ModelConfig, media: bool, speculative: bool) -> list[str]:
+    """What is not done with the model, and which of its blocks no weight format touches."""
+    notes = []
+    if makes_tokens(model) and not media:
+        kinds = " and ".join(dict.fromkeys(tower.kind for tower in model.encoders))
+        notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {MEDIA} gives it work.")
+    if model.mtp_layers and not speculative:
+        notes.append(
+            f"{len(model.mtp_layers)} layers for multi-token prediction are neither loaded nor run: "
+            "decoding is not speculative."
+        )
+    extra = model.other_parameters + sum(layer.other_parameters for layer in model.layers)
+    if extra > UNTIMED_SHARE * parameter_count(model):
+        notes.append(
+            f"{extra / 1e6:,.0f} M weights that no attention or feed-forward block has are in memory, untimed."
+        )
+    unquantized = {block for index in range(len(model.layers)) for block in unquantized_blocks(model, index)}
+    if unquantized:
+        names = " and ".join(WORDS[block] for block in WORDS if block in unquantized)
+        notes.append(f"The checkpoint leaves {names} unquantized in some or all layers; so does this, in any format.")
+    return notes

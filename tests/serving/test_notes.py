@@ -1,0 +1,66 @@
+"""What answers assume or replace is said alike by every command."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import hwspecs
+from jaxperf.cli.sweep_steps import prepare_steps
+from jaxperf.core.sustained_file import load_sustained_table
+from jaxperf.io.huggingface import load_model
+from jaxperf.io.sweep_file import SweepFile
+from jaxperf.models.quantization import Quantization
+from jaxperf.report.ranking import RankingReport
+from jaxperf.serving.notes import fallbacks, notes_of
+from jaxperf.serving.provenance import Provenance
+from jaxperf.serving.ranking import Ranking
+from jaxperf.serving.study import Study
+
+GPT2 = load_model("gpt2")
+QUANTIZED = dataclasses.replace(GPT2, weight_format="fp8", quantization=Quantization("fp8", "fp8", 8, kv_cache="fp8"))
+H100, A100 = (hwspecs.load(name) for name in ("h100-sxm", "a100-sxm-80gb"))
+POINT = {"weights": "bf16", "kv_cache": "bf16"}
+
+
+def ranked(weights: str, cache: str) -> list[str]:
+    """The notes of a ranking."""
+    empty = Ranking("tokens/J", (), (), 0)
+    fixed = {"weights": weights, "kv_cache": cache}
+    return RankingReport(QUANTIZED, {}, fixed, {}, empty, [], Provenance({}, "", "")).notes
+
+
+def swept(**axes: object) -> list[str]:
+    """The notes of a sweep over one A100."""
+    question = SweepFile(model="gpt2", axes={"device": ["a100-sxm-80gb"], **axes}, metrics=None)
+    return list(prepare_steps(Study(QUANTIZED, "decode", ("tpot",)), question, load_sustained_table()).notes)
+
+
+def test_the_cache_that_a_checkpoint_asks_for_is_said_by_estimate_rank_and_sweep() -> None:
+    asked = "The checkpoint asks for a KV cache in fp8; bf16 is counted: "
+    one = notes_of(QUANTIZED, A100, {"weights": "fp8", "kv_cache": "bf16"})
+    assert asked + "--kv-cache fp8 changes that." in ranked("fp8", "bf16")
+    assert set(ranked("fp8", "bf16")) < set(one)
+    assert asked + "kv_cache: fp8 among the axes changes that." in swept()
+    for notes in (ranked("fp8", "fp8"), swept(kv_cache="fp8"), swept(kv_cache=["bf16", "fp8"])):
+        assert not any("asks for" in note for note in notes)
+        assert "fp8 is how the checkpoint stores its weights (fp8)." in notes
+
+
+@pytest.mark.parametrize("weights", ["fp8", ["bf16", "fp8"]])
+def test_a_sweep_says_what_a_device_multiplies_in(weights: object) -> None:
+    assert swept(weights=weights)[0] == "no fp8 units, multiplied in bf16: a100-sxm-80gb"
+
+
+def test_scales_of_blocks_that_no_matrix_unit_takes_are_said_of_every_command() -> None:
+    b200, l4 = hwspecs.load("b200"), hwspecs.load("l4")
+    said = "h100-sxm has no matrix units for the scales of mxfp8: counted at its fp8 rate."
+    assert said in notes_of(GPT2, H100, {**POINT, "weights": "mxfp8"})
+    for spec, weights in ((b200, "mxfp8"), (H100, "fp8"), (H100, "mxfp4_wo")):
+        assert not any("scales" in note for note in notes_of(GPT2, spec, {**POINT, "weights": weights}))
+    assert fallbacks([H100, A100, l4, b200], ["mxfp8", "mxfp4"]) == [
+        "no units for the scales of mxfp8, counted at the fp8 rate: h100-sxm, l4",
+        "no fp8 units, multiplied in bf16: a100-sxm-80gb",
+        "no fp4 units, multiplied in bf16: h100-sxm, a100-sxm-80gb, l4",
+    ]
