@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -38,10 +39,14 @@ REMARKS = (
     "format never measured: generic",
     "device never measured",
     "cached prefix: extrapolated",
-    "no model of the family in this format on this device",
+    "the device has no units for this format: multiplied in another",
 )
-NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, UNUSABLE = (1 << bit for bit in range(len(REMARKS)))
-OVERFLOWING = UNUSABLE + 1  # no sum of these: a row without a prediction has one of these two alone
+NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN = (1 << bit for bit in range(len(REMARKS)))
+UNUSABLE, OVERFLOWING = (
+    2 * STAND_IN,
+    2 * STAND_IN + 1,
+)  # of a row without a prediction: one of these, no sum
+MULTIPLYING = ("gemm", "bmm", "moe", "convolution")  # families whose kernels multiply in the format of their weights
 
 
 class Answer(eqx.Module):
@@ -94,7 +99,7 @@ def _answer(times: tuple[Scalar, Scalar, Scalar], point: Point, limiter: Code, t
     told = ~jnp.isnan(times[0])
     why = jnp.where(jnp.isfinite(point.flops) & jnp.isfinite(point.moved), UNUSABLE, OVERFLOWING)
     codes = (limiter, len(LIMITERS) - 1), (tier, len(TIERS) - 1), (remarks, why)
-    known = (jnp.where(told, code, absent).astype(jnp.uint8) for code, absent in codes)
+    known = (jnp.where(told, code, absent).astype(jnp.uint16) for code, absent in codes)
     return Answer(*times, jnp.where(told, MICRO * point.roofline, jnp.nan), *known)
 
 
@@ -114,8 +119,10 @@ def answers(
     **Arguments:** `fitted`: `None` for the plain roofline; `trust`: of each group [G].
     """
     rows = len(table)
-    found = Answer(*np.empty((4, rows)), *np.empty((3, rows), np.uint8))
+    found = Answer(*np.empty((4, rows)), *np.empty((3, rows), np.uint16))
     kinds = load_kinds(table.take(groups.first), directories)
+    if table.family in MULTIPLYING:
+        trust = dataclasses.replace(trust, remarks=trust.remarks + STAND_IN * _replaced(kinds))
     model, names = (None, ()) if fitted is None else (fitted.model, fitted.features)
 
     def fill(chunk: tuple[np.ndarray, np.ndarray]) -> None:
@@ -128,6 +135,13 @@ def answers(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, groups.chunks()))
     return found
+
+
+def _replaced(kinds: Kind) -> np.ndarray:
+    """1 for the groups whose device lacks the format of their weights and multiplies in a stand-in, else 0 [G]."""
+    compute = np.asarray(kinds.formats.weights.compute)
+    native = np.asarray(kinds.hardware.device.native)[np.arange(len(compute)), compute]
+    return (native == 0.0).astype(int)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

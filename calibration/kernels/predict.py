@@ -22,7 +22,6 @@ from calibration.kernels.answers import (
     LIMITERS,
     MEASURED,
     NO_FORMAT,
-    OVERFLOWING,
     REMARKS,
     ROOFLINE,
     STACK,
@@ -106,9 +105,8 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     """Of rows that the model `name` predicts."""
     if table.family not in POINTS:
         return _nothing(len(table), ELSEWHERE)
-    reasons = [_told(code) for code in range(2 * UNUSABLE)]
-    reasons[UNUSABLE] = f"no model of {table.family} in this format on this device"
-    reasons[OVERFLOWING] = TOO_LARGE
+    reasons = [_told(code) for code in range(UNUSABLE)]
+    reasons += [f"no model of {table.family} in this format on this device", TOO_LARGE]  # UNUSABLE, OVERFLOWING
     fitted, groups = parameters.families.get(name), group(table)
     if fitted is None:
         reasons[0] = f"no fitted parameters of {name}"
@@ -159,7 +157,7 @@ def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Grou
         time, stretch = found.predicted[rows] * np.exp(mean), np.exp(local.width[1] * deviation)
         found.predicted[rows], found.lower[rows], found.upper[rows] = time, time / stretch, time * stretch
         far = FAR * (local.is_far(deviation) & np.isfinite(time))
-        found.remarks[rows] = (found.remarks[rows] & ~np.uint8(FAR)) | far.astype(np.uint8)
+        found.remarks[rows] = (found.remarks[rows] & ~np.uint16(FAR)) | far.astype(np.uint16)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Callable
@@ -135,6 +136,16 @@ def test_a_family_without_parameters_gets_the_roofline(predict, own_folder: Path
     assert [(group["family"], group["tier"]) for group in said["groups"]] == [("quantize", "roofline")]
     row = pq.read_table("q.parquet").to_pylist()[0]
     assert row["predicted_us"] == row["lower_us"] == row["roofline_us"] < row["upper_us"]
+
+
+def test_a_format_that_the_device_lacks_is_said(predict, own_folder: Path) -> None:
+    shape = "4096,4096,4096\n"
+    rows = [f"{device},{dtype},{shape}" for device in ("h100_sxm", "b200") for dtype in ("nvfp4", "fp8")]
+    (own_folder / "g.csv").write_text("gpu,dtype,m,n,k\n" + "".join(rows))
+    predict("g.csv", "-o", "out.csv")
+    with (own_folder / "out.csv").open(newline="") as file:
+        said = ["no units for this format: multiplied in another" in row["reason"] for row in csv.DictReader(file)]
+    assert said == [True, False, False, False]
 
 
 def test_a_table_may_name_devices_of_a_folder(predict, own_folder: Path) -> None:
