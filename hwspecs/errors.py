@@ -13,10 +13,11 @@ class InputError(ValueError):
     """
 
 
-def nearest(name: str, candidates: Iterable[str], count: int = 3) -> list[str]:
-    """The `count` candidates closest in spelling to `name`, best first; an empty list when nothing is close."""
+def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.4) -> list[str]:
+    """The `count` candidates closest in spelling to `name`, best first; an empty list when none is as alike as `cutoff`
+    (0 to 1)."""
     by_key = {candidate.casefold(): candidate for candidate in candidates}
-    return [by_key[key] for key in difflib.get_close_matches(name.casefold(), list(by_key), n=count, cutoff=0.4)]
+    return [by_key[key] for key in difflib.get_close_matches(name.casefold(), list(by_key), n=count, cutoff=cutoff)]
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

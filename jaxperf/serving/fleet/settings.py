@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
 from jaxperf.serving.fleet.routing import ROUTINGS
 from jaxperf.serving.simulator.cells import choice_of, count_of
-from jaxperf.serving.simulator.settings import WHOLE_BATCHES, Scheduler, parse_scheduler
+from jaxperf.serving.simulator.settings import KEYS, WHOLE_BATCHES, Scheduler, parse_scheduler, unknown_keys
 
 MOST_REPLICAS = 1 << 10
 LINKS = ("network", "node")
 FIRST_TOKENS = ("prefill", "decode")
 PARTS = ("prefill", "decode", "link", "first_token")
 OWN = ("replicas", "routing")  # of a pool, beside the keys of a scheduler
+NO_CACHE = "enable_prefix_caching is true, but a decode pool caches no prefixes"
 
 
 @dataclass(frozen=True)
@@ -82,5 +83,11 @@ def _pool(
     if replicas > MOST_REPLICAS:
         raise InputError(f"{where}: replicas is {replicas}; at most {MOST_REPLICAS:,}.")
     routing = choice_of({"routing": "least_outstanding", **own}, "routing", tuple(ROUTINGS), where)
-    keys = {**shared, **{key: value for key, value in own.items() if key not in OWN}}
-    return PoolSettings(parse(keys, where), replicas, routing)
+    keys = {**shared, **{key: value for key, value in own.items() if key in KEYS}}
+    scheduler = parse(keys, where)
+    notes = (*unknown_keys(own, (*KEYS, *OWN)), *((NO_CACHE,) if name == "decode" and _wants_cache(keys) else ()))
+    return PoolSettings(replace(scheduler, notes=(*scheduler.notes, *notes)), replicas, routing)
+
+
+def _wants_cache(keys: Mapping[str, Any]) -> bool:
+    return keys.get("enable_prefix_caching") is True

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.models.checks import show
 from jaxperf.serving.simulator.cells import LARGEST, choice_of, count_of, positive_of, share_of, text_of
 from jaxperf.serving.simulator.policies import POLICIES, Policy
@@ -42,6 +42,14 @@ OTHERS = (
     *("preemption", "swap_bandwidth", "block_bytes", "scheduling_policy"),
     *("setup_s", "sim_s", "iters", "sim_time", "network", "memory_margin_fraction"),
 )
+KEYS = (*COUNTS, *OTHERS)
+# Names that mean one of our keys elsewhere: in the rest of this project, and vLLM's engine arguments.
+SPELLINGS = {
+    **dict.fromkeys(("tensor_parallel", "tensor_parallel_size"), "tp"),
+    **dict.fromkeys(("pipeline_parallel", "pipeline_parallel_size"), "pp"),
+    **{"max_num_seqs": "batch_size_cap", "max_num_batched_tokens": "max_tokens_in_batch", "scheduler": "sched"},
+}
+ALIKE = 0.6  # of a name that is left out of the run: less alike than a slip of the pen, a hint would only mislead
 PREEMPTIONS = ("recompute", "swap")
 QUEUES = ("fcfs", "priority")
 RESERVING = ("orca", "faster_transformer")  # `max_batch_size` is theirs; the others go by blocks
@@ -234,5 +242,14 @@ def _caches(data: Mapping[str, Any], name: str, stages: int, where: str) -> bool
 
 
 def _notes(data: Mapping[str, Any]) -> tuple[str, ...]:
-    known = {*COUNTS, *OTHERS}
-    return tuple(f"{key} is not a setting{did_you_mean(key, known)}" for key in data if key not in known)
+    return unknown_keys(data, (*KEYS, "pools"))
+
+
+def unknown_keys(data: Mapping[str, Any], known: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for every key of `data` that is not among those `known` at its place, with the nearest of them."""
+    spelled = {name: key for name, key in SPELLINGS.items() if key in known} | {key: key for key in known}
+    found = {key: nearest(key, spelled, 1, ALIKE) for key in data if key not in known}
+    return tuple(
+        f"{key} is not a setting" + "".join(f". Did you mean {spelled[name]}?" for name in near)
+        for key, near in found.items()
+    )

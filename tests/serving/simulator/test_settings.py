@@ -116,6 +116,16 @@ def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:
     assert [parse_scheduler(given | each).tokens_per_hash for each in found] == [64, 0, 0]
 
 
-def test_a_key_that_is_none_is_noted_with_the_nearest() -> None:
-    (note,) = parse_scheduler({"sched": "vllm", "num_blocks": 10, "chunksize": 512}).notes
-    assert "chunksize" in note and "chunk_size" in note
+@pytest.mark.parametrize(
+    ("key", "note"),
+    [
+        ("chunksize", "chunksize is not a setting. Did you mean chunk_size?"),
+        ("tensor_parallel", "tensor_parallel is not a setting. Did you mean tp?"),
+        ("tensor_paralell", "tensor_paralell is not a setting. Did you mean tp?"),
+        ("max_num_seqs", "max_num_seqs is not a setting. Did you mean batch_size_cap?"),
+        ("pool", "pool is not a setting. Did you mean pools?"),
+        ("replica", "replica is not a setting"),
+    ],
+)
+def test_a_key_that_is_none_is_noted_with_the_nearest(key: str, note: str) -> None:
+    assert parse_scheduler({"sched": "vllm", "num_blocks": 10, key: 4}).notes == (note,)
