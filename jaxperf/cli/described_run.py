@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,12 +13,17 @@ from hwspecs.errors import InputError
 
 
 @contextmanager
-def as_table(path: Path, device: str | None, devices: int | None, quiet: bool) -> Iterator[Path]:
+def as_table(
+    path: Path, device: str | None, devices: int | None, directories: Sequence[str], quiet: bool
+) -> Iterator[Path]:
     """`path` itself, or a table of the one run that it describes, for as long as it is needed; what the description
     leaves open or says in vain goes to the terminal unless `quiet`.
 
-    **Raises:** `InputError` as the readers do; for a device or a count beside a table, whose rows have their own.
+    **Arguments:** `directories`: folders of the user's own devices.
+    **Raises:** `InputError` as the readers do; for a device that is not stated or not known, and for a device or a
+    count beside a table, whose rows have their own.
     """
+    import hwspecs
     from jaxperf.io.tables import write_rows
     from jaxperf.io.training_rows import ENDINGS, read_configuration
 
@@ -29,6 +34,9 @@ def as_table(path: Path, device: str | None, devices: int | None, quiet: bool) -
         return
     software = "Calculon" if path.is_dir() else "Megatron arguments"  # decides which fitted scalars are taken
     run = read_configuration(path, devices=devices, device=device)
+    if run.device is None:
+        raise InputError(f"{path} does not say which device; give --device NAME.")
+    hwspecs.open_registry(directories).resolve(run.device)
     for note in () if quiet else run.notes:
         typer.echo(f"note: {note}", err=True)
     with tempfile.TemporaryDirectory() as folder:

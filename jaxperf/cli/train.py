@@ -60,7 +60,7 @@ def train(
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
     scalars, kernels = load_training(steps), load_parameters(params)
-    with as_table(table, device, devices, quiet) as rows:
+    with as_table(table, device, devices, directories, quiet) as rows:
         check_places(rows, out, TIME)
         read = read_training(rows, directories)
         columns = predict_training(read, scalars, kernels, directories)

@@ -140,6 +140,25 @@ def test_options_without_effect_are_said(cli, own_folder: Path, kernels: Path, s
     assert said not in cli(*common, "-o", "quiet.csv", "--quiet").stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "run.args does not say which device; give --device"),
+        (("--device", "h100-sxn"), "'h100-sxn' is not a known device. Did you mean h100-sxm"),
+    ],
+)
+def test_the_device_of_one_run_is_checked(
+    cli, own_folder: Path, kernels: Path, steps: Path, options: tuple[str, ...], said: str
+) -> None:
+    (own_folder / "run.args").write_text(
+        "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --vocab-size 1024 "
+        "--micro-batch-size 2 --bf16 --nproc_per_node 8"
+    )
+    result = cli("train", "run.args", *options, "-o", "out.csv", "--params", kernels, "--steps", steps)
+    assert result.exit_code == 2 and said in result.stderr
+    assert not Path("out.csv").exists()
+
+
 def test_a_table_states_its_own_devices(cli, table: Path) -> None:
     result = cli("train", table, "--n", "8", "-o", "out.csv")
     assert result.exit_code == 2 and "is a table" in result.output
