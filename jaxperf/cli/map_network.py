@@ -97,6 +97,7 @@ def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "shapes": len(rows),
         "count": sum(row["count"] for row in rows),
+        "mapped": sum(row["count"] for row in known),
         "infeasible": len(rows) - len(known),
         "cycles": cycles,
         "energy_j": energy,
@@ -122,8 +123,9 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> N
             out.print(
                 f"{row['layer']}: rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True, markup=False
             )
+    which = "" if record["mapped"] == record["count"] else f"{record['mapped']:,} of "
     out.print(
-        f"{record['count']} layers of {record['shapes']} shapes: {record['cycles']:,.0f} cycles, "
+        f"{which}{record['count']} layers of {record['shapes']} shapes: {record['cycles']:,.0f} cycles, "
         f"{quantity(record['energy_j'], 'J', 5)}, EDP {record['edp_j_cycle']:.6g} J cycle",
         soft_wrap=True,
     )

@@ -121,7 +121,7 @@ def test_mistakes_are_named(refuse, case: Path, own_folder: Path) -> None:
     assert "must read like" in refuse(*at, "--free", "buffer=3")
     assert "'bufer' is no level; there are buffer, memory. Did you mean buffer" in refuse(*at, "--free", "bufer.size=3")
     assert "'sizes' is no field of buffer" in refuse(*at, "--free", "buffer.sizes=3")
-    assert '--free: buffer.size is "2.5"; it must be an integer from 1.' in refuse(*at, "--free", "buffer.size=2.5")
+    assert '--free: buffer.size is "2.5"; it must be an integer from 1' in refuse(*at, "--free", "buffer.size=2.5")
     assert "has a value twice" in refuse(*at, "--free", "buffer.size=4,4.0")
     assert "is given twice" in refuse(*at, "--free", "buffer.size=4", "--free", "buffer.size=8")
     many = ",".join(map(str, range(1, 300)))

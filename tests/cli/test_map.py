@@ -130,6 +130,16 @@ def test_methods_are_compared_at_equal_evaluations(
     assert "gradient at most random: 2 of 2" in cli(*command).stdout
 
 
+def test_a_total_says_how_many_layers_are_in_it(cli, case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Layer(("first", "second"), *read_problem(CASE["problem"], "case"))
+    bounds = {name: 2**40 for name in ("M", "N", "K")}
+    large = Layer(("third",), *read_problem({**CASE["problem"], "instance": bounds}, "case"))
+    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: [small, large])
+    result = cli("map", case, "--network", "any", *EFFORT)
+    assert result.exit_code == 3, result.output
+    assert "2 of 3 layers of 2 shapes" in result.stdout
+
+
 def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> None:
     assert "Cannot read 'none.json'" in refuse("map", "none.json")
     assert "--objective: 'power'" in refuse("map", case, "--objective", "power")

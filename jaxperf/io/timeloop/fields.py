@@ -38,7 +38,7 @@ def count(value: Any, where: str) -> float:
     """A positive integer, which Timeloop also writes as a text or as 3.0."""
     number = _float(value)
     if not (1.0 <= number < LARGEST and number == int(number)):
-        raise InputError(f"{where} is {show(value)}; it must be an integer from 1.")
+        raise InputError(f"{where} is {show(value)}; it must be an integer from 1 to below {LARGEST:g}.")
     return number
 
 
