@@ -90,6 +90,9 @@ def capacity(
     trace, columns = within_context(*with_options(read_sessions(requests)), context_of(data, served))
     if not len(trace.row):
         raise InputError(f"{requests}: none of the rows is a request: {next(iter(trace.reasons.values()))}.")
+    if len(trace.row) == 1:
+        besides = "".join(f" ({note})" for note in _left_out(trace))
+        raise InputError(f"{requests} has one request{besides}; a rate needs several, one after another.")
     if "pools" in data:
         if (replicas, routing) != (ONE, BY_LOAD) or columns:
             raise InputError("--replicas, --routing, priorities and prefilled tokens do not go with pools in settings.")

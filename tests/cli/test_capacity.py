@@ -57,6 +57,12 @@ def test_rows_that_are_no_requests_are_said(cli, files: tuple[str, ...], own_fol
     assert 'note: left out (2): prefill_tokens: "0" is not a whole number' in " ".join(result.stdout.split())
 
 
+def test_one_request_has_no_rate_and_rows_left_out_are_said(refuse, files: tuple[str, ...], own_folder: Path) -> None:
+    (own_folder / "r.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,20,4\nnan,20,4\n")
+    said = refuse("capacity", "r.csv", *files[2:], "--slo", "ttft=1s")
+    assert "r.csv has one request (left out (1): arrived_at" in said
+
+
 @pytest.mark.long
 def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
     cli, files: tuple[str, ...], own_folder: Path
