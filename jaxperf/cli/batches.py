@@ -113,4 +113,4 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
         tiers = ", ".join(f"{count:,} {tier}" for tier, count in sorted(record["tiers"].items()))
         out.print(f"devices: {tiers or 'none'}")
         print_source(out, record["steps"], f"{len(record['steps']['devices'])} devices")
-    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+    out.print(f"written: {record['out']}", soft_wrap=True)

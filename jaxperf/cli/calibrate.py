@@ -206,8 +206,8 @@ def _report(
     if not quiet:
         print_problems(screen, problems)
         for sentence in (*notes, *rates_sentences(own)):
-            screen.print(f"note: {sentence}", soft_wrap=True, markup=False)
-    screen.print(f"written: {', '.join(files[:-1])} and {files[-1]}", soft_wrap=True, markup=False)
+            screen.print(f"note: {sentence}", soft_wrap=True)
+    screen.print(f"written: {', '.join(files[:-1])} and {files[-1]}", soft_wrap=True)
 
 
 def error_table(errors: Sequence[Mapping[str, Any]]) -> Any:

@@ -168,4 +168,4 @@ def _print(rows: list[dict[str, Any]], record: dict[str, Any], quiet: bool) -> N
             out.print(f"{said}: above the rate that fails, others met the SLO again; the lowest interval is given")
     if not quiet:
         for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True, markup=False)
+            out.print(f"note: {note}", soft_wrap=True)

@@ -34,10 +34,10 @@ def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: lis
         out.print(f"{len(running) - SHOWN} more machines that can run; -o FILE writes all")
     for row in rows[len(running) :]:
         named = ", ".join(f"{name}={row[name]:g}" for name in free)
-        out.print(f"infeasible: {named}: {row['reason']}", soft_wrap=True, markup=False)
+        out.print(f"infeasible: {named}: {row['reason']}", soft_wrap=True)
     if not quiet:
         for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True, markup=False)
+            out.print(f"note: {note}", soft_wrap=True)
         cut = len(rows) - record["mapped"]
         out.print(
             f"{record['layers']} layers of {record['shapes']} shapes on {record['mapped']} of {record['machines']} "

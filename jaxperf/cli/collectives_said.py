@@ -87,4 +87,4 @@ def print_record(record: dict[str, Any], quiet: bool) -> None:
         if "problems" in record:
             print_problems(out, record["problems"])
             print_source(out, record["parameters"], f"{len(record['parameters']['devices'])} devices")
-    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+    out.print(f"written: {record['out']}", soft_wrap=True)

@@ -76,18 +76,16 @@ def _show(spec: DeviceSpec) -> None:
     out = console()
     out.print(bold(spec.name, f"  {spec.display_name}, {spec.architecture}, {spec.released}"), soft_wrap=True)
     aliases = ", ".join(spec.aliases) or "-"
-    out.print(
-        paragraph("aka", f"{aliases}; links: {spec.node.link}, {spec.node.topology}"), soft_wrap=True, markup=False
-    )
+    out.print(paragraph("aka", f"{aliases}; links: {spec.node.link}, {spec.node.topology}"), soft_wrap=True)
     out.print(table("", ("value", "quantity", "confidence", "sources"), rows))
     for number, key in enumerate(keys, 1):
         source = spec.sources[key]
         text = f"{source.title} ({source.publisher}, {source.year})"
-        out.print(paragraph(f"{number:3d}", text), soft_wrap=True, markup=False)
+        out.print(paragraph(f"{number:3d}", text), soft_wrap=True)
     notes = [(path, value.note) for path, value in values if value.note]
     out.print() if notes else None
     for path, note in notes:
-        out.print(paragraph("note", f"{path}: {note}"), soft_wrap=True, markup=False)
+        out.print(paragraph("note", f"{path}: {note}"), soft_wrap=True)
 
 
 def _keys(source: str | tuple[str, ...]) -> tuple[str, ...]:

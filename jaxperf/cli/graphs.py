@@ -134,4 +134,4 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     print_reasons(out, record, quiet)
     if not quiet:
         out.print(f"parameters made {record['created']}; no test of them where they have seen the rows", soft_wrap=True)
-    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+    out.print(f"written: {record['out']}", soft_wrap=True)

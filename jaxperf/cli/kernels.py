@@ -193,10 +193,10 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted"
     out.print(table(title, columns, cells) if cells else title)
     for entry in record["without_prediction"]:
-        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)
     if not quiet:
         for entry in record["notes"]:
-            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+            out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)
         print_problems(out, record["problems"])
         source = record["parameters"]
         out.print(
@@ -204,9 +204,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
             f"devices: {len(source['devices'])}; intervals and errors are medians over the rows, and no test of the "
             "parameters where these have seen the rows",
             soft_wrap=True,
-            markup=False,
         )
-    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+    out.print(f"written: {record['out']}", soft_wrap=True)
 
 
 def _bound(share: float) -> str:

@@ -171,7 +171,7 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
 
     out = console()
     for reason in answer["reasons"]:
-        out.print(f"infeasible: {reason}", soft_wrap=True, markup=False)
+        out.print(f"infeasible: {reason}", soft_wrap=True)
     shown = SHOWN_SPARSE if "operations" in answer else SHOWN
     rows = [
         (level, f"{found['instances']:,.0f}", tensor, *(f"{counts[name]:,.0f}" for name in shown), energy)
@@ -185,14 +185,14 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
     for name, found in reversed(answer["levels"].items()):
         energy = found["energy_j"]
         share = f"{energy / total:6.1%}" if total else ""
-        out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {share}", soft_wrap=True, markup=False)
+        out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {share}", soft_wrap=True)
     _print_totals(out, answer)
     if "operations" in answer:
         made = "  ".join(f"{name} {count:,.0f}" for name, count in answer["operations"].items())
-        out.print(f"operations {answer['macs']:,.0f}: {made}", soft_wrap=True, markup=False)
+        out.print(f"operations {answer['macs']:,.0f}: {made}", soft_wrap=True)
     if not quiet:
         for note in answer["notes"]:
-            out.print(f"note: {note}", soft_wrap=True, markup=False)
+            out.print(f"note: {note}", soft_wrap=True)
         out.print(f"counted as Timeloop {answer['timeloop']} does; --timeloop follows another version", soft_wrap=True)
 
 
@@ -204,7 +204,6 @@ def _print_totals(out: Console, answer: dict[str, Any]) -> None:
         f"energy {quantity(answer['energy_j'], 'J', 5)}  {answer['energy_j'] / answer['macs'] * 1e15:,.2f} fJ/MAC"
         f"  EDP {answer['edp_j_cycle']:.4g} J cycle",
         soft_wrap=True,
-        markup=False,
     )
 
 
@@ -217,9 +216,9 @@ def _print_table(record: dict[str, Any]) -> None:
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted ({record['kind']})"
     out.print(table(title, columns, rows) if rows else title)
     for each in record["reasons"]:
-        out.print(f"no prediction ({each['rows']:,}): {each['reason']}", soft_wrap=True, markup=False)
+        out.print(f"no prediction ({each['rows']:,}): {each['reason']}", soft_wrap=True)
     if record["out"]:
-        out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+        out.print(f"written: {record['out']}", soft_wrap=True)
 
 
 def _error_row(each: dict[str, Any]) -> tuple[str, ...]:

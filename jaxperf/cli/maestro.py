@@ -69,8 +69,8 @@ def _print(record: dict[str, Any], records: list[dict[str, Any]], rows: list[dic
     out.print(f"{len(rows)} layers: {record['cycles']:,} cycles", soft_wrap=True)
     for each in records:
         for said in each["nest"]["reasons"]:
-            out.print(f"{each['layer']}: infeasible: {said}", soft_wrap=True, markup=False)
+            out.print(f"{each['layer']}: infeasible: {said}", soft_wrap=True)
         for said in () if quiet else each["nest"]["notes"][1:]:
-            out.print(f"{each['layer']}: note: {said}", soft_wrap=True, markup=False)
+            out.print(f"{each['layer']}: note: {said}", soft_wrap=True)
     if not quiet:
-        out.print(f"note: {records[0]['nest']['notes'][0]}", soft_wrap=True, markup=False)
+        out.print(f"note: {records[0]['nest']['notes'][0]}", soft_wrap=True)

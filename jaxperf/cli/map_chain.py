@@ -95,16 +95,16 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     out.print(table(title, ("", *answers, "ratio"), rows))
     for name, each in answers.items():
         if not each["feasible"]:
-            out.print(f"{name}: no mapping that can run was found.", markup=False)
+            out.print(f"{name}: no mapping that can run was found.")
             for why in each["rejected"]:
-                out.print(f"rejected ({why['mappings']:,}): {why['reason']}", soft_wrap=True, markup=False)
+                out.print(f"rejected ({why['mappings']:,}): {why['reason']}", soft_wrap=True)
     if fused["feasible"]:
         _print_loops(out, fused)
     if fused["interrupted"] or unfused["interrupted"]:
         out.print("interrupted: the best until then")
     if not quiet:
         for note in fused["notes"]:
-            out.print(f"note: {note}", soft_wrap=True, markup=False)
+            out.print(f"note: {note}", soft_wrap=True)
         scored = sum(each["evaluations"] for each in answers.values())
         out.print(f"{scored:,} mappings scored, {record['seconds']:.1f} s with compilation", soft_wrap=True)
 
@@ -142,13 +142,13 @@ def _ratio(fused: dict[str, Any], unfused: dict[str, Any], number: Any) -> str:
 
 def _print_loops(out: Console, fused: dict[str, Any]) -> None:
     for block in fused["shared"]:
-        out.print(f"shared at {block['level']}: {_loops(block['loops'])}", soft_wrap=True, markup=False)
+        out.print(f"shared at {block['level']}: {_loops(block['loops'])}", soft_wrap=True)
     outside = {block["level"]: [loop[0] for loop in block["loops"]] for block in fused["shared"]}
     for stage, cost in fused["stages"].items():
         for block in cost["mapping"]:
             loops = [loop for loop in block["loops"] if loop[0] not in outside.get(block["level"], ())]
             if loops:
-                out.print(f"{stage} at {block['level']}: {_loops(loops)}", soft_wrap=True, markup=False)
+                out.print(f"{stage} at {block['level']}: {_loops(loops)}", soft_wrap=True)
 
 
 def _loops(loops: list[Any]) -> str:

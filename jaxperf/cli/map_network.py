@@ -120,9 +120,7 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> N
     out.print(table("Best mappings", ("first layer", "layers", "cycles", "energy", "utilization", "gap"), cells))
     for row in rows:
         for each in () if row["mapping"] else row["rejected"]:
-            out.print(
-                f"{row['layer']}: rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True, markup=False
-            )
+            out.print(f"{row['layer']}: rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True)
     which = "" if record["mapped"] == record["count"] else f"{record['mapped']:,} of "
     out.print(
         f"{which}{record['count']} layers of {record['shapes']} shapes: {record['cycles']:,.0f} cycles, "

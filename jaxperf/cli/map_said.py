@@ -42,10 +42,10 @@ def print_mapped(answer: dict[str, Any], quiet: bool) -> None:
     if quiet and answer["mapping"]:
         return
     for note in answer.get("notes", ()):
-        out.print(f"note: {note}", soft_wrap=True, markup=False)
+        out.print(f"note: {note}", soft_wrap=True)
     out.print(f"{answer['evaluations']:,} mappings scored, {answer['seconds']:.1f} s with compilation", soft_wrap=True)
     for each in answer["rejected"]:
-        out.print(f"rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True, markup=False)
+        out.print(f"rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True)
 
 
 def _gap(answer: dict[str, Any]) -> str:

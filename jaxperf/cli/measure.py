@@ -235,8 +235,7 @@ def _print(rows: Sequence[dict[str, Any]], card: dict[str, Any], out: Path, as_j
             f"memory streams at {card['stream_bandwidth'] / 1e9:.1f} GB/s; load {card['before']['load']} before, "
             f"{card['after']['load']} after",
             soft_wrap=True,
-            markup=False,
         )
         for sentence in (*card["problems"], *filter(None, (card["stopped"], card["collectives"]))):
-            screen.print(f"note: {sentence}", soft_wrap=True, markup=False)
-    screen.print(f"written: {out} and {card_path(out)}", soft_wrap=True, markup=False)
+            screen.print(f"note: {sentence}", soft_wrap=True)
+    screen.print(f"written: {out} and {card_path(out)}", soft_wrap=True)

@@ -154,7 +154,7 @@ def problems_record(reads: Sequence[Read]) -> dict[str, Any]:
 def print_problems(out: Console, problems: dict[str, Any]) -> None:
     """The first problems, one a line, then how many more there are."""
     for sentence in problems["first"]:
-        out.print(f"problem: {sentence}", soft_wrap=True, markup=False)
+        out.print(f"problem: {sentence}", soft_wrap=True)
     more = problems["kinds"] - len(problems["first"])
     if more:
         out.print(f"problem: and {more:,} more; {problems['rows']:,} rows in all have one.")
@@ -185,7 +185,7 @@ def step_log(quiet: bool) -> Iterator[Callable[[str], None]]:
     with terminal.status("fitting") as status:
 
         def report(text: str) -> None:
-            terminal.print(f"{time.monotonic() - started:6.0f} s  {text}", markup=False)
+            terminal.print(f"{time.monotonic() - started:6.0f} s  {text}")
             status.update(f"fitting; last: {text}")
 
         yield report
@@ -213,6 +213,6 @@ def counted(reasons: Counter[str]) -> list[dict[str, Any]]:
 def print_reasons(out: Console, record: Mapping[str, Any], quiet: bool) -> None:
     """Why rows have no prediction and, unless `quiet`, what to know of those that have."""
     for entry in record["without_prediction"]:
-        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        out.print(f"no prediction ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)
     for entry in () if quiet else record["notes"]:
-        out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)

@@ -77,9 +77,9 @@ def _details(out: Console, config: ModelConfig) -> None:
         size = encoder_parameters(encoder)
         out.print(f"{encoder.kind} tower: {_count(size)}, {len(encoder.layers)} layers{length}", soft_wrap=True)
     if config.quantization is not None:
-        out.print(_quantization(config.quantization), soft_wrap=True, markup=False)
+        out.print(_quantization(config.quantization), soft_wrap=True)
     for sentence in config.assumptions:
-        out.print(f"assumed: {sentence}", soft_wrap=True, markup=False)
+        out.print(f"assumed: {sentence}", soft_wrap=True)
 
 
 def _quantization(scheme: Quantization) -> str:
@@ -136,8 +136,6 @@ def _plain(item: Checked) -> dict[str, Any]:
 
 
 def _print(checked: Sequence[Checked], counts: dict[str, int], quiet: bool) -> None:
-    from rich.markup import escape
-
     from jaxperf.report.text import console, table
 
     out = console()
@@ -146,14 +144,12 @@ def _print(checked: Sequence[Checked], counts: dict[str, int], quiet: bool) -> N
         (item.path, item.status, *(("",) * len(COLUMNS) if item.model is None else _cells(summary(item.model))))
         for item in checked
     ]
-    out.print(
-        table("", ("file", "status", *COLUMNS), [tuple(escape(_printable(cell)) for cell in row) for row in cells])
-    )
+    out.print(table("", ("file", "status", *COLUMNS), [tuple(_printable(cell) for cell in row) for row in cells]))
     for item in checked if not quiet else ():
         sentences = (item.reason,) if item.model is None else item.model.assumptions
         for sentence in sentences:
             label = "refused" if item.model is None else "assumed"
-            out.print(_printable(f"{label}: {item.path}: {sentence}"), soft_wrap=True, markup=False)
+            out.print(_printable(f"{label}: {item.path}: {sentence}"), soft_wrap=True)
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if status != "files")
     out.print(f"{counts['files']} files: {said}")
 

@@ -44,7 +44,6 @@ def print_source(out: Console, source: Mapping[str, Any], made_on: str) -> None:
         f"scalars: {source['path']}, made {source['created']} on {made_on}; errors are no test where these have seen "
         "the rows",
         soft_wrap=True,
-        markup=False,
     )
 
 

@@ -189,12 +189,12 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
         distance = f"distance {entry['mean_s']:.3g} s in the mean, {entry['largest_s']:.3g} s at most"
         out.print(f"{entry['column']} of the file: {within}, {distance}")
     for entry in record["without_times"]:
-        out.print(f"no times ({entry['rows']:,}): {entry['reason']}", soft_wrap=True, markup=False)
+        out.print(f"no times ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)
     if not quiet:
         for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True, markup=False)
-        out.print(f"step times: {record['step_time']}", soft_wrap=True, markup=False)
-    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+            out.print(f"note: {note}", soft_wrap=True)
+        out.print(f"step times: {record['step_time']}", soft_wrap=True)
+    out.print(f"written: {record['out']}", soft_wrap=True)
 
 
 def _replica_words(record: Mapping[str, Any]) -> str:

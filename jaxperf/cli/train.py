@@ -117,4 +117,4 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     print_reasons(out, record, quiet)
     if not quiet:
         print_source(out, record["steps"], f"{len(record['steps']['stacks'])} pairs of software and generation")
-    out.print(f"written: {record['out']}", soft_wrap=True, markup=False)
+    out.print(f"written: {record['out']}", soft_wrap=True)

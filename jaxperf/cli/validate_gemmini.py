@@ -54,5 +54,4 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
             "ours: fitted without the row's layer; timeloop: as the table states it; constant: the median multiple of "
             f"it on the other layers; {PUBLISHED}",
             soft_wrap=True,
-            markup=False,
         )

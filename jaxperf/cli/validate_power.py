@@ -64,21 +64,20 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     title = "Power-capped twins, of which the fit sees nothing: error of what the table states"
     out.print(table(title, heads, [_cells(cells, WHO_OF_TWINS) for cells in twins]))
     verdict = "calibrated" if record["calibrated"] else "uncalibrated"
-    out.print(f"energy: {verdict}", markup=False)
+    out.print(f"energy: {verdict}")
     if quiet:
         return
     for sentence in record["doubts"]:
-        out.print(sentence, soft_wrap=True, markup=False)
+        out.print(sentence, soft_wrap=True)
     if record["left_out"]:
         first = record["left_out"][0]["reason"]
-        out.print(f"{len(record['left_out'])} rows could not be used. The first: {first}", soft_wrap=True, markup=False)
+        out.print(f"{len(record['left_out'])} rows could not be used. The first: {first}", soft_wrap=True)
     out.print(
         "configuration: no run of a prompt and batch was seen on any number of ranks; ranks: none on so many ranks. "
         "constant: the median share of the TDP of the runs that were shown; tdp: the TDP all the time; cube_root: "
         "prompts take limit^(-1/3) as long; in_proportion: everything 1 / limit as long. Energy is calibrated where "
         "the median error of the twins is at most 8 % of each time and 10 % of the average power.",
         soft_wrap=True,
-        markup=False,
     )
 
 

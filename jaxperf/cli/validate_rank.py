@@ -58,7 +58,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     cells = [(*key, *_cells(own)) for key, own in by_group.items()]
     out.print(table("Order of configurations by tokens/s/device, and the regret of the pick", heads, cells))
     if not quiet:
-        out.print(NOTE.format(noise=record["noise"]), soft_wrap=True, markup=False)
+        out.print(NOTE.format(noise=record["noise"]), soft_wrap=True)
 
 
 def _cells(own: dict[str, dict[str, Any]]) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     if not quiet:
         for row in record["coverage"]:
             told = f"in the 90 % interval, {row['split']} held out, {row['output']}: {row['share']:.0%}"
-            out.print(told, markup=False)
+            out.print(told)
         out.print(
             "group: engine and model are known, the layout and lengths are not; model, engine, device: nothing of it "
             "was seen; cap: power-capped twins, of which the fit sees none. constant: the median excess over the "
@@ -120,10 +120,10 @@ def _print_ungated(out: Any, rows: Sequence[dict[str, Any]]) -> None:
         out.print(table("Layout, format and lengths not stated (MLPerf): never fitted, error", heads, cells))
     if devices:
         told = ", ".join(f"{row['device']} {row['ratio']:.2f} ({row['rows']})" for row in devices)
-        out.print(f"offline, predicted over measured tokens/s, median (rows): {told}", soft_wrap=True, markup=False)
+        out.print(f"offline, predicted over measured tokens/s, median (rows): {told}", soft_wrap=True)
     for row in orders:
         told = f"{row['devices']} devices by tokens/s a device, {row['who']}: Kendall's tau {row['tau']:.2f}"
-        out.print(f"offline, {row['model']}, order of {told}", soft_wrap=True, markup=False)
+        out.print(f"offline, {row['model']}, order of {told}", soft_wrap=True)
 
 
 def _together(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[list[dict[str, Any]]]:

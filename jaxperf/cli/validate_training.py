@@ -76,7 +76,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
         worst = [(row["group"], str(row["rows"]), *(f"{row[name]:.1%}" for name in FIGURES)) for row in record["worst"]]
         out.print(table("Worst configuration groups, held out", ("group", "rows", *FIGURES), worst))
         for row in record["coverage"]:
-            out.print(f"in the 90 % interval, {row['split']} held out: {row['share']:.0%}", markup=False)
+            out.print(f"in the 90 % interval, {row['split']} held out: {row['share']:.0%}")
         out.print(
             "group: the software and device are known, the configuration is not; source: nothing of a source was seen; "
             "native: no row that Calculon models was seen (its own: mean 14.4 %, median 9.8 %). Exploratory: experts "

@@ -122,7 +122,7 @@ def _print_metrics(answer: Estimate) -> None:
         ends = interval(float(metrics[f"{name}_lower"]), float(metrics[f"{name}_upper"]), scale)
         value = number(float(metrics[name]) * scale)
         limited = f"   limited by {why[name]}" if name in why else ""
-        out.print(f"{word:11s}{value:>9s} {unit:15s}{ends}{limited}", soft_wrap=True, markup=False)
+        out.print(f"{word:11s}{value:>9s} {unit:15s}{ends}{limited}", soft_wrap=True)
 
 
 def _memory_line(answer: Estimate) -> str:
@@ -154,7 +154,7 @@ def _kernel_table(answer: Estimate) -> Any:
 def _print_provenance(answer: Estimate) -> None:
     out = console()
     roofline = {name: milliseconds(float(answer.explanation.roofline[name])) for name in ("ttft", "tpot")}
-    out.print(f"from       {answer.provenance.sentence}", soft_wrap=True, markup=False)
+    out.print(f"from       {answer.provenance.sentence}", soft_wrap=True)
     out.print(f"           plain roofline: TTFT {roofline['ttft']} ms, TPOT {roofline['tpot']} ms", soft_wrap=True)
     out.print(f"           device values: {device_confidence(answer)}", soft_wrap=True)
     out.print("           TTFT: one prompt, no queueing; TPOT: no interference from prefills; cold weights")

@@ -140,9 +140,8 @@ def print_breakdown(record: Mapping[str, Any], quiet: bool) -> None:
         f"{milliseconds(total['time'])} ms {ends} in {total['launches']:,.0f} kernels, "
         f"{milliseconds(whole['host'])} ms of the host: {whole['source']}",
         soft_wrap=True,
-        markup=False,
     )
-    out.print(_work_line(total), soft_wrap=True, markup=False)
+    out.print(_work_line(total), soft_wrap=True)
     if quiet:
         return
     groups = grouped(record["rows"])
@@ -157,7 +156,7 @@ def print_breakdown(record: Mapping[str, Any], quiet: bool) -> None:
             f"and {len(groups) - SHOWN} more kinds, {milliseconds(rest)} ms together; -o FILE has every operation"
         )
     for sentence in _notes(record):
-        out.print(f"note  {sentence}", soft_wrap=True, markup=False)
+        out.print(f"note  {sentence}", soft_wrap=True)
 
 
 def _work_line(total: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ def print_plan(request: Request, answers: Sequence[Answer], quiet: bool) -> None
     print_model(request)
     if len(answers) > 1:
         console().print(_sizes(answers))
-        console().print("\n".join(pick_lines(answers)), soft_wrap=True, markup=False)
+        console().print("\n".join(pick_lines(answers)), soft_wrap=True)
     for answer in answers:
         _print_answer(answer, quiet)
     if not quiet:
@@ -112,15 +112,15 @@ def _print_answer(answer: Answer, quiet: bool) -> None:
     out.print(bold(f"\n{answer.devices:,} x {answer.device}"))
     if not answer.choices:
         for sentence in infeasible_sentences(answer):
-            out.print(sentence, soft_wrap=True, markup=False)
+            out.print(sentence, soft_wrap=True)
         return
     for line in _headline(answer, answer.choices[0]):
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
     if quiet:
         return
     out.print(_alternatives(answer))
     for line in (*why_lines(answer), *ideal_lines(answer), _front_line(answer), *_infeasible_lines(answer)):
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
 
 
 def _headline(answer: Answer, best: Choice) -> list[str]:
@@ -212,11 +212,11 @@ def print_origin(request: Request, answers: Sequence[Answer]) -> None:
     out = console()
     tried = sum(answer.found.tried for answer in answers)
     sizes = ", ".join(f"{size:.1%} {name}" for name, size in variation_sizes(request).items())
-    out.print(f"\nfrom      {tried:,} layouts", markup=False)
+    out.print(f"\nfrom      {tried:,} layouts")
     for tier in dict.fromkeys(answer.tier for answer in answers):
-        out.print(f"          efficiencies {tier}", soft_wrap=True, markup=False)
-    out.print(f"          variation assumed: {sizes} (ranges in docs/stochastic.md)", soft_wrap=True, markup=False)
-    out.print(f"          {failure_sentence(request.failures)}", soft_wrap=True, markup=False)
+        out.print(f"          efficiencies {tier}", soft_wrap=True)
+    out.print(f"          variation assumed: {sizes} (ranges in docs/stochastic.md)", soft_wrap=True)
+    out.print(f"          {failure_sentence(request.failures)}", soft_wrap=True)
 
 
 def failure_sentence(failures: Failures) -> str:

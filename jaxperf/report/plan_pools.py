@@ -43,9 +43,9 @@ def print_pools(request: Request, plans: Sequence[PoolPlan], quiet: bool) -> Non
         where = "one pool alone" if each.assigned == "alone" else f"{each.assigned} in each pool"
         out.print(bold(f"\n{where}", f": {head}"))
         for place, answer in enumerate(each.answers):
-            out.print(_pool_line(each, place, answer), soft_wrap=True, markup=False)
+            out.print(_pool_line(each, place, answer), soft_wrap=True)
         if each.feasible and each.assigned in BETWEEN:
-            out.print(f"{quantity(each.between, 's')} {BETWEEN[each.assigned]}", markup=False)
+            out.print(f"{quantity(each.between, 's')} {BETWEEN[each.assigned]}")
     if not quiet:
         print_origin(request, [answer for each in plans for answer in each.answers])
 

@@ -40,9 +40,9 @@ def print_plan(
         return
     points = sum(answer.tried for answer in answers)
     out.print(f"\nfrom      {points:,} points by the steady state of vLLM v1's scheduler (docs/steady.md)")
-    out.print(f"          {origin}", soft_wrap=True, markup=False)
+    out.print(f"          {origin}", soft_wrap=True)
     for note in (*notes, ENERGY_NOTE):
-        out.print(f"note      {note}", soft_wrap=True, markup=False)
+        out.print(f"note      {note}", soft_wrap=True)
 
 
 def _print_answer(request: Request, answer: Answer, costs: Costs, quiet: bool) -> None:
@@ -52,15 +52,15 @@ def _print_answer(request: Request, answer: Answer, costs: Costs, quiet: bool) -
         out.print(f"interrupted: the best of the {len(answer.configurations):,} configurations until then")
     if not answer.choices:
         for line in infeasible_sentences(request, answer):
-            out.print(line, soft_wrap=True, markup=False)
+            out.print(line, soft_wrap=True)
         return
     for line in _headline(request, answer, answer.choices[0], costs):
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
     if quiet:
         return
     out.print(_alternatives(request, answer))
     for line in (*why_lines(answer), *_front_line(answer), *_refused_lines(answer)):
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
 
 
 def _headline(request: Request, answer: Answer, best: Choice, costs: Costs) -> list[str]:

@@ -130,13 +130,13 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
     if quiet and rows:
         return
     for sentence in _not_ranked(report):
-        out.print(f"not ranked  {sentence}", soft_wrap=True, markup=False)
+        out.print(f"not ranked  {sentence}", soft_wrap=True)
     if quiet:
         return
     if len(report.ranking.ranked) > 1:
-        out.print(f"why         {why_first(report)}", soft_wrap=True, markup=False)
+        out.print(f"why         {why_first(report)}", soft_wrap=True)
     for sentence in report.notes:
-        out.print(f"note        {sentence}", soft_wrap=True, markup=False)
+        out.print(f"note        {sentence}", soft_wrap=True)
     out.print(f"from        {report.ranking.points:,} configurations; {report.origin.sentence}", soft_wrap=True)
     out.print("            steady state of one replica: no queueing, no interference between prefill and decode")
 

@@ -211,7 +211,7 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
         out.print(f"{report.front_size:,} points on the Pareto front of {' and '.join(_objectives(report))}")
     out.print(f"from  {report.asked.origin.sentence}", soft_wrap=True)
     for sentence in report.asked.notes:
-        out.print(f"note  {sentence}", soft_wrap=True, markup=False)
+        out.print(f"note  {sentence}", soft_wrap=True)
 
 
 def _print_best(report: SweepReport, out: Console) -> None:
