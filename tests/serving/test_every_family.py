@@ -13,9 +13,11 @@ from hwspecs.errors import InputError
 from jaxperf.core.device import load_device
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
+from jaxperf.models.config import ModelConfig
 from jaxperf.models.quantization import Quantization
-from jaxperf.serving.estimate import cached_as, check_layout, estimate, left_out, stored_as, tensor_splits
+from jaxperf.serving.estimate import check_layout, estimate, tensor_splits
 from jaxperf.serving.metrics import TASK_METRICS
+from jaxperf.serving.notes import model_notes
 from jaxperf.serving.study import Study, formats_of, makes_tokens
 from tests.models.shipped import decoders, one_of_each, unlike_decoders
 
@@ -77,15 +79,20 @@ def test_the_throughput_of_an_encoder_counts_its_positions() -> None:
     assert float(found["tokens_per_second"]) == pytest.approx(8 * 197 / float(found["ttft"]), rel=1e-9)
 
 
+def said_of(model: ModelConfig, weights: str = "bf16", cache: str = "bf16", media: bool = False) -> list[str]:
+    """What is said of a model beside the assumptions of reading it."""
+    return [note for note in model_notes(model, [weights], [cache], media) if note not in model.assumptions]
+
+
 def test_what_is_left_out_is_said() -> None:
     llava = load_model("llava-1.5-7b")
     assert makes_tokens(llava) and not makes_tokens(load_model("whisper-large-v3"))
-    (idle,) = left_out(llava, POINT)
+    (idle,) = said_of(llava)
     assert "image encoder is in memory but idle" in idle
-    assert left_out(llava, {**POINT, "media_tokens": 576}) == []
-    assert any("multi-token prediction" in note for note in left_out(load_model("deepseek-v3"), POINT))
-    assert left_out(load_model("llama-3.1-8b"), POINT) == []
-    assert any("untimed" in note for note in left_out(load_model("gemma-3n-e2b-text"), POINT))
+    assert said_of(llava, media=True) == []
+    assert any("multi-token prediction" in note for note in said_of(load_model("deepseek-v3")))
+    assert said_of(load_model("llama-3.1-8b")) == []
+    assert any("untimed" in note for note in said_of(load_model("gemma-3n-e2b-text")))
 
 
 def test_the_checkpoints_own_format_is_the_default_and_is_said() -> None:
@@ -93,20 +100,19 @@ def test_the_checkpoints_own_format_is_the_default_and_is_said() -> None:
     model = dataclasses.replace(load_model("llama-3.1-8b"), weight_format="int4", quantization=scheme)
     axes = {one.name: one for one in Study(model, "decode", ("tpot",)).axes({"device": None}, {"h200-sxm": DEVICE})}
     assert list(axes["weights"].labels["weights"]) == ["int4"]
-    (said,) = stored_as(model, "int4")
+    left_out = "The checkpoint leaves attention unquantized in some or all layers; so does this, in any format."
+    said, *others = said_of(model, "int4")
+    assert others == [left_out]
     assert said == "int4 is how the checkpoint stores its weights (gptq); its 4.5 bits a weight are counted as 4.12."
-    assert stored_as(model, "fp8") == stored_as(load_model("llama-3.1-8b"), "bf16") == []
-    assert left_out(model, POINT) == [
-        "The checkpoint leaves attention unquantized in some or all layers; so does this, in any format."
-    ]
+    assert said_of(model, "fp8") == [left_out]
 
 
 def test_a_cache_in_another_format_than_the_checkpoint_asks_for_is_said() -> None:
     scheme = Quantization("modelopt", "fp8", 8, kv_cache="fp8")
     model = dataclasses.replace(load_model("llama-3.1-8b"), quantization=scheme, weight_format="fp8")
-    (said,) = cached_as(model, "bf16")
+    (said,) = said_of(model)
     assert said == "The checkpoint asks for a KV cache in fp8; bf16 is counted: --kv-cache fp8 changes that."
-    assert cached_as(model, "fp8") == cached_as(load_model("llama-3.1-8b"), "bf16") == []
+    assert said_of(model, cache="fp8") == []
 
 
 def test_images_are_a_parameter_of_models_that_read_them() -> None:
