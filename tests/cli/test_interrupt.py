@@ -108,6 +108,7 @@ def test_a_real_signal(own_folder: Path, sweep_file) -> None:
 @pytest.mark.parametrize(
     "where", ["press()", "gc.callbacks.append(callback) or gc.collect()", "import pressing", "eval('press()')"]
 )
+@pytest.mark.long
 def test_no_interrupt_is_lost_or_garbled(own_folder: Path, where: str) -> None:
     """Python drops what is raised in a callback of its collector; a module in C makes something else of it."""
     (own_folder / "pressing.py").write_text("try:\n    press()\nexcept KeyboardInterrupt:\n    raise ImportError\n")

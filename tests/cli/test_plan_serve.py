@@ -50,6 +50,7 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
     assert all((own_folder / name).stat().st_size > 1000 for name in ("front.svg", "best.svg"))
 
 
+@pytest.mark.long
 def test_bursts_leave_less_to_do(cli, parse_json) -> None:
     """Of requests in bursts fewer can be served within a limit on the first token, and the simulator agrees."""
     one = ("--n", "1", "--modes", "aggregated", "--simulate", "1", "--top", "1", "--slo", "ttft=60ms", "--json")

@@ -98,6 +98,7 @@ def test_keep_pareto_is_brute_force(cli, own_folder: Path, sweep_file) -> None:
     assert sorted(rows_of(own_folder / "kept.parquet"), key=str) == sorted(wanted, key=str)
 
 
+@pytest.mark.long
 def test_selections_round_trip_in_every_format(cli, own_folder: Path, sweep_file, parse_json) -> None:
     sweep_file(keep="top(5, tpot)")
     for ending in ("parquet", "json", "csv"):

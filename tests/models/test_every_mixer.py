@@ -108,6 +108,7 @@ def test_no_number_has_an_undefined_slope(phase: str) -> None:
 
 
 @phases
+@pytest.mark.long
 def test_single_precision_agrees_with_double(phase: str) -> None:
     arguments = (deployment(ROOMY, tensor=2, data=2, expert=4), as_float(16), as_float(1000))
     double = by_primitive(STEPS[phase], *arguments)

@@ -46,6 +46,7 @@ def test_no_token_is_faster_than_reading_what_it_must(name: str, batch: int, con
 
 @pytest.mark.parametrize("transformer", [LLAMA_7B, MIXTRAL], ids=["dense", "moe"])
 @pytest.mark.parametrize("tensor", [1, 8])
+@pytest.mark.long
 def test_levels_of_assumptions_are_ordered(transformer: Transformer, tensor: int) -> None:
     for step in (decode_step, prefill_step):
         slow, usual, fast = (

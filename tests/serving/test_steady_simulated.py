@@ -62,6 +62,7 @@ def steady(concurrency: int, synchrony: float, output: int = OUTPUT, mixing: flo
 
 
 @pytest.mark.parametrize("concurrency", [2, 8, 32])
+@pytest.mark.long
 def test_a_closed_loop_is_the_simulated_one(concurrency: int):
     random = np.random.default_rng(0)
     output = random.integers(round(0.8 * OUTPUT), round(1.2 * OUTPUT) + 1, WAVES * concurrency)
