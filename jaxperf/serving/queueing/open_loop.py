@@ -7,13 +7,10 @@ the mean is insensitive to the lengths of outputs), while prompts delay the step
     e2e - ttft = ((output - 1) E t(N + 1) + U_behind) / (1 - lambda d),     N = lambda (e2e - ttft)
 
 U_behind is the delay of the prompts that a request leaves behind at its first token. That is the limit of long
-outputs; `decode_time` has the sum over the steps of any. **Prefill** is a queue with gated vacations: arrivals wait
-until the step in progress ends, whatever it does, then all that fit share the next one (Fuhrmann and Cooper 1985;
-Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, f what a step takes without prompts and
-rho = lambda s,
+outputs; `decode_time` has the sum over the steps of any. **Prefill** is a queue with gated vacations (`waiting`): a
+request waits for the work U before its own step, which others share,
 
-    U = lambda E s^2 / (2 (1 - rho)) + f / 2 (1 + rho) / (1 - rho)
-    ttft = U + own steps + s min(lambda U / (1 + rho), room for others in the step)
+    ttft = U + own steps + s (others beside)
 
 A request that finds all slots taken waits for one: Halfin and Whitt 1981. Fluctuations of N: product form of affine t,
 Var N = N / (1 - lambda (output - 1) t' / (1 - lambda d)). That is Poisson's; what requests of a burst find of each

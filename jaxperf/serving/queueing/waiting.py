@@ -1,4 +1,15 @@
-"""What an arrival waits for before its own step: gated vacations of prompts (`open_loop` has the equations)."""
+"""What an arrival waits for before its own step: a queue of prompts with gated vacations.
+
+Arrivals wait until the step in progress ends, whatever it does, then all that fit share the next one (Fuhrmann and
+Cooper 1985; Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, rho = lambda s, f the rest of a
+step with p prompts, v a step of decodes alone and q = lambda f / (p (1 - rho)), the share of f in the time that no prompt
+accounts for,
+
+    U      = lambda E s^2 / (2 (1 - rho)) + q f / 2 + (1 - q) v / 2 + f rho / (1 - rho)
+    beside = min(lambda U / (1 + rho), half the room for others)
+
+for Poisson arrivals; `arrivals` has what bursts add to each term.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +21,7 @@ from jaxperf.core.numerics import Scalar
 from jaxperf.serving.queueing.arrivals import after_arrival, queue_found, work_found
 from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over, served_at
 
-LEAST_REST = 0.25  # of the unfinished work: the step in progress
+LEAST_REST = 0.25  # of the unfinished work is the step in progress: a bound that keeps the rest positive, not fitted
 
 
 class Wait(NamedTuple):
@@ -31,7 +42,8 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
 
     Bursts make the queue as much longer as `arrivals.work_found` says, and others come until the own step begins: while
     the step in progress goes on, which of the unfinished work is what those before in that step do not add, as many as
-    come after.
+    come after. Two terms are heuristics, chosen by the errors in docs/steady.md: what a burst adds to `idle` (half of
+    those that come in a step's rest came as Poisson's do, half as the queue did) and the `wait` that shares `others`.
     """
     ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
     room = jnp.maximum(prefill.room, 1.0)

@@ -7,11 +7,25 @@ import pytest
 import scipy.optimize
 
 from jaxperf.core.numerics import as_float
+from jaxperf.io.huggingface import load_model
+from jaxperf.serving.plan.points import Traffic
+from jaxperf.serving.plan.request import Request
 from jaxperf.serving.queueing.arrivals import after_arrival, cluster, queue_found
 from jaxperf.serving.queueing.engine import Engine, Load, chunked
 from jaxperf.serving.queueing.lengths import lengths_as, lengths_of
 from jaxperf.serving.queueing.pools import no_prompts
 from tests.serving.queueing.engines import even_law, percentiles, steady
+
+
+def test_what_many_engines_are_given_at_random_is_less_bursty() -> None:
+    """c^2 of what each of k is given is 1 + (c^2 - 1) / k: drawn, and what a plan's engines are asked for."""
+    request = Request(load_model("gpt2"), 100, 10, {}, ["bf16"], arrival_cv=3.0)
+    traffic = Traffic(*request.lengths(), request.arrival_variation)
+    assert float(traffic.at(1.0).variation) == 9.0
+    times = np.cumsum(gaps(9.0, 1.0, 800_000))
+    between = np.diff(times[np.random.default_rng(7).random(len(times)) < 0.25])
+    assert float(traffic.at(1.0, 4.0).variation) == 3.0
+    assert between.var() / between.mean() ** 2 == pytest.approx(3.0, rel=0.05)
 
 
 def gaps(variation: float, rate: float, count: int) -> np.ndarray:
