@@ -42,10 +42,8 @@ REMARKS = (
     "the device has no units for this format: multiplied in another",
 )
 NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN = (1 << bit for bit in range(len(REMARKS)))
-UNUSABLE, OVERFLOWING = (
-    2 * STAND_IN,
-    2 * STAND_IN + 1,
-)  # of a row without a prediction: one of these, no sum
+UNUSABLE = 2 * STAND_IN  # of a row without a prediction: this or the next, no sum of bits
+OVERFLOWING = UNUSABLE + 1
 MULTIPLYING = ("gemm", "bmm", "moe", "convolution")  # families whose kernels multiply in the format of their weights
 
 
