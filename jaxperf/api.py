@@ -236,7 +236,9 @@ def _axis(name: str, value: Any) -> Any:
         return axis_of(name, checked_values(name, value), {})
     values: Any = value if isinstance(value, Sequence) or np.ndim(value) else [value]
     if name in (*COUNTS, *LENGTHS, "routing_skew"):
-        for each in np.asarray(values).tolist():
+        given = np.asarray(values)
+        extremes = [given.min(), given.max()] if given.dtype.kind in "if" and given.size else given.ravel()
+        for each in extremes:
             checked_number(name, each)
     return axis(name, values)
 

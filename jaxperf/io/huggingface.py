@@ -7,6 +7,7 @@ spellings of fields in `jaxperf.io.config_fields`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
@@ -145,15 +147,22 @@ def _key(name: str) -> str:
     return name.strip().casefold().replace("_", "-").replace(" ", "-")
 
 
+@functools.cache  # a table asks for a model in each of its rows
+def _known_keys() -> Mapping[str, str]:
+    """The shipped model that each key stands for: of names, of aliases, and of what follows an alias's slash."""
+    aliases = model_aliases()
+    known = {_key(alias.rpartition("/")[2]): shipped for alias, shipped in aliases.items()}
+    known |= {_key(alias): shipped for alias, shipped in aliases.items()}
+    known |= {_key(shipped): shipped for shipped in model_names()}
+    return MappingProxyType(known)
+
+
 def _shipped_name(name: str) -> tuple[str | None, str]:
     """(the shipped model that a name, an alias or the last part of an alias stands for, the ending left out for it).
 
     The ending is that of a quantized checkpoint, "" where the name itself is known.
     """
-    aliases = model_aliases()
-    known = {_key(alias.rpartition("/")[2]): shipped for alias, shipped in aliases.items()}
-    known |= {_key(alias): shipped for alias, shipped in aliases.items()}
-    known |= {_key(shipped): shipped for shipped in model_names()}
+    known = _known_keys()
     key = _key(name)
     plain = QUANTIZED_NAME.sub("", key)
     bare = plain.rpartition("/")[2]  # a checkpoint may be someone else's: nvidia/Llama-3.1-8B-Instruct-FP8

@@ -16,6 +16,7 @@ from hwspecs.errors import InputError
 
 Labels = Shaped[np.ndarray, " size"]
 LabelValues = Sequence | np.ndarray
+EXACT = {"b": bool, "i": np.int64, "f": np.float64}  # kinds of arrays -> types that hold each of their values
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +228,9 @@ def _number_array(name: str, values: Sequence[bool | int | float]) -> np.ndarray
 
 def _label_array(column: str, values: LabelValues) -> Labels:
     """Labels as a read-only bool, int64, float64 or text array."""
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "bi":  # fast for long tables
-        array = values.astype(bool if values.dtype.kind == "b" else np.int64)
-        array.setflags(write=False)
-        return array
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in EXACT:  # fast for long tables
+        array = values.astype(EXACT[values.dtype.kind])
+        return _readable(column, array, np.isnan(array).any())
     items = [value.item() if hasattr(value, "item") else value for value in values]
     if items and all(isinstance(item, str) for item in items):
         array = np.array(items, dtype=np.str_)
@@ -239,7 +239,11 @@ def _label_array(column: str, values: LabelValues) -> Labels:
     else:
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
         raise InputError(f"Label column '{column}' must be all numbers or all text, not {kinds}.")
-    if any(isinstance(item, float) and math.isnan(item) for item in items):
+    return _readable(column, array, any(isinstance(item, float) and math.isnan(item) for item in items))
+
+
+def _readable(column: str, array: Labels, unreadable: bool | np.bool_) -> Labels:
+    if unreadable:
         raise InputError(f"Label column '{column}' contains NaN; label that value with something readable.")
     array.setflags(write=False)
     return array
