@@ -38,9 +38,11 @@ def rates_of_replicas(
     from jaxperf.cli.simulated import used_options
     from jaxperf.serving.fleet.build import load_of, pool_of, router_of
     from jaxperf.serving.fleet.capacity import fleet_capacity
+    from jaxperf.serving.fleet.settings import check_stages
 
     router_of(routing)
     scheduler = scheduler_of(data, served, where)
+    check_stages(scheduler)
     devices = [placed(served, [(scheduler, number)]) for number in counts]
     prices = priced(devices[0], *paid)
     used, said = used_options(scheduler, columns)

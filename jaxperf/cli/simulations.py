@@ -51,6 +51,7 @@ def answer_of(
     from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
     from jaxperf.cli.simulated import used_options
     from jaxperf.io.session_traces import SessionTrace
+    from jaxperf.serving.fleet.settings import check_stages
 
     if "pools" in data:
         _refuse_beside_pools(options, asked)
@@ -69,6 +70,8 @@ def answer_of(
     routed = asked.routing != IN_TURN or isinstance(trace, SessionTrace)
     if routed and asked.concurrency is not None:
         raise InputError("--concurrency is for requests in turn that follow no others; leave it or --routing out.")
+    if routed:
+        check_stages(scheduler)
     times, source = step_times_of(asked.step_time, scheduler, trace, served)
     if asked.adapt is not None:
         times, words = _adapted(asked.adapt, times, scheduler)

@@ -13,6 +13,7 @@ import numpy as np
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.serving.fleet.routing import ROUTINGS, Router
 from jaxperf.serving.fleet.run import SimulatedFleet, simulate_whole
+from jaxperf.serving.fleet.settings import check_stages
 from jaxperf.serving.fleet.state import FollowUps, Load, Pool
 from jaxperf.serving.simulator.run import SHORTEST, power_of_two
 from jaxperf.serving.simulator.settings import Scheduler
@@ -78,10 +79,7 @@ def pool_of(
 
     **Raises:** `InputError` for a routing that is not known, numbers of replicas below one, and pipeline stages.
     """
-    if scheduler.pipeline_parallel > 1:
-        raise InputError(
-            "replicas with pipeline stages are simulated in turn only, not behind another routing or pools."
-        )
+    check_stages(scheduler)
     if min(replicas) < 1:
         raise InputError(f"{min(replicas)} replicas cannot serve anything; there must be one at least.")
     requests = load.requests
