@@ -23,8 +23,12 @@ from tests.serving.simulator.fuzz import (
     unrolled,
 )
 
-# Of what is varied, the schedulers in which it is most different; `fuzz` compares the others too.
-COMPARED = [(what, name) for what, _, names in KINDS for name in (names[:3] if what else names)]
+# Of what is varied, the scheduler in which it is most different, at length three; `fuzz` compares the others too.
+COMPARED = [
+    pytest.param(what, name, marks=[pytest.mark.long] if what and at else [])
+    for what, _, names in KINDS
+    for at, name in enumerate(names[:3] if what else names)
+]
 
 
 @pytest.mark.parametrize(("what", "name"), COMPARED)
