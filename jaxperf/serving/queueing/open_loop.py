@@ -91,18 +91,16 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
 
     **Returns:** `SteadyQueue` of scalars; latencies are NaN where the engine cannot serve the rate.
     """
-    after = jnp.maximum(load.output.mean - 1.0, 0.0)
-    at = functools.partial(_at, discipline, law, load, engine, after)
-
-    batch, spread = _fixed_point(at, law, load, engine, after)
-    found = at(batch, spread)
+    at = _fixed_point(functools.partial(_steps, discipline, law, load, engine), law, load, engine)
+    found = _found(at, load, engine)
+    batch, spread = at.batch, at.spread
     utilization = load.rate * request_cost(discipline, law, load, engine)
     waits, slot = _slot_wait(batch, spread, found.decode, utilization, engine)
     ttft = found.ttft + waits * slot
     prompts = found.wait.prompts
-    over = overlap_at(found.prefill, load, engine)
-    steps = mean_over(load.prompt, found.prefill.share) + found.prefill.floor / prompts
-    delays = (found.prefill.delay + found.prefill.stall / prompts) / over
+    over = overlap_at(at.prefill, load, engine)
+    steps = mean_over(load.prompt, at.prefill.share) + at.prefill.floor / prompts
+    delays = (at.prefill.delay + at.prefill.stall / prompts) / over
     bursts = 2.0 * cluster(0.5 * batch, load.variation)  # of the variance of a number of arrivals, beyond Poisson's
     squares = mean_over(load.prompt, delays**2) + bursts * mean_over(load.prompt, delays) ** 2
     prefill_share = jnp.minimum(load.rate * steps / over, 1.0)
@@ -119,8 +117,8 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         meets=queue / (1.0 + queue),
         utilization=utilization,
         stable=stable,
-        step=found.step,
-        slope=found.slope,
+        step=at.step,
+        slope=at.slope,
         slow=found.slow,
         behind=found.behind,
         squares=load.rate * squares,
@@ -130,50 +128,63 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         ways=engine.ways,
         overlap=over,
         wait=found.wait,
-        prefill=found.prefill,
+        prefill=at.prefill,
     )
 
 
-class _Found(NamedTuple):
+class _Steps(NamedTuple):
+    """The steps of an engine with a mean `batch` in decode and its variance `spread` [1]: `step` without prompts and
+    its `slope` in the batch [s], and what `prefill` does to them."""
+
+    batch: Scalar
+    spread: Scalar
+    step: Scalar
+    slope: Scalar
     prefill: Prefill
+
+
+class _Found(NamedTuple):
+    """What requests meet there: times as of `SteadyQueue`, `decode`: after the first token [s]."""
+
     wait: Wait
     ttft: Scalar
     decode: Scalar
     tpot: Scalar
-    step: Scalar
-    slope: Scalar
     slow: Scalar
     behind: Scalar
     present: Scalar
 
 
-def _fixed_point(
-    at: Callable[[Scalar, Scalar], _Found], law: StepLaw, load: Load, engine: Engine, after: Scalar
-) -> tuple[Scalar, Scalar]:
-    """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine."""
+def _fixed_point(steps: Callable[[Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine) -> _Steps:
+    """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine.
 
-    def newton(_: int, carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-        batch, spread = carry
-        found = at(batch, spread)
-        stiffness = load.rate * after * found.slope / (1.0 - found.slow)
+    The steps that come of them are carried from one of Newton's to the next: XLA computes what a loop carries once, and
+    would compute it again for each of the sums over classes that look at it.
+    """
+    after = jnp.maximum(load.output.mean - 1.0, 0.0)
+
+    def newton(_: int, at: _Steps) -> _Steps:
+        found = _found(at, load, engine)
+        stiffness = load.rate * after * at.slope / (1.0 - found.slow)
         wanted = jnp.minimum(load.rate * found.decode, engine.slots)
-        batch = batch + (wanted - batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
+        batch = at.batch + (wanted - at.batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
         varies = batch * (1.0 + mates(load, batch))
         spread = jnp.minimum(varies / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
-        return jnp.clip(batch, 0.0, engine.slots), spread
+        return steps(jnp.clip(batch, 0.0, engine.slots), spread)
 
     light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
     start = jnp.minimum(light, 0.5 * engine.slots)
-    return jax.lax.fori_loop(0, ITERATIONS, newton, (start, start))
+    return jax.lax.fori_loop(0, ITERATIONS, newton, steps(start, start))
 
 
-def _at(
-    discipline: Discipline, law: StepLaw, load: Load, engine: Engine, after: Scalar, batch: Scalar, spread: Scalar
-) -> _Found:
-    """All that follows from a mean and a variance of the sequences in decode."""
+def _steps(discipline: Discipline, law: StepLaw, load: Load, engine: Engine, batch: Scalar, spread: Scalar) -> _Steps:
     seen = batch + mates(load, batch)
     step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
-    prefill = discipline(law, load, engine, batch / engine.ways, step, None)
+    return _Steps(batch, spread, step, slope, discipline(law, load, engine, batch / engine.ways, step, None))
+
+
+def _found(steps: _Steps, load: Load, engine: Engine) -> _Found:
+    batch, step, prefill = steps.batch, steps.step, steps.prefill
     present = 1.0 - jnp.exp(-batch)
     wait = waiting(prefill, load, engine, step, present)
     over = overlap_at(prefill, load, engine)
@@ -188,7 +199,7 @@ def _at(
     each = decode_time(prefill, load, step, slow, behind, tokens)
     several = jnp.sum(shared)
     tpot = jnp.where(several > 0.0, jnp.sum(shared * each / tokens) / jnp.maximum(several, SHORTEST), jnp.nan)
-    return _Found(prefill, wait, ttft, jnp.sum(shared * each), tpot, step, slope, slow, behind, present)
+    return _Found(wait, ttft, jnp.sum(shared * each), tpot, slow, behind, present)
 
 
 def after_first(load: Load) -> tuple[Float[Array, " K"], Float[Array, " K"]]:

@@ -1,9 +1,9 @@
 """What an arrival waits for before its own step: a queue of prompts with gated vacations.
 
 Arrivals wait until the step in progress ends, whatever it does, then all that fit share the next one (Fuhrmann and
-Cooper 1985; Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, rho = lambda s, f the rest of a
-step with p prompts, v a step of decodes alone and q = lambda f / (p (1 - rho)), the share of f in the time that no prompt
-accounts for,
+Cooper 1985; Takagi, Queueing Analysis 1, 1991). With s the time a prompt adds to a step, rho = lambda s, f the rest of
+a step with p prompts, v a step of decodes alone and q = lambda f / (p (1 - rho)), the share of f in the time that no
+prompt accounts for,
 
     U      = lambda E s^2 / (2 (1 - rho)) + q f / 2 + (1 - q) v / 2 + f rho / (1 - rho)
     beside = min(lambda U / (1 + rho), half the room for others)
