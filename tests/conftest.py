@@ -33,7 +33,20 @@ hypothesis.settings.load_profile("jaxperf")
 
 
 # Folders whose programs run for a moment. XLA's own passes are the same there; LLVM optimizes less.
-QUICK = ("calibration/composition", "cli", "docs", "io", "kernels", "loopnest", "models", "network", "report", "serving", "sweeps", "training")
+QUICK = (
+    "calibration/composition",
+    "cli",
+    "docs",
+    "io",
+    "kernels",
+    "loopnest",
+    "models",
+    "network",
+    "report",
+    "serving",
+    "sweeps",
+    "training",
+)
 
 # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
 gc.set_threshold(200_000, 50, 100)

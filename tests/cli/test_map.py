@@ -224,5 +224,3 @@ def test_layers_of_one_shape_are_searched_once_and_counted(
     assert said["cycles"] == 4 * one["cycles"] and said["energy_j"] == pytest.approx(4 * one["energy_j"])
     assert 0.0 <= one["gap"] == one["score"] / one["bound"] - 1.0
     assert len((own_folder / "layers.csv").read_text().splitlines()) == 3
-    text = cli("map", case, "--network", "any", *EFFORT).stdout
-    assert "4 layers of 2 shapes" in text

@@ -75,7 +75,8 @@ def test_numbers_in_range() -> None:
     assert checked_values("context", (1, 2.4)) == [1, 2] and checked_values("weights", "BF16") == ["bf16"]
 
 
-@pytest.mark.parametrize("task", TASKS)
+# A request is a prefill and decodes: the two alone are looked at at length.
+@pytest.mark.parametrize("task", [pytest.param(each, marks=[pytest.mark.long] * (each != "serve")) for each in TASKS])
 def test_every_metric_of_every_task_is_ordered(task: str) -> None:
     study = Study(GPT2, task, TASK_METRICS[task])
     lengths = {name: 64 for name in ("context", "prompt") if name in study.parameters}

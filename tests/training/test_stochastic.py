@@ -171,6 +171,7 @@ def test_slowest_part_far_above_the_others_keeps_its_own_jitter() -> None:
     assert (jnp.diff(slowest.jitter) > 0.0).all()
 
 
+@pytest.mark.long
 def test_slowest_of_many_replicas_against_simulation() -> None:
     """Few segments and much jitter: the tail is of stages that one rank slows down, with a jitter of their own."""
     samples, members, stages, microbatches, segments, replicas = SAMPLES // 2, 8, 4, 16, 3, 4

@@ -35,7 +35,7 @@ def uneven_table() -> StepTimeTable:
     ("name", "routing", "drawn", "follow_ups"),
     [
         ("vllm_v1", "prefix_aware", fuzz.draw_shared, False),
-        ("vllm", "least_outstanding", fuzz.draw_swap, True),
+        pytest.param("vllm", "least_outstanding", fuzz.draw_swap, True, marks=pytest.mark.long),
     ],
 )
 def test_a_fleet_agrees_with_plain_python(name: str, routing: str, drawn: fuzz.Draw, follow_ups: bool) -> None:
