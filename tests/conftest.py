@@ -32,21 +32,9 @@ hypothesis.settings.register_profile("jaxperf", deadline=None, max_examples=25, 
 hypothesis.settings.load_profile("jaxperf")
 
 
-# Folders whose programs run for a moment. XLA's own passes are the same there; LLVM optimizes less.
-QUICK = (
-    "calibration/composition",
-    "cli",
-    "docs",
-    "io",
-    "kernels",
-    "loopnest",
-    "models",
-    "network",
-    "report",
-    "serving",
-    "sweeps",
-    "training",
-)
+# Folders whose programs run for long, or whose tests are about what XLA and LLVM make of them. Those of the others run
+# for a moment, and compiling them with fewer of LLVM's passes saves a fifth; XLA's own are the same.
+OPTIMIZED = ("benchmarks", "core", "validation")
 
 # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
 gc.set_threshold(200_000, 50, 100)
@@ -88,8 +76,8 @@ def quick_compilation() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_folders(request: pytest.FixtureRequest) -> None:
-    """Saves a quarter of what compiling costs there; a module whose programs run for longer defines it as nothing."""
-    if any(request.path.is_relative_to(Path(__file__).parent / folder) for folder in QUICK):
+    """A module of the other folders whose programs run for longer defines it as nothing."""
+    if not any(request.path.is_relative_to(Path(__file__).parent / folder) for folder in OPTIMIZED):
         request.getfixturevalue("quick_compilation")
 
 

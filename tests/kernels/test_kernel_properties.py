@@ -110,7 +110,6 @@ def grids(name: str) -> dict[str, Cost]:
 
 
 @every_kernel
-@pytest.mark.usefixtures("quick_compilation")
 def test_every_layout_gives_the_same_counts_and_times(name: str) -> None:
     found = grids(name)
     reference = found.pop("scalars")
