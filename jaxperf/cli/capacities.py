@@ -54,7 +54,14 @@ def rates_of_replicas(
     sizes = [number * scheduler.tensor_parallel for number in counts]
     costs = _costs(found, trace, devices, prices)
     names = [{"replicas": number} for number in counts]
-    notes = [*scheduler.notes, *said, *trace.notes, *_burst_notes(found, len(trace.row)), f"step times: {source}"]
+    notes = [
+        *scheduler.notes,
+        *said,
+        *trace.notes,
+        *_burst_notes(found, len(trace.row)),
+        *served.notes(table, [scheduler]),
+        f"step times: {source}",
+    ]
     return _rows(names, sizes, found, costs), [*notes, *([ENERGY_NOTE] if devices[0] else [])]
 
 
@@ -101,6 +108,7 @@ def rates_of_pools(
         *notes_of(pools),
         *_burst_notes(found, len(trace.row)),
         *trace.notes,
+        *served.notes(table, schedulers),
         f"prefill: {prefill.source}",
         f"decode: {decode.source}",
     ]

@@ -66,6 +66,20 @@ class Served:
         spec = select_device(name, self.folders)
         return spec.name, calibration_of(spec, load_sustained_table(self.params)).calibrated
 
+    def notes(self, table: Path | None, schedulers: Sequence[Scheduler]) -> list[str]:
+        """What our own steps of the model assume or leave out, as `estimate` says it; nothing of a table's steps."""
+        from jaxperf.core.formats import CACHE_FORMATS, FORMATS, format_name
+        from jaxperf.io.fleet import select_device
+        from jaxperf.serving.notes import fallbacks, model_notes
+
+        if table is not None:
+            return []
+        config = self.config(schedulers[0].model)
+        weights = [format_name(self.weights or config.weight_format, FORMATS)]
+        names = dict.fromkeys(self.device or scheduler.device or "" for scheduler in schedulers)
+        specs = [select_device(name, self.folders) for name in names]
+        return [*fallbacks(specs, weights), *model_notes(config, weights, [format_name(self.kv_cache, CACHE_FORMATS)])]
+
 
 Paid = tuple[list[str] | None, float | None]  # --price and --electricity
 Placed = list[tuple["DeviceSpec", float]]

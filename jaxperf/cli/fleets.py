@@ -153,7 +153,7 @@ def answer_of_pools(
     model = transformer(served.config(pools.prefill.scheduler.model))
     run = simulate_pools(pools, first, second, model, requests_of(trace, pools.prefill.scheduler))
     columns, figures = columns_of(run.requests, trace), {}
-    notes.append(OF_DECODE)
+    notes += [*served.notes(table, [pool.scheduler for pool in both]), OF_DECODE]
     if (columns["completed"] >= 0.0).any():
         blocks = (pools.prefill.scheduler.numbers["blocks"], pools.decode.scheduler.numbers["blocks"])
         figures = summarize_pools(columns, run, blocks, limits, warm_up)

@@ -88,6 +88,7 @@ def serve(
     start_jax()
     from jaxperf.io.tables import check_output
     from jaxperf.report.plots import check_picture
+    from jaxperf.serving.notes import fallbacks, model_notes
     from jaxperf.serving.plan.request import TARGETS
     from jaxperf.serving.unit_costs import unit_costs
 
@@ -123,7 +124,9 @@ def serve(
     def costs(device: str, tokens_per_second: float, number: float) -> dict[str, float]:
         return unit_costs(tokens_per_second, [(specs[device], number)], prices)
 
-    _give(asked, answers, known, costs, out, as_json, quiet)
+    replaced = fallbacks(list(specs.values()), asked.weights)
+    notes = [*replaced, *model_notes(asked.model, asked.weights, [asked.kv_cache])]
+    _give(asked, answers, known, costs, notes, out, as_json, quiet)
     _draw(asked, answers, timelines, plot, timeline)
     if any(answer.interrupted for answer in answers):
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -200,23 +203,25 @@ def _give(
     answers: Sequence[Answer],
     known: dict[str, Calibration],
     costs: Costs,
+    notes: Sequence[str],
     out: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """The answer as text or JSON, and the file asked for."""
+    """The answer as text or JSON, and the file asked for; `notes`: what it assumes or leaves out."""
     from jaxperf.io.tables import json_text, write_rows
     from jaxperf.report.plan_serve import print_plan
     from jaxperf.report.plan_serve_rows import plan_record, plan_rows
     from jaxperf.serving.provenance import provenance_of
+    from jaxperf.serving.unit_costs import ENERGY_NOTE
 
     origin = provenance_of(request.model, known, list(request.weights))
     rows = plan_rows(request, answers, costs)
-    record = plan_record(request, answers) | origin.record
+    record = plan_record(request, answers) | {"notes": [*notes, ENERGY_NOTE]} | origin.record
     if as_json:
         typer.echo(json_text({"provenance": record, "rows": rows}))
     else:
-        print_plan(request, answers, costs, origin.sentence, request.model.assumptions, quiet)
+        print_plan(request, answers, costs, origin.sentence, record["notes"], quiet)
     if out is not None:
         write_rows(rows, out, {"jaxperf": json_text(record)})
 

@@ -73,6 +73,7 @@ def answer_of(
     if routed:
         check_stages(scheduler)
     times, source = step_times_of(asked.step_time, scheduler, trace, served)
+    notes += served.notes(asked.step_time, [scheduler])
     if asked.adapt is not None:
         times, words = _adapted(asked.adapt, times, scheduler)
         source += words

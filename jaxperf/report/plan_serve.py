@@ -12,7 +12,6 @@ from jaxperf.report.text import bold, console, interval, milliseconds, number, t
 from jaxperf.report.why import why_more
 from jaxperf.serving.plan.points import LATENCIES
 from jaxperf.serving.plan.request import Answer, Choice, Request
-from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 MOST_REASONS = 4
 SAME = 5e-4  # of the device-seconds: equal in what is printed
@@ -41,7 +40,7 @@ def print_plan(
     points = sum(answer.tried for answer in answers)
     out.print(f"\nfrom      {points:,} points by the steady state of vLLM v1's scheduler (docs/steady.md)")
     out.print(f"          {origin}", soft_wrap=True)
-    for note in (*notes, ENERGY_NOTE):
+    for note in notes:
         out.print(f"note      {note}", soft_wrap=True)
 
 

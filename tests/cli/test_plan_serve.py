@@ -41,6 +41,7 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
         assert spent == pytest.approx(row["devices"] / row["rate"])
     assert ranked[0]["ttft_p90_simulated"] <= 0.2 and ranked[0]["tpot_p90_simulated"] <= 0.05
     assert ranked[0]["why"] == ""
+    assert "energy: uncalibrated" in found["provenance"]["notes"][-1]
     (search,) = found["provenance"]["searches"]
     users = [row["tokens_per_second_per_user"] for row in search["front"]]
     devices = [row["tokens_per_second_per_device"] for row in search["front"]]

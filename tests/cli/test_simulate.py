@@ -122,9 +122,11 @@ def test_vidurs_name_of_the_first_token_is_filled_where_the_file_has_it(cli, fil
 
 
 def test_our_own_model_is_the_default(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
-    result = cli("simulate", *files[:3], "-o", "out.csv", "--json", "--device", "h100-sxm")
+    result = cli("simulate", *files[:3], "-o", "out.csv", "--json", "--device", "h100-sxm", "--weights", "fp4")
     assert result.exit_code == 0, result.output
-    assert parse_json(result.stdout)["step_time"] == "our model of gpt2 on 1 x h100-sxm"
+    said = parse_json(result.stdout)
+    assert said["step_time"] == "our model of gpt2 on 1 x h100-sxm"
+    assert "no fp4 units, multiplied in bf16: h100-sxm" in said["notes"]
     first = rows_of(own_folder / "out.csv")[1]
     assert 1e-4 < float(first["first_token_at"]) < float(first["completed_at"]) < 0.1
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 import hwspecs
+from jaxperf.cli.engines import Served
 from jaxperf.cli.sweep_steps import prepare_steps
 from jaxperf.core.sustained_file import load_sustained_table
 from jaxperf.io.huggingface import load_model
@@ -16,6 +18,7 @@ from jaxperf.report.ranking import RankingReport
 from jaxperf.serving.notes import fallbacks, notes_of
 from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.ranking import Ranking
+from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.study import Study
 
 GPT2 = load_model("gpt2")
@@ -46,6 +49,18 @@ def test_the_cache_that_a_checkpoint_asks_for_is_said_by_estimate_rank_and_sweep
     for notes in (ranked("fp8", "fp8"), swept(kv_cache="fp8"), swept(kv_cache=["bf16", "fp8"])):
         assert not any("asks for" in note for note in notes)
         assert "fp8 is how the checkpoint stores its weights (fp8)." in notes
+
+
+def test_commands_that_simulate_say_it_of_their_own_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxperf.io.huggingface.load_model", lambda name: QUANTIZED)
+    plain = parse_scheduler({"sched": "vllm_v1", "num_blocks": 9, "model": "gpt2", "device": "a100-sxm-80gb"})
+    other = dataclasses.replace(plain, device="v100-sxm-32gb")
+    said = Served().notes(None, [plain, other])
+    replaced = {f"no {one} units, multiplied in fp16: v100-sxm-32gb" for one in ("fp8", "bf16")}
+    assert set(said[:3]) == replaced | {"no fp8 units, multiplied in bf16: a100-sxm-80gb"}
+    assert said[3:] == ranked("fp8", "bf16")
+    assert Served(kv_cache="fp8", weights="fp16").notes(None, [plain]) == []
+    assert Served().notes(Path("table.npz"), [plain]) == []
 
 
 @pytest.mark.parametrize("weights", ["fp8", ["bf16", "fp8"]])
