@@ -17,7 +17,7 @@ from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_na
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
 from jaxperf.core.sustained_file import calibration_of, load_sustained_table
-from jaxperf.models.config import ModelConfig, show
+from jaxperf.models.config import ModelConfig, check_model, show
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import assumed_host
 from jaxperf.models.layers import Transformer, transformer
@@ -113,6 +113,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     `CalibratedDevice` (`load_device`, or a name in its place) has the fitted efficiencies, a plain `Device` the assumed
     ones. It raises `InputError` for what is none of these.
     """
+    check_model(model)
     network = transformer(model)  # refuses a kind of layer that is not timed
     assumed_host(launch)  # refuses an unknown mode here, not at the first call
     own = tuple(inspect.signature(cost).parameters)[2:]

@@ -154,6 +154,7 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
     ("call", "said"),
     [
         (lambda: STEP(H100, contxt=64), "Did you mean context"),
+        (lambda: jp.serve_step("gpt2"), "'model' is \"gpt2\"; give a description"),  # type: ignore[arg-type]
         (lambda: STEP(H100, weights="fp9"), "Did you mean fp8"),
         (lambda: STEP(H100, kv_cache="int4"), "allowed here"),
         (lambda: STEP("h100-sxn", context=64), "Did you mean h100-sxm"),

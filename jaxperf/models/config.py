@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.models.checks import (
@@ -221,3 +222,9 @@ class ModelConfig:
 def layer_groups(config: ModelConfig) -> list[tuple[Layer, int]]:
     """The distinct layers with how often each occurs, in order of first appearance; the counts sum to the layers."""
     return list(Counter(config.layers).items())
+
+
+def check_model(model: Any) -> None:
+    """Raises `InputError` for what is no model, such as the name of one."""
+    if not isinstance(model, ModelConfig):
+        raise InputError(f"'model' is {show(model)}; give a description of one, such as jaxperf.load_model('gpt2').")

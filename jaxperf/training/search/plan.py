@@ -12,7 +12,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.device import Device, load_device
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.models.checks import check_count
-from jaxperf.models.config import ModelConfig
+from jaxperf.models.config import ModelConfig, check_model
 from jaxperf.training.checkpoint import save_time
 from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 from jaxperf.training.failures import HOUR, Failures, assumed_failures
@@ -178,6 +178,7 @@ def plan_train(
     "time", "cost" or "memory". Efficiencies are the assumed ones.
     **Raises:** `InputError` for an unknown name, or a number below one.
     """
+    check_model(model)
     for what, number in (("devices", devices), ("global_batch", global_batch), ("sequence", sequence), ("top", top)):
         check_count(what, number)
     request = Request(model.name, training_model(model), global_batch, sequence, dtype, objective, top)
