@@ -77,6 +77,10 @@ def test_the_mapping_costs_what_is_said(cli, parse_json, case: Path, own_folder:
     (own_folder / "again.json").write_text(json.dumps(CASE | {"mapping_outer_to_inner": said["mapping"]}))
     again = parse_json(cli("loopnest", "again.json", "--timeloop", "head", "--json").stdout)
     assert (again["cycles"], again["energy_j"]) == (said["cycles"], said["energy_j"])
+
+
+@pytest.mark.long
+def test_the_answer_in_words(cli, case: Path) -> None:
     text = cli("map", case, *EFFORT).stdout
     assert "no mapping allowed has less edp" in text and "mappings scored" in text
 
@@ -130,6 +134,7 @@ def test_methods_are_compared_at_equal_evaluations(
     assert "gradient at most random: 2 of 2" in cli(*command).stdout
 
 
+@pytest.mark.long
 def test_a_total_says_how_many_layers_are_in_it(cli, case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = Layer(("first", "second"), *read_problem(CASE["problem"], "case"))
     bounds = {name: 2**40 for name in ("M", "N", "K")}

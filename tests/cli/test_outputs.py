@@ -112,7 +112,7 @@ def test_a_picture_on_a_full_disk(cli, own_folder: Path, monkeypatch: pytest.Mon
     assert left(own_folder) == []
 
 
-@pytest.mark.parametrize("keep", ["all", "top(2, tpot)"])
+@pytest.mark.parametrize("keep", ["all", pytest.param("top(2, tpot)", marks=pytest.mark.long)])
 def test_a_sweep_on_a_full_disk(cli, own_folder: Path, sweep_file, monkeypatch: pytest.MonkeyPatch, keep: str) -> None:
     sweep_file(keep=keep)
     with monkeypatch.context() as patch:

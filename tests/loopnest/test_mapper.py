@@ -106,7 +106,7 @@ def small() -> Small:
     return problem, space, everything(problem, space)
 
 
-@pytest.mark.parametrize("method", ["evolution", "gradient"])
+@pytest.mark.parametrize("method", ["evolution", pytest.param("gradient", marks=pytest.mark.long)])
 def test_it_finds_the_best_of_all_mappings(small: Small, method: str) -> None:
     problem, space, scores = small
     assert np.isinf(scores["edp"]).any() and np.isfinite(scores["edp"]).any()

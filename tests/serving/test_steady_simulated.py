@@ -72,7 +72,7 @@ def test_a_closed_loop_is_the_simulated_one(concurrency: int):
     assert float(found.tpot) == pytest.approx(tpot, rel=0.1)
 
 
-@pytest.mark.parametrize("concurrency", [2, 8, 32])
+@pytest.mark.parametrize("concurrency", [2, 8, pytest.param(32, marks=pytest.mark.long)])
 def test_a_burst_of_equal_lengths_stays_one_where_prefills_come_first(concurrency: int):
     """Not only the first of ten waves: all of them wait for half of the others' prefills."""
     ttft, tpot, e2e = simulated(np.full(WAVES * concurrency, OUTPUT), concurrency, PREFILL_FIRST)
@@ -91,6 +91,7 @@ def test_requests_of_one_token_wait_for_prefills_alone(engine: dict[str, Any], m
     assert float(found.e2e) == pytest.approx(e2e, rel=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("concurrency", "output"), [(8, 2), (8, 4), (32, 2), (32, 8), (32, 16)])
 def test_short_outputs_meet_no_more_prefill_steps_than_they_have_tokens(concurrency: int, output: int):
     """Where each such step gives a token; the prefills of the others are waited for before the first one."""

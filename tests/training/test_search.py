@@ -82,6 +82,7 @@ def test_the_frugal_variant_needs_least_memory() -> None:
         assert (memory.reshape(len(rows), -1).min(axis=1) >= least.reshape(len(rows), -1).min(axis=1)).all()
 
 
+@pytest.mark.long
 def test_reasons_and_the_nearest_size_where_nothing_fits() -> None:
     tiny = H100.replace(memory_capacity=12e9)
     answer = plan(REQUEST, "tiny", tiny, 1, assumed_rates())

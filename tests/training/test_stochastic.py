@@ -192,7 +192,7 @@ def test_slowest_of_many_replicas_against_simulation() -> None:
     assert distance(drawn, compiled_step(step, variation), replicas) < TARGET
 
 
-@pytest.mark.parametrize("replicas_sharing", [8, 2])
+@pytest.mark.parametrize("replicas_sharing", [8, pytest.param(2, marks=pytest.mark.long)])
 def test_whole_cluster_against_simulation(replicas_sharing: int) -> None:
     members, stages, microbatches, segments, replicas = 4, 4, 8, 16, 8
     variation = Variation(static=0.03, dynamic=0.05, common=0.01, network=0.1, domain=replicas_sharing * 16.0)

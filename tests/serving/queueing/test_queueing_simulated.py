@@ -99,7 +99,7 @@ def test_an_engine_is_the_simulated_one_in_bursts(sched: str, discipline) -> Non
     ("sched", "discipline", "stages"),
     [
         pytest.param("vllm", prefill_first, 2, marks=pytest.mark.long),
-        ("vllm_v1", chunked, 4),
+        pytest.param("vllm_v1", chunked, 4, marks=pytest.mark.long),
         pytest.param("sarathi_fixed", chunked, 4, marks=pytest.mark.long),
     ],
 )
@@ -139,7 +139,7 @@ def test_prompts_that_go_first_wait_for_no_slot_at_moderate_load() -> None:
 
 @pytest.mark.parametrize("budget", [512, 8192])
 @pytest.mark.parametrize("share", [0.3, 0.7])
-@pytest.mark.parametrize("tokens", [2, 4])
+@pytest.mark.parametrize("tokens", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_few_tokens_meet_few_steps_with_prompts(tokens: int, share: float, budget: int) -> None:
     """n tokens after the first take n steps, none of them longer than one that is full of prompts."""
     fixed = [{"kind": "fixed", "value": value} for value in (2048, tokens)]

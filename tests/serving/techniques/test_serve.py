@@ -99,6 +99,7 @@ def test_launches_hide_a_lower_clock_in_time_and_in_power() -> None:
     np.testing.assert_allclose(limited[1]["decode_power"], want, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_what_a_split_draft_exchanges_is_the_drafts() -> None:
     """The same model proposes on as many ranks: of a round of one position its pass is all but half."""
     at = deployment(load_device("h100-sxm"), tensor=4)
