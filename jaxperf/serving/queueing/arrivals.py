@@ -42,8 +42,8 @@ def queue_found(utilization: Scalar, variation: Scalar) -> Scalar:
     sigma)), the probability that it finds any (GI/M/1; Kleinrock 1975). Poisson's: rho / (1 - rho).
 
     y = `after_arrival`(rho (1 + y)) by one of Newton's steps from heavy traffic's (c^2 + 1) / 2 of Poisson's and a
-    third of a cluster: within half a percent for c^2 from 1 to 100, within 1 % from 1/4, and 7 % low of a queue of few
-    (rho < 0.3) below.
+    third of a cluster: within half a percent for c^2 from 1 to 100, within 1 % from 1/4, and up to 12 % low of a
+    queue of few (rho < 0.3) below.
     """
     rho, variation = jnp.maximum(utilization, FEWEST), jnp.maximum(variation, EVENEST)
     start = 0.5 * rho / (1.0 - rho) * (1.0 + variation) + 0.35 * jnp.maximum(0.5 * (variation - 1.0), 0.0)
