@@ -42,7 +42,7 @@ def rates_of_replicas(
 
     router_of(routing)
     scheduler = scheduler_of(data, served, where)
-    check_stages(scheduler)
+    check_stages(scheduler, where)
     devices = [placed(served, [(scheduler, number)]) for number in counts]
     prices = priced(devices[0], *paid)
     used, said = used_options(scheduler, columns)

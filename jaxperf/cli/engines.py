@@ -70,7 +70,7 @@ class Served:
         """What our own steps of the model assume or leave out, as `estimate` says it; nothing of a table's steps."""
         from jaxperf.core.formats import CACHE_FORMATS, FORMATS, format_name
         from jaxperf.io.fleet import select_device
-        from jaxperf.serving.notes import fallbacks, model_notes
+        from jaxperf.serving.notes import notes_of_many
 
         if table is not None:
             return []
@@ -78,7 +78,7 @@ class Served:
         weights = [format_name(self.weights or config.weight_format, FORMATS)]
         names = dict.fromkeys(self.device or scheduler.device or "" for scheduler in schedulers)
         specs = [select_device(name, self.folders) for name in names]
-        return [*fallbacks(specs, weights), *model_notes(config, weights, [format_name(self.kv_cache, CACHE_FORMATS)])]
+        return notes_of_many(config, specs, weights, [format_name(self.kv_cache, CACHE_FORMATS)])
 
 
 Paid = tuple[list[str] | None, float | None]  # --price and --electricity

@@ -88,7 +88,7 @@ def serve(
     start_jax()
     from jaxperf.io.tables import check_output
     from jaxperf.report.plots import check_picture
-    from jaxperf.serving.notes import fallbacks, model_notes
+    from jaxperf.serving.notes import notes_of_many
     from jaxperf.serving.plan.request import TARGETS
     from jaxperf.serving.unit_costs import unit_costs
 
@@ -124,8 +124,7 @@ def serve(
     def costs(device: str, tokens_per_second: float, number: float) -> dict[str, float]:
         return unit_costs(tokens_per_second, [(specs[device], number)], prices)
 
-    replaced = fallbacks(list(specs.values()), asked.weights)
-    notes = [*replaced, *model_notes(asked.model, asked.weights, [asked.kv_cache])]
+    notes = notes_of_many(asked.model, list(specs.values()), asked.weights, [asked.kv_cache])
     _give(asked, answers, known, costs, notes, out, as_json, quiet)
     _draw(asked, answers, timelines, plot, timeline)
     if any(answer.interrupted for answer in answers):

@@ -71,7 +71,7 @@ def answer_of(
     if routed and asked.concurrency is not None:
         raise InputError("--concurrency is for requests in turn that follow no others; leave it or --routing out.")
     if routed:
-        check_stages(scheduler)
+        check_stages(scheduler, where)
     times, source = step_times_of(asked.step_time, scheduler, trace, served)
     notes += served.notes(asked.step_time, [scheduler])
     if asked.adapt is not None:

@@ -29,7 +29,7 @@ def prepare_steps(study: Study, question: SweepFile, table: SustainedTable) -> P
     from jaxperf.io.fleet import select_axis_devices
     from jaxperf.report.sweep import Prepared
     from jaxperf.serving.estimate import check_tensor_splits
-    from jaxperf.serving.notes import fallbacks, model_notes
+    from jaxperf.serving.notes import notes_of_many
     from jaxperf.serving.provenance import provenance_of
     from jaxperf.serving.study import MEDIA
 
@@ -41,6 +41,6 @@ def prepare_steps(study: Study, question: SweepFile, table: SustainedTable) -> P
     if "tensor_parallel" in labels:
         check_tensor_splits(study.model, labels["tensor_parallel"])
     weights, cache = (list(dict.fromkeys(labels[name])) for name in ("weights", "kv_cache"))
-    said = model_notes(study.model, weights, cache, MEDIA in labels, change="kv_cache: {} among the axes")
-    notes = [*fallbacks(list(specs.values()), weights), *said]
+    change = "kv_cache: {} among the axes"
+    notes = notes_of_many(study.model, list(specs.values()), weights, cache, MEDIA in labels, change)
     return Prepared(study, axes, provenance_of(study.model, known, weights), notes)

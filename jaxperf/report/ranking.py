@@ -18,7 +18,7 @@ from jaxperf.report.text import (
     table,
 )
 from jaxperf.serving.explain import Explanation, limiter_shares
-from jaxperf.serving.notes import fallbacks, model_notes, stand_in_of
+from jaxperf.serving.notes import notes_of_many, stand_in_of
 from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.ranking import OBJECTIVES, Ranking
 
@@ -62,7 +62,7 @@ class RankingReport:
         """Fallbacks of the devices that are ranked, and what is assumed or left out of the model."""
         weights, cache = [self.fixed["weights"]], [self.fixed["kv_cache"]]
         ranked = [self.specs[entry.device] for entry in self.ranking.ranked]
-        return [*fallbacks(ranked, weights), *model_notes(self.model, weights, cache)]
+        return notes_of_many(self.model, ranked, weights, cache)
 
     @property
     def provenance(self) -> dict[str, Any]:

@@ -56,6 +56,18 @@ def model_notes(
     return [*model.assumptions, *stored, *cached, *_left_out(model, media, speculative)]
 
 
+def notes_of_many(
+    model: ModelConfig,
+    specs: Sequence[DeviceSpec],
+    weights: Collection[str],
+    kv_cache: Collection[str],
+    media: bool = False,
+    change: str = "--kv-cache {}",
+) -> list[str]:
+    """Of a model in some formats on several devices: what `fallbacks` says of these, then `model_notes`."""
+    return [*fallbacks(specs, weights), *model_notes(model, weights, kv_cache, media, change=change)]
+
+
 def fallbacks(specs: Sequence[DeviceSpec], weights: Iterable[str]) -> list[str]:
     """Which of many devices multiply in another format than the one asked for: a sentence each way."""
     found: dict[str, list[str]] = {}
@@ -115,7 +127,8 @@ def _left_out(model: ModelConfig, media: bool, speculative: bool) -> list[str]:
     notes = []
     if makes_tokens(model) and not media:
         kinds = " and ".join(dict.fromkeys(tower.kind for tower in model.encoders))
-        notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {MEDIA} gives it work.")
+        working = f"{MEDIA} of an estimate or a sweep gives it work"
+        notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {working}.")
     if model.mtp_layers and not speculative:
         notes.append(
             f"{len(model.mtp_layers)} layers for multi-token prediction are neither loaded nor run: "

@@ -85,16 +85,16 @@ def _pool(
     routing = choice_of({"routing": "least_outstanding", **own}, "routing", tuple(ROUTINGS), where)
     keys = {**shared, **{key: value for key, value in own.items() if key in KEYS}}
     scheduler = parse(keys, where)
-    check_stages(scheduler, f"{where}: ")
+    check_stages(scheduler, where)
     notes = (*unknown_keys(own, (*KEYS, *OWN)), *((NO_CACHE,) if name == "decode" and _wants_cache(keys) else ()))
     return PoolSettings(replace(scheduler, notes=(*scheduler.notes, *notes)), replicas, routing)
 
 
-def check_stages(scheduler: Scheduler, where: str = "") -> None:
-    """Raises `InputError` for replicas that are pipelines; `where` stands before the sentence."""
+def check_stages(scheduler: Scheduler, where: str = "settings") -> None:
+    """Raises `InputError` for replicas that are pipelines; `where`: their file, and the pool."""
     if scheduler.pipeline_parallel > 1:
         raise InputError(
-            f"{where}replicas with pipeline stages are simulated in turn only, not behind another routing or pools."
+            f"{where}: replicas with pipeline stages are simulated in turn only, not behind another routing or pools."
         )
 
 

@@ -91,7 +91,7 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
 
     **Returns:** `SteadyQueue` of scalars; latencies are NaN where the engine cannot serve the rate.
     """
-    at = _fixed_point(functools.partial(_steps, discipline, law, load, engine), law, load, engine)
+    at = _fixed_point(functools.partial(_steps_at, discipline, law, load, engine), law, load, engine)
     found = _found(at, load, engine)
     batch, spread = at.batch, at.spread
     utilization = load.rate * request_cost(discipline, law, load, engine)
@@ -144,7 +144,7 @@ class _Steps(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What requests meet there: times as of `SteadyQueue`, `decode`: after the first token [s]."""
+    """What requests meet there, as of `SteadyQueue`; `decode`: the time after the first token [s]."""
 
     wait: Wait
     ttft: Scalar
@@ -155,7 +155,7 @@ class _Found(NamedTuple):
     present: Scalar
 
 
-def _fixed_point(steps: Callable[[Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine) -> _Steps:
+def _fixed_point(steps_at: Callable[[Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine) -> _Steps:
     """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine.
 
     The steps that come of them are carried from one of Newton's to the next: XLA computes what a loop carries once, and
@@ -170,21 +170,25 @@ def _fixed_point(steps: Callable[[Scalar, Scalar], _Steps], law: StepLaw, load: 
         batch = at.batch + (wanted - at.batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
         varies = batch * (1.0 + mates(load, batch))
         spread = jnp.minimum(varies / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
-        return steps(jnp.clip(batch, 0.0, engine.slots), spread)
+        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread)
 
     light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
     start = jnp.minimum(light, 0.5 * engine.slots)
-    return jax.lax.fori_loop(0, ITERATIONS, newton, steps(start, start))
+    return jax.lax.fori_loop(0, ITERATIONS, newton, steps_at(start, start))
 
 
-def _steps(discipline: Discipline, law: StepLaw, load: Load, engine: Engine, batch: Scalar, spread: Scalar) -> _Steps:
+def _steps_at(
+    discipline: Discipline, law: StepLaw, load: Load, engine: Engine, batch: Scalar, spread: Scalar
+) -> _Steps:
+    """The steps with a mean and a variance of the sequences in decode; arrivals see their burst beside [1]."""
     seen = batch + mates(load, batch)
     step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
     return _Steps(batch, spread, step, slope, discipline(law, load, engine, batch / engine.ways, step, None))
 
 
-def _found(steps: _Steps, load: Load, engine: Engine) -> _Found:
-    batch, step, prefill = steps.batch, steps.step, steps.prefill
+def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
+    """What requests meet in such steps: the equations at the head of this file."""
+    batch, step, prefill = at.batch, at.step, at.prefill
     present = 1.0 - jnp.exp(-batch)
     wait = waiting(prefill, load, engine, step, present)
     over = overlap_at(prefill, load, engine)
