@@ -11,6 +11,13 @@ What is measured:
 - `one_compile`: programs that XLA compiles during a sweep of many blocks.
 - `million_sweep`: cold start to a Parquet file of more than a million configurations; time and peak memory.
 - `kernel_table`: a million kernels predicted with the shipped parameters, in memory and by the whole command.
+- `graph_grid`: whole iterations predicted and composed, devices x batches, and their slope.
+- `training_sweep`: training layouts a second, against the same equations in plain Python.
+- `stochastic`: the distribution of a step time against Monte-Carlo.
+- `loopnest`, `mapper`: mappings a processor second; the mapper against other searches and its own bound.
+- `simulator`, `fleet`: requests a processor second of the serving simulator, one replica and coupled ones.
+- `steady_state`: configurations a processor second of the steady state (`steady_errors`, on its own, compares it with
+  the simulator).
 - `cold_start`: `python -m jaxperf --help` and the imports.
 - `compile_time`: tracing and compiling the point functions of a study.
 
