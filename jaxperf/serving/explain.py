@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
+from jaxperf.core.compiler_options import UNFUSED
 from jaxperf.core.cost import Limiter
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS
@@ -26,8 +27,6 @@ from jaxperf.serving.techniques.speculative import Speculation
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
 PHASES = ("prefill", "decode")
-# A long program for a few points: without fusion and LLVM's optimizer it compiles in less than half the time.
-FEW_POINTS = {"xla_disable_hlo_passes": "fusion", "xla_backend_optimization_level": 0}
 
 
 class Explanation(eqx.Module):
@@ -88,7 +87,7 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None],
         nominal = at["nominal"]
         return Explanation(metrics, nominal.cost, nominal.bounded, at[ROOFLINE].metrics, nominal.told)
 
-    return jax.jit(every, compiler_options=FEW_POINTS)
+    return jax.jit(every, compiler_options=UNFUSED)
 
 
 def break_even(

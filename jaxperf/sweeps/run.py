@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from hwspecs.errors import InputError
+from jaxperf.core.compiler_options import UNFUSED, WIDE_VECTORS
 from jaxperf.sweeps.axes import Axis, check_axes
 from jaxperf.sweeps.columns import Column, codes_of_rows, label_columns
 from jaxperf.sweeps.plan import MAX_POINTS, Block, Plan, check_size, default_block_points, make_plan
@@ -21,12 +22,13 @@ from jaxperf.sweeps.point import PointFunction, TracedPoint, trace_point
 from jaxperf.sweeps.program import flatten
 from jaxperf.sweeps.reduce import Selection
 from jaxperf.sweeps.results import Results
+from jaxperf.sweeps.rows import evaluate_rows
 from jaxperf.sweeps.staged import evaluate, hidden_ones
 
+# Up to so many points a sweep is computed in rows: 131,000 of a serving step take 1 s so and 0.05 in stages, which
+# compile in 14 s in place of 4.
+FEW_POINTS = 2**17
 ROOMS = 3  # sets of result buffers: one being computed, one being read, and the one read before it
-# Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. With AVX-512 the decode grid of
-# `make bench` is a fifth faster.
-WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 # A dense result above this size is refused with advice rather than left to the system's memory killer.
 MAX_DENSE_BYTES = 2**34
 
@@ -73,7 +75,8 @@ class Sweep:
     - `points_per_block`: at most this many points are evaluated at once; chosen by measurement if `None`.
     - `max_points`: a larger product is refused.
 
-    Each sub-expression is computed only over the axes it uses: see `jaxperf.sweeps.staged`.
+    Each sub-expression is computed only over the axes it uses (`jaxperf.sweeps.staged`), unless there are so few points
+    that this would take longer to compile than they take (`jaxperf.sweeps.rows`).
 
     **Raises:** `InputError` for axes that cannot be combined, do not match `fn`, or give too many points.
     """
@@ -193,6 +196,7 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Cal
     lengths = dict(enumerate(plan.block_shape))
     grid = {position: length for position, length in lengths.items() if length > 1}
     program = flatten(jax.extend.core.ClosedJaxpr(point.program, point.constants))
+    over, options = (evaluate_rows, UNFUSED) if plan.points <= FEW_POINTS else (evaluate, WIDE_VECTORS)
     nothing: frozenset[int] = frozenset()
     inside = [frozenset({position} & grid.keys()) if position is not None else nothing for position in along]
     depends = [nothing] * len(point.constants) + inside
@@ -205,10 +209,10 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Cal
             leaf if position is None else _piece(leaf, starts[position], lengths[position])
             for leaf, position in zip(leaves, along, strict=True)
         ]
-        return evaluate(program, [*constants, *pieces], depends, grid, ones)
+        return over(program, [*constants, *pieces], depends, grid, ones)
 
     once = eqx.debug.assert_max_traces(block, max_traces=1)
-    return jax.jit(once, donate_argnums=0, keep_unused=True, compiler_options=WIDE_VECTORS)
+    return jax.jit(once, donate_argnums=0, keep_unused=True, compiler_options=options)
 
 
 def _piece(leaf: Array, start: Array, length: int) -> Array:

@@ -17,6 +17,8 @@ from hwspecs.errors import InputError
 from jaxperf.core.numerics import ceil_div
 from jaxperf.sweeps import Axis, Sweep, axis, zip_axes
 
+pytestmark = pytest.mark.usefixtures("ways")
+
 
 class Machine(eqx.Module):
     cores: Float[Array, "*batch"]

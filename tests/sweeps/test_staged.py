@@ -11,6 +11,8 @@ from jaxperf.sweeps import Sweep, axis
 from jaxperf.sweeps.program import dependencies, flatten
 from jaxperf.sweeps.staged import closed_to_fusion, evaluate, hidden_ones, make_stages
 
+pytestmark = pytest.mark.usefixtures("ways")
+
 
 @jax.jit
 def shared(x: jax.Array) -> jax.Array:

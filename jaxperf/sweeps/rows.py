@@ -1,0 +1,38 @@
+"""Evaluate a point program over a small grid row by row: every value is a column over all points.
+
+Stages (`jaxperf.sweeps.staged`) spare a million points what they share, and cost a compiled loop for each set of axes.
+Some thousands of points are computed sooner than that is compiled: here each operation is one loop over a column,
+compiled without fusion (`jaxperf.core.compiler_options.UNFUSED`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import jax
+from jaxtyping import Array
+
+from jaxperf.sweeps.program import Program
+from jaxperf.sweeps.staged import Axes, evaluate
+
+
+def evaluate_rows(
+    program: Program, inputs: Sequence[Array], axes: Sequence[Axes], shape: Mapping[int, int], ones: Array
+) -> list[Array]:
+    """All outputs over the full grid; arguments and result as those of `staged.evaluate`."""
+    rows = {0: math.prod(shape.values())}
+    columns = [_column(value, held, shape) for value, held in zip(inputs, axes, strict=True)]
+    found = evaluate(program, columns, [held and frozenset(rows) for held in axes], rows, ones)
+    return [column.reshape(tuple(shape.values())) for column in found]
+
+
+def _column(value: Array, held: Axes, shape: Mapping[int, int]) -> Array:
+    """A value of some axes as one of all rows; what depends on no axis stays as it is."""
+    if not held:
+        return value
+    own = value.shape[len(held) :]
+    kept = [place for place, axis in enumerate(shape) if axis in held]
+    behind = range(len(shape), len(shape) + len(own))
+    whole = jax.lax.broadcast_in_dim(value, (*shape.values(), *own), (*kept, *behind))
+    return whole.reshape(-1, *own)
