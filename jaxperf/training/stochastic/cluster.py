@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, safe_sqrt
 from jaxperf.training.efficiencies import assumed_table
+from jaxperf.training.stochastic.gauss import log_cdf
 from jaxperf.training.stochastic.grid import (
     POINTS,
     Distribution,
@@ -114,7 +114,7 @@ def slowest_replica(replica: Distribution, replicas: Scalar, together: Scalar, c
     factors = 1.0 + jnp.maximum(common, SMALLEST) * 0.5 * (scores[1:] + scores[:-1])
     domains = replicas / together
     values = _covering(replica, together, domains, common)
-    inside = together * log_ndtr(score_at(replica, values[:, None] / factors[None, :]))
+    inside = together * log_cdf(score_at(replica, values[:, None] / factors[None, :]))
     weights = masses(scores)
     one = score(jnp.exp(inside) @ weights, -jnp.expm1(inside) @ weights)
     return largest_of(Distribution(values, one), domains)

@@ -6,16 +6,20 @@ precision, which a maximum over 10^5 ranks needs: its bulk lies at the 1 - 10^-5
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr, ndtr, ndtri
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.training.stochastic.gauss import cdf, log_cdf
 
 LOWEST, HIGHEST = -8.0, 12.0  # standard deviations covered; a maximum has its long tail above
 POINTS = 201
-END = 8.0  # normal scores beyond it (6e-16) are not told apart
+END = 8.0  # normal scores beyond it are not told apart
+LEAST = 0.5 * math.erfc(END * math.sqrt(0.5))  # the probability beyond it, 6e-16
 
 # A mixture of nodes narrower than about half their distance would be a staircase.
 NARROWEST = 0.5
@@ -49,7 +53,7 @@ def largest_of(distribution: Distribution, count: Scalar) -> Distribution:
 
     **Arguments:** `count`: positive, need not be an integer [1].
     """
-    return Distribution(distribution.values, score_of_log(count * log_ndtr(distribution.scores)))
+    return Distribution(distribution.values, score_of_log(count * log_cdf(distribution.scores)))
 
 
 def score_of_log(log_probability: Float[Array, " grid"]) -> Float[Array, " grid"]:
@@ -60,7 +64,7 @@ def score_of_log(log_probability: Float[Array, " grid"]) -> Float[Array, " grid"
 def score(lower: Float[Array, " grid"], upper: Float[Array, " grid"]) -> Float[Array, " grid"]:
     """The normal score of P(T <= t) = `lower`, P(T > t) = `upper`, from the smaller of the two."""
     below = lower < upper
-    tail = ndtri(jnp.clip(jnp.where(below, lower, upper), ndtr(jnp.asarray(-END, lower.dtype)), 0.5))
+    tail = ndtri(jnp.clip(jnp.where(below, lower, upper), LEAST, 0.5))
     return jnp.where(below, tail, -tail)
 
 
@@ -71,8 +75,8 @@ def nodes(distribution: Distribution) -> tuple[Float[Array, " cells"], Float[Arr
 
 def masses(scores: Float[Array, " grid"]) -> Float[Array, " cells"]:
     """The probability between neighbouring scores; they sum to one."""
-    low, high = scores[:-1], scores[1:]
-    mass = jnp.where(low + high > 0.0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+    below, above = cdf(scores), cdf(-scores)
+    mass = jnp.where(scores[:-1] + scores[1:] > 0.0, above[:-1] - above[1:], below[1:] - below[:-1])
     return mass / jnp.sum(mass)
 
 
@@ -130,7 +134,7 @@ def mixture(means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[
     mean, std = weighted_moments(means, stds, weights)
     values = mean + std * jnp.linspace(LOWEST, HIGHEST, POINTS)
     z = (values[:, None] - means[None, :]) / stds[None, :]
-    return Distribution(values, score(ndtr(z) @ weights, ndtr(-z) @ weights))
+    return Distribution(values, score(cdf(z) @ weights, cdf(-z) @ weights))
 
 
 def plus_normal(distribution: Distribution, mean: Scalar, std: Scalar) -> Distribution:

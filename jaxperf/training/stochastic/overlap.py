@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.training.stochastic.gauss import cdf
 
 
 def clark_max(
@@ -24,8 +24,9 @@ def clark_max(
     a = (mean1 - mean2) / jnp.where(apart, theta, 1.0)
     a = jnp.where(apart, a, jnp.where(mean1 >= mean2, jnp.inf, -jnp.inf))
     density = theta * norm.pdf(a)
-    mean = mean1 * ndtr(a) + mean2 * ndtr(-a) + density
-    square = (mean1**2 + std1**2) * ndtr(a) + (mean2**2 + std2**2) * ndtr(-a) + (mean1 + mean2) * density
+    larger, smaller = cdf(a), cdf(-a)
+    mean = mean1 * larger + mean2 * smaller + density
+    square = (mean1**2 + std1**2) * larger + (mean2**2 + std2**2) * smaller + (mean1 + mean2) * density
     return mean, safe_sqrt(jnp.maximum(square - mean**2, 0.0))
 
 

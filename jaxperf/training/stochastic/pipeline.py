@@ -20,10 +20,10 @@ from __future__ import annotations
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.training.stochastic.gauss import cdf
 from jaxperf.training.stochastic.grid import (
     END,
     Distribution,
@@ -110,8 +110,8 @@ def _one_more(stage: Distribution, pace: Pace, weight: Scalar, bubble: Scalar) -
     a, mass = nodes(stage)
     inside = jnp.tril(jnp.ones((POINTS, POINTS - 1), y.dtype), -1) * mass[None, :]
     scores, sums, variances = _interpolated(pace, bubble / jnp.maximum(weight - bubble, LEAST_SHARE))
-    lower = inside * ndtr(scores)
-    upper = jnp.sum(inside * ndtr(-scores), axis=1) + ndtr(-stage.scores)
+    lower = inside * cdf(scores)
+    upper = jnp.sum(inside * cdf(-scores), axis=1) + cdf(-stage.scores)
     reached = jnp.sum(lower, axis=1)
     share = lower / jnp.maximum(reached, SMALLEST_MASS)[:, None]
     sums = sums + a[None, :]
@@ -140,7 +140,7 @@ def _interpolated(pace: Pace, ahead: Scalar) -> tuple[Float[Array, "grid cells"]
 def _sums_given_pace(stage: Distribution, pace: Pace) -> tuple[Float[Array, " cells"], ...]:
     """(pace, its probability, mean and variance of the sum of A given it) of each cell of the grid."""
     middle = 0.5 * (stage.values[1:] + stage.values[:-1])
-    reached = ndtr(pace.scores)
+    reached = cdf(pace.scores)
     mass = jnp.diff(reached)
     known = mass > UNRESOLVED * jnp.finfo(mass.dtype).eps
     mass = jnp.where(known, mass, 1.0)

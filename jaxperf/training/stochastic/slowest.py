@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.training.stochastic.gauss import cdf, log_cdf
 from jaxperf.training.stochastic.grid import (
     HIGHEST,
     LOWEST,
@@ -51,7 +51,7 @@ def slowest_of(static: Distribution, dynamic: Cells, members: Scalar) -> Slowest
     part, mass = nodes(static)
     x, given = given_part(part, mass, dynamic)
     mean, variance = given_slowest(x, given, mass, members)
-    weights = masses(score_of_log(members * log_ndtr(static.scores)))
+    weights = masses(score_of_log(members * log_cdf(static.scores)))
     _, explained = weighted_moments(mean, jnp.zeros_like(mean), weights)
     rest = safe_sqrt(jnp.maximum(variance_of_mean(x, given, mass, members) - explained**2, 0.0))
 
@@ -68,7 +68,7 @@ def given_part(part: Cells, mass: Cells, dynamic: Cells) -> tuple[Points, Given]
     dynamic = jnp.maximum(dynamic, NARROWEST * jnp.max(jnp.diff(part)))
     mean, std = weighted_moments(part, dynamic, mass)
     x = mean + std * jnp.linspace(LOWEST, HIGHEST, POINTS)
-    return x, ndtr((x[:, None] - part[None, :]) / dynamic[None, :])
+    return x, cdf((x[:, None] - part[None, :]) / dynamic[None, :])
 
 
 def variance_of_mean(x: Points, given: Given, mass: Cells, members: Scalar) -> Scalar:
