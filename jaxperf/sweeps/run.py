@@ -25,8 +25,8 @@ from jaxperf.sweeps.results import Results
 from jaxperf.sweeps.rows import evaluate_rows
 from jaxperf.sweeps.staged import evaluate, hidden_ones
 
-# Up to so many points a sweep is computed in rows: 131,000 of a serving step take 1 s so and 0.05 in stages, which
-# compile in 14 s in place of 4.
+# Up to so many points a sweep is computed in rows: 131,000 of a serving step take 0.6 s so and 0.04 in stages, but
+# those take 13 s of CPU to compile, rows 3.
 FEW_POINTS = 2**17
 ROOMS = 3  # sets of result buffers: one being computed, one being read, and the one read before it
 # A dense result above this size is refused with advice rather than left to the system's memory killer.
