@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,8 +48,13 @@ def flagship_of(spec: DeviceSpec) -> DeviceSpec | None:
 
     None where no file of `architectures/` says which: for an architecture of the user's own, or without matrix units.
     """
+    return _flagship(spec.architecture)
+
+
+@functools.cache  # both files are shipped, and a ranking asks for them device by device
+def _flagship(architecture: str) -> DeviceSpec | None:
     try:
-        flagship = load_architecture(spec.architecture).flagship
+        flagship = load_architecture(architecture).flagship
     except InputError:
         return None
     return None if flagship is None else load(flagship)
