@@ -199,10 +199,11 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
             out.print(f"note ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)
         print_problems(out, record["problems"])
         source = record["parameters"]
+        files = [str(each["file"]) for each in source["adapted_to"]]
         out.print(
-            f"parameters: {source['path']}, made {source['created']}, files: {len(source['data'])}, "
-            f"devices: {len(source['devices'])}; intervals and errors are medians over the rows, and no test of the "
-            "parameters where these have seen the rows",
+            f"parameters: {source['path']}, fitted {source['created']}, files: {len(source['data'])}, "
+            f"devices: {len(source['devices'])}, adapted to: {', '.join(files) or 'none'}; intervals and errors "
+            "are medians over the rows, and no test of the parameters where these have seen the rows",
             soft_wrap=True,
         )
     out.print(f"written: {record['out']}", soft_wrap=True)

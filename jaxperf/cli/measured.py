@@ -161,12 +161,14 @@ def print_problems(out: Console, problems: dict[str, Any]) -> None:
 
 
 def parameters_record(parameters: Parameters, path: Path | None) -> dict[str, Any]:
-    """Which parameters gave an answer: where they lie, when they were made, from how many files and on what devices."""
+    """Which parameters gave an answer: where they lie, when they were fitted, from how many files and on what devices,
+    and the files that they were adapted to since."""
     card = parameters.card
     return {
         "path": "shipped" if path is None else str(path),
         "created": card.get("created"),
         "data": card.get("data", []),
+        "adapted_to": card.get("adapted_to", []),
         "devices": card.get("devices", []),
         "families": sorted(parameters.families),
     }

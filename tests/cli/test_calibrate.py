@@ -108,7 +108,9 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     assert "unseen shapes" in result.stdout and "written: p.safetensors, p.json and p.sustained.json" in result.stdout
     errors = []
     for params in (fitted, "p"):
-        assert cli("kernels", "few.csv", "-o", "out.parquet", "--params", params).exit_code == 0
+        predicted = cli("kernels", "few.csv", "-o", "out.parquet", "--params", params)
+        assert predicted.exit_code == 0
+        assert ("adapted to: few.csv;" in " ".join(predicted.stdout.split())) == (params == "p")
         rows = pq.read_table("out.parquet").to_pylist()
         errors.append(np.median([abs(row["predicted_us"] / row["latency_us"] - 1.0) for row in rows]))
     assert errors[1] < errors[0]
