@@ -20,12 +20,12 @@ from jaxperf.training.stochastic.grid import (
     Distribution,
     largest_of,
     masses,
-    normal,
     normal_grid,
     plus_normal,
     scaled,
     score,
     score_at,
+    score_of_log,
     value_at,
 )
 from jaxperf.training.stochastic.group import SMALLEST, group_time
@@ -122,8 +122,8 @@ def slowest_replica(replica: Distribution, replicas: Scalar, together: Scalar, c
 
 def _covering(replica: Distribution, together: Scalar, domains: Scalar, common: Scalar) -> Float[Array, " grid"]:
     """Values that the slowest replica can take: `EDGE` scores to each side of both of its causes."""
-    factor = largest_of(normal(as_float(1.0), jnp.maximum(common, SMALLEST)), domains)
-    edge = jnp.full_like(together, EDGE)
-    low = value_at(largest_of(replica, together), -edge) * value_at(factor, -edge)
-    high = value_at(largest_of(replica, together * domains), edge) * value_at(factor, edge)
+    ends = log_cdf(as_float((-EDGE, EDGE)))  # of the largest of n, a score where ln F is an n-th of that
+    slowest = value_at(replica, score_of_log(ends / (together * jnp.stack([jnp.ones_like(domains), domains]))))
+    factor = 1.0 + jnp.maximum(common, SMALLEST) * score_of_log(ends / domains)
+    low, high = slowest * factor
     return low + (high - low) * jnp.linspace(0.0, 1.0, POINTS)

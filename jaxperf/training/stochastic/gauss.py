@@ -1,4 +1,4 @@
-"""Phi of a normal score and its logarithm, each by one complementary error function.
+"""Phi of a normal score, both tails of it and its logarithm, each by one complementary error function.
 
 `jax.scipy.special.ndtr` says the same by three of them, two of which XLA writes out in full wherever it is called: four
 fifths of the program of a step's distribution were that. erfc keeps the precision of the small tail by itself.
@@ -16,12 +16,18 @@ ROOT_HALF = math.sqrt(0.5)
 
 
 def cdf(score: Float[Array, ...]) -> Float[Array, ...]:
-    """P(Z <= score) of a standard normal Z; P(Z > score) is `cdf(-score)`, each precise where it is small."""
+    """P(Z <= score) of a standard normal Z, precise where it is small."""
     return 0.5 * erfc(-ROOT_HALF * score)
+
+
+def tails(score: Float[Array, ...]) -> tuple[Float[Array, ...], Float[Array, ...]]:
+    """(P(Z <= score), P(Z > score)), each precise where it is small."""
+    above = score > 0.0
+    smaller = cdf(jnp.where(above, -score, score))
+    return jnp.where(above, 1.0 - smaller, smaller), jnp.where(above, smaller, 1.0 - smaller)
 
 
 def log_cdf(score: Float[Array, ...]) -> Float[Array, ...]:
     """ln P(Z <= score), precise at both ends; for scores above -37, below which the probability is no 64-bit number."""
-    above = score > 0.0
-    tail = cdf(jnp.where(above, -score, score))
-    return jnp.where(above, jnp.log1p(-tail), jnp.log(tail))
+    lower, upper = tails(score)
+    return jnp.where(score > 0.0, jnp.log1p(-upper), jnp.log(lower))

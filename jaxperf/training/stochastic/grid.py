@@ -14,7 +14,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
-from jaxperf.training.stochastic.gauss import cdf, log_cdf
+from jaxperf.training.stochastic.gauss import log_cdf, tails
 
 LOWEST, HIGHEST = -8.0, 12.0  # standard deviations covered; a maximum has its long tail above
 POINTS = 201
@@ -26,7 +26,7 @@ NARROWEST = 0.5
 
 
 class Distribution(eqx.Module):
-    """P(T <= `values`) = Phi(`scores`), both rising; `values` [s], or of the unit of what is random."""
+    """P(T <= `values`) = Phi(`scores`), both rising; `values`, which are even, in [s] or the unit of what is random."""
 
     values: Float[Array, " grid"]
     scores: Float[Array, " grid"]
@@ -75,7 +75,7 @@ def nodes(distribution: Distribution) -> tuple[Float[Array, " cells"], Float[Arr
 
 def masses(scores: Float[Array, " grid"]) -> Float[Array, " cells"]:
     """The probability between neighbouring scores; they sum to one."""
-    below, above = cdf(scores), cdf(-scores)
+    below, above = tails(scores)
     mass = jnp.where(scores[:-1] + scores[1:] > 0.0, above[:-1] - above[1:], below[1:] - below[:-1])
     return mass / jnp.sum(mass)
 
@@ -94,19 +94,27 @@ def weighted_moments(
     return mean, safe_sqrt(jnp.sum(weights * ((means - mean) ** 2 + stds**2)))
 
 
-def quantile(distribution: Distribution, probability: Scalar) -> Scalar:
-    """The value that T does not exceed with that probability, linear in the normal score between grid points."""
+def quantile(distribution: Distribution, probability: Float[Array, ...]) -> Float[Array, ...]:
+    """The values that T does not exceed with these probabilities, linear in the normal score between grid points."""
     return value_at(distribution, ndtri(probability))
 
 
-def value_at(distribution: Distribution, score: Scalar) -> Scalar:
-    """The value whose normal score this is."""
+def value_at(distribution: Distribution, score: Float[Array, ...]) -> Float[Array, ...]:
+    """The values whose normal scores these are."""
     return jnp.interp(score, distribution.scores, distribution.values)
 
 
 def score_at(distribution: Distribution, values: Float[Array, ...]) -> Float[Array, ...]:
     """The normal scores of P(T <= values)."""
-    return jnp.interp(values, distribution.values, distribution.scores)
+    return evenly(values, distribution.values, distribution.scores)
+
+
+def evenly(x: Float[Array, ...], grid: Float[Array, " grid"], y: Float[Array, " grid"]) -> Float[Array, ...]:
+    """`y` at `x`: `jnp.interp` on a `grid` of even points, its ends apart, by an index in place of a search."""
+    last = grid.shape[0] - 1
+    place = jnp.clip((x - grid[0]) / (grid[-1] - grid[0]) * last, 0.0, float(last))
+    left = jnp.minimum(place.astype(jnp.int32), last - 1)
+    return y[left] + (place - left.astype(place.dtype)) * (y[left + 1] - y[left])
 
 
 def binned(
@@ -134,7 +142,8 @@ def mixture(means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[
     mean, std = weighted_moments(means, stds, weights)
     values = mean + std * jnp.linspace(LOWEST, HIGHEST, POINTS)
     z = (values[:, None] - means[None, :]) / stds[None, :]
-    return Distribution(values, score(cdf(z) @ weights, cdf(-z) @ weights))
+    lower, upper = tails(z)
+    return Distribution(values, score(lower @ weights, upper @ weights))
 
 
 def plus_normal(distribution: Distribution, mean: Scalar, std: Scalar) -> Distribution:

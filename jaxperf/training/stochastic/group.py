@@ -12,7 +12,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
-from jaxperf.training.stochastic.grid import Distribution, binned, masses, mixture, nodes, normal, weighted_moments
+from jaxperf.training.stochastic.grid import (
+    Distribution,
+    binned,
+    evenly,
+    masses,
+    mixture,
+    nodes,
+    normal,
+    weighted_moments,
+)
 from jaxperf.training.stochastic.slowest import (
     LOG_FLOOR,
     given_part,
@@ -39,7 +48,7 @@ class GroupTime(eqx.Module):
 
     def jitter_at(self, value: Float[Array, " cells"]) -> Float[Array, " cells"]:
         """`jitters` of groups with these persistent parts."""
-        return jnp.interp(value, self.persistent.values, self.jitters)
+        return evenly(value, self.persistent.values, self.jitters)
 
 
 def even_jitter(persistent: Distribution, jitter: Scalar) -> GroupTime:
@@ -66,4 +75,4 @@ def group_time(static: Scalar, dynamic: Scalar, members: Scalar, segments: Scala
     alone = LOG_FLOOR * dynamic**2  # where no group is
     jitters = safe_sqrt(jnp.maximum((varied + alone) / (share + LOG_FLOOR) - rest, 0.0) / segments)
     persistent = mixture(value, jnp.full_like(value, 1.0) * safe_sqrt(rest), share)
-    return GroupTime(persistent, jnp.interp(persistent.values, value, jitters))
+    return GroupTime(persistent, evenly(persistent.values, value, jitters))

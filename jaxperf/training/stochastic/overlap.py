@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
-from jaxperf.training.stochastic.gauss import cdf
+from jaxperf.training.stochastic.gauss import tails
 
 
 def clark_max(
@@ -24,7 +24,7 @@ def clark_max(
     a = (mean1 - mean2) / jnp.where(apart, theta, 1.0)
     a = jnp.where(apart, a, jnp.where(mean1 >= mean2, jnp.inf, -jnp.inf))
     density = theta * norm.pdf(a)
-    larger, smaller = cdf(a), cdf(-a)
+    larger, smaller = tails(a)
     mean = mean1 * larger + mean2 * smaller + density
     square = (mean1**2 + std1**2) * larger + (mean2**2 + std2**2) * smaller + (mean1 + mean2) * density
     return mean, safe_sqrt(jnp.maximum(square - mean**2, 0.0))

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, safe_sqrt
-from jaxperf.training.stochastic.gauss import cdf
+from jaxperf.core.numerics import Scalar, as_float, safe_sqrt
+from jaxperf.training.stochastic.gauss import cdf, tails
 from jaxperf.training.stochastic.grid import (
     END,
     Distribution,
@@ -81,7 +81,7 @@ def pipeline_time(stage: GroupTime, microbatches: Scalar, stages: Scalar, bubble
 
 def _covered(stage: Distribution) -> Distribution:
     """The same on an even grid of values that leaves out what no pipeline reaches."""
-    low, high = (value_at(stage, jnp.full_like(stage.values[0], end)) for end in (LOWEST, HIGHEST))
+    low, high = value_at(stage, as_float((LOWEST, HIGHEST)))
     values = low + (high - low) * jnp.linspace(0.0, 1.0, POINTS)
     return Distribution(values, score_at(stage, values))
 
@@ -110,14 +110,14 @@ def _one_more(stage: Distribution, pace: Pace, weight: Scalar, bubble: Scalar) -
     a, mass = nodes(stage)
     inside = jnp.tril(jnp.ones((POINTS, POINTS - 1), y.dtype), -1) * mass[None, :]
     scores, sums, variances = _interpolated(pace, bubble / jnp.maximum(weight - bubble, LEAST_SHARE))
-    lower = inside * cdf(scores)
-    upper = jnp.sum(inside * cdf(-scores), axis=1) + cdf(-stage.scores)
+    lower, upper = (inside * each for each in tails(scores))
+    missed = jnp.sum(upper, axis=1) + cdf(-stage.scores)
     reached = jnp.sum(lower, axis=1)
     share = lower / jnp.maximum(reached, SMALLEST_MASS)[:, None]
     sums = sums + a[None, :]
     mean = jnp.sum(share * sums, axis=1)
     variance = jnp.sum(share * (variances + (sums - mean[:, None]) ** 2), axis=1)
-    return Pace(score(reached, upper), mean, variance)
+    return Pace(score(reached, missed), mean, variance)
 
 
 def _interpolated(pace: Pace, ahead: Scalar) -> tuple[Float[Array, "grid cells"], ...]:

@@ -76,14 +76,15 @@ def outlook(step: Synchronization, variation: Variation, failures: Failures, sav
     **Arguments:** `save`: how long a checkpoint stops the run [s].
     """
     times = step_distribution(step, variation)
+    lower, median, upper = quantile(times, as_float((LOWER, 0.5, UPPER)))
     devices = step.members * step.replicas * step.stages
     mtbf = cluster_mtbf(failures, devices)
     return Outlook(
         nominal=step.nominal,
         mean=moments(times)[0],
-        lower=quantile(times, as_float(LOWER)),
-        median=quantile(times, as_float(0.5)),
-        upper=quantile(times, as_float(UPPER)),
+        lower=lower,
+        median=median,
+        upper=upper,
         mtbf=mtbf,
         kept=goodput(save, mtbf, failures.restart),
         spares=spares_for(failures, devices, as_float(SPARE_CONFIDENCE)),

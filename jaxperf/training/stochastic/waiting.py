@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
-from jaxperf.training.stochastic.grid import Distribution, largest_of, moments, nodes, normal
+from jaxperf.training.stochastic.grid import Distribution, evenly, largest_of, moments, nodes, normal
 from jaxperf.training.stochastic.group import GroupTime
 from jaxperf.training.stochastic.slowest import Slowest, slowest_of
 
@@ -49,12 +49,12 @@ class Waiting(eqx.Module):
     def mean(self, pace: Float[Array, " cells"]) -> Float[Array, " cells"]:
         """What a step waits where the slowest stage takes `pace` for a micro-batch."""
         wait = self.slowest.mean - self.slowest.part
-        return self.meetings * jnp.interp(pace, self.slowest.part, wait)
+        return self.meetings * evenly(pace, self.slowest.part, wait)
 
     def variance(self, pace: Float[Array, " cells"]) -> Float[Array, " cells"]:
         """What waiting leaves of the jitter of the micro-batches that are waited for, where the slowest stage takes
         `pace`."""
-        return self.meetings * self.between * self.kept * jnp.interp(pace, self.slowest.part, self.slowest.jitter) ** 2
+        return self.meetings * self.between * self.kept * evenly(pace, self.slowest.part, self.slowest.jitter) ** 2
 
 
 def waiting(stage: GroupTime, even: Distribution, microbatches: Scalar, stages: Scalar) -> Waiting:
