@@ -69,11 +69,11 @@ def goodput(save: Scalar, mtbf: Scalar, restart: Scalar) -> Goodput:
     [s].
     """
     interval = optimal_interval(save, mtbf)
-    worked = mtbf * jnp.expm1((interval + save) / mtbf) / interval  # lasting or lost, restarts aside
-    whole = slowdown(interval, save, mtbf, restart)
-    saving = save / interval
-    lost = worked - 1.0 - saving
-    return Goodput(interval, 1.0 / whole, saving / whole, lost / whole, 1.0 - worked / whole)
+    segment, running = (interval + save) / mtbf, jnp.exp(-restart / mtbf)
+    # 1 / `slowdown`, its powers turned over so that none overflows where a run hardly ever reaches a checkpoint.
+    share = running * jnp.exp(-segment) * interval / (-mtbf * jnp.expm1(-segment))
+    saving = share * save / interval
+    return Goodput(interval, share, saving, running - share - saving, -jnp.expm1(-restart / mtbf))
 
 
 def save_time(states: Scalar, bandwidth: Scalar, pause: Scalar) -> Scalar:

@@ -59,6 +59,22 @@ def test_goodput_against_simulation() -> None:
     assert float(kept.share + kept.saving + kept.redone + kept.restarting) == pytest.approx(1.0, rel=1e-12)
 
 
+@pytest.mark.parametrize("save", [0.01, 60.0, 1e5])
+def test_goodput_is_one_over_the_slowdown(save: float) -> None:
+    kept = goodput(as_float(save), as_float(MTBF), as_float(600.0))
+    spent = slowdown(kept.interval, as_float(save), as_float(MTBF), as_float(600.0))
+    assert float(kept.share * spent) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize(("save", "restart"), [(1e4, 600.0), (1.0, 1e5), (1e4, 0.0), (1e6, 1e6)])
+def test_a_run_that_never_reaches_a_checkpoint_has_all_its_shares(save: float, restart: float) -> None:
+    kept = goodput(as_float(save), as_float(1.0), as_float(restart))
+    parts = [float(each) for each in (kept.share, kept.saving, kept.redone, kept.restarting)]
+    assert sum(parts) == pytest.approx(1.0, rel=1e-12)
+    assert all(0.0 <= part <= 1.0 for part in parts)
+    assert float(kept.share) < 1e-300
+
+
 def test_slope_of_goodput_is_that_of_finite_differences() -> None:
     share = jax.jit(lambda save: goodput(save, as_float(MTBF), as_float(600.0)).share)
     slope = jax.grad(share)(as_float(60.0))
