@@ -52,7 +52,7 @@ def rates_of_replicas(
     pool = pool_of(scheduler, times, counts, routing, load)
     found = fleet_capacity(pool, load, slo, precision=precision, stages=stages)
     sizes = [number * scheduler.tensor_parallel for number in counts]
-    costs = _costs(found, trace, devices, prices)
+    costs = _costs(found, devices, prices)
     names = [{"replicas": number} for number in counts]
     notes = [
         *scheduler.notes,
@@ -102,7 +102,7 @@ def rates_of_pools(
     found = disaggregated_capacity(first, second, sent, load, slo, from_decode, precision=precision, stages=stages)
     pairs = list(zip(among.prefill.tolist(), among.decode.tolist(), strict=True))
     placings = [placed(served, list(zip(schedulers, pair, strict=True))) for pair in pairs]
-    costs = _costs(found, trace, placings, prices)
+    costs = _costs(found, placings, prices)
     names = [{"prefill_replicas": one, "decode_replicas": other} for one, other in pairs]
     notes = [
         *notes_of(pools),
@@ -116,11 +116,10 @@ def rates_of_pools(
     return _rows(names, totals, found, costs), [*notes, *([ENERGY_NOTE] if placings[0] else [])]
 
 
-def _costs(found: Capacity, trace: RequestTrace, placings: list[Placed], prices: Prices) -> list[dict[str, float]]:
+def _costs(found: Capacity, placings: list[Placed], prices: Prices) -> list[dict[str, float]]:
     """Energy and dollars of a million output tokens at each rate; nothing where the devices are not known."""
-    output = float(trace.output.mean())
-    rates = zip(found.meets.tolist(), placings, strict=True)
-    return [unit_costs(rate * output, placing, prices) if placing else {} for rate, placing in rates]
+    rates = zip(found.tokens_per_second.tolist(), placings, strict=True)
+    return [unit_costs(rate, placing, prices) if placing else {} for rate, placing in rates]
 
 
 def _rows(
@@ -137,6 +136,7 @@ def _rows(
                 "requests_per_second": rate,
                 "fails_at": fails,
                 "requests_per_second_per_device": rate / size,
+                "output_tokens_per_second": float(found.tokens_per_second[lane]),
                 **costs[lane],
                 "monotone": bool(found.monotone[lane]),
             }

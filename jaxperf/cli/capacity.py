@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ONE, BY_LOAD = "1", "least_outstanding"
 WORDS = {"requests_per_second": "requests/s", "fails_at": "fails at", "requests_per_second_per_device": "per device"}
+WORDS |= {"output_tokens_per_second": "tokens/s out"}
 WORDS |= {"kwh_per_million_tokens": "kWh/Mtoken", "dollars_per_million_tokens": "$/Mtoken"}
 
 

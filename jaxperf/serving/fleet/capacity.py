@@ -48,6 +48,7 @@ class Capacity:
     fails: np.ndarray
     monotone: np.ndarray
     e2e: np.ndarray
+    tokens_per_second: np.ndarray
     rounds: int
 
 
@@ -64,6 +65,7 @@ def capacity(
         raise InputError(f"{rates} rates a round cannot try both ends; there must be 2 at least.")
     met_at, fails = np.zeros(configurations), np.full(configurations, np.inf)
     highest, e2e = np.zeros(configurations), np.full(configurations, np.nan)
+    tokens = np.full(configurations, np.nan)
     tried, rounds = np.tile(np.geomspace(SLOWEST, FASTEST, rates), (configurations, 1)), 0
     while True:
         columns, rounds = simulate(tried), rounds + 1
@@ -72,11 +74,12 @@ def capacity(
         fails = np.minimum(fails, np.where(met, np.inf, tried).min(axis=1))
         below = np.where(met & (tried < fails[:, None]), tried, 0.0)
         better = below.max(axis=1) > met_at
-        e2e[better] = _mean_e2e(columns)[better, below.argmax(axis=1)[better]]
+        best = better, below.argmax(axis=1)[better]
+        e2e[better], tokens[better] = _mean_e2e(columns)[best], _tokens_per_second(columns)[best]
         met_at = np.where(better, below.max(axis=1), met_at)
         wide = (met_at > 0.0) & np.isfinite(fails) & (fails > met_at * (1.0 + precision))
         if not wide.any():
-            return Capacity(met_at, fails, highest <= met_at, e2e, rounds)
+            return Capacity(met_at, fails, highest <= met_at, e2e, tokens, rounds)
         low, high = (np.where(wide, end, SLOWEST) for end in (met_at, fails))
         tried = np.geomspace(low, high, rates + 2, axis=1)[:, 1:-1]
 
@@ -87,12 +90,24 @@ def check_precision(precision: float) -> None:
         raise InputError(f"precision is {precision:g}; it must be a number from {FINEST:g} to {COARSEST:g}.")
 
 
+def _tokens_per_second(columns: Columns) -> np.ndarray:
+    """Output tokens over the time from the first arrival to the last completion [L, K] 1/s; of none it is NaN."""
+    real, done = columns["real"], _completed(columns)
+    first = np.where(real, columns["arrived"], np.inf).min(axis=-1)
+    last = np.where(done, columns["completed"], -np.inf).max(axis=-1)
+    return np.where(done, columns["output"], 0.0).sum(axis=-1) / np.where(last > first, last - first, np.nan)
+
+
 def _mean_e2e(columns: Columns) -> np.ndarray:
     """Mean latency of the completed requests [L, K] s; of none it is zero."""
-    done = columns["real"] & (columns["completed"] >= 0.0)
+    done = _completed(columns)
     asked = columns.get("asked", columns["arrived"])
     latency = np.where(done, columns["completed"] - asked, 0.0)
     return latency.sum(axis=-1) / np.maximum(done.sum(axis=-1), 1)
+
+
+def _completed(columns: Columns) -> np.ndarray:
+    return columns["real"] & (columns["completed"] >= 0.0)
 
 
 def fleet_capacity(

@@ -82,9 +82,15 @@ def test_the_capacity_of_a_queue_is_bracketed() -> None:
     assert (found.fails <= found.meets * 1.001).all() and found.monotone.all()
 
 
+def test_tokens_are_those_of_the_simulation_not_of_the_arrivals() -> None:
+    """However fast requests come, a server of 0.1 s a request makes ten tokens a second."""
+    burst = capacity(queue(np.array([0.1])), Slo({"ttft": 1e3}), 1)
+    assert burst.meets[0] == FASTEST and burst.tokens_per_second[0] == pytest.approx(10.0, rel=1e-6)
+
+
 def test_what_never_meets_and_what_always_does() -> None:
     found = capacity(queue(np.array([0.1, 2.0])), Slo({"ttft": 1.0}), 2)
-    assert found.meets[1] == 0.0 and found.fails[1] == SLOWEST
+    assert found.meets[1] == 0.0 and found.fails[1] == SLOWEST and np.isnan(found.tokens_per_second[1])
     always = capacity(queue(np.array([1e-9])), Slo({"ttft": 1.0}), 1)
     assert always.meets[0] == FASTEST and np.isinf(always.fails[0]) and always.rounds == 1
 
