@@ -26,7 +26,7 @@ class Reason(enum.IntFlag):
 
 SENTENCES = {
     Reason.MEMORY: "weights, KV cache and activations do not fit in device memory",
-    Reason.TENSOR_PARALLEL: "tensor parallel does not divide the attention heads and the feed-forward width",
+    Reason.TENSOR_PARALLEL: "tensor parallel does not divide the heads and widths, or the KV heads (nor copies them)",
     Reason.PIPELINE_PARALLEL: "more pipeline stages than layers",
     Reason.EXPERT_PARALLEL: "expert parallel does not divide the experts and the tensor x data parallel group",
     Reason.DATA_PARALLEL: "fewer sequences than data-parallel replicas",

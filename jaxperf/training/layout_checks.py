@@ -35,11 +35,11 @@ class TrainingReason(enum.IntFlag):
 SENTENCES = {
     TrainingReason.MEMORY: "weights, states and activations of the fullest stage do not fit in device memory",
     TrainingReason.WORLD: "tensor x context x data x pipeline ranks are not the devices there are",
-    TrainingReason.TENSOR: "tensor parallel does not divide the heads and the feed-forward width",
+    TrainingReason.TENSOR: "tensor parallel does not divide the heads and widths, or the KV heads (nor copies them)",
     TrainingReason.TENSOR_LINK: "a tensor group spans nodes that no network joins",
     TrainingReason.STAGES: "the pipeline's chunks do not divide the layers, or are more than the layers",
     TrainingReason.CONTEXT: "context parallel does not divide the sequence, or (Ulysses) the heads of a tensor rank",
-    TrainingReason.EXPERTS: "expert parallel does not divide the experts, or the model has none",
+    TrainingReason.EXPERTS: "expert parallel does not divide the experts, expert-tensor their width, or there are none",
     TrainingReason.EXPERT_GROUP: "expert x expert-tensor ranks do not divide the devices of a pipeline stage",
     TrainingReason.BATCH: "data parallel x micro-batch does not divide the global batch",
     TrainingReason.SCHEDULE: "the schedule needs several pipeline stages, or does not interleave chunks",
@@ -58,9 +58,10 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
     """What the model and the batch forbid (True: infeasible)."""
     chunks = layout.pipeline * layout.interleave
     heads = jnp.where(model.attention_layers > 0.0, model.heads, layout.tensor)
-    width = jnp.where(model.dense_layers > 0.0, model.ffn_width, layout.tensor)
+    keys_fit = divides(layout.tensor, model.kv_shares) | divides(jnp.maximum(model.kv_shares, 1.0), layout.tensor)
     has_experts = (model.moe_layers > 0.0) & (model.topk > 0.0)
     group = layout.expert * layout.expert_tensor
+    spread = divides(layout.expert, model.experts) & divides(layout.expert_tensor, model.expert_shares)
     ranks = layout.tensor * layout.shard  # of a shard group
     apart = ~divides(group, ranks) & ~divides(ranks, group)
     ulysses = (layout.context_method > 1.5) & ~divides(layout.tensor * layout.context, heads)
@@ -69,10 +70,10 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
     needs_chunks = (layout.schedule < 1.5) & (layout.interleave > 1.0)
     return {
         TrainingReason.WORLD: (layout.devices > 0.0) & (layout.world != layout.devices),
-        TrainingReason.TENSOR: ~divides(layout.tensor, heads) | ~divides(layout.tensor, width),
+        TrainingReason.TENSOR: ~divides(layout.tensor, model.tensor_shares) | ~keys_fit,
         TrainingReason.STAGES: uneven | (chunks > model.layers),
         TrainingReason.CONTEXT: ~divides(layout.context, layout.sequence) | ((layout.context > 1.0) & ulysses),
-        TrainingReason.EXPERTS: jnp.where(has_experts, ~divides(layout.expert, model.experts), group > 1.0),
+        TrainingReason.EXPERTS: jnp.where(has_experts, ~spread, group > 1.0),
         TrainingReason.EXPERT_GROUP: has_experts & ~divides(group, layout.stage_ranks),
         TrainingReason.BATCH: ~divides(layout.data * layout.microbatch, layout.global_batch),
         TrainingReason.SCHEDULE: (chunked & (layout.pipeline <= 1.0)) | needs_chunks,

@@ -28,6 +28,9 @@ class TrainingModel(eqx.Module):
     `shared_width` that every token visits, `router` weights. `*_adapters`: sum of inputs and outputs of the linear
     layers of one block, which a LoRA adapter multiplies by its rank.
 
+    What ranks can share evenly in every layer, greatest common divisors (0: nothing to share): `tensor_shares` of heads
+    and widths, `kv_shares` of the heads of keys and values, `expert_shares` of the experts' widths.
+
     All are element counts [1], except `state_flops` [FLOP].
     """
 
@@ -74,6 +77,10 @@ class TrainingModel(eqx.Module):
     router: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     shared_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     expert_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    tensor_shares: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    kv_shares: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    expert_shares: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     @property
     def embedding(self) -> Float[Array, "*batch"]:

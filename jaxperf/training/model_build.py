@@ -10,6 +10,7 @@ from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention, Mla
 from jaxperf.models.parameters import parameter_count
+from jaxperf.training.even_shares import share_fields
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_fields import (
     attention_fields,
@@ -36,6 +37,7 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
         **mixer_fields([mixer for mixer in mixers if not isinstance(mixer, (Attention, Mla))], config.hidden),
         **dense_fields([layer.ffn for layer in layers if isinstance(layer.ffn, Mlp)], config.hidden),
         **expert_fields([layer.ffn for layer in layers if isinstance(layer.ffn, Moe)], config.hidden),
+        **share_fields(layers),
     }
     blocks = [layer.ffn for layer in layers if layer.ffn is not None]
     numbers = {

@@ -21,6 +21,8 @@ from tests.devices import H100
 
 LLAMA = training_model(load_model("llama-3-70b"))
 MIXTRAL = training_model(load_model("mixtral-8x7b"))
+PHI = training_model(load_model("phi-4"))  # 40 heads, 10 of keys and values
+QWEN_NEXT = training_model(load_model("qwen3-next-80b-a3b"))  # recurrent layers of 16 heads of keys, 2 groups
 reasons = jax.jit(layout_reasons)
 
 
@@ -40,6 +42,11 @@ def why(model=LLAMA, device=H100, memory: float = 1e9, **fields) -> TrainingReas
         ({"tensor": 2, "devices": 3}, TrainingReason.WORLD),
         ({"tensor": 2, "pipeline": 4, "devices": 8}, TrainingReason(0)),
         ({"tensor": 3}, TrainingReason.TENSOR),
+        ({"model": PHI, "tensor": 5}, TrainingReason(0)),
+        ({"model": PHI, "tensor": 20}, TrainingReason(0)),
+        ({"model": PHI, "tensor": 4}, TrainingReason.TENSOR),
+        ({"model": QWEN_NEXT, "tensor": 16}, TrainingReason(0)),
+        ({"model": QWEN_NEXT, "tensor": 32}, TrainingReason.TENSOR),
         ({"context": 3}, TrainingReason.CONTEXT),
         ({"context": 16, "tensor": 8, "context_method": "ulysses"}, TrainingReason.CONTEXT),
         ({"context": 8, "tensor": 8, "context_method": "ulysses"}, TrainingReason(0)),
@@ -51,6 +58,7 @@ def why(model=LLAMA, device=H100, memory: float = 1e9, **fields) -> TrainingReas
         ({"data": 8, "shard_group": 3}, TrainingReason.SHARD_GROUP),
         ({"memory": 81e9}, TrainingReason.MEMORY),
         ({"model": MIXTRAL, "expert": 3, "data": 3, "global_batch": 3}, TrainingReason.EXPERTS),
+        ({"model": MIXTRAL, "expert_tensor": 3, "data": 3, "global_batch": 3}, TrainingReason.EXPERTS),
         ({"model": MIXTRAL, "expert": 8, "data": 4}, TrainingReason.EXPERT_GROUP),
         ({"model": MIXTRAL, "expert": 8, "tensor": 2, "data": 4}, TrainingReason(0)),
         ({"device": H100.replace(network_bandwidth=0), "data": 16}, TrainingReason.NETWORK),
