@@ -18,6 +18,7 @@ from jaxperf.network.expert_exchange import expected_hits
 from jaxperf.network.hierarchy import group_link, pair_link
 from jaxperf.network.link import Fabric
 from jaxperf.training.efficiencies import TrainingEfficiencies
+from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 
@@ -139,7 +140,7 @@ def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Ex
     (arXiv:2309.14509).
     """
     itemsize = layout.activation_bytes
-    kept = layout.tokens * model.kv_width / jnp.minimum(layout.tensor, model.kv_heads) * itemsize
+    kept = layout.tokens * key_width(model, layout) * itemsize
     rows = layout.tokens * (model.score_width + model.value_width) / layout.tensor * itemsize + kept
     sends = jnp.where(layout.context > 1.0, (layout.context - 1.0) * send_pass(groups.context_neighbors, kept), 0.0)
     gather = ring_pass(groups.context, kept * layout.context)

@@ -18,6 +18,14 @@ def attended_tokens(model: TrainingModel, sequence: Scalar) -> Scalar:
     return full + share * (windowed - full)
 
 
+def key_width(model: TrainingModel, layout: Layout) -> Scalar:
+    """Elements of keys and values a token on one rank: of its share of their heads, and of one at least. Where Ulysses
+    gives queries to more ranks than there are such heads, heads are copied (arXiv:2506.13996) [1]."""
+    heads = jnp.maximum(model.kv_heads / layout.tensor, 1.0)
+    copies = jnp.where(layout.context_method > 1.5, jnp.maximum(layout.context / heads, 1.0), 1.0)
+    return model.kv_width / model.kv_heads * heads * copies
+
+
 def step_flops(model: TrainingModel, layout: Layout) -> tuple[Scalar, Scalar]:
     """(useful, issued) FLOP of one step over all devices: issued ones count recomputation too.
 

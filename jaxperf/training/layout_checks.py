@@ -58,19 +58,19 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
     """What the model and the batch forbid (True: infeasible)."""
     chunks = layout.pipeline * layout.interleave
     heads = jnp.where(model.attention_layers > 0.0, model.heads, layout.tensor)
-    keys_fit = divides(layout.tensor, model.kv_shares) | divides(jnp.maximum(model.kv_shares, 1.0), layout.tensor)
     has_experts = (model.moe_layers > 0.0) & (model.topk > 0.0)
     group = layout.expert * layout.expert_tensor
     spread = divides(layout.expert, model.experts) & divides(layout.expert_tensor, model.expert_shares)
     ranks = layout.tensor * layout.shard  # of a shard group
     apart = ~divides(group, ranks) & ~divides(ranks, group)
-    ulysses = (layout.context_method > 1.5) & ~divides(layout.tensor * layout.context, heads)
+    split = layout.tensor * layout.context  # ranks that Ulysses shares the heads among
+    ulysses = (layout.context_method > 1.5) & ~(divides(split, heads) & _keys_fit(model, split))
     uneven = (layout.uneven <= 0.0) & ~divides(chunks, model.layers)
     chunked = layout.schedule > 1.5
     needs_chunks = (layout.schedule < 1.5) & (layout.interleave > 1.0)
     return {
         TrainingReason.WORLD: (layout.devices > 0.0) & (layout.world != layout.devices),
-        TrainingReason.TENSOR: ~divides(layout.tensor, model.tensor_shares) | ~keys_fit,
+        TrainingReason.TENSOR: ~(divides(layout.tensor, model.tensor_shares) & _keys_fit(model, layout.tensor)),
         TrainingReason.STAGES: uneven | (chunks > model.layers),
         TrainingReason.CONTEXT: ~divides(layout.context, layout.sequence) | ((layout.context > 1.0) & ulysses),
         TrainingReason.EXPERTS: jnp.where(has_experts, ~spread, group > 1.0),
@@ -80,6 +80,11 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
         TrainingReason.SHARD_GROUP: (layout.shard_group > 0.0)
         & (~divides(layout.shard_group, layout.data) | (has_experts & apart)),
     }
+
+
+def _keys_fit(model: TrainingModel, ranks: Scalar) -> Bool[Array, ""]:
+    """Whether the ranks can have equal shares of the KV heads, or equally many copies."""
+    return divides(ranks, model.kv_shares) | divides(jnp.maximum(model.kv_shares, 1.0), ranks)
 
 
 def device_checks(layout: Layout, device: Device, memory: Scalar) -> dict[TrainingReason, Bool[Array, ""]]:

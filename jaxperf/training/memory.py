@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.training.compute import routed_rows
+from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import live_microbatches, stage_layers, weight_copies
@@ -175,11 +176,10 @@ def _residual(model: TrainingModel, layout: Layout) -> Scalar:
 def _attention_activations(model: TrainingModel, layout: Layout) -> Scalar:
     """Queries, keys, values, scores where they are kept, and the input of the output projection: a token [byte]."""
     itemsize, split = layout.activation_bytes, layout.tensor
-    keys = model.kv_width / jnp.minimum(split, model.kv_heads)
     scores = model.heads / split * layout.sequence * (SCORE_COPIES * itemsize + model.dropout)
     unfused = (layout.flash <= 0.0) & (layout.recompute <= 0.5)
     softmax = jnp.where(unfused, scores, LOG_SUM * model.heads / split * jnp.where(layout.flash > 0.0, 1.0, 0.0))
-    rows = (model.score_width / split + keys + model.latent_width) * itemsize
+    rows = (model.score_width / split + key_width(model, layout) + model.latent_width) * itemsize
     return _residual(model, layout) + rows + model.value_width / split * layout.operand_bytes + softmax
 
 

@@ -23,6 +23,7 @@ from jaxperf.training.communication import (
 )
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.exposure import data_exchange
+from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.memory import StageParameters, kept_parameters
 from jaxperf.training.model_build import training_model
@@ -81,6 +82,15 @@ def test_context_parallel_by_method() -> None:
     assert float(found.backward) == pytest.approx(2 * float(found.forward), rel=1e-12)
     found = context_exchange(LLAMA, ulysses, groups(ulysses))
     assert float(found.forward) == pytest.approx(3 / 4 * tokens * (width + kv) / 2 * 2 / LOCAL, rel=1e-12)
+
+
+def test_ulysses_copies_heads_that_are_fewer_than_its_ranks() -> None:
+    """The 4 heads of keys and values of a tensor rank: four take one each, and eight take each of them twice."""
+    layouts = [training_layout(context=c, sequence=65536, tensor=2, context_method="ulysses") for c in (4, 8)]
+    few, many = (float(key_width(LLAMA, layout)) for layout in layouts)
+    assert (few, many) == (2 * 4 * 128, 2 * 8 * 128)
+    ring = training_layout(context=8, sequence=65536, tensor=2)
+    assert float(key_width(LLAMA, ring)) == few
 
 
 def test_a_ring_of_keys_over_nodes_has_one_port_and_a_gather_all() -> None:

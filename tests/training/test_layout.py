@@ -50,6 +50,8 @@ def why(model=LLAMA, device=H100, memory: float = 1e9, **fields) -> TrainingReas
         ({"context": 3}, TrainingReason.CONTEXT),
         ({"context": 16, "tensor": 8, "context_method": "ulysses"}, TrainingReason.CONTEXT),
         ({"context": 8, "tensor": 8, "context_method": "ulysses"}, TrainingReason(0)),
+        ({"model": PHI, "context": 5, "sequence": 5120, "context_method": "ulysses"}, TrainingReason(0)),
+        ({"model": PHI, "context": 4, "context_method": "ulysses"}, TrainingReason.CONTEXT),
         ({"expert": 2, "data": 2}, TrainingReason.EXPERTS),
         ({"data": 3}, TrainingReason.BATCH),
         ({"microbatch": 5}, TrainingReason.BATCH),
