@@ -1,7 +1,8 @@
 """Energy of a training step over all devices: the roofline of energy, where the device's energies are known.
 
 E = FLOP x energy per FLOP + bytes x energy per byte + idle power x time (Choi, Bedard, Fowler, Vuduc 2013, IPDPS), as
-in `jaxperf.kernels.energy`; a device whose energies are not known is taken to draw its TDP all the time.
+in `jaxperf.kernels.energy`: a lower bound, without the bytes of matrix products. A device whose energies are not known
+is taken to draw its TDP all the time, an upper bound: the two do not compare.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ METRICS = {
     "tokens_per_second_per_device": MetricFacts("1/s", "tokens per second and device", True, "max"),
     "mfu": MetricFacts("1", "useful FLOP over the peak in the layers' format", True, "max"),
     "hfu": MetricFacts("1", "issued FLOP, recomputed ones too, over the same peak", True, "max"),
-    "energy_per_token": MetricFacts("J", "energy of all devices over the step's tokens", True, "min"),
+    "energy_per_token": MetricFacts("J", "thermal design power of all devices x time over tokens", True, "min"),
     "bubble_fraction": MetricFacts("1", "idle share of the busiest pipeline stage", False, "min"),
     "exposed_communication": MetricFacts("s", "communication of a step that compute does not hide", False, "min"),
     "memory": MetricFacts("B", "weights, states and activations on the fullest device", False, "min"),
@@ -140,7 +140,8 @@ def _metrics(step: TrainingStep, layout: Layout, device: Device) -> dict[str, Ar
         "tokens_per_second_per_device": step.tokens_per_second / layout.world,
         "mfu": step.mfu,
         "hfu": step.hfu,
-        "energy_per_token": step.energy / tokens,
+        # As in serving. `step.energy` is a lower bound where a device's energies are known and TDP where they are not.
+        "energy_per_token": device.tdp * layout.world * step.time / tokens,
         "bubble_fraction": step.bubble_fraction,
         "exposed_communication": sum(jax.tree.leaves(step.exposed), as_float(0.0)),
     }

@@ -78,7 +78,7 @@ def test_a_point_is_a_training_step(swept: dict[str, np.ndarray], place: tuple[i
         "memory": step.memory.total,
         "num_devices": devices,
         "tokens_per_second_per_device": step.tokens_per_second / devices,
-        "energy_per_token": step.energy / (80 * 4096),
+        "energy_per_token": load_device(ASKED["device"][device]).tdp * devices * step.time / (80 * 4096),
     }
     for name, value in expected.items():
         np.testing.assert_allclose(swept[name][place], float(value), rtol=1e-9, err_msg=name)
