@@ -159,15 +159,19 @@ class ArchitectureSpec(Spec):
     """What one core does per clock cycle.
 
     `operations_per_cycle`: dense matrix operations per format [FLOP per cycle and core]; `vector_operations_per_cycle`:
-    fp32 on the vector units [FLOP per cycle and core]; `core`: the vendor's word for one core. `flagship`: of the
-    devices with this chip and its whole matrix rate, the one with the highest power limit that is the chip's alone; a
-    variant whose rate is cut has that of the whole chip.
+    fp32 on the vector units [FLOP per cycle and core]; `special_functions_per_cycle`: fp32 exponentials [per cycle and
+    core]; `operands_from_shared_memory`: whether matrix instructions read operands there themselves, as Hopper's `wgmma`
+    and Blackwell's `tcgen05` (PTX ISA) do, instead of from registers; `core`: the vendor's word for one core. `flagship`:
+    of the devices with this chip and its whole matrix rate, the one with the highest power limit that is the chip's
+    alone; a variant whose rate is cut has that of the whole chip.
     """
 
     core: Text
     flagship: Slug | None = None
     operations_per_cycle: dict[Format, Count] = Field(min_length=1)
     vector_operations_per_cycle: Count
+    special_functions_per_cycle: Count | None = None
+    operands_from_shared_memory: StrictBool = False
 
 
 class ProcessSpec(Spec):
