@@ -97,8 +97,10 @@ def _attention_shape(x: Shape) -> AttentionShape:
 
 
 def _prefill(device: Device, x: Shape, f: Formats) -> Cost:
+    in_cache_format = x.get("in_cache_format", jnp.zeros_like(x["batch"])) > 0.0
+    products = jax.tree.map(lambda cache, own: jnp.where(in_cache_format, cache, own), f.cache, f.weights)
     shape = _attention_shape(x)
-    return prefill_attention_cost(device, shape, x["batch"], x["q_len"], x["prefix"], f.cache, f.weights, FULL)
+    return prefill_attention_cost(device, shape, x["batch"], x["q_len"], x["prefix"], f.cache, products, FULL)
 
 
 def _decode(device: Device, x: Shape, f: Formats) -> Cost:

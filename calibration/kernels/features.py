@@ -12,16 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets.schema import FAMILIES
+from calibration.kernels import prefill
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
 from calibration.kernels.latents import LATENT, ROPE, ROWS, undivided_waves
+from calibration.kernels.prefill import SHARED_BYTES_PER_CYCLE
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div, next_power_of_two
 
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
-SHARED_BYTES_PER_CYCLE = 128.0  # what a core takes from shared memory (CUDA C++ programming guide: 32 banks of 4 bytes)
 WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
 LARGEST_GROUP = 32.0  # query heads of one key head that TensorRT-LLM's kernel for grouped queries takes
 REDUCING: frozenset[str] = frozenset(("norm", "softmax"))  # take a sum over a row before they scale it
@@ -53,7 +54,9 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
         copies = x["tokens"] * x["topk"] / x["ep"]
         touched = jnp.minimum(x["experts"] / x["ep"], copies)
         blocks = (touched + copies / height) * _blocks(2.0 * x["inter"] / x["tp"], width)
-    elif family in ("attention_prefill", "mla_prefill"):
+    elif family == "attention_prefill":
+        return prefill.waves(x, hardware) * hardware.many_cores
+    elif family == "mla_prefill":
         blocks = _blocks(x["q_len"], QUERY_BLOCK) * x["heads"] * x["batch"]
     elif family in ("attention_decode", "mla_decode"):
         kv_heads = x.get("kv_heads", jnp.ones_like(x["heads"]))
@@ -87,11 +90,20 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scal
     """
     if family == "mla_decode" and "undivided" in x:
         return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
+    if family == "attention_prefill":
+        return prefill.products_time(x, as_float(demand.compute))
     if family not in STREAMS:
         return as_float(demand.compute)
     rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock
     issuing = as_float(demand.flops) / rate
     return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))
+
+
+def special_time(family: str, x: Shape, hardware: Hardware) -> Scalar:
+    """Time of the busiest core's other pipelines that its matrix products do not hide [s]; 0 where none is known."""
+    if family == "attention_prefill":
+        return prefill.beside_products_time(x, hardware)
+    return jnp.zeros_like(hardware.many_cores)
 
 
 def _through_shared_memory(x: Shape, hardware: Hardware) -> Scalar:

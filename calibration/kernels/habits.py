@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from calibration.kernels.asked import Shape
 from calibration.kernels.hardware import Hardware
+from calibration.kernels.prefill import block_queries
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 QUERY_BLOCK = 128.0  # queries that a block of a prefill kernel takes
@@ -49,7 +50,7 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
     blocks = ceil_div(queries, jnp.full_like(queries, QUERY_BLOCK)) * x["heads"] * x["batch"]
     return {
         "pairs outside the window": jnp.log(0.5 * queries**2 / (seen * queries - 0.5 * seen**2)),
-        "block longer than the queries": _above(QUERY_BLOCK / queries),
+        "block longer than the queries": _above(block_queries(x) / queries),
         "idle cores": _above(hardware.device.num_cores / blocks),
         "queries per key head": jnp.log(x["heads"] / x["kv_heads"]),
         "head size": jnp.log(x["head_dim"] / 128.0),

@@ -34,15 +34,17 @@ REFERENCE = {
 # GP100, which has two (NVIDIA's whitepaper on the P100); four units of 16 lanes on AMD's CDNA and GCN (ROCm Compute
 # Profiler, "Vector arithmetic logic unit"), two of 32 on RDNA.
 ISSUED = 128.0
+UNSTATED_EXPONENTIALS = 16.0  # per cycle and core, where a file does not say: what nearly all of NVIDIA's have
 ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
 
 
 class Hardware(eqx.Module):
     """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation at one clock over the
-    H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core
-    issues in a cycle [1]; `many_cores`: 1 for a GPU, whose cores each take small blocks, 0 for the few large cores
-    of others; `gddr`: 1 where the memory is GDDR, `inline_ecc`: 1 where its check bits share its bus, else 0; all
-    [D]."""
+    H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core issues in a
+    cycle [1]; `exponentials`: of a core in a cycle [1]; `reads_shared`: 1 where matrix instructions read shared memory
+    themselves, else 0 (`ArchitectureSpec.operands_from_shared_memory`); `many_cores`: 1 for a GPU, whose cores each
+    take small blocks, 0 for the few large cores of others; `gddr`: 1 where the memory is GDDR, `inline_ecc`: 1 where
+    its check bits share its bus, else 0; all [D]."""
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
@@ -50,6 +52,8 @@ class Hardware(eqx.Module):
     energy: Float[Array | np.ndarray, " D"]
     matrix_energy: Float[Array | np.ndarray, " D"]
     issued: Float[Array | np.ndarray, " D"]
+    exponentials: Float[Array | np.ndarray, " D"]
+    reads_shared: Float[Array | np.ndarray, " D"]
     many_cores: Float[Array | np.ndarray, " D"]
     gddr: Float[Array | np.ndarray, " D"]
     inline_ecc: Float[Array | np.ndarray, " D"]
@@ -73,6 +77,8 @@ def _shipped(name: str, number: np.dtype) -> Hardware:
 
 
 def _hardware(spec: DeviceSpec) -> Hardware:
+    architecture = hwspecs.load_architecture(spec.architecture)
+    exponentials = architecture.special_functions_per_cycle
     return Hardware(
         device_from_spec(spec),
         clock=as_float(spec.clock_rate.si),
@@ -80,6 +86,8 @@ def _hardware(spec: DeviceSpec) -> Hardware:
         energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=False)),
         matrix_energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=True)),
         issued=as_float(issued(spec.architecture)),
+        exponentials=as_float(exponentials.si if exponentials else UNSTATED_EXPONENTIALS),
+        reads_shared=as_float(architecture.operands_from_shared_memory),
         many_cores=as_float(spec.kind == "gpu"),
         gddr=as_float((spec.memory_type or "").startswith("gddr")),
         inline_ecc=as_float(spec.inline_ecc),

@@ -22,7 +22,8 @@ from calibration.kernels.model import Inputs
 from calibration.kernels.point import LEAST, MOST, Kind, Point, describe, load_kinds
 from jaxperf.core.numerics import as_float
 
-OF_ROW = ("core", "on_chip", "footprint", "waves", "clock", "eager", "gddr", "inline_ecc")  # of `Point`, by its names
+# Columns of `Prepared` by their names in `Point`.
+OF_ROW = ("core", "special", "on_chip", "footprint", "waves", "clock", "eager", "gddr", "inline_ecc")
 PLAIN = (*Demand.__dataclass_fields__, *OF_ROW)
 # Whose mixed steps state the cached tokens of each decoding sequence, not their sum: vLLM's profiler in LLMServingSim
 # ("KV cache history length the decode requests attend to", its docs/profiler/output-bundle.md).
@@ -36,8 +37,9 @@ STATED_TOTAL = ("v0",)
 class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
-    `names` and `features` [R, F], `habits` [R, H] float32; `core` and `on_chip` [s], `footprint` [log 1], `waves`,
-    `clock`, `eager`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`: the names of the rows at each level.
+    `names` and `features` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint` [log 1],
+    `waves`, `clock`, `eager`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`: the names of the rows at each
+    level.
     """
 
     table: KernelTable
@@ -46,6 +48,7 @@ class Prepared:
     features: np.ndarray
     habits: np.ndarray
     core: np.ndarray
+    special: np.ndarray
     on_chip: np.ndarray
     footprint: np.ndarray
     waves: np.ndarray
@@ -78,6 +81,7 @@ class Prepared:
         log = lambda x: as_float(np.log(np.maximum(x, LEAST)))  # noqa: E731
         return Inputs(
             compute=log(self.core),
+            special=log(self.special),
             memory=log(self.demand.memory),
             power=log(self.demand.power),
             on_chip=log(self.on_chip),

@@ -1,8 +1,8 @@
 """Who a row's numbers belong to: the levels of the hierarchy, from what every kernel shares to one cell of data.
 
-family -> format -> framework -> stack (framework, version, kernel, format) -> device -> cell (device and stack). Each
-level's parameters are a small correction of the levels before it; an unknown name has none, which is how a prediction
-falls back to "generic". `Names` turns the text of a row into an index a level.
+family -> format -> framework -> library -> stack (framework, version, kernel, format) -> device -> cell (device and
+stack). Each level's parameters are a small correction of the levels before it; an unknown name has none, which is how a
+prediction falls back to "generic". `Names` turns the text of a row into an index a level.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.datasets.groups import Groups, group
+from calibration.datasets.libraries import libraries
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Column, Text, as_text
 
-LEVELS = ("format", "framework", "stack", "device", "cell")
+LEVELS = ("format", "framework", "library", "stack", "device", "cell")
 # Prior precision of a level's parameters: the more specific, the more it must be shown by data.
-PRECISION: Mapping[str, float] = {"format": 0.3, "framework": 0.3, "stack": 1.0, "device": 1.0, "cell": 1.0}
+PRECISION: Mapping[str, float] = {
+    **dict.fromkeys(("format", "framework", "library"), 0.3),
+    **dict.fromkeys(("stack", "device", "cell"), 1.0),
+}
 DEVICE_LEVELS = ("device", "cell")
+OPTIONAL = ("library",)  # which not every family has (`calibration.datasets.libraries`), and no file of earlier jaxperf
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,17 @@ class Names:
 
     def extended(self, spelled: Mapping[str, Column]) -> Names:
         """With the names of more rows appended."""
-        return Names(
-            {
-                level: (*known, *(name for name in sorted(as_text(spelled[level]).counts()) if name not in set(known)))
-                for level, known in self.known.items()
-            }
-        )
+        return Names({level: (*known, *_added(as_text(spelled[level]), known)) for level, known in self.known.items()})
+
+
+def _added(spelled: Text, known: tuple[str, ...]) -> list[str]:
+    """Names of a column that are not known, in order; an empty one is none."""
+    return sorted(name for name in spelled.counts() if name and name not in set(known))
+
+
+def levels_of(names: Mapping[str, int], among: Iterable[str] = LEVELS) -> list[str]:
+    """Those of some levels that a family has, by how many names each of its levels has."""
+    return [level for level in among if names[level] or level not in OPTIONAL]
 
 
 NO_NAMES = Names({level: () for level in LEVELS})
@@ -60,6 +70,7 @@ def spell_each(table: KernelTable) -> dict[str, np.ndarray]:
     return {
         "format": forms,
         "framework": _joined(table.framework),
+        "library": np.asarray(libraries(table)),
         "stack": stacks,
         "device": _joined(table.device),
         "cell": _joined(table.device, stacks),

@@ -2,9 +2,9 @@
 
     log t = log(floor + (core^p + memory^p)^(1/p)) + s B tanh(c / B)
 
-core: arithmetic time over its efficiency, or the power limit where that is longer, and a start-up time for each block
-that the busiest core works through; memory: DRAM time over its efficiency for what misses L2, and L2's own time, one
-after the other or both at once (a soft maximum); both stretch by powers of a family's habits
+core: arithmetic time over its efficiency and that of other pipelines, or the power limit where that is longer, and a
+start-up time for each block that the busiest core works through; memory: DRAM time over its efficiency for what misses
+L2, and L2's own time, one after the other or both at once (a soft maximum); both stretch by powers of a family's habits
 (`calibration.kernels.habits`). c is linear in a small network's outputs, its coefficients the sum of the levels'
 (`calibration.kernels.levels`); s in [0, 1] takes the correction back where a kernel lies outside what was measured.
 """
@@ -19,27 +19,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from calibration.kernels.levels import LEVELS
+from calibration.kernels.levels import levels_of
 
 BOUND = 2.0  # the correction stays within a factor e^2 of the physical law
 POWER_SHARPNESS = 4.0  # of what works at the same time: units and their power, device and host
 LEAST_SCALE = 0.5  # spread of a feature below which its distances are not measured by it [log2 1]
 FARTHEST = 4.0
 LAW = ("compute", "memory", "floor")  # parameters of the law that differ between levels
-LAW_LEVELS = ("format", "framework", "stack")  # which have any, the most specific last
+LAW_LEVELS = ("format", "framework", "library", "stack")  # which have any, the most specific last
 Indices = Mapping[str, Int[Array, "*rows"]]
 
 
 class Inputs(eqx.Module):
     """What the law and the correction read of one kernel; with a leading axis, of a table [R].
 
-    `compute`, `memory`, `power`, `on_chip`: logarithms of the demands [log s]; `footprint`: bytes over L2; `waves`:
-    blocks on the busiest core; `clock`: over the H100's [log 1]; `eager`: 1 where a host launches the kernel each time
-    it is timed, else 0; `gddr`, `inline_ecc`: of the device's memory, as in `Hardware`; `features`; `habits` [log 1];
-    `levels`: index of each level's name, the one after the last meaning unknown.
+    `compute`, `special`, `memory`, `power`, `on_chip`: logarithms of the demands [log s], `special` of the pipelines
+    beside the matrix units; `footprint`: bytes over L2; `waves`: blocks on the busiest core; `clock`: over the H100's
+    [log 1]; `eager`: 1 where a host launches the kernel each time it is timed, else 0; `gddr`, `inline_ecc`: of the
+    device's memory, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of each level's name, the one after
+    the last meaning unknown.
     """
 
     compute: Float[Array, "*rows"]
+    special: Float[Array, "*rows"]
     memory: Float[Array, "*rows"]
     power: Float[Array, "*rows"]
     on_chip: Float[Array, "*rows"]
@@ -57,10 +59,11 @@ class Inputs(eqx.Module):
 class Law(eqx.Module):
     """Parameters of the physical law, as logarithms.
 
-    `compute`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP at the
-    H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the limit, 1
-    where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in it;
-    `host`: time for a host to launch an eager kernel [log s]; `block`: start of one block at the H100's clock [log s];
+    `compute`, `special`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP
+    at the H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the
+    limit, 1 where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in
+    it; `host`: time for a host to launch an eager kernel [log s]; `block`: start of one block at the H100's clock
+    [log s];
     `sharpness`: of the overlap, `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a
     repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc`
     add to `memory` where a device has those.
@@ -71,6 +74,7 @@ class Law(eqx.Module):
     """
 
     compute: Float[Array, ""]
+    special: Float[Array, ""]
     memory: Float[Array, ""]
     floor: Float[Array, ""]
     power: Float[Array, ""]
@@ -104,7 +108,7 @@ class Law(eqx.Module):
         powers = self.habits + sum(self.habit_offsets[level][x.levels[level]] for level in self.habit_offsets)
         slower = powers @ x.habits
         power = x.power + self.power + self.power_clock * x.clock
-        compute = x.compute + self.compute + shift[0]
+        compute = jnp.logaddexp(x.compute + self.compute + shift[0], x.special + self.special)
         # A lower clock needs less voltage, and an operation then less energy (C V^2): c (p / c)^throttle, not p.
         busy = _norm(compute, compute + self.throttle * (power - compute), POWER_SHARPNESS)
         core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]
@@ -181,14 +185,14 @@ def _norm(a: Array, b: Array, p: Array | float) -> Array:
 
 def law_offsets(names: Mapping[str, int]) -> dict[str, Float[Array, "N 3"]]:
     """Zero offsets for the levels of software; how a device differs is left to its datasheet and to the correction."""
-    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in LAW_LEVELS}
+    return {level: jnp.zeros((names[level] + 1, len(LAW))) for level in levels_of(names, LAW_LEVELS)}
 
 
 def law_habits(names: Mapping[str, int], habits: int) -> dict[str, Float[Array, "N 2 H"]]:
     """Zero offsets of the habits' powers: how software uses a device, so of the levels of software."""
-    return {level: jnp.zeros((names[level] + 1, 2, habits)) for level in ("framework", "stack")}
+    return {level: jnp.zeros((names[level] + 1, 2, habits)) for level in levels_of(names, LAW_LEVELS[1:])}
 
 
 def no_heads(names: Mapping[str, int], width: int) -> dict[str, Float[Array, "N H"]]:
     """Zero heads for every level."""
-    return {level: jnp.zeros((names[level] + 1, width)) for level in LEVELS}
+    return {level: jnp.zeros((names[level] + 1, width)) for level in levels_of(names)}

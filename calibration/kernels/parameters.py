@@ -17,7 +17,7 @@ from calibration.intervals import Spread, Width
 from calibration.kernels.family import FittedFamily, Local
 from calibration.kernels.fit import Settings, counts, new_correction, new_law
 from calibration.kernels.gaussian_process import Places, prior
-from calibration.kernels.levels import LEVELS, Names
+from calibration.kernels.levels import LEVELS, OPTIONAL, Names
 from calibration.kernels.local import SAME, VIEW
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import LEAST
@@ -130,7 +130,9 @@ def _listed(names: Names) -> dict[str, list[str]]:
 
 
 def _named(described: Mapping[str, Sequence[str]]) -> Names:
-    return Names({level: tuple(described[level]) for level in LEVELS})
+    return Names(
+        {level: tuple(described.get(level, ()) if level in OPTIONAL else described[level]) for level in LEVELS}
+    )
 
 
 def _restored(family: str, described: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> FittedFamily:
@@ -169,8 +171,11 @@ def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[st
         return KernelModel(law, new_correction(inputs, counts(names), settings))
 
     # Files of jaxperf before its law had a throttle: the voltage stays; before it had a host: that takes no time;
-    # before it told memories apart: they are alike; before DRAM and L2 overlapped: their times add up.
-    missing = {"throttle": 1.0, "host": math.log(LEAST), "gddr": 0.0, "inline_ecc": 0.0, "on_chip_sharpness": 0.0}
+    # before it told memories apart: they are alike; before DRAM and L2 overlapped: their times add up; before pipelines
+    # beside the matrix units: those take no time.
+    nothing = math.log(LEAST)
+    missing = {"throttle": 1.0, "host": nothing, "special": nothing, "on_chip_sharpness": 0.0}
+    missing |= {"gddr": 0.0, "inline_ecc": 0.0}
     tensors = {f"{family}/.law.{name}": np.array(value) for name, value in missing.items()} | dict(tensors)
     model = _filled(f"{family}/", jax.eval_shape(fresh), tensors)  # its shapes only: nothing is computed
     widths = _widths({name: described[name] for name in ("measured", "transfer")})

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from calibration.datasets.schema import KernelTable
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import Demand, _demands
-from calibration.kernels.features import core_time, features, on_chip_time, waves
+from calibration.kernels.features import core_time, features, on_chip_time, special_time, waves
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.habits import habits
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
@@ -42,10 +42,10 @@ class Kind(eqx.Module):
 
 
 class Point(eqx.Module):
-    """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `on_chip`: of the bytes from
-    L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on the busiest core; `clock`: over the H100's [1];
-    `eager`: 1 where a host launches it; `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`;
-    `habits` [log 1]."""
+    """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
+    beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
+    the busiest core; `clock`: over the H100's [1]; `eager`: 1 where a host launches it; `gddr`, `inline_ecc` as in
+    `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -54,6 +54,7 @@ class Point(eqx.Module):
     flops: Scalar
     moved: Scalar
     core: Scalar
+    special: Scalar
     on_chip: Scalar
     footprint: Scalar
     waves: Scalar
@@ -81,6 +82,7 @@ class Point(eqx.Module):
         own = dict(zip(self.names, self.features, strict=True))
         return Inputs(
             compute=_log(self.core),
+            special=_log(self.special),
             memory=_log(self.memory),
             power=_log(self.power),
             on_chip=_log(self.on_chip),
@@ -104,6 +106,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         core=core_time(family, x, asked, hardware),
+        special=special_time(family, x, hardware),
         on_chip=on_chip_time(family, x, asked, hardware),
         footprint=_log(as_float(asked.moved)) - jnp.log(hardware.device.l2_capacity),
         waves=waves(family, x, hardware),

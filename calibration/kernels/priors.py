@@ -21,6 +21,7 @@ from calibration.kernels.model import LAW_LEVELS
 # tables in sight (docs/accuracy.md).
 PRIORS = {
     "compute": (0.2, 0.1),
+    "special": (0.0, 0.2),
     "memory": (0.18, 0.08),
     "floor": (float(np.log(3e-6)), 0.4),
     "power": (0.0, 0.2),
@@ -38,13 +39,23 @@ PRIORS = {
     "inline_ecc": (0.12, 0.05),
 }
 ATTENTION = {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)}
+# With the exponentials and the loads of operands beside them, products run at nearly their peak. A block first has to
+# load what it computes, so that times add up nearly as much as they overlap; it starts in two microseconds, the latency
+# of its first loads and of its last writes; and the floor is cycles of the device, several latencies in a row. Set with
+# the measured tables in sight (docs/accuracy.md).
+PREFILL = ATTENTION | {
+    "compute": (0.12, 0.1),
+    "sharpness": (0.2, 0.15),
+    "block": (float(np.log(2e-6)), 0.4),
+    "floor_clock": (0.9, 0.1),
+}
 # Where a family differs by what is known of it: softmax shares the pipeline of an attention kernel, grouped
 # GEMMs are several launches with a sort before them, row-wise kernels are often launched eagerly.
 FAMILY_PRIORS = {
     # The power limit is a term of its own; a matrix unit that it does not slow comes near its peak (0.93 on the H20).
     # The tables cycle half a dozen weights, so a sixth of L2 each.
     "gemm": {"compute": (0.06, 0.05), "cache_share": (-1.8, 0.3)},
-    "attention_prefill": ATTENTION,
+    "attention_prefill": PREFILL,
     "attention_decode": ATTENTION,
     "mla_prefill": ATTENTION,
     "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},

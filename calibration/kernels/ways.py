@@ -12,6 +12,7 @@ from calibration.datasets.caches import decode_reading, latent_reading
 from calibration.datasets.instructions import by_warps
 from calibration.datasets.launches import eager
 from calibration.datasets.norms import COMPOSING, composed
+from calibration.datasets.prefills import prefill_blocks
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -33,6 +34,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return {"composed": composed(table)}
     if table.family in ("elementwise", "rope"):
         return {"composed": _composed(table)}
+    if table.family == "attention_prefill":
+        return prefill_blocks(table, _architectures(table, directories))
     if table.family == "attention_decode":
         return decode_reading(table)
     if table.family == "mla_decode":

@@ -1,0 +1,39 @@
+"""How prefill kernels go about queries and cache: the size of their blocks, and the format of their products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibration.datasets.libraries import FLASH_ATTENTION, libraries
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Text, as_text
+
+# Where kernels were written anew for instructions of four warps or of one thread (wgmma, tcgen05), and multiply queries
+# cast to an 8-bit cache's format: SGLang's forward_extend (flashattention_backend.py, `q.to(self.kv_cache_dtype)`),
+# TensorRT-LLM's FP8 context attention for an FP8 cache (attentionOp.cpp, `mFP8ContextFMHA`); both recalled. The
+# measured times of such rows are those of rows in eight bits.
+CASTING_ON = ("hopper", "blackwell")
+CASTING = ("trtllm",)
+CASTING_WITH = ("sglang", FLASH_ATTENTION)
+EIGHT_BITS = ("fp8",)
+# TensorRT-LLM's kernels for Ampere and Ada take 64 queries a block ("fmha_v2_flash_attention_bf16_64_128_S_..._sm89";
+# recalled).
+HALF_BLOCKS = ("trtllm",)
+
+
+def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
+    """1 for each row whose kernel does so, else 0 [R]: `in_cache_format`: multiplies in the format of the cache, which
+    is narrower than the queries'; `half_blocks`: takes 64 queries a block where others take 128.
+
+    **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices.
+    """
+    framework = as_text(table.framework)
+    rewritten = architecture.translated(lambda name: name.partition("-")[0]).among(CASTING_ON)
+    narrow = as_text(table.cache).among(EIGHT_BITS) & ~as_text(table.dtype).among(EIGHT_BITS)
+    engine, library = CASTING_WITH
+    casting = framework.among(CASTING) | (framework.among((engine,)) & libraries(table).among((library,)))
+    found = {
+        "in_cache_format": rewritten & narrow & casting,
+        "half_blocks": ~rewritten & framework.among(HALF_BLOCKS),
+    }
+    return {name: np.asarray(each, float) for name, each in found.items()}
