@@ -31,6 +31,7 @@ QUERY_BLOCK = 128.0
 QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together
 LONGEST_WAVE = 5.0  # a kernel of a few small blocks leaves all but e^-5 of the cores idle, and less is not told apart
 LEAST = 1e-30
+PREFILLS = ("attention_prefill", "mla_prefill")
 MATRICES = ("gemm", "bmm", "convolution", "mla_pre", "mla_post")
 LATENT_WIDTHS = (512.0, 128.0)  # columns and depth of the product that absorbs a projection of DeepSeek's MLA
 
@@ -54,10 +55,8 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
         copies = x["tokens"] * x["topk"] / x["ep"]
         touched = jnp.minimum(x["experts"] / x["ep"], copies)
         blocks = (touched + copies / height) * _blocks(2.0 * x["inter"] / x["tp"], width)
-    elif family == "attention_prefill":
-        return prefill.waves(x, hardware) * hardware.many_cores
-    elif family == "mla_prefill":
-        blocks = _blocks(x["q_len"], QUERY_BLOCK) * x["heads"] * x["batch"]
+    elif family in PREFILLS:
+        return prefill.waves(prefill.prefill_of(family, x), hardware) * hardware.many_cores
     elif family in ("attention_decode", "mla_decode"):
         kv_heads = x.get("kv_heads", jnp.ones_like(x["heads"]))
         blocks = x["batch"] * kv_heads * _blocks(x["heads"] / kv_heads, QUERY_ROWS)
@@ -90,8 +89,8 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scal
     """
     if family == "mla_decode" and "undivided" in x:
         return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
-    if family == "attention_prefill":
-        return prefill.products_time(x, as_float(demand.compute))
+    if family in PREFILLS:
+        return prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
     if family not in STREAMS:
         return as_float(demand.compute)
     rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock
@@ -101,8 +100,8 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scal
 
 def special_time(family: str, x: Shape, hardware: Hardware) -> Scalar:
     """Time of the busiest core's other pipelines that its matrix products do not hide [s]; 0 where none is known."""
-    if family == "attention_prefill":
-        return prefill.beside_products_time(x, hardware)
+    if family in PREFILLS:
+        return prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
     return jnp.zeros_like(hardware.many_cores)
 
 
@@ -146,7 +145,7 @@ def _family(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[s
         rows = jnp.maximum(x["tokens"] * x["topk"] / x["experts"], 1.0)
         wave = _tiles(rows, x["experts"] / x["ep"], 2.0 * x["inter"] / x["tp"], x["hidden"], hardware)
         return wave | {"rows per expert": jnp.log2(rows), "skewed": skewed}
-    if family in ("attention_prefill", "mla_prefill"):
+    if family in PREFILLS:
         blocks = _blocks(x["q_len"], QUERY_BLOCK) * x["heads"] * x["batch"]
         queries = x["heads"] / x.get("kv_heads", x["heads"])
         return _per_core("query blocks", blocks, cores) | {"queries per key head": jnp.log2(queries)}

@@ -50,7 +50,7 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
     blocks = ceil_div(queries, jnp.full_like(queries, QUERY_BLOCK)) * x["heads"] * x["batch"]
     return {
         "pairs outside the window": jnp.log(0.5 * queries**2 / (seen * queries - 0.5 * seen**2)),
-        "block longer than the queries": _above(block_queries(x) / queries),
+        "block longer than the queries": _above(block_queries(x.get("half_blocks", jnp.zeros_like(queries))) / queries),
         "idle cores": _above(hardware.device.num_cores / blocks),
         "queries per key head": jnp.log(x["heads"] / x["kv_heads"]),
         "head size": jnp.log(x["head_dim"] / 128.0),

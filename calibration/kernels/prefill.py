@@ -8,10 +8,12 @@ each tile of keys and values from shared memory. Both are the block's own, so th
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax.numpy as jnp
 
 from calibration.kernels.asked import Shape
 from calibration.kernels.hardware import Hardware
+from calibration.kernels.latents import NOPE, ROPE, VALUE
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.masks import BLOCK, Causal
 
@@ -27,38 +29,65 @@ LARGEST_HEAD = 256.0
 RESIDENT = 2.0  # blocks that share a core and hide each other's start (FlashAttention-2); one where one fills the core
 
 
-def waves(x: Shape, hardware: Hardware) -> Scalar:
+class Prefill(eqx.Module):
+    """Sequences, heads and new tokens of a kernel; widths of a query or key and of a value [elements]; `half_blocks`: 1
+    where it takes 64 queries a block, else 0."""
+
+    batch: Scalar
+    heads: Scalar
+    queries: Scalar
+    prefix: Scalar
+    window: Scalar
+    key_width: Scalar
+    value_width: Scalar
+    half_blocks: Scalar
+
+
+def prefill_of(family: str, x: Shape) -> Prefill:
+    """What the columns of a family's tables say of it."""
+    none = jnp.zeros_like(x["q_len"])
+    if family == "mla_prefill":
+        prefix, window = x["kv_len"] - x["q_len"], none
+        widths = as_float(NOPE + ROPE), as_float(VALUE)
+    else:
+        prefix, window = x["prefix"], x["window"]
+        widths = x["head_dim"], x["head_dim"]
+    return Prefill(x["batch"], x["heads"], x["q_len"], prefix, window, *widths, x.get("half_blocks", none))
+
+
+def waves(prefill: Prefill, hardware: Hardware) -> Scalar:
     """Blocks whose start the busiest core waits for, one after the other [1].
 
     Kernels whose matrix instructions read shared memory themselves fill it with one block (FlashAttention-3).
     """
-    blocks = ceil_div(x["q_len"], as_float(BLOCK)) * x["heads"] * x["batch"]
+    blocks = ceil_div(prefill.queries, as_float(BLOCK)) * prefill.heads * prefill.batch
     residents = jnp.where(hardware.reads_shared > 0.0, 1.0, RESIDENT)
     return ceil_div(blocks, hardware.device.num_cores) / residents
 
 
-def block_queries(x: Shape) -> Scalar:
+def products_time(prefill: Prefill, compute: Scalar) -> Scalar:
+    """Time of the busiest core's matrix units [s]; `compute`: in blocks of 128 queries of any head size [s]."""
+    return compute * _filled(prefill) * jnp.maximum(prefill.value_width / LARGEST_HEAD, 1.0)
+
+
+def beside_products_time(prefill: Prefill, hardware: Hardware) -> Scalar:
+    """Time that the busiest core's exponentials, and its loads from shared memory, take [s]; 0 on other than GPUs."""
+    mask = Causal(prefill.window)
+    tiles = mask.tiles(prefill.queries, prefill.prefix) * prefill.batch * prefill.heads
+    longest = mask.longest(prefill.queries, prefill.prefix)
+    scores = jnp.maximum(ceil_div(tiles, hardware.device.num_cores), longest) * BLOCK * BLOCK * _filled(prefill)
+    loaded = (prefill.key_width + prefill.value_width) * ITEMSIZE / ROWS_PER_LOAD * (1.0 - hardware.reads_shared)
+    cycles = 1.0 / hardware.exponentials + loaded / SHARED_BYTES_PER_CYCLE
+    return scores * cycles / hardware.clock * hardware.many_cores
+
+
+def block_queries(half_blocks: Scalar) -> Scalar:
     """Queries of a block [1]."""
-    return jnp.where(x.get("half_blocks", jnp.zeros_like(x["q_len"])) > 0.0, HALF_BLOCK, BLOCK)
+    return jnp.where(half_blocks > 0.0, HALF_BLOCK, BLOCK)
 
 
-def filled(x: Shape) -> Scalar:
+def _filled(prefill: Prefill) -> Scalar:
     """Rows of the blocks there are over those of blocks of 128 queries [1]: smaller blocks leave less of the last one
     empty."""
-    rows = block_queries(x)
-    return ceil_div(x["q_len"], rows) * rows / (ceil_div(x["q_len"], as_float(BLOCK)) * BLOCK)
-
-
-def products_time(x: Shape, compute: Scalar) -> Scalar:
-    """Time of the busiest core's matrix units [s]; `compute`: in blocks of 128 queries of any head size [s]."""
-    return compute * filled(x) * jnp.maximum(x["head_dim"] / LARGEST_HEAD, 1.0)
-
-
-def beside_products_time(x: Shape, hardware: Hardware) -> Scalar:
-    """Time that the busiest core's exponentials, and its loads from shared memory, take [s]; 0 on other than GPUs."""
-    mask = Causal(x["window"])
-    tiles = mask.tiles(x["q_len"], x["prefix"]) * x["batch"] * x["heads"]
-    busiest = jnp.maximum(ceil_div(tiles, hardware.device.num_cores), mask.longest(x["q_len"], x["prefix"]))
-    loaded = 2.0 * x["head_dim"] * ITEMSIZE / ROWS_PER_LOAD * (1.0 - hardware.reads_shared)
-    cycles = 1.0 / hardware.exponentials + loaded / SHARED_BYTES_PER_CYCLE
-    return filled(x) * busiest * BLOCK * BLOCK * cycles / hardware.clock * hardware.many_cores
+    rows = block_queries(prefill.half_blocks)
+    return ceil_div(prefill.queries, rows) * rows / (ceil_div(prefill.queries, as_float(BLOCK)) * BLOCK)

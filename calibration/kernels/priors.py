@@ -57,7 +57,7 @@ FAMILY_PRIORS = {
     "gemm": {"compute": (0.06, 0.05), "cache_share": (-1.8, 0.3)},
     "attention_prefill": PREFILL,
     "attention_decode": ATTENTION,
-    "mla_prefill": ATTENTION,
+    "mla_prefill": PREFILL,
     "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},
 }
 # Matrix products on vector units: every operand passes the register file, so a FLOP takes several times the energy of

@@ -34,7 +34,7 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return {"composed": composed(table)}
     if table.family in ("elementwise", "rope"):
         return {"composed": _composed(table)}
-    if table.family == "attention_prefill":
+    if table.family in ("attention_prefill", "mla_prefill"):
         return prefill_blocks(table, _architectures(table, directories))
     if table.family == "attention_decode":
         return decode_reading(table)
