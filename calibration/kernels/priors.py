@@ -38,6 +38,16 @@ PRIORS = {
     "inline_ecc": (0.12, 0.05),
 }
 ATTENTION = {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(5e-6)), 0.7)}
+# The rates of its blocks are those of `calibration.datasets.decode_kernels`, and so is the unit of their starts: some
+# 9,000 cycles, 5 us at the H100's clock. A cache that is read again and again from the first key to the last is found
+# in L2 as a whole or hardly at all (least recently used): a steep fall where it fills most of it. All were set with the
+# tables in sight.
+DECODE = {
+    "compute": (0.0, 0.2),
+    "block": (float(np.log(5e-6)), 0.3),
+    "cache_share": (-0.2, 0.15),
+    "cache_slope": (2.3, 0.2),
+}
 # Where a family differs by what is known of it: softmax shares the pipeline of an attention kernel, grouped
 # GEMMs are several launches with a sort before them, row-wise kernels are often launched eagerly.
 FAMILY_PRIORS = {
@@ -45,7 +55,7 @@ FAMILY_PRIORS = {
     # The tables cycle half a dozen weights, so a sixth of L2 each.
     "gemm": {"compute": (0.06, 0.05), "cache_share": (-1.8, 0.3)},
     "attention_prefill": ATTENTION,
-    "attention_decode": ATTENTION,
+    "attention_decode": ATTENTION | DECODE,
     "mla_prefill": ATTENTION,
     "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},
 }
