@@ -144,7 +144,7 @@ def _family(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[s
             "queries per key head": jnp.log2(x["heads"] / kv_heads),
             "windowed": as_float(x.get("window", jnp.zeros_like(kv_heads)) > 0.0),
         }
-        return found
+        return found | decoding.launch_features(x, cores) if family == "attention_decode" else found
     return {}
 
 
