@@ -80,8 +80,9 @@ FAMILY_PRIORS |= dict.fromkeys(STREAMS, {"compute": (2.0, 0.5), "memory": (0.2, 
 FAMILY_PRIORS |= dict.fromkeys(REDUCING, {"compute": (3.5, 0.5)})
 # A product on matrix units fetches its next tiles while it multiplies, from DRAM and from L2 at once. The rows of a fit
 # tell that in no family; it was chosen on devices left out, with NeuSight's iterations in sight (docs/accuracy.md):
-# attention and RoPE are better with the sum, elementwise kernels and quantization alone would be better without.
-PIPELINED = ("gemm", "moe", "mla_pre", "mla_post", "mla_decode")
+# decode attention is so as well since its blocks have a rate of their own; other attention and RoPE are better with the
+# sum, elementwise kernels and quantization alone would be better without.
+PIPELINED = ("gemm", "moe", "mla_pre", "mla_post", "mla_decode", "attention_decode")
 FAMILY_PRIORS |= {
     family: FAMILY_PRIORS.get(family, {}) | {"on_chip_sharpness": (float(np.log(4.0)), 0.2)} for family in PIPELINED
 }
