@@ -24,7 +24,7 @@ class Reading(NamedTuple):
     `packed`: query heads of one key head that a block takes together; `tile`: keys that it holds at once, at 128
     elements a head, and at others where `shrinking` is 0 (1: fewer the more elements); `most_resident`: blocks that a
     core holds at most. A sequence is divided until every core has `wanted` blocks, into `most_parts` at most, of
-    `least_keys` at least. `start`: of a block, over that of FlashAttention-2; `rate`:
+    `least_keys` at least; `whole`: 1 where it never is. `start`: of a block, over that of FlashAttention-2; `rate`:
     bytes that a block takes in a cycle; `element`: bytes of one as it streams [byte]. Small kernels beside it:
     `combining` partial outputs, and `serial` more for each of them; `beside`: always.
 
@@ -43,6 +43,7 @@ class Reading(NamedTuple):
     wanted: float = 2.0
     most_parts: float = 128.0
     least_keys: float = 128.0
+    whole: float = 0.0
     start: float = 1.0
     rate: float = 8.0
     element: float = 2.0
@@ -99,6 +100,9 @@ GROUPED = Reading(
 )
 # The same for Hopper in 8 bits (mha_sm90.cu).
 GROUPED_BY_TMA = GROUPED._replace(most_resident=2.0, start=0.65, rate=20.0, element=1.0, falls_back=0.0)
+# Before Hopper it divides no sequence in 8 bits: told by the rows of the L40S alone, whose times are in proportion to
+# the keys however few the blocks.
+GROUPED_BEFORE = GROUPED._replace(whole=1.0)
 # That version fell back in 8 bits as well. As its rows show, on A100 and L40S alike, it was measured with keys and
 # values on the same pages: grouped queries read at 1.1 and 1.4 times the memory's bandwidth, from caches of several L2.
 ALIASED = "1.0.0"
@@ -144,7 +148,7 @@ def _tensorrt(version: str, narrow: bool, hopper: bool) -> Reading:
     if narrow and hopper:
         own = GROUPED_BY_TMA
     elif narrow:
-        own = _converting(GROUPED._replace(falls_back=float(first)))
+        own = _converting(GROUPED_BEFORE._replace(falls_back=float(first)))
     else:
         own = GROUPED
     return own._replace(aliased=float(first))

@@ -51,6 +51,7 @@ def masked(x: Shape, cores: Scalar) -> Bool[Array, ""]:
     """Whether TensorRT-LLM's masked attention takes the place of its kernel for grouped queries."""
     queries = x["heads"] / x["kv_heads"]
     stretches = jnp.maximum(floor_div(seen(x), as_float(STRETCH)), 1.0)
+    stretches = jnp.where(_does(x, "whole"), 1.0, stretches)
     few = FEWEST_BUSY * x["batch"] * x["kv_heads"] * stretches < cores
     return _does(x, "masked") & ((queries == 1.0) | (queries > LARGEST_GROUP) | (few & _does(x, "falls_back")))
 
@@ -88,7 +89,7 @@ def parts(x: Shape, cores: Scalar) -> Scalar:
     """Blocks that share the keys of one group [1]."""
     most = jnp.minimum(floor_div(seen(x), _way(x, "least_keys")), _way(x, "most_parts"))
     some = jnp.clip(floor_div(cores * _way(x, "wanted"), groups(x, cores)), 1.0, jnp.maximum(most, 1.0))
-    return jnp.where(unswapped(x), 1.0, some)
+    return jnp.where(unswapped(x) | (_does(x, "whole") & ~masked(x, cores)), 1.0, some)
 
 
 def rounds(x: Shape, cores: Scalar) -> Scalar:

@@ -146,3 +146,9 @@ def test_an_unknown_kernel_is_an_ordinary_one() -> None:
 def test_before_hopper_an_8_bit_cache_is_converted_first(cache: str, start: float) -> None:
     assert reading("trtllm", "1.3.0rc20", "torch_flow", cache, "ada").start == pytest.approx(start)
     assert reading("trtllm", "1.3.0rc20", "torch_flow", "fp8", "hopper").start == 0.65
+
+
+def test_an_8_bit_cache_is_not_divided_before_hopper() -> None:
+    names = (*XQA[:3], "fp8")
+    assert launch(names, batch=1.0, kv_len=2.0**14) == (8, 1, 1)
+    assert launch(names, "h100-sxm", batch=1.0, kv_len=2.0**14)[1] == 128
