@@ -1,4 +1,4 @@
-"""How decode kernels go about the cache: how often they read it, in which format, and whether they divide it."""
+"""How kernels of latent attention go about a cache: how often they read it, in which format, whether they divide it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ DECODING = ("hopper", "blackwell")
 # The decode kernels in Triton of SGLang and vLLM give a block 16 heads (`BLOCK_H`), and launch all sequences' first 16
 # heads before their next.
 BY_HEADS = ("triton",)
-
-# TensorRT-LLM's kernel for grouped queries takes groups up to a size (`head_grp_size` in supportConfigHMMA and
-# supportConfigQGMMA of its XQA runner); of larger ones, its masked attention reads the keys for each query head.
-GROUPED_UP_TO_A_SIZE = ("trtllm",)
-
-
-def decode_reading(table: KernelTable) -> dict[str, np.ndarray]:
-    """`apart` [R]: 1 for each row whose kernel reads the keys of a large group for each query head, else 0."""
-    return {"apart": as_text(table.framework).among(GROUPED_UP_TO_A_SIZE).astype(float)}
 
 
 def latent_reading(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import latents
+from calibration.kernels import decoding, latents
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware
@@ -103,11 +103,6 @@ def _prefill(device: Device, x: Shape, f: Formats) -> Cost:
     return prefill_attention_cost(device, shape, x["batch"], x["q_len"], x["prefix"], f.cache, products, FULL)
 
 
-def _decode(device: Device, x: Shape, f: Formats) -> Cost:
-    shape = _attention_shape(x)
-    return decode_attention_cost(device, shape, x["batch"], x["kv_len"], f.cache, f.activations, FULL)
-
-
 def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
     """One prefill chunk and the decodes beside it; `kv_decode` is summed over the sequences."""
     some = jnp.maximum(x["n_decode"], 1.0)
@@ -187,7 +182,7 @@ POINTS: Mapping[str, Point] = {
     "gemm": _gemm,
     "bmm": _batched_gemm,
     "attention_prefill": _prefill,
-    "attention_decode": _decode,
+    "attention_decode": decoding.decode,
     "attention_mixed": _mixed,
     "mla_prefill": latents.prefill,
     "mla_decode": latents.decode,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets.schema import FAMILIES
-from calibration.kernels import prefill
+from calibration.kernels import decoding, prefill
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
@@ -24,7 +24,6 @@ LAUNCH = 3e-6  # the scale against which a kernel is short [s]
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
 WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
-LARGEST_GROUP = 32.0  # query heads of one key head that TensorRT-LLM's kernel for grouped queries takes
 REDUCING: frozenset[str] = frozenset(("norm", "softmax"))  # take a sum over a row before they scale it
 TILES = ((256.0, 128.0), (128.0, 128.0), (64.0, 64.0))
 QUERY_BLOCK = 128.0
@@ -46,7 +45,10 @@ def features(family: str, x: Shape, demand: Demand, hardware: Hardware, skewed: 
 
 
 def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
-    """Blocks that the busiest core works through one after the other [1]; 0 for a kernel that is only a stream."""
+    """Blocks that the busiest core works through one after the other [1]; 0 for a kernel that is only a stream.
+
+    Of decode attention: the starts of its blocks (`decoding.starts`).
+    """
     height, width = TILES[1]
     if family in MATRICES:
         m, batch, n, _ = _matrix(family, x)
@@ -57,9 +59,10 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
         blocks = (touched + copies / height) * _blocks(2.0 * x["inter"] / x["tp"], width)
     elif family in PREFILLS:
         return prefill.waves(prefill.prefill_of(family, x), hardware) * hardware.many_cores
-    elif family in ("attention_decode", "mla_decode"):
-        kv_heads = x.get("kv_heads", jnp.ones_like(x["heads"]))
-        blocks = x["batch"] * kv_heads * _blocks(x["heads"] / kv_heads, QUERY_ROWS)
+    elif family == "attention_decode":
+        return decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
+    elif family == "mla_decode":
+        blocks = x["batch"] * _blocks(x["heads"], QUERY_ROWS)
     elif family == "attention_mixed":
         blocks = (_blocks(x["prefill_q"], QUERY_BLOCK) + x["n_decode"]) * x["heads"]
     else:
@@ -70,27 +73,23 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
 def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
     """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
-    return as_float(demand.moved) * _times_read(family, x) / rate * hardware.many_cores
-
-
-def _times_read(family: str, x: Shape) -> Scalar:
-    """How often the cores read what is cached: once, or for each query head of a large group (`x["apart"]`: 1)."""
-    if family != "attention_decode" or "apart" not in x:
-        return as_float(1.0)
-    queries = x["heads"] / x["kv_heads"]
-    return jnp.where((x["apart"] > 0.0) & (queries > LARGEST_GROUP), queries, jnp.ones_like(queries))
+    times = decoding.times_read(x, hardware.device.num_cores) if family == "attention_decode" else as_float(1.0)
+    return as_float(demand.moved) * times / rate * hardware.many_cores
 
 
 def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
     """Busy time of the busiest core [s]: of its arithmetic; of a stream on a GPU, of issuing instructions.
 
     Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
-    is a property of the software, and differs little between cores with more or fewer fp32 units.
+    is a property of the software, and differs little between cores with more or fewer fp32 units. Of decode attention:
+    of its products, and of its blocks' waits for keys and values.
     """
     if family == "mla_decode" and "undivided" in x:
         return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
     if family in PREFILLS:
         return prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
+    if family == "attention_decode":
+        return as_float(demand.compute) + decoding.streaming(x, hardware) * hardware.many_cores
     if family not in STREAMS:
         return as_float(demand.compute)
     rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock
@@ -151,10 +150,11 @@ def _family(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[s
         return _per_core("query blocks", blocks, cores) | {"queries per key head": jnp.log2(queries)}
     if family in ("attention_decode", "mla_decode"):
         kv_heads = x.get("kv_heads", jnp.ones_like(x["heads"]))
-        return _per_core("key groups", x["batch"] * kv_heads, cores) | {
+        found = _per_core("key groups", x["batch"] * kv_heads, cores) | {
             "queries per key head": jnp.log2(x["heads"] / kv_heads),
             "windowed": as_float(x.get("window", jnp.zeros_like(kv_heads)) > 0.0),
         }
+        return found | decoding.launch_features(x, cores) if family == "attention_decode" else found
     return {}
 
 

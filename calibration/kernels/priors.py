@@ -49,6 +49,16 @@ PREFILL = ATTENTION | {
     "block": (float(np.log(2e-6)), 0.4),
     "floor_clock": (0.9, 0.1),
 }
+# The rates of its blocks are those of `calibration.datasets.decode_kernels`, and so is the unit of their starts: some
+# 9,000 cycles, 5 us at the H100's clock. A cache that is read again and again from the first key to the last is found
+# in L2 as a whole or hardly at all (least recently used): a steep fall where it fills most of it. All were set with the
+# tables in sight.
+DECODE = {
+    "compute": (0.0, 0.2),
+    "block": (float(np.log(5e-6)), 0.3),
+    "cache_share": (-0.2, 0.15),
+    "cache_slope": (2.3, 0.2),
+}
 # Where a family differs by what is known of it: softmax shares the pipeline of an attention kernel, grouped
 # GEMMs are several launches with a sort before them, row-wise kernels are often launched eagerly.
 FAMILY_PRIORS = {
@@ -56,7 +66,7 @@ FAMILY_PRIORS = {
     # The tables cycle half a dozen weights, so a sixth of L2 each.
     "gemm": {"compute": (0.06, 0.05), "cache_share": (-1.8, 0.3)},
     "attention_prefill": PREFILL,
-    "attention_decode": ATTENTION,
+    "attention_decode": ATTENTION | DECODE,
     "mla_prefill": PREFILL,
     "moe": {"compute": (0.4, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log(15e-6)), 0.7)},
 }
@@ -81,8 +91,9 @@ FAMILY_PRIORS |= dict.fromkeys(STREAMS, {"compute": (2.0, 0.5), "memory": (0.2, 
 FAMILY_PRIORS |= dict.fromkeys(REDUCING, {"compute": (3.5, 0.5)})
 # A product on matrix units fetches its next tiles while it multiplies, from DRAM and from L2 at once. The rows of a fit
 # tell that in no family; it was chosen on devices left out, with NeuSight's iterations in sight (docs/accuracy.md):
-# attention and RoPE are better with the sum, elementwise kernels and quantization alone would be better without.
-PIPELINED = ("gemm", "moe", "mla_pre", "mla_post", "mla_decode")
+# decode attention is so as well since its blocks have a rate of their own; other attention and RoPE are better with the
+# sum, elementwise kernels and quantization alone would be better without.
+PIPELINED = ("gemm", "moe", "mla_pre", "mla_post", "mla_decode", "attention_decode")
 FAMILY_PRIORS |= {
     family: FAMILY_PRIORS.get(family, {}) | {"on_chip_sharpness": (float(np.log(4.0)), 0.2)} for family in PIPELINED
 }

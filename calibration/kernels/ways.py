@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import hwspecs
-from calibration.datasets.caches import decode_reading, latent_reading
+from calibration.datasets.caches import latent_reading
+from calibration.datasets.decode_kernels import SHARED, decode_reading
 from calibration.datasets.instructions import by_warps
 from calibration.datasets.launches import eager
 from calibration.datasets.norms import COMPOSING, composed
@@ -26,7 +27,8 @@ GATES = ("act_fn", "mlp_act")  # the activation of a feed-forward layer, and its
 
 
 def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[str, np.ndarray]:
-    """The ways of a family by name: 1 for each row whose kernel has it, else 0 [R]; none where none is known.
+    """The ways of a family by name: 1 for each row whose kernel has it, else 0 [R]; none where none is known. Of decode
+    attention: the fields of `Reading`.
 
     **Arguments:** `table`: rows of known devices; `directories`: of the user's own devices.
     """
@@ -37,7 +39,7 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     if table.family in ("attention_prefill", "mla_prefill"):
         return prefill_blocks(table, _architectures(table, directories))
     if table.family == "attention_decode":
-        return decode_reading(table)
+        return decode_reading(table, _architectures(table, directories), _shared(table, directories))
     if table.family == "mla_decode":
         return latent_reading(table, _architectures(table, directories))
     if table.family == "moe":
@@ -66,3 +68,10 @@ def _narrow(table: KernelTable) -> np.ndarray:
 def _architectures(table: KernelTable, directories: Sequence[str | Path]) -> Text:
     device = as_text(np.asarray(table.device))  # none but those that occur
     return device.translated(lambda name: hwspecs.load(name, directories).architecture)
+
+
+def _shared(table: KernelTable, directories: Sequence[str | Path]) -> np.ndarray:
+    """Shared memory of a core of each row's device [byte]."""
+    device = as_text(np.asarray(table.device))
+    stated = [hwspecs.load(str(name), directories).shared_memory_per_core for name in device.values]
+    return np.array([each.si if each else SHARED for each in stated], float)[device.codes]
