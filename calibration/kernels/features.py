@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets.schema import FAMILIES
+from calibration.kernels import experts
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
+from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
 from calibration.kernels.latents import LATENT, ROPE, ROWS, undivided_waves
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div, next_power_of_two
@@ -43,16 +45,15 @@ def features(family: str, x: Shape, demand: Demand, hardware: Hardware, skewed: 
     return _general(demand, hardware) | _sizes(family, x) | _family(family, x, hardware, skewed)
 
 
-def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
-    """Blocks that the busiest core works through one after the other [1]; 0 for a kernel that is only a stream."""
+def waves(family: str, x: Shape, hardware: Hardware, formats: Formats) -> Scalar:
+    """Blocks that the busiest core works through one after the other [1], of grouped products the steps of their
+    reductions; 0 for a kernel that is only a stream."""
     height, width = TILES[1]
     if family in MATRICES:
         m, batch, n, _ = _matrix(family, x)
         blocks = _blocks(m, height) * _blocks(n, width) * batch + x.get("quantized", 0.0) * m * batch
     elif family == "moe":
-        copies = x["tokens"] * x["topk"] / x["ep"]
-        touched = jnp.minimum(x["experts"] / x["ep"], copies)
-        blocks = (touched + copies / height) * _blocks(2.0 * x["inter"] / x["tp"], width)
+        return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
     elif family in ("attention_prefill", "mla_prefill"):
         blocks = _blocks(x["q_len"], QUERY_BLOCK) * x["heads"] * x["batch"]
     elif family in ("attention_decode", "mla_decode"):
@@ -65,9 +66,11 @@ def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
     return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
 
 
-def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
+def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
     """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
+    if family == "moe":
+        return experts.bytes_from_l2(x, experts.load(x), formats) / rate * hardware.many_cores
     return as_float(demand.moved) * _times_read(family, x) / rate * hardware.many_cores
 
 

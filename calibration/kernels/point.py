@@ -104,9 +104,9 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         core=core_time(family, x, asked, hardware),
-        on_chip=on_chip_time(family, x, asked, hardware),
+        on_chip=on_chip_time(family, x, asked, hardware, kind.formats),
         footprint=_log(as_float(asked.moved)) - jnp.log(hardware.device.l2_capacity),
-        waves=waves(family, x, hardware),
+        waves=waves(family, x, hardware, kind.formats),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
         gddr=as_float(hardware.gddr),

@@ -1,0 +1,51 @@
+"""How tables of expert layers were measured: their routing, what a rank does with copies that are not its own, and by
+which rule its software cuts the products into tiles. All from sources that are named here, none from measured times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import as_text
+
+BALANCED, POWER_LAW = "balanced", "power_law_"  # `distribution`, the latter with its exponent
+# aiconfigurator's collector for SGLang 0.5.10 hands the rank those tokens that chose any of its experts, and gives their
+# other copies to its first expert ("Clamp to 0", `run_op` of collector/sglang/collect_moe.py); later versions skip them.
+REMOTE_FIRST = ("0.5.10",)
+# Whose down projection writes the rank's own rows alone: CUTLASS's kernels, which permute them first. Triton's and
+# Marlin's write and add up every copy (`intermediate_cache3` of fused_moe.py).
+PERMUTING = ("moe_torch_flow", "flashinfer")
+UNGATED = ("nongated", "sglang_flashinfer_cutlass_moe")  # layers without a gate (Nemotron), as their collectors name them
+BY_EXPERTS = ("sglang_fused_moe_triton", "vllm_fused_moe")  # see `calibration.kernels.experts`
+BY_TOKENS = ("tritonexperts",)
+BY_COPIES = ("marlin",)
+UNPACKED = ("w4a16_mxfp4",)  # Triton's other library of grouped products, which has no such rule
+
+
+def routing(table: KernelTable) -> dict[str, np.ndarray]:
+    """The ways of a table of expert layers by name [R]: `skew` is the exponent of a power law, the others are 1 or 0."""
+    distribution = table.text["distribution"] if "distribution" in table.text else [""] * len(table)
+    other = as_text(table.dtype).among(UNPACKED)
+    sglang = as_text(table.framework).among(("sglang",))
+    return {
+        "balanced": np.array([text == BALANCED for text in distribution], float),
+        "skew": np.array([_exponent(str(text)) for text in distribution], float),
+        "remote_first": (sglang & as_text(table.version).among(REMOTE_FIRST)).astype(float),
+        "own_rows": _named(table, PERMUTING),
+        "ungated": _named(table, UNGATED),
+        "in_blocks": as_text(table.dtype).among(("fp8_block",)).astype(float),
+        "tiles_by_experts": _named(table, BY_EXPERTS) * ~other,
+        "tiles_by_tokens": _named(table, BY_TOKENS),
+        "tiles_by_copies": _named(table, BY_COPIES),
+    }
+
+
+def _exponent(text: str) -> float:
+    head, _, tail = text.partition(POWER_LAW)
+    return float(tail) if not head and tail else 0.0
+
+
+def _named(table: KernelTable, parts: tuple[str, ...]) -> np.ndarray:
+    kernel = as_text(table.kernel)
+    found = [any(part in name.lower() for part in parts) for name in kernel.values.tolist()]
+    return np.array(found, float)[kernel.codes]
