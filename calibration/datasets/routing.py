@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibration.datasets.schema import KernelTable
-from calibration.datasets.text import as_text
+from calibration.datasets.text import Text, as_text
 
 BALANCED, POWER_LAW = "balanced", "power_law_"  # `distribution`, the latter with its exponent
 # aiconfigurator's collector for SGLang 0.5.10 hands the rank those tokens that chose any of its experts, and gives their
@@ -14,27 +14,34 @@ BALANCED, POWER_LAW = "balanced", "power_law_"  # `distribution`, the latter wit
 REMOTE_FIRST = ("0.5.10",)
 # Whose down projection writes the rank's own rows alone: CUTLASS's kernels, which permute them first. Triton's and
 # Marlin's write and add up every copy (`intermediate_cache3` of fused_moe.py).
-PERMUTING = ("moe_torch_flow", "flashinfer")
+PERMUTING = ("moe_torch_flow_cutlass", "moe_torch_flow_nongated", "flashinfer", "oaitriton")
+PERMUTING_UNLESS_MXFP4 = ("moe_torch_flow",)  # TensorRT-LLM's name of both CUTLASS and, for MXFP4, Triton
 UNGATED = ("nongated", "sglang_flashinfer_cutlass_moe")  # layers without a gate (Nemotron), as their collectors name them
 BY_EXPERTS = ("sglang_fused_moe_triton", "vllm_fused_moe")  # see `calibration.kernels.experts`
 BY_TOKENS = ("tritonexperts",)
 BY_COPIES = ("marlin",)
-UNPACKED = ("w4a16_mxfp4",)  # Triton's other library of grouped products, which has no such rule
+# Architectures whose L2 is two partitions, each of which caches what the cores next to it read (NVIDIA's whitepapers on
+# the A100 and the H100): what any core may read has half of it.
+PARTITIONED = ("ampere-ga100", "hopper", "hopper-h20")
+# SGLang's Triton layer converts MXFP4 weights to bf16 as it loads them (`upcast_from_mxfp`, quantization/mxfp4.py).
+MXFP4 = ("w4a16_mxfp4",)
 
 
-def routing(table: KernelTable) -> dict[str, np.ndarray]:
+def routing(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
     """The ways of a table of expert layers by name [R]: `skew` is the exponent of a power law, the others are 1 or 0."""
     distribution = table.text["distribution"] if "distribution" in table.text else [""] * len(table)
-    other = as_text(table.dtype).among(UNPACKED)
+    mxfp4 = as_text(table.dtype).among(MXFP4).astype(float)
     sglang = as_text(table.framework).among(("sglang",))
     return {
         "balanced": np.array([text == BALANCED for text in distribution], float),
         "skew": np.array([_exponent(str(text)) for text in distribution], float),
         "remote_first": (sglang & as_text(table.version).among(REMOTE_FIRST)).astype(float),
-        "own_rows": _named(table, PERMUTING),
+        "own_rows": np.maximum(_named(table, PERMUTING), _named(table, PERMUTING_UNLESS_MXFP4) * (1.0 - mxfp4)),
         "ungated": _named(table, UNGATED),
+        "partitioned": architecture.among(PARTITIONED).astype(float),
         "in_blocks": as_text(table.dtype).among(("fp8_block",)).astype(float),
-        "tiles_by_experts": _named(table, BY_EXPERTS) * ~other,
+        "tiles_by_experts": _named(table, BY_EXPERTS),
+        "unpacked": _named(table, BY_EXPERTS) * mxfp4,
         "tiles_by_tokens": _named(table, BY_TOKENS),
         "tiles_by_copies": _named(table, BY_COPIES),
     }

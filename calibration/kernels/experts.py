@@ -79,13 +79,18 @@ def bytes_moved(x: Shape, given: Load, f: Formats) -> Scalar:
     own = _way(x, "own_rows") > 0.0
     spread = jnp.where(own, 4.0 * given.rows, 2.0 * given.copies) * x["hidden"]
     ends = 2.0 * given.tokens * x["hidden"]
-    return weights * f.weights.itemsize + (between + spread + ends) * f.activations.itemsize
+    return weights * weight_bytes(x, f) + (between + spread + ends) * f.activations.itemsize
+
+
+def weight_bytes(x: Shape, f: Formats) -> Scalar:
+    """Bytes of a weight as the kernel finds it: of those that were converted before (`x["unpacked"]`: 1) an activation's."""
+    return jnp.where(_way(x, "unpacked") > 0.0, f.activations.itemsize, f.weights.itemsize)
 
 
 def bytes_from_l2(x: Shape, given: Load, f: Formats) -> Scalar:
     """Operands that the cores take from L2 for all tiles [byte]."""
     cut = tile(x, given, f.weights.operand_itemsize)
-    each = cut.rows * f.weights.operand_itemsize + cut.columns * f.weights.itemsize
+    each = cut.rows * f.weights.operand_itemsize + cut.columns * weight_bytes(x, f)
     return sum(_tiles_of(given, cut, columns) * each * depth for columns, depth in products(x))
 
 

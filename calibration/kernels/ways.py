@@ -39,7 +39,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     if table.family == "mla_decode":
         return latent_reading(table, _architectures(table, directories))
     if table.family == "moe":
-        return by_warps(table, _architectures(table, directories)) | routing(table)
+        architecture = _architectures(table, directories)
+        return by_warps(table, architecture) | routing(table, architecture)
     if table.family in ("mla_pre", "mla_post"):
         return {"quantized": _narrow(table).astype(float)}
     if table.family == "gemm":
