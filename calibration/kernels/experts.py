@@ -18,7 +18,6 @@ from calibration.kernels.formats import Formats
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, next_power_of_two
 from jaxperf.kernels.moe import Routing, rank_rows, touched_experts
 
-RESIDENT = 4.0  # blocks of a grouped product that a core holds at once; assumed
 NODES = 32  # loads that stand for those of all experts of a rank
 # The most loaded expert of a layer, before all loads are scaled to their sum, over the least: of a layer with more
 # copies than experts 0.8 tokens over one, else 2 over 0.01 (`_generate_power_law_distribution`).
@@ -38,11 +37,13 @@ class Load(eqx.Module):
 
 
 class Tile(eqx.Module):
-    """An output tile of a grouped product, and the depth of one of its steps [1]."""
+    """An output tile of a grouped product, the depth of one of its steps, and how many steps are fetched `ahead` (the
+    stages of its pipeline less the one that is multiplied) [1]."""
 
     rows: Float[Array, ""]
     columns: Float[Array, ""]
     depth: Float[Array, ""]
+    ahead: Float[Array, ""]
 
 
 def load(x: Shape) -> Load:
@@ -95,12 +96,18 @@ def bytes_from_l2(x: Shape, given: Load, f: Formats) -> Scalar:
 
 
 def steps(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
-    """Steps that the busiest core takes one after the other, with as many blocks side by side as it holds [1]."""
+    """Times that a block waits for its next operands, one after the other, in both products [1].
+
+    A step is fetched while `ahead` others are; other blocks hide nothing of the last one's waits. Marlin cuts the
+    reduction where there are fewer tiles than cores.
+    """
     cut = tile(x, given, f.weights.operand_itemsize)
-    return sum(
-        jnp.ceil(depth / cut.depth) * jnp.maximum(_tiles_of(given, cut, columns) / (cores * RESIDENT), 1.0)
-        for columns, depth in products(x)
-    )
+    found = as_float(0.0)
+    for columns, depth in products(x):
+        striped = jnp.minimum(_tiles_of(given, cut, columns) / cores, 1.0)
+        share = jnp.where(_way(x, "tiles_by_copies") > 0.0, striped, 1.0)
+        found += jnp.ceil(depth / cut.depth) / cut.ahead * share
+    return found
 
 
 def _tiles_of(given: Load, cut: Tile, columns: Scalar) -> Scalar:
@@ -205,18 +212,15 @@ def tile(x: Shape, given: Load, itemsize: Scalar) -> Tile:
     """
     local = x["experts"] / x["ep"]
     usual = jnp.clip(next_power_of_two(jnp.ceil(given.rows / given.touched - 0.01)), 16.0, 128.0)
-    rows, columns, depth = usual, jnp.full_like(usual, 128.0), jnp.full_like(usual, 64.0)
-    for way, (m, n, k) in {
+    chosen = [usual, *(jnp.full_like(usual, each) for each in (128.0, 64.0, 3.0))]
+    for way, own in {
         "tiles_by_experts": _by_experts(given.tokens, local, itemsize),
         "tiles_by_tokens": _by_tokens(x, given.tokens, itemsize),
         "tiles_by_copies": _by_copies(given.copies / local),
     }.items():
         named = _way(x, way) > 0.0
-        rows, columns, depth = (
-            jnp.where(named, jnp.full_like(usual, own), other)
-            for own, other in zip((m, n, k), (rows, columns, depth), strict=True)
-        )
-    return Tile(rows, columns, depth)
+        chosen = [jnp.where(named, mine, other) for mine, other in zip(own, chosen, strict=True)]
+    return Tile(*chosen)
 
 
 def _by_experts(tokens: Scalar, local: Scalar, itemsize: Scalar) -> tuple[Scalar | float, ...]:
@@ -227,6 +231,7 @@ def _by_experts(tokens: Scalar, local: Scalar, itemsize: Scalar) -> tuple[Scalar
         jnp.where(few & ~narrow, 16.0, 64.0),
         jnp.where(narrow, 128.0, jnp.where(few, 32.0, 64.0)),
         jnp.where(narrow, 128.0, jnp.where(few, 64.0, 32.0)),
+        2.0,
     )
 
 
@@ -238,6 +243,7 @@ def _by_tokens(x: Shape, tokens: Scalar, itemsize: Scalar) -> tuple[Scalar | flo
         jnp.where(blocks, jnp.where(tokens <= 64.0, 16.0, 64.0), rows),
         jnp.where(blocks | (tokens > 64.0), 128.0, 64.0),
         jnp.where(narrow | (tokens <= 64.0), 128.0, 64.0),
+        jnp.where((tokens <= 32.0) & ~blocks, 3.0, 2.0),
     )
 
 
@@ -246,7 +252,7 @@ def _by_copies(each: Scalar) -> tuple[Scalar | float, ...]:
     rows = jnp.full_like(each, 64.0)
     for height in (48.0, 32.0, 16.0):
         rows = jnp.where(each < 0.9 * height, height, rows)
-    return rows, 128.0, 64.0
+    return rows, 128.0, 64.0, 3.0
 
 
 def _way(x: Shape, name: str) -> Scalar:
