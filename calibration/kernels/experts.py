@@ -18,6 +18,10 @@ from calibration.kernels.formats import Formats
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, next_power_of_two
 from jaxperf.kernels.moe import Routing, rank_rows, touched_experts
 
+LINE = 128.0  # bytes of a line of L2
+# Blocks of a grouped product that a core holds at once, and waits of one that hides nothing of them: for its rows'
+# numbers, its first operands, and its output. Assumed; of 0 to 10 waits a block side by side with the tables in sight.
+RESIDENT, STARTS = 2.0, 4.0
 NODES = 32  # loads that stand for those of all experts of a rank
 # The most loaded expert of a layer, before all loads are scaled to their sum, over the least: of a layer with more
 # copies than experts 0.8 tokens over one, else 2 over 0.01 (`_generate_power_law_distribution`).
@@ -72,6 +76,13 @@ def busiest_flops(x: Shape, given: Load, f: Formats, columns: Scalar, depth: Sca
     return each * 2.0 * cut.rows * cut.columns * depth
 
 
+def unpacked(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
+    """Weights that a core converts to the format of the matrix unit, those of each tile anew [1]; 0 where it need not."""
+    cut = tile(x, given, f.weights.operand_itemsize)
+    each = sum(_tiles_of(given, cut, columns) * cut.columns * depth for columns, depth in products(x)) / cores
+    return jnp.where(weight_bytes(x, f) < f.weights.operand_itemsize, each, 0.0)
+
+
 def bytes_moved(x: Shape, given: Load, f: Formats) -> Scalar:
     """Weights of the touched experts, read once, and what both products, the activation between them and the sum of a
     token's copies read and write [byte]."""
@@ -95,6 +106,13 @@ def bytes_from_l2(x: Shape, given: Load, f: Formats) -> Scalar:
     return sum(_tiles_of(given, cut, columns) * each * depth for columns, depth in products(x))
 
 
+def line_over_row(x: Shape, f: Formats) -> Scalar:
+    """A line of L2 over what a step reads of one row of the weights, at least 1 [1]; 1 where they lie in another order."""
+    row = tile(x, load(x), f.weights.operand_itemsize).depth * weight_bytes(x, f)
+    plain = _way(x, "tiles_by_experts") > 0.0
+    return jnp.where(plain, jnp.maximum(LINE / row, 1.0), 1.0)
+
+
 def steps(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
     """Times that a block waits for its next operands, one after the other, in both products [1].
 
@@ -106,7 +124,8 @@ def steps(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
     for columns, depth in products(x):
         striped = jnp.minimum(_tiles_of(given, cut, columns) / cores, 1.0)
         share = jnp.where(_way(x, "tiles_by_copies") > 0.0, striped, 1.0)
-        found += jnp.ceil(depth / cut.depth) / cut.ahead * share
+        started = jnp.maximum(_tiles_of(given, cut, columns) / (cores * RESIDENT), 1.0)
+        found += jnp.ceil(depth / cut.depth) / cut.ahead * share + STARTS * started
     return found
 
 

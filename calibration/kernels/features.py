@@ -23,6 +23,9 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
+# Weights of 4 bits that a core unpacks in a cycle. Set with the tables of experts in sight: Marlin's and Triton's kernels
+# read such weights at 2.2 TB/s on the H100 and the H200 alike, so not as fast as memory gives them: 18 a core and cycle.
+UNPACKED = 30.0
 SHARED_BYTES_PER_CYCLE = 128.0  # what a core takes from shared memory (CUDA C++ programming guide: 32 banks of 4 bytes)
 WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
 LARGEST_GROUP = 32.0  # query heads of one key head that TensorRT-LLM's kernel for grouped queries takes
@@ -87,7 +90,7 @@ def _times_read(family: str, x: Shape) -> Scalar:
     return jnp.where((x["apart"] > 0.0) & (queries > LARGEST_GROUP), queries, jnp.ones_like(queries))
 
 
-def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
+def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
     """Busy time of the busiest core [s]: of its arithmetic; of a stream on a GPU, of issuing instructions.
 
     Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
@@ -95,6 +98,9 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scal
     """
     if family == "mla_decode" and "undivided" in x:
         return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
+    if family == "moe":
+        weights = experts.unpacked(x, experts.load(x), formats, hardware.device.num_cores)
+        return as_float(demand.compute) + weights / (UNPACKED * hardware.clock) * hardware.many_cores
     if family not in STREAMS:
         return as_float(demand.compute)
     rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from calibration.kernels import experts
 from calibration.kernels.asked import Shape
+from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
@@ -20,7 +22,7 @@ HIDDEN, INTER, EXPERTS, TOKENS = 4096.0, 1024.0, 16.0, 256.0
 MOST_ROWS = 512.0  # of an expert, beyond which more of them change nothing
 
 
-def habits(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[str, Scalar]:
+def habits(family: str, x: Shape, hardware: Hardware, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
     """The habits of one kernel by name [log 1]; none for a family where none is known.
 
     **Arguments:** as of `calibration.kernels.features.features`.
@@ -28,7 +30,7 @@ def habits(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[st
     if family == "attention_prefill":
         return _prefill(x, hardware)
     if family == "moe":
-        return _experts(x, skewed)
+        return _experts(x, skewed, formats)
     if family == "attention_mixed":
         return _mixed(x, hardware)
     return {}
@@ -56,7 +58,7 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
     }
 
 
-def _experts(x: Shape, skewed: Scalar) -> dict[str, Scalar]:
+def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
     rows = jnp.maximum(x["tokens"] * x["topk"] / x["experts"], 1.0)
     return {
         "tile taller than an expert's rows": _above(TILE_ROWS / rows),
@@ -66,6 +68,7 @@ def _experts(x: Shape, skewed: Scalar) -> dict[str, Scalar]:
         "expert width": jnp.log(x["inter"] / x["tp"] / INTER),
         "experts": jnp.log(x["experts"] / x["ep"] / EXPERTS),
         "many tokens": _above(x["tokens"] / TOKENS),
+        "part of a line": jnp.log(experts.line_over_row(x, formats)),
     }
 
 

@@ -103,7 +103,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
-        core=core_time(family, x, asked, hardware),
+        core=core_time(family, x, asked, hardware, kind.formats),
         on_chip=on_chip_time(family, x, asked, hardware, kind.formats),
         footprint=_log(as_float(asked.moved)) - jnp.log(cache(x, hardware)),
         waves=waves(family, x, hardware, kind.formats),
@@ -112,7 +112,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),
         features=list(seen.values()),
-        habits=list(habits(family, x, hardware, as_float(kind.skewed)).values()),
+        habits=list(habits(family, x, hardware, as_float(kind.skewed), kind.formats).values()),
         names=tuple(seen),
     )
 
