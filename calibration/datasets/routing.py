@@ -16,6 +16,9 @@ REMOTE_FIRST = ("0.5.10",)
 # Marlin's write and add up every copy (`intermediate_cache3` of fused_moe.py).
 PERMUTING = ("moe_torch_flow_cutlass", "moe_torch_flow_nongated", "flashinfer", "oaitriton")
 PERMUTING_UNLESS_MXFP4 = ("moe_torch_flow",)  # TensorRT-LLM's name of both CUTLASS and, for MXFP4, Triton
+# FlashInfer's CUTLASS kernels where the tables show that nobody tuned them: on the H100 and H200 they read weights at a
+# fifth of the bandwidth, however many there are.
+UNTUNED = ("sglang_flashinfer_cutlass_moe", "modeloptfp8moe_flashinfer_cutlass")
 UNGATED = ("nongated", "sglang_flashinfer_cutlass_moe")  # layers without a gate (Nemotron), as their collectors name them
 BY_EXPERTS = ("sglang_fused_moe_triton", "vllm_fused_moe")  # see `calibration.kernels.experts`
 BY_TOKENS = ("tritonexperts",)
@@ -38,6 +41,7 @@ def routing(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
         "remote_first": (sglang & as_text(table.version).among(REMOTE_FIRST)).astype(float),
         "own_rows": np.maximum(_named(table, PERMUTING), _named(table, PERMUTING_UNLESS_MXFP4) * (1.0 - mxfp4)),
         "ungated": _named(table, UNGATED),
+        "untuned": _named(table, UNTUNED),
         "partitioned": architecture.among(PARTITIONED).astype(float),
         "in_blocks": as_text(table.dtype).among(("fp8_block",)).astype(float),
         "tiles_by_experts": _named(table, BY_EXPERTS),

@@ -131,7 +131,7 @@ def _moe(device: Device, x: Shape, f: Formats) -> Cost:
         FULL(given, device),
         compute=busy * device.num_cores / peak * slower,
         flops=flops,
-        bytes_moved=experts.bytes_moved(x, given, f),
+        bytes_moved=experts.bytes_moved(x, given, f, device),
     )
 
 

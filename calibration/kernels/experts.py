@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from calibration.kernels.asked import Shape
 from calibration.kernels.formats import Formats
+from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, next_power_of_two
 from jaxperf.kernels.moe import Routing, rank_rows, touched_experts
 
@@ -83,15 +84,27 @@ def unpacked(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
     return jnp.where(weight_bytes(x, f) < f.weights.operand_itemsize, each, 0.0)
 
 
-def bytes_moved(x: Shape, given: Load, f: Formats) -> Scalar:
+def bytes_moved(x: Shape, given: Load, f: Formats, device: Device) -> Scalar:
     """Weights of the touched experts, read once, and what both products, the activation between them and the sum of a
-    token's copies read and write [byte]."""
-    weights = sum(given.touched * columns * depth for columns, depth in products(x))
-    between = given.rows * (2.0 * products(x)[0][0] + 2.0 * products(x)[1][1])
+    token's copies read and write [byte]; what one of them writes and the next reads stays in L2 as far as it fits."""
+    weights = given.touched * sum(columns * depth for columns, depth in products(x)) * weight_bytes(x, f)
+    (up, hidden), (_, width) = products(x)
     own = _way(x, "own_rows") > 0.0
-    spread = jnp.where(own, 4.0 * given.rows, 2.0 * given.copies) * x["hidden"]
-    ends = 2.0 * given.tokens * x["hidden"]
-    return weights * weight_bytes(x, f) + (between + spread + ends) * f.activations.itemsize
+    handed = (given.rows * up, given.rows * width, jnp.where(own, given.rows, given.copies) * hidden)
+    permuted = jnp.where(own, given.rows * hidden, 0.0)
+    size, room = f.activations.itemsize, cache(x, device)
+    between = sum(each * size * (1.0 + _missed(each * size / room)) for each in (*handed, permuted))
+    return weights + between + 2.0 * given.tokens * hidden * size
+
+
+def _missed(footprint: Scalar) -> Scalar:
+    """Share of what was just written that is read from memory again [1], by its size over L2."""
+    return 1.0 - 1.0 / (1.0 + footprint**4)
+
+
+def cache(x: Shape, device: Device) -> Scalar:
+    """L2 that what is read again may fill [byte]: half of it where each partition has a copy (`x["partitioned"]`: 1)."""
+    return device.l2_capacity / (1.0 + x.get("partitioned", jnp.zeros_like(device.l2_capacity)))
 
 
 def weight_bytes(x: Shape, f: Formats) -> Scalar:

@@ -69,11 +69,6 @@ def waves(family: str, x: Shape, hardware: Hardware, formats: Formats) -> Scalar
     return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
 
 
-def cache(x: Shape, hardware: Hardware) -> Scalar:
-    """L2 that what is read again may fill [byte]: half of it where each partition has a copy (`x["partitioned"]`: 1)."""
-    return hardware.device.l2_capacity / (1.0 + x.get("partitioned", jnp.zeros_like(hardware.device.l2_capacity)))
-
-
 def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
     """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock

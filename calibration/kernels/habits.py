@@ -19,6 +19,7 @@ QUERY_BLOCK = 128.0  # queries that a block of a prefill kernel takes
 TILE_ROWS = 64.0  # rows that a tile of a grouped GEMM has
 # Sizes of an ordinary mixture of experts.
 HIDDEN, INTER, EXPERTS, TOKENS = 4096.0, 1024.0, 16.0, 256.0
+UNTUNED = 1.4  # how much longer a kernel of an untuned library may take, about four times [log 1]
 MOST_ROWS = 512.0  # of an expert, beyond which more of them change nothing
 
 
@@ -68,6 +69,7 @@ def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
         "expert width": jnp.log(x["inter"] / x["tp"] / INTER),
         "experts": jnp.log(x["experts"] / x["ep"] / EXPERTS),
         "many tokens": _above(x["tokens"] / TOKENS),
+        "untuned": x.get("untuned", jnp.zeros_like(rows)) * UNTUNED,
         "part of a line": jnp.log(experts.line_over_row(x, formats)),
     }
 

@@ -13,9 +13,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.schema import KernelTable
+from calibration.kernels import experts
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import Demand, _demands
-from calibration.kernels.features import cache, core_time, features, on_chip_time, waves
+from calibration.kernels.features import core_time, features, on_chip_time, waves
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.habits import habits
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
@@ -105,7 +106,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         core=core_time(family, x, asked, hardware, kind.formats),
         on_chip=on_chip_time(family, x, asked, hardware, kind.formats),
-        footprint=_log(as_float(asked.moved)) - jnp.log(cache(x, hardware)),
+        footprint=_log(as_float(asked.moved)) - jnp.log(experts.cache(x, hardware.device)),
         waves=waves(family, x, hardware, kind.formats),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
