@@ -17,7 +17,7 @@ from calibration.kernels.asked import Shape
 from calibration.kernels.formats import Formats
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, next_power_of_two
-from jaxperf.kernels.moe import Routing, rank_rows, touched_experts
+from jaxperf.kernels.moe import ROW_TOLERANCE, Routing, rank_rows, touched_experts
 
 LINE = 128.0  # bytes of a line of L2
 # Blocks of a grouped product that a core holds at once, and waits of one that hides nothing of them: for its rows'
@@ -138,7 +138,7 @@ def steps(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
         striped = jnp.minimum(_tiles_of(given, cut, columns) / cores, 1.0)
         share = jnp.where(_way(x, "tiles_by_copies") > 0.0, striped, 1.0)
         started = jnp.maximum(_tiles_of(given, cut, columns) / (cores * RESIDENT), 1.0)
-        found += jnp.ceil(depth / cut.depth) / cut.ahead * share + STARTS * started
+        found += ceil_div(depth, cut.depth) / cut.ahead * share + STARTS * started
     return found
 
 
@@ -150,7 +150,7 @@ def _random(x: Shape) -> Load:
     routing = Routing(x["experts"], x["topk"])
     rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
     touched = jnp.clip(touched_experts(routing, x["tokens"], x["experts"] / x["ep"]), 1.0, rows)
-    return _load(x, rows, touched, jnp.full(NODES, touched / NODES), jnp.full(NODES, jnp.ceil(rows / touched - 0.01)))
+    return _load(x, rows, touched, jnp.full(NODES, touched / NODES), jnp.full(NODES, _whole(rows / touched)))
 
 
 def _balanced(x: Shape) -> Load:
@@ -171,7 +171,7 @@ def _power_law(x: Shape) -> Load:
     low, high = _ends(tokens, mean_rows)
     skew = jnp.where(_way(x, "skew") > 0.0, _way(x, "skew"), 0.5)
     mean = _moment(low, high, skew, 1.0)
-    at = (jnp.arange(NODES) + 0.5) / NODES
+    at = (as_float(jnp.arange(NODES)) + 0.5) / NODES
     drawn = (low ** (1.0 - skew) + at * (high ** (1.0 - skew) - low ** (1.0 - skew))) ** (1.0 / (1.0 - skew))
     heights = jnp.round(jnp.minimum(drawn / mean * mean_rows, tokens))
     usual = local * mean_rows
@@ -230,7 +230,7 @@ def _with_remote(x: Shape, own: Load) -> Load:
     """Whose kernel skips what is not its own takes all tokens in; whose does not (`remote_first`) takes those that chose
     any of its experts, and multiplies their other copies by its first expert."""
     whole = _way(x, "remote_first") > 0.0
-    tokens = jnp.where(whole, jnp.ceil(own.tokens), x["tokens"])
+    tokens = jnp.where(whole, _whole(own.tokens), x["tokens"])
     copies = tokens * x["topk"]
     remote = jnp.where(whole, jnp.round(jnp.maximum(copies - own.rows, 0.0)), 0.0)
     piles, heights = jnp.append(own.piles, 1.0), jnp.append(own.heights, remote)
@@ -243,7 +243,7 @@ def tile(x: Shape, given: Load, itemsize: Scalar) -> Tile:
     Where the ways name no rule, a library's: the next power of two above an expert's rows, 16 to 128, of 128 columns.
     """
     local = x["experts"] / x["ep"]
-    usual = jnp.clip(next_power_of_two(jnp.ceil(given.rows / given.touched - 0.01)), 16.0, 128.0)
+    usual = jnp.clip(next_power_of_two(_whole(given.rows / given.touched)), 16.0, 128.0)
     chosen = [usual, *(jnp.full_like(usual, each) for each in (128.0, 64.0, 3.0))]
     for way, own in {
         "tiles_by_experts": _by_experts(given.tokens, local, itemsize),
@@ -285,6 +285,11 @@ def _by_copies(each: Scalar) -> tuple[Scalar | float, ...]:
     for height in (48.0, 32.0, 16.0):
         rows = jnp.where(each < 0.9 * height, height, rows)
     return rows, 128.0, 64.0, 3.0
+
+
+def _whole(expected: Scalar) -> Scalar:
+    """An expected number of rows, rounded up, where it is not whole but for rounding."""
+    return ceil_div(jnp.maximum(expected - ROW_TOLERANCE, 1.0), jnp.ones_like(expected))
 
 
 def _way(x: Shape, name: str) -> Scalar:
