@@ -60,7 +60,8 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
 
 
 def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
-    rows = jnp.maximum(x["tokens"] * x["topk"] / x["experts"], 1.0)
+    given = experts.load(x)
+    rows = jnp.maximum(given.rows / given.touched, 1.0)
     return {
         "tile taller than an expert's rows": _above(TILE_ROWS / rows),
         "rows beyond a tile": _above(jnp.minimum(rows, MOST_ROWS) / TILE_ROWS),
@@ -70,6 +71,7 @@ def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
         "experts": jnp.log(x["experts"] / x["ep"] / EXPERTS),
         "many tokens": _above(x["tokens"] / TOKENS),
         "untuned": x.get("untuned", jnp.zeros_like(rows)) * UNTUNED,
+        "own experts": jnp.log(given.copies / given.rows),
         "part of a line": jnp.log(experts.line_over_row(x, formats)),
     }
 
