@@ -78,7 +78,8 @@ def busiest_flops(x: Shape, given: Load, f: Formats, columns: Scalar, depth: Sca
 
 
 def unpacked(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
-    """Weights that a core converts to the format of the matrix unit, those of each tile anew [1]; 0 where it need not."""
+    """Weights that a core converts to the format of the matrix unit, those of each tile anew [1]; 0 where it need
+    not."""
     cut = tile(x, given, f.weights.operand_itemsize)
     each = sum(_tiles_of(given, cut, columns) * cut.columns * depth for columns, depth in products(x)) / cores
     return jnp.where(weight_bytes(x, f) < f.weights.operand_itemsize, each, 0.0)
@@ -103,12 +104,14 @@ def _missed(footprint: Scalar) -> Scalar:
 
 
 def cache(x: Shape, device: Device) -> Scalar:
-    """L2 that what is read again may fill [byte]: half of it where each partition has a copy (`x["partitioned"]`: 1)."""
+    """L2 that what is read again may fill [byte]: half of it where each partition has a copy (`x["partitioned"]`:
+    1)."""
     return device.l2_capacity / (1.0 + x.get("partitioned", jnp.zeros_like(device.l2_capacity)))
 
 
 def weight_bytes(x: Shape, f: Formats) -> Scalar:
-    """Bytes of a weight as the kernel finds it: of those that were converted before (`x["unpacked"]`: 1) an activation's."""
+    """Bytes of a weight as the kernel finds it: of those that were converted before (`x["unpacked"]`: 1) an
+    activation's."""
     return jnp.where(_way(x, "unpacked") > 0.0, f.activations.itemsize, f.weights.itemsize)
 
 
@@ -120,7 +123,8 @@ def bytes_from_l2(x: Shape, given: Load, f: Formats) -> Scalar:
 
 
 def line_over_row(x: Shape, f: Formats) -> Scalar:
-    """A line of L2 over what a step reads of one row of the weights, at least 1 [1]; 1 where they lie in another order."""
+    """A line of L2 over what a step reads of one row of the weights, at least 1 [1]; 1 where they lie in another
+    order."""
     row = tile(x, load(x), f.weights.operand_itemsize).depth * weight_bytes(x, f)
     plain = _way(x, "tiles_by_experts") > 0.0
     return jnp.where(plain, jnp.maximum(LINE / row, 1.0), 1.0)
@@ -175,7 +179,9 @@ def _power_law(x: Shape) -> Load:
     drawn = (low ** (1.0 - skew) + at * (high ** (1.0 - skew) - low ** (1.0 - skew))) ** (1.0 / (1.0 - skew))
     heights = jnp.round(jnp.minimum(drawn / mean * mean_rows, tokens))
     usual = local * mean_rows
-    rows = jnp.clip(usual * _busiest(local, ranks, _moment(low, high, skew, 2.0) / mean**2 - 1.0), usual, local * tokens)
+    rows = jnp.clip(
+        usual * _busiest(local, ranks, _moment(low, high, skew, 2.0) / mean**2 - 1.0), usual, local * tokens
+    )
     rows = jnp.maximum(jnp.minimum(rows, tokens * x["topk"]), 1.0)
     loaded = jnp.mean(as_float(heights > 0.0))
     single = jnp.maximum(mean_rows - jnp.mean(heights), 0.0)
@@ -199,7 +205,8 @@ def _moment(low: Scalar, high: Scalar, skew: Scalar, power: float) -> Scalar:
 
 
 def _busiest(local: Scalar, ranks: Scalar, variance: Scalar) -> Scalar:
-    """Load of the busiest rank over the mean: the expected largest of so many gamma variables (Blom's plotting position;
+    """Load of the busiest rank over the mean: the expected largest of so many gamma variables (Blom's plotting
+    position;
     Wilson and Hilferty's cube of a normal variable), `variance` that of one expert's load over its squared mean."""
     shape = local / variance
     largest = jax.scipy.special.ndtri((ranks - 0.375) / (ranks + 0.25))
@@ -227,7 +234,8 @@ def _load(
 
 
 def _with_remote(x: Shape, own: Load) -> Load:
-    """Whose kernel skips what is not its own takes all tokens in; whose does not (`remote_first`) takes those that chose
+    """Whose kernel skips what is not its own takes all tokens in; whose does not (`remote_first`) takes those that
+    chose
     any of its experts, and multiplies their other copies by its first expert."""
     whole = _way(x, "remote_first") > 0.0
     tokens = jnp.where(whole, _whole(own.tokens), x["tokens"])

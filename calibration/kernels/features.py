@@ -23,8 +23,10 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
-# Weights of 4 bits that a core unpacks in a cycle. Set with the tables of experts in sight: Marlin's and Triton's kernels
-# read such weights at 2.2 TB/s on the H100 and the H200 alike, so not as fast as memory gives them: 18 a core and cycle.
+# Weights of 4 bits that a core unpacks in a cycle. Set with the tables of experts in sight: Marlin's and Triton's
+# kernels
+# read such weights at 2.2 TB/s on the H100 and the H200 alike, so not as fast as memory gives them: 18 a core and
+# cycle.
 UNPACKED = 30.0
 SHARED_BYTES_PER_CYCLE = 128.0  # what a core takes from shared memory (CUDA C++ programming guide: 32 banks of 4 bytes)
 WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
@@ -48,14 +50,14 @@ def features(family: str, x: Shape, demand: Demand, hardware: Hardware, skewed: 
     return _general(demand, hardware) | _sizes(family, x) | _family(family, x, hardware, skewed)
 
 
-def waves(family: str, x: Shape, hardware: Hardware, formats: Formats) -> Scalar:
+def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = None) -> Scalar:
     """Blocks that the busiest core works through one after the other [1], of grouped products the steps of their
     reductions; 0 for a kernel that is only a stream."""
     height, width = TILES[1]
     if family in MATRICES:
         m, batch, n, _ = _matrix(family, x)
         blocks = _blocks(m, height) * _blocks(n, width) * batch + x.get("quantized", 0.0) * m * batch
-    elif family == "moe":
+    elif family == "moe" and formats is not None:
         return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
     elif family in ("attention_prefill", "mla_prefill"):
         blocks = _blocks(x["q_len"], QUERY_BLOCK) * x["heads"] * x["batch"]

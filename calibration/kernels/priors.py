@@ -47,7 +47,15 @@ FAMILY_PRIORS = {
     "attention_prefill": ATTENTION,
     "attention_decode": ATTENTION,
     "mla_prefill": ATTENTION,
-    "moe": {"compute": (0.2, 0.2), "memory": (0.12, 0.1), "floor": (float(np.log(15e-6)), 0.7), "on_chip": (0.6, 0.3), "block": (float(np.log(0.6e-6)), 0.3), "cache_share": (0.0, 0.2), "cache_slope": (float(np.log(6.0)), 0.3)},
+    "moe": {
+        "compute": (0.2, 0.2),
+        "memory": (0.12, 0.1),
+        "floor": (float(np.log(15e-6)), 0.7),
+        "on_chip": (0.6, 0.3),
+        "block": (float(np.log(0.6e-6)), 0.3),
+        "cache_share": (0.0, 0.2),
+        "cache_slope": (float(np.log(6.0)), 0.3),
+    },
 }
 # Matrix products on vector units: every operand passes the register file, so a FLOP takes several times the energy of
 # one in a matrix unit. The voltage follows the clock in part: from device to device a FLOP costs f^1.3, and a device

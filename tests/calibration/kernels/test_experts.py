@@ -98,7 +98,9 @@ def test_of_a_power_law_the_busiest_rank_is_measured(tokens: int, ranks: float, 
 def test_tiles_are_those_of_the_engine(
     tokens: float, ways: str, dtype_bytes: float, expected: tuple[float, float, float]
 ) -> None:
-    shape = {name: jnp.asarray(v, float) for name, v in ({**LAYER, "tokens": tokens, "balanced": 1.0, ways: 1.0}).items()}
+    shape = {
+        name: jnp.asarray(v, float) for name, v in ({**LAYER, "tokens": tokens, "balanced": 1.0, ways: 1.0}).items()
+    }
     found = experts.tile(shape, experts.load(shape), jnp.asarray(dtype_bytes))
     assert (float(found.rows), float(found.columns), float(found.depth)) == expected
 
@@ -111,7 +113,9 @@ def test_weights_of_touched_experts_are_moved_once() -> None:
 
 
 def test_layers_without_a_gate_have_two_thirds_of_the_weights() -> None:
-    gated, plain = (one(LAYER | {"tokens": 1.0}, kernel=k) for k in ("moe_torch_flow_cutlass", "moe_torch_flow_nongated"))
+    gated, plain = (
+        one(LAYER | {"tokens": 1.0}, kernel=k) for k in ("moe_torch_flow_cutlass", "moe_torch_flow_nongated")
+    )
     assert plain.demand.moved[0] / gated.demand.moved[0] == pytest.approx(2 / 3, rel=1e-2)
 
 
@@ -143,7 +147,9 @@ def test_what_is_handed_on_is_read_from_memory_only_where_it_does_not_fit() -> N
     assert share[0] < 1e-3 and share[1] == pytest.approx(0.5) and share[2] > 0.999
 
 
-@pytest.mark.parametrize(("framework", "version", "first"), [("sglang", "0.5.10", 1.0), ("sglang", "0.5.14", 0.0), ("vllm", "0.5.10", 0.0)])
+@pytest.mark.parametrize(
+    ("framework", "version", "first"), [("sglang", "0.5.10", 1.0), ("sglang", "0.5.14", 0.0), ("vllm", "0.5.10", 0.0)]
+)
 def test_routing_is_told_by_names(framework: str, version: str, first: float) -> None:
     table = blank_table("moe", {k: np.full(3, v) for k, v in LAYER.items()}, np.full(3, "l40s", dtype=object))
     text = {"distribution": np.array(["balanced", "power_law_1.2", ""], dtype=object)}
