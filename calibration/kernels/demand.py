@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import decoding, latents
+from calibration.kernels import decoding, experts, latents
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware
@@ -25,10 +25,10 @@ from jaxperf.core.device import Device
 from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
-from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
+from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.gemm import linear_cost
-from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
-from jaxperf.kernels.roofline import matrix_peak
+from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost
+from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
 CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
 USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid; assumed
@@ -115,21 +115,21 @@ def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
 
 
 def _moe(device: Device, x: Shape, f: Formats) -> Cost:
-    """Up, activation and down projections of the experts of one rank; every token of the layer enters on each."""
-    routing = Routing(x["experts"], x["topk"])
-    local = x["experts"] / x["ep"]
-    width = x["inter"] / x["tp"]
-    rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
-    groups = jnp.maximum(touched_experts(routing, x["tokens"], local), 1.0)
-    up = grouped_gemm_cost(device, GroupedGemm(rows, groups, 2.0 * width, x["hidden"]), f.weights, f.activations, FULL)
-    gate = activation_cost(device, rows, width, jnp.ones_like(rows), f.activations.itemsize, FULL)
-    down = grouped_gemm_cost(device, GroupedGemm(rows, groups, x["hidden"], width), f.weights, f.activations, FULL)
-    # Every token's copies are written and added up again, those of other ranks' experts as zeros.
-    copies = x["tokens"] * x["topk"] * x["hidden"] * f.activations.itemsize
-    combine = stream_cost(device, Stream(copies, copies), FULL)
-    whole = up + gate + down + combine
-    slower = x.get("by_warps", jnp.zeros_like(rows)) * (1.0 / WARP_SHARE - 1.0)
-    return eqx.tree_at(lambda cost: cost.compute, whole, whole.compute + slower * (up + down).compute)
+    """Both products of the experts of one rank, and what is read and written around them."""
+    given = experts.load(x)
+    busy = as_float(0.0)
+    for columns, depth in experts.products(x):
+        busy += experts.busiest_flops(x, given, f, columns, depth, device.num_cores)
+    flops = sum(2.0 * given.rows * columns * depth for columns, depth in experts.products(x))
+    peak = matrix_peak(device, f.weights)
+    slower = 1.0 + x.get("by_warps", jnp.zeros_like(busy)) * (1.0 / WARP_SHARE - 1.0)
+    return kernel_cost(
+        device,
+        FULL(given, device),
+        compute=busy * device.num_cores / peak * slower,
+        flops=flops,
+        bytes_moved=experts.bytes_moved(x, given, f, device),
+    )
 
 
 def _quantize(device: Device, x: Shape, f: Formats) -> Cost:

@@ -12,22 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets.schema import FAMILIES
-from calibration.kernels import decoding, prefill
+from calibration.kernels import decoding
 from calibration.kernels.asked import Shape
-from calibration.kernels.demand import STREAMS, Demand
+from calibration.kernels.demand import Demand
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
-from calibration.kernels.latents import LATENT, ROPE, ROWS, undivided_waves
-from calibration.kernels.prefill import SHARED_BYTES_PER_CYCLE
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div, next_power_of_two
 
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
-CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
-FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
-WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
 REDUCING: frozenset[str] = frozenset(("norm", "softmax"))  # take a sum over a row before they scale it
 TILES = ((256.0, 128.0), (128.0, 128.0), (64.0, 64.0))
 QUERY_BLOCK = 128.0
-QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together
 LONGEST_WAVE = 5.0  # a kernel of a few small blocks leaves all but e^-5 of the cores idle, and less is not told apart
 LEAST = 1e-30
 PREFILLS = ("attention_prefill", "mla_prefill")
@@ -42,77 +36,6 @@ def features(family: str, x: Shape, demand: Demand, hardware: Hardware, skewed: 
     where a few experts of a mixture get most tokens, else 0.
     """
     return _general(demand, hardware) | _sizes(family, x) | _family(family, x, hardware, skewed)
-
-
-def waves(family: str, x: Shape, hardware: Hardware) -> Scalar:
-    """Blocks that the busiest core works through one after the other [1]; 0 for a kernel that is only a stream.
-
-    Of decode attention: the starts of its blocks (`decoding.starts`).
-    """
-    height, width = TILES[1]
-    if family in MATRICES:
-        m, batch, n, _ = _matrix(family, x)
-        blocks = _blocks(m, height) * _blocks(n, width) * batch + x.get("quantized", 0.0) * m * batch
-    elif family == "moe":
-        copies = x["tokens"] * x["topk"] / x["ep"]
-        touched = jnp.minimum(x["experts"] / x["ep"], copies)
-        blocks = (touched + copies / height) * _blocks(2.0 * x["inter"] / x["tp"], width)
-    elif family in PREFILLS:
-        return prefill.waves(prefill.prefill_of(family, x), hardware) * hardware.many_cores
-    elif family == "attention_decode":
-        return decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
-    elif family == "mla_decode":
-        blocks = x["batch"] * _blocks(x["heads"], QUERY_ROWS)
-    elif family == "attention_mixed":
-        blocks = (_blocks(x["prefill_q"], QUERY_BLOCK) + x["n_decode"]) * x["heads"]
-    else:
-        return jnp.zeros_like(hardware.many_cores)
-    return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
-
-
-def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
-    """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
-    rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
-    times = decoding.times_read(x, hardware.device.num_cores) if family == "attention_decode" else as_float(1.0)
-    return as_float(demand.moved) * times / rate * hardware.many_cores
-
-
-def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware) -> Scalar:
-    """Busy time of the busiest core [s]: of its arithmetic; of a stream on a GPU, of issuing instructions.
-
-    Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
-    is a property of the software, and differs little between cores with more or fewer fp32 units. Of decode attention:
-    of its products, and of its blocks' waits for keys and values.
-    """
-    if family == "mla_decode" and "undivided" in x:
-        return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
-    if family in PREFILLS:
-        return prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
-    if family == "attention_decode":
-        return as_float(demand.compute) + decoding.streaming(x, hardware) * hardware.many_cores
-    if family not in STREAMS:
-        return as_float(demand.compute)
-    rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock
-    issuing = as_float(demand.flops) / rate
-    return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))
-
-
-def special_time(family: str, x: Shape, hardware: Hardware) -> Scalar:
-    """Time of the busiest core's other pipelines that its matrix products do not hide [s]; 0 where none is known."""
-    if family in PREFILLS:
-        return prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
-    return jnp.zeros_like(hardware.many_cores)
-
-
-def _through_shared_memory(x: Shape, hardware: Hardware) -> Scalar:
-    """Time for the busiest core to take its latents from shared memory, where one block on a core hides nothing [s].
-
-    Each warp owns 16 rows of the products and loads the whole latent for the first product and its values for the
-    second.
-    """
-    loaded = ROWS / WARP_ROWS * (2.0 * LATENT + ROPE) * 2.0
-    keys = undivided_waves(x, hardware.device.num_cores) * x["kv_len"]
-    return keys * loaded / (SHARED_BYTES_PER_CYCLE * hardware.clock)
 
 
 def _general(demand: Demand, hardware: Hardware) -> dict[str, Scalar]:
@@ -139,13 +62,13 @@ def _size(value: Scalar) -> Scalar:
 def _family(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[str, Scalar]:
     cores = hardware.device.num_cores
     if family in MATRICES:
-        return _tiles(*_matrix(family, x), hardware)
+        return _tiles(*matrix_shape(family, x), hardware)
     if family == "moe":
         rows = jnp.maximum(x["tokens"] * x["topk"] / x["experts"], 1.0)
         wave = _tiles(rows, x["experts"] / x["ep"], 2.0 * x["inter"] / x["tp"], x["hidden"], hardware)
         return wave | {"rows per expert": jnp.log2(rows), "skewed": skewed}
     if family in PREFILLS:
-        blocks = _blocks(x["q_len"], QUERY_BLOCK) * x["heads"] * x["batch"]
+        blocks = blocks_of(x["q_len"], QUERY_BLOCK) * x["heads"] * x["batch"]
         queries = x["heads"] / x.get("kv_heads", x["heads"])
         return _per_core("query blocks", blocks, cores) | {"queries per key head": jnp.log2(queries)}
     if family in ("attention_decode", "mla_decode"):
@@ -158,7 +81,7 @@ def _family(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[s
     return {}
 
 
-def _matrix(family: str, x: Shape) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+def matrix_shape(family: str, x: Shape) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """rows, batch, columns, depth of the product."""
     if family == "convolution":
         side = floor_div(x["input_size"] + 2.0 * x["padding"] - x["kernel_size"], x["stride"]) + 1.0
@@ -178,7 +101,7 @@ def _tiles(m: Scalar, batch: Scalar, n: Scalar, k: Scalar, hardware: Hardware) -
     found: dict[str, Scalar] = {}
     for height, width in TILES:
         rows = jnp.minimum(height, jnp.maximum(16.0, next_power_of_two(m)))
-        tiles = ceil_div(m, rows) * _blocks(n, width) * batch
+        tiles = ceil_div(m, rows) * blocks_of(n, width) * batch
         found |= _per_core(f"tiles {height:.0f}x{width:.0f}", tiles, hardware.device.num_cores)
     return found | {
         "left over L2": jnp.log2(m * k / cache),
@@ -197,7 +120,7 @@ def _per_core(name: str, blocks: Scalar, cores: Scalar) -> dict[str, Scalar]:
     }
 
 
-def _blocks(length: Scalar, block: float) -> Scalar:
+def blocks_of(length: Scalar, block: float) -> Scalar:
     return ceil_div(length, jnp.full_like(length, block))
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from calibration.kernels import experts
 from calibration.kernels.asked import Shape
+from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
 from calibration.kernels.prefill import block_queries
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
@@ -18,10 +20,11 @@ QUERY_BLOCK = 128.0  # queries that a block of a prefill kernel takes
 TILE_ROWS = 64.0  # rows that a tile of a grouped GEMM has
 # Sizes of an ordinary mixture of experts.
 HIDDEN, INTER, EXPERTS, TOKENS = 4096.0, 1024.0, 16.0, 256.0
+UNTUNED = 1.4  # how much longer a kernel of an untuned library may take, about four times [log 1]
 MOST_ROWS = 512.0  # of an expert, beyond which more of them change nothing
 
 
-def habits(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[str, Scalar]:
+def habits(family: str, x: Shape, hardware: Hardware, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
     """The habits of one kernel by name [log 1]; none for a family where none is known.
 
     **Arguments:** as of `calibration.kernels.features.features`.
@@ -29,7 +32,7 @@ def habits(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[st
     if family == "attention_prefill":
         return _prefill(x, hardware)
     if family == "moe":
-        return _experts(x, skewed)
+        return _experts(x, skewed, formats)
     if family == "attention_mixed":
         return _mixed(x, hardware)
     return {}
@@ -57,8 +60,9 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
     }
 
 
-def _experts(x: Shape, skewed: Scalar) -> dict[str, Scalar]:
-    rows = jnp.maximum(x["tokens"] * x["topk"] / x["experts"], 1.0)
+def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
+    given = experts.load(x)
+    rows = jnp.maximum(given.rows / given.touched, 1.0)
     return {
         "tile taller than an expert's rows": _above(TILE_ROWS / rows),
         "rows beyond a tile": _above(jnp.minimum(rows, MOST_ROWS) / TILE_ROWS),
@@ -67,6 +71,9 @@ def _experts(x: Shape, skewed: Scalar) -> dict[str, Scalar]:
         "expert width": jnp.log(x["inter"] / x["tp"] / INTER),
         "experts": jnp.log(x["experts"] / x["ep"] / EXPERTS),
         "many tokens": _above(x["tokens"] / TOKENS),
+        "untuned": x.get("untuned", jnp.zeros_like(rows)) * UNTUNED,
+        "own experts": jnp.log(given.copies / given.rows),
+        "part of a line": jnp.log(experts.line_over_row(x, formats)),
     }
 
 

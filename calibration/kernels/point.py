@@ -13,9 +13,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.schema import KernelTable
+from calibration.kernels import experts
 from calibration.kernels.asked import Shape
+from calibration.kernels.busiest import core_time, on_chip_time, special_time, waves
 from calibration.kernels.demand import Demand, _demands
-from calibration.kernels.features import core_time, features, on_chip_time, special_time, waves
+from calibration.kernels.features import features
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.habits import habits
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
@@ -105,17 +107,17 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
-        core=core_time(family, x, asked, hardware),
+        core=core_time(family, x, asked, hardware, kind.formats),
         special=special_time(family, x, hardware),
-        on_chip=on_chip_time(family, x, asked, hardware),
-        footprint=_log(as_float(asked.moved)) - jnp.log(hardware.device.l2_capacity),
-        waves=waves(family, x, hardware),
+        on_chip=on_chip_time(family, x, asked, hardware, kind.formats),
+        footprint=_log(as_float(asked.moved)) - jnp.log(experts.cache(x, hardware.device)),
+        waves=waves(family, x, hardware, kind.formats),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),
         features=list(seen.values()),
-        habits=list(habits(family, x, hardware, as_float(kind.skewed)).values()),
+        habits=list(habits(family, x, hardware, as_float(kind.skewed), kind.formats).values()),
         names=tuple(seen),
     )
 

@@ -14,6 +14,7 @@ from calibration.datasets.instructions import by_warps
 from calibration.datasets.launches import eager
 from calibration.datasets.norms import COMPOSING, composed
 from calibration.datasets.prefills import prefill_blocks
+from calibration.datasets.routing import routing
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -43,7 +44,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     if table.family == "mla_decode":
         return latent_reading(table, _architectures(table, directories))
     if table.family == "moe":
-        return by_warps(table, _architectures(table, directories))
+        architecture = _architectures(table, directories)
+        return by_warps(table, architecture) | routing(table, architecture)
     if table.family in ("mla_pre", "mla_post"):
         return {"quantized": _narrow(table).astype(float)}
     if table.family == "gemm":

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from calibration.datasets.groups import BLOCKS, CHUNK_WASTE, CHUNKS, Groups, grouped
 from calibration.datasets.text import Text, as_text, joined
-from calibration.kernels.features import waves
+from calibration.kernels.busiest import waves
 from calibration.kernels.hardware import load_hardware
 from calibration.kernels.inputs import Prepared, prepare
 from tests.calibration.tables import blank_table, gemm_table

@@ -1,0 +1,68 @@
+"""How tables of expert layers were measured: their routing, what a rank does with copies that are not its own, and by
+which rule its software cuts the products into tiles. All from sources that are named here, none from measured times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Text, as_text
+
+BALANCED, POWER_LAW = "balanced", "power_law_"  # `distribution`, the latter with its exponent
+# aiconfigurator's collector for SGLang 0.5.10 hands the rank those tokens that chose any of its experts, and gives
+# their
+# other copies to its first expert ("Clamp to 0", `run_op` of collector/sglang/collect_moe.py); later versions skip
+# them.
+REMOTE_FIRST = ("0.5.10",)
+# Whose down projection writes the rank's own rows alone: CUTLASS's kernels, which permute them first. Triton's and
+# Marlin's write and add up every copy (`intermediate_cache3` of fused_moe.py).
+PERMUTING = ("moe_torch_flow_cutlass", "moe_torch_flow_nongated", "flashinfer", "oaitriton")
+PERMUTING_UNLESS_MXFP4 = ("moe_torch_flow",)  # TensorRT-LLM's name of both CUTLASS and, for MXFP4, Triton
+# FlashInfer's CUTLASS kernels where the tables show that nobody tuned them: on the H100 and H200 they read weights at a
+# fifth of the bandwidth, however many there are.
+UNTUNED = ("sglang_flashinfer_cutlass_moe", "modeloptfp8moe_flashinfer_cutlass")
+UNGATED = (
+    "nongated",
+    "sglang_flashinfer_cutlass_moe",
+)  # layers without a gate (Nemotron), as their collectors name them
+BY_EXPERTS = ("sglang_fused_moe_triton", "vllm_fused_moe")  # see `calibration.kernels.experts`
+BY_TOKENS = ("tritonexperts",)
+BY_COPIES = ("marlin",)
+# Architectures whose L2 is two partitions, each of which caches what the cores next to it read (NVIDIA's whitepapers on
+# the A100 and the H100): what any core may read has half of it.
+PARTITIONED = ("ampere-ga100", "hopper", "hopper-h20")
+# SGLang's Triton layer converts MXFP4 weights to bf16 as it loads them (`upcast_from_mxfp`, quantization/mxfp4.py).
+MXFP4 = ("w4a16_mxfp4",)
+
+
+def routing(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
+    """The ways of a table of expert layers by name [R]: `skew` is the exponent of a power law, the others are 1 or
+    0."""
+    distribution = table.text["distribution"] if "distribution" in table.text else [""] * len(table)
+    mxfp4 = as_text(table.dtype).among(MXFP4).astype(float)
+    sglang = as_text(table.framework).among(("sglang",))
+    return {
+        "balanced": np.array([text == BALANCED for text in distribution], float),
+        "skew": np.array([_exponent(str(text)) for text in distribution], float),
+        "remote_first": (sglang & as_text(table.version).among(REMOTE_FIRST)).astype(float),
+        "own_rows": np.maximum(_named(table, PERMUTING), _named(table, PERMUTING_UNLESS_MXFP4) * (1.0 - mxfp4)),
+        "ungated": _named(table, UNGATED),
+        "untuned": _named(table, UNTUNED),
+        "partitioned": architecture.among(PARTITIONED).astype(float),
+        "in_blocks": as_text(table.dtype).among(("fp8_block",)).astype(float),
+        "tiles_by_experts": _named(table, BY_EXPERTS),
+        "unpacked": _named(table, BY_EXPERTS) * mxfp4,
+        "tiles_by_tokens": _named(table, BY_TOKENS),
+        "tiles_by_copies": _named(table, BY_COPIES),
+    }
+
+
+def _exponent(text: str) -> float:
+    head, _, tail = text.partition(POWER_LAW)
+    return float(tail) if not head and tail else 0.0
+
+
+def _named(table: KernelTable, parts: tuple[str, ...]) -> np.ndarray:
+    kernel = as_text(table.kernel)
+    found = [any(part in name.lower() for part in parts) for name in kernel.values.tolist()]
+    return np.array(found, float)[kernel.codes]

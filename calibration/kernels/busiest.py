@@ -1,0 +1,94 @@
+"""What the busiest core of a device works through, and what cores take from L2, beyond what point functions say.
+
+Every function is of one kernel: scalars in, scalars out.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from calibration.kernels import decoding, experts, prefill
+from calibration.kernels.asked import Shape
+from calibration.kernels.demand import STREAMS, Demand
+from calibration.kernels.features import MATRICES, PREFILLS, QUERY_BLOCK, TILES, blocks_of, matrix_shape
+from calibration.kernels.formats import Formats
+from calibration.kernels.hardware import Hardware
+from calibration.kernels.latents import LATENT, ROPE, ROWS, undivided_waves
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
+
+CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
+FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
+WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
+QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together
+
+
+def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = None) -> Scalar:
+    """Blocks that the busiest core works through one after the other [1], of grouped products the steps of their
+    reductions, of decode attention the starts of its blocks; 0 for a kernel that is only a stream."""
+    height, width = TILES[1]
+    if family in MATRICES:
+        m, batch, n, _ = matrix_shape(family, x)
+        blocks = blocks_of(m, height) * blocks_of(n, width) * batch + x.get("quantized", 0.0) * m * batch
+    elif family == "moe" and formats is not None:
+        return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
+    elif family in PREFILLS:
+        return prefill.waves(prefill.prefill_of(family, x), hardware) * hardware.many_cores
+    elif family == "attention_decode":
+        return decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
+    elif family == "mla_decode":
+        blocks = x["batch"] * blocks_of(x["heads"], QUERY_ROWS)
+    elif family == "attention_mixed":
+        blocks = (blocks_of(x["prefill_q"], QUERY_BLOCK) + x["n_decode"]) * x["heads"]
+    else:
+        return jnp.zeros_like(hardware.many_cores)
+    return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
+
+
+def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
+    """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
+    rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
+    if family == "moe":
+        return experts.bytes_from_l2(x, experts.load(x), formats) / rate * hardware.many_cores
+    times = decoding.times_read(x, hardware.device.num_cores) if family == "attention_decode" else as_float(1.0)
+    return as_float(demand.moved) * times / rate * hardware.many_cores
+
+
+def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
+    """Busy time of the busiest core [s]: of its arithmetic; of a stream on a GPU, of issuing instructions.
+
+    Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
+    is a property of the software, and differs little between cores with more or fewer fp32 units. Of decode attention:
+    of its products, and of its blocks' waits for keys and values.
+    """
+    if family == "mla_decode" and "undivided" in x:
+        return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
+    if family in PREFILLS:
+        return prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
+    if family == "attention_decode":
+        return as_float(demand.compute) + decoding.streaming(x, hardware) * hardware.many_cores
+    if family == "moe":
+        weights = experts.unpacked(x, experts.load(x), formats, hardware.device.num_cores)
+        return as_float(demand.compute) + weights / (experts.UNPACKED * hardware.clock) * hardware.many_cores
+    if family not in STREAMS:
+        return as_float(demand.compute)
+    rate = FLOPS_PER_THREAD * hardware.issued * hardware.device.num_cores * hardware.clock
+    issuing = as_float(demand.flops) / rate
+    return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))
+
+
+def special_time(family: str, x: Shape, hardware: Hardware) -> Scalar:
+    """Time of the busiest core's other pipelines that its matrix products do not hide [s]; 0 where none is known."""
+    if family in PREFILLS:
+        return prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
+    return jnp.zeros_like(hardware.many_cores)
+
+
+def _through_shared_memory(x: Shape, hardware: Hardware) -> Scalar:
+    """Time for the busiest core to take its latents from shared memory, where one block on a core hides nothing [s].
+
+    Each warp owns 16 rows of the products and loads the whole latent for the first product and its values for the
+    second.
+    """
+    loaded = ROWS / WARP_ROWS * (2.0 * LATENT + ROPE) * 2.0
+    keys = undivided_waves(x, hardware.device.num_cores) * x["kv_len"]
+    return keys * loaded / (prefill.SHARED_BYTES_PER_CYCLE * hardware.clock)
