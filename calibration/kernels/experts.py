@@ -102,7 +102,7 @@ def bytes_moved(x: Shape, given: Load, f: Formats, device: Device) -> Scalar:
 
 
 def _missed(footprint: Scalar) -> Scalar:
-    """Share of what was just written that is read from memory again [1], by its size over L2; how steeply, is assumed."""
+    """Share of what was just written that is read from memory again [1], by its size over L2; the power is assumed."""
     return 1.0 - 1.0 / (1.0 + footprint**4)
 
 
