@@ -49,7 +49,7 @@ def _added(spelled: Text, known: tuple[str, ...]) -> list[str]:
 
 def levels_of(names: Mapping[str, int], among: Iterable[str] = LEVELS) -> list[str]:
     """Those of some levels that a family has, by how many names each of its levels has."""
-    return [level for level in among if names[level] or level not in OPTIONAL]
+    return [level for level in among if level not in OPTIONAL or names.get(level)]
 
 
 NO_NAMES = Names({level: () for level in LEVELS})

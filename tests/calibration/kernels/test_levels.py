@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,3 +33,16 @@ def test_known_names_keep_their_index_and_others_are_unknown(first: list[str], s
     more = names.extended(column(second))
     assert more.known["cell"][: len(known)] == known
     assert set(more.known["cell"]) == {*first, *second}
+
+
+def test_libraries_are_a_level_of_kernels_that_engines_share() -> None:
+    """FlashAttention is one library in all engines; a kernel in Triton is its engine's own; products have none."""
+    rows = {"heads": [8.0] * 4, "kv_heads": [8.0] * 4, "head_dim": [64.0] * 4, "window": [0.0] * 4, "prefix": [0.0] * 4}
+    table = blank_table(
+        "attention_prefill", rows | {"q_len": [64.0] * 4, "batch": [1.0] * 4}, np.full(4, "l40s", object)
+    )
+    kernels = np.array(["vllm_flash_attn_fa2", "fa3", "vllm_flashinfer_fiprefill", "triton"], object)
+    spelled = spell(dataclasses.replace(table, kernel=kernels))
+    assert spelled["library"].tolist() == ["flash-attention", "flash-attention", "flashinfer", "vllm"]
+    product = spell(blank_table("gemm", {"m": [1.0], "n": [2.0], "k": [3.0]}, np.array(["l40s"], object)))
+    assert NO_NAMES.extended(product).known["library"] == ()

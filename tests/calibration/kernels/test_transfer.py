@@ -84,8 +84,9 @@ def test_a_slow_stack_says_little_of_its_format() -> None:
     slow = dataclasses.replace(slow, **{name: np.full(300, text, object) for name, text in named.items()})
     slow = with_latency(slow, 3.0 * prepare(slow).roofline + 4e-6)
     fitted = fit(prepare(joined([plain, slow])), QUICK)
-    own = {level: fitted.names.known[level].index(name) for level, name in spelled_first(slow).items()}
-    slower = {level: float(fitted.model.law.offsets[level][own[level], :2].sum()) for level in LAW_LEVELS}
+    offsets, spelled = fitted.model.law.offsets, spelled_first(slow)
+    own = {level: fitted.names.known[level].index(spelled[level]) for level in offsets}
+    slower = {level: float(offset[own[level], :2].sum()) for level, offset in offsets.items()}
     assert slower["stack"] > 0.1
     assert max(slower["format"], slower["framework"]) < 0.5 * slower["stack"]
 

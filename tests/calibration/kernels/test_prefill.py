@@ -1,0 +1,88 @@
+"""What prefill kernels ask of the busiest core, against whole numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from calibration.kernels.inputs import Prepared, prepare
+from tests.calibration.tables import blank_table
+
+SHAPE = {"batch": 1.0, "q_len": 128.0, "prefix": 0.0, "heads": 1.0, "kv_heads": 1.0, "head_dim": 128.0, "window": 0.0}
+LATENT = {"batch": 1.0, "q_len": 128.0, "kv_len": 128.0, "heads": 1.0}
+TILE = 128 * 128  # scores of one tile
+CLOCK = {"h100-sxm": 1.83e9, "a100-sxm-80gb": 1.41e9}
+
+
+def one(shape: dict[str, float], device: str = "h100-sxm", family: str = "attention_prefill", **names: str) -> Prepared:
+    columns = {name: np.full(1, value) for name, value in shape.items()}
+    table = blank_table(family, columns, np.full(1, device, dtype=object))
+    return prepare(dataclasses.replace(table, **{key: np.full(1, name, dtype=object) for key, name in names.items()}))
+
+
+def test_exponentials_of_whole_tiles_at_sixteen_a_cycle() -> None:
+    """On Hopper, whose matrix instructions read shared memory themselves, nothing else stands beside the products."""
+    assert one(SHAPE).special[0] == pytest.approx(TILE / 16 / CLOCK["h100-sxm"], rel=1e-5)
+    three = one(SHAPE | {"q_len": 256.0})  # causal: one tile, then two, on a core each
+    assert three.special[0] == pytest.approx(2 * TILE / 16 / CLOCK["h100-sxm"], rel=1e-5)
+
+
+def test_blackwell_ultra_has_twice_the_exponentials_of_blackwell() -> None:
+    cycles = {}
+    for name in ("b200", "gb300"):
+        found = one(SHAPE, name)
+        cycles[name] = found.special[0] * found.clock[0]
+    assert cycles["b200"] == pytest.approx(2.0 * cycles["gb300"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "widths"), [("attention_prefill", SHAPE, 256), ("mla_prefill", LATENT, 320)]
+)
+def test_warps_load_keys_and_values_for_64_queries_where_registers_feed_the_matrix_units(
+    family: str, shape: dict[str, float], widths: int
+) -> None:
+    """Two bytes of each element of a key and a value, at 128 bytes a cycle; latent heads have 192 and 128 elements."""
+    found = one(shape, "a100-sxm-80gb", family)
+    loads = widths * 2 / 64 / 128
+    assert found.special[0] == pytest.approx(TILE * (1 / 16 + loads) / CLOCK["a100-sxm-80gb"], rel=1e-5)
+
+
+def test_a_block_fills_a_core_whose_matrix_instructions_read_shared_memory() -> None:
+    """Nothing hides its start there; elsewhere two blocks hide each other's."""
+    full = SHAPE | {"heads": 132.0 * 6}
+    assert one(full).waves[0] == pytest.approx(6.0)
+    assert one(SHAPE | {"heads": 108.0 * 6}, "a100-sxm-80gb").waves[0] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("queries", "share"), [(1.0, 0.5), (64.0, 0.5), (65.0, 1.0), (192.0, 0.75), (256.0, 1.0)])
+def test_blocks_of_64_queries_leave_less_of_the_last_one_empty(queries: float, share: float) -> None:
+    small, large = (one(SHAPE | {"q_len": queries}, "l40s", framework=name) for name in ("trtllm", "vllm"))
+    assert small.core[0] / large.core[0] == pytest.approx(share, rel=1e-5)
+    hopper = [one(SHAPE | {"q_len": queries}, framework=name).core[0] for name in ("trtllm", "vllm")]
+    assert hopper[0] == hopper[1]
+
+
+@pytest.mark.parametrize(
+    ("device", "framework", "kernel", "casts"),
+    [
+        ("h100-sxm", "sglang", "fa3", True),
+        ("h100-sxm", "trtllm", "torch_flow", True),
+        ("h100-sxm", "sglang", "triton", False),
+        ("h100-sxm", "vllm", "vllm_flash_attn_fa3", False),
+        ("l40s", "trtllm", "torch_flow", False),
+    ],
+)
+def test_kernels_that_cast_queries_multiply_in_the_format_of_the_cache(
+    device: str, framework: str, kernel: str, casts: bool
+) -> None:
+    named = {"framework": framework, "kernel": kernel}
+    wide, narrow = (one(SHAPE, device, cache=cache, **named) for cache in ("bf16", "fp8"))
+    assert wide.demand.compute[0] / narrow.demand.compute[0] == pytest.approx(2.0 if casts else 1.0, rel=1e-3)
+
+
+def test_heads_whose_accumulators_do_not_fit_take_fewer_queries_at_a_time() -> None:
+    """A head of 512 has four times the products of one of 128, and twice the loads of its operands."""
+    small, large = (one(SHAPE | {"head_dim": size}) for size in (128.0, 512.0))
+    assert large.core[0] / small.core[0] == pytest.approx(8.0, rel=1e-5)
