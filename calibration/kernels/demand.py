@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import equinox as eqx
 import jax
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float
 from calibration.datasets.schema import KernelTable
 from calibration.kernels import decoding, experts, latents
 from calibration.kernels.asked import FULL, Shape, quantized
+from calibration.kernels.composed import COMPOSED
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.cost import Cost
@@ -71,6 +73,7 @@ class Demand:
 
 
 Point = Callable[[Device, Shape, Formats], Cost]
+NO_OTHERS: Mapping[str, Point] = MappingProxyType({})
 # On the vector units.
 STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", "rope"))
 
@@ -200,7 +203,8 @@ POINTS: Mapping[str, Point] = {
 
 
 def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
-    """The demands of every row, its shape as the table states it (`inputs.prepare` reads more into it).
+    """The demands of every row as a composed step has them, its shape as the table states it (`inputs.prepare` reads
+    more into it).
 
     **Arguments:** `hardware`: devices [D]; `index` [R]: the device of each row.
     **Returns:** arrays [R] of float32; NaN where the family has no point function or the device lacks the format.
@@ -215,7 +219,7 @@ def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
         for start in range(0, rows, chunk):
             part = np.arange(start, start + chunk).clip(max=rows - 1)  # the last row again fills the last chunk
             given = {name: column for name, column in zip(names, shape[:, part], strict=True)}
-            block = _demands(table.family, hardware.rows(index[part]), given, _rows(formats, which[part]))
+            block = _demands(table.family, hardware.rows(index[part]), given, _rows(formats, which[part]), COMPOSED)
             stop = min(start + chunk, rows)
             found[:, start:stop] = np.asarray(block)[:, : stop - start]
     return Demand(*found)
@@ -225,14 +229,27 @@ def _rows(formats: Formats, which: np.ndarray) -> Formats:
     return jax.tree.map(lambda leaf: leaf[which], formats)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _demands(family: str, hardware: Hardware, shape: Mapping[str, Array], formats: Formats) -> Float[Array, "6 rows"]:
-    cost = jax.vmap(POINTS[family])(hardware.device, shape, formats)
+def _demands(
+    family: str,
+    hardware: Hardware,
+    shape: Mapping[str, Array],
+    formats: Formats,
+    instead: Mapping[str, Point] = NO_OTHERS,
+) -> Float[Array, "6 rows"]:
+    """Demands by the point function of a family, or by the one given `instead`."""
+    return _demands_by(instead.get(family, POINTS[family]), family in STREAMS, hardware, shape, formats)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _demands_by(
+    point: Point, streams: bool, hardware: Hardware, shape: Mapping[str, Array], formats: Formats
+) -> Float[Array, "6 rows"]:
+    cost = jax.vmap(point)(hardware.device, shape, formats)
     size = jax.vmap(lambda f: f.weights.operand_itemsize)(formats)
-    on_vector = jax.vmap(lambda f: f.weights.compute <= COMPUTE_FORMATS.index("fp32"))(formats) | (family in STREAMS)
+    on_vector = jax.vmap(lambda f: f.weights.compute <= COMPUTE_FORMATS.index("fp32"))(formats) | streams
     each = jnp.where(on_vector, hardware.energy, hardware.matrix_energy)
     joule = NOMINAL_ENERGY * size * each  # narrower operands switch less
     power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
     peak = jax.vmap(matrix_peak)(hardware.device, formats.weights)
-    rate = hardware.device.vector_flops if family in STREAMS else peak
+    rate = hardware.device.vector_flops if streams else peak
     return jnp.stack([cost.compute, cost.memory, power, cost.flops / rate, cost.flops, cost.bytes_moved])

@@ -1,0 +1,44 @@
+"""What a composed step asks of a device for kernels whose law of single kernels counts more (`decoding`, `experts`).
+
+A step knows neither an engine's blocks nor a collector's routing, so that what devices sustain
+(`calibration.sustained`) is told in the demands of `jaxperf.kernels` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax.numpy as jnp
+
+from calibration.kernels.asked import FULL, Shape
+from calibration.kernels.formats import Formats
+from jaxperf.core.cost import Cost
+from jaxperf.core.device import Device
+from jaxperf.kernels.attention import AttentionShape, decode_attention_cost
+from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
+from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
+
+
+def decode(device: Device, x: Shape, f: Formats) -> Cost:
+    """One new token a sequence over its cache."""
+    shape = AttentionShape(x["heads"], x["kv_heads"], x["head_dim"], x["window"])
+    return decode_attention_cost(device, shape, x["batch"], x["kv_len"], f.cache, f.activations, FULL)
+
+
+def experts(device: Device, x: Shape, f: Formats) -> Cost:
+    """Up, activation and down projections of the experts of one rank, each token's experts chosen at random; every
+    token of the layer enters on each."""
+    routing = Routing(x["experts"], x["topk"])
+    local = x["experts"] / x["ep"]
+    width = x["inter"] / x["tp"]
+    rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
+    groups = jnp.maximum(touched_experts(routing, x["tokens"], local), 1.0)
+    up = grouped_gemm_cost(device, GroupedGemm(rows, groups, 2.0 * width, x["hidden"]), f.weights, f.activations, FULL)
+    gate = activation_cost(device, rows, width, jnp.ones_like(rows), f.activations.itemsize, FULL)
+    down = grouped_gemm_cost(device, GroupedGemm(rows, groups, x["hidden"], width), f.weights, f.activations, FULL)
+    # Every token's copies are written and added up again, those of other ranks' experts as zeros.
+    copies = x["tokens"] * x["topk"] * x["hidden"] * f.activations.itemsize
+    return up + gate + down + stream_cost(device, Stream(copies, copies), FULL)
+
+
+COMPOSED: Mapping[str, Callable[[Device, Shape, Formats], Cost]] = {"attention_decode": decode, "moe": experts}
