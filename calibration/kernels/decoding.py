@@ -30,6 +30,10 @@ FEWEST_BUSY = 4.0  # it leaves a grid to masked attention that is smaller than t
 STRETCH = 128.0  # keys of a part of a sequence when it decides so
 MASKED_RESIDENT = 4.0  # blocks of masked attention on a core: 256 threads each, and hardly any shared memory
 MASKED_RATE = 6.5  # bytes that each of those takes in a cycle
+# Blocks that fill all cores ask for as much more than the memory gives: whoever writes a kernel for a device keeps as
+# many bytes in flight as its latency takes (Little's law), so that a faster memory is not left idle. Of the kernels
+# measured on devices that they were written for none asks for less.
+HEADROOM = 1.35
 FEW_QUERIES = 4.0  # query heads of one key head from which FlashInfer multiplies on matrix units
 VECTOR_RESIDENT, VECTOR_START = 6.0, 0.4  # of its small blocks on vector units: how many on a core, and their start
 ITEMSIZE = 2.0  # what a tile in shared memory is made of [byte]
@@ -123,8 +127,9 @@ def streaming(x: Shape, hardware: Hardware) -> Scalar:
     """Time for the busiest core to take the keys and values of its blocks [s]."""
     cores = hardware.device.num_cores
     block = ceil_div(seen(x), parts(x, cores)) * 2.0 * x["head_dim"] * _way(x, "element")
-    rate = jnp.where(masked(x, cores), MASKED_RATE, _way(x, "rate"))
-    return rounds(x, cores) * block / (rate * hardware.clock)
+    rate = jnp.where(masked(x, cores), MASKED_RATE, _way(x, "rate")) * hardware.clock
+    needed = HEADROOM * hardware.device.memory_bandwidth / (cores * resident(x, cores))
+    return rounds(x, cores) * block / jnp.maximum(rate, needed)
 
 
 def times_read(x: Shape, cores: Scalar) -> Scalar:

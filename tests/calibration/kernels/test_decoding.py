@@ -152,3 +152,10 @@ def test_an_8_bit_cache_is_not_divided_before_hopper() -> None:
     names = (*XQA[:3], "fp8")
     assert launch(names, batch=1.0, kv_len=2.0**14) == (8, 1, 1)
     assert launch(names, "h100-sxm", batch=1.0, kv_len=2.0**14)[1] == 128
+
+
+def test_blocks_that_fill_the_cores_ask_for_more_than_the_memory_gives() -> None:
+    """Eight bytes a cycle from each of two blocks would leave two fifths of a B200's bandwidth idle."""
+    found = prepared(("another", "1.0", "another", "bf16"), "b200", batch=4096.0, kv_len=4096.0)
+    streamed = found.core[0] - found.demand.compute[0]
+    assert streamed == pytest.approx(found.demand.memory[0] / 1.35, rel=0.05)
