@@ -42,9 +42,10 @@ class Hardware(eqx.Module):
     """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation at one clock over the
     H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core issues in a
     cycle [1]; `exponentials`: of a core in a cycle [1]; `reads_shared`: 1 where matrix instructions read shared memory
-    themselves, else 0 (`ArchitectureSpec.operands_from_shared_memory`); `many_cores`: 1 for a GPU, whose cores each
-    take small blocks, 0 for the few large cores of others; `gddr`: 1 where the memory is GDDR, `inline_ecc`: 1 where
-    its check bits share its bus, else 0; all [D]."""
+    themselves, `pipelined`: 1 where they leave their results in a memory of their own, else 0
+    (`ArchitectureSpec.operands_from_shared_memory`, `accumulators_in_tensor_memory`); `many_cores`: 1 for a GPU, whose
+    cores each take small blocks, 0 for the few large cores of others; `gddr`: 1 where the memory is GDDR, `inline_ecc`:
+    1 where its check bits share its bus, else 0; all [D]."""
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
@@ -54,6 +55,7 @@ class Hardware(eqx.Module):
     issued: Float[Array | np.ndarray, " D"]
     exponentials: Float[Array | np.ndarray, " D"]
     reads_shared: Float[Array | np.ndarray, " D"]
+    pipelined: Float[Array | np.ndarray, " D"]
     many_cores: Float[Array | np.ndarray, " D"]
     gddr: Float[Array | np.ndarray, " D"]
     inline_ecc: Float[Array | np.ndarray, " D"]
@@ -88,6 +90,7 @@ def _hardware(spec: DeviceSpec) -> Hardware:
         issued=as_float(issued(spec.architecture)),
         exponentials=as_float(exponentials.si if exponentials else UNSTATED_EXPONENTIALS),
         reads_shared=as_float(architecture.operands_from_shared_memory),
+        pipelined=as_float(architecture.accumulators_in_tensor_memory),
         many_cores=as_float(spec.kind == "gpu"),
         gddr=as_float((spec.memory_type or "").startswith("gddr")),
         inline_ecc=as_float(spec.inline_ecc),

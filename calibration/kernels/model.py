@@ -35,9 +35,9 @@ class Inputs(eqx.Module):
 
     `compute`, `special`, `memory`, `power`, `on_chip`: logarithms of the demands [log s], `special` of the pipelines
     beside the matrix units; `footprint`: bytes over L2; `waves`: blocks on the busiest core; `clock`: over the H100's
-    [log 1]; `eager`: 1 where a host launches the kernel each time it is timed, else 0; `gddr`, `inline_ecc`: of the
-    device's memory, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of each level's name, the one after
-    the last meaning unknown.
+    [log 1]; `eager`: 1 where a host launches the kernel each time it is timed, else 0; `pipelined`, `gddr`,
+    `inline_ecc`: of the device, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of each level's name,
+    the one after the last meaning unknown.
     """
 
     compute: Float[Array, "*rows"]
@@ -49,6 +49,7 @@ class Inputs(eqx.Module):
     waves: Float[Array, "*rows"]
     clock: Float[Array, "*rows"]
     eager: Float[Array, "*rows"]
+    pipelined: Float[Array, "*rows"]
     gddr: Float[Array, "*rows"]
     inline_ecc: Float[Array, "*rows"]
     features: Float[Array, "*rows F"]
@@ -108,7 +109,9 @@ class Law(eqx.Module):
         powers = self.habits + sum(self.habit_offsets[level][x.levels[level]] for level in self.habit_offsets)
         slower = powers @ x.habits
         power = x.power + self.power + self.power_clock * x.clock
-        compute = jnp.logaddexp(x.compute + self.compute + shift[0], x.special + self.special)
+        products, beside = x.compute + self.compute + shift[0], x.special + self.special
+        together = _norm(products, beside, POWER_SHARPNESS)
+        compute = jnp.where(x.pipelined > 0.0, together, jnp.logaddexp(products, beside))
         # A lower clock needs less voltage, and an operation then less energy (C V^2): c (p / c)^throttle, not p.
         busy = _norm(compute, compute + self.throttle * (power - compute), POWER_SHARPNESS)
         core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]

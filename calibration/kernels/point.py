@@ -46,8 +46,8 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
-    the busiest core; `clock`: over the H100's [1]; `eager`: 1 where a host launches it; `gddr`, `inline_ecc` as in
-    `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
+    the busiest core; `clock`: over the H100's [1]; `eager`: 1 where a host launches it; `pipelined`, `gddr`,
+    `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -62,6 +62,7 @@ class Point(eqx.Module):
     waves: Scalar
     clock: Scalar
     eager: Scalar
+    pipelined: Scalar
     gddr: Scalar
     inline_ecc: Scalar
     features: list[Scalar]
@@ -92,6 +93,7 @@ class Point(eqx.Module):
             waves=_log(self.waves),
             clock=_log(self.clock),
             eager=self.eager,
+            pipelined=self.pipelined,
             gddr=self.gddr,
             inline_ecc=self.inline_ecc,
             features=jnp.stack([_number(own[name]) for name in names]),
@@ -114,6 +116,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         waves=waves(family, x, hardware, kind.formats),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
+        pipelined=as_float(hardware.pipelined),
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),
         features=list(seen.values()),

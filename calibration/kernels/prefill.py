@@ -3,7 +3,9 @@
 A block multiplies a tile of queries by one of keys after the other. Between its two products stand the exponentials of
 the softmax, on the special-function units; and where matrix instructions take operands from registers, the warps load
 each tile of keys and values from shared memory. Both are the block's own, so that they add to its products
-(FlashAttention-3, arXiv:2407.08608, section 3.2, overlaps a part of them). All functions are of one kernel.
+(FlashAttention-3, arXiv:2407.08608, section 3.2, overlaps a part of them). Where products leave their results in a
+memory of their own, a block has two tiles, and the exponentials of one are computed while the other is multiplied (as
+in CUTLASS's example 77 for Blackwell; recalled). All functions are of one kernel.
 """
 
 from __future__ import annotations

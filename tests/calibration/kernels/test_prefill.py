@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calibration.kernels.fit import new_law
 from calibration.kernels.inputs import Prepared, prepare
+from calibration.kernels.levels import LEVELS, NO_NAMES
+from calibration.kernels.priors import PRIORS
 from tests.calibration.tables import blank_table
 
 SHAPE = {"batch": 1.0, "q_len": 128.0, "prefix": 0.0, "heads": 1.0, "kv_heads": 1.0, "head_dim": 128.0, "window": 0.0}
@@ -86,3 +91,15 @@ def test_heads_whose_accumulators_do_not_fit_take_fewer_queries_at_a_time() -> N
     """A head of 512 has four times the products of one of 128, and twice the loads of its operands."""
     small, large = (one(SHAPE | {"head_dim": size}) for size in (128.0, 512.0))
     assert large.core[0] / small.core[0] == pytest.approx(8.0, rel=1e-5)
+
+
+def test_exponentials_hide_behind_products_where_those_have_a_memory_for_their_results() -> None:
+    """On Hopper they add up; on Blackwell the longer of the two is nearly all."""
+    law = new_law({name: mean for name, (mean, _) in PRIORS.items()} | {"special": 0.0}, dict.fromkeys(LEVELS, 0), 5)
+    nothing = {"power": -99.0, "waves": -99.0, "compute": np.log(2e-3), "special": np.log(2e-3)}
+    for device, longer in (("h100-sxm", 2.0), ("b200", 2.0**0.25)):
+        x = one(SHAPE, device).inputs(NO_NAMES)
+        x = dataclasses.replace(x, **{name: jnp.full(1, value) for name, value in nothing.items()})
+        law_ = dataclasses.replace(law, compute=jnp.zeros(()))
+        core, _, _ = jax.vmap(law_.parts)(x)
+        assert float(np.exp(core[0])) == pytest.approx(2e-3 * longer, rel=1e-3)
