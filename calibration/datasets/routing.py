@@ -1,5 +1,6 @@
 """How tables of expert layers were measured: their routing, what a rank does with copies that are not its own, and by
-which rule its software cuts the products into tiles. All from sources that are named here, none from measured times."""
+which rule its software cuts the products into tiles. From sources that are named here, but for `UNTUNED`, which the
+measured times tell."""
 
 from __future__ import annotations
 
@@ -10,8 +11,7 @@ from calibration.datasets.text import Text, as_text
 
 BALANCED, POWER_LAW = "balanced", "power_law_"  # `distribution`, the latter with its exponent
 # aiconfigurator's collector for SGLang 0.5.10 hands the rank those tokens that chose any of its experts, and gives
-# their
-# other copies to its first expert ("Clamp to 0", `run_op` of collector/sglang/collect_moe.py); later versions skip
+# their other copies to its first expert ("Clamp to 0", `run_op` of collector/sglang/collect_moe.py); later versions skip
 # them.
 REMOTE_FIRST = ("0.5.10",)
 # Whose down projection writes the rank's own rows alone: CUTLASS's kernels, which permute them first. Triton's and
@@ -21,10 +21,8 @@ PERMUTING_UNLESS_MXFP4 = ("moe_torch_flow",)  # TensorRT-LLM's name of both CUTL
 # FlashInfer's CUTLASS kernels where the tables show that nobody tuned them: on the H100 and H200 they read weights at a
 # fifth of the bandwidth, however many there are.
 UNTUNED = ("sglang_flashinfer_cutlass_moe", "modeloptfp8moe_flashinfer_cutlass")
-UNGATED = (
-    "nongated",
-    "sglang_flashinfer_cutlass_moe",
-)  # layers without a gate (Nemotron), as their collectors name them
+# Layers without a gate (Nemotron), as their collectors name them.
+UNGATED = ("nongated", "sglang_flashinfer_cutlass_moe")
 BY_EXPERTS = ("sglang_fused_moe_triton", "vllm_fused_moe")  # see `calibration.kernels.experts`
 BY_TOKENS = ("tritonexperts",)
 BY_COPIES = ("marlin",)
@@ -36,8 +34,7 @@ MXFP4 = ("w4a16_mxfp4",)
 
 
 def routing(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
-    """The ways of a table of expert layers by name [R]: `skew` is the exponent of a power law, the others are 1 or
-    0."""
+    """The ways of a table of expert layers by name [R]: `skew` is the exponent of a power law, others are 1 or 0."""
     distribution = table.text["distribution"] if "distribution" in table.text else [""] * len(table)
     mxfp4 = as_text(table.dtype).among(MXFP4).astype(float)
     sglang = as_text(table.framework).among(("sglang",))

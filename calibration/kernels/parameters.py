@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -35,6 +36,16 @@ CARD = {
     **{"adapted": (dict, list), "fits": (dict, dict)},
     **dict.fromkeys(("command", "created"), (str, str)),
 }
+
+
+# Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
+LAWS: Mapping[str, int] = MappingProxyType(
+    dict.fromkeys(("attention_prefill", "mla_prefill", "attention_decode", "moe"), 2)
+)
+
+
+class OtherLaw(Exception):
+    """A family was fitted by another version of its law (`LAWS`)."""
 
 
 class OlderAdaptation(Exception):
@@ -73,6 +84,11 @@ def load_parameters(path: str | Path | None = None) -> Parameters:
         raise InputError(
             f"Parameters '{paths(path or SHIPPED)[1]}' were adapted to {older} by an earlier jaxperf, whose adaptation "
             "saw less of a row; adapt those that they were made from again with jaxperf calibrate --adapt."
+        ) from None
+    except OtherLaw as other:
+        raise InputError(
+            f"Parameters '{paths(path or SHIPPED)[1]}' have {other} as another jaxperf counts what such a kernel asks of "
+            f"a device: {REMEDY}."
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None
@@ -114,6 +130,7 @@ def _described(fitted: FittedFamily) -> dict[str, Any]:
 def _described_fit(fitted: FittedFamily) -> dict[str, Any]:
     spread = fitted.spread
     return {
+        "law": LAWS.get(fitted.family, 1),
         "features": list(fitted.features),
         "habits": fitted.model.law.habits.shape[1],
         "widths": [len(bias) for _, bias in fitted.model.correction.layers],
@@ -162,6 +179,8 @@ def _restored_local(
 
 
 def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> FittedFamily:
+    if described.get("law", 1) != LAWS.get(family, 1):
+        raise OtherLaw(family)
     names = _named(described["names"])
     settings = Settings(widths=tuple(described["widths"]))
     inputs = np.zeros((1, len(described["features"])))

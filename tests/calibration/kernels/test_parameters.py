@@ -58,6 +58,16 @@ def test_a_law_of_before_has_no_throttle_one_kind_of_memory_dram_after_l2_and_no
     assert float(law.special) < -60.0  # what pipelines beside the matrix units take is nothing
 
 
+@pytest.mark.parametrize("law", [0, 2])
+def test_another_law_of_a_family_says_what_to_do(saved: Path, law: int) -> None:
+    path = saved.with_suffix(".json")
+    card = json.loads(path.read_text())
+    card["families"]["gemm"]["law"] = law
+    path.write_text(json.dumps(card))
+    with pytest.raises(InputError, match="have gemm as another jaxperf counts .* make them again"):
+        load_parameters(saved)
+
+
 def test_a_flipped_byte_is_noticed(saved: Path) -> None:
     path = saved.with_suffix(".safetensors")
     body = bytearray(path.read_bytes())
