@@ -11,8 +11,8 @@ from calibration.datasets.text import Text, as_text
 
 BALANCED, POWER_LAW = "balanced", "power_law_"  # `distribution`, the latter with its exponent
 # aiconfigurator's collector for SGLang 0.5.10 hands the rank those tokens that chose any of its experts, and gives
-# their other copies to its first expert ("Clamp to 0", `run_op` of collector/sglang/collect_moe.py); later versions skip
-# them.
+# their other copies to its first expert ("Clamp to 0", `run_op` of collector/sglang/collect_moe.py); later versions
+# skip them.
 REMOTE_FIRST = ("0.5.10",)
 # Whose down projection writes the rank's own rows alone: CUTLASS's kernels, which permute them first. Triton's and
 # Marlin's write and add up every copy (`intermediate_cache3` of fused_moe.py).

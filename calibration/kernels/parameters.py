@@ -87,8 +87,8 @@ def load_parameters(path: str | Path | None = None) -> Parameters:
         ) from None
     except OtherLaw as other:
         raise InputError(
-            f"Parameters '{paths(path or SHIPPED)[1]}' have {other} as another jaxperf counts what such a kernel asks of "
-            f"a device: {REMEDY}."
+            f"Parameters '{paths(path or SHIPPED)[1]}' have {other} as another jaxperf counts what such a kernel asks "
+            f"of a device: {REMEDY}."
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None
