@@ -75,10 +75,13 @@ def divides(divisor: Array, value: Array) -> Bool[Array, ...]:
 
 @jax.custom_jvp
 def next_power_of_two(x: Array) -> Array:
-    """The smallest power of two that is at least `x` (positive). Straight-through derivative: slope 1."""
+    """The smallest power of two that is at least `x` (positive, normal). Straight-through derivative: slope 1."""
     mantissa, exponent = jnp.frexp(x)  # x = mantissa 2**exponent with mantissa in [0.5, 1); exp2 and log2 are not exact
     exponent = jnp.where(mantissa > 0.5, exponent, exponent - 1)
-    return jnp.ldexp(jnp.ones_like(x), exponent)
+    # Written into the bits: ldexp multiplies by a power that a GPU rounds (2**11 became 2047.9999999999998).
+    kind = jnp.finfo(x.dtype)
+    biased = exponent.astype(f"int{kind.bits}") + (1 - int(kind.minexp))
+    return jax.lax.bitcast_convert_type(biased << kind.nmant, x.dtype)
 
 
 @next_power_of_two.defjvp
