@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Any
 
 import jax
 
@@ -19,6 +21,18 @@ def prefill(sizes: Sizes, dtype: str, seed: int) -> Call:
 def decode(sizes: Sizes, dtype: str, seed: int) -> Call:
     """Attention of one token over kv_len tokens."""
     return jax.nn.dot_product_attention, _operands(sizes, 1, dtype, seed)
+
+
+def prefill_cudnn(sizes: Sizes, dtype: str, seed: int) -> Call:
+    """The same in one fused kernel of cuDNN."""
+    function = functools.partial(jax.nn.dot_product_attention, is_causal=True, implementation="cudnn")
+    return function, _operands(sizes, sizes["q_len"], dtype, seed)
+
+
+def decode_cudnn(sizes: Sizes, dtype: str, seed: int) -> Call:
+    """The same in one fused kernel of cuDNN."""
+    function = functools.partial(jax.nn.dot_product_attention, implementation="cudnn")
+    return function, _operands(sizes, 1, dtype, seed)
 
 
 def _operands(sizes: Sizes, queries: int, dtype: str, seed: int) -> tuple[jax.Array, ...]:
@@ -53,3 +67,7 @@ DECODE = Operation(
     call=decode,
     accepts=_grouped,
 )
+# Of GPUs: what XLA compiles writes all scores to memory, which no serving engine does.
+_CUDNN: dict[str, Any] = {"kernel": "jax.nn.dot_product_attention, cudnn", "dtypes": ("bf16", "fp16")}
+PREFILL_CUDNN = dataclasses.replace(PREFILL, call=prefill_cudnn, **_CUDNN)
+DECODE_CUDNN = dataclasses.replace(DECODE, call=decode_cudnn, **_CUDNN)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 import hwspecs
+from calibration.microbench.device_clock import device_bandwidth
 from calibration.microbench.machine import machine_facts, machine_state
 from calibration.microbench.operation import JaxDevice
 from calibration.microbench.points import Point
@@ -26,7 +27,8 @@ def baseline(plan: Plan, device: JaxDevice) -> dict[str, Any]:
     """Machine, clock, dispatch floor [us] and memory bandwidth [byte/s], measured before the first kernel."""
     with jax.default_device(device):
         floor = dispatch_floor()
-        bandwidth = stream_bandwidth(_bytes(plan, STREAMED))
+        streamed = stream_bandwidth if plan.clock == "host" else device_bandwidth
+        bandwidth = streamed(_bytes(plan, STREAMED))
     return {
         "created": datetime.date.today().isoformat(),
         "device": plan.device,
@@ -52,6 +54,7 @@ def outcome(plan: Plan, wanted: Sequence[Point], done: Sequence[Measurement], st
     return {
         "after": machine_state(),
         "statistic": plan.statistic,
+        "clock": plan.clock,
         "seed": plan.seed,
         "longest_s": plan.longest,
         "budget_s": plan.budget,

@@ -16,7 +16,9 @@ JaxDevice = Any  # a jax.Device, which type checkers take for a variable
 Call = tuple[Callable[..., Any], tuple[jax.Array, ...]]
 
 # The JAX type that the activations of a row of each format have.
-TYPES: Mapping[str, Any] = MappingProxyType({"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16})
+TYPES: Mapping[str, Any] = MappingProxyType(
+    {"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16, "fp8": jnp.float8_e4m3fn}
+)
 _BLOCK = 2**20  # random numbers drawn; larger operands repeat them
 
 

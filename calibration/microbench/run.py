@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
 
 from calibration.datasets.schema import FAMILIES
+from calibration.microbench.device_clock import time_on_device
 from calibration.microbench.operation import JaxDevice, Operation
 from calibration.microbench.points import Point, points
 from calibration.microbench.registry import OPERATIONS
@@ -19,6 +21,8 @@ from calibration.microbench.timing import Timing, TimingSettings, live, time_cal
 FRAMEWORK = "jax"
 MICRO = 1e6
 STATISTICS = ("median", "fastest")
+# "host": from the call to its result; "device": what the device's own kernels take (`device_clock`).
+CLOCKS: Mapping[str, Callable[..., Timing]] = MappingProxyType({"host": time_calls, "device": time_on_device})
 Row = dict[str, Any]
 
 
@@ -28,7 +32,7 @@ class Plan:
 
     `device`: name in hwspecs of what is measured; `count`: sizes an operation; `dtypes`: only these formats, if any;
     `states`: "resident", "cold" or both; `longest`: roofline time above which a size is not drawn [s]; `budget`: no
-    point is begun after it [s]; `statistic`: which of the repeats is the row's time.
+    point is begun after it [s]; `statistic`: which of the repeats is the row's time; `clock`: one of `CLOCKS`.
     """
 
     device: str
@@ -39,6 +43,7 @@ class Plan:
     longest: float = 5e-3
     budget: float = 300.0
     statistic: str = "median"
+    clock: str = "host"
     seed: int = 0
     timing: TimingSettings = TimingSettings()
     directories: tuple[str | Path, ...] = ()
@@ -96,7 +101,7 @@ def time_point(point: Point, plan: Plan, device: JaxDevice | None, flush: Callab
     with jax.default_device(device):
         function, operands = point.operation.call(point.sizes, point.dtype, plan.seed)
         before = flush if point.state == "cold" else lambda: None
-        return time_calls(live(function, operands), plan.timing, before)
+        return CLOCKS[plan.clock](live(function, operands), plan.timing, before)
 
 
 def shape_columns(operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -126,6 +131,7 @@ def row(point: Point, timing: Timing, plan: Plan, columns: Sequence[str]) -> Row
         "spread": _digits(timing.spread),
         "repeats": timing.repeats,
         "operands": point.state,
+        "clock": plan.clock,
     }
 
 

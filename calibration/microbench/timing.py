@@ -1,6 +1,7 @@
 """Time calls of a compiled function: warm-up, one wait a call, repeats until they agree with a budget, cold or warm.
 
-Nothing is subtracted. The time of a call includes its dispatch; `dispatch_floor` measures that alone.
+Nothing is subtracted. The time of a call includes its dispatch; `dispatch_floor` measures that alone. What a GPU's own
+kernels take, without it, is `calibration.microbench.device_clock`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Clock = Callable[[], float]
+FLUSH = "flush_cache"  # in the name of the module that empties the cache, by which a profile tells its kernels
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,7 @@ def time_calls(
     **Arguments:** `call`: returns arrays, or any tree of them.
     **Raises:** `ValueError` for a call that returns no array: nothing would be waited for.
     """
-    for _ in range(settings.warm_up):
-        if not jax.tree.leaves(jax.block_until_ready(call())):
-            raise ValueError("the call returns no array; its work would not be waited for")
+    warm_up(call, settings)
     times: list[float] = []
     end = clock() + settings.seconds
     while len(times) < settings.least or (len(times) < settings.most and clock() < end):
@@ -60,6 +60,13 @@ def time_calls(
         jax.block_until_ready(call())
         times.append(clock() - start)
     return summarize(times)
+
+
+def warm_up(call: Callable[[], Any], settings: TimingSettings) -> None:
+    """Call `settings.warm_up` times, of which the first compiles. Raises `ValueError` for a call without an array."""
+    for _ in range(settings.warm_up):
+        if not jax.tree.leaves(jax.block_until_ready(call())):
+            raise ValueError("the call returns no array; its work would not be waited for")
 
 
 def summarize(times: Sequence[float]) -> Timing:
@@ -99,7 +106,11 @@ def clock_resolution() -> float:
 def cache_flush(size: float) -> Callable[[], None]:
     """Something to run before a call so that it finds its operands cold: reads and writes `size` bytes in place."""
     buffer = [jnp.zeros(max(1, int(size) // 4), jnp.float32)]
-    touch = jax.jit(lambda x: x + 1.0, donate_argnums=0)
+
+    def flush_cache(x: jax.Array) -> jax.Array:
+        return x + 1.0
+
+    touch = jax.jit(flush_cache, donate_argnums=0)
 
     def flush() -> None:
         buffer[0] = jax.block_until_ready(touch(buffer[0]))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from calibration.microbench.run import Measurement, Plan
 
 BACKENDS = ("cpu", "gpu")
+CLOCKS = ("host", "device")
 BUFFERS = ("resident", "cold", "both")
 WIDTH = 90  # of the table: a narrower terminal wraps it, and no figure is cut
 ENDINGS = (".parquet", ".csv")  # the card takes the .json
@@ -52,6 +53,12 @@ def measure(
     statistic: Annotated[
         str, typer.Option("--statistic", metavar="NAME", help="The time of a row: median or fastest of the repeats.")
     ] = "median",
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            "--clock", metavar="NAME", help="host: call to result; device: its kernels (default on a GPU, only there)."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, other sizes.")] = 0,
     devices_dir: DevicesDirectory = None,
     as_json: AsJson = False,
@@ -62,7 +69,8 @@ def measure(
 
     check_output(out, ENDINGS)
     check_output(out.with_suffix(".json"), [".json"])
-    _check_choices(device, buffers, statistic, points, seed)
+    clock = clock or ("device" if device == "gpu" else "host")
+    _check_choices(device, buffers, statistic, clock, points, seed)
     seconds = [parse_option("--longest", longest, "s"), parse_option("--budget", budget, "s")]
     from jaxperf.cli.measured import start_single_precision
 
@@ -72,13 +80,14 @@ def measure(
     found = _jax_devices(device)
     plan = Plan(
         device=_hardware(known_as, found[0], devices_dir or []),
-        operations=_operations(family or [], dtype or [], found),
+        operations=_operations(family or [], dtype or [], device, found),
         count=points,
         dtypes=tuple(dtype or ()),
         states=("resident", "cold") if buffers == "both" else (buffers,),
         longest=seconds[0],
         budget=seconds[1],
         statistic=statistic,
+        clock=clock,
         seed=seed,
         directories=tuple(devices_dir or ()),
     )
@@ -88,11 +97,12 @@ def measure(
 # --- the question -----------------------------------------------------------------------------------------------------
 
 
-def _check_choices(device: str, buffers: str, statistic: str, points: int, seed: int) -> None:
+def _check_choices(device: str, buffers: str, statistic: str, clock: str, points: int, seed: int) -> None:
     for option, text, allowed in (
         ("--device", device, BACKENDS),
         ("--buffers", buffers, BUFFERS),
         ("--statistic", statistic, ("median", "fastest")),
+        ("--clock", clock, CLOCKS if device == "gpu" else CLOCKS[:1]),
     ):
         if text not in allowed:
             hint = did_you_mean(text, allowed)
@@ -137,14 +147,14 @@ def _hardware(known_as: str | None, device: JaxDevice, directories: Sequence[Pat
 
 
 def _operations(
-    families: Sequence[str], dtypes: Sequence[str], devices: tuple[JaxDevice, ...]
+    families: Sequence[str], dtypes: Sequence[str], backend: str, devices: tuple[JaxDevice, ...]
 ) -> tuple[Operation, ...]:
     """What is measured; collectives where there are several devices."""
     from calibration.microbench.collectives import collectives
-    from calibration.microbench.registry import OPERATIONS
     from calibration.microbench.registry import families as families_of
+    from calibration.microbench.registry import operations
 
-    everything = (*OPERATIONS, *collectives(devices))
+    everything = (*operations(backend), *collectives(devices))
     there = families_of(everything)
     for name in families:
         if name == "collective" and len(devices) < 2:
@@ -230,8 +240,9 @@ def _print(rows: Sequence[dict[str, Any]], card: dict[str, Any], out: Path, as_j
     screen.print(table(title, columns, cells))
     if not quiet:
         floor = card["dispatch_floor_us"]
+        counted = "in every time" if card["clock"] == "host" else "in no time (the device's clock)"
         screen.print(
-            f"in every time: the dispatch of a call, {floor['median']:.1f} us (fastest {floor['fastest']:.1f}); "
+            f"{counted}: the dispatch of a call, {floor['median']:.1f} us (fastest {floor['fastest']:.1f}); "
             f"memory streams at {card['stream_bandwidth'] / 1e9:.1f} GB/s; load {card['before']['load']} before, "
             f"{card['after']['load']} after",
             soft_wrap=True,

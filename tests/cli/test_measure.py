@@ -111,6 +111,7 @@ def test_the_budget_ends_a_run(cli, own_folder: Path, refuse) -> None:
         ((*NAMED, "--budget", "0s"), '--budget: "0s" must be finite and greater than zero'),
         ((*NAMED, "--buffers", "warm"), "'warm' is not allowed; allowed: resident, cold, both."),
         ((*NAMED, "--statistic", "mean"), "allowed: median, fastest."),
+        ((*NAMED, "--clock", "device"), "--clock: 'device' is not allowed; allowed: host."),
         ((*NAMED, "-o", "mine.xlsx"), "the ending must be one of .parquet, .csv."),
         ((*NAMED, "-o", "nowhere/mine.csv"), "does not exist"),
     ],

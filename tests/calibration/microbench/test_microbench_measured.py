@@ -20,7 +20,8 @@ from hwspecs.errors import InputError
 
 FOLDER = Path(calibration.__file__).parent / "measured"
 TABLES = sorted(FOLDER.glob("*.parquet"))
-FITTED, HELD_OUT = FOLDER / "xeon-cloud-2-core.parquet", FOLDER / "xeon-cloud-2-core-held-out.parquet"
+PAIRS = [(path.with_name(path.name.replace("-held-out", "")), path) for path in TABLES if "-held-out" in path.name]
+FITTED, HELD_OUT = PAIRS[-1]
 QUICK = Settings(steps=60, law_steps=60, law_rows=500, batch=64, widths=(8, 8))
 
 
@@ -36,17 +37,20 @@ def test_every_row_reads_and_the_card_belongs_to_it(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_no_time_beats_the_dispatch_or_the_arithmetic(path: Path) -> None:
-    """Not below the fastest dispatch but for its scatter, nor above the peak rate by more than a clock can rise."""
+    """Not below the fastest dispatch, where it is timed, but for its scatter, nor above the peak rate by more than a
+    clock can rise; a kernel alone takes a GPU half a microsecond and more."""
     card = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    least = {"host": 0.8e-6 * card["dispatch_floor_us"]["fastest"], "device": 0.5e-6}[card.get("clock", "host")]
     for table in read_table(path).tables:
-        assert (table.measured >= 0.8e-6 * card["dispatch_floor_us"]["fastest"]).all()
+        assert (table.measured >= least).all()
         if table.family in ("gemm", "bmm"):
             data = prepare(table)
             assert data.usable.all() and (table.measured >= 0.6 * data.demand.ideal).all(), table.family
 
 
-def test_the_two_tables_are_of_other_sizes() -> None:
-    fitted, held = read_table(FITTED), read_table(HELD_OUT)
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].stem)
+def test_the_two_tables_are_of_other_sizes(pair: tuple[Path, Path]) -> None:
+    fitted, held = map(read_table, pair)
     for family in families():
         first, second = fitted.table(family), held.table(family)
         assert first is not None and second is not None
