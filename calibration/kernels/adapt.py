@@ -19,7 +19,7 @@ from calibration.kernels.fit import log_times, usable_rows
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.local import learn
 from calibration.kernels.parameters import Parameters
-from calibration.kernels.regimes import regimes
+from calibration.kernels.regimes import INSTEAD, regimes
 
 
 def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[str] = ()) -> Parameters:
@@ -29,12 +29,16 @@ def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[s
         for table in read.tables:
             known = table.take(np.flatnonzero((table.device != "") & (table.flag == 0)))
             for name, at in regimes(known):
-                if name not in families or table.latency is None:
+                source = name if name in families else INSTEAD.get(name)
+                if source not in families or table.latency is None:
                     continue
                 rows = usable_rows(prepare(known.take(at), directories))
-                families[name] = adapt_family(families[name], rows)
+                if not len(rows.table):
+                    continue
+                base = families[source] if source == name else dataclasses.replace(families[source], local={})
+                families[name] = adapt_family(base, rows)
                 cells = {*rows.spelled["cell"].astype(str).tolist(), *adapted.get(name, ())}
-                adapted |= {name: sorted(cells)} if cells else {}
+                adapted[name] = sorted(cells)
     files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
     card = {**parameters.card, "adapted": adapted, "adapted_to": [*parameters.card.get("adapted_to", ()), *files]}
     return Parameters(families, card)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Sequence
@@ -38,12 +39,13 @@ from calibration.kernels.inputs import prepare
 from calibration.kernels.levels import spell_each
 from calibration.kernels.local import moved, predicted
 from calibration.kernels.parameters import Parameters
-from calibration.kernels.regimes import regimes
+from calibration.kernels.regimes import INSTEAD, regimes
 
 NUMBERS = ("predicted", "lower", "upper", "roofline")
 UNREAD = "the row could not be read"
 TOO_LARGE = "its sizes are too large: the counts of its operations or bytes are beyond 3e38"
 ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
+AS_ANOTHER = "{} never measured: predicted as {}"
 UNKNOWN_DEVICE = "the device is unknown or has no specification"
 Columns = dict[str, np.ndarray | Text]
 
@@ -108,12 +110,17 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     reasons = [_told(code) for code in range(UNUSABLE)]
     reasons += [f"no model of {table.family} in this format on this device", TOO_LARGE]  # UNUSABLE, OVERFLOWING
     fitted, groups = parameters.families.get(name), group(table)
-    if fitted is None:
-        reasons[0] = f"no fitted parameters of {name}"
-        trust = _no_trust(len(groups))
-    else:
+    if fitted is not None:
         adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted)
+    elif INSTEAD.get(name) in parameters.families:
+        fitted = dataclasses.replace(parameters.families[INSTEAD[name]], local={})
+        trust = _distrust(fitted, table.take(groups.first))
+        told = AS_ANOTHER.format(name, INSTEAD[name])
+        reasons[:UNUSABLE] = [told, *(f"{told}; {each}" for each in reasons[1:UNUSABLE])]
+    else:
+        reasons[0] = f"no fitted parameters of {name}"
+        trust = _no_trust(len(groups))
     found = answers(table, groups, fitted, trust, directories)
     if fitted is not None and fitted.local:
         _adapt(found, fitted, table, groups, directories)
@@ -144,6 +151,13 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str]) -> 
             at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
     remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
     return Trust(levels, width, tier, remarks + FORMAT * unseen["format"] + DEVICE * unseen["device"])
+
+
+def _distrust(fitted: FittedFamily, table: KernelTable) -> Trust:
+    """Of rows that a model stands in for: what it knows of their software holds, but none of them was measured."""
+    trust = _trust(fitted, table, ())
+    width = fitted.spread.half_width(spell_each(table), np.zeros(len(table), bool), np.zeros(len(table)))
+    return dataclasses.replace(trust, width=width, tier=np.full(len(table), TRANSFER))
 
 
 def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Groups, directories: Sequence[str]) -> None:

@@ -164,7 +164,7 @@ def _adapt(
     if not quiet:
         say_left_out(left_out)
     adapted = adapt(parameters, reads, [str(folder) for folder in directories])
-    changed = [name for name, each in adapted.families.items() if each is not parameters.families[name]]
+    changed = [name for name, each in adapted.families.items() if each is not parameters.families.get(name)]
     if not changed:
         there = sorted({table.family for read in reads for table in read.tables})
         raise InputError(

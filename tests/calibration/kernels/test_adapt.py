@@ -24,7 +24,7 @@ from calibration.kernels.predict import predict_table
 from calibration.kernels.priors import priors_of
 from calibration.stored import load_arrays, save_arrays
 from hwspecs.errors import InputError
-from tests.calibration.tables import as_read, gemm_table, with_latency
+from tests.calibration.tables import as_read, blank_table, gemm_table, with_latency
 
 NAME = "mi300x"
 SPREAD = Spread(measured=(0.02, 0.06), transfer=(0.3, 0.8))
@@ -211,3 +211,28 @@ def test_a_wrong_array_of_an_adapted_device_is_told(
     save_arrays(tmp_path / "p", tensors if wrong is None else tensors | {place: wrong}, card, 2)
     with pytest.raises(InputError, match=f"damaged .*{said}"):
         load_parameters(tmp_path / "p")
+
+
+def test_batches_on_matrix_units_are_read_from_single_products_until_some_are_measured(fitted: FittedFamily) -> None:
+    """The shipped names of vLLM's GEMMs on an H100 are measured; a batch of them is not, and is told so."""
+    sizes = {"m": 512.0, "n": 4096.0, "k": 128.0, "batch": 32.0}
+    shape = {
+        name: np.full(12, value) * 2.0 ** (np.arange(12) % 3 if name == "m" else 0) for name, value in sizes.items()
+    }
+    table = blank_table("bmm", shape, np.full(12, "h100-sxm", dtype=object))
+    parameters = Parameters(
+        {"gemm": adapt_family(fitted, prepare(gemm_table(30, devices=("h100-sxm",), slow=4.0)))}, {}
+    )
+    found = predict_table(table, parameters)
+    assert set(found["tier"]) == {"transfer"}
+    assert all(each.startswith("bmm_matrix never measured: predicted as gemm") for each in found["reason"])
+    law = jax.vmap(fitted.model.law)(prepare(table).inputs(fitted.names))
+    np.testing.assert_allclose(found["predicted_us"], 1e6 * np.exp(law), rtol=1e-5)
+    assert np.log(found["upper_us"] / found["predicted_us"]).min() >= SPREAD.transfer[1] - 1e-6
+
+    measured = with_latency(table, 3e-6 * found["predicted_us"])
+    own = adapt(parameters, [as_read(measured)])
+    assert set(own.families) == {"gemm", "bmm_matrix"} and own.families["gemm"] is parameters.families["gemm"]
+    again = predict_table(table, own)
+    assert set(again["tier"]) == {"adapted"}
+    np.testing.assert_allclose(again["predicted_us"], 3.0 * found["predicted_us"], rtol=0.1)

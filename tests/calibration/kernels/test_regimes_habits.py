@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import equinox as eqx
@@ -17,7 +18,7 @@ from calibration.kernels.inputs import prepare
 from calibration.kernels.levels import NO_NAMES
 from calibration.kernels.model import Law
 from calibration.kernels.priors import PRIORS
-from calibration.kernels.regimes import regime, regimes
+from calibration.kernels.regimes import INSTEAD, regime, regimes
 from tests.calibration.tables import blank_table
 
 
@@ -41,6 +42,12 @@ def test_every_row_has_one_model() -> None:
     assert regime(gemms("fp32", "fp32")) == "gemm_vector"
     with pytest.raises(ValueError, match="too many"):
         regime(gemms("fp32", "bf16"))
+
+
+def test_batches_of_products_have_a_model_on_vector_units_alone() -> None:
+    table = dataclasses.replace(gemms("bf16", "fp32"), family="bmm")
+    assert {name: rows.tolist() for name, rows in regimes(table)} == {"bmm_matrix": [0], "bmm": [1]}
+    assert INSTEAD["bmm_matrix"] == "gemm"
 
 
 def test_an_ordinary_prefill_wastes_nothing() -> None:
