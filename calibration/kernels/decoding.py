@@ -22,7 +22,7 @@ from calibration.kernels.hardware import Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div, next_power_of_two
-from jaxperf.kernels.attention import PACKED_QUERIES
+from jaxperf.kernels.attention import PACKED_QUERIES, AttentionShape
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
 LARGEST_GROUP = 32.0  # query heads of one key head that TensorRT-LLM's kernel for grouped queries takes
@@ -160,7 +160,7 @@ def decode(device: Device, x: Shape, f: Formats) -> Cost:
     cached = 2.0 * size * keys * x["batch"] * x["kv_heads"] * f.cache.itemsize
     return kernel_cost(
         device,
-        FULL(x, device),
+        FULL(AttentionShape(x["heads"], x["kv_heads"], size, x["window"]), device),
         compute=products * x["kv_heads"] * rows / matrix_peak(device, f.activations),
         flops=products * x["heads"],
         bytes_moved=cached / _pages(x) + queries * 2.0 * size * f.activations.itemsize,

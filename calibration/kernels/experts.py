@@ -122,7 +122,8 @@ def bytes_from_l2(x: Shape, given: Load, f: Formats) -> Scalar:
     """Operands that the cores take from L2 for all tiles [byte]."""
     cut = tile(x, given, f.weights.operand_itemsize)
     each = cut.rows * f.weights.operand_itemsize + cut.columns * weight_bytes(x, f)
-    return sum(_tiles_of(given, cut, columns) * each * depth for columns, depth in products(x))
+    loads = [_tiles_of(given, cut, columns) * each * depth for columns, depth in products(x)]
+    return sum(loads, start=as_float(0.0))
 
 
 def line_over_row(x: Shape, f: Formats) -> Scalar:
