@@ -18,7 +18,17 @@ Shape = Mapping[str, Float[Array, ""]]  # the columns of a table, and the ways o
 FULL = constant_efficiency(1.0, 1.0)
 
 
+# Bytes read and written an element where PyTorch quantizes by elementary operations: to fp32 (2, 4), scaled (4, 4),
+# bounded (4, 4), to 8 bits (4, 1).
+READ_APART, WRITTEN_APART = 14.0, 13.0
+
+
 def quantized(device: Device, x: Shape, elements: Scalar, f: Formats) -> Cost:
-    """What writes the left-hand side in the weights' format before a product in it (`x["quantized"]`: 1, else 0)."""
-    before = stream_cost(device, Stream(elements * f.activations.itemsize, elements * f.weights.itemsize), FULL)
-    return as_float(x.get("quantized", jnp.zeros_like(elements)) > 0.0) * before
+    """What writes the left-hand side in the weights' format before a product in it (`x["quantized"]`: 1, else 0), in
+    one kernel or by elementary operations (`x["composed"]`: 1)."""
+    none = jnp.zeros_like(elements)
+    apart = x.get("composed", none) > 0.0
+    read = jnp.where(apart, READ_APART, f.activations.itemsize)
+    written = jnp.where(apart, WRITTEN_APART, f.weights.itemsize)
+    before = stream_cost(device, Stream(elements * read, elements * written), FULL)
+    return as_float(x.get("quantized", none) > 0.0) * before

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels import decoding, experts, prefill
+from calibration.kernels import decoding, experts, prefill, products
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.features import MATRICES, PREFILLS, QUERY_BLOCK, TILES, blocks_of, matrix_shape
@@ -19,6 +19,7 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
 WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
+QUANTIZING = 8.0  # rows that a core quantizes at once before a product, a block each; assumed
 QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together
 
 
@@ -28,7 +29,8 @@ def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = N
     height, width = TILES[1]
     if family in MATRICES:
         m, batch, n, _ = matrix_shape(family, x)
-        blocks = blocks_of(m, height) * blocks_of(n, width) * batch + x.get("quantized", 0.0) * m * batch
+        resident = QUANTIZING if family == "gemm" else 1.0
+        blocks = blocks_of(m, height) * blocks_of(n, width) * batch + x.get("quantized", 0.0) * m * batch / resident
     elif family == "moe" and formats is not None:
         return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
     elif family in PREFILLS:
@@ -45,10 +47,13 @@ def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = N
 
 
 def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
-    """Time for all cores of a GPU together to take the kernel's bytes from L2 [s]; 0 on another kind of device."""
+    """Time for all cores of a GPU together to take the kernel's bytes from L2, or for the busiest one of a product to
+    wait for its operands [s]; 0 on another kind of device."""
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
     if family == "moe":
         return experts.bytes_from_l2(x, experts.load(x), formats) / rate * hardware.many_cores
+    if family == "gemm":
+        return jnp.maximum(as_float(demand.moved) / rate, products.stepping(hardware, x, formats)) * hardware.many_cores
     times = decoding.times_read(x, hardware.device.num_cores) if family == "attention_decode" else as_float(1.0)
     return as_float(demand.moved) * times / rate * hardware.many_cores
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import decoding, experts, latents
+from calibration.kernels import decoding, experts, latents, products
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.composed import COMPOSED
 from calibration.kernels.formats import Formats, format_columns
@@ -28,7 +28,7 @@ from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
-from jaxperf.kernels.gemm import linear_cost
+from jaxperf.kernels.gemm import Gemm, gemm_cost, linear_cost
 from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
@@ -80,8 +80,8 @@ STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding",
 
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
     # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
-    rows = x["batch"] * x["m"]
-    product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL)
+    rows = products.rows(x)
+    product = gemm_cost(device, Gemm(rows, x["n"], x["k"]), f.weights, f.activations, products.tile(device, x), FULL)
     ideal = product.flops / matrix_peak(device, f.weights)
     wide = f.weights.operand_itemsize >= VECTOR_ITEMSIZE
     compute = jnp.where(wide, ideal * (product.compute / ideal) ** LAST_WAVE, product.compute)
@@ -123,7 +123,7 @@ def _moe(device: Device, x: Shape, f: Formats) -> Cost:
     busy = as_float(0.0)
     for columns, depth in experts.products(x):
         busy += experts.busiest_flops(x, given, f, columns, depth, device.num_cores)
-    flops = sum(2.0 * given.rows * columns * depth for columns, depth in experts.products(x))
+    flops = sum((2.0 * given.rows * columns * depth for columns, depth in experts.products(x)), start=as_float(0.0))
     peak = matrix_peak(device, f.weights)
     slower = 1.0 + x.get("by_warps", jnp.zeros_like(busy)) * (1.0 / WARP_SHARE - 1.0)
     return kernel_cost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import experts
+from calibration.kernels import experts, products
 from calibration.kernels.asked import Shape
 from calibration.kernels.busiest import core_time, on_chip_time, special_time, waves
 from calibration.kernels.demand import Demand, _demands
@@ -106,6 +107,8 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
     x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}}
     asked, hardware = _demand(family, kind, x), kind.hardware
+    if family == "gemm":
+        asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},

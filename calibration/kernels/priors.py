@@ -63,8 +63,9 @@ DECODE = {
 # GEMMs are several launches with a sort before them, row-wise kernels are often launched eagerly.
 FAMILY_PRIORS = {
     # The power limit is a term of its own; a matrix unit that it does not slow comes near its peak (0.93 on the H20).
-    # The tables cycle half a dozen weights, so a sixth of L2 each.
-    "gemm": {"compute": (0.06, 0.05), "cache_share": (-1.8, 0.3)},
+    # The tables cycle half a dozen weights, so a sixth of L2 each. The floor is what is left without the waits of a
+    # reduction's steps (`calibration.kernels.products`).
+    "gemm": {"compute": (0.06, 0.05), "cache_share": (-1.8, 0.3), "floor": (float(np.log(2e-6)), 0.4)},
     "attention_prefill": PREFILL,
     "attention_decode": ATTENTION | DECODE,
     "mla_prefill": PREFILL,

@@ -10,6 +10,7 @@ import numpy as np
 import hwspecs
 from calibration.datasets.caches import latent_reading
 from calibration.datasets.decode_kernels import SHARED, decode_reading
+from calibration.datasets.engine_products import EIGHT_BITS, engine_products
 from calibration.datasets.instructions import by_warps
 from calibration.datasets.launches import eager
 from calibration.datasets.norms import COMPOSING, composed
@@ -18,12 +19,8 @@ from calibration.datasets.routing import routing
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
-# Products in these formats quantize their left-hand side first, a block a row of it. Those of absorbed latent attention
-# in all engines: SGLang's per_tensor_quant_mla_fp8, TensorRT-LLM's fp8_batched_quantize_1x128_permute102. Others where
-# tables measure a layer and not its product: the Linear.apply of TensorRT-LLM, the Fp8LinearOp and W8A8BlockFp8LinearOp
-# of vLLM.
-EIGHT_BITS = ("fp8", "fp8_block")
-MEASURED_AS_LAYERS = ("vllm", "trtllm")
+# The products of absorbed latent attention quantize their left-hand side first in these formats, a block a row of it
+# (SGLang's per_tensor_quant_mla_fp8, TensorRT-LLM's fp8_batched_quantize_1x128_permute102).
 GATES = ("act_fn", "mlp_act")  # the activation of a feed-forward layer, and its product with a second projection
 
 
@@ -49,9 +46,7 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     if table.family in ("mla_pre", "mla_post"):
         return {"quantized": _narrow(table).astype(float)}
     if table.family == "gemm":
-        layers = as_text(table.framework).among(MEASURED_AS_LAYERS)
-        quantized = (_narrow(table) & layers).astype(float)
-        return {"quantized": quantized, "eager": eager(table)}
+        return engine_products(table, _architectures(table, directories)) | {"eager": eager(table)}
     return {}
 
 

@@ -1,0 +1,92 @@
+"""How a matrix product works through its tiles: which tile, in how many parts, and what the busiest core waits for.
+
+A block loads its rows and columns step by step along the reduction. However little it multiplies in a step, the next
+one's operands have to arrive: a few steps are in flight at once, and the busiest core takes
+
+    t = min(steps wait, steps of a part wait + adding)
+
+whether a reduction is divided being what the library finds faster (split-K: CUTLASS documentation, "Efficient GEMM in
+CUDA"). Which libraries do not divide at all is in `calibration.datasets.engine_products`.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from calibration.kernels.asked import Shape
+from calibration.kernels.formats import Formats
+from calibration.kernels.hardware import Hardware
+from jaxperf.core.device import Device
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, next_power_of_two
+from jaxperf.kernels.tiling import (
+    SMALLEST_ROWS,
+    Tile,
+    busiest_core_flops,
+    choose_tile,
+    deepest_split,
+    least_loaded,
+)
+
+# Tiles that a library takes, beside the large ones, which divides no reduction; not where the matrix instruction is of
+# four warps, whose tiles have `GROUP_ROWS` rows and more.
+SMALL_TILES = ((128.0, 64.0), (64.0, 128.0), (64.0, 64.0))
+GROUP_ROWS = 64.0  # of a wgmma instruction (PTX: m64nNk16)
+STEP = 128.0  # bytes of each row and column that a block loads at once
+# Cycles between two steps that hardly multiply. Copies by the tensor memory accelerator, which need no registers, keep
+# more in flight: 165 is the slope of an H100's small products along k; that of A100 and L40S is 490 and 700.
+WAIT_BY_COPIES, WAIT = 165.0, 600.0
+ADDING = 1.5e-6  # for a second kernel to add the parts of a reduction [s]; of the same tables
+# Of the energy of a FLOP with 16-bit operands, what does not grow with these: sums are in fp32 whatever is multiplied
+# (Horowitz 2014: an fp32 sum takes 0.9 pJ, an fp16 product 1.1 pJ, and units that share their accumulation less).
+ACCUMULATING = 0.3
+HALF = 2.0  # bytes of a 16-bit operand
+
+
+def rows(x: Shape) -> Scalar:
+    """Rows of the left-hand side: a batch shares the right-hand side, so its rows are further rows [1]."""
+    return x["batch"] * x["m"]
+
+
+def tile(device: Device, x: Shape) -> Tile:
+    """The tile of a library that divides reductions, or of one that leaves them whole (`x["unsplit"]`: 1)."""
+    one = as_float(1.0)
+    divided = choose_tile(device, rows(x), x["n"], x["k"], one, deepest_split(x["k"]))
+    whole = _whole(device, x)
+    unsplit = _way(x, "unsplit") > 0.0
+    return Tile(*(jnp.where(unsplit, getattr(whole, name), getattr(divided, name)) for name in ("m", "n", "split_k")))
+
+
+def _whole(device: Device, x: Shape) -> Tile:
+    m, n, k, one = rows(x), x["n"], x["k"], as_float(1.0)
+    small = _way(x, "small_tiles") > 0.0
+    large = choose_tile(device, jnp.where(small, m, jnp.maximum(m, GROUP_ROWS)), n, k, one, one)
+    candidates = [(large, busiest_core_flops(device, m, n, k, one, large))]
+    height = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
+    for tall, wide in SMALL_TILES:
+        cut = Tile(jnp.minimum(height, tall), wide, one)
+        candidates.append((cut, jnp.where(small, busiest_core_flops(device, m, n, k, one, cut), jnp.inf)))
+    return least_loaded(candidates)
+
+
+def steps(device: Device, x: Shape, f: Formats, cut: Tile, parts: Scalar) -> Scalar:
+    """Steps of the busiest core, one after the other, where each reduction is in so many parts [1]."""
+    tiles = ceil_div(rows(x), cut.m) * ceil_div(x["n"], cut.n) * parts
+    depth = ceil_div(ceil_div(x["k"], parts) * f.weights.operand_itemsize, as_float(STEP))
+    return ceil_div(tiles, device.num_cores) * depth
+
+
+def stepping(hardware: Hardware, x: Shape, f: Formats) -> Scalar:
+    """Time for the busiest core to go through its steps if they hardly multiply [s]."""
+    wait = jnp.where(hardware.reads_shared > 0.0, WAIT_BY_COPIES, WAIT) / hardware.clock
+    cut = tile(hardware.device, x)
+    whole = steps(hardware.device, x, f, cut, jnp.ones_like(cut.split_k)) * wait
+    return jnp.minimum(whole, steps(hardware.device, x, f, cut, cut.split_k) * wait + ADDING)
+
+
+def switched(f: Formats) -> Scalar:
+    """Energy of a FLOP over what it would be in proportion to the bytes of its operands [1]."""
+    return 1.0 - ACCUMULATING + ACCUMULATING * HALF / f.weights.operand_itemsize
+
+
+def _way(x: Shape, name: str) -> Scalar:
+    return x.get(name, jnp.zeros_like(x["m"]))

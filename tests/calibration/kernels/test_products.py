@@ -1,0 +1,104 @@
+"""Matrix products step by step: tiles of libraries that divide and that do not, waits on the busiest core, energy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration.datasets.engine_products import engine_products
+from calibration.datasets.text import as_text
+from calibration.kernels.asked import READ_APART, WRITTEN_APART, quantized
+from calibration.kernels.formats import Formats, format_columns
+from calibration.kernels.hardware import Hardware, load_hardware
+from calibration.kernels.products import ADDING, GROUP_ROWS, STEP, WAIT, WAIT_BY_COPIES, stepping, steps, switched, tile
+from tests.calibration.tables import blank_table
+
+CORES = {"h100-sxm": 132, "l40s": 142}
+
+
+def hardware(name: str) -> Hardware:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), load_hardware([name]))
+
+
+def formats(dtype: str) -> Formats:
+    one = {name: np.ones(1) for name in ("m", "n", "k", "batch")}
+    found, _ = format_columns(blank_table("gemm", one, np.array(["h100-sxm"], dtype=object), dtype))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), found)
+
+
+def shape(m: int, n: int, k: int, **ways: float) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(float(each)) for name, each in {"m": m, "n": n, "k": k, "batch": 1, **ways}.items()}
+
+
+@settings(max_examples=30)
+@given(m=st.integers(1, 9000), n=st.integers(1, 9000), k=st.integers(1, 70000), small=st.booleans())
+def test_steps_are_whole_numbers_of_whole_tiles(m: int, n: int, k: int, small: bool) -> None:
+    device, f = hardware("h100-sxm").device, formats("fp8")
+    cut = tile(device, x := shape(m, n, k, unsplit=1, small_tiles=small))
+    assert float(cut.split_k) == 1.0 and (small or float(cut.m) >= GROUP_ROWS)
+    tiles = -(-m // int(cut.m)) * -(-n // int(cut.n))
+    want = -(-tiles // CORES["h100-sxm"]) * -(-k // int(STEP))
+    assert float(steps(device, x, f, cut, jnp.asarray(1.0))) == want
+
+
+def test_a_library_that_does_not_divide_waits_for_the_whole_reduction() -> None:
+    h100, f = hardware("h100-sxm"), formats("fp8")
+    divided, whole = (float(stepping(h100, shape(16, 128, 16384, unsplit=each), f)) for each in (0, 1))
+    assert whole == pytest.approx(128 * WAIT_BY_COPIES / float(h100.clock), rel=1e-6)
+    parts = 16384 // 512
+    assert divided == pytest.approx(128 / parts * WAIT_BY_COPIES / float(h100.clock) + ADDING, rel=1e-6)
+    # A short reduction is left whole: adding its parts would take longer.
+    short = float(stepping(h100, shape(16, 128, 1024), f))
+    assert short == pytest.approx(8 * WAIT_BY_COPIES / float(h100.clock), rel=1e-6)
+
+
+def test_small_tiles_where_instructions_are_of_one_warp() -> None:
+    ada = hardware("l40s")
+    large, small = (tile(ada.device, shape(256, 256, 8192, unsplit=1, small_tiles=each)) for each in (0, 1))
+    assert float(small.m) * float(small.n) < float(large.m) * float(large.n)
+    f = formats("fp8")
+    one = float(stepping(ada, shape(64, 64, 8192, unsplit=1, small_tiles=1), f))
+    assert one == pytest.approx(64 * WAIT / float(ada.clock), rel=1e-6)
+
+
+def test_narrower_operands_save_less_than_their_bytes() -> None:
+    half, narrow = float(switched(formats("bf16"))), float(switched(formats("fp8")))
+    assert half == pytest.approx(1.0) and narrow == pytest.approx(1.3, rel=1e-6)
+
+
+def test_quantizing_by_elementary_operations_moves_nine_times_the_bytes() -> None:
+    device, f = hardware("h100-sxm").device, formats("fp8")
+    elements = jnp.asarray(1e6)
+    once, apart = (
+        float(quantized(device, shape(1, 1, 1, quantized=1, composed=each), elements, f).bytes_moved) for each in (0, 1)
+    )
+    assert once == pytest.approx(3e6) and apart == pytest.approx((READ_APART + WRITTEN_APART) * 1e6)
+    assert float(quantized(device, shape(1, 1, 1, composed=1), elements, f).bytes_moved) == 0.0
+
+
+def test_what_engines_do() -> None:
+    rows = (
+        ("vllm", "0.14.0", "vllm_default", "fp8", "hopper", (1, 1, 1, 0)),
+        ("vllm", "0.24.0", "CutlassFP8ScaledMMLinearKernel", "fp8", "ada", (1, 0, 1, 1)),
+        ("sglang", "0.5.14", "sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block", "hopper-h20", (1, 0, 1, 0)),
+        ("sglang", "", "", "fp8", "hopper", (0, 0, 1, 0)),  # products alone
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8", "ada", (1, 0, 0, 0)),
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8_block", "ada", (1, 0, 1, 1)),
+        ("vllm", "0.14.0", "vllm_default", "bf16", "ada", (0, 0, 0, 0)),
+        ("torch", "2.9", "matmul", "fp8", "ada", (0, 0, 0, 0)),
+    )
+    table = blank_table("gemm", {"m": np.ones(len(rows))}, np.full(len(rows), "h100-sxm", dtype=object))
+    for row, (framework, version, kernel, dtype, _, _) in enumerate(rows):
+        table.framework[row], table.version[row], table.kernel[row], table.dtype[row] = (
+            framework,
+            version,
+            kernel,
+            dtype,
+        )
+    found = engine_products(table, as_text(np.array([row[4] for row in rows], dtype=object)))
+    assert list(found) == ["quantized", "composed", "unsplit", "small_tiles"]
+    assert np.stack(list(found.values()), axis=1).tolist() == [list(row[5]) for row in rows]
