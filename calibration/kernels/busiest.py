@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels import decoding, experts, latent_decoding, prefill
+from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, prefill
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.features import MATRICES, PREFILLS, QUERY_BLOCK, TILES, blocks_of, matrix_shape
@@ -29,7 +29,11 @@ def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = N
     elif family == "moe" and formats is not None:
         return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
     elif family in PREFILLS:
-        return prefill.waves(prefill.prefill_of(family, x), hardware) * hardware.many_cores
+        found = prefill.waves(prefill.prefill_of(family, x), hardware)
+        if family == "mla_prefill":
+            latent = latent_prefill.starts(x, hardware.device.num_cores)
+            found = jnp.where(latent_prefill.absorbed(x), latent, found) + latent_prefill.small_kernels(x)
+        return found * hardware.many_cores
     elif family == "attention_decode":
         return decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
     elif family == "mla_decode":
@@ -68,7 +72,11 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
         waits = latent_decoding.waiting(x, hardware) + latent_decoding.through_shared_memory(x, hardware)
         return products + waits * hardware.many_cores
     if family in PREFILLS:
-        return prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
+        found = prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
+        if family == "mla_prefill":
+            latent = as_float(demand.compute) + latent_prefill.waiting(x, hardware) * hardware.many_cores
+            found = jnp.where(latent_prefill.absorbed(x), latent, found)
+        return found
     if family == "attention_decode":
         return as_float(demand.compute) + decoding.streaming(x, hardware) * hardware.many_cores
     if family == "moe":
@@ -87,5 +95,9 @@ def special_time(family: str, x: Shape, hardware: Hardware, formats: Formats) ->
     if family == "mla_decode":
         return latent_decoding.converting(x, hardware, formats.cache.itemsize) * hardware.many_cores
     if family in PREFILLS:
-        return prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
+        found = prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
+        if family == "mla_prefill":
+            latent = latent_prefill.beside_products_time(x, hardware) * hardware.many_cores
+            found = jnp.where(latent_prefill.absorbed(x), latent, found)
+        return found
     return jnp.zeros_like(hardware.many_cores)

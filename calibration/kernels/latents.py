@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from calibration.kernels import latent_decoding
+from calibration.kernels import latent_decoding, latent_prefill
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.formats import Formats
 from calibration.kernels.latent_decoding import HEADS_APART, LATENT, ROPE
@@ -14,6 +14,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import as_float, ceil_div
 from jaxperf.kernels.elementwise import Stream, stream_cost
+from jaxperf.kernels.masks import UNLIMITED, causal_pairs
 from jaxperf.kernels.mla import (
     LatentShape,
     mla_absorb_output_cost,
@@ -34,7 +35,24 @@ def _latent(x: Shape) -> LatentShape:
 
 def prefill(device: Device, x: Shape, f: Formats) -> Cost:
     """Of the last `q_len` of `kv_len` tokens; those before them are cached."""
-    return mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], x["kv_len"] - x["q_len"], f.weights, FULL)
+    prefix = x["kv_len"] - x["q_len"]
+    narrow = x.get("in_cache_format", jnp.zeros_like(prefix)) > 0.0
+    own = jax.tree.map(lambda cache, wide: jnp.where(narrow, cache, wide), f.cache, f.weights)
+    expanded = mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], prefix, own, FULL)
+    operands = x["batch"] * x["heads"] * (x["q_len"] * (NOPE + ROPE) + x["kv_len"] * (NOPE + ROPE + VALUE))
+    narrowing = stream_cost(device, Stream(operands * f.activations.itemsize, operands * f.cache.itemsize), FULL)
+    expanded = expanded + as_float(x.get("quantized", jnp.zeros_like(operands)) > 0.0) * narrowing
+    pairs = x["batch"] * x["heads"] * causal_pairs(x["q_len"], prefix, as_float(UNLIMITED))
+    elements = x["batch"] * (x["kv_len"] * (LATENT + ROPE) + x["q_len"] * x["heads"] * (2.0 * LATENT + ROPE))
+    busiest = latent_prefill.products(x, device.num_cores)
+    absorbed = kernel_cost(
+        device,
+        FULL(_latent(x), device),
+        compute=busiest * device.num_cores / matrix_peak(device, f.weights),
+        flops=2.0 * (2.0 * LATENT + ROPE) * pairs,
+        bytes_moved=elements * f.activations.itemsize,
+    )
+    return jax.tree.map(lambda one, other: jnp.where(latent_prefill.absorbed(x), one, other), absorbed, expanded)
 
 
 def decode(device: Device, x: Shape, f: Formats) -> Cost:
