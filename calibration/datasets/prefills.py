@@ -19,6 +19,11 @@ EIGHT_BITS = ("fp8",)
 # TensorRT-LLM's kernels for Ampere and Ada take 64 queries a block ("fmha_v2_flash_attention_bf16_64_128_S_..._sm89";
 # recalled).
 HALF_BLOCKS = ("trtllm",)
+# SGLang's latent prefill is measured on the latents themselves (forward_extend of its flashattention_backend.py, and of
+# triton_backend.py by `_fwd_kernel` of extend_attention.py, 32 queries of a head a block): on the H100 the one does 607
+# TFLOP/s so counted, and would do 180 otherwise, the other takes seven times as long as TensorRT-LLM's.
+ABSORBING = ("sglang",)
+TOGETHER, APART = ("flash_attention", "fa3"), ("triton",)
 
 
 def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
@@ -36,4 +41,20 @@ def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarr
         "in_cache_format": rewritten & narrow & casting,
         "half_blocks": ~rewritten & framework.among(HALF_BLOCKS),
     }
+    if table.family == "mla_prefill":
+        found |= latent_prefills(table, narrow, rewritten)
     return {name: np.asarray(each, float) for name, each in found.items()}
+
+
+def latent_prefills(table: KernelTable, narrow: np.ndarray, rewritten: np.ndarray) -> dict[str, np.ndarray]:
+    """Whether a kernel reads the latents themselves (`absorbed`), each head apart (`apart`), once a narrow cache was
+    written anew (`converted`); or whether its queries, keys and values are `quantized` before [R]."""
+    engine, kernel = as_text(table.framework).among(ABSORBING), as_text(table.kernel).translated(str.lower)
+    apart = engine & kernel.among(APART)
+    together = engine & kernel.among(TOGETHER)
+    return {
+        "absorbed": together | apart,
+        "apart": apart,
+        "converted": together & narrow,
+        "quantized": as_text(table.framework).among(CASTING) & narrow & rewritten,
+    }

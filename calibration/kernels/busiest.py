@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels import decoding, experts, prefill, products
+from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, prefill, products
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.features import MATRICES, PREFILLS, QUERY_BLOCK, TILES, blocks_of, matrix_shape
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
-from calibration.kernels.latents import LATENT, ROPE, ROWS, undivided_waves
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
-WARP_ROWS = 16.0  # of a warp's matrix instruction (mma.m16n8k16)
 QUANTIZING = 8.0  # rows that a core quantizes at once before a product, a block each; assumed
-QUERY_ROWS = 16.0  # query heads of one key head that a decode block takes together
 
 
 def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = None) -> Scalar:
@@ -34,16 +31,26 @@ def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = N
     elif family == "moe" and formats is not None:
         return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
     elif family in PREFILLS:
-        return prefill.waves(prefill.prefill_of(family, x), hardware) * hardware.many_cores
+        found = prefill.waves(prefill.prefill_of(family, x), hardware)
+        if family == "mla_prefill":
+            latent = latent_prefill.starts(x, hardware.device.num_cores)
+            found = jnp.where(latent_prefill.absorbed(x), latent, found) + latent_prefill.small_kernels(x)
+        return found * hardware.many_cores
     elif family == "attention_decode":
         return decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
     elif family == "mla_decode":
-        blocks = x["batch"] * blocks_of(x["heads"], QUERY_ROWS)
+        return latent_decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
     elif family == "attention_mixed":
         blocks = (blocks_of(x["prefill_q"], QUERY_BLOCK) + x["n_decode"]) * x["heads"]
     else:
         return jnp.zeros_like(hardware.many_cores)
     return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
+
+
+def alone(family: str, hardware: Hardware) -> Scalar:
+    """1 where one block of a kernel fills a core, so that nothing hides its start: the queries, the tile and the output
+    of latent attention do; else 0 [1]. Others may do so as well; their laws were chosen without."""
+    return as_float(family == "mla_decode") * jnp.ones_like(hardware.many_cores)
 
 
 def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
@@ -65,10 +72,16 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
     is a property of the software, and differs little between cores with more or fewer fp32 units. Of decode attention:
     of its products, and of its blocks' waits for keys and values.
     """
-    if family == "mla_decode" and "undivided" in x:
-        return as_float(demand.compute) + x["undivided"] * _through_shared_memory(x, hardware)
+    if family == "mla_decode":
+        products = as_float(demand.compute) * latent_decoding.products_share(x)
+        waits = latent_decoding.waiting(x, hardware) + latent_decoding.through_shared_memory(x, hardware)
+        return products + waits * hardware.many_cores
     if family in PREFILLS:
-        return prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
+        found = prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
+        if family == "mla_prefill":
+            latent = as_float(demand.compute) + latent_prefill.waiting(x, hardware) * hardware.many_cores
+            found = jnp.where(latent_prefill.absorbed(x), latent, found)
+        return found
     if family == "attention_decode":
         return as_float(demand.compute) + decoding.streaming(x, hardware) * hardware.many_cores
     if family == "moe":
@@ -81,19 +94,15 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
     return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))
 
 
-def special_time(family: str, x: Shape, hardware: Hardware) -> Scalar:
-    """Time of the busiest core's other pipelines that its matrix products do not hide [s]; 0 where none is known."""
+def special_time(family: str, x: Shape, hardware: Hardware, formats: Formats) -> Scalar:
+    """Time of the busiest core's other pipelines that its matrix products do not hide, and to write a narrow cache anew
+    before them [s]; 0 where none is known."""
+    if family == "mla_decode":
+        return latent_decoding.converting(x, hardware, formats.cache.itemsize) * hardware.many_cores
     if family in PREFILLS:
-        return prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
+        found = prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
+        if family == "mla_prefill":
+            latent = latent_prefill.beside_products_time(x, hardware) * hardware.many_cores
+            found = jnp.where(latent_prefill.absorbed(x), latent, found)
+        return found
     return jnp.zeros_like(hardware.many_cores)
-
-
-def _through_shared_memory(x: Shape, hardware: Hardware) -> Scalar:
-    """Time for the busiest core to take its latents from shared memory, where one block on a core hides nothing [s].
-
-    Each warp owns 16 rows of the products and loads the whole latent for the first product and its values for the
-    second.
-    """
-    loaded = ROWS / WARP_ROWS * (2.0 * LATENT + ROPE) * 2.0
-    keys = undivided_waves(x, hardware.device.num_cores) * x["kv_len"]
-    return keys * loaded / (prefill.SHARED_BYTES_PER_CYCLE * hardware.clock)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration.datasets.schema import FAMILIES
-from calibration.kernels import decoding
+from calibration.kernels import decoding, latent_decoding
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import Demand
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
@@ -77,7 +77,8 @@ def _family(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[s
             "queries per key head": jnp.log2(x["heads"] / kv_heads),
             "windowed": as_float(x.get("window", jnp.zeros_like(kv_heads)) > 0.0),
         }
-        return found | decoding.launch_features(x, cores) if family == "attention_decode" else found
+        launched = decoding if family == "attention_decode" else latent_decoding
+        return found | launched.launch_features(x, cores)
     return {}
 
 

@@ -23,7 +23,19 @@ from calibration.kernels.point import LEAST, MOST, Kind, Point, describe, load_k
 from jaxperf.core.numerics import as_float
 
 # Columns of `Prepared` by their names in `Point`.
-OF_ROW = ("core", "special", "on_chip", "footprint", "waves", "clock", "eager", "pipelined", "gddr", "inline_ecc")
+OF_ROW = (
+    "core",
+    "special",
+    "on_chip",
+    "footprint",
+    "waves",
+    "alone",
+    "clock",
+    "eager",
+    "pipelined",
+    "gddr",
+    "inline_ecc",
+)
 PLAIN = (*Demand.__dataclass_fields__, *OF_ROW)
 # Whose mixed steps state the cached tokens of each decoding sequence, not their sum: vLLM's profiler in LLMServingSim
 # ("KV cache history length the decode requests attend to", its docs/profiler/output-bundle.md).
@@ -38,8 +50,8 @@ class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
     `names` and `features` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint` [log 1],
-    `waves`, `clock`, `eager`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`: the names of the rows
-    at each level.
+    `waves`, `alone`, `clock`, `eager`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`: the names of
+    the rows at each level.
     """
 
     table: KernelTable
@@ -52,6 +64,7 @@ class Prepared:
     on_chip: np.ndarray
     footprint: np.ndarray
     waves: np.ndarray
+    alone: np.ndarray
     clock: np.ndarray
     eager: np.ndarray
     pipelined: np.ndarray
@@ -88,6 +101,7 @@ class Prepared:
             on_chip=log(self.on_chip),
             footprint=as_float(self.footprint),
             waves=log(self.waves),
+            alone=as_float(self.alone),
             clock=log(self.clock),
             eager=as_float(self.eager),
             pipelined=as_float(self.pipelined),

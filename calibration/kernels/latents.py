@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from calibration.kernels import latent_decoding, latent_prefill
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.formats import Formats
+from calibration.kernels.latent_decoding import HEADS_APART, LATENT, ROPE
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
-from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.core.numerics import as_float, ceil_div
 from jaxperf.kernels.elementwise import Stream, stream_cost
+from jaxperf.kernels.masks import UNLIMITED, causal_pairs
 from jaxperf.kernels.mla import (
     LatentShape,
     mla_absorb_output_cost,
@@ -20,11 +24,9 @@ from jaxperf.kernels.mla import (
 )
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
-# DeepSeek's MLA: widths of a head's unrotated and rotated query, of its value, and of the latent (arXiv:2405.04434).
-NOPE, ROPE, VALUE, LATENT = 128.0, 64.0, 128.0, 512.0
+# DeepSeek's MLA: widths of a head's unrotated query and of its value (arXiv:2405.04434).
+NOPE, VALUE = 128.0, 128.0
 LATENT_WAYS = ("converted", "undivided", "by_heads")
-ROWS = 64.0  # heads that a block of a prefill kernel takes in place of queries
-HEADS_APART = 16.0  # heads that a block of a decode kernel in Triton takes
 
 
 def _latent(x: Shape) -> LatentShape:
@@ -33,14 +35,31 @@ def _latent(x: Shape) -> LatentShape:
 
 def prefill(device: Device, x: Shape, f: Formats) -> Cost:
     """Of the last `q_len` of `kv_len` tokens; those before them are cached."""
-    return mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], x["kv_len"] - x["q_len"], f.weights, FULL)
+    prefix = x["kv_len"] - x["q_len"]
+    narrow = x.get("in_cache_format", jnp.zeros_like(prefix)) > 0.0
+    own = jax.tree.map(lambda cache, wide: jnp.where(narrow, cache, wide), f.cache, f.weights)
+    expanded = mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], prefix, own, FULL)
+    operands = x["batch"] * x["heads"] * (x["q_len"] * (NOPE + ROPE) + x["kv_len"] * (NOPE + ROPE + VALUE))
+    narrowing = stream_cost(device, Stream(operands * f.activations.itemsize, operands * f.cache.itemsize), FULL)
+    expanded = expanded + as_float(x.get("quantized", jnp.zeros_like(operands)) > 0.0) * narrowing
+    pairs = x["batch"] * x["heads"] * causal_pairs(x["q_len"], prefix, as_float(UNLIMITED))
+    elements = x["batch"] * (x["kv_len"] * (LATENT + ROPE) + x["q_len"] * x["heads"] * (2.0 * LATENT + ROPE))
+    busiest = latent_prefill.products(x, device.num_cores)
+    absorbed = kernel_cost(
+        device,
+        FULL(_latent(x), device),
+        compute=busiest * device.num_cores / matrix_peak(device, f.weights),
+        flops=2.0 * (2.0 * LATENT + ROPE) * pairs,
+        bytes_moved=elements * f.activations.itemsize,
+    )
+    return jax.tree.map(lambda one, other: jnp.where(latent_prefill.absorbed(x), one, other), absorbed, expanded)
 
 
 def decode(device: Device, x: Shape, f: Formats) -> Cost:
     """Each sequence read once for all heads, unless the kernel does otherwise (`calibration.datasets.caches`).
 
     A narrow cache is read as it is, or `converted`: first written anew in the queries' format. `by_heads`: each 16
-    heads are a sequence of their own. `undivided`: one block a sequence, and 16 bits.
+    heads are a sequence of their own. `undivided`: two blocks a sequence, and 16 bits.
     """
     does = {name: x.get(name, jnp.zeros_like(x["batch"])) > 0.0 for name in LATENT_WAYS}
     narrow = f.cache.itemsize < f.activations.itemsize
@@ -51,30 +70,28 @@ def decode(device: Device, x: Shape, f: Formats) -> Cost:
     groups = jnp.where(does["by_heads"], ceil_div(x["heads"], as_float(HEADS_APART)), 1.0)
     shape = _latent({"heads": x["heads"] / groups})
     divided = mla_decode_cost(device, shape, x["batch"] * groups, x["kv_len"], read, f.weights, FULL)
+    others = groups - latent_decoding.times_read(x, device.num_cores)  # find it in L2
+    less = 1.0 - others * latents * read.itemsize / divided.bytes_moved
+    spared = (divided.memory * less, divided.bytes_moved * less)
+    divided = eqx.tree_at(lambda cost: (cost.memory, cost.bytes_moved), divided, spared)
     divided = divided + as_float(anew) * rewritten
     whole = _undivided(device, x, f)
     return jax.tree.map(lambda one, other: jnp.where(does["undivided"], one, other), whole, divided)
 
 
 def _undivided(device: Device, x: Shape, f: Formats) -> Cost:
-    """Absorbed attention by a kernel for prefill: a block reads all latents of a sequence for its `ROWS` heads, one
-    after the other, and blocks beside it take them from L2."""
+    """Absorbed attention by a kernel for prefill: two blocks read all latents of a sequence for its 64 heads, one after
+    the other, and blocks beside them take them from L2."""
     pairs = x["heads"] * x["batch"] * x["kv_len"]
-    products = 2.0 * (2.0 * LATENT + ROPE)
-    scores = undivided_waves(x, device.num_cores) * ROWS * x["kv_len"]  # on the busiest core
     elements = x["batch"] * (x["kv_len"] * (LATENT + ROPE) + x["heads"] * (2.0 * LATENT + ROPE))
+    busiest = latent_decoding.undivided_products(x, device.num_cores)
     return kernel_cost(
         device,
         FULL(_latent(x), device),
-        compute=scores * products * device.num_cores / matrix_peak(device, f.weights),
-        flops=products * pairs,
+        compute=busiest * device.num_cores / matrix_peak(device, f.weights),
+        flops=2.0 * (2.0 * LATENT + ROPE) * pairs,
         bytes_moved=elements * f.activations.itemsize,
     )
-
-
-def undivided_waves(x: Shape, cores: Scalar) -> Scalar:
-    """Sequences, for `ROWS` heads each, that the busiest core reads one after the other [1]."""
-    return ceil_div(x["batch"] * ceil_div(x["heads"], as_float(ROWS)), cores)
 
 
 def absorb_query(device: Device, x: Shape, f: Formats) -> Cost:

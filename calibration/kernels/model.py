@@ -3,10 +3,11 @@
     log t = log(floor + (core^p + memory^p)^(1/p)) + s B tanh(c / B)
 
 core: arithmetic time over its efficiency and that of other pipelines, or the power limit where that is longer, and a
-start-up time for each block that the busiest core works through; memory: DRAM time over its efficiency for what misses
-L2, and L2's own time, one after the other or both at once (a soft maximum); both stretch by powers of a family's habits
-(`calibration.kernels.habits`). c is linear in a small network's outputs, its coefficients the sum of the levels'
-(`calibration.kernels.levels`); s in [0, 1] takes the correction back where a kernel lies outside what was measured.
+start-up time for each block that the busiest core works through (added to the floor where a block fills a core, so that
+nothing hides it); memory: DRAM time over its efficiency for what misses L2, and L2's own time, one after the other or
+both at once (a soft maximum); both stretch by powers of a family's habits (`calibration.kernels.habits`). c is linear
+in a small network's outputs, its coefficients the sum of the levels' (`calibration.kernels.levels`); s in [0, 1] takes
+the correction back where a kernel lies outside what was measured.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ class Inputs(eqx.Module):
     """What the law and the correction read of one kernel; with a leading axis, of a table [R].
 
     `compute`, `special`, `memory`, `power`, `on_chip`: logarithms of the demands [log s], `special` of the pipelines
-    beside the matrix units; `footprint`: bytes over L2; `waves`: blocks on the busiest core; `clock`: over the H100's
-    [log 1]; `eager`: 1 where a host launches the kernel each time it is timed, else 0; `pipelined`, `gddr`,
-    `inline_ecc`: of the device, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of each level's name,
-    the one after the last meaning unknown.
+    beside the matrix units; `footprint`: bytes over L2; `waves`: blocks on the busiest core; `alone`: 1 where one block
+    fills a core, so that nothing hides its start, else 0; `clock`: over the H100's [log 1]; `eager`: 1 where a host
+    launches the kernel each time it is timed, else 0; `pipelined`, `gddr`, `inline_ecc`: of the device, as in
+    `Hardware`; `features`; `habits` [log 1]; `levels`: index of each level's name, the one after the last meaning
+    unknown.
     """
 
     compute: Float[Array, "*rows"]
@@ -47,6 +49,7 @@ class Inputs(eqx.Module):
     on_chip: Float[Array, "*rows"]
     footprint: Float[Array, "*rows"]
     waves: Float[Array, "*rows"]
+    alone: Float[Array, "*rows"]
     clock: Float[Array, "*rows"]
     eager: Float[Array, "*rows"]
     pipelined: Float[Array, "*rows"]
@@ -114,12 +117,14 @@ class Law(eqx.Module):
         compute = jnp.where(x.pipelined > 0.0, together, jnp.logaddexp(products, beside))
         # A lower clock needs less voltage, and an operation then less energy (C V^2): c (p / c)^throttle, not p.
         busy = _norm(compute, compute + self.throttle * (power - compute), POWER_SHARPNESS)
-        core = jnp.logaddexp(busy, x.waves + self.block - x.clock) + slower[0]
+        starts = x.waves + self.block - x.clock
+        core = jnp.where(x.alone > 0.0, busy, jnp.logaddexp(busy, starts)) + slower[0]
         missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
         board = self.gddr * x.gddr + self.inline_ecc * x.inline_ecc
         streamed = x.memory + self.memory + shift[1] + board + missed
         memory = _norm(streamed, x.on_chip + self.on_chip, jnp.exp(self.on_chip_sharpness)) + slower[1]
         floor = self.floor - self.floor_clock * x.clock + shift[2]
+        floor = jnp.where(x.alone > 0.0, jnp.logaddexp(floor, starts), floor)
         factor = self.factors[x.levels["cell"]]
         return core + factor, memory + factor, floor + factor
 

@@ -40,7 +40,7 @@ CARD = {
 
 # Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
 LAWS: Mapping[str, int] = MappingProxyType(
-    dict.fromkeys(("gemm", "attention_prefill", "mla_prefill", "attention_decode", "moe"), 2)
+    {"mla_prefill": 3} | dict.fromkeys(("gemm", "attention_prefill", "attention_decode", "mla_decode", "moe"), 2)
 )
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from calibration.datasets.schema import KernelTable
 from calibration.kernels import experts, products
 from calibration.kernels.asked import Shape
-from calibration.kernels.busiest import core_time, on_chip_time, special_time, waves
+from calibration.kernels.busiest import alone, core_time, on_chip_time, special_time, waves
 from calibration.kernels.demand import Demand, _demands
 from calibration.kernels.features import features
 from calibration.kernels.formats import Formats, format_columns
@@ -47,8 +47,8 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
-    the busiest core; `clock`: over the H100's [1]; `eager`: 1 where a host launches it; `pipelined`, `gddr`,
-    `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
+    the busiest core, `alone`: 1 where one fills it; `clock`: over the H100's [1]; `eager`: 1 where a host launches it;
+    `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -61,6 +61,7 @@ class Point(eqx.Module):
     on_chip: Scalar
     footprint: Scalar
     waves: Scalar
+    alone: Scalar
     clock: Scalar
     eager: Scalar
     pipelined: Scalar
@@ -92,6 +93,7 @@ class Point(eqx.Module):
             on_chip=_log(self.on_chip),
             footprint=self.footprint,
             waves=_log(self.waves),
+            alone=self.alone,
             clock=_log(self.clock),
             eager=self.eager,
             pipelined=self.pipelined,
@@ -113,10 +115,11 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         core=core_time(family, x, asked, hardware, kind.formats),
-        special=special_time(family, x, hardware),
+        special=special_time(family, x, hardware, kind.formats),
         on_chip=on_chip_time(family, x, asked, hardware, kind.formats),
         footprint=_log(as_float(asked.moved)) - jnp.log(experts.cache(x, hardware.device)),
         waves=waves(family, x, hardware, kind.formats),
+        alone=alone(family, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
         pipelined=as_float(hardware.pipelined),

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 
 from calibration.kernels.asked import Shape
 from calibration.kernels.hardware import Hardware
-from calibration.kernels.latents import NOPE, ROPE, VALUE
+from calibration.kernels.latent_decoding import ROPE, SHARED_BYTES_PER_CYCLE
+from calibration.kernels.latents import NOPE, VALUE
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.masks import BLOCK, Causal
 
-SHARED_BYTES_PER_CYCLE = 128.0  # a core from shared memory: 32 banks of 4 bytes (CUDA C++ programming guide)
 HALF_BLOCK = 64.0  # queries of a block of kernels that have `half_blocks`
 # Queries for which a warp loads a tile once: FlashAttention-2's four warps of 32 rows load each tile four times, of
 # which other warps' products hide half. The half is assumed, with the measured tables in sight (docs/accuracy.md).

@@ -59,6 +59,16 @@ DECODE = {
     "cache_share": (-0.2, 0.15),
     "cache_slope": (2.3, 0.2),
 }
+LATENT = {
+    "compute": (0.05, 0.1),
+    "memory": (0.11, 0.08),
+    "floor_clock": (0.9, 0.1),
+    "sharpness": (1.2, 0.2),
+    "block": (float(np.log(5e-6)), 0.3),
+    "cache_share": (-0.2, 0.15),
+    "cache_slope": (2.3, 0.2),
+    "floor": (float(np.log(5e-6)), 0.4),
+}
 # Where a family differs by what is known of it: softmax shares the pipeline of an attention kernel, grouped
 # GEMMs are several launches with a sort before them, row-wise kernels are often launched eagerly.
 FAMILY_PRIORS = {
@@ -69,6 +79,7 @@ FAMILY_PRIORS = {
     "attention_prefill": PREFILL,
     "attention_decode": ATTENTION | DECODE,
     "mla_prefill": PREFILL,
+    "mla_decode": LATENT,
     # Blocks, their steps and their traffic from L2 are counted (`calibration.kernels.experts`), so that products run
     # nearer their peak and memory its rate; set with the tables in sight.
     "moe": {

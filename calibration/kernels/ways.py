@@ -39,7 +39,7 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     if table.family == "attention_decode":
         return decode_reading(table, _architectures(table, directories), _shared(table, directories))
     if table.family == "mla_decode":
-        return latent_reading(table, _architectures(table, directories))
+        return latent_reading(table, _architectures(table, directories), _shared(table, directories))
     if table.family == "moe":
         architecture = _architectures(table, directories)
         return by_warps(table, architecture) | routing(table, architecture)

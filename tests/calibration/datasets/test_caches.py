@@ -63,16 +63,27 @@ def test_a_prefill_kernel_reads_16_bits_whatever_is_cached(device: str) -> None:
 def test_an_undivided_sequence_takes_a_core_the_cycles_of_its_keys() -> None:
     """An A100's core: 2,048 FLOP a cycle in bf16 (312 TFLOP/s at 1.41 GHz, 108 cores) and 128 bytes from shared memory.
 
-    64 rows of a key are 139,264 FLOP; each of four warps loads its 576 elements for the scores and 512 for the values.
+    Two blocks share 64 rows of a key, 139,264 FLOP, and what each of four warps loads, its 576 elements for the scores
+    and 512 for the values; each waits for a tile of 64 keys.
     """
-    cycles = 64 * 2 * (576 + 512) / 2048 + 4 * (576 + 512) * 2 / 128
+    cycles = (64 * 2 * (576 + 512) / 2048 + 4 * (576 + 512) * 2 / 128) / 2 + 5900 / 64
     found = prepared("a100-sxm-80gb", "trtllm", "default", "bf16", batch=1)
     assert found.core[0] * 1.41e9 / KEYS == pytest.approx(cycles, rel=2e-3)
 
 
-@pytest.mark.parametrize(("batch", "heads", "waves"), [(108, 64, 1), (109, 64, 2), (54, 128, 1), (55, 65, 2)])
-def test_an_undivided_sequence_waits_for_a_core(batch: int, heads: int, waves: int) -> None:
-    one, some = (
-        prepared("a100-sxm-80gb", "trtllm", "default", "bf16", *size).core[0] for size in ((1, 1), (batch, heads))
-    )
-    assert some / one == pytest.approx(waves, rel=1e-6)
+@pytest.mark.parametrize(("batch", "heads", "products", "waits"), [(54, 64, 1, 1), (108, 64, 2, 1), (55, 128, 3, 2)])
+def test_two_undivided_blocks_wait_together_on_an_a100(batch: int, heads: int, products: int, waits: int) -> None:
+    own = (64 * 2 * (576 + 512) / 2048 + 4 * (576 + 512) * 2 / 128) / 2
+    found = prepared("a100-sxm-80gb", "trtllm", "default", "bf16", batch=batch, heads=heads)
+    assert found.core[0] * 1.41e9 / KEYS == pytest.approx(products * own + waits * 5900 / 64, rel=2e-3)
+
+
+def test_a_converted_cache_takes_a_core_its_elements() -> None:
+    """H100: 132 cores at 1.83 GHz."""
+    found = prepared("h100-sxm", "sglang", "fa3", "fp8")
+    assert found.special[0] == pytest.approx(LATENTS / (1.2 * 132 * 1.83e9), rel=1e-5)
+    assert prepared("h100-sxm", "sglang", "fa3", "bf16").special[0] == 0.0
+
+
+def test_what_fills_a_core_hides_no_start() -> None:
+    assert prepared("h100-sxm", "vllm", "triton", "bf16").alone[0] == 1.0

@@ -58,7 +58,7 @@ def test_a_law_of_before_has_no_throttle_one_kind_of_memory_dram_after_l2_and_no
     assert float(law.special) < -60.0  # what pipelines beside the matrix units take is nothing
 
 
-@pytest.mark.parametrize("law", [0, 2])
+@pytest.mark.parametrize("law", [1, 3])
 def test_another_law_of_a_family_says_what_to_do(saved: Path, law: int) -> None:
     path = saved.with_suffix(".json")
     card = json.loads(path.read_text())
