@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -104,7 +105,7 @@ def test_priors_name_levels_of_the_law() -> None:
     assert all(priors_of(family).scalars["compute"][0] > priors_of("gemm").scalars["compute"][0] for family in STREAMS)
 
 
-def said(family: str, law: float, correction: float) -> SimpleNamespace:
+def said(family: str, law: float, correction: float) -> Any:
     """A fold of one device whose law errs by so much, and by that and the correction with all of it."""
     unseen = SimpleNamespace(table=SimpleNamespace(device=np.full(3, "a", object)))
     return SimpleNamespace(
