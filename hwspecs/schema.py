@@ -160,10 +160,10 @@ class ArchitectureSpec(Spec):
 
     `operations_per_cycle`: dense matrix operations per format [FLOP per cycle and core]; `vector_operations_per_cycle`:
     fp32 on the vector units [FLOP per cycle and core]; `special_functions_per_cycle`: fp32 exponentials [per cycle and
-    core]; `operands_from_shared_memory`: whether matrix instructions read operands there themselves, as Hopper's
-    `wgmma` and Blackwell's `tcgen05` (PTX ISA) do, instead of from registers; `accumulators_in_tensor_memory`: whether
-    they leave their results in a memory of their own, so that warps work on those of one tile while the next is
-    multiplied (`tcgen05`); `core`: the vendor's word for one core.
+    core]; `resident_threads`: that a core holds at a time [1]; `operands_from_shared_memory`: whether matrix
+    instructions read operands there themselves, as Hopper's `wgmma` and Blackwell's `tcgen05` (PTX ISA) do, instead of
+    from registers; `accumulators_in_tensor_memory`: whether they leave their results in a memory of their own, so that
+    warps work on those of one tile while the next is multiplied (`tcgen05`); `core`: the vendor's word for one core.
     `flagship`: of the devices with this chip and its whole matrix rate, the one with the highest power limit that is
     the chip's alone; a variant whose rate is cut has that of the whole chip.
     """
@@ -173,6 +173,7 @@ class ArchitectureSpec(Spec):
     operations_per_cycle: dict[Format, Count] = Field(min_length=1)
     vector_operations_per_cycle: Count
     special_functions_per_cycle: Count | None = None
+    resident_threads: Count | None = None
     operands_from_shared_memory: StrictBool = False
     accumulators_in_tensor_memory: StrictBool = False
 

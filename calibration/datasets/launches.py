@@ -1,4 +1,5 @@
-"""Whose products were timed with a host that launches each kernel, where the rest of their table replays a graph."""
+"""Whose kernels were timed with a host that launches each: the products of some tables that replay a graph for others,
+and the streams of tables that time every call of PyTorch."""
 
 from __future__ import annotations
 
@@ -18,3 +19,15 @@ def eager(table: KernelTable) -> np.ndarray:
     named = np.array([name.endswith(KERNELS) for name in kernel.values.tolist()], bool)[kernel.codes]
     by_host = named & as_text(table.dtype).among((FORMAT,)) & as_text(table.framework).among((FRAMEWORK,))
     return np.asarray(by_host, float)
+
+
+# NeuSight and LLMCompass time calls of PyTorch between two events of the host; others ask the profiler what the device
+# took. The name may go on with how it was built (`composition.kernel_times.framework_on`).
+CALLED = "torch"
+
+
+def called(table: KernelTable) -> np.ndarray:
+    """1 for each row of a stream whose time is that of a call by the host, else 0 [R]."""
+    framework = as_text(table.framework)
+    named = np.array([name.startswith(CALLED) for name in framework.values.tolist()], bool)[framework.codes]
+    return np.asarray(named, float)

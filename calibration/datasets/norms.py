@@ -20,6 +20,13 @@ from jaxperf.io.huggingface import load_model
 # Whose eager model code makes an RMSNorm of elementary operations (LlamaRMSNorm.forward in transformers).
 COMPOSING = ("hf_torch",)
 RMS_NORM = "rms_norm"
+LAYER_NORM = "layer_norm"
+# Threads that share a row, and elements that each loads at a time: four warps and four in PyTorch's LayerNorm
+# (vectorized_layer_norm_kernel, in aten/src/ATen/native/cuda/layer_norm_kernel.cu); a block of up to 1,024 in vLLM's
+# RMSNorm (csrc/layernorm_kernels.cu), which loads one at a time in Vidur's copy of 2024. Since 2025 it loads 16 bytes;
+# but the rows of the one device that measured it (RTX 4090) take as long.
+OF_TORCH, OF_VLLM = (128.0, 4.0), (1024.0, 1.0)
+VLLM_KERNELS = ("vidur", "vllm")
 
 
 def with_kind(table: KernelTable) -> KernelTable:
@@ -57,3 +64,13 @@ def composed(table: KernelTable) -> np.ndarray:
     op, framework = as_text(table.text["op"]), as_text(table.framework)
     is_rms = np.char.endswith(op.values.astype(str), RMS_NORM)[op.codes]
     return (is_rms & framework.among(COMPOSING)).astype(float)
+
+
+def blocks_of_norms(table: KernelTable) -> dict[str, np.ndarray]:
+    """`row_threads` that share a row of each norm, and the `vector` of elements that each loads at a time [R] [1]."""
+    of_vllm = as_text(table.framework).among(VLLM_KERNELS)
+    if "op" in table.text:
+        op = as_text(table.text["op"])
+        of_vllm = of_vllm & ~np.char.endswith(op.values.astype(str), LAYER_NORM)[op.codes]
+    threads, vector = (np.where(of_vllm, vllm, torch) for vllm, torch in zip(OF_VLLM, OF_TORCH, strict=True))
+    return {"row_threads": threads, "vector": vector}

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import decoding, experts, latents, products
+from calibration.kernels import decoding, experts, latents, products, reductions
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.composed import COMPOSED
 from calibration.kernels.formats import Formats, format_columns
@@ -141,6 +141,27 @@ def _quantize(device: Device, x: Shape, f: Formats) -> Cost:
     return stream_cost(device, stream, FULL)
 
 
+def _norm(device: Device, x: Shape, f: Formats) -> Cost:
+    return _reducing("norm", device, x, f)
+
+
+def _softmax(device: Device, x: Shape, f: Formats) -> Cost:
+    return _reducing("softmax", device, x, f)
+
+
+def _reducing(family: str, device: Device, x: Shape, f: Formats) -> Cost:
+    """Each element read and written once, and what is read again (`reductions`) where the device's threads are told."""
+    once, size = _row_wise(device, x, f), f.activations.itemsize
+    if "resident" not in x:
+        return once
+    more = Stream(
+        read=reductions.bytes_again(family, x, size, device),
+        written=jnp.zeros_like(size),
+        operations=2.5 * x["rows"] * x["columns"] * reductions.again(family, x),
+    )
+    return once + stream_cost(device, more, FULL)
+
+
 def _row_wise(device: Device, x: Shape, f: Formats) -> Cost:
     """Each element read and written once, or as often as elementary operations do (`x["composed"]`: 1, else 0)."""
     each, size = x["rows"] * x["columns"], f.activations.itemsize
@@ -193,8 +214,8 @@ POINTS: Mapping[str, Point] = {
     "mla_post": latents.absorb_output,
     "moe": _moe,
     "quantize": _quantize,
-    "norm": _row_wise,
-    "softmax": _row_wise,
+    "norm": _norm,
+    "softmax": _softmax,
     "embedding": _row_wise,
     "elementwise": _streamed,
     "rope": _rotated,

@@ -34,6 +34,7 @@ REFERENCE = {
 # GP100, which has two (NVIDIA's whitepaper on the P100); four units of 16 lanes on AMD's CDNA and GCN (ROCm Compute
 # Profiler, "Vector arithmetic logic unit"), two of 32 on RDNA.
 ISSUED = 128.0
+UNSTATED_RESIDENT = 2048.0  # threads that a core holds, where a file does not say: most of NVIDIA's and AMD's
 UNSTATED_EXPONENTIALS = 16.0  # per cycle and core, where a file does not say: what nearly all of NVIDIA's have
 ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
 
@@ -41,8 +42,9 @@ ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
 class Hardware(eqx.Module):
     """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation at one clock over the
     H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core issues in a
-    cycle [1]; `exponentials`: of a core in a cycle [1]; `reads_shared`: 1 where matrix instructions read shared memory
-    themselves, `pipelined`: 1 where they leave their results in a memory of their own, else 0
+    cycle [1]; `resident`: threads that a core holds at a time [1]; `exponentials`: of a core in a cycle [1];
+    `reads_shared`: 1 where matrix instructions read shared memory themselves, `pipelined`: 1 where they leave their
+    results in a memory of their own, else 0
     (`ArchitectureSpec.operands_from_shared_memory`, `accumulators_in_tensor_memory`); `many_cores`: 1 for a GPU, whose
     cores each take small blocks, 0 for the few large cores of others; `gddr`: 1 where the memory is GDDR, `inline_ecc`:
     1 where its check bits share its bus, else 0; all [D]."""
@@ -53,6 +55,7 @@ class Hardware(eqx.Module):
     energy: Float[Array | np.ndarray, " D"]
     matrix_energy: Float[Array | np.ndarray, " D"]
     issued: Float[Array | np.ndarray, " D"]
+    resident: Float[Array | np.ndarray, " D"]
     exponentials: Float[Array | np.ndarray, " D"]
     reads_shared: Float[Array | np.ndarray, " D"]
     pipelined: Float[Array | np.ndarray, " D"]
@@ -80,7 +83,7 @@ def _shipped(name: str, number: np.dtype) -> Hardware:
 
 def _hardware(spec: DeviceSpec) -> Hardware:
     architecture = hwspecs.load_architecture(spec.architecture)
-    exponentials = architecture.special_functions_per_cycle
+    exponentials, resident = architecture.special_functions_per_cycle, architecture.resident_threads
     return Hardware(
         device_from_spec(spec),
         clock=as_float(spec.clock_rate.si),
@@ -88,6 +91,7 @@ def _hardware(spec: DeviceSpec) -> Hardware:
         energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=False)),
         matrix_energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=True)),
         issued=as_float(issued(spec.architecture)),
+        resident=as_float(resident.si if resident else UNSTATED_RESIDENT),
         exponentials=as_float(exponentials.si if exponentials else UNSTATED_EXPONENTIALS),
         reads_shared=as_float(architecture.operands_from_shared_memory),
         pipelined=as_float(architecture.accumulators_in_tensor_memory),

@@ -66,11 +66,10 @@ class Law(eqx.Module):
     `compute`, `special`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP
     at the H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the
     limit, 1 where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in
-    it; `host`: time for a host to launch an eager kernel [log s]; `block`: start of one block at the H100's clock
-    [log s];
-    `sharpness`: of the overlap, `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a
-    repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc`
-    add to `memory` where a device has those.
+    it; `host`: time for a host to launch an eager kernel [log s], and `ahead`, the share of it before the device starts
+    [log 1]; `block`: start of one block at the H100's clock [log s]; `sharpness`: of the overlap, `on_chip_sharpness`:
+    of that of DRAM and L2; `cache_share`: share of L2 in which a repeated kernel finds its operands, and `cache_slope`,
+    how sharply it stops finding them; `gddr` and `inline_ecc` add to `memory` where a device has those.
     `habits` [2, H]: powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds
     to `compute`, `memory` and `floor`, `habit_offsets[level]` [names + 1, 2, H] to `habits`, `factors` [cells + 1] to
     the whole [log 1]; the last row is zero. `factors` are zero but in files of parameters that were adapted before
@@ -90,6 +89,7 @@ class Law(eqx.Module):
     block: Float[Array, ""]
     floor_clock: Float[Array, ""]
     host: Float[Array, ""]
+    ahead: Float[Array, ""]
     cache_share: Float[Array, ""]
     cache_slope: Float[Array, ""]
     gddr: Float[Array, ""]
@@ -104,7 +104,8 @@ class Law(eqx.Module):
         core, memory, floor = self.parts(x)
         log_time = jnp.logaddexp(_norm(core, memory, jnp.exp(self.sharpness)), floor)
         host = self.host + self.offsets["stack"][x.levels["stack"], LAW.index("floor")]  # a host knows no other level
-        return jnp.where(x.eager > 0.0, _norm(log_time, host, POWER_SHARPNESS), log_time)
+        called = _norm(jnp.logaddexp(log_time, host + self.ahead), host, POWER_SHARPNESS)
+        return jnp.where(x.eager > 0.0, called, log_time)
 
     def parts(self, x: Inputs) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
         """Logarithms of what is overlapped and added: arithmetic, memory, floor [log s]."""

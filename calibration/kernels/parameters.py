@@ -40,7 +40,9 @@ CARD = {
 
 # Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
 LAWS: Mapping[str, int] = MappingProxyType(
-    {"mla_prefill": 3} | dict.fromkeys(("gemm", "attention_prefill", "attention_decode", "mla_decode", "moe"), 2)
+    {"mla_prefill": 3}
+    | dict.fromkeys(("gemm", "bmm_matrix", "attention_prefill", "attention_decode", "mla_decode", "moe"), 2)
+    | dict.fromkeys(("norm", "softmax", "elementwise"), 2)
 )
 
 
@@ -191,10 +193,10 @@ def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[st
 
     # Files of jaxperf before its law had a throttle: the voltage stays; before it had a host: that takes no time;
     # before it told memories apart: they are alike; before DRAM and L2 overlapped: their times add up; before pipelines
-    # beside the matrix units: those take no time.
+    # beside the matrix units: those take no time; before hosts started a kernel late: they start it at once.
     nothing = math.log(LEAST)
     missing = {"throttle": 1.0, "host": nothing, "special": nothing, "on_chip_sharpness": 0.0}
-    missing |= {"gddr": 0.0, "inline_ecc": 0.0}
+    missing |= {"gddr": 0.0, "inline_ecc": 0.0, "ahead": nothing}
     tensors = {f"{family}/.law.{name}": np.array(value) for name, value in missing.items()} | dict(tensors)
     model = _filled(f"{family}/", jax.eval_shape(fresh), tensors)  # its shapes only: nothing is computed
     widths = _widths({name: described[name] for name in ("measured", "transfer")})

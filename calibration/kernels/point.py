@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import experts, products
+from calibration.kernels import products
 from calibration.kernels.asked import Shape
-from calibration.kernels.busiest import alone, core_time, on_chip_time, special_time, waves
+from calibration.kernels.busiest import alone, core_time, footprint, on_chip_time, special_time, waves
 from calibration.kernels.demand import Demand, _demands
 from calibration.kernels.features import features
 from calibration.kernels.formats import Formats, format_columns
@@ -107,8 +107,9 @@ class Point(eqx.Module):
 
 def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
-    x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}}
-    asked, hardware = _demand(family, kind, x), kind.hardware
+    hardware = kind.hardware
+    x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}, "resident": as_float(hardware.resident)}
+    asked = _demand(family, kind, x)
     if family == "gemm":
         asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
@@ -117,7 +118,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         core=core_time(family, x, asked, hardware, kind.formats),
         special=special_time(family, x, hardware, kind.formats),
         on_chip=on_chip_time(family, x, asked, hardware, kind.formats),
-        footprint=_log(as_float(asked.moved)) - jnp.log(experts.cache(x, hardware.device)),
+        footprint=footprint(family, x, asked, hardware, kind.formats),
         waves=waves(family, x, hardware, kind.formats),
         alone=alone(family, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,

@@ -12,8 +12,8 @@ from calibration.datasets.caches import latent_reading
 from calibration.datasets.decode_kernels import SHARED, decode_reading
 from calibration.datasets.engine_products import EIGHT_BITS, engine_products
 from calibration.datasets.instructions import by_warps
-from calibration.datasets.launches import eager
-from calibration.datasets.norms import COMPOSING, composed
+from calibration.datasets.launches import called, eager
+from calibration.datasets.norms import COMPOSING, blocks_of_norms, composed
 from calibration.datasets.prefills import prefill_blocks
 from calibration.datasets.routing import routing
 from calibration.datasets.schema import KernelTable
@@ -31,8 +31,12 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     **Arguments:** `table`: rows of known devices; `directories`: of the user's own devices.
     """
     if table.family == "norm":
-        return {"composed": composed(table)}
-    if table.family in ("elementwise", "rope"):
+        return {"composed": composed(table), "eager": called(table)} | blocks_of_norms(table)
+    if table.family == "softmax":
+        return {"eager": called(table)}
+    if table.family == "elementwise":
+        return {"composed": _composed(table), "eager": called(table)}
+    if table.family == "rope":
         return {"composed": _composed(table)}
     if table.family in ("attention_prefill", "mla_prefill"):
         return prefill_blocks(table, _architectures(table, directories))

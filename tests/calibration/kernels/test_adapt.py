@@ -213,7 +213,9 @@ def test_a_wrong_array_of_an_adapted_device_is_told(
         load_parameters(tmp_path / "p")
 
 
-def test_batches_on_matrix_units_are_read_from_single_products_until_some_are_measured(fitted: FittedFamily) -> None:
+def test_batches_on_matrix_units_are_read_from_single_products_until_some_are_measured(
+    fitted: FittedFamily, tmp_path: Path
+) -> None:
     """The shipped names of vLLM's GEMMs on an H100 are measured; a batch of them is not, and is told so."""
     sizes = {"m": 512.0, "n": 4096.0, "k": 128.0, "batch": 32.0}
     shape = {
@@ -233,6 +235,8 @@ def test_batches_on_matrix_units_are_read_from_single_products_until_some_are_me
     measured = with_latency(table, 3e-6 * found["predicted_us"])
     own = adapt(parameters, [as_read(measured)])
     assert set(own.families) == {"gemm", "bmm_matrix"} and own.families["gemm"] is parameters.families["gemm"]
+    save_parameters(own, tmp_path / "own")
+    own = load_parameters(tmp_path / "own")
     again = predict_table(table, own)
     assert set(again["tier"]) == {"adapted"}
     np.testing.assert_allclose(again["predicted_us"], 3.0 * found["predicted_us"], rtol=0.1)

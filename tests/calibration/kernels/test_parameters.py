@@ -51,11 +51,12 @@ def test_round_trip(parameters: Parameters, saved: Path) -> None:
 def test_a_law_of_before_has_no_throttle_one_kind_of_memory_dram_after_l2_and_no_pipelines_beside(saved: Path) -> None:
     body = load(saved.with_suffix(".safetensors").read_bytes())
     card = json.loads(saved.with_suffix(".json").read_text())
-    later = ("throttle", "gddr", "inline_ecc", "on_chip_sharpness", "special")
+    later = ("throttle", "gddr", "inline_ecc", "on_chip_sharpness", "special", "ahead")
     save_arrays(saved, {name: body[name] for name in body if not name.endswith(later)}, card, card["schema"])
     law = load_parameters(saved).families["gemm"].model.law
-    assert [float(getattr(law, name)) for name in later[:-1]] == [1.0, 0.0, 0.0, 0.0]
+    assert [float(getattr(law, name)) for name in later[:-2]] == [1.0, 0.0, 0.0, 0.0]
     assert float(law.special) < -60.0  # what pipelines beside the matrix units take is nothing
+    assert float(law.ahead) < -60.0  # and so is the share of a host's time before the device starts
 
 
 @pytest.mark.parametrize("law", [1, 3])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +22,7 @@ from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import spell
 from calibration.kernels.model import LAW_LEVELS
 from calibration.kernels.priors import NAMED_BY_LIBRARY, priors_of
-from calibration.kernels.transfer import FEW, FEW_ROWS, TENTH, few_rows, transfer
+from calibration.kernels.transfer import FEW, FEW_ROWS, TENTH, best_share, few_rows, transfer
 from tests.calibration.tables import blank_table, gemm_table, with_latency
 
 QUICK = Settings(steps=60, law_steps=200, law_rows=2000, batch=128, widths=(8,))
@@ -101,6 +103,26 @@ def test_priors_name_levels_of_the_law() -> None:
     assert priors_of("gemm").levels == LAW_LEVELS
     assert all("stack" not in priors_of(family).levels for family in NAMED_BY_LIBRARY)
     assert all(priors_of(family).scalars["compute"][0] > priors_of("gemm").scalars["compute"][0] for family in STREAMS)
+
+
+def said(family: str, law: float, correction: float) -> Any:
+    """A fold of one device whose law errs by so much, and by that and the correction with all of it."""
+    unseen = SimpleNamespace(table=SimpleNamespace(device=np.full(3, "a", object)))
+    return SimpleNamespace(
+        unseen=unseen,
+        fitted=SimpleNamespace(family=family),
+        residual=lambda share: np.full(3, law + share * correction),
+    )
+
+
+@pytest.mark.parametrize(("family", "share"), [("norm", 0.0), ("gemm", 1.0)])
+def test_a_correction_of_streams_has_to_help_by_more_than_chance(family: str, share: float) -> None:
+    """It helps two devices by 0.05 and harms a third by 0.04."""
+    by_chance = [said(family, 0.2, change) for change in (-0.05, -0.05, 0.04)]
+    assert best_share(by_chance) == share
+    assert best_share([said(family, 0.2, change) for change in (-0.05, -0.05, -0.04)]) == 1.0
+    assert best_share(by_chance[:1]) == share
+    assert best_share([]) == 0.0
 
 
 @given(st.floats(-3.0, 3.0), st.floats(0.001, 2.0))
