@@ -127,6 +127,12 @@ def gather(reads: Sequence[Read], excluded: Collection[str | None] = ()) -> dict
     return {family: joined(tables) for family, tables in sorted(found.items())}
 
 
+def not_gpus(reads: Sequence[Read]) -> list[str]:
+    """Devices of the tables that the law of many cores and small blocks does not describe; they only adapt it."""
+    devices = {name for read in reads for table in read.tables for name in set(table.device.tolist()) if name}
+    return sorted(name for name in devices if hwspecs.load(name).kind != "gpu")
+
+
 def joined(tables: Sequence[KernelTable]) -> KernelTable:
     """Tables of one family, one after the other; of the text columns only op, distribution, split."""
     if len(tables) == 1:

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-import hwspecs
 from calibration.datasets.schema import KernelTable, Read
-from calibration.kernels.calibrate import calibrate_family, gather, of_a_fold
+from calibration.kernels.calibrate import calibrate_family, gather, not_gpus, of_a_fold
 from calibration.kernels.fit import DEFAULT, Settings
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.transfer import unseen_devices
@@ -44,12 +43,6 @@ def evaluate(
         data = data.take(np.flatnonzero(data.usable))
         if len(data.table):
             yield evaluate_family(data, settings, progress)
-
-
-def not_gpus(reads: Sequence[Read]) -> list[str]:
-    """Devices of the tables that the law of many cores and small blocks does not describe; they only adapt it."""
-    devices = {name for read in reads for table in read.tables for name in set(table.device.tolist()) if name}
-    return sorted(name for name in devices if hwspecs.load(name).kind != "gpu")
 
 
 def evaluate_family(data: Prepared, settings: Settings, progress: Callable[[str], None]) -> ErrorRows:

@@ -55,7 +55,7 @@ def calibrate(
     DATA with --params and --family fits those families anew and carries the others over.
     """
     from jaxperf.cli.apart import on_core, usable_cores
-    from jaxperf.cli.calibrate_fit import Kept, fit, read_tables
+    from jaxperf.cli.calibrate_fit import Kept, beside_gpus, fit, read_tables
     from jaxperf.cli.measured import check_families, start_single_precision
 
     cores, families = usable_cores(), family or []
@@ -71,24 +71,25 @@ def calibrate(
         _check_question(data, adapt, params, exclude_device, families, seed)
         _check_directories(devices_dir or [], data)
         rates = base_rates(params)
-        read, few = [], []
+        read, few, excluded = [], [], exclude_device or []
         kept = Kept(out)
         command = _command(data or [], adapt or [], exclude_device or [], families, seed)
         if data:
             old = None if params is None else load_parameters(params)
             stated_errors(old.card if old else {})  # carried over after the fit; refused before it
             finished = lambda new: carried(old, with_command(new, command)) if old else with_command(new, command)  # noqa: E731
-            read = read_tables(data, families, exclude_device or [], quiet)
+            read = read_tables(data, families, excluded, quiet)
+            excluded = [*excluded, *beside_gpus(read, excluded, quiet)]
             with kept.said():
                 save = lambda new, left: kept.save(finished(new), left)  # noqa: E731
-                parameters = finished(fit(read, exclude_device or [], settings(seed), save, quiet, cores))
+                parameters = finished(fit(read, excluded, settings(seed), save, quiet, cores))
         else:
             parameters = with_command(load_parameters(params), command)
         with kept.said():
             if adapt:
                 parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
             save_parameters(parameters, out)
-            own = save_rates(parameters, [*read, *few], rates, out, exclude_device or [], devices_dir or [])
+            own = save_rates(parameters, [*read, *few], rates, out, excluded, devices_dir or [])
         kept.remove()
         _report(parameters, own, [*read, *few], out, as_json, quiet)
 

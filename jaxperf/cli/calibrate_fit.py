@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli import apart
-from jaxperf.cli.measured import say_left_out
+from jaxperf.cli.measured import NO_GPU, say_left_out
 
 if TYPE_CHECKING:
     from calibration.datasets import KernelTable, Read
@@ -48,6 +48,21 @@ def check_excluded(names: Sequence[str], reads: Sequence[Read]) -> None:
                 f"--exclude-device: the data has no row of '{text}'.{did_you_mean(text, there)} "
                 f"It has {', '.join(there) or 'no known device'}."
             )
+
+
+def beside_gpus(reads: Sequence[Read], excluded: Sequence[str], quiet: bool) -> list[str]:
+    """Devices of another kind whose rows lie beside those of GPUs: their law is not the GPUs', so that these are fitted
+    without them, which is said. Rows of other kinds alone are fitted as they are."""
+    import hwspecs
+    from calibration.kernels.calibrate import not_gpus
+
+    there = devices_of(reads) - {hwspecs.resolve(name).name for name in excluded}
+    others = [name for name in not_gpus(reads) if name in there]
+    if len(others) == len(there):
+        return []
+    if not quiet:
+        say_left_out([f"{name}: {NO_GPU} (--adapt)." for name in others])
+    return others
 
 
 def devices_of(reads: Sequence[Read]) -> set[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from calibration.kernels.parameters import Parameters
 
 TABLES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")  # what is opened of a folder
+NO_GPU = "no GPU, and the law is that of GPUs; its rows only adapt it"
 LOCATED = 10  # so many problems are shown; the rest is counted
 
 Params = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from hwspecs.errors import InputError
 from jaxperf.cli import apart
-from jaxperf.cli.measured import shared_folder
+from jaxperf.cli.measured import NO_GPU, shared_folder
 
 if TYPE_CHECKING:
     from calibration.datasets import KernelTable, Read
@@ -44,17 +44,14 @@ def validate_kernels(
     cores = apart.usable_cores()
     with apart.on_core(cores[0]):  # as `calibrate`: figures are alike on any number of cores
         start_single_precision()
-        from calibration.kernels.evaluate import not_gpus
+        from calibration.kernels.calibrate import not_gpus
         from jaxperf.io.tables import check_output, json_text, write_rows
 
         check_output(out)
         check_families(families)
         reads, left_out = read_measured_tables(data or shared_tables(), families)
         if not quiet:
-            others = [
-                f"{name}: no GPU, and the law is that of GPUs; its rows only adapt it." for name in not_gpus(reads)
-            ]
-            say_left_out([*left_out, *others])
+            say_left_out([*left_out, *(f"{name}: {NO_GPU}." for name in not_gpus(reads))])
         errors, stopped = finished(_evaluated(reads, families, quiet, cores))
     if not errors:
         raise InputError(NOTHING)

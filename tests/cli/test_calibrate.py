@@ -93,6 +93,18 @@ def test_a_fit_ends_in_two_files_and_a_card(fitted: Path) -> None:
     assert sorted(load_parameters(fitted).families) == ["gemm"]
 
 
+def test_other_kinds_than_gpus_are_left_out_beside_them(cli, own_folder: Path) -> None:
+    write(own_folder / "both.csv", "a40", "epyc-9654")
+    result = cli("calibrate", "both.csv", "-o", "p")
+    assert result.exit_code == 0, result.output
+    assert "left out: epyc-9654: no GPU, and the law is that of GPUs; its rows only adapt it (--adapt)." in result.stderr
+    card = json.loads(Path("p.json").read_text())
+    assert card["devices"] == ["a40"] and card["excluded"] == ["epyc-9654"]
+    write(own_folder / "alone.csv", "epyc-9654")
+    result = cli("calibrate", "alone.csv", "-o", "alone")
+    assert result.exit_code == 0 and json.loads(Path("alone.json").read_text())["devices"] == ["epyc-9654"]
+
+
 def test_a_fit_beats_the_roofline_where_it_was_made(cli, fitted: Path, parse_json) -> None:
     said = cli("kernels", fitted.with_name("gemm.csv"), "-o", "out.csv", "--params", fitted, "--json")
     groups = {group["tier"]: group for group in parse_json(said.stdout)["groups"]}
