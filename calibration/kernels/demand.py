@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import equinox as eqx
 import jax
@@ -73,7 +72,6 @@ class Demand:
 
 
 Point = Callable[[Device, Shape, Formats], Cost]
-NO_OTHERS: Mapping[str, Point] = MappingProxyType({})
 # On the vector units.
 STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding", "elementwise", "rope"))
 
@@ -236,11 +234,12 @@ def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
         names = sorted(table.shape)
         shape = np.stack([table.shape[name] for name in names]).astype(jnp.result_type(float))
         formats, which = format_columns(table)
+        point = COMPOSED.get(table.family, POINTS[table.family])
         chunk = min(CHUNK, 1 << (rows - 1).bit_length())
         for start in range(0, rows, chunk):
             part = np.arange(start, start + chunk).clip(max=rows - 1)  # the last row again fills the last chunk
             given = {name: column for name, column in zip(names, shape[:, part], strict=True)}
-            block = _demands(table.family, hardware.rows(index[part]), given, _rows(formats, which[part]), COMPOSED)
+            block = _demands(table.family, point, hardware.rows(index[part]), given, _rows(formats, which[part]))
             stop = min(start + chunk, rows)
             found[:, start:stop] = np.asarray(block)[:, : stop - start]
     return Demand(*found)
@@ -250,27 +249,19 @@ def _rows(formats: Formats, which: np.ndarray) -> Formats:
     return jax.tree.map(lambda leaf: leaf[which], formats)
 
 
-def _demands(
-    family: str,
-    hardware: Hardware,
-    shape: Mapping[str, Array],
-    formats: Formats,
-    instead: Mapping[str, Point] = NO_OTHERS,
-) -> Float[Array, "6 rows"]:
-    """Demands by the point function of a family, or by the one given `instead`."""
-    return _demands_by(instead.get(family, POINTS[family]), family in STREAMS, hardware, shape, formats)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _demands_by(
-    point: Point, streams: bool, hardware: Hardware, shape: Mapping[str, Array], formats: Formats
+def _demands(
+    family: str, point: Point, hardware: Hardware, shape: Mapping[str, Array], formats: Formats
 ) -> Float[Array, "6 rows"]:
-    cost = jax.vmap(point)(hardware.device, shape, formats)
-    size = jax.vmap(lambda f: f.weights.operand_itemsize)(formats)
-    on_vector = jax.vmap(lambda f: f.weights.compute <= COMPUTE_FORMATS.index("fp32"))(formats) | streams
+    return jnp.stack(jax.vmap(functools.partial(demands, family, point=point))(hardware, shape, formats))
+
+
+def demands(family: str, hardware: Hardware, x: Shape, f: Formats, point: Point | None = None) -> tuple[Scalar, ...]:
+    """The fields of `Demand` of one kernel, by the point function of its family unless another is given."""
+    cost = (point or POINTS[family])(hardware.device, x, f)
+    on_vector = (f.weights.compute <= COMPUTE_FORMATS.index("fp32")) | (family in STREAMS)
     each = jnp.where(on_vector, hardware.energy, hardware.matrix_energy)
-    joule = NOMINAL_ENERGY * size * each  # narrower operands switch less
+    joule = NOMINAL_ENERGY * f.weights.operand_itemsize * each  # narrower operands switch less
     power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
-    peak = jax.vmap(matrix_peak)(hardware.device, formats.weights)
-    rate = hardware.device.vector_flops if streams else peak
-    return jnp.stack([cost.compute, cost.memory, power, cost.flops / rate, cost.flops, cost.bytes_moved])
+    rate = hardware.device.vector_flops if family in STREAMS else matrix_peak(hardware.device, f.weights)
+    return cost.compute, cost.memory, power, cost.flops / rate, cost.flops, cost.bytes_moved

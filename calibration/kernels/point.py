@@ -17,7 +17,7 @@ from calibration.datasets.schema import KernelTable
 from calibration.kernels import products
 from calibration.kernels.asked import Shape
 from calibration.kernels.busiest import alone, core_time, footprint, on_chip_time, special_time, waves
-from calibration.kernels.demand import Demand, _demands
+from calibration.kernels.demand import Demand, demands
 from calibration.kernels.features import features
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.habits import habits
@@ -109,7 +109,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
     hardware = kind.hardware
     x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}, "resident": as_float(hardware.resident)}
-    asked = _demand(family, kind, x)
+    asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars here, of columns elsewhere
     if family == "gemm":
         asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
@@ -130,14 +130,6 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         habits=list(habits(family, x, hardware, as_float(kind.skewed), kind.formats).values()),
         names=tuple(seen),
     )
-
-
-def _demand(family: str, kind: Kind, x: Shape) -> Demand:
-    one = jax.tree.map(lambda leaf: leaf[None], (kind.hardware, dict(x), kind.formats))
-    stacked = _demands(family, *one)
-    # Static slices undo the stack; without them XLA keeps it, and computes every demand once for each of the six.
-    each = [jax.lax.index_in_dim(stacked, place, keepdims=False)[0] for place in range(len(stacked))]
-    return Demand(*each)  # type: ignore[arg-type]  # of scalars here, of columns elsewhere
 
 
 def _log(x: Scalar) -> Scalar:
