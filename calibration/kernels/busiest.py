@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, prefill, products, reductions
+from calibration.kernels import (
+    convolutions,
+    decoding,
+    experts,
+    latent_decoding,
+    latent_prefill,
+    prefill,
+    products,
+    reductions,
+)
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.features import (
@@ -132,4 +141,6 @@ def special_time(family: str, x: Shape, hardware: Hardware, formats: Formats) ->
             latent = latent_prefill.beside_products_time(x, hardware) * hardware.many_cores
             found = jnp.where(latent_prefill.absorbed(x), latent, found)
         return found
+    if family == "convolution":
+        return convolutions.chosen(hardware.device, x, formats).beside * hardware.many_cores
     return jnp.zeros_like(hardware.many_cores)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 import jax.numpy as jnp
 
 from calibration.kernels.asked import FULL, Shape
+from calibration.kernels.convolutions import side
 from calibration.kernels.formats import Formats
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost
 from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
+from jaxperf.kernels.gemm import linear_cost
 from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
 
 
@@ -41,4 +43,14 @@ def experts(device: Device, x: Shape, f: Formats) -> Cost:
     return up + gate + down + stream_cost(device, Stream(copies, copies), FULL)
 
 
-COMPOSED: Mapping[str, Callable[[Device, Shape, Formats], Cost]] = {"attention_decode": decode, "moe": experts}
+def convolution(device: Device, x: Shape, f: Formats) -> Cost:
+    """As the matrix product that it is: [batch out^2, in kernel^2] x [in kernel^2, out channels]."""
+    rows, depth = x["batch"] * side(x) ** 2, x["input_channels"] * x["kernel_size"] ** 2
+    return linear_cost(device, rows, x["output_channels"], depth, f.weights, f.activations, FULL)
+
+
+COMPOSED: Mapping[str, Callable[[Device, Shape, Formats], Cost]] = {
+    "attention_decode": decode,
+    "moe": experts,
+    "convolution": convolution,
+}

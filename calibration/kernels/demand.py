@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import decoding, experts, latents, products, reductions
+from calibration.kernels import convolutions, decoding, experts, latents, products, reductions
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.composed import COMPOSED
 from calibration.kernels.formats import Formats, format_columns
@@ -24,10 +24,10 @@ from calibration.kernels.hardware import Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.formats import COMPUTE_FORMATS
-from jaxperf.core.numerics import Scalar, as_float, floor_div
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
-from jaxperf.kernels.gemm import Gemm, gemm_cost, linear_cost
+from jaxperf.kernels.gemm import Gemm, gemm_cost
 from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
@@ -194,10 +194,18 @@ def _rotated(device: Device, x: Shape, f: Formats) -> Cost:
 
 
 def _convolution(device: Device, x: Shape, f: Formats) -> Cost:
-    """As the matrix product it is computed as: [batch out^2, in kernel^2] x [in kernel^2, out channels]."""
-    side = floor_div(x["input_size"] + 2.0 * x["padding"] - x["kernel_size"], x["stride"]) + 1.0
-    depth = x["input_channels"] * x["kernel_size"] ** 2
-    return linear_cost(device, x["batch"] * side**2, x["output_channels"], depth, f.weights, f.activations, FULL)
+    """By the algorithm that a library takes; each tensor read or written once, and the FLOP those of the product."""
+    product = convolutions.as_product(device, x)
+    inputs = x["batch"] * x["input_channels"] * x["input_size"] ** 2
+    outputs = x["batch"] * x["output_channels"] * convolutions.side(x) ** 2
+    filters = x["input_channels"] * x["output_channels"] * x["kernel_size"] ** 2
+    return kernel_cost(
+        device,
+        FULL(product, device),
+        compute=convolutions.chosen(device, x, f).busy * device.num_cores / matrix_peak(device, f.weights),
+        flops=product.flops,
+        bytes_moved=(inputs + outputs) * f.activations.itemsize + filters * f.weights.itemsize,
+    )
 
 
 POINTS: Mapping[str, Point] = {

@@ -14,9 +14,10 @@ import numpy as np
 from calibration.datasets.schema import FAMILIES
 from calibration.kernels import decoding, latent_decoding
 from calibration.kernels.asked import Shape
+from calibration.kernels.convolutions import side
 from calibration.kernels.demand import Demand
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, floor_div, next_power_of_two
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, next_power_of_two
 
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
 REDUCING: frozenset[str] = frozenset(("norm", "softmax"))  # take a sum over a row before they scale it
@@ -85,8 +86,7 @@ def _family(family: str, x: Shape, hardware: Hardware, skewed: Scalar) -> dict[s
 def matrix_shape(family: str, x: Shape) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """rows, batch, columns, depth of the product."""
     if family == "convolution":
-        side = floor_div(x["input_size"] + 2.0 * x["padding"] - x["kernel_size"], x["stride"]) + 1.0
-        rows = x["batch"] * side**2
+        rows = x["batch"] * side(x) ** 2
         return rows, jnp.ones_like(rows), x["output_channels"], x["input_channels"] * x["kernel_size"] ** 2
     if "heads" in x:
         rows = x["batch"] * jnp.maximum(x["q_len"], 1.0)

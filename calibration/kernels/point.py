@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import products
+from calibration.kernels import convolutions, products
 from calibration.kernels.asked import Shape
 from calibration.kernels.busiest import alone, core_time, footprint, on_chip_time, special_time, waves
 from calibration.kernels.demand import Demand, demands
@@ -112,6 +112,9 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars here, of columns elsewhere
     if family == "gemm":
         asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
+    if family == "convolution":
+        multiplied = convolutions.chosen(hardware.device, x, kind.formats).flops
+        asked = dataclasses.replace(asked, power=asked.power * multiplied / asked.flops)
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
