@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, prefill, products, reductions
+from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, prefill, products, quantizing, reductions
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.features import (
@@ -73,6 +73,9 @@ def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, form
         return experts.bytes_from_l2(x, experts.load(x), formats) / rate * hardware.many_cores
     if family == "gemm":
         return jnp.maximum(as_float(demand.moved) / rate, products.stepping(hardware, x, formats)) * hardware.many_cores
+    if family == "quantize":
+        waits = quantizing.waiting(x, hardware, formats.activations.itemsize)
+        return jnp.maximum(as_float(demand.moved) / rate, waits) * hardware.many_cores
     times = decoding.times_read(x, hardware.device.num_cores) if family == "attention_decode" else as_float(1.0)
     taken = as_float(demand.moved) * times
     if family in REDUCING:
@@ -85,6 +88,8 @@ def footprint(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
     held = as_float(demand.moved)
     if family in REDUCING:
         held -= reductions.bytes_again(family, x, formats.activations.itemsize, hardware.device)
+    if family == "quantize":
+        held = quantizing.held(x, held)
     return jnp.log(jnp.maximum(held, LEAST)) - jnp.log(experts.cache(x, hardware.device))
 
 

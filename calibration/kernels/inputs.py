@@ -32,6 +32,7 @@ OF_ROW = (
     "alone",
     "clock",
     "eager",
+    "chained",
     "pipelined",
     "gddr",
     "inline_ecc",
@@ -67,6 +68,7 @@ class Prepared:
     alone: np.ndarray
     clock: np.ndarray
     eager: np.ndarray
+    chained: np.ndarray
     pipelined: np.ndarray
     gddr: np.ndarray
     inline_ecc: np.ndarray
@@ -104,6 +106,7 @@ class Prepared:
             alone=as_float(self.alone),
             clock=log(self.clock),
             eager=as_float(self.eager),
+            chained=as_float(self.chained),
             pipelined=as_float(self.pipelined),
             gddr=as_float(self.gddr),
             inline_ecc=as_float(self.inline_ecc),

@@ -64,6 +64,7 @@ class Point(eqx.Module):
     alone: Scalar
     clock: Scalar
     eager: Scalar
+    chained: Scalar
     pipelined: Scalar
     gddr: Scalar
     inline_ecc: Scalar
@@ -96,6 +97,7 @@ class Point(eqx.Module):
             alone=self.alone,
             clock=_log(self.clock),
             eager=self.eager,
+            chained=self.chained,
             pipelined=self.pipelined,
             gddr=self.gddr,
             inline_ecc=self.inline_ecc,
@@ -123,6 +125,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         alone=alone(family, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
+        chained=x.get("chained", jnp.zeros_like(hardware.many_cores)),
         pipelined=as_float(hardware.pipelined),
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),

@@ -15,6 +15,7 @@ from calibration.datasets.instructions import by_warps
 from calibration.datasets.launches import called, eager
 from calibration.datasets.norms import COMPOSING, blocks_of_norms, composed
 from calibration.datasets.prefills import prefill_blocks
+from calibration.datasets.quantizers import quantizers
 from calibration.datasets.routing import routing
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
@@ -36,6 +37,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return {"eager": called(table)}
     if table.family == "elementwise":
         return {"composed": _composed(table), "eager": called(table)}
+    if table.family == "quantize":
+        return quantizers(table, _architectures(table, directories))
     if table.family == "rope":
         return {"composed": _composed(table)}
     if table.family in ("attention_prefill", "mla_prefill"):
