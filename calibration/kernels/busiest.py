@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, prefill, products, quantizing, reductions
+from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, latents, prefill, products, quantizing, reductions
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.features import (
@@ -22,6 +22,7 @@ from calibration.kernels.features import (
 )
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
+from calibration.kernels.latents import ABSORBING
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
@@ -71,8 +72,10 @@ def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, form
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
     if family == "moe":
         return experts.bytes_from_l2(x, experts.load(x), formats) / rate * hardware.many_cores
-    if family == "gemm":
-        return jnp.maximum(as_float(demand.moved) / rate, products.stepping(hardware, x, formats)) * hardware.many_cores
+    if family == "gemm" or family in ABSORBING:
+        own = latents.absorbing(family, x) if family in ABSORBING else x
+        waits = products.stepping(hardware, own, formats)
+        return jnp.maximum(as_float(demand.moved) / rate, waits) * hardware.many_cores
     if family == "quantize":
         waits = quantizing.waiting(x, hardware, formats.activations.itemsize)
         return jnp.maximum(as_float(demand.moved) / rate, waits) * hardware.many_cores
@@ -90,6 +93,8 @@ def footprint(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
         held -= reductions.bytes_again(family, x, formats.activations.itemsize, hardware.device)
     if family == "quantize":
         held = quantizing.held(x, held)
+    if family in ABSORBING:
+        held -= latents.narrowed(family, x, formats)
     return jnp.log(jnp.maximum(held, LEAST)) - jnp.log(experts.cache(x, hardware.device))
 
 

@@ -22,6 +22,7 @@ from calibration.kernels.features import features
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.habits import habits
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
+from calibration.kernels.latents import ABSORBING
 from calibration.kernels.model import Inputs
 from calibration.kernels.ways import ways_of
 from jaxperf.core.numerics import Scalar, as_float
@@ -112,7 +113,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     hardware = kind.hardware
     x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}, "resident": as_float(hardware.resident)}
     asked = _demand(family, kind, x)
-    if family == "gemm":
+    if family == "gemm" or family in ABSORBING:
         asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(

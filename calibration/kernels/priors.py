@@ -128,6 +128,9 @@ FAMILY_PRIORS |= {
     family: FAMILY_PRIORS.get(family, {}) | {"on_chip_sharpness": (float(np.log(4.0)), 0.2)} for family in PIPELINED
 }
 FAMILY_PRIORS["quantize"] |= {"cache_share": (-0.1, 0.15), "cache_slope": (float(np.log(8.0)), 0.3)}
+ABSORBING = {"cache_share": (-0.2, 0.15), "cache_slope": (float(np.log(8.0)), 0.3), "memory": (0.3, 0.15)}
+for _name in ("mla_pre", "mla_post"):
+    FAMILY_PRIORS[_name] |= ABSORBING
 OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
 FAMILY_OFFSET_SPREAD = dict.fromkeys(STREAMS, (1.0, 0.15, 0.5))
 # Of kernels with many stacks, how fast one runs is its own: what a format or a framework has in common is little, and
