@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels import decoding, experts, latent_decoding, latent_prefill, latents, prefill, products, quantizing, reductions
+from calibration.kernels import (
+    decoding,
+    experts,
+    latent_decoding,
+    latent_prefill,
+    latents,
+    prefill,
+    products,
+    quantizing,
+    reductions,
+)
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand
 from calibration.kernels.features import (
@@ -27,6 +37,9 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
+# Elements that a thread of PyTorch's elementary operations loads at a time, where vLLM's rotary embedding loads one
+# (csrc/pos_encoding_kernels.cu).
+ROTATED_AT_ONCE = 4.0
 QUANTIZING = 8.0  # rows that a core quantizes at once before a product, a block each; assumed
 # Threads of a core that hide what its streams wait for: cores of GA102, which hold as many, are as fast as those of the
 # A100 and H100, which hold 2,048; with these for a measure lookups on devices left out were at 24 % in place of 11 %.
@@ -126,6 +139,8 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
     waiting = jnp.minimum(hardware.resident / MANY_THREADS, 1.0)
     rate = FLOPS_PER_THREAD * hardware.issued * waiting * hardware.device.num_cores * hardware.clock
     issuing = as_float(demand.flops) / rate
+    if family == "rope":
+        issuing *= 1.0 + x.get("scalar", jnp.zeros_like(issuing)) * (ROTATED_AT_ONCE - 1.0)
     if family in REDUCING:
         issuing /= reductions.vector(family, x, formats.activations.itemsize)
     return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))

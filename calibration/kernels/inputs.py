@@ -51,8 +51,8 @@ class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
     `names` and `features` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint` [log 1],
-    `waves`, `alone`, `clock`, `eager`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`: the names of
-    the rows at each level.
+    `waves`, `alone`, `clock`, `eager`, `chained`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`:
+    the names of the rows at each level.
     """
 
     table: KernelTable

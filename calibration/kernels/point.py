@@ -48,8 +48,9 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
-    the busiest core, `alone`: 1 where one fills it; `clock`: over the H100's [1]; `eager`: 1 where a host launches it;
-    `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
+    the busiest core, `alone`: 1 where one fills it; `clock`: over the H100's [1]; `eager`: 1 where a host launches it,
+    `chained`: where it starts while the one before it ends; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1];
+    `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from calibration.kernels import products
 from calibration.kernels.asked import Shape
 from calibration.kernels.hardware import Hardware
-from jaxperf.core.numerics import Scalar, ceil_div
+from jaxperf.core.numerics import Scalar, ceil_div, floor_div
 
 # Bytes an element reads and writes beyond its own where PyTorch quantizes by elementary operations, with fp32 between
 # them: its quotient written (4), that bounded (4, 4), narrowed (4, 1), and the narrow copied (1, 1).
@@ -28,9 +29,10 @@ ROW_THREADS, ROW_VECTOR = 256.0, 16.0
 THREADS, VECTOR = 256.0, 8.0
 SCALE_THREADS, SCALE_BLOCKS = 1024.0, 1024.0
 # Cycles of a step, the start of a block another: 550 and 710 are the slopes along k of one row on an H100 and an L40S,
-# and 1,160 and 1,280 are what a block of a short row takes. As a product without copies by the tensor memory accelerator.
-WAIT = 600.0
-# Of the search, which loads one number at a time: the latency of memory, and of L2 where the matrix fits there.
+# 1,160 and 1,280 what a block of a short row takes. It is what a product waits for that copies by its threads.
+WAIT = products.WAIT
+# Of the search, which loads one number at a time: the latency of memory (700 on Hopper), and of L2 where the matrix
+# fits there (325 on Hopper, 500 on the L40S).
 FROM_MEMORY, FROM_L2 = 700.0, 400.0
 
 
@@ -46,8 +48,10 @@ def held(x: Shape, moved: Scalar) -> Scalar:
 
 
 def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
-    """Time for the busiest core to go through the steps of its blocks [s]; `x["resident"]`: threads that a core
-    holds. 0 where elementary operations quantize."""
+    """Time for the busiest core to go through the steps of its blocks [s]; 0 where elementary operations quantize.
+
+    **Arguments:** `x`: the shape, its ways, and `resident`: threads that a core holds; `wide`: of an element [byte].
+    """
     elements = x["m"] * x["k"]
     rows, alone = _way(x, "by_rows") > 0.0, _way(x, "scale_alone") > 0.0
     threads = jnp.where(alone, SCALE_THREADS, jnp.where(rows, ROW_THREADS, THREADS))
@@ -57,7 +61,7 @@ def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
     steps = ceil_div(elements / blocks, at_once)
     latency = jnp.where(elements * wide > hardware.device.l2_capacity, FROM_MEMORY, FROM_L2)
     wait = jnp.where(alone, latency, WAIT)
-    together = hardware.device.num_cores * jnp.floor(x["resident"] / threads)
+    together = hardware.device.num_cores * jnp.maximum(floor_div(x["resident"], threads), 1.0)
     return (1.0 - _way(x, "composed")) * ceil_div(blocks, together) * (1.0 + steps) * wait / hardware.clock
 
 
