@@ -1,4 +1,4 @@
-"""Which library an attention kernel is of: engines share them, so one engine's table tells of another's kernel."""
+"""Which library a kernel is of: engines share them, so one engine's table tells of another's kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ FLASH_ATTENTION = "flash-attention"
 # By what the names of kernels contain. FlashAttention 2 to 4 are one library (vLLM's is a fork of it); kernels in
 # Triton are each engine's own.
 LIBRARIES = {"flashinfer": "flashinfer", "flash_att": FLASH_ATTENTION, "fa3": FLASH_ATTENTION}
-FAMILIES: frozenset[str] = frozenset(("attention_prefill",))  # whose engines run kernels of libraries
+COPIES = {"vidur": "vllm"}  # Vidur profiles a copy of vLLM's rotary embedding
+FAMILIES: frozenset[str] = frozenset(("attention_prefill", "rope"))  # whose engines run kernels of libraries
 
 
 def libraries(table: KernelTable) -> Text:
@@ -19,7 +20,8 @@ def libraries(table: KernelTable) -> Text:
     if table.family not in FAMILIES:
         return repeated("", len(table))
     named = np.asarray(as_text(table.kernel).translated(_library))
-    return as_text(np.where(named == "", np.asarray(table.framework), named))
+    engine = np.asarray(as_text(table.framework).translated(lambda name: COPIES.get(name, name)))
+    return as_text(np.where(named == "", engine, named))
 
 
 def _library(kernel: str) -> str:

@@ -13,8 +13,10 @@ from calibration.kernels import (
     experts,
     latent_decoding,
     latent_prefill,
+    latents,
     prefill,
     products,
+    quantizing,
     reductions,
 )
 from calibration.kernels.asked import Shape
@@ -31,10 +33,14 @@ from calibration.kernels.features import (
 )
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
+from calibration.kernels.latents import ABSORBING
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
+# Elements that a thread of PyTorch's elementary operations loads at a time, where vLLM's rotary embedding loads one
+# (csrc/pos_encoding_kernels.cu).
+ROTATED_AT_ONCE = 4.0
 QUANTIZING = 8.0  # rows that a core quantizes at once before a product, a block each; assumed
 # Threads of a core that hide what its streams wait for: cores of GA102, which hold as many, are as fast as those of the
 # A100 and H100, which hold 2,048; with these for a measure lookups on devices left out were at 24 % in place of 11 %.
@@ -80,8 +86,13 @@ def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, form
     rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
     if family == "moe":
         return experts.bytes_from_l2(x, experts.load(x), formats) / rate * hardware.many_cores
-    if family == "gemm":
-        return jnp.maximum(as_float(demand.moved) / rate, products.stepping(hardware, x, formats)) * hardware.many_cores
+    if family == "gemm" or family in ABSORBING:
+        own = latents.absorbing(family, x) if family in ABSORBING else x
+        waits = products.stepping(hardware, own, formats)
+        return jnp.maximum(as_float(demand.moved) / rate, waits) * hardware.many_cores
+    if family == "quantize":
+        waits = quantizing.waiting(x, hardware, formats.activations.itemsize)
+        return jnp.maximum(as_float(demand.moved) / rate, waits) * hardware.many_cores
     times = decoding.times_read(x, hardware.device.num_cores) if family == "attention_decode" else as_float(1.0)
     taken = as_float(demand.moved) * times
     if family in REDUCING:
@@ -94,6 +105,10 @@ def footprint(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
     held = as_float(demand.moved)
     if family in REDUCING:
         held -= reductions.bytes_again(family, x, formats.activations.itemsize, hardware.device)
+    if family == "quantize":
+        held = quantizing.held(x, held)
+    if family in ABSORBING:
+        held -= latents.narrowed(family, x, formats)
     return jnp.log(jnp.maximum(held, LEAST)) - jnp.log(experts.cache(x, hardware.device))
 
 
@@ -125,6 +140,8 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
     waiting = jnp.minimum(hardware.resident / MANY_THREADS, 1.0)
     rate = FLOPS_PER_THREAD * hardware.issued * waiting * hardware.device.num_cores * hardware.clock
     issuing = as_float(demand.flops) / rate
+    if family == "rope":
+        issuing *= 1.0 + x.get("scalar", jnp.zeros_like(issuing)) * (ROTATED_AT_ONCE - 1.0)
     if family in REDUCING:
         issuing /= reductions.vector(family, x, formats.activations.itemsize)
     return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import convolutions, decoding, experts, latents, products, reductions
+from calibration.kernels import convolutions, decoding, experts, latents, products, quantizing, reductions
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.composed import COMPOSED
 from calibration.kernels.formats import Formats, format_columns
@@ -135,8 +135,8 @@ def _moe(device: Device, x: Shape, f: Formats) -> Cost:
 
 def _quantize(device: Device, x: Shape, f: Formats) -> Cost:
     elements = x["m"] * x["k"]
-    stream = Stream(elements * f.activations.itemsize, elements * f.weights.itemsize, 3.0 * elements)
-    return stream_cost(device, stream, FULL)
+    read, written = quantizing.passed(x, f.activations.itemsize, f.weights.itemsize)
+    return stream_cost(device, Stream(elements * read, elements * written, quantizing.OPERATIONS * elements), FULL)
 
 
 def _norm(device: Device, x: Shape, f: Formats) -> Cost:

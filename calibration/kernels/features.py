@@ -17,6 +17,7 @@ from calibration.kernels.asked import Shape
 from calibration.kernels.convolutions import side
 from calibration.kernels.demand import Demand
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
+from calibration.kernels.latents import ABSORBING
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, next_power_of_two
 
 LAUNCH = 3e-6  # the scale against which a kernel is short [s]
@@ -27,7 +28,6 @@ LONGEST_WAVE = 5.0  # a kernel of a few small blocks leaves all but e^-5 of the 
 LEAST = 1e-30
 PREFILLS = ("attention_prefill", "mla_prefill")
 MATRICES = ("gemm", "bmm", "convolution", "mla_pre", "mla_post")
-LATENT_WIDTHS = (512.0, 128.0)  # columns and depth of the product that absorbs a projection of DeepSeek's MLA
 
 
 def features(family: str, x: Shape, demand: Demand, hardware: Hardware, skewed: Scalar) -> dict[str, Scalar]:
@@ -90,7 +90,7 @@ def matrix_shape(family: str, x: Shape) -> tuple[Scalar, Scalar, Scalar, Scalar]
         return rows, jnp.ones_like(rows), x["output_channels"], x["input_channels"] * x["kernel_size"] ** 2
     if "heads" in x:
         rows = x["batch"] * jnp.maximum(x["q_len"], 1.0)
-        columns, depth = (jnp.full_like(rows, width) for width in LATENT_WIDTHS)
+        columns, depth = (jnp.full_like(rows, width) for width in ABSORBING[family])
         return rows, x["heads"], columns, depth
     if family == "gemm":  # the batch shares its right-hand side
         return x["batch"] * x["m"], jnp.ones_like(x["m"]), x["n"], x["k"]

@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from calibration.kernels import latent_decoding, latent_prefill
+from calibration.kernels import latent_decoding, latent_prefill, products
 from calibration.kernels.asked import FULL, Shape, quantized
 from calibration.kernels.formats import Formats
 from calibration.kernels.latent_decoding import HEADS_APART, LATENT, ROPE
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
-from jaxperf.core.numerics import as_float, ceil_div
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.masks import UNLIMITED, causal_pairs
 from jaxperf.kernels.mla import (
@@ -23,9 +23,11 @@ from jaxperf.kernels.mla import (
     mla_prefill_cost,
 )
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+from jaxperf.kernels.tiling import busiest_core_flops
 
 # DeepSeek's MLA: widths of a head's unrotated query and of its value (arXiv:2405.04434).
 NOPE, VALUE = 128.0, 128.0
+ABSORBING = {"mla_pre": (LATENT, NOPE), "mla_post": (VALUE, LATENT)}  # columns and depth of a head's product
 LATENT_WAYS = ("converted", "undivided", "by_heads")
 
 
@@ -96,11 +98,34 @@ def _undivided(device: Device, x: Shape, f: Formats) -> Cost:
 
 def absorb_query(device: Device, x: Shape, f: Formats) -> Cost:
     tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
-    product = mla_absorb_query_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
-    return product + quantized(device, x, tokens * x["heads"] * NOPE, f)
+    cost = mla_absorb_query_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
+    return _tiled(device, absorbing("mla_pre", x), f, cost)
 
 
 def absorb_output(device: Device, x: Shape, f: Formats) -> Cost:
     tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
-    product = mla_absorb_output_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
-    return product + quantized(device, x, tokens * x["heads"] * LATENT, f)
+    cost = mla_absorb_output_cost(device, _latent(x), tokens, f.weights, f.activations, FULL)
+    return _tiled(device, absorbing("mla_post", x), f, cost)
+
+
+def absorbing(family: str, x: Shape) -> Shape:
+    """The product of each head that absorbs a projection, as `products` take it: no reduction is long enough to be
+    divided, and tiles are small where large ones would leave cores idle."""
+    tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
+    one = jnp.ones_like(tokens)
+    columns, depth = ABSORBING[family]
+    ways = {"unsplit": one, "small_tiles": one, "quantized": x.get("quantized", jnp.zeros_like(tokens))}
+    return {"batch": one, "m": tokens, "n": columns * one, "k": depth * one, "groups": x["heads"]} | ways
+
+
+def narrowed(family: str, x: Shape, f: Formats) -> Scalar:
+    """Bytes of the left-hand side that are written in fewer bits before the product and read by it [byte]."""
+    own = absorbing(family, x)
+    return own["quantized"] * own["groups"] * own["m"] * own["k"] * f.weights.itemsize
+
+
+def _tiled(device: Device, own: Shape, f: Formats, cost: Cost) -> Cost:
+    cut = products.tile(device, own)
+    busiest = busiest_core_flops(device, own["m"], own["n"], own["k"], own["groups"], cut)
+    cost = eqx.tree_at(lambda tree: tree.compute, cost, busiest * device.num_cores / matrix_peak(device, f.weights))
+    return cost + quantized(device, own, own["groups"] * own["m"] * own["k"], f)

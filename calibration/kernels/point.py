@@ -22,6 +22,7 @@ from calibration.kernels.features import features
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.habits import habits
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
+from calibration.kernels.latents import ABSORBING
 from calibration.kernels.model import Inputs
 from calibration.kernels.ways import ways_of
 from jaxperf.core.numerics import Scalar, as_float
@@ -47,8 +48,9 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
-    the busiest core, `alone`: 1 where one fills it; `clock`: over the H100's [1]; `eager`: 1 where a host launches it;
-    `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
+    the busiest core, `alone`: 1 where one fills it; `clock`: over the H100's [1]; `eager`: 1 where a host launches it,
+    `chained`: where it starts while the one before it ends; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1];
+    `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -64,6 +66,7 @@ class Point(eqx.Module):
     alone: Scalar
     clock: Scalar
     eager: Scalar
+    chained: Scalar
     pipelined: Scalar
     gddr: Scalar
     inline_ecc: Scalar
@@ -96,6 +99,7 @@ class Point(eqx.Module):
             alone=self.alone,
             clock=_log(self.clock),
             eager=self.eager,
+            chained=self.chained,
             pipelined=self.pipelined,
             gddr=self.gddr,
             inline_ecc=self.inline_ecc,
@@ -109,8 +113,8 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
     hardware = kind.hardware
     x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}, "resident": as_float(hardware.resident)}
-    asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars here, of columns elsewhere
-    if family == "gemm":
+    asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars
+    if family == "gemm" or family in ABSORBING:
         asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
     if family == "convolution":
         multiplied = convolutions.chosen(hardware.device, x, kind.formats).flops
@@ -126,6 +130,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         alone=alone(family, hardware),
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
+        chained=x.get("chained", jnp.zeros_like(hardware.many_cores)),
         pipelined=as_float(hardware.pipelined),
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),

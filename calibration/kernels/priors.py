@@ -115,8 +115,11 @@ FAMILY_PRIORS |= dict.fromkeys(("gemm_vector", "bmm", "convolution"), ON_VECTOR_
 # were set with the tables in sight.
 CALLED = {"host": (float(np.log(20e-6)), 0.3), "ahead": (float(np.log(0.5)), 0.2)}
 FAMILY_PRIORS |= dict.fromkeys(STREAMS, {"compute": (2.0, 0.5), "memory": (0.2, 0.15)} | CALLED)
-# Those that reduce wait between their two passes over a row: nearer the upper end of that.
+# Those that reduce wait between their two passes over a row: nearer the upper end of that. Of softmax, no core can take
+# longer than the fastest large rows show, 21 to 26 times its instructions' time on A100, P100 and MI210; what short
+# rows take beyond is not the cores'. Set with the tables in sight.
 FAMILY_PRIORS |= {name: FAMILY_PRIORS[name] | {"compute": (3.5, 0.5)} for name in REDUCING}
+FAMILY_PRIORS["softmax"] |= {"compute": (3.0, 0.2)}
 # A product on matrix units fetches its next tiles while it multiplies, from DRAM and from L2 at once. The rows of a fit
 # tell that in no family; it was chosen on devices left out, with NeuSight's iterations in sight (docs/accuracy.md):
 # decode attention is so as well since its blocks have a rate of their own; other attention and RoPE are better with the
@@ -127,6 +130,13 @@ PIPELINED += ("norm", "softmax", "elementwise", "quantize")
 FAMILY_PRIORS |= {
     family: FAMILY_PRIORS.get(family, {}) | {"on_chip_sharpness": (float(np.log(4.0)), 0.2)} for family in PIPELINED
 }
+# A kernel repeated on the same operands finds them all in L2 or, once they exceed it, none of them (least recently
+# used): a steep fall near its size, on an H100 at three quarters of it, on an L40S at the whole. Rows of a head's
+# product lie apart in memory, which then gives less. Set with the tables in sight.
+REPEATED = {"cache_share": (-0.2, 0.15), "cache_slope": (float(np.log(8.0)), 0.3)}
+FAMILY_PRIORS["quantize"] |= REPEATED | {"cache_share": (-0.1, 0.15)}
+for _family in ("mla_pre", "mla_post"):
+    FAMILY_PRIORS[_family] |= REPEATED | {"memory": (0.3, 0.15)}
 OFFSET_SPREAD = (0.3, 0.2, 0.5)  # how far the levels' compute, memory and floor may be from the family's
 FAMILY_OFFSET_SPREAD = dict.fromkeys(STREAMS, (1.0, 0.15, 0.5))
 # Of kernels with many stacks, how fast one runs is its own: what a format or a framework has in common is little, and

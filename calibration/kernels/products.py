@@ -47,30 +47,34 @@ def rows(x: Shape) -> Scalar:
     return x["batch"] * x["m"]
 
 
+def groups(x: Shape) -> Scalar:
+    """Products of one launch that have a right-hand side each, as those of the heads of latent attention do [1]."""
+    return x.get("groups", jnp.ones_like(x["m"]))
+
+
 def tile(device: Device, x: Shape) -> Tile:
     """The tile of a library that divides reductions, or of one that leaves them whole (`x["unsplit"]`: 1)."""
-    one = as_float(1.0)
-    divided = choose_tile(device, rows(x), x["n"], x["k"], one, deepest_split(x["k"]))
+    divided = choose_tile(device, rows(x), x["n"], x["k"], groups(x), deepest_split(x["k"]))
     whole = _whole(device, x)
     unsplit = _way(x, "unsplit") > 0.0
     return Tile(*(jnp.where(unsplit, getattr(whole, name), getattr(divided, name)) for name in ("m", "n", "split_k")))
 
 
 def _whole(device: Device, x: Shape) -> Tile:
-    m, n, k, one = rows(x), x["n"], x["k"], as_float(1.0)
+    m, n, k, each, one = rows(x), x["n"], x["k"], groups(x), as_float(1.0)
     small = _way(x, "small_tiles") > 0.0
-    large = choose_tile(device, jnp.where(small, m, jnp.maximum(m, GROUP_ROWS)), n, k, one, one)
-    candidates = [(large, busiest_core_flops(device, m, n, k, one, large))]
+    large = choose_tile(device, jnp.where(small, m, jnp.maximum(m, GROUP_ROWS)), n, k, each, one)
+    candidates = [(large, busiest_core_flops(device, m, n, k, each, large))]
     height = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
     for tall, wide in SMALL_TILES:
         cut = Tile(jnp.minimum(height, tall), wide, one)
-        candidates.append((cut, jnp.where(small, busiest_core_flops(device, m, n, k, one, cut), jnp.inf)))
+        candidates.append((cut, jnp.where(small, busiest_core_flops(device, m, n, k, each, cut), jnp.inf)))
     return least_loaded(candidates)
 
 
 def steps(device: Device, x: Shape, f: Formats, cut: Tile, parts: Scalar) -> Scalar:
     """Steps of the busiest core, one after the other, where each reduction is in so many parts [1]."""
-    tiles = ceil_div(rows(x), cut.m) * ceil_div(x["n"], cut.n) * parts
+    tiles = ceil_div(rows(x), cut.m) * ceil_div(x["n"], cut.n) * parts * groups(x)
     depth = ceil_div(ceil_div(x["k"], parts) * f.weights.operand_itemsize, as_float(STEP))
     return ceil_div(tiles, device.num_cores) * depth
 

@@ -13,8 +13,9 @@ from calibration.datasets.decode_kernels import SHARED, decode_reading
 from calibration.datasets.engine_products import EIGHT_BITS, engine_products
 from calibration.datasets.instructions import by_warps
 from calibration.datasets.launches import called, eager
-from calibration.datasets.norms import COMPOSING, blocks_of_norms, composed
+from calibration.datasets.norms import COMPOSING, VLLM_KERNELS, blocks_of_norms, composed
 from calibration.datasets.prefills import prefill_blocks
+from calibration.datasets.quantizers import quantizers
 from calibration.datasets.routing import routing
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
@@ -36,8 +37,10 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return {"eager": called(table)}
     if table.family == "elementwise":
         return {"composed": _composed(table), "eager": called(table)}
+    if table.family == "quantize":
+        return quantizers(table, _architectures(table, directories))
     if table.family == "rope":
-        return {"composed": _composed(table)}
+        return {"composed": _composed(table), "scalar": np.asarray(as_text(table.framework).among(VLLM_KERNELS), float)}
     if table.family in ("attention_prefill", "mla_prefill"):
         return prefill_blocks(table, _architectures(table, directories))
     if table.family == "attention_decode":

@@ -107,3 +107,27 @@ def test_matrix_units_of_an_older_chip_take_more_energy_than_vector_units_do() -
     assert power == pytest.approx((process * budget) ** 0.5, rel=5e-3)  # three digits are written
     old, new = (one("gemm", LINEAR, device=name, dtype="fp32") for name in ("a40", "h100-sxm"))
     assert old.demand.power[0] * 300.0 < 1.5 * new.demand.power[0] * 700.0
+
+
+@pytest.mark.parametrize(("family", "wide", "depth"), [("mla_pre", 128, 128), ("mla_post", 64, 512)])
+def test_products_of_heads_have_tiles_of_their_own(family: str, wide: int, depth: int) -> None:
+    """16 heads of 64 tokens, 512 and 128 columns: a tile a core at most, the 16 of 128 columns as 32 of 64. Each waits
+    for its steps."""
+    found = one(family, PROJECTION | {"batch": 64.0}, "a100-sxm-80gb")
+    assert found.demand.compute[0] == pytest.approx(2 * 64 * wide * depth * 108 / 312e12, rel=1e-3)
+    assert found.on_chip[0] == pytest.approx(depth * 2 / 128 * 600 / 1.41e9, rel=1e-3)
+
+
+def test_what_is_narrowed_is_held_once() -> None:
+    """Written before the product and read by it: bytes that move twice, and take their place in L2 once."""
+    narrow = one("mla_post", PROJECTION, dtype="fp8")
+    held = np.exp(narrow.footprint[0]) * 50 * 2**20
+    assert narrow.demand.moved[0] - held == pytest.approx(512 * 16 * 512, rel=1e-3)
+
+
+def test_a_copy_of_a_rotary_embedding_is_the_librarys() -> None:
+    """Both load one element a thread where PyTorch's operations load four."""
+    shape = {"elements_in": 2.0**20, "elements_out": 2.0**20, "rows": 64.0}
+    copy, own, another = (one("rope", shape, framework=name) for name in ("vidur", "vllm", "unknown"))
+    assert copy.spelled["library"][0] == own.spelled["library"][0] == "vllm"
+    assert copy.core[0] == own.core[0] == pytest.approx(4 * another.core[0], rel=1e-6)

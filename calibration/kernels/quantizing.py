@@ -1,0 +1,69 @@
+"""Kernels that write a matrix [m, k] in fewer bits: what they move, and what the busiest core waits for.
+
+A block takes its elements step by step, and the next step's loads wait for the last; blocks that fit a core at a time
+wait together:
+
+    t = ceil(blocks / (cores resident / threads)) (1 + steps) wait
+
+All functions are of one kernel: scalars in, scalars out. `calibration.datasets.quantizers` says whose kernels do what.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from calibration.kernels import products
+from calibration.kernels.asked import Shape
+from calibration.kernels.hardware import Hardware
+from jaxperf.core.numerics import Scalar, ceil_div, floor_div
+
+# Bytes an element reads and writes beyond its own where PyTorch quantizes by elementary operations, with fp32 between
+# them: its quotient written (4), that bounded (4, 4), narrowed (4, 1), and the narrow copied (1, 1).
+READ_APART, WRITTEN_APART = 9.0, 9.0
+# Of those, what lies between writing and reading an element again, so that L2 has to hold it: two matrices of fp32.
+HELD_APART = 8.0
+OPERATIONS = 3.0  # of an element
+# Threads of a block and the elements that each loads at a time: of vLLM's, of TensorRT-LLM's, and of its search for a
+# scale, which has a set number of blocks.
+ROW_THREADS, ROW_VECTOR = 256.0, 16.0
+THREADS, VECTOR = 256.0, 8.0
+SCALE_THREADS, SCALE_BLOCKS = 1024.0, 1024.0
+# Cycles of a step, the start of a block another: 550 and 710 are the slopes along k of one row on an H100 and an L40S,
+# 1,160 and 1,280 what a block of a short row takes. It is what a product waits for that copies by its threads.
+WAIT = products.WAIT
+# Of the search, which loads one number at a time: the latency of memory (700 on Hopper), and of L2 where the matrix
+# fits there (325 on Hopper, 500 on the L40S).
+FROM_MEMORY, FROM_L2 = 700.0, 400.0
+
+
+def passed(x: Shape, wide: Scalar, narrow: Scalar) -> tuple[Scalar, Scalar]:
+    """Bytes read and written an element; `wide`, `narrow`: of one before and after [byte]."""
+    apart, alone = _way(x, "composed"), _way(x, "scale_alone")
+    return wide + apart * READ_APART, (narrow + apart * WRITTEN_APART) * (1.0 - alone)
+
+
+def held(x: Shape, moved: Scalar) -> Scalar:
+    """What L2 has to hold for an element to be found there again [byte], of the bytes that are moved."""
+    return jnp.where(_way(x, "composed") > 0.0, HELD_APART * x["m"] * x["k"], moved)
+
+
+def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
+    """Time for the busiest core to go through the steps of its blocks [s]; 0 where elementary operations quantize.
+
+    **Arguments:** `x`: the shape, its ways, and `resident`: threads that a core holds; `wide`: of an element [byte].
+    """
+    elements = x["m"] * x["k"]
+    rows, alone = _way(x, "by_rows") > 0.0, _way(x, "scale_alone") > 0.0
+    threads = jnp.where(alone, SCALE_THREADS, jnp.where(rows, ROW_THREADS, THREADS))
+    at_once = threads * jnp.where(alone, 1.0, jnp.where(rows, ROW_VECTOR, VECTOR))
+    blocks = jnp.where(rows, x["m"], ceil_div(elements, at_once))
+    blocks = jnp.where(alone, jnp.minimum(blocks, SCALE_BLOCKS), blocks)
+    steps = ceil_div(elements / blocks, at_once)
+    latency = jnp.where(elements * wide > hardware.device.l2_capacity, FROM_MEMORY, FROM_L2)
+    wait = jnp.where(alone, latency, WAIT)
+    together = hardware.device.num_cores * jnp.maximum(floor_div(x["resident"], threads), 1.0)
+    return (1.0 - _way(x, "composed")) * ceil_div(blocks, together) * (1.0 + steps) * wait / hardware.clock
+
+
+def _way(x: Shape, name: str) -> Scalar:
+    return x.get(name, jnp.zeros_like(x["m"]))
