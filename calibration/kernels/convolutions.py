@@ -18,15 +18,11 @@ import jax.numpy as jnp
 
 from calibration.kernels.asked import Shape
 from calibration.kernels.formats import Formats
+from calibration.kernels.vector_products import busiest_flops
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
 from jaxperf.kernels.roofline import matrix_peak
 
-# Output tiles of cuDNN's and cuBLAS's kernels on vector units (the kernels' names), in either orientation.
-TILES = ((128.0, 128.0), (128.0, 64.0), (64.0, 128.0), (128.0, 32.0), (32.0, 128.0))
-# A tile of a x b takes (a + b) / (a b) numbers from shared memory for each multiplication, and is slower by so much:
-# A100 and V100 do large products in tiles of 128 x 32 at 0.85 of their rate in those of 128 x 128.
-LOADING = 8.0
 FILTER = 3.0  # rows and columns of the filters that have a minimal filtering
 SMALL, LARGE = 2.0, 4.0  # outputs a side of a tile of F(2) and F(4)
 CHANNELS, TILES_HIGH, TILES_WIDE = 32.0, 4.0, 8.0  # of a block of F(2), as its kernels are named ("tile148")
@@ -75,7 +71,7 @@ def _expected(way: Algorithm, device: Device, rate: Scalar) -> Scalar:
 def as_product(device: Device, x: Shape) -> Algorithm:
     """The product whose left-hand side is gathered from the input."""
     rows, depth = x["batch"] * side(x) ** 2, x["input_channels"] * x["kernel_size"] ** 2
-    busy = _busiest(device, rows, x["output_channels"], depth, as_float(1.0))
+    busy = busiest_flops(device, rows, x["output_channels"], depth, as_float(1.0), as_float(1.0))
     return Algorithm(busy, 2.0 * rows * x["output_channels"] * depth, jnp.zeros_like(rows))
 
 
@@ -97,19 +93,9 @@ def apart(device: Device, x: Shape) -> Algorithm:
     inputs, outputs = x["input_channels"], x["output_channels"]
     tiles = x["batch"] * ceil_div(side(x), as_float(LARGE)) ** 2
     numbers = as_float((LARGE + FILTER - 1.0) ** 2)
-    busy = _busiest(device, tiles, outputs, inputs, numbers)
+    busy = busiest_flops(device, tiles, outputs, inputs, numbers, as_float(1.0))
     pixels = x["batch"] * (inputs * x["input_size"] ** 2 + outputs * side(x) ** 2)
     activations = (pixels + numbers * tiles * (inputs + outputs)) * FP32
     filters = inputs * outputs * (FILTER**2 + numbers) * FP32
     beside = (ACTIVATIONS * activations + FILTERS * filters) / device.memory_bandwidth + 3.0 * LAUNCH
     return Algorithm(busy, 2.0 * numbers * tiles * inputs * outputs, beside)
-
-
-def _busiest(device: Device, m: Scalar, n: Scalar, k: Scalar, products: Scalar) -> Scalar:
-    """FLOP of the busiest core with the best tile, more of them where a smaller tile multiplies more slowly."""
-    loads = []
-    for high, wide in TILES:
-        tiles = ceil_div(m, as_float(high)) * ceil_div(n, as_float(wide)) * products
-        slower = (1.0 + LOADING * (1.0 / high + 1.0 / wide)) / (1.0 + LOADING / 64.0)
-        loads.append(ceil_div(tiles, device.num_cores) * 2.0 * high * wide * k * slower)
-    return jnp.min(jnp.stack(loads), axis=0)

@@ -16,9 +16,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import convolutions, decoding, experts, latents, products, quantizing, reductions
-from calibration.kernels.asked import FULL, Shape, quantized
-from calibration.kernels.composed import COMPOSED
+from calibration.kernels import (
+    composed,
+    convolutions,
+    decoding,
+    experts,
+    latents,
+    products,
+    quantizing,
+    reductions,
+    vector_products,
+)
+from calibration.kernels.asked import FULL, Shape
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.cost import Cost
@@ -27,9 +36,8 @@ from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
-from jaxperf.kernels.gemm import Gemm, gemm_cost
-from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+from jaxperf.kernels.tiling import deepest_split
 
 CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
 USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid; assumed
@@ -40,11 +48,6 @@ NOMINAL_ENERGY = 0.4e-12
 # Of Hopper's matrix peak that instructions of a warp (mma) reach, those of four warps together (wgmma) being the whole:
 # recalled from arXiv:2402.13499; vLLM's pull request 7174 says three quarters at best.
 WARP_SHARE = 0.63
-# Power of the loss to the last wave in a product on vector units: its libraries have smaller blocks and split
-# reductions (`grid_z` of NeuSight's table). Chosen on the kernels of devices left out: 0.25 and 0.5 are alike, 1 is
-# worse.
-LAST_WAVE = 0.5
-VECTOR_ITEMSIZE = 4.0  # operands that most devices multiply on vector units [byte]
 
 # How often a rotary embedding of elementary operations reads and writes an element: times the cosine (1), half of it
 # negated (1/2), joined with the other half (1), times the sine (1), and the sum (two reads, one write: 1.5)
@@ -77,20 +80,23 @@ STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding",
 
 
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
-    # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
-    rows = products.rows(x)
-    product = gemm_cost(device, Gemm(rows, x["n"], x["k"]), f.weights, f.activations, products.tile(device, x), FULL)
-    ideal = product.flops / matrix_peak(device, f.weights)
-    wide = f.weights.operand_itemsize >= VECTOR_ITEMSIZE
-    compute = jnp.where(wide, ideal * (product.compute / ideal) ** LAST_WAVE, product.compute)
-    product = eqx.tree_at(lambda cost: cost.compute, product, compute)
-    return product + quantized(device, x, rows * x["k"], f)
+    product = composed.gemm(device, x, f)
+    parts = deepest_split(x["k"])
+    busiest = vector_products.busiest_flops(device, products.rows(x), x["n"], x["k"], as_float(1.0), parts)
+    return _on_vector_units(device, product, busiest, f)
 
 
 def _batched_gemm(device: Device, x: Shape, f: Formats) -> Cost:
-    # Each matrix of the batch has its own right-hand side: the groups of a grouped GEMM.
-    gemm = GroupedGemm(x["batch"] * x["m"], x["batch"], x["n"], x["k"])
-    return grouped_gemm_cost(device, gemm, f.weights, f.activations, FULL)
+    product = composed.batched_gemm(device, x, f)
+    busiest = vector_products.busiest_flops(device, x["m"], x["n"], x["k"], x["batch"], as_float(1.0))
+    return _on_vector_units(device, product, busiest, f)
+
+
+def _on_vector_units(device: Device, product: Cost, busiest: Scalar, f: Formats) -> Cost:
+    """A product with the load of the busiest core that it has where it runs on vector units."""
+    wide = f.weights.operand_itemsize >= composed.VECTOR_ITEMSIZE
+    time = busiest * device.num_cores / matrix_peak(device, f.weights)
+    return eqx.tree_at(lambda cost: cost.compute, product, jnp.where(wide, time, product.compute))
 
 
 def _attention_shape(x: Shape) -> AttentionShape:
@@ -242,7 +248,7 @@ def demand(table: KernelTable, hardware: Hardware, index: np.ndarray) -> Demand:
         names = sorted(table.shape)
         shape = np.stack([table.shape[name] for name in names]).astype(jnp.result_type(float))
         formats, which = format_columns(table)
-        point = COMPOSED.get(table.family, POINTS[table.family])
+        point = composed.COMPOSED.get(table.family, POINTS[table.family])
         chunk = min(CHUNK, 1 << (rows - 1).bit_length())
         for start in range(0, rows, chunk):
             part = np.arange(start, start + chunk).clip(max=rows - 1)  # the last row again fills the last chunk

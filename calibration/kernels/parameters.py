@@ -43,7 +43,7 @@ LAWS: Mapping[str, int] = MappingProxyType(
     {"mla_prefill": 3}
     | dict.fromkeys(("gemm", "bmm_matrix", "attention_prefill", "attention_decode", "mla_decode", "moe"), 2)
     | dict.fromkeys(("norm", "softmax", "elementwise", "quantize", "rope", "mla_pre", "mla_post"), 2)
-    | {"convolution": 2}
+    | dict.fromkeys(("gemm_vector", "bmm", "convolution"), 2)
 )
 
 
