@@ -22,6 +22,7 @@ from calibration.kernels.fit import Settings, fit, predicted_parts, sample, samp
 from calibration.kernels.held_out import constants, error_rows, generations, held_shapes
 from calibration.kernels.inputs import Prepared
 from calibration.kernels.local import stated
+from calibration.kernels.priors import NAMED_BY_LIBRARY
 from calibration.kernels.regimes import regime
 from jaxperf.core.numerics import as_float
 
@@ -124,15 +125,15 @@ def judged(folds: Sequence[Fold]) -> Transfer:
 def best_share(folds: Sequence[Fold]) -> float:
     """The share of the correction with the least error on these folds; none of it without any.
 
-    Of streams: the least share that is worse by no more than chance would have it. Theirs is a short law that leaves
-    hosts and memory controllers, which no other device tells of; a share was chosen for a point and cost a generation
-    thirty (docs/accuracy.md).
+    Of streams, and of kernels that a library chooses by the device: the least share that is worse by no more than
+    chance would have it. What their short laws leave are hosts, memory controllers and such choices, which no other
+    device tells of; a share was chosen for a point and cost a generation thirty (docs/accuracy.md).
     """
     cost = np.array([[each for one in folds for each in _medians(one, share)] for share in SHARES])
     if not cost.size:
         return SHARES[0]
     best = int(np.argmin(cost.mean(axis=1)))
-    if folds[0].fitted.family not in STREAMS:
+    if folds[0].fitted.family not in STREAMS | NAMED_BY_LIBRARY:
         return SHARES[best]
     worse = cost - cost[best]
     chance = CHANCE * worse.std(axis=1, ddof=1) / np.sqrt(worse.shape[1]) if worse.shape[1] > 1 else np.inf
