@@ -109,7 +109,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
     hardware = kind.hardware
     x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}, "resident": as_float(hardware.resident)}
-    asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars here, of columns elsewhere
+    asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars
     if family == "gemm":
         asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
