@@ -32,6 +32,7 @@ OF_ROW = (
     "alone",
     "clock",
     "eager",
+    "kernels",
     "pipelined",
     "gddr",
     "inline_ecc",
@@ -50,8 +51,8 @@ class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
     `names` and `features` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint` [log 1],
-    `waves`, `alone`, `clock`, `eager`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`: the names of
-    the rows at each level.
+    `waves`, `alone`, `clock`, `eager`, `kernels`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`;
+    `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
@@ -67,6 +68,7 @@ class Prepared:
     alone: np.ndarray
     clock: np.ndarray
     eager: np.ndarray
+    kernels: np.ndarray
     pipelined: np.ndarray
     gddr: np.ndarray
     inline_ecc: np.ndarray
@@ -104,6 +106,7 @@ class Prepared:
             alone=as_float(self.alone),
             clock=log(self.clock),
             eager=as_float(self.eager),
+            kernels=log(self.kernels),
             pipelined=as_float(self.pipelined),
             gddr=as_float(self.gddr),
             inline_ecc=as_float(self.inline_ecc),
