@@ -69,8 +69,9 @@ class Law(eqx.Module):
     limit, 1 where the voltage stays (no logarithm) [1]; `floor`, of each kernel [log s], and `floor_clock`, the power
     of the clock in it; `host`: time for a host to launch an eager kernel [log s], and `ahead`, the share of it before
     the device starts [log 1]; `block`: start of one block at the H100's clock [log s]; `sharpness`: of the overlap,
-    `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a repeated kernel finds its operands, and `cache_slope`,
-    how sharply it stops finding them; `gddr` and `inline_ecc` add to `memory` where a device has those.
+    `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a repeated kernel finds its
+    operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc` add to `memory` where a
+    device has those.
     `habits` [2, H]: powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds
     to `compute`, `memory` and `floor`, `habit_offsets[level]` [names + 1, 2, H] to `habits`, `factors` [cells + 1] to
     the whole [log 1]; the last row is zero. `factors` are zero but in files of parameters that were adapted before
