@@ -4,9 +4,13 @@ Tables of aiconfigurator measure a layer: activations come in 16 bits, are quant
 (`collect_gemm.py` of collector/vllm, sglang, trtllm). Whose library multiplies is the engine's choice:
 
 * vLLM and SGLang: CUTLASS (`cutlass_scaled_mm`, `fp8_scaled_mm`), and DeepGEMM or its like where scales are of blocks;
-  neither divides a reduction. TensorRT-LLM: cuBLAS, which does, but not where scales are of blocks.
+  neither divides a reduction. TensorRT-LLM: cuBLAS, which does, but not where scales are of blocks; its SmoothQuant
+  plugin takes CUTLASS's int8 kernels, which do not.
 * vLLM as it was collected until 0.14, with kernels unnamed: quantized by elementary operations of PyTorch
-  (`QuantFP8.forward_native`), since its default is to leave them to a compiler that the collector does not run.
+  (`QuantFP8.forward_native`), since its default is to leave them to a compiler that the collector does not run: to
+  fp32, scaled, bounded, to 8 bits; of blocks besides magnitude, maximum, its fp32, its scale and bound, and a copy.
+* TensorRT-LLM's scale of a whole tensor: a clearing of memory, the maximum, and the quantization by it
+  (`quantize_e4m3_per_tensor`). Others', and that of blocks: one kernel.
 """
 
 from __future__ import annotations
@@ -20,26 +24,39 @@ BY_BLOCKS = "fp8_block"
 EIGHT_BITS = ("fp8", BY_BLOCKS)
 COLLECTED = ("vllm", "sglang", "trtllm")
 UNDIVIDED = ("vllm", "sglang")
+SMOOTH = ("sq",)
+ONCE, WHOLE_TENSOR, APART, APART_IN_BLOCKS = 1.0, 3.0, 4.0, 10.0  # kernels before the product [1]
 UNNAMED, NATIVE = "vllm_default", ("0.14",)
+WEIGHTS_ALONE = ("xe2",)  # where vLLM multiplies activations in 16 bits (recalled: fp8_gemm_w8a16 of its XPU kernels)
 # Whose matrix instructions are of four warps together (wgmma, tcgen05), so that no tile is small.
 BY_WARP_GROUPS = ("hopper", "hopper-h20", "blackwell", "blackwell-ultra")
 
 
 def engine_products(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
     """Each 1 where it is so, else 0 [R]: `quantized`: the left-hand side is first written in the weights' format;
-    `composed`: by elementary operations; `unsplit`: the library leaves reductions whole, and then takes `small_tiles`.
+    `composed`: by elementary operations; `unsplit`: the library leaves reductions whole, and then takes `small_tiles`,
+    or `tall_tiles` alone (SGLang's products of H20 and H800 take as long for 4 rows as for 128), and has its loads
+    `deep` in flight. `kernels`: how many run one after the other [R].
 
     **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices.
     """
     framework, kernel, version = (as_text(each) for each in (table.framework, table.kernel, table.version))
     narrow, blocks = (as_text(table.dtype).among(names) for names in (EIGHT_BITS, (BY_BLOCKS,)))
+    narrow &= ~architecture.among(WEIGHTS_ALONE)
     layer = narrow & framework.among(COLLECTED) & ~kernel.among(("",))
     old = np.array([name.startswith(NATIVE) for name in version.values.tolist()], bool)[version.codes]
     unsplit = (narrow & framework.among(UNDIVIDED)) | (blocks & framework.among(COLLECTED))
+    unsplit |= as_text(table.dtype).among(SMOOTH)
+    composed = layer & kernel.among((UNNAMED,)) & old
+    of_tensor = framework.among(("trtllm",)) & ~blocks
+    before = np.where(composed, np.where(blocks, APART_IN_BLOCKS, APART), np.where(of_tensor, WHOLE_TENSOR, ONCE))
     found = {
         "quantized": layer,
-        "composed": layer & kernel.among((UNNAMED,)) & old,
+        "composed": composed,
         "unsplit": unsplit,
         "small_tiles": unsplit & ~architecture.among(BY_WARP_GROUPS),
+        "tall_tiles": narrow & framework.among(("sglang",)) & kernel.among(("",)),
+        "deep": unsplit & ~blocks,
+        "kernels": 1.0 + layer * before,
     }
     return {name: np.asarray(each, float) for name, each in found.items()}

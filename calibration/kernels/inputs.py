@@ -33,6 +33,7 @@ OF_ROW = (
     "clock",
     "eager",
     "chained",
+    "kernels",
     "pipelined",
     "gddr",
     "inline_ecc",
@@ -51,8 +52,8 @@ class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
     `names` and `features` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint` [log 1],
-    `waves`, `alone`, `clock`, `eager`, `chained`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`; `spelled`:
-    the names of the rows at each level.
+    `waves`, `alone`, `clock`, `eager`, `chained`, `kernels`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`;
+    `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
@@ -69,6 +70,7 @@ class Prepared:
     clock: np.ndarray
     eager: np.ndarray
     chained: np.ndarray
+    kernels: np.ndarray
     pipelined: np.ndarray
     gddr: np.ndarray
     inline_ecc: np.ndarray
@@ -107,6 +109,7 @@ class Prepared:
             clock=log(self.clock),
             eager=as_float(self.eager),
             chained=as_float(self.chained),
+            kernels=log(self.kernels),
             pipelined=as_float(self.pipelined),
             gddr=as_float(self.gddr),
             inline_ecc=as_float(self.inline_ecc),

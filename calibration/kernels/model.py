@@ -43,6 +43,7 @@ class Inputs(eqx.Module):
     beside the matrix units; `footprint`: bytes over L2; `waves`: blocks on the busiest core; `alone`: 1 where one block
     fills a core, so that nothing hides its start, else 0; `clock`: over the H100's [log 1]; `eager`: 1 where a host
     launches the kernel each time it is timed, `chained`: 1 where it starts while the one before it ends, else 0;
+    `kernels`: how many run one after the other [log 1];
     `pipelined`, `gddr`, `inline_ecc`: of the device, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of
     each level's name, the one after the last meaning unknown.
     """
@@ -58,6 +59,7 @@ class Inputs(eqx.Module):
     clock: Float[Array, "*rows"]
     eager: Float[Array, "*rows"]
     chained: Float[Array, "*rows"]
+    kernels: Float[Array, "*rows"]
     pipelined: Float[Array, "*rows"]
     gddr: Float[Array, "*rows"]
     inline_ecc: Float[Array, "*rows"]
@@ -71,11 +73,12 @@ class Law(eqx.Module):
 
     `compute`, `special`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP
     at the H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the
-    limit, 1 where the voltage stays (no logarithm) [1]; `floor` [log s] and `floor_clock`, the power of the clock in
-    it; `host`: time for a host to launch an eager kernel [log s], and `ahead`, the share of it before the device starts
-    [log 1]; `block`: start of one block at the H100's clock [log s]; `sharpness`: of the overlap, `on_chip_sharpness`:
-    of that of DRAM and L2; `cache_share`: share of L2 in which a repeated kernel finds its operands, and `cache_slope`,
-    how sharply it stops finding them; `gddr` and `inline_ecc` add to `memory` where a device has those.
+    limit, 1 where the voltage stays (no logarithm) [1]; `floor`, of each kernel [log s], and `floor_clock`, the power
+    of the clock in it; `host`: time for a host to launch an eager kernel [log s], and `ahead`, the share of it before
+    the device starts [log 1]; `block`: start of one block at the H100's clock [log s]; `sharpness`: of the overlap,
+    `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a repeated kernel finds its
+    operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc` add to `memory` where a
+    device has those.
     `habits` [2, H]: powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds
     to `compute`, `memory` and `floor`, `habit_offsets[level]` [names + 1, 2, H] to `habits`, `factors` [cells + 1] to
     the whole [log 1]; the last row is zero. `factors` are zero but in files of parameters that were adapted before
@@ -109,7 +112,8 @@ class Law(eqx.Module):
         """Logarithm of the time [log s]."""
         core, memory, floor = self.parts(x)
         log_time = jnp.logaddexp(_norm(core, memory, jnp.exp(self.sharpness)), floor)
-        host = self.host + self.offsets["stack"][x.levels["stack"], LAW.index("floor")]  # a host knows no other level
+        stack = self.offsets["stack"][x.levels["stack"], LAW.index("floor")]  # a host knows no other level
+        host = self.host + stack + x.kernels
         called = _norm(jnp.logaddexp(log_time, host + self.ahead), host, POWER_SHARPNESS)
         return jnp.where(x.eager > 0.0, called, log_time)
 
@@ -130,7 +134,7 @@ class Law(eqx.Module):
         board = self.gddr * x.gddr + self.inline_ecc * x.inline_ecc
         streamed = x.memory + self.memory + shift[1] + board + missed
         memory = _norm(streamed, x.on_chip + self.on_chip, jnp.exp(self.on_chip_sharpness)) + slower[1]
-        floor = self.floor - self.floor_clock * x.clock + shift[2] - x.chained * CHAINED
+        floor = self.floor - self.floor_clock * x.clock + shift[2] + x.kernels - x.chained * CHAINED
         floor = jnp.where(x.alone > 0.0, jnp.logaddexp(floor, starts), floor)
         factor = self.factors[x.levels["cell"]]
         return core + factor, memory + factor, floor + factor

@@ -49,8 +49,8 @@ class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
     the busiest core, `alone`: 1 where one fills it; `clock`: over the H100's [1]; `eager`: 1 where a host launches it,
-    `chained`: where it starts while the one before it ends; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1];
-    `features` and their `names`; `habits` [log 1]."""
+    `chained`: where it starts while the one before it ends; `kernels`: how many run one after the other; `pipelined`,
+    `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -67,6 +67,7 @@ class Point(eqx.Module):
     clock: Scalar
     eager: Scalar
     chained: Scalar
+    kernels: Scalar
     pipelined: Scalar
     gddr: Scalar
     inline_ecc: Scalar
@@ -100,6 +101,7 @@ class Point(eqx.Module):
             clock=_log(self.clock),
             eager=self.eager,
             chained=self.chained,
+            kernels=_log(self.kernels),
             pipelined=self.pipelined,
             gddr=self.gddr,
             inline_ecc=self.inline_ecc,
@@ -131,6 +133,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
         chained=x.get("chained", jnp.zeros_like(hardware.many_cores)),
+        kernels=x.get("kernels", jnp.ones_like(hardware.many_cores)),
         pipelined=as_float(hardware.pipelined),
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),

@@ -15,7 +15,7 @@ from calibration.kernels.model import LAW_LEVELS
 # a kernel takes at least under graph replay; `on_chip`: a core takes 64 bytes a cycle from L2, give or take a tenth,
 # once DRAM has delivered (`on_chip_sharpness` 0); `cache_share`: a kernel timed again and again on the same buffers
 # finds them in L2 while they fill most of it; `floor_clock`: half of the floor is cycles on the device, half is not;
-# `host`: tables that were taken eagerly show 25-60 us where a kernel is short; `gddr`, `inline_ecc`: GDDR comes nearer
+# `host`: what it takes to launch one kernel, of a call of PyTorch on the A100; `gddr`, `inline_ecc`: GDDR comes nearer
 # its datasheet than HBM, and check bits that share its bus take at least the 1/16 of it that they take of the memory
 # (A40: 45 of 48 GB are left), and more where a write is of less than they cover; both means were set with the measured
 # tables in sight (docs/accuracy.md).
@@ -32,7 +32,7 @@ PRIORS = {
     "sharpness": (1.0, 0.4),
     "block": (float(np.log(0.5e-6)), 0.7),
     "floor_clock": (0.5, 0.25),
-    "host": (float(np.log(40e-6)), 0.4),
+    "host": (float(np.log(27e-6)), 0.4),
     "ahead": (float(np.log(1e-6)), 0.01),  # nothing of it, but of streams
     "cache_share": (-0.4, 0.4),
     "cache_slope": (1.0, 0.3),

@@ -31,10 +31,13 @@ from jaxperf.kernels.tiling import (
 # four warps, whose tiles have `GROUP_ROWS` rows and more.
 SMALL_TILES = ((128.0, 64.0), (64.0, 128.0), (64.0, 64.0))
 GROUP_ROWS = 64.0  # of a wgmma instruction (PTX: m64nNk16)
+TALL_ROWS = 128.0  # of a library that has tiles for many rows alone
 STEP = 128.0  # bytes of each row and column that a block loads at once
 # Cycles between two steps that hardly multiply. Copies by the tensor memory accelerator, which need no registers, keep
 # more in flight: 165 is the slope of an H100's small products along k; that of A100 and L40S is 490 and 700.
 WAIT_BY_COPIES, WAIT = 165.0, 600.0
+# Of CUTLASS's kernels whose tiles leave room for more steps in flight: A100 385 (int8), L40S 358 (int8), 340 (fp8).
+WAIT_DEEP = 360.0
 ADDING = 1.5e-6  # for a second kernel to add the parts of a reduction [s]; of the same tables
 # Of the energy of a FLOP with 16-bit operands, what does not grow with these: sums are in fp32 whatever is multiplied
 # (Horowitz 2014: an fp32 sum takes 0.9 pJ, an fp16 product 1.1 pJ, and units that share their accumulation less).
@@ -62,13 +65,15 @@ def tile(device: Device, x: Shape) -> Tile:
 
 def _whole(device: Device, x: Shape) -> Tile:
     m, n, k, each, one = rows(x), x["n"], x["k"], groups(x), as_float(1.0)
-    small = _way(x, "small_tiles") > 0.0
-    large = choose_tile(device, jnp.where(small, m, jnp.maximum(m, GROUP_ROWS)), n, k, each, one)
+    small, tall_only = _way(x, "small_tiles") > 0.0, _way(x, "tall_tiles") > 0.0
+    least = jnp.where(tall_only, TALL_ROWS, GROUP_ROWS)
+    large = choose_tile(device, jnp.where(small, m, jnp.maximum(m, least)), n, k, each, one)
     candidates = [(large, busiest_core_flops(device, m, n, k, each, large))]
     height = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
     for tall, wide in SMALL_TILES:
-        cut = Tile(jnp.minimum(height, tall), wide, one)
-        candidates.append((cut, jnp.where(small, busiest_core_flops(device, m, n, k, each, cut), jnp.inf)))
+        cut = Tile(jnp.where(small, jnp.minimum(height, tall), tall), wide, one)
+        usual = small | (~tall_only & (tall == GROUP_ROWS) & (m <= GROUP_ROWS))
+        candidates.append((cut, jnp.where(usual, busiest_core_flops(device, m, n, k, each, cut), jnp.inf)))
     return least_loaded(candidates)
 
 
@@ -81,7 +86,8 @@ def steps(device: Device, x: Shape, f: Formats, cut: Tile, parts: Scalar) -> Sca
 
 def stepping(hardware: Hardware, x: Shape, f: Formats) -> Scalar:
     """Time for the busiest core to go through its steps if they hardly multiply [s]."""
-    wait = jnp.where(hardware.reads_shared > 0.0, WAIT_BY_COPIES, WAIT) / hardware.clock
+    loaded = jnp.where(_way(x, "deep") > 0.0, WAIT_DEEP, WAIT)
+    wait = jnp.where(hardware.reads_shared > 0.0, WAIT_BY_COPIES, loaded) / hardware.clock
     cut = tile(hardware.device, x)
     whole = steps(hardware.device, x, f, cut, jnp.ones_like(cut.split_k)) * wait
     return jnp.minimum(whole, steps(hardware.device, x, f, cut, cut.split_k) * wait + ADDING)

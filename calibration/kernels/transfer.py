@@ -16,18 +16,16 @@ import numpy as np
 
 from calibration.intervals import Spread, growth, transfer_spread
 from calibration.kernels.adapt import adapt_family
-from calibration.kernels.demand import STREAMS
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import Settings, fit, predicted_parts, sample, sample_all
 from calibration.kernels.held_out import constants, error_rows, generations, held_shapes
 from calibration.kernels.inputs import Prepared
 from calibration.kernels.local import stated
-from calibration.kernels.priors import NAMED_BY_LIBRARY
 from calibration.kernels.regimes import regime
 from jaxperf.core.numerics import as_float
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-CHANCE = 2.0  # standard errors of the mean over devices
+CHANCE, MANY = 2.0, 6  # standard errors of the mean over devices, and how many devices have one
 FEW = 200  # rows of a device that the split of this name adapts to
 FEW_ROWS, TENTH = f"{FEW} rows", "10 % of rows"  # splits
 # Rows scored of an adapted device (of a cell, where everything is refitted): as many as tell a median error of 5 % to a
@@ -125,18 +123,18 @@ def judged(folds: Sequence[Fold]) -> Transfer:
 def best_share(folds: Sequence[Fold]) -> float:
     """The share of the correction with the least error on these folds; none of it without any.
 
-    Of streams, and of kernels that a library chooses by the device: the least share that is worse by no more than
-    chance would have it. What their short laws leave are hosts, memory controllers and such choices, which no other
-    device tells of; a share was chosen for a point and cost a generation thirty (docs/accuracy.md).
+    Of many devices: the least share that is worse by no more than chance would have it. A share was chosen for a point
+    and cost a generation thirty (docs/accuracy.md); of a few devices a standard error says too little to tell.
     """
     cost = np.array([[each for one in folds for each in _medians(one, share)] for share in SHARES])
     if not cost.size:
         return SHARES[0]
     best = int(np.argmin(cost.mean(axis=1)))
-    if folds[0].fitted.family not in STREAMS | NAMED_BY_LIBRARY:
-        return SHARES[best]
     worse = cost - cost[best]
-    chance = CHANCE * worse.std(axis=1, ddof=1) / np.sqrt(worse.shape[1]) if worse.shape[1] > 1 else np.inf
+    devices = worse.shape[1]
+    if devices < MANY:
+        return SHARES[best]
+    chance = CHANCE * worse.std(axis=1, ddof=1) / np.sqrt(devices)
     return SHARES[int(np.argmax(worse.mean(axis=1) <= chance))]
 
 

@@ -53,7 +53,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     if table.family in ("mla_pre", "mla_post"):
         return {"quantized": _narrow(table).astype(float)}
     if table.family == "gemm":
-        return engine_products(table, _architectures(table, directories)) | {"eager": eager(table)}
+        architecture = _architectures(table, directories)
+        return engine_products(table, architecture) | {"eager": eager(table, architecture)}
     return {}
 
 

@@ -59,7 +59,7 @@ def test_a_law_of_before_has_no_throttle_one_kind_of_memory_dram_after_l2_and_no
     assert float(law.ahead) < -60.0  # and so is the share of a host's time before the device starts
 
 
-@pytest.mark.parametrize("law", [1, 3])
+@pytest.mark.parametrize("law", [1, 4])
 def test_another_law_of_a_family_says_what_to_do(saved: Path, law: int) -> None:
     path = saved.with_suffix(".json")
     card = json.loads(path.read_text())

@@ -14,7 +14,19 @@ from calibration.datasets.text import as_text
 from calibration.kernels.asked import READ_APART, WRITTEN_APART, quantized
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware, load_hardware
-from calibration.kernels.products import ADDING, GROUP_ROWS, STEP, WAIT, WAIT_BY_COPIES, stepping, steps, switched, tile
+from calibration.kernels.products import (
+    ADDING,
+    GROUP_ROWS,
+    STEP,
+    TALL_ROWS,
+    WAIT,
+    WAIT_BY_COPIES,
+    WAIT_DEEP,
+    stepping,
+    steps,
+    switched,
+    tile,
+)
 from tests.calibration.tables import blank_table
 
 CORES = {"h100-sxm": 132, "l40s": 142}
@@ -63,6 +75,16 @@ def test_small_tiles_where_instructions_are_of_one_warp() -> None:
     f = formats("fp8")
     one = float(stepping(ada, shape(64, 64, 8192, unsplit=1, small_tiles=1), f))
     assert one == pytest.approx(64 * WAIT / float(ada.clock), rel=1e-6)
+    deep = float(stepping(ada, shape(64, 64, 8192, unsplit=1, small_tiles=1, deep=1), f))
+    assert deep == pytest.approx(one * WAIT_DEEP / WAIT, rel=1e-6)
+
+
+def test_few_rows_have_narrow_tiles_where_a_library_has_them() -> None:
+    h20 = hardware("h20").device
+    few, more = (tile(h20, shape(rows, 1024, 2048, unsplit=1)) for rows in (64, 65))
+    assert (float(few.m), float(few.n)) == (GROUP_ROWS, 64.0) and float(more.n) > 64.0
+    tall = [tile(h20, shape(rows, 1024, 2048, unsplit=1, tall_tiles=1)) for rows in (1, 64, 128)]
+    assert {(float(each.m), float(each.n)) for each in tall} == {(TALL_ROWS, 128.0)}
 
 
 def test_narrower_operands_save_less_than_their_bytes() -> None:
@@ -82,14 +104,17 @@ def test_quantizing_by_elementary_operations_moves_nine_times_the_bytes() -> Non
 
 def test_what_engines_do() -> None:
     rows = (
-        ("vllm", "0.14.0", "vllm_default", "fp8", "hopper", (1, 1, 1, 0)),
-        ("vllm", "0.24.0", "CutlassFP8ScaledMMLinearKernel", "fp8", "ada", (1, 0, 1, 1)),
-        ("sglang", "0.5.14", "sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block", "hopper-h20", (1, 0, 1, 0)),
-        ("sglang", "", "", "fp8", "hopper", (0, 0, 1, 0)),  # products alone
-        ("trtllm", "1.3.0rc20", "torch_flow", "fp8", "ada", (1, 0, 0, 0)),
-        ("trtllm", "1.3.0rc20", "torch_flow", "fp8_block", "ada", (1, 0, 1, 1)),
-        ("vllm", "0.14.0", "vllm_default", "bf16", "ada", (0, 0, 0, 0)),
-        ("torch", "2.9", "matmul", "fp8", "ada", (0, 0, 0, 0)),
+        ("vllm", "0.14.0", "vllm_default", "fp8", "hopper", (1, 1, 1, 0, 0, 1, 5)),
+        ("vllm", "0.14.0", "vllm_default", "fp8_block", "hopper", (1, 1, 1, 0, 0, 0, 11)),
+        ("vllm", "0.26.0", "vllm_default", "fp8", "xe2", (0, 0, 0, 0, 0, 0, 1)),
+        ("vllm", "0.24.0", "CutlassFP8ScaledMMLinearKernel", "fp8", "ada", (1, 0, 1, 1, 0, 1, 2)),
+        ("sglang", "0.5.14", "sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block", "hopper-h20", (1, 0, 1, 0, 0, 0, 2)),
+        ("sglang", "", "", "fp8", "hopper", (0, 0, 1, 0, 1, 1, 1)),  # products alone
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8", "ada", (1, 0, 0, 0, 0, 0, 4)),
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8_block", "ada", (1, 0, 1, 1, 0, 0, 2)),
+        ("trtllm", "1.0.0", "smooth_quant_gemm", "sq", "ada", (0, 0, 1, 1, 0, 1, 1)),
+        ("vllm", "0.14.0", "vllm_default", "bf16", "ada", (0, 0, 0, 0, 0, 0, 1)),
+        ("torch", "2.9", "matmul", "fp8", "ada", (0, 0, 0, 0, 0, 0, 1)),
     )
     table = blank_table("gemm", {"m": np.ones(len(rows))}, np.full(len(rows), "h100-sxm", dtype=object))
     for row, (framework, version, kernel, dtype, _, _) in enumerate(rows):
@@ -100,5 +125,5 @@ def test_what_engines_do() -> None:
             dtype,
         )
     found = engine_products(table, as_text(np.array([row[4] for row in rows], dtype=object)))
-    assert list(found) == ["quantized", "composed", "unsplit", "small_tiles"]
+    assert list(found) == ["quantized", "composed", "unsplit", "small_tiles", "tall_tiles", "deep", "kernels"]
     assert np.stack(list(found.values()), axis=1).tolist() == [list(row[5]) for row in rows]

@@ -105,23 +105,18 @@ def test_priors_name_levels_of_the_law() -> None:
     assert all(priors_of(family).scalars["compute"][0] > priors_of("gemm").scalars["compute"][0] for family in STREAMS)
 
 
-def said(family: str, law: float, correction: float) -> Any:
+def said(law: float, correction: float) -> Any:
     """A fold of one device whose law errs by so much, and by that and the correction with all of it."""
     unseen = SimpleNamespace(table=SimpleNamespace(device=np.full(3, "a", object)))
-    return SimpleNamespace(
-        unseen=unseen,
-        fitted=SimpleNamespace(family=family),
-        residual=lambda share: np.full(3, law + share * correction),
-    )
+    return SimpleNamespace(unseen=unseen, residual=lambda share: np.full(3, law + share * correction))
 
 
-@pytest.mark.parametrize(("family", "share"), [("norm", 0.0), ("bmm", 0.0), ("gemm", 1.0)])
-def test_some_corrections_have_to_help_by_more_than_chance(family: str, share: float) -> None:
-    """It helps two devices by 0.05 and harms a third by 0.04."""
-    by_chance = [said(family, 0.2, change) for change in (-0.05, -0.05, 0.04)]
-    assert best_share(by_chance) == share
-    assert best_share([said(family, 0.2, change) for change in (-0.05, -0.05, -0.04)]) == 1.0
-    assert best_share(by_chance[:1]) == share
+def test_a_correction_has_to_help_many_devices_by_more_than_chance() -> None:
+    """It helps two devices of three by 0.05 and harms the third by 0.04."""
+    by_chance = [said(0.2, change) for change in (-0.05, -0.05, 0.04)]
+    assert best_share(by_chance) == 1.0  # a standard error of three says little
+    assert best_share(2 * by_chance) == 0.0
+    assert best_share([said(0.2, change) for change in 2 * (-0.05, -0.05, -0.04)]) == 1.0
     assert best_share([]) == 0.0
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
+from calibration.kernels.fit import new_law
 from calibration.kernels.hardware import issued
 from calibration.kernels.inputs import Prepared, prepare
+from calibration.kernels.levels import LEVELS, NO_NAMES
+from calibration.kernels.priors import priors_of
 from tests.calibration.tables import blank_table
 
 LINEAR = {"m": 4096.0, "n": 512.0, "k": 8192.0, "batch": 1.0}
@@ -96,6 +100,24 @@ def test_products_in_blocks_of_eight_bits_are_launched_by_a_host() -> None:
     replayed = one("gemm", LINEAR, framework="vllm", dtype="bf16", kernel="torch.nn.functional.linear")
     assert (by_host.eager[0], replayed.eager[0]) == (1.0, 0.0)
     assert one("gemm", LINEAR, framework="trtllm", dtype="fp8_block", kernel=kernel).eager[0] == 0.0
+    assert one("gemm", LINEAR, "arc-pro-b60", framework="vllm", dtype="bf16").eager[0] == 1.0
+
+
+def test_each_kernel_of_a_layer_takes_the_floor_or_the_host() -> None:
+    """vLLM 0.14 quantizes by four operations, or by ten where scales are of blocks; a host launches each of two."""
+    means = {name: mean for name, (mean, _) in priors_of("gemm").scalars.items()}
+    law = new_law(means, dict.fromkeys(LEVELS, 0), habits=0)
+    tiny = {"m": 1.0, "n": 16.0, "k": 16.0, "batch": 1.0}
+
+    def time(dtype: str, version: str, kernel: str) -> float:
+        data = one("gemm", tiny, framework="vllm", version=version, kernel=kernel, dtype=dtype)
+        return float(np.exp(jax.vmap(law)(data.inputs(NO_NAMES)))[0])
+
+    once, apart = time("bf16", "0.14", "vllm_default"), time("fp8", "0.14", "vllm_default")
+    assert apart - once == pytest.approx(4 * 2e-6, rel=0.2)
+    assert time("fp8_block", "0.14", "vllm_default") - apart == pytest.approx(6 * 2e-6, rel=0.1)
+    by_host = time("fp8_block", "0.24", "DeepGemmFp8BlockScaledMMKernel")
+    assert by_host == pytest.approx(2 * np.exp(means["host"]), rel=0.01)
 
 
 def test_matrix_units_of_an_older_chip_take_more_energy_than_vector_units_do() -> None:
