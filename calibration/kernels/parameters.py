@@ -40,8 +40,8 @@ CARD = {
 
 # Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
 LAWS: Mapping[str, int] = MappingProxyType(
-    {"mla_prefill": 3}
-    | dict.fromkeys(("gemm", "bmm_matrix", "attention_prefill", "attention_decode", "mla_decode", "moe"), 2)
+    {"mla_prefill": 4, "attention_prefill": 3}
+    | dict.fromkeys(("gemm", "bmm_matrix", "attention_decode", "mla_decode", "moe"), 2)
     | dict.fromkeys(("norm", "softmax", "elementwise"), 2)
 )
 
