@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibration.datasets.libraries import FLASH_ATTENTION, libraries
+from calibration.datasets.prefill_kernels import ORDINARY, prefill_reading
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -18,7 +19,7 @@ CASTING_WITH = ("sglang", FLASH_ATTENTION)
 EIGHT_BITS = ("fp8",)
 # TensorRT-LLM's kernels for Ampere and Ada take 64 queries a block ("fmha_v2_flash_attention_bf16_64_128_S_..._sm89";
 # recalled).
-HALF_BLOCKS = ("trtllm",)
+HALF_BLOCKS, HALF_BLOCK = ("trtllm",), 64.0
 # SGLang's latent prefill is measured on the latents themselves (forward_extend of its flashattention_backend.py, and of
 # triton_backend.py by `_fwd_kernel` of extend_attention.py, 32 queries of a head a block): on the H100 the one does 607
 # TFLOP/s so counted, and would do 180 otherwise, the other takes seven times as long as TensorRT-LLM's.
@@ -28,7 +29,8 @@ TOGETHER, APART = ("flash_attention", "fa3"), ("triton",)
 
 def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
     """1 for each row whose kernel does so, else 0 [R]: `in_cache_format`: multiplies in the format of the cache, which
-    is narrower than the queries'; `half_blocks`: takes 64 queries a block where others take 128.
+    is narrower than the queries'. Of latent attention the `rows` of a block as well, of other attention the fields of
+    `PrefillReading`.
 
     **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices.
     """
@@ -39,10 +41,12 @@ def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarr
     casting = framework.among(CASTING) | (framework.among((engine,)) & libraries(table).among((library,)))
     found = {
         "in_cache_format": rewritten & narrow & casting,
-        "half_blocks": ~rewritten & framework.among(HALF_BLOCKS),
     }
     if table.family == "mla_prefill":
+        found["rows"] = np.where(~rewritten & framework.among(HALF_BLOCKS), HALF_BLOCK, ORDINARY.rows)
         found |= latent_prefills(table, narrow, rewritten)
+    else:
+        found |= prefill_reading(table, architecture)
     return {name: np.asarray(each, float) for name, each in found.items()}
 
 

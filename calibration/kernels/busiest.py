@@ -20,7 +20,7 @@ from calibration.kernels import (
     reductions,
 )
 from calibration.kernels.asked import Shape
-from calibration.kernels.demand import STREAMS, Demand
+from calibration.kernels.demand import STREAMS, Demand, prefill_operands
 from calibration.kernels.features import (
     LEAST,
     MATRICES,
@@ -58,7 +58,7 @@ def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = N
     elif family == "moe" and formats is not None:
         return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
     elif family in PREFILLS:
-        found = prefill.waves(prefill.prefill_of(family, x), hardware)
+        found = prefill.starts(prefill.prefill_of(family, x), hardware)
         if family == "mla_prefill":
             latent = latent_prefill.starts(x, hardware.device.num_cores)
             found = jnp.where(latent_prefill.absorbed(x), latent, found) + latent_prefill.small_kernels(x)
@@ -124,7 +124,7 @@ def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats
         waits = latent_decoding.waiting(x, hardware) + latent_decoding.through_shared_memory(x, hardware)
         return products + waits * hardware.many_cores
     if family in PREFILLS:
-        found = prefill.products_time(prefill.prefill_of(family, x), as_float(demand.compute))
+        found = prefill.products_time(prefill.prefill_of(family, x), hardware, prefill_operands(x, formats))
         if family == "mla_prefill":
             latent = as_float(demand.compute) + latent_prefill.waiting(x, hardware) * hardware.many_cores
             found = jnp.where(latent_prefill.absorbed(x), latent, found)

@@ -32,7 +32,7 @@ from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
-from jaxperf.core.formats import COMPUTE_FORMATS
+from jaxperf.core.formats import COMPUTE_FORMATS, NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
@@ -104,10 +104,14 @@ def _attention_shape(x: Shape) -> AttentionShape:
 
 
 def _prefill(device: Device, x: Shape, f: Formats) -> Cost:
+    operands, shape = prefill_operands(x, f), _attention_shape(x)
+    return prefill_attention_cost(device, shape, x["batch"], x["q_len"], x["prefix"], f.cache, operands, FULL)
+
+
+def prefill_operands(x: Shape, f: Formats) -> NumberFormat:
+    """The format that attention over many queries multiplies in: the cache's where its kernel does so."""
     in_cache_format = x.get("in_cache_format", jnp.zeros_like(x["batch"])) > 0.0
-    products = jax.tree.map(lambda cache, own: jnp.where(in_cache_format, cache, own), f.cache, f.weights)
-    shape = _attention_shape(x)
-    return prefill_attention_cost(device, shape, x["batch"], x["q_len"], x["prefix"], f.cache, products, FULL)
+    return jax.tree.map(lambda cache, own: jnp.where(in_cache_format, cache, own), f.cache, f.weights)
 
 
 def _mixed(device: Device, x: Shape, f: Formats) -> Cost:

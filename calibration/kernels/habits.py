@@ -13,7 +13,7 @@ from calibration.kernels import experts
 from calibration.kernels.asked import Shape
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
-from calibration.kernels.prefill import block_queries
+from calibration.kernels.prefill import prefill_of
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 QUERY_BLOCK = 128.0  # queries that a block of a prefill kernel takes
@@ -53,7 +53,7 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
     blocks = ceil_div(queries, jnp.full_like(queries, QUERY_BLOCK)) * x["heads"] * x["batch"]
     return {
         "pairs outside the window": jnp.log(0.5 * queries**2 / (seen * queries - 0.5 * seen**2)),
-        "block longer than the queries": _above(block_queries(x.get("half_blocks", jnp.zeros_like(queries))) / queries),
+        "block longer than the queries": _above(prefill_of("attention_prefill", x).step / queries),
         "idle cores": _above(hardware.device.num_cores / blocks),
         "queries per key head": jnp.log(x["heads"] / x["kv_heads"]),
         "head size": jnp.log(x["head_dim"] / 128.0),

@@ -40,10 +40,10 @@ CARD = {
 
 # Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
 LAWS: Mapping[str, int] = MappingProxyType(
-    dict.fromkeys(("mla_prefill", "gemm", "bmm_matrix"), 3)
-    | dict.fromkeys(("attention_prefill", "attention_decode", "mla_decode", "moe"), 2)
+    {"mla_prefill": 4}
+    | dict.fromkeys(("gemm", "bmm_matrix", "attention_prefill"), 3)
+    | dict.fromkeys(("attention_decode", "mla_decode", "moe", "gemm_vector", "bmm", "convolution"), 2)
     | dict.fromkeys(("norm", "softmax", "elementwise", "quantize", "rope", "mla_pre", "mla_post"), 2)
-    | dict.fromkeys(("gemm_vector", "bmm", "convolution"), 2)
 )
 
 

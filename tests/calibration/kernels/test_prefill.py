@@ -12,6 +12,7 @@ import pytest
 from calibration.kernels.fit import new_law
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import LEVELS, NO_NAMES
+from calibration.kernels.prefill import prefill_of
 from calibration.kernels.priors import PRIORS
 from tests.calibration.tables import blank_table
 
@@ -61,12 +62,84 @@ def test_a_block_fills_a_core_whose_matrix_instructions_read_shared_memory() -> 
     assert one(SHAPE | {"heads": 108.0 * 6}, "a100-sxm-80gb").waves[0] == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("queries", "share"), [(1.0, 0.5), (64.0, 0.5), (65.0, 1.0), (192.0, 0.75), (256.0, 1.0)])
+@pytest.mark.parametrize(("queries", "share"), [(1.0, 0.5), (64.0, 0.5), (65.0, 1.0), (192.0, 2 / 3), (256.0, 1.0)])
 def test_blocks_of_64_queries_leave_less_of_the_last_one_empty(queries: float, share: float) -> None:
-    small, large = (one(SHAPE | {"q_len": queries}, "l40s", framework=name) for name in ("trtllm", "vllm"))
+    """192 queries: three blocks of 64 see 128, 128 and 256 keys, two of 128 see 128 and 256."""
+    busy = SHAPE | {"q_len": queries, "heads": 142.0 * 6}
+    small, large = (one(busy, "l40s", framework=name) for name in ("trtllm", "unknown"))
     assert small.core[0] / large.core[0] == pytest.approx(share, rel=1e-5)
-    hopper = [one(SHAPE | {"q_len": queries}, framework=name).core[0] for name in ("trtllm", "vllm")]
+    hopper = [one(busy, framework=name).core[0] for name in ("trtllm", "unknown")]
     assert hopper[0] == hopper[1]
+
+
+def by_blocks(queries: int, prefix: int, span: int, rows: int, group: int, keys: int) -> tuple[int, int]:
+    """Keys of the tiles that all blocks may see, and those of them that a window hides, block after block."""
+    seen = hidden = 0
+    for block in range(-(-queries * group // rows)):
+        last = min(-(-(block + 1) * rows // group), queries)
+        seen += -(-(prefix + last) // keys) * keys
+        hidden += max((block * rows // group + prefix + 1 - span) // keys, 0) * keys
+    return seen, hidden
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "keys"), [(128, 1, 128), (64, 1, 256), (128, 8, 128), (128, 1, 64), (16, 4, 32)]
+)
+@pytest.mark.parametrize("span", [128, 1024, 10**6])
+@pytest.mark.parametrize("prefix", [0, 256, 512])
+@pytest.mark.parametrize("queries", [1, 64, 200, 1000])
+def test_keys_of_tiles_equal_a_loop_over_the_blocks(
+    queries: int, prefix: int, span: int, rows: int, group: int, keys: int
+) -> None:
+    x = {**SHAPE, "q_len": queries, "prefix": prefix, "window": span, "heads": group, "rows": rows, "keys": keys}
+    one_ = prefill_of(
+        "attention_prefill", {name: jnp.asarray(float(each)) for name, each in (x | {"packed": 1}).items()}
+    )
+    assert (int(one_.causal()), int(one_.hidden())) == by_blocks(queries, prefix, span, rows, group, keys)
+
+
+def named(shape: dict[str, float], framework: str, kernel: str, device: str = "l40s", **names: str) -> Prepared:
+    return one(SHAPE | shape, device, framework=framework, kernel=kernel, **names)
+
+
+@pytest.mark.parametrize(
+    ("framework", "kernel", "hides"), [("sglang", "flashinfer", False), ("vllm", "flashinfer", True)]
+)
+def test_only_a_kernel_that_is_given_the_window_leaves_products_out(framework: str, kernel: str, hides: bool) -> None:
+    long = {"q_len": 4096.0, "heads": 64.0, "kv_heads": 8.0}
+    windowed, whole = (named(long | {"window": window}, framework, kernel).core[0] for window in (128.0, 0.0))
+    assert (windowed < 0.15 * whole) if hides else windowed == whole
+
+
+def test_blocks_that_are_fewer_than_the_cores_share_the_keys() -> None:
+    """One head of 1,024 queries: 8 blocks of 132, the longest of 8 tiles, and 16 shares of it; a core's share of 36
+    tiles is less than half of one of them."""
+    long = {"q_len": 1024.0}
+    divided, whole = (named(long, "vllm", "fa3", "h100-sxm", version=name).core[0] for name in ("0.24.0", "0.14.0"))
+    assert divided / whole == pytest.approx(8 / 16 / 8, rel=1e-5)
+
+
+def test_heads_of_a_key_head_share_blocks_of_flash_attention_3() -> None:
+    short = {"q_len": 16.0, "heads": 132.0 * 8, "kv_heads": 132.0}
+    assert named(short, "vllm", "fa3", "h100-sxm").waves[0] == 1.0
+    assert one(SHAPE | short).waves[0] == 8.0
+
+
+def test_flashinfer_takes_small_blocks_for_few_queries() -> None:
+    few = [named({"q_len": queries}, "vllm", "flashinfer").special[0] for queries in (16.0, 64.0, 128.0)]
+    assert few[1:] == pytest.approx([4 * few[0], 8 * few[0]], rel=1e-5)
+
+
+def test_triton_multiplies_heads_of_the_next_power_of_two() -> None:
+    odd, even = (named({"head_dim": size}, "sglang", "triton").core[0] for size in (192.0, 256.0))
+    assert odd == even
+
+
+def test_triton_waits_for_a_tile_and_for_all_of_its_bytes() -> None:
+    """One block's one tile of 128 keys and values of 64 elements of two bytes: 3,000 cycles, and 25 bytes a cycle."""
+    found = named({"head_dim": 64.0}, "sglang", "triton").special[0] * 2.52e9
+    beside = 64 * 128 * (1 / 16 + 128 * 2 / 64 / 128)
+    assert found - beside == pytest.approx(3000 + 128 * 128 * 2 / 25, rel=1e-3)
 
 
 @pytest.mark.parametrize(
