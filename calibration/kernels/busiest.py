@@ -1,10 +1,14 @@
 """What the busiest core of a device works through, and what cores take from L2, beyond what point functions say.
 
-Every function is of one kernel: scalars in, scalars out.
+Every function is of one kernel, scalars in and scalars out; `BUSIEST` says which family has which.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import equinox as eqx
 import jax.numpy as jnp
 
 from calibration.kernels import (
@@ -21,19 +25,9 @@ from calibration.kernels import (
 )
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS, Demand, prefill_operands
-from calibration.kernels.features import (
-    LEAST,
-    MATRICES,
-    PREFILLS,
-    QUERY_BLOCK,
-    REDUCING,
-    TILES,
-    blocks_of,
-    matrix_shape,
-)
+from calibration.kernels.features import LEAST, QUERY_BLOCK, TILES, blocks_of, matrix_shape
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
-from calibration.kernels.latents import ABSORBING
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
@@ -47,117 +41,207 @@ QUANTIZING = 8.0  # rows that a core quantizes at once before a product, a block
 MANY_THREADS = 1536.0
 
 
-def waves(family: str, x: Shape, hardware: Hardware, formats: Formats | None = None) -> Scalar:
-    """Blocks that the busiest core works through one after the other [1], of grouped products the steps of their
-    reductions, of decode attention the starts of its blocks; 0 for a kernel that is only a stream."""
+class Kernel(eqx.Module):
+    """A kernel of a `family` with the shape `x`, what it asks of a device, and the device."""
+
+    family: str = eqx.field(static=True)
+    x: Shape
+    demand: Demand
+    hardware: Hardware
+    formats: Formats
+
+    @property
+    def cores(self) -> Scalar:
+        return self.hardware.device.num_cores
+
+    def from_l2(self, taken: Scalar) -> Scalar:
+        """Time for all cores together to take so many bytes from L2 [s]."""
+        return taken / (CORE_BYTES_PER_CYCLE * self.cores * self.hardware.clock)
+
+
+class Busiest(eqx.Module):
+    """`core`: busy time of the busiest core; `special`: of its other pipelines that its products do not hide, and to
+    write a narrow cache anew before them; `on_chip`: for all cores together to take the kernel's bytes from L2, or for
+    the busiest to wait for its operands [s]. `waves`: blocks that it works through one after the other, of grouped
+    products the steps of their reductions, of decode attention the starts of its blocks [1]; `alone`: 1 where a block
+    fills a core, so that nothing hides its start, else 0; `footprint`: operands over L2 [log 1].
+    """
+
+    core: Scalar
+    special: Scalar
+    on_chip: Scalar
+    waves: Scalar
+    alone: Scalar
+    footprint: Scalar
+
+
+def busiest(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Busiest:
+    """What a kernel asks of the busiest core; where a device is no GPU, of its arithmetic alone."""
+    own = BUSIEST[family](Kernel(family, x, demand, hardware, formats))
+    many = as_float(hardware.many_cores)
+    none = jnp.zeros_like(many)
+    return Busiest(
+        own["core"],
+        own.get("special", none) * many,
+        own["on_chip"] * many,
+        own.get("waves", none) * many,
+        own.get("alone", none),
+        jnp.log(jnp.maximum(own["held"], LEAST)) - jnp.log(experts.cache(x, hardware.device)),
+    )
+
+
+Parts = dict[str, Scalar]  # of `Busiest`, by name, 0 where absent; `held` [byte] in place of `footprint`
+
+
+def _plain(one: Kernel) -> Parts:
+    moved = as_float(one.demand.moved)
+    return {"core": as_float(one.demand.compute), "on_chip": one.from_l2(moved), "held": moved}
+
+
+def _product(one: Kernel) -> Parts:
+    return _plain(one) | {"waves": _waves(one, *matrix_shape(one.family, one.x)[:3])}
+
+
+def _waves(one: Kernel, m: Scalar, batch: Scalar, n: Scalar, quantized_at_once: float = 1.0) -> Scalar:
     height, width = TILES[1]
-    if family in MATRICES:
-        m, batch, n, _ = matrix_shape(family, x)
-        resident = QUANTIZING if family == "gemm" else 1.0
-        blocks = blocks_of(m, height) * blocks_of(n, width) * batch + x.get("quantized", 0.0) * m * batch / resident
-    elif family == "moe" and formats is not None:
-        return experts.steps(x, experts.load(x), formats, hardware.device.num_cores) * hardware.many_cores
-    elif family in PREFILLS:
-        found = prefill.starts(prefill.prefill_of(family, x), hardware)
-        if family == "mla_prefill":
-            latent = latent_prefill.starts(x, hardware.device.num_cores)
-            found = jnp.where(latent_prefill.absorbed(x), latent, found) + latent_prefill.small_kernels(x)
-        return found * hardware.many_cores
-    elif family == "attention_decode":
-        return decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
-    elif family == "mla_decode":
-        return latent_decoding.starts(x, hardware.device.num_cores) * hardware.many_cores
-    elif family == "attention_mixed":
-        blocks = (blocks_of(x["prefill_q"], QUERY_BLOCK) + x["n_decode"]) * x["heads"]
-    else:
-        return jnp.zeros_like(hardware.many_cores)
-    return ceil_div(blocks, hardware.device.num_cores) * hardware.many_cores
+    before = one.x.get("quantized", 0.0) * m * batch / quantized_at_once
+    return ceil_div(blocks_of(m, height) * blocks_of(n, width) * batch + before, one.cores)
 
 
-def alone(family: str, hardware: Hardware) -> Scalar:
-    """1 where one block of a kernel fills a core, so that nothing hides its start: the queries, the tile and the output
-    of latent attention do; else 0 [1]. Others may do so as well; their laws were chosen without."""
-    return as_float(family == "mla_decode") * jnp.ones_like(hardware.many_cores)
+def _linear(one: Kernel) -> Parts:
+    own = _plain(one)
+    waits = products.stepping(one.hardware, one.x, one.formats)
+    waves = _waves(one, *matrix_shape(one.family, one.x)[:3], QUANTIZING)
+    return own | {"on_chip": jnp.maximum(own["on_chip"], waits), "waves": waves}
 
 
-def on_chip_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
-    """Time for all cores of a GPU together to take the kernel's bytes from L2, or for the busiest one of a product to
-    wait for its operands [s]; 0 on another kind of device."""
-    rate = CORE_BYTES_PER_CYCLE * hardware.device.num_cores * hardware.clock
-    if family == "moe":
-        return experts.bytes_from_l2(x, experts.load(x), formats) / rate * hardware.many_cores
-    if family == "gemm" or family in ABSORBING:
-        own = latents.absorbing(family, x) if family in ABSORBING else x
-        waits = products.stepping(hardware, own, formats)
-        return jnp.maximum(as_float(demand.moved) / rate, waits) * hardware.many_cores
-    if family == "quantize":
-        waits = quantizing.waiting(x, hardware, formats.activations.itemsize)
-        return jnp.maximum(as_float(demand.moved) / rate, waits) * hardware.many_cores
-    times = decoding.times_read(x, hardware.device.num_cores) if family == "attention_decode" else as_float(1.0)
-    taken = as_float(demand.moved) * times
-    if family in REDUCING:
-        taken += reductions.bytes_found(family, x, formats.activations.itemsize, hardware.device)
-    return taken / rate * hardware.many_cores
+def _absorbing(one: Kernel) -> Parts:
+    own = _product(one)
+    waits = products.stepping(one.hardware, latents.absorbing(one.family, one.x), one.formats)
+    held = own["held"] - latents.narrowed(one.family, one.x, one.formats)
+    return own | {"on_chip": jnp.maximum(own["on_chip"], waits), "held": held}
 
 
-def footprint(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
-    """Bytes of a kernel's operands over L2 [log 1]."""
-    held = as_float(demand.moved)
-    if family in REDUCING:
-        held -= reductions.bytes_again(family, x, formats.activations.itemsize, hardware.device)
-    if family == "quantize":
-        held = quantizing.held(x, held)
-    if family in ABSORBING:
-        held -= latents.narrowed(family, x, formats)
-    return jnp.log(jnp.maximum(held, LEAST)) - jnp.log(experts.cache(x, hardware.device))
+def _convolution(one: Kernel) -> Parts:
+    return _product(one) | {"special": convolutions.chosen(one.hardware.device, one.x, one.formats).beside}
 
 
-def core_time(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Scalar:
-    """Busy time of the busiest core [s]: of its arithmetic; of a stream on a GPU, of issuing instructions.
+def _experts(one: Kernel) -> Parts:
+    """Of products, and of what turns weights of few bits into operands."""
+    given = experts.load(one.x)
+    unpacking = experts.unpacked(one.x, given, one.formats, one.cores) / (experts.UNPACKED * one.hardware.clock)
+    own = _plain(one)
+    return own | {
+        "core": own["core"] + unpacking * one.hardware.many_cores,
+        "on_chip": one.from_l2(experts.bytes_from_l2(one.x, given, one.formats)),
+        "waves": experts.steps(one.x, given, one.formats, one.cores),
+    }
+
+
+def _prefill(one: Kernel) -> Parts:
+    tiled = prefill.prefill_of(one.family, one.x)
+    return _plain(one) | {
+        "core": prefill.products_time(tiled, one.hardware, prefill_operands(one.x, one.formats)),
+        "special": prefill.beside_products_time(tiled, one.hardware),
+        "waves": prefill.starts(tiled, one.hardware),
+    }
+
+
+def _latent_prefill(one: Kernel) -> Parts:
+    """As other prefill where keys and values are expanded first, else by the kernel that absorbs their projections."""
+    own, x, hardware = _prefill(one), one.x, one.hardware
+    absorbed = {
+        "core": as_float(one.demand.compute) + latent_prefill.waiting(x, hardware) * hardware.many_cores,
+        "special": latent_prefill.beside_products_time(x, hardware),
+        "waves": latent_prefill.starts(x, one.cores),
+    }
+    own |= {name: jnp.where(latent_prefill.absorbed(x), time, own[name]) for name, time in absorbed.items()}
+    return own | {"waves": own["waves"] + latent_prefill.small_kernels(x)}
+
+
+def _decode(one: Kernel) -> Parts:
+    """Of products, and of the waits of its blocks for keys and values."""
+    own, x = _plain(one), one.x
+    return own | {
+        "core": own["core"] + decoding.streaming(x, one.hardware) * one.hardware.many_cores,
+        "on_chip": one.from_l2(own["held"] * decoding.times_read(x, one.cores)),
+        "waves": decoding.starts(x, one.cores),
+    }
+
+
+def _latent_decode(one: Kernel) -> Parts:
+    """The queries, the tile and the output fill a core. Others' blocks may do so as well; their laws were chosen
+    without."""
+    own, x, hardware = _plain(one), one.x, one.hardware
+    waits = latent_decoding.waiting(x, hardware) + latent_decoding.through_shared_memory(x, hardware)
+    return own | {
+        "core": own["core"] * latent_decoding.products_share(x) + waits * hardware.many_cores,
+        "special": latent_decoding.converting(x, hardware, one.formats.cache.itemsize),
+        "waves": latent_decoding.starts(x, one.cores),
+        "alone": jnp.ones_like(hardware.many_cores),
+    }
+
+
+def _mixed(one: Kernel) -> Parts:
+    blocks = (blocks_of(one.x["prefill_q"], QUERY_BLOCK) + one.x["n_decode"]) * one.x["heads"]
+    return _plain(one) | {"waves": ceil_div(blocks, one.cores)}
+
+
+def _stream(one: Kernel) -> Parts:
+    return _issuing(one, as_float(1.0))
+
+
+def _issuing(one: Kernel, times: Scalar) -> Parts:
+    """On a GPU, a stream is busy issuing instructions, so many `times`.
 
     Such a kernel computes addresses, converts and waits more than it multiplies: how many bytes a core moves in a cycle
-    is a property of the software, and differs little between cores with more or fewer fp32 units. Of decode attention:
-    of its products, and of its blocks' waits for keys and values.
+    is a property of the software, and differs little between cores with more or fewer fp32 units.
     """
-    if family == "mla_decode":
-        products = as_float(demand.compute) * latent_decoding.products_share(x)
-        waits = latent_decoding.waiting(x, hardware) + latent_decoding.through_shared_memory(x, hardware)
-        return products + waits * hardware.many_cores
-    if family in PREFILLS:
-        found = prefill.products_time(prefill.prefill_of(family, x), hardware, prefill_operands(x, formats))
-        if family == "mla_prefill":
-            latent = as_float(demand.compute) + latent_prefill.waiting(x, hardware) * hardware.many_cores
-            found = jnp.where(latent_prefill.absorbed(x), latent, found)
-        return found
-    if family == "attention_decode":
-        return as_float(demand.compute) + decoding.streaming(x, hardware) * hardware.many_cores
-    if family == "moe":
-        weights = experts.unpacked(x, experts.load(x), formats, hardware.device.num_cores)
-        return as_float(demand.compute) + weights / (experts.UNPACKED * hardware.clock) * hardware.many_cores
-    if family not in STREAMS:
-        return as_float(demand.compute)
+    own, hardware = _plain(one), one.hardware
     # Threads that wait for memory keep a core busy as long as there are enough of them.
     waiting = jnp.minimum(hardware.resident / MANY_THREADS, 1.0)
-    rate = FLOPS_PER_THREAD * hardware.issued * waiting * hardware.device.num_cores * hardware.clock
-    issuing = as_float(demand.flops) / rate
-    if family == "rope":
-        issuing *= 1.0 + x.get("scalar", jnp.zeros_like(issuing)) * (ROTATED_AT_ONCE - 1.0)
-    if family in REDUCING:
-        issuing /= reductions.vector(family, x, formats.activations.itemsize)
-    return jnp.where(hardware.many_cores > 0.0, issuing, as_float(demand.compute))
+    rate = FLOPS_PER_THREAD * hardware.issued * waiting * one.cores * hardware.clock
+    issuing = as_float(one.demand.flops) / rate * times
+    return own | {"core": jnp.where(hardware.many_cores > 0.0, issuing, own["core"])}
 
 
-def special_time(family: str, x: Shape, hardware: Hardware, formats: Formats) -> Scalar:
-    """Time of the busiest core's other pipelines that its matrix products do not hide, and to write a narrow cache anew
-    before them [s]; 0 where none is known."""
-    if family == "mla_decode":
-        return latent_decoding.converting(x, hardware, formats.cache.itemsize) * hardware.many_cores
-    if family in PREFILLS:
-        found = prefill.beside_products_time(prefill.prefill_of(family, x), hardware)
-        if family == "mla_prefill":
-            latent = latent_prefill.beside_products_time(x, hardware) * hardware.many_cores
-            found = jnp.where(latent_prefill.absorbed(x), latent, found)
-        return found
-    if family == "convolution":
-        return convolutions.chosen(hardware.device, x, formats).beside * hardware.many_cores
-    return jnp.zeros_like(hardware.many_cores)
+def _rotation(one: Kernel) -> Parts:
+    scalar = one.x.get("scalar", jnp.zeros_like(one.cores))
+    return _issuing(one, 1.0 + scalar * (ROTATED_AT_ONCE - 1.0))
+
+
+def _reduction(one: Kernel) -> Parts:
+    """Of rows that are read more than once, and found in L2 where they fit it."""
+    device, width = one.hardware.device, one.formats.activations.itemsize
+    own = _issuing(one, 1.0 / reductions.vector(one.family, one.x, width))
+    found = reductions.bytes_found(one.family, one.x, width, device)
+    held = own["held"] - reductions.bytes_again(one.family, one.x, width, device)
+    return own | {"on_chip": one.from_l2(own["held"] + found), "held": held}
+
+
+def _quantization(one: Kernel) -> Parts:
+    own = _stream(one)
+    waits = quantizing.waiting(one.x, one.hardware, one.formats.activations.itemsize)
+    held = quantizing.held(one.x, own["held"])
+    return own | {"on_chip": jnp.maximum(own["on_chip"], waits), "held": held}
+
+
+BUSIEST: Mapping[str, Callable[[Kernel], Parts]] = MappingProxyType(
+    dict.fromkeys(STREAMS, _stream)
+    | dict.fromkeys(latents.ABSORBING, _absorbing)
+    | {
+        "gemm": _linear,
+        "bmm": _product,
+        "convolution": _convolution,
+        "moe": _experts,
+        "attention_prefill": _prefill,
+        "mla_prefill": _latent_prefill,
+        "attention_decode": _decode,
+        "mla_decode": _latent_decode,
+        "attention_mixed": _mixed,
+        "rope": _rotation,
+        "norm": _reduction,
+        "softmax": _reduction,
+        "quantize": _quantization,
+    }
+)

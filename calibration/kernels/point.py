@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from calibration.datasets.schema import KernelTable
 from calibration.kernels import convolutions, products
 from calibration.kernels.asked import Shape
-from calibration.kernels.busiest import alone, core_time, footprint, on_chip_time, special_time, waves
+from calibration.kernels.busiest import Busiest, busiest
 from calibration.kernels.demand import Demand, demands
 from calibration.kernels.features import features
 from calibration.kernels.formats import Formats, format_columns
@@ -121,15 +121,11 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     if family == "convolution":
         multiplied = convolutions.chosen(hardware.device, x, kind.formats).flops
         asked = dataclasses.replace(asked, power=asked.power * multiplied / asked.flops)
+    own = busiest(family, x, asked, hardware, kind.formats)
     seen = features(family, x, asked, hardware, as_float(kind.skewed))
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
-        core=core_time(family, x, asked, hardware, kind.formats),
-        special=special_time(family, x, hardware, kind.formats),
-        on_chip=on_chip_time(family, x, asked, hardware, kind.formats),
-        footprint=footprint(family, x, asked, hardware, kind.formats),
-        waves=waves(family, x, hardware, kind.formats),
-        alone=alone(family, hardware),
+        **{name: getattr(own, name) for name in Busiest.__dataclass_fields__},
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
         eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
         chained=x.get("chained", jnp.zeros_like(hardware.many_cores)),
