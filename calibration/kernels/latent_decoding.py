@@ -33,7 +33,7 @@ BESIDE_SOFTMAX = 989.0 / 660.0
 SMALL_KERNEL = 0.45  # time of a small kernel in starts, as in `calibration.kernels.decoding`
 COMBINED = 0.35  # start of a block that combines the parts of one head
 # Elements that a core writes anew in a cycle, one a thread: what PyTorch's lookups and rotary embeddings take as well
-# (2.0-2.8 bytes, docs/accuracy.md).
+# (2.0-2.8 bytes, docs/kernel-laws.md).
 CONVERTED = 1.2
 
 

@@ -24,7 +24,7 @@ from jaxperf.kernels.masks import UNLIMITED
 from jaxperf.kernels.roofline import matrix_peak
 
 # Queries for which a warp loads a tile once: FlashAttention-2's four warps of 32 rows load each tile four times, of
-# which other warps' products hide half. The half is assumed, with the measured tables in sight (docs/accuracy.md).
+# which other warps' products hide half. The half is assumed, with the measured tables in sight (docs/kernel-laws.md).
 ROWS_PER_LOAD = 64.0
 ITEMSIZE = 2.0  # of operands in shared memory; where registers feed the matrix units, 8-bit ones are converted [byte]
 # Accumulators of 128 queries and heads of 256 fill the registers of a core; a kernel for larger ones takes fewer

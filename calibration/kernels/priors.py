@@ -18,7 +18,7 @@ from calibration.kernels.model import LAW_LEVELS
 # `host`: what it takes to launch one kernel, of a call of PyTorch on the A100; `gddr`, `inline_ecc`: GDDR comes nearer
 # its datasheet than HBM, and check bits that share its bus take at least the 1/16 of it that they take of the memory
 # (A40: 45 of 48 GB are left), and more where a write is of less than they cover; both means were set with the measured
-# tables in sight (docs/accuracy.md).
+# tables in sight (docs/kernel-laws.md).
 PRIORS = {
     "compute": (0.2, 0.1),
     "special": (0.0, 0.2),
@@ -43,7 +43,7 @@ ATTENTION = {"compute": (0.5, 0.3), "memory": (0.3, 0.2), "floor": (float(np.log
 # With the exponentials and the loads of operands beside them, products run at nearly their peak. A block first has to
 # load what it computes, so that times add up nearly as much as they overlap; it starts in two microseconds, the latency
 # of its first loads and of its last writes; and the floor is cycles of the device, several latencies in a row. Set with
-# the measured tables in sight (docs/accuracy.md).
+# the measured tables in sight (docs/kernel-laws.md).
 PREFILL = ATTENTION | {
     "compute": (0.12, 0.1),
     "sharpness": (0.2, 0.15),
@@ -121,7 +121,7 @@ FAMILY_PRIORS |= dict.fromkeys(STREAMS, {"compute": (2.0, 0.5), "memory": (0.2, 
 FAMILY_PRIORS |= {name: FAMILY_PRIORS[name] | {"compute": (3.5, 0.5)} for name in REDUCING}
 FAMILY_PRIORS["softmax"] |= {"compute": (3.0, 0.2)}
 # A product on matrix units fetches its next tiles while it multiplies, from DRAM and from L2 at once. The rows of a fit
-# tell that in no family; it was chosen on devices left out, with NeuSight's iterations in sight (docs/accuracy.md):
+# tell that in no family; it was chosen on devices left out, with NeuSight's iterations in sight (docs/kernel-laws.md):
 # decode attention is so as well since its blocks have a rate of their own; other attention and RoPE are better with the
 # sum.
 PIPELINED = ("gemm", "moe", "mla_pre", "mla_post", "mla_decode", "attention_decode")
