@@ -20,8 +20,6 @@ from calibration.datasets.routing import routing
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
-# The products of absorbed latent attention quantize their left-hand side first in these formats, a block a row of it
-# (SGLang's per_tensor_quant_mla_fp8, TensorRT-LLM's fp8_batched_quantize_1x128_permute102).
 GATES = ("act_fn", "mlp_act")  # the activation of a feed-forward layer, and its product with a second projection
 
 
@@ -67,6 +65,8 @@ def _composed(table: KernelTable) -> np.ndarray:
 
 
 def _narrow(table: KernelTable) -> np.ndarray:
+    # The products of absorbed latent attention quantize their left-hand side first in these formats, a block a row of
+    # it (SGLang's per_tensor_quant_mla_fp8, TensorRT-LLM's fp8_batched_quantize_1x128_permute102).
     return as_text(table.dtype).among(EIGHT_BITS)
 
 
