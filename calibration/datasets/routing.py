@@ -23,7 +23,7 @@ PERMUTING_UNLESS_MXFP4 = ("moe_torch_flow",)  # TensorRT-LLM's name of both CUTL
 UNTUNED = ("sglang_flashinfer_cutlass_moe", "modeloptfp8moe_flashinfer_cutlass")
 # Layers without a gate (Nemotron), as their collectors name them.
 UNGATED = ("nongated", "sglang_flashinfer_cutlass_moe")
-BY_EXPERTS = ("sglang_fused_moe_triton", "vllm_fused_moe")  # see `calibration.kernels.experts`
+BY_EXPERTS = ("sglang_fused_moe_triton", "vllm_fused_moe")  # see `calibration.kernels.expert_tiles`
 BY_TOKENS = ("tritonexperts",)
 BY_COPIES = ("marlin",)
 # Architectures whose L2 is two partitions, each of which caches what the cores next to it read (NVIDIA's whitepapers on

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from calibration.kernels import (
     convolutions,
     decoding,
+    expert_load,
     experts,
     latent_decoding,
     latent_prefill,
@@ -23,7 +24,7 @@ from calibration.kernels import (
     quantizing,
     reductions,
 )
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, way
 from calibration.kernels.demand import STREAMS, Demand, prefill_operands
 from calibration.kernels.features import LEAST, QUERY_BLOCK, TILES, blocks_of, matrix_shape
 from calibration.kernels.formats import Formats
@@ -104,7 +105,7 @@ def _product(one: Kernel) -> Parts:
 
 def _waves(one: Kernel, m: Scalar, batch: Scalar, n: Scalar, quantized_at_once: float = 1.0) -> Scalar:
     height, width = TILES[1]
-    before = one.x.get("quantized", 0.0) * m * batch / quantized_at_once
+    before = way(one.x, "quantized") * m * batch / quantized_at_once
     return ceil_div(blocks_of(m, height) * blocks_of(n, width) * batch + before, one.cores)
 
 
@@ -128,7 +129,7 @@ def _convolution(one: Kernel) -> Parts:
 
 def _experts(one: Kernel) -> Parts:
     """Of products, and of what turns weights of few bits into operands."""
-    given = experts.load(one.x)
+    given = expert_load.load(one.x)
     unpacking = experts.unpacked(one.x, given, one.formats, one.cores) / (experts.UNPACKED * one.hardware.clock)
     own = _plain(one)
     return own | {
@@ -206,8 +207,7 @@ def _issuing(one: Kernel, times: Scalar) -> Parts:
 
 
 def _rotation(one: Kernel) -> Parts:
-    scalar = one.x.get("scalar", jnp.zeros_like(one.cores))
-    return _issuing(one, 1.0 + scalar * (ROTATED_AT_ONCE - 1.0))
+    return _issuing(one, 1.0 + way(one.x, "scalar") * (ROTATED_AT_ONCE - 1.0))
 
 
 def _reduction(one: Kernel) -> Parts:

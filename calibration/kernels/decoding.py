@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from calibration.datasets.decode_kernels import ORDINARY
-from calibration.kernels.asked import FULL, Shape
+from calibration.kernels.asked import FULL, Shape, way
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.cost import Cost
@@ -181,4 +181,4 @@ def _does(x: Shape, name: str) -> Bool[Array, ""]:
 
 
 def _way(x: Shape, name: str) -> Scalar:
-    return x[name] if name in x else jnp.full_like(x["batch"], getattr(ORDINARY, name))
+    return way(x, name, getattr(ORDINARY, name))

@@ -20,6 +20,7 @@ from calibration.kernels import (
     composed,
     convolutions,
     decoding,
+    expert_load,
     experts,
     latents,
     products,
@@ -27,7 +28,7 @@ from calibration.kernels import (
     reductions,
     vector_products,
 )
-from calibration.kernels.asked import FULL, Shape
+from calibration.kernels.asked import FULL, Shape, does, way
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.cost import Cost
@@ -110,7 +111,7 @@ def _prefill(device: Device, x: Shape, f: Formats) -> Cost:
 
 def prefill_operands(x: Shape, f: Formats) -> NumberFormat:
     """The format that attention over many queries multiplies in: the cache's where its kernel does so."""
-    in_cache_format = x.get("in_cache_format", jnp.zeros_like(x["batch"])) > 0.0
+    in_cache_format = does(x, "in_cache_format")
     return jax.tree.map(lambda cache, own: jnp.where(in_cache_format, cache, own), f.cache, f.weights)
 
 
@@ -127,13 +128,13 @@ def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
 
 def _moe(device: Device, x: Shape, f: Formats) -> Cost:
     """Both products of the experts of one rank, and what is read and written around them."""
-    given = experts.load(x)
+    given = expert_load.load(x)
     busy = as_float(0.0)
     for columns, depth in experts.products(x):
         busy += experts.busiest_flops(x, given, f, columns, depth, device.num_cores)
     flops = sum((2.0 * given.rows * columns * depth for columns, depth in experts.products(x)), start=as_float(0.0))
     peak = matrix_peak(device, f.weights)
-    slower = 1.0 + x.get("by_warps", jnp.zeros_like(busy)) * (1.0 / WARP_SHARE - 1.0)
+    slower = 1.0 + way(x, "by_warps") * (1.0 / WARP_SHARE - 1.0)
     return kernel_cost(
         device,
         FULL(given, device),
@@ -173,7 +174,7 @@ def _reducing(family: str, device: Device, x: Shape, f: Formats) -> Cost:
 def _row_wise(device: Device, x: Shape, f: Formats) -> Cost:
     """Each element read and written once, or as often as elementary operations do (`x["composed"]`: 1, else 0)."""
     each, size = x["rows"] * x["columns"], f.activations.itemsize
-    apart = x.get("composed", jnp.zeros_like(each)) > 0.0
+    apart = does(x, "composed")
     passes = jnp.where(apart, _composed_norm(size) / (2.0 * size), jnp.ones_like(size))
     # One of those operations takes a sum over a row; the others are as light as any stream.
     return stream_cost(device, Stream(each * size * passes, each * size * passes, 5.0 * each), FULL)
@@ -190,7 +191,7 @@ def _streamed(device: Device, x: Shape, f: Formats) -> Cost:
     """Each element read and written once; a gate of elementary operations (`x["composed"]`: 1, else 0) writes what its
     activation makes of one input, and reads it again for the product with the other."""
     read, written, size = x["elements_in"], x["elements_out"], f.activations.itemsize
-    apart = (x.get("composed", jnp.zeros_like(read)) > 0.0) & (read > written)
+    apart = (does(x, "composed")) & (read > written)
     again = jnp.where(apart, written, jnp.zeros_like(written))
     return stream_cost(device, Stream((read + again) * size, (written + again) * size, 4.0 * written), FULL)
 
@@ -198,7 +199,7 @@ def _streamed(device: Device, x: Shape, f: Formats) -> Cost:
 def _rotated(device: Device, x: Shape, f: Formats) -> Cost:
     """Each element read and written once, or `ROTATED_APART` times (`x["composed"]`: 1, else 0)."""
     read, written, size = x["elements_in"], x["elements_out"], f.activations.itemsize
-    apart = x.get("composed", jnp.zeros_like(read)) > 0.0
+    apart = does(x, "composed")
     passes = jnp.where(apart, ROTATED_APART, jnp.ones_like(read))
     return stream_cost(device, Stream(read * size * passes, written * size * passes, 4.0 * written * passes), FULL)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calibration.kernels import experts
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, way
+from calibration.kernels.expert_load import load
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
 from calibration.kernels.prefill import prefill_of
@@ -61,7 +62,7 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
 
 
 def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
-    given = experts.load(x)
+    given = load(x)
     rows = jnp.maximum(given.rows / given.touched, 1.0)
     return {
         "tile taller than an expert's rows": _above(TILE_ROWS / rows),
@@ -71,7 +72,7 @@ def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
         "expert width": jnp.log(x["inter"] / x["tp"] / INTER),
         "experts": jnp.log(x["experts"] / x["ep"] / EXPERTS),
         "many tokens": _above(x["tokens"] / TOKENS),
-        "untuned": x.get("untuned", jnp.zeros_like(rows)) * UNTUNED,
+        "untuned": way(x, "untuned") * UNTUNED,
         "own experts": jnp.log(given.copies / given.rows),
         "part of a line": jnp.log(experts.line_over_row(x, formats)),
     }

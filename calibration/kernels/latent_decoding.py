@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from calibration.datasets.caches import FLASH_MLA
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, way
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
 
@@ -142,4 +142,4 @@ def _does(x: Shape, name: str) -> Bool[Array, ""]:
 
 
 def _way(x: Shape, name: str) -> Scalar:
-    return x[name] if name in x else jnp.full_like(x["batch"], getattr(FLASH_MLA, name))
+    return way(x, name, getattr(FLASH_MLA, name))

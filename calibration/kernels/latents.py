@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calibration.kernels import latent_decoding, latent_prefill, products
-from calibration.kernels.asked import FULL, Shape, quantized
+from calibration.kernels.asked import FULL, Shape, does, quantized, way
 from calibration.kernels.formats import Formats
 from calibration.kernels.latent_decoding import HEADS_APART, LATENT, ROPE
 from jaxperf.core.cost import Cost
@@ -38,12 +38,12 @@ def _latent(x: Shape) -> LatentShape:
 def prefill(device: Device, x: Shape, f: Formats) -> Cost:
     """Of the last `q_len` of `kv_len` tokens; those before them are cached."""
     prefix = x["kv_len"] - x["q_len"]
-    narrow = x.get("in_cache_format", jnp.zeros_like(prefix)) > 0.0
+    narrow = does(x, "in_cache_format")
     own = jax.tree.map(lambda cache, wide: jnp.where(narrow, cache, wide), f.cache, f.weights)
     expanded = mla_prefill_cost(device, _latent(x), x["batch"], x["q_len"], prefix, own, FULL)
     operands = x["batch"] * x["heads"] * (x["q_len"] * (NOPE + ROPE) + x["kv_len"] * (NOPE + ROPE + VALUE))
     narrowing = stream_cost(device, Stream(operands * f.activations.itemsize, operands * f.cache.itemsize), FULL)
-    expanded = expanded + as_float(x.get("quantized", jnp.zeros_like(operands)) > 0.0) * narrowing
+    expanded = expanded + as_float(does(x, "quantized")) * narrowing
     pairs = x["batch"] * x["heads"] * causal_pairs(x["q_len"], prefix, as_float(UNLIMITED))
     elements = x["batch"] * (x["kv_len"] * (LATENT + ROPE) + x["q_len"] * x["heads"] * (2.0 * LATENT + ROPE))
     busiest = latent_prefill.products(x, device.num_cores)
@@ -63,13 +63,13 @@ def decode(device: Device, x: Shape, f: Formats) -> Cost:
     A narrow cache is read as it is, or `converted`: first written anew in the queries' format. `by_heads`: each 16
     heads are a sequence of their own. `undivided`: two blocks a sequence, and 16 bits.
     """
-    does = {name: x.get(name, jnp.zeros_like(x["batch"])) > 0.0 for name in LATENT_WAYS}
+    converted, undivided, by_heads = (does(x, name) for name in LATENT_WAYS)
     narrow = f.cache.itemsize < f.activations.itemsize
-    anew = narrow & does["converted"]
+    anew = narrow & converted
     read = jax.tree.map(lambda wide, own: jnp.where(anew, wide, own), f.activations, f.cache)
     latents = x["batch"] * x["kv_len"] * (LATENT + ROPE)
     rewritten = stream_cost(device, Stream(latents * f.cache.itemsize, latents * f.activations.itemsize), FULL)
-    groups = jnp.where(does["by_heads"], ceil_div(x["heads"], as_float(HEADS_APART)), 1.0)
+    groups = jnp.where(by_heads, ceil_div(x["heads"], as_float(HEADS_APART)), 1.0)
     shape = _latent({"heads": x["heads"] / groups})
     divided = mla_decode_cost(device, shape, x["batch"] * groups, x["kv_len"], read, f.weights, FULL)
     others = groups - latent_decoding.times_read(x, device.num_cores)  # find it in L2
@@ -78,7 +78,7 @@ def decode(device: Device, x: Shape, f: Formats) -> Cost:
     divided = eqx.tree_at(lambda cost: (cost.memory, cost.bytes_moved), divided, spared)
     divided = divided + as_float(anew) * rewritten
     whole = _undivided(device, x, f)
-    return jax.tree.map(lambda one, other: jnp.where(does["undivided"], one, other), whole, divided)
+    return jax.tree.map(lambda one, other: jnp.where(undivided, one, other), whole, divided)
 
 
 def _undivided(device: Device, x: Shape, f: Formats) -> Cost:
@@ -114,7 +114,7 @@ def absorbing(family: str, x: Shape) -> Shape:
     tokens = x["batch"] * jnp.maximum(x["q_len"], 1.0)
     one = jnp.ones_like(tokens)
     columns, depth = ABSORBING[family]
-    ways = {"unsplit": one, "small_tiles": one, "quantized": x.get("quantized", jnp.zeros_like(tokens))}
+    ways = {"unsplit": one, "small_tiles": one, "quantized": way(x, "quantized")}
     return {"batch": one, "m": tokens, "n": columns * one, "k": depth * one, "groups": x["heads"]} | ways
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.schema import KernelTable
 from calibration.kernels import convolutions, products
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, way
 from calibration.kernels.busiest import Busiest, busiest
 from calibration.kernels.demand import Demand, demands
 from calibration.kernels.features import features
@@ -127,9 +127,9 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         **{name: getattr(own, name) for name in Busiest.__dataclass_fields__},
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
-        eager=x.get("eager", jnp.zeros_like(hardware.many_cores)),
-        chained=x.get("chained", jnp.zeros_like(hardware.many_cores)),
-        kernels=x.get("kernels", jnp.ones_like(hardware.many_cores)),
+        eager=way(x, "eager"),
+        chained=way(x, "chained"),
+        kernels=way(x, "kernels", 1.0),
         pipelined=as_float(hardware.pipelined),
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),

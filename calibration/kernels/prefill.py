@@ -14,7 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from calibration.datasets.prefill_kernels import ORDINARY
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, way
 from calibration.kernels.hardware import Hardware
 from calibration.kernels.latent_decoding import ROPE, SHARED_BYTES_PER_CYCLE
 from calibration.kernels.latents import NOPE, VALUE
@@ -211,4 +211,4 @@ def _rounded_down(most: Scalar, side: Scalar) -> Scalar:
 
 
 def _way(x: Shape, name: str) -> Scalar:
-    return x[name] if name in x else jnp.full_like(x["batch"], getattr(ORDINARY, name))
+    return way(x, name, getattr(ORDINARY, name))

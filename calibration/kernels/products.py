@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, does, way
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.device import Device
@@ -52,20 +52,20 @@ def rows(x: Shape) -> Scalar:
 
 def groups(x: Shape) -> Scalar:
     """Products of one launch that have a right-hand side each, as those of the heads of latent attention do [1]."""
-    return x.get("groups", jnp.ones_like(x["m"]))
+    return way(x, "groups", 1.0)
 
 
 def tile(device: Device, x: Shape) -> Tile:
     """The tile of a library that divides reductions, or of one that leaves them whole (`x["unsplit"]`: 1)."""
     divided = choose_tile(device, rows(x), x["n"], x["k"], groups(x), deepest_split(x["k"]))
     whole = _whole(device, x)
-    unsplit = _way(x, "unsplit") > 0.0
+    unsplit = does(x, "unsplit")
     return Tile(*(jnp.where(unsplit, getattr(whole, name), getattr(divided, name)) for name in ("m", "n", "split_k")))
 
 
 def _whole(device: Device, x: Shape) -> Tile:
     m, n, k, each, one = rows(x), x["n"], x["k"], groups(x), as_float(1.0)
-    small, tall_only = _way(x, "small_tiles") > 0.0, _way(x, "tall_tiles") > 0.0
+    small, tall_only = does(x, "small_tiles"), does(x, "tall_tiles")
     least = jnp.where(tall_only, TALL_ROWS, GROUP_ROWS)
     large = choose_tile(device, jnp.where(small, m, jnp.maximum(m, least)), n, k, each, one)
     candidates = [(large, busiest_core_flops(device, m, n, k, each, large))]
@@ -86,7 +86,7 @@ def steps(device: Device, x: Shape, f: Formats, cut: Tile, parts: Scalar) -> Sca
 
 def stepping(hardware: Hardware, x: Shape, f: Formats) -> Scalar:
     """Time for the busiest core to go through its steps if they hardly multiply [s]."""
-    loaded = jnp.where(_way(x, "deep") > 0.0, WAIT_DEEP, WAIT)
+    loaded = jnp.where(does(x, "deep"), WAIT_DEEP, WAIT)
     wait = jnp.where(hardware.reads_shared > 0.0, WAIT_BY_COPIES, loaded) / hardware.clock
     cut = tile(hardware.device, x)
     whole = steps(hardware.device, x, f, cut, jnp.ones_like(cut.split_k)) * wait
@@ -96,7 +96,3 @@ def stepping(hardware: Hardware, x: Shape, f: Formats) -> Scalar:
 def switched(f: Formats) -> Scalar:
     """Energy of a FLOP over what it would be in proportion to the bytes of its operands [1]."""
     return 1.0 - ACCUMULATING + ACCUMULATING * HALF / f.weights.operand_itemsize
-
-
-def _way(x: Shape, name: str) -> Scalar:
-    return x.get(name, jnp.zeros_like(x["m"]))

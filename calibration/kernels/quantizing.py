@@ -13,7 +13,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calibration.kernels import products
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, does, way
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.numerics import Scalar, ceil_div, floor_div
 
@@ -38,13 +38,13 @@ FROM_MEMORY, FROM_L2 = 700.0, 400.0
 
 def passed(x: Shape, wide: Scalar, narrow: Scalar) -> tuple[Scalar, Scalar]:
     """Bytes read and written an element; `wide`, `narrow`: of one before and after [byte]."""
-    apart, alone = _way(x, "composed"), _way(x, "scale_alone")
+    apart, alone = way(x, "composed"), way(x, "scale_alone")
     return wide + apart * READ_APART, (narrow + apart * WRITTEN_APART) * (1.0 - alone)
 
 
 def held(x: Shape, moved: Scalar) -> Scalar:
     """What L2 has to hold for an element to be found there again [byte], of the bytes that are moved."""
-    return jnp.where(_way(x, "composed") > 0.0, HELD_APART * x["m"] * x["k"], moved)
+    return jnp.where(does(x, "composed"), HELD_APART * x["m"] * x["k"], moved)
 
 
 def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
@@ -53,7 +53,7 @@ def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
     **Arguments:** `x`: the shape, its ways, and `resident`: threads that a core holds; `wide`: of an element [byte].
     """
     elements = x["m"] * x["k"]
-    rows, alone = _way(x, "by_rows") > 0.0, _way(x, "scale_alone") > 0.0
+    rows, alone = does(x, "by_rows"), does(x, "scale_alone")
     threads = jnp.where(alone, SCALE_THREADS, jnp.where(rows, ROW_THREADS, THREADS))
     at_once = threads * jnp.where(alone, 1.0, jnp.where(rows, ROW_VECTOR, VECTOR))
     blocks = jnp.where(rows, x["m"], ceil_div(elements, at_once))
@@ -62,8 +62,4 @@ def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
     latency = jnp.where(elements * wide > hardware.device.l2_capacity, FROM_MEMORY, FROM_L2)
     wait = jnp.where(alone, latency, WAIT)
     together = hardware.device.num_cores * jnp.maximum(floor_div(x["resident"], threads), 1.0)
-    return (1.0 - _way(x, "composed")) * ceil_div(blocks, together) * (1.0 + steps) * wait / hardware.clock
-
-
-def _way(x: Shape, name: str) -> Scalar:
-    return x.get(name, jnp.zeros_like(x["m"]))
+    return (1.0 - way(x, "composed")) * ceil_div(blocks, together) * (1.0 + steps) * wait / hardware.clock

@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, does
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float, next_power_of_two
 
@@ -35,7 +35,7 @@ def again(family: str, x: Shape) -> Scalar:
     columns = x["columns"]
     if family == "softmax":
         return 2.0 * as_float(columns > KEPT_COLUMNS)
-    return as_float(x.get("composed", jnp.zeros_like(columns)) == 0.0)
+    return 1.0 - as_float(does(x, "composed"))
 
 
 def vector(family: str, x: Shape, size: Scalar) -> Scalar:

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from calibration.datasets.routing import routing
 from calibration.datasets.text import as_text
-from calibration.kernels import experts
+from calibration.kernels import expert_load, expert_tiles, experts
 from calibration.kernels.inputs import Prepared, prepare
 from tests.calibration.tables import blank_table
 
 LAYER = {"tokens": 64.0, "hidden": 4096.0, "inter": 1536.0, "topk": 8.0, "experts": 128.0, "tp": 1.0, "ep": 1.0}
 
 
-def load(**other: float) -> experts.Load:
+def load(**other: float) -> expert_load.Load:
     shape = {**LAYER, "balanced": 1.0, **other}
-    return experts.load({name: jnp.asarray(value, float) for name, value in shape.items()})
+    return expert_load.load({name: jnp.asarray(value, float) for name, value in shape.items()})
 
 
-def tiles(given_load: experts.Load, height: float) -> float:
+def tiles(given_load: expert_load.Load, height: float) -> float:
     return float(experts.tiles(given_load, jnp.asarray(height)))
 
 
@@ -101,7 +101,7 @@ def test_tiles_are_those_of_the_engine(
     shape = {
         name: jnp.asarray(v, float) for name, v in ({**LAYER, "tokens": tokens, "balanced": 1.0, ways: 1.0}).items()
     }
-    found = experts.tile(shape, experts.load(shape), jnp.asarray(dtype_bytes))
+    found = expert_tiles.tile(shape, expert_load.load(shape), jnp.asarray(dtype_bytes))
     assert (float(found.rows), float(found.columns), float(found.depth)) == expected
 
 

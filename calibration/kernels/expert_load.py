@@ -1,0 +1,141 @@
+"""How many rows each expert of a rank gets.
+
+Tables of layers are measured on synthetic routing, which is computed here as it was made (aiconfigurator,
+`balanced_logits`, `_generate_power_law_distribution` and `build_rank0_local_workload` of collector/helper.py): either
+every expert gets the same number of tokens, or loads follow a power law and the measured rank is the one with the most.
+Where a table states neither, each token chooses its experts at random.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from calibration.kernels.asked import Shape, does, way
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.kernels.moe import ROW_TOLERANCE, Routing, rank_rows, touched_experts
+
+NODES = 32  # loads that stand for those of all experts of a rank
+# The most loaded expert of a layer, before all loads are scaled to their sum, over the least: of a layer with more
+# copies than experts 0.8 tokens over one, else 2 over 0.01 (`_generate_power_law_distribution`).
+BUSIEST, FEW_COPIES = 0.8, (0.01, 2.0)
+
+
+class Load(eqx.Module):
+    """Of one rank: `tokens` that enter; `copies` of them, other ranks' experts' included; `rows` multiplied; `touched`
+    experts; experts with the same number of rows together: `piles` of them, each with `heights` rows [1]."""
+
+    tokens: Float[Array, ""]
+    copies: Float[Array, ""]
+    rows: Float[Array, ""]
+    touched: Float[Array, ""]
+    piles: Float[Array, " N"]
+    heights: Float[Array, " N"]
+
+
+def load(x: Shape) -> Load:
+    """What the measured rank gets, as the ways of the table's routing tell (`calibration.datasets.routing`)."""
+    kinds = (_random(x), _balanced(x), _power_law(x))
+    at = jnp.where(does(x, "skew"), 2, jnp.where(does(x, "balanced"), 1, 0))
+    own = jax.tree.map(lambda *each: jnp.select([at == place for place in range(len(each))], each), *kinds)
+    return _with_remote(x, own)
+
+
+def _random(x: Shape) -> Load:
+    routing = Routing(x["experts"], x["topk"])
+    rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
+    touched = jnp.clip(touched_experts(routing, x["tokens"], x["experts"] / x["ep"]), 1.0, rows)
+    return _load(x, rows, touched, jnp.full(NODES, touched / NODES), jnp.full(NODES, whole_rows(rows / touched)))
+
+
+def _balanced(x: Shape) -> Load:
+    """Token t chooses the experts t + i stride, or evenly spaced ones where tokens are fewer than the stride."""
+    stride, local = ceil_div(x["experts"], x["topk"]), x["experts"] / x["ep"]
+    chosen = jnp.minimum(x["tokens"], stride)  # tokens that choose other experts than each other
+    share = jnp.minimum(local / stride, 1.0)
+    touched = jnp.clip(chosen * local / stride, 1.0, local)
+    each = ceil_div(x["tokens"], stride)
+    rows = jnp.maximum(x["tokens"] * local / stride, 1.0)
+    return _load(x, rows, touched, jnp.full(NODES, touched / NODES), jnp.full(NODES, each), share * x["tokens"])
+
+
+def _power_law(x: Shape) -> Load:
+    """Loads x of density x^-skew, scaled to their sum, rounded, and repaired by single rows of the least loaded."""
+    tokens, local, ranks = x["tokens"], x["experts"] / x["ep"], x["ep"]
+    mean_rows = tokens * x["topk"] / x["experts"]
+    low, high = _ends(tokens, mean_rows)
+    skew = jnp.where(does(x, "skew"), way(x, "skew"), 0.5)
+    mean = _moment(low, high, skew, 1.0)
+    at = (as_float(jnp.arange(NODES)) + 0.5) / NODES
+    drawn = (low ** (1.0 - skew) + at * (high ** (1.0 - skew) - low ** (1.0 - skew))) ** (1.0 / (1.0 - skew))
+    heights = jnp.round(jnp.minimum(drawn / mean * mean_rows, tokens))
+    usual = local * mean_rows
+    rows = jnp.clip(
+        usual * _busiest(local, ranks, _moment(low, high, skew, 2.0) / mean**2 - 1.0), usual, local * tokens
+    )
+    rows = jnp.maximum(jnp.minimum(rows, tokens * x["topk"]), 1.0)
+    loaded = jnp.mean(as_float(heights > 0.0))
+    single = jnp.maximum(mean_rows - jnp.mean(heights), 0.0)
+    share = jnp.minimum(loaded + single, 1.0) * jnp.where(mean_rows < 1.5, rows / usual, 1.0)
+    touched = jnp.maximum(jnp.minimum(local * share, jnp.minimum(local, rows)), 1.0)
+    alone = jnp.maximum(touched - local * loaded, 0.0)
+    piles = jnp.full(NODES, local / NODES)
+    return _load(x, rows, touched, piles, heights, None, alone, jnp.round(jnp.maximum(rows - usual, 0.0)))
+
+
+def _ends(tokens: Scalar, mean_rows: Scalar) -> tuple[Scalar, Scalar]:
+    few, many = FEW_COPIES
+    low = jnp.where(mean_rows > 1.0, 1.0, few)
+    return low, jnp.where(mean_rows > 1.0, jnp.maximum(BUSIEST * tokens, 1.001), many)
+
+
+def _moment(low: Scalar, high: Scalar, skew: Scalar, power: float) -> Scalar:
+    """Mean of x^power under a density x^-skew between two ends."""
+    of = lambda p: (high**p - low**p) / p  # noqa: E731
+    return of(power + 1.0 - skew) / of(1.0 - skew)
+
+
+def _busiest(local: Scalar, ranks: Scalar, variance: Scalar) -> Scalar:
+    """Load of the busiest rank over the mean: the expected largest of so many gamma variables (Blom's plotting rule;
+    Wilson and Hilferty's cube of a normal variable), `variance` that of one expert's load over its squared mean."""
+    shape = local / variance
+    largest = jax.scipy.special.ndtri((ranks - 0.375) / (ranks + 0.25))
+    cube = jnp.maximum(1.0 - 1.0 / (9.0 * shape) + largest / (3.0 * jnp.sqrt(shape)), 0.0) ** 3
+    return jnp.where(ranks > 1.0, cube, 1.0)
+
+
+def _load(
+    x: Shape,
+    rows: Scalar,
+    touched: Scalar,
+    piles: Array,
+    heights: Array,
+    seen: Scalar | None = None,
+    alone: Scalar | float = 0.0,
+    most: Scalar | float = 0.0,
+) -> Load:
+    """`seen`: tokens that chose any expert of the rank; `alone`: experts with one row besides the piles, and `most`
+    rows of one more."""
+    seen = x["tokens"] * -jnp.expm1(-rows / x["tokens"]) if seen is None else seen
+    more = lambda first, second: jnp.stack([as_float(first), as_float(second)])  # noqa: E731
+    piles = jnp.concatenate([piles, more(jnp.full_like(rows, alone), jnp.ones_like(rows))])
+    heights = jnp.concatenate([heights, more(jnp.ones_like(rows), jnp.full_like(rows, most))])
+    return Load(jnp.where(x["ep"] > 1.0, seen, x["tokens"]), x["tokens"] * x["topk"], rows, touched, piles, heights)
+
+
+def _with_remote(x: Shape, own: Load) -> Load:
+    """Whose kernel skips what is not its own takes all tokens in; whose does not (`remote_first`) takes those that
+    chose any of its experts, and multiplies their other copies by its first expert."""
+    whole = does(x, "remote_first")
+    tokens = jnp.where(whole, whole_rows(own.tokens), x["tokens"])
+    copies = tokens * x["topk"]
+    remote = jnp.where(whole, jnp.round(jnp.maximum(copies - own.rows, 0.0)), 0.0)
+    piles, heights = jnp.append(own.piles, 1.0), jnp.append(own.heights, remote)
+    return Load(tokens, copies, own.rows + remote, own.touched, piles, heights)
+
+
+def whole_rows(expected: Scalar) -> Scalar:
+    """An expected number of rows, rounded up, where it is not whole but for rounding."""
+    return ceil_div(jnp.maximum(expected - ROW_TOLERANCE, 1.0), jnp.ones_like(expected))
