@@ -183,20 +183,21 @@ def test_rates_of_a_processor_are_its_own_alone(cli, fitted: Path, own_folder: P
 
 
 def test_one_family_is_fitted_anew_and_the_others_carried_over(cli, fitted: Path, own_folder: Path) -> None:
-    """The fitted GEMMs under another family's name stand for what is carried; the same devices half as fast."""
+    """The fitted GEMMs stand for what is carried under the name of a family whose law has the same version; the same
+    devices half as fast."""
     old = load_parameters(fitted)
-    save_parameters(Parameters({"moe": old.families["gemm"], **old.families}, old.card), "old")
+    save_parameters(Parameters({"bmm_matrix": old.families["gemm"], **old.families}, old.card), "old")
     write(own_folder / "slow.csv", "a100-sxm-80gb", "a40", reached=0.35)
     result = cli("calibrate", "slow.csv", "-o", "p", "--params", "old", "--family", "gemm")
     assert result.exit_code == 0, result.output
     found = load_parameters("p")
-    assert sorted(found.families) == ["gemm", "moe"]
-    families = (old.families["gemm"], found.families["moe"], found.families["gemm"])
+    assert sorted(found.families) == ["bmm_matrix", "gemm"]
+    families = (old.families["gemm"], found.families["bmm_matrix"], found.families["gemm"])
     before, kept, anew = (float(each.model.law.compute) for each in families)
     assert kept == before != anew
     command = "jaxperf calibrate slow.csv --family gemm"
     assert found.card["fits"]["gemm"]["command"] == command and found.card["command"].endswith(f" && {command}")
-    assert found.card["fits"]["moe"]["command"] == old.card["command"]
+    assert found.card["fits"]["bmm_matrix"]["command"] == old.card["command"]
 
 
 def test_a_folder_is_read_file_by_file(cli, fitted: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ SWEEP = ("sweep", "sweep.yaml", "-o", "rows.parquet")
 AXES = {"device": "h100-sxm", "batch": list(range(1, 17)), "context": [64, 128, 192, 256]}
 # A sweep in blocks of eight points that waits for the signal once two blocks are done.
 WAITING = """
-import contextlib, pathlib, time
+import contextlib, pathlib, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it puts in the background without
 import jaxperf.cli.progress, jaxperf.sweeps.run
 from jaxperf.cli.main import main
 jaxperf.sweeps.run.default_block_points = lambda size: 8
