@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibration.datasets.libraries import FLASH_ATTENTION, libraries
-from calibration.datasets.prefill_kernels import ORDINARY, prefill_reading
+from calibration.datasets.prefill_kernels import ORDINARY, TENSORRT_BEFORE, prefill_reading
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -17,9 +17,7 @@ CASTING_ON = ("hopper", "blackwell")
 CASTING = ("trtllm",)
 CASTING_WITH = ("sglang", FLASH_ATTENTION)
 EIGHT_BITS = ("fp8",)
-# TensorRT-LLM's kernels for Ampere and Ada take 64 queries a block ("fmha_v2_flash_attention_bf16_64_128_S_..._sm89";
-# recalled).
-HALF_BLOCKS, HALF_BLOCK = ("trtllm",), 64.0
+HALF_BLOCKS = ("trtllm",)  # before Hopper, of latent attention as of other (`TENSORRT_BEFORE`)
 # SGLang's latent prefill is measured on the latents themselves (forward_extend of its flashattention_backend.py, and of
 # triton_backend.py by `_fwd_kernel` of extend_attention.py, 32 queries of a head a block): on the H100 the one does 607
 # TFLOP/s so counted, and would do 180 otherwise, the other takes seven times as long as TensorRT-LLM's.
@@ -43,7 +41,7 @@ def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarr
         "in_cache_format": rewritten & narrow & casting,
     }
     if table.family == "mla_prefill":
-        found["rows"] = np.where(~rewritten & framework.among(HALF_BLOCKS), HALF_BLOCK, ORDINARY.rows)
+        found["rows"] = np.where(~rewritten & framework.among(HALF_BLOCKS), TENSORRT_BEFORE.rows, ORDINARY.rows)
         found |= latent_prefills(table, narrow, rewritten)
     else:
         found |= prefill_reading(table, architecture)

@@ -43,6 +43,9 @@ class Algorithm(eqx.Module):
     beside: Scalar
 
 
+NAMES = tuple(Algorithm.__dataclass_fields__)
+
+
 def side(x: Shape) -> Scalar:
     """Rows and columns of the output [1]."""
     return floor_div(x["input_size"] + 2.0 * x["padding"] - x["kernel_size"], x["stride"]) + 1.0
@@ -59,9 +62,6 @@ def chosen(device: Device, x: Shape, f: Formats) -> Algorithm:
         best = Algorithm(*(jnp.where(time < least, getattr(other, n), getattr(best, n)) for n in NAMES))
         least = jnp.minimum(time, least)
     return best
-
-
-NAMES = tuple(Algorithm.__dataclass_fields__)
 
 
 def _expected(way: Algorithm, device: Device, rate: Scalar) -> Scalar:

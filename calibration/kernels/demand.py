@@ -191,7 +191,7 @@ def _streamed(device: Device, x: Shape, f: Formats) -> Cost:
     """Each element read and written once; a gate of elementary operations (`x["composed"]`: 1, else 0) writes what its
     activation makes of one input, and reads it again for the product with the other."""
     read, written, size = x["elements_in"], x["elements_out"], f.activations.itemsize
-    apart = (does(x, "composed")) & (read > written)
+    apart = does(x, "composed") & (read > written)
     again = jnp.where(apart, written, jnp.zeros_like(written))
     return stream_cost(device, Stream((read + again) * size, (written + again) * size, 4.0 * written), FULL)
 

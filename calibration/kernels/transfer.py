@@ -124,7 +124,7 @@ def best_share(folds: Sequence[Fold]) -> float:
     """The share of the correction with the least error on these folds; none of it without any.
 
     Of many devices: the least share that is worse by no more than chance would have it. A share was chosen for a point
-    and cost a generation thirty (docs/kernel-laws.md); of a few devices a standard error says too little to tell.
+    and cost the A40 35 to 40 (docs/kernel-laws.md); of a few devices a standard error says too little to tell.
     """
     cost = np.array([[each for one in folds for each in _medians(one, share)] for share in SHARES])
     if not cost.size:
