@@ -39,6 +39,10 @@ def calibrate(
         list[Path] | None,
         typer.Option("--adapt", metavar="TABLE", help="Adapt to a few rows of a device; may be repeated."),
     ] = None,
+    adapt_device: Annotated[
+        list[str] | None,
+        typer.Option("--adapt-device", metavar="NAME", help="Of --adapt, only this device's rows; may be repeated."),
+    ] = None,
     params: Params = None,
     exclude_device: Annotated[
         list[str] | None,
@@ -68,12 +72,12 @@ def calibrate(
 
         check_families(families)
         check_place(out)
-        _check_question(data, adapt, params, exclude_device, families, seed)
+        _check_question(data, adapt, adapt_device, params, exclude_device, families, seed)
         _check_directories(devices_dir or [], data)
         rates = base_rates(params)
         read, few, excluded = [], [], exclude_device or []
         kept = Kept(out)
-        command = _command(data or [], adapt or [], exclude_device or [], families, seed)
+        command = _command(data or [], adapt or [], adapt_device or [], exclude_device or [], families, seed)
         if data:
             old = None if params is None else load_parameters(params)
             stated_errors(old.card if old else {})  # carried over after the fit; refused before it
@@ -87,7 +91,7 @@ def calibrate(
             parameters = with_command(load_parameters(params), command)
         with kept.said():
             if adapt:
-                parameters, few = _adapt(parameters, adapt, families, devices_dir or [], quiet)
+                parameters, few = _adapt(parameters, adapt, adapt_device or [], families, devices_dir or [], quiet)
             save_parameters(parameters, out)
             own = save_rates(parameters, [*read, *few], rates, out, excluded, devices_dir or [])
         kept.remove()
@@ -120,6 +124,7 @@ def written(out: Path) -> list[Path]:
 def _check_question(
     data: list[Path] | None,
     adapt: list[Path] | None,
+    adapted: list[str] | None,
     params: Path | None,
     excluded: list[str] | None,
     families: list[str],
@@ -133,6 +138,8 @@ def _check_question(
         )
     if not data and not adapt:
         raise InputError("Nothing to learn from: give DATA to fit, or --adapt TABLE to adapt the parameters there are.")
+    if adapted and not adapt:
+        raise InputError("--adapt-device names devices of --adapt's tables; give one with --adapt TABLE.")
     if not data and (excluded or seed is not None):
         raise InputError("--exclude-device and --seed belong to a fit; without DATA there is none.")
     if seed is not None and not 0 <= seed < 2**31:
@@ -153,15 +160,17 @@ def _check_directories(directories: Sequence[Path], data: list[Path] | None) -> 
 def _adapt(
     parameters: Parameters,
     paths: list[Path],
+    devices: list[str],
     families: list[str],
     directories: list[Path],
     quiet: bool,
 ) -> tuple[Parameters, list[Read]]:
     """The parameters with the tables' devices; refused where no row could be learned from."""
     from calibration.kernels.adapt import adapt
-    from jaxperf.cli.measured import read_measured_tables, say_left_out
+    from jaxperf.cli.measured import only_devices, read_measured_tables, say_left_out
 
     reads, left_out = read_measured_tables(paths, families, directories)
+    reads = only_devices(reads, devices, "--adapt-device", directories)
     if not quiet:
         say_left_out(left_out)
     adapted = adapt(parameters, reads, [str(folder) for folder in directories])
@@ -176,13 +185,22 @@ def _adapt(
 
 
 def _command(
-    data: Sequence[Path], adapt: Sequence[Path], excluded: Sequence[str], families: Sequence[str], seed: int | None
+    data: Sequence[Path],
+    adapt: Sequence[Path],
+    adapted: Sequence[str],
+    excluded: Sequence[str],
+    families: Sequence[str],
+    seed: int | None,
 ) -> str:
     """The command as the card states it, with the names of the files but not where they lay."""
     words = ["jaxperf", "calibrate", *(path.name for path in data)]
-    for option, values in (("--adapt", [path.name for path in adapt]), ("--exclude-device", excluded)):
-        words += [word for value in values for word in (option, value)]
-    words += [word for name in families for word in ("--family", name)]
+    repeated = {
+        "--adapt": [path.name for path in adapt],
+        "--adapt-device": adapted,
+        "--exclude-device": excluded,
+        "--family": families,
+    }
+    words += [word for option, values in repeated.items() for value in values for word in (option, value)]
     return shlex.join(words + ([] if seed is None else ["--seed", str(seed)]))
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError
 from jaxperf.cli import apart
-from jaxperf.cli.measured import NO_GPU, say_left_out
+from jaxperf.cli.measured import NO_GPU, devices_named, devices_of, say_left_out
 
 if TYPE_CHECKING:
     from calibration.datasets import KernelTable, Read
@@ -24,30 +24,10 @@ def read_tables(paths: Sequence[Path], families: Sequence[str], excluded: Sequen
     from jaxperf.cli.measured import read_measured_tables
 
     reads, left_out = read_measured_tables(paths, families)
-    check_excluded(excluded, reads)
+    devices_named(excluded, reads, "--exclude-device")
     if not quiet:
         say_left_out(left_out)
     return reads
-
-
-def check_excluded(names: Sequence[str], reads: Sequence[Read]) -> None:
-    """Raises `InputError` for an unknown device, or one that has no row in the data."""
-    import hwspecs
-
-    there = sorted(devices_of(reads))
-    for text in names:
-        try:
-            name = hwspecs.resolve(text).name
-        except InputError:
-            hint = did_you_mean(text, hwspecs.open_registry().aliases)
-            raise InputError(
-                f"--exclude-device: '{text}' is not a known device.{hint} The data has {', '.join(there) or 'none'}."
-            ) from None
-        if name not in there:
-            raise InputError(
-                f"--exclude-device: the data has no row of '{text}'.{did_you_mean(text, there)} "
-                f"It has {', '.join(there) or 'no known device'}."
-            )
 
 
 def beside_gpus(reads: Sequence[Read], excluded: Sequence[str], quiet: bool) -> list[str]:
@@ -63,11 +43,6 @@ def beside_gpus(reads: Sequence[Read], excluded: Sequence[str], quiet: bool) -> 
     if not quiet:
         say_left_out([f"{name}: {NO_GPU} (--adapt)." for name in others])
     return others
-
-
-def devices_of(reads: Sequence[Read]) -> set[str]:
-    """Names of the known devices that there are rows of."""
-    return {name for read in reads for table in read.tables for name in set(table.device.tolist()) if name}
 
 
 @dataclass

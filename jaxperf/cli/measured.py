@@ -139,6 +139,56 @@ def only_families(reads: Sequence[Read], families: Sequence[str]) -> list[Read]:
     return [read for read in kept if read.tables]
 
 
+def only_devices(
+    reads: Sequence[Read], names: Sequence[str], option: str, directories: Sequence[Path] = ()
+) -> list[Read]:
+    """The files with rows of these devices, if any are named, and of those only these; errors as of `devices_named`."""
+    import dataclasses
+
+    import numpy as np
+
+    if not names:
+        return list(reads)
+    wanted = devices_named(names, reads, option, directories)
+    kept = []
+    for read in reads:
+        tables = [table.take(np.flatnonzero(np.isin(table.device.astype(str), wanted))) for table in read.tables]
+        kept.append(dataclasses.replace(read, tables=tuple(table for table in tables if len(table))))
+    return [read for read in kept if read.tables]
+
+
+def devices_named(
+    names: Sequence[str], reads: Sequence[Read], option: str, directories: Sequence[Path] = ()
+) -> list[str]:
+    """The devices that an option names, as the registry spells them.
+
+    **Raises:** `InputError` for an unknown device, or one that has no row in the data.
+    """
+    import hwspecs
+
+    registry, there, found = hwspecs.open_registry(directories), sorted(devices_of(reads)), []
+    for text in names:
+        try:
+            name = registry.resolve(text).name
+        except InputError:
+            hint = did_you_mean(text, registry.aliases)
+            raise InputError(
+                f"{option}: '{text}' is not a known device.{hint} The data has {', '.join(there) or 'none'}."
+            ) from None
+        if name is None or name not in there:
+            raise InputError(
+                f"{option}: the data has no row of '{text}'.{did_you_mean(text, there)} "
+                f"It has {', '.join(there) or 'no known device'}."
+            )
+        found.append(name)
+    return found
+
+
+def devices_of(reads: Sequence[Read]) -> set[str]:
+    """Names of the known devices that there are rows of."""
+    return {name for read in reads for table in read.tables for name in set(table.device.tolist()) if name}
+
+
 def say_left_out(sentences: Sequence[str]) -> None:
     """What files or families were left out, and why."""
     for sentence in sentences:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import calibration.kernels.adapt
@@ -130,6 +131,23 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     assert json.loads(Path("p.json").read_text())["command"] == how
 
 
+def test_only_some_devices_of_a_table_adapt(cli, fitted: Path, own_folder: Path) -> None:
+    """As if the other device's rows were not there."""
+    write(own_folder / "both.csv", "a40", "h100-sxm", reached=0.35)
+    write(own_folder / "one.csv", "h100-sxm", reached=0.35)
+    question = ("calibrate", "--params", fitted, "--adapt")
+    assert cli(*question, "both.csv", "--adapt-device", "H100", "-o", "p").exit_code == 0
+    assert cli(*question, "one.csv", "-o", "q").exit_code == 0
+    some, alone = (load_parameters(own_folder / name) for name in "pq")
+    assert sorted(some.families["gemm"].local) == ["h100-sxm"]
+    arrays, others = (load_file(own_folder / f"{name}.safetensors") for name in "pq")
+    assert arrays.keys() == others.keys()
+    for name, each in arrays.items():
+        np.testing.assert_array_equal(each, others[name], err_msg=name)
+    assert some.card["adapted"] == alone.card["adapted"]
+    assert some.card["command"].endswith("jaxperf calibrate --adapt both.csv --adapt-device H100")
+
+
 @pytest.mark.long
 def test_rates_of_composed_steps_go_with_the_parameters(cli, fitted: Path, own_folder: Path, parse_json) -> None:
     """A device that reaches half of what it ships with takes longer; what was not measured stays as shipped."""
@@ -231,6 +249,9 @@ def test_a_folder_is_read_file_by_file(cli, fitted: Path, own_folder: Path, monk
         (("gemm.csv", "--params", "p"), "give one of them"),
         (("gemm.csv", "--params", "odd", "--family", "gemm"), "'errors' that are no table"),
         (("--adapt", "gemm.csv", "--seed", "1"), "belong to a fit"),
+        (("gemm.csv", "--adapt-device", "a40"), "give one with --adapt TABLE"),
+        (("--adapt", "gemm.csv", "--adapt-device", "a4"), "--adapt-device: 'a4' is not a known device"),
+        (("--adapt", "gemm.csv", "--adapt-device", "l40s"), "--adapt-device: the data has no row of 'l40s'"),
         (("--adapt", "gemm.csv", "--params", "none"), "none.safetensors"),
         (("--adapt", "norm.csv", "--params", "FITTED"), "Nothing to adapt with in norm.csv (norm)"),
         (("--adapt", "nobody.csv", "--params", "FITTED"), "a known device"),
