@@ -39,7 +39,7 @@ class Settings:
     law_steps: int = 500
     law_rows: int = 40_000
     prior: float = 4e-3
-    steps: int = 8000
+    steps: int = 20_000
     batch: int = 2048
     rate: float = 4e-3
     widths: tuple[int, ...] = (64, 64)

@@ -26,7 +26,6 @@ from calibration.kernels.levels import NO_NAMES, Names
 from calibration.kernels.model import LAW, LEAST_SCALE, Inputs, KernelModel
 from calibration.kernels.neighbours import NEAREST, Neighbours
 from calibration.kernels.priors import NAMED_BY_LIBRARY
-from jaxperf.core.numerics import as_float
 
 SAME = ("format", "framework", "kernel", "stack")  # names that make two rows of a device alike; see `_index`
 LEARNED_ON = 256  # no more rows than these are learned on together: a step costs their cube
@@ -130,7 +129,7 @@ def view(model: KernelModel, x: Inputs) -> Float[Array, " V"]:
     and the floor, and the whole correction, whatever share of that is used. Each over the spread it usually has."""
     parts = lambda law: [getattr(law, name) for name in LAW]  # noqa: E731
     log_time, shares = jax.value_and_grad(lambda at: eqx.tree_at(parts, model.law, at)(x))(parts(model.law))
-    correction = eqx.tree_at(lambda tree: tree.share, model.correction, as_float(1.0))(x)
+    correction = model.correction.whole(x)
     return jnp.stack([log_time / TIME_SCALE, *(each / VIEW_SCALE for each in (*shares, correction))])
 
 

@@ -1,13 +1,15 @@
 """The time of a kernel: a physical law with a handful of parameters, and a bounded learned correction of it.
 
-    log t = log(floor + (core^p + memory^p)^(1/p)) + s B tanh(c / B)
+    log t = log(floor + (core^p + memory^p)^(1/p)) + d,   d = e B tanh(c / B)
+
+and s U tanh(d / U) in the place of d on a device that was never measured.
 
 core: arithmetic time over its efficiency and that of other pipelines, or the power limit where that is longer, and a
 start-up time for each block that the busiest core works through (added to the floor where a block fills a core, so that
 nothing hides it); memory: DRAM time over its efficiency for what misses L2, and L2's own time, one after the other or
 both at once (a soft maximum); both stretch by powers of a family's habits (`calibration.kernels.habits`). c is linear
-in a small network's outputs, its coefficients the sum of the levels' (`calibration.kernels.levels`); s in [0, 1] takes
-the correction back where a kernel lies outside what was measured.
+in a small network's outputs, its coefficients the sum of the levels' (`calibration.kernels.levels`); e in [0, 1] takes
+the correction back where a kernel lies outside what was measured, and so do s in [0, 1] and U << B on other devices.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from jaxtyping import Array, Float, Int
 
 from calibration.kernels.levels import levels_of
 
-BOUND = 2.0  # the correction stays within a factor e^2 of the physical law
+BOUND = 2.0  # the correction stays within a factor e^2 of the physical law, B
+FOREIGN_BOUND = 0.2  # and within e^0.2 on a device never measured, U: what it learned of others may be theirs alone
 POWER_SHARPNESS = 4.0  # of what works at the same time: units and their power, device and host
 LEAST_SCALE = 0.5  # spread of a feature below which its distances are not measured by it [log2 1]
 FARTHEST = 4.0
@@ -145,7 +148,7 @@ class Correction(eqx.Module):
 
     `center`, `scale`, `lowest`, `highest` [F] standardize the features and say what range was measured; `layers`:
     weights and biases; `shared` [H] and `heads[level]` [names + 1, H]: coefficients of the H outputs and a constant;
-    `share` [1]: the part of the correction that a device never measured gets.
+    `share` [1]: the part of the correction, bounded by FOREIGN_BOUND, that a device never measured gets.
     """
 
     center: Float[Array, " F"]
@@ -175,11 +178,14 @@ class Correction(eqx.Module):
 
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """The correction of the logarithm of the time, within +-BOUND."""
-        heads = self.shared + sum(self.heads[level][x.levels[level]] for level in self.heads)
-        raw = self.basis(x) @ heads
+        whole = self.whole(x)
         known = x.levels["device"] < len(self.heads["device"]) - 1
-        trust = jnp.where(known, 1.0, self.share) * jnp.exp(-self.excess(x))
-        return trust * BOUND * jnp.tanh(raw / BOUND)
+        return jnp.where(known, whole, self.share * _bounded(whole, FOREIGN_BOUND))
+
+    def whole(self, x: Inputs) -> Float[Array, ""]:
+        """The same as if its device had been measured."""
+        heads = self.shared + sum(self.heads[level][x.levels[level]] for level in self.heads)
+        return jnp.exp(-self.excess(x)) * _bounded(self.basis(x) @ heads, BOUND)
 
 
 class KernelModel(eqx.Module):
@@ -191,6 +197,10 @@ class KernelModel(eqx.Module):
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """Logarithm of the time [log s]."""
         return self.law(x) + self.correction(x)
+
+
+def _bounded(x: Array, bound: float) -> Array:
+    return bound * jnp.tanh(x / bound)
 
 
 def _beyond(feature: Array, lowest: Array, highest: Array, scale: Array) -> Array:

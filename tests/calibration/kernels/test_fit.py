@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from calibration.kernels.fit import Settings, cell_weights, fit, log_times, samp
 from calibration.kernels.hardware import load_hardware
 from calibration.kernels.held_out import generation, held_shapes
 from calibration.kernels.inputs import Prepared, prepare
-from calibration.kernels.model import BOUND
+from calibration.kernels.model import BOUND, FOREIGN_BOUND
 from calibration.kernels.transfer import Transfer
 from tests.calibration.tables import blank_table, gemm_table, with_latency
 
@@ -58,6 +59,19 @@ def test_an_unknown_device_gets_the_law_alone(fitted: FittedFamily) -> None:
     law_only = dataclasses.replace(model.correction, share=jnp.zeros(()))
     x = prepare(gemm_table(50, devices=("mi300x",))).inputs(fitted.names)
     assert float(jnp.max(jnp.abs(jax.vmap(law_only)(x)))) == 0.0
+
+
+def test_an_unknown_device_gets_little_of_a_large_correction(fitted: FittedFamily) -> None:
+    """Its sign and its size where it is small; never more than FOREIGN_BOUND."""
+    shift = fitted.model.correction.shared.at[-1].add(3.0)
+    large = eqx.tree_at(lambda tree: tree.shared, fitted.model.correction, shift)
+    x = prepare(gemm_table(50, devices=("mi300x",))).inputs(fitted.names)
+    whole, given = jax.vmap(large.whole)(x), jax.vmap(large)(x)
+    assert float(jnp.max(whole)) > 0.5
+    assert float(jnp.max(given)) <= FOREIGN_BOUND * (1 + 1e-6)
+    np.testing.assert_allclose(given, FOREIGN_BOUND * np.tanh(np.asarray(whole) / FOREIGN_BOUND), rtol=1e-5)
+    measured = prepare(gemm_table(50)).inputs(fitted.names)
+    np.testing.assert_array_equal(jax.vmap(large)(measured), jax.vmap(large.whole)(measured))
 
 
 def test_the_correction_is_bounded_and_dies_far_outside(fitted: FittedFamily) -> None:
