@@ -33,7 +33,8 @@ from jaxperf.core.numerics import as_float
 
 @dataclass(frozen=True)
 class Settings:
-    """How a fit is run; the values were chosen on leave-one-generation-out inside the training devices."""
+    """How a fit is run; the values were chosen on leave-one-generation-out inside the training devices, `steps` on
+    shapes left out of decode and experts (a fold takes fewer: `calibration.kernels.calibrate.FOLD`)."""
 
     seed: int = 0
     law_steps: int = 500

@@ -26,7 +26,9 @@ from jaxtyping import Array, Float, Int
 from calibration.kernels.levels import levels_of
 
 BOUND = 2.0  # the correction stays within a factor e^2 of the physical law, B
-FOREIGN_BOUND = 0.2  # and within e^0.2 on a device never measured, U: what it learned of others may be theirs alone
+# And within e^0.2 on a device never measured, U: what it learned of others may be theirs alone. Chosen by held-out
+# generations (docs/kernel-laws.md, "Share of the learned correction").
+FOREIGN_BOUND = 0.2
 POWER_SHARPNESS = 4.0  # of what works at the same time: units and their power, device and host
 LEAST_SCALE = 0.5  # spread of a feature below which its distances are not measured by it [log2 1]
 FARTHEST = 4.0
