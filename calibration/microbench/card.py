@@ -12,6 +12,7 @@ import jax
 import hwspecs
 from calibration.microbench.device_clock import device_bandwidth
 from calibration.microbench.machine import machine_facts, machine_state
+from calibration.microbench.meter import Meter, idle_power
 from calibration.microbench.operation import JaxDevice
 from calibration.microbench.points import Point
 from calibration.microbench.run import Measurement, Plan
@@ -23,8 +24,9 @@ MOST_MEMORY = 1 / 8  # share of the memory that either may take
 MICRO = 1e6
 
 
-def baseline(plan: Plan, device: JaxDevice) -> dict[str, Any]:
-    """Machine, clock, dispatch floor [us] and memory bandwidth [byte/s], measured before the first kernel."""
+def baseline(plan: Plan, device: JaxDevice, meter: Meter | None = None) -> dict[str, Any]:
+    """Machine, clock, dispatch floor [us], memory bandwidth [byte/s], and idle power [W] where there is a meter,
+    measured before the first kernel."""
     with jax.default_device(device):
         floor = dispatch_floor()
         streamed = stream_bandwidth if plan.clock == "host" else device_bandwidth
@@ -37,6 +39,7 @@ def baseline(plan: Plan, device: JaxDevice) -> dict[str, Any]:
         "clock_resolution_s": clock_resolution(),
         "dispatch_floor_us": {"median": MICRO * floor.median, "fastest": MICRO * floor.fastest},
         "stream_bandwidth": bandwidth,
+        **({} if meter is None else {"idle_power_w": idle_power(meter)}),
     }
 
 
@@ -56,7 +59,9 @@ def outcome(plan: Plan, wanted: Sequence[Point], done: Sequence[Measurement], st
         "statistic": plan.statistic,
         "clock": plan.clock,
         "seed": plan.seed,
+        "shortest_s": plan.shortest,
         "longest_s": plan.longest,
+        "meter_s": plan.meter,
         "budget_s": plan.budget,
         "sizes_an_operation": plan.count,
         "timing": dataclasses.asdict(plan.timing),

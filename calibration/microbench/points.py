@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,20 +35,25 @@ def points(
     states: Sequence[str],
     device: str,
     count: int,
-    longest: float,
+    between: tuple[float, float],
     seed: int,
     directories: Sequence[str | Path] = (),
 ) -> list[Point]:
     """`count` sizes an operation, the same for its formats and states.
 
-    **Arguments:** `dtypes`: only these formats, if any; `longest`: sizes whose roofline on `device` takes longer are
-    not drawn [s].
+    **Arguments:** `dtypes`: only these formats, if any; `between`: sizes whose roofline on `device` is shorter than the
+    first or longer than the second are not drawn [s].
     """
     turns = []
+    least, most = between
+
+    def asked(operation: Operation, sizes: list[Sizes]) -> np.ndarray:
+        times = shortest_times(operation, sizes, device, directories)
+        return (least <= times) & (times <= most)
+
     for operation in operations:
         kept = [dtype for dtype in operation.dtypes if not dtypes or dtype in dtypes]
-        bound = lambda sizes, op=operation: shortest_times(op, sizes, device, directories) <= longest  # noqa: E731
-        for turn, sizes in enumerate(draw(operation, count, seed, bound) if kept else ()):
+        for turn, sizes in enumerate(draw(operation, count, seed, functools.partial(asked, operation)) if kept else ()):
             turns += [(turn, Point(operation, sizes, dtype, state)) for dtype in kept for state in states]
     return [point for _, point in sorted(turns, key=lambda entry: entry[0])]
 

@@ -13,6 +13,7 @@ import jax
 
 from calibration.datasets.schema import FAMILIES
 from calibration.microbench.device_clock import time_on_device
+from calibration.microbench.meter import SHORTEST, Drawn, Meter, metered
 from calibration.microbench.operation import JaxDevice, Operation
 from calibration.microbench.points import Point, points
 from calibration.microbench.registry import OPERATIONS
@@ -31,8 +32,9 @@ class Plan:
     """What is measured.
 
     `device`: name in hwspecs of what is measured; `count`: sizes an operation; `dtypes`: only these formats, if any;
-    `states`: "resident", "cold" or both; `longest`: roofline time above which a size is not drawn [s]; `budget`: no
-    point is begun after it [s]; `statistic`: which of the repeats is the row's time; `clock`: one of `CLOCKS`.
+    `states`: "resident", "cold" or both; `shortest` and `longest`: between which the roofline time of a size is [s];
+    `budget`: no point is begun after it [s]; `statistic`: which of the repeats is the row's time; `clock`: one of
+    `CLOCKS`; `meter`: for how long what a kernel draws is metered, 0 if not at all [s].
     """
 
     device: str
@@ -40,10 +42,12 @@ class Plan:
     count: int = 40
     dtypes: tuple[str, ...] = ()
     states: tuple[str, ...] = ("resident",)
+    shortest: float = 0.0
     longest: float = 5e-3
     budget: float = 300.0
     statistic: str = "median"
     clock: str = "host"
+    meter: float = 0.0
     seed: int = 0
     timing: TimingSettings = TimingSettings()
     directories: tuple[str | Path, ...] = ()
@@ -56,7 +60,7 @@ class Plan:
             self.states,
             self.device,
             self.count,
-            self.longest,
+            (self.shortest, self.longest),
             self.seed,
             self.directories,
         )
@@ -76,12 +80,14 @@ def measure(
     wanted: Sequence[Point],
     device: JaxDevice | None = None,
     flush: Callable[[], None] = lambda: None,
+    meter: Meter | None = None,
 ) -> Iterator[Measurement]:
     """Measure points one at a time, until they or the plan's budget are used up.
 
     **Arguments:** `wanted`: as `plan.points()` gives them; `device`: of JAX (default: JAX's own choice); `flush`: runs
-    before every call of a cold point (`timing.cache_flush`). What was yielded is finished: an interruption loses only
-    the point under way. A point that fails, for want of memory or of a format, says why and the run goes on.
+    before every call of a cold point (`timing.cache_flush`); `meter`: of the device, where the plan meters. What was
+    yielded is finished: an interruption loses only the point under way. A point that fails, for want of memory or of a
+    format, says why and the run goes on.
     """
     end = time.monotonic() + plan.budget
     columns = shape_columns(plan.operations)
@@ -89,19 +95,36 @@ def measure(
         if time.monotonic() >= end:
             return
         try:
-            timing = time_point(point, plan, device, flush)
+            timing, drawn = time_point(point, plan, device, flush, meter)
         except (RuntimeError, TypeError, ValueError, NotImplementedError, MemoryError) as error:
             yield Measurement(point, None, f"{point.operation.name} {point.sizes} {point.dtype}: {_first_line(error)}")
             continue
-        yield Measurement(point, row(point, timing, plan, columns))
+        yield Measurement(point, row(point, timing, plan, columns) | ({} if meter is None else power(drawn)))
 
 
-def time_point(point: Point, plan: Plan, device: JaxDevice | None, flush: Callable[[], None]) -> Timing:
-    """Time one point on a device."""
+def time_point(
+    point: Point, plan: Plan, device: JaxDevice | None, flush: Callable[[], None], meter: Meter | None
+) -> tuple[Timing, Drawn | None]:
+    """Time one point on a device, and meter what it draws there: not where it is cold, for the flush between its calls
+    would be metered too, nor where it is shorter than the host can keep the device busy with."""
     with jax.default_device(device):
         function, operands = point.operation.call(point.sizes, point.dtype, plan.seed)
-        before = flush if point.state == "cold" else lambda: None
-        return CLOCKS[plan.clock](live(function, operands), plan.timing, before)
+        call, cold = live(function, operands), point.state == "cold"
+        timing = CLOCKS[plan.clock](call, plan.timing, flush if cold else lambda: None)
+        if meter is None or cold or timing.fastest < SHORTEST:
+            return timing, None
+        return timing, metered(call, meter, plan.meter)
+
+
+def power(drawn: Drawn | None) -> Row:
+    """The columns of what a kernel draws back to back: power, clock, and its time there; empty where not metered."""
+    if drawn is None:
+        return dict.fromkeys(("power_w", "clock_mhz", "sustained_us"))
+    return {
+        "power_w": _digits(drawn.power),
+        "clock_mhz": _digits(drawn.clock / MICRO),
+        "sustained_us": _digits(MICRO * drawn.time),
+    }
 
 
 def shape_columns(operations: Sequence[Operation]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 BACKENDS = ("cpu", "gpu")
 CLOCKS = ("host", "device")
 BUFFERS = ("resident", "cold", "both")
+MOST_METERED = 60.0  # a kernel [s]
 WIDTH = 90  # of the table: a narrower terminal wraps it, and no figure is cut
 ENDINGS = (".parquet", ".csv")  # the card takes the .json
 
@@ -43,6 +44,9 @@ def measure(
         typer.Option("--dtype", metavar="FORMAT", help="Only this format, such as fp32; may be repeated."),
     ] = None,
     points: Annotated[int, typer.Option("--points", metavar="N", help="Sizes an operation.")] = 40,
+    shortest: Annotated[
+        str | None, typer.Option("--shortest", metavar="TIME", help="No kernel whose roofline is shorter.")
+    ] = None,
     longest: Annotated[
         str, typer.Option("--longest", metavar="TIME", help="No kernel whose roofline takes longer.")
     ] = "5ms",
@@ -59,6 +63,10 @@ def measure(
             "--clock", metavar="NAME", help="host: call to result; device: its kernels (default on a GPU, only there)."
         ),
     ] = None,
+    meter: Annotated[
+        str | None,
+        typer.Option("--meter", metavar="TIME", help="Run each kernel so long and meter its power (NVIDIA GPUs)."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, other sizes.")] = 0,
     devices_dir: DevicesDirectory = None,
     as_json: AsJson = False,
@@ -71,7 +79,9 @@ def measure(
     check_output(out.with_suffix(".json"), [".json"])
     clock = clock or ("device" if device == "gpu" else "host")
     _check_choices(device, buffers, statistic, clock, points, seed)
-    seconds = [parse_option("--longest", longest, "s"), parse_option("--budget", budget, "s")]
+    given = {"--shortest": shortest, "--longest": longest, "--budget": budget, "--meter": meter}
+    seconds = {name: 0.0 if text is None else parse_option(name, text, "s") for name, text in given.items()}
+    _check_times(seconds)
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision()
@@ -84,10 +94,12 @@ def measure(
         count=points,
         dtypes=tuple(dtype or ()),
         states=("resident", "cold") if buffers == "both" else (buffers,),
-        longest=seconds[0],
-        budget=seconds[1],
+        shortest=seconds["--shortest"],
+        longest=seconds["--longest"],
+        budget=seconds["--budget"],
         statistic=statistic,
         clock=clock,
+        meter=seconds["--meter"],
         seed=seed,
         directories=tuple(devices_dir or ()),
     )
@@ -111,6 +123,13 @@ def _check_choices(device: str, buffers: str, statistic: str, clock: str, points
         raise InputError(f"--points is {points}; it must be 1 or more.")
     if not 0 <= seed < 2**31:
         raise InputError(f"--seed is {seed}; it must be a whole number from 0 to {2**31 - 1}.")
+
+
+def _check_times(seconds: Mapping[str, float]) -> None:
+    if seconds["--shortest"] >= seconds["--longest"]:
+        raise InputError("--shortest must be below --longest.")
+    if seconds["--meter"] > MOST_METERED:
+        raise InputError(f"--meter must be at most {MOST_METERED:g} s a kernel.")
 
 
 def _jax_devices(backend: str) -> tuple[JaxDevice, ...]:
@@ -177,18 +196,20 @@ def _operations(
 
 def _run(plan: Plan, device: JaxDevice, out: Path, as_json: bool, quiet: bool) -> None:
     from calibration.microbench.card import baseline, caches_flush, outcome
+    from calibration.microbench.meter import meter_of
     from calibration.microbench.run import measure as measured
     from calibration.microbench.store import save
     from jaxperf.cli.progress import progress_bar
 
     wanted = plan.points()
-    start = {"command": _command(), **baseline(plan, device)}
+    meter = meter_of(device) if plan.meter else None
+    start = {"command": _command(), **baseline(plan, device, meter)}
     flush = caches_flush(plan, device)
     done: list[Measurement] = []
     stopped = None
     try:
         with progress_bar("measuring", quiet) as report:
-            for each in measured(plan, wanted, device, flush):
+            for each in measured(plan, wanted, device, flush, meter):
                 done.append(each)
                 if report:
                     report(len(done), len(wanted))

@@ -41,7 +41,7 @@ def held_out(monkeypatch: pytest.MonkeyPatch) -> None:
         evaluate.TWIN: {who: {**halves, **nothing} for who in whos[1]},
     }
     measured = {"ranks": powers, evaluate.TWIN: {**halves, **nothing}}
-    runs, twins = tuple([SimpleNamespace()] * 4), tuple([SimpleNamespace()] * 2)
+    runs, twins = tuple([SimpleNamespace(average_power=0.5)] * 4), tuple([SimpleNamespace()] * 2)
     found = evaluate.HeldOut(PowerLaw(0.3, 1.0, 0.4), runs, twins, predicted, measured)  # type: ignore[arg-type]
     monkeypatch.setattr(evaluate, "hold_out", lambda *_, **__: found)
 
@@ -53,6 +53,7 @@ def test_the_verdict_is_printed_with_its_reasons(cli, parse_json, held_out, own_
     assert "computed, not measured" in text and "10.0% / 10.0% / 10.0%" in text
     record = parse_json(cli("validate", "power", "power.csv", "--json").stdout)
     assert record["calibrated"] is False and record["twins"] == 2
+    assert "metered by jaxperf measure" in text and record["metered"][-1]["family"] == "all"
     assert {row["output"] for row in record["errors"] if row["split"] == "twin"} == set(evaluate.TIMES)
     cli("validate", "power", "power.csv", "-o", "errors.csv")
     assert len((own_folder / "errors.csv").read_text().splitlines()) == 1 + len(record["errors"])
