@@ -187,7 +187,14 @@ def open_registry(directories: Iterable[Directory] = ()) -> Registry:
 
 def load(name: str, directories: Iterable[Directory] = ()) -> DeviceSpec:
     """The specification of a device; see `Registry.load` and `open_registry`."""
-    return open_registry(directories).load(name)
+    registry = open_registry(directories)
+    own = registry is not _shipped() or name.endswith(".toml")
+    return registry.load(name) if own else _load_shipped(name)
+
+
+@functools.cache  # shipped files stay as they are, and a table of kernels asks for their devices again and again
+def _load_shipped(name: str) -> DeviceSpec:
+    return _shipped().load(name)
 
 
 def names(directories: Iterable[Directory] = ()) -> tuple[str, ...]:
