@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,19 +30,29 @@ class Groups:
     def __len__(self) -> int:
         return len(self.first)
 
-    def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
+    @functools.cached_property
+    def order(self) -> np.ndarray:
+        """The rows, group after group [R]; small integers are sorted by counting."""
+        small = self.which.astype(np.uint16) if len(self) < 2**16 else self.which
+        return np.argsort(small, kind="stable")
+
+    def chunks(self, wanted: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
         """The rows in blocks of one group each, and the blocks in chunks of one size: groups [C] and rows [C, B].
 
         A block is filled up by its last row again, the last chunk by its last block.
+
+        **Arguments:** `wanted` [G]: of these groups (default: of all).
         """
         count = np.bincount(self.which, minlength=len(self))
+        start = np.r_[0, np.cumsum(count)][:-1]
+        if wanted is not None:
+            count = np.where(wanted, count, 0)
         size = _largest(BLOCKS, count, BLOCK_WASTE)
         blocks = -(-count // size)
         group = np.repeat(np.arange(len(self)), blocks)
-        start = np.r_[0, np.cumsum(count)][:-1]
         before = np.arange(len(group)) - np.repeat(np.r_[0, np.cumsum(blocks)][:-1], blocks)
         place = before[:, None] * size + np.arange(size)
-        rows = _order(self.which)[start[group, None] + np.minimum(place, count[group, None] - 1)]
+        rows = self.order[start[group, None] + np.minimum(place, count[group, None] - 1)]
         each = _largest(CHUNKS, size * blocks.sum(), CHUNK_WASTE) // size
         chunks = np.arange(-(-len(group) // each) * each).clip(max=len(group) - 1).reshape(-1, each)
         return [(group[chunk], rows[chunk]) for chunk in chunks]
@@ -87,9 +98,3 @@ def _numbered(codes: np.ndarray, limit: int) -> tuple[np.ndarray, int]:
 def _largest(sizes: Sequence[int], count: np.ndarray, waste: float) -> int:
     """The first size, the largest first, that fills up `count` rows a group to at most `waste` times as many in all."""
     return next((size for size in sizes if (-(-count // size) * size).sum() <= waste * count.sum()), sizes[-1])
-
-
-def _order(which: np.ndarray) -> np.ndarray:
-    """The rows, group after group; small integers are sorted by counting."""
-    small = which.astype(np.uint16) if len(which) and which.max() < 2**16 else which
-    return np.argsort(small, kind="stable")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.groups import Groups
 from calibration.datasets.schema import KernelTable
@@ -22,11 +23,9 @@ from calibration.kernels.asked import Shape
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import shapes
 from calibration.kernels.model import KernelModel
-from calibration.kernels.point import Kind, Point, describe, load_kinds
-from jaxperf.core.numerics import Scalar
+from calibration.kernels.point import Kind, Point, describe, load_kinds, settled
 
 MICRO = 1e6
-Code = Array | np.ndarray
 LIMITERS = ("compute", "memory", "latency", "")
 TIERS = ("measured", "transfer", "adapted", "roofline", "")
 MEASURED, TRANSFER, ADAPTED, ROOFLINE, _ = range(len(TIERS))
@@ -71,38 +70,56 @@ class Trust(eqx.Module):
     remarks: Int[Array | np.ndarray, "*groups"]
 
 
-def fitted_answer(model: KernelModel, names: Sequence[str], point: Point, trust: Trust, prefix: Scalar) -> Answer:
-    """By a fitted model whose features are `names`; `prefix`: tokens cached before the kernel's own."""
-    x = point.inputs(names, {level: jnp.asarray(at) for level, at in trust.levels.items()})
-    core, memory, floor = model.law.parts(x)
-    excess = model.correction.excess(x)
-    time = MICRO * jnp.exp(jnp.where(point.usable, model(x), jnp.nan))
-    stretch = jnp.exp(trust.width * growth(excess))
-    limiter = jnp.where(core >= jnp.maximum(memory, floor), 0, jnp.where(memory >= floor, 1, 2))
-    remarks = trust.remarks + _bit(FAR, excess > 1.0) + _bit(PREFIX, prefix > 0.0)
-    return _answer((time, time / stretch, time * stretch), point, limiter, trust.tier, remarks)
+class Said(eqx.Module):
+    """What a law says of kernels: `time` and plain `roofline` [us], the time NaN where the demands are no numbers;
+    `excess`: how far they lie outside what was measured, in standard deviations; `limiter`; whether FLOP and bytes are
+    `finite`."""
+
+    time: Float[Array, "*rows"]
+    roofline: Float[Array, "*rows"]
+    excess: Float[Array, "*rows"]
+    limiter: Int[Array, "*rows"]
+    finite: Bool[Array, "*rows"]
 
 
-def roofline_answer(point: Point, trust: Trust) -> Answer:
-    """Without parameters of the family: the plain roofline, a lower bound rather than an estimate."""
-    time = MICRO * jnp.where(point.usable, point.roofline, jnp.nan)
-    limiter = jnp.where(point.compute > point.memory, 0, 1)
-    times = time, time, time * jnp.exp(trust.width)
-    return _answer(times, point, limiter, trust.tier, trust.remarks)
+def said(model: KernelModel | None, names: Sequence[str], point: Point, levels: Mapping[str, Array]) -> Said:
+    """By a fitted model whose features are `names`; without one the plain roofline, a bound rather than an estimate."""
+    finite, roofline = jnp.isfinite(point.flops) & jnp.isfinite(point.moved), MICRO * point.roofline
+    if model is None:
+        time, excess = roofline, jnp.zeros_like(roofline)
+        limiter = jnp.where(point.compute > point.memory, 0, 1)
+    else:
+        x = point.inputs(names, levels)
+        core, memory, floor = model.law.parts(x)
+        time, excess = MICRO * jnp.exp(model(x)), model.correction.excess(x)
+        limiter = jnp.where(core >= jnp.maximum(memory, floor), 0, jnp.where(memory >= floor, 1, 2))
+    return Said(jnp.where(point.usable, time, jnp.nan), roofline, excess, limiter, finite)
 
 
-def _answer(times: tuple[Scalar, Scalar, Scalar], point: Point, limiter: Code, tier: Code, remarks: Code) -> Answer:
-    """`times` are NaN where a kernel has no prediction; all else follows from them, as XLA looks at the demands and
-    the features anew for each result that asks."""
-    told = ~jnp.isnan(times[0])
-    why = jnp.where(jnp.isfinite(point.flops) & jnp.isfinite(point.moved), UNUSABLE, OVERFLOWING)
-    codes = (limiter, len(LIMITERS) - 1), (tier, len(TIERS) - 1), (remarks, why)
-    known = (jnp.where(told, code, absent).astype(jnp.uint16) for code, absent in codes)
-    return Answer(*times, jnp.where(told, MICRO * point.roofline, jnp.nan), *known)
+def told(family: str, bound: bool, said: Said, trust: Trust, x: Shape) -> Answer:
+    """What is said, with its interval and how far to trust it.
+
+    **Arguments:** `bound`: the time is a lower bound; leaves of `trust` and `x` broadcast against those of `said`.
+    """
+    stretch = jnp.exp(trust.width * growth(said.excess))
+    there = ~jnp.isnan(said.time)
+    remarks = trust.remarks
+    if not bound:
+        remarks += _bit(FAR, said.excess > 1.0) + _bit(PREFIX, _prefix(family, x) > 0.0)
+    why = jnp.where(said.finite, UNUSABLE, OVERFLOWING)
+    codes = (said.limiter, len(LIMITERS) - 1), (trust.tier, len(TIERS) - 1), (remarks, why)
+    known = (jnp.where(there, code, absent).astype(jnp.uint16) for code, absent in codes)
+    lower = said.time if bound else said.time / stretch
+    return Answer(said.time, lower, said.time * stretch, jnp.where(there, said.roofline, jnp.nan), *known)
 
 
 def _bit(bit: int, there: Array) -> Array:
     return jnp.where(there, bit, 0)
+
+
+def _prefix(family: str, x: Shape) -> Array:
+    """Tokens cached before a kernel's own; zero for a kernel that knows of none."""
+    return x["kv_len"] - x["q_len"] if family == "mla_prefill" else x.get("prefix", jnp.zeros(()))
 
 
 def answers(
@@ -116,23 +133,41 @@ def answers(
 
     **Arguments:** `fitted`: `None` for the plain roofline; `trust`: of each group [G].
     """
-    rows = len(table)
-    found = Answer(*np.empty((4, rows)), *np.empty((3, rows), np.uint16))
+    rows, number = len(table), jnp.result_type(float)
+    found = Answer(*np.empty((4, rows), number), *np.empty((3, rows), np.uint16))
     kinds = load_kinds(table.take(groups.first), directories)
     if table.family in MULTIPLYING:
         trust = dataclasses.replace(trust, remarks=trust.remarks + STAND_IN * _replaced(kinds))
-    model, names = (None, ()) if fitted is None else (fitted.model, fitted.features)
+    names = () if fitted is None else fitted.features
+    # What no kernel of the table does is no part of the program that is run first.
+    done = [name for name, each in kinds.ways.items() if np.any(each)]
 
-    def fill(chunk: tuple[np.ndarray, np.ndarray]) -> None:
-        group, at = chunk
+    def fill(chunk: tuple[KernelModel | None, np.ndarray, np.ndarray]) -> None:
+        model, group, at = chunk
         own = jax.tree.map(lambda leaf: leaf[group], trust)
-        block = _chunk(table.family, names, model, kinds.rows(group), own, shapes(table, at))
-        for whole, part in zip(jax.tree.leaves(found), jax.tree.leaves(block), strict=True):
-            whole[at] = part
+        kind, shape = kinds.rows(group), shapes(table, at)
+        settling = dataclasses.replace(kind, ways={name: kind.ways[name] for name in done})
+        block = _block(table.family, names, model, kind, own, {**shape, **_settled(table.family, settling, shape)})
+        places = at.ravel()  # NumPy has a quick way for one axis alone
+        for column, part in zip(jax.tree.leaves(found), jax.tree.leaves(block), strict=True):
+            column[places] = np.asarray(part).ravel()
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, groups.chunks()))
+        list(pool.map(fill, _chunks(groups, None if fitted is None else fitted.model, trust)))
     return found
+
+
+def _chunks(
+    groups: Groups, model: KernelModel | None, trust: Trust
+) -> Iterator[tuple[KernelModel | None, np.ndarray, np.ndarray]]:
+    """The chunks of all rows, with the model that answers them: a network is not run where no share is left of it."""
+    if model is None or float(model.correction.share) > 0.0:
+        yield from ((model, *chunk) for chunk in groups.chunks())
+        return
+    known = np.asarray(trust.levels["device"]) < len(model.correction.heads["device"]) - 1
+    for answering, wanted in ((model, known), (model.uncorrected(), ~known)):
+        if wanted.any():
+            yield from ((answering, *chunk) for chunk in groups.chunks(wanted))
 
 
 def _replaced(kinds: Kind) -> np.ndarray:
@@ -142,21 +177,42 @@ def _replaced(kinds: Kind) -> np.ndarray:
     return (native == 0.0).astype(int)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _chunk(
-    family: str, names: tuple[str, ...], model: KernelModel | None, kinds: Kind, trust: Trust, shape: Shape
+def _block(
+    family: str,
+    names: tuple[str, ...],
+    model: KernelModel | None,
+    kinds: Kind,
+    trust: Trust,
+    shape: Mapping[str, Any],
 ) -> Answer:
-    """Kernels of some blocks: what a block shares [C], shapes [C, B]."""
+    """Kernels of some blocks: what a block shares [C], shapes [C, B] with what is settled of them.
 
-    def kernel(kind: Kind, trust: Trust, x: Shape) -> Answer:
-        point = describe(family, kind, x)
-        if model is None:
-            return roofline_answer(point, trust)
-        return fitted_answer(model, names, point, trust, _prefix(family, x))
-
-    return jax.vmap(jax.vmap(kernel, in_axes=(None, None, 0)))(kinds, trust, shape)
+    XLA computes an operation anew in every loop that reads it. So what many read is the result of a program before
+    theirs: `_settled`, `_said`, `_told`.
+    """
+    return _told(family, model is None, _said(family, names, model, kinds, trust.levels, shape), trust, shape)
 
 
-def _prefix(family: str, x: Shape) -> Scalar:
-    """Tokens cached before a kernel's own; zero for a kernel that knows of none."""
-    return x["kv_len"] - x["q_len"] if family == "mla_prefill" else x.get("prefix", jnp.zeros(()))
+@functools.partial(jax.jit, static_argnums=0)
+def _settled(family: str, kinds: Kind, shape: Shape) -> Shape:
+    return jax.vmap(jax.vmap(functools.partial(settled, family), in_axes=(None, 0)))(kinds, shape)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _said(
+    family: str,
+    names: tuple[str, ...],
+    model: KernelModel | None,
+    kinds: Kind,
+    levels: Mapping[str, Array],
+    shape: Shape,
+) -> Said:
+    def kernel(kind: Kind, levels: Mapping[str, Array], x: Shape) -> Said:
+        return said(model, names, describe(family, kind, x), levels)
+
+    return jax.vmap(jax.vmap(kernel, in_axes=(None, None, 0)))(kinds, levels, shape)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _told(family: str, bound: bool, said: Said, trust: Trust, shape: Shape) -> Answer:
+    return told(family, bound, said, jax.tree.map(lambda leaf: leaf[:, None], trust), shape)

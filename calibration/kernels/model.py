@@ -14,6 +14,7 @@ the correction back where a kernel lies outside what was measured, and so do s i
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -149,8 +150,9 @@ class Correction(eqx.Module):
     """The learned correction.
 
     `center`, `scale`, `lowest`, `highest` [F] standardize the features and say what range was measured; `layers`:
-    weights and biases; `shared` [H] and `heads[level]` [names + 1, H]: coefficients of the H outputs and a constant;
-    `share` [1]: the part of the correction, bounded by FOREIGN_BOUND, that a device never measured gets.
+    weights and biases, none of a correction that is zero; `shared` [H] and `heads[level]` [names + 1, H]: coefficients
+    of the H outputs and a constant; `share` [1]: the part of the correction, bounded by FOREIGN_BOUND, that a device
+    never measured gets.
     """
 
     center: Float[Array, " F"]
@@ -180,6 +182,8 @@ class Correction(eqx.Module):
 
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """The correction of the logarithm of the time, within +-BOUND."""
+        if not self.layers:
+            return jnp.zeros(())
         whole = self.whole(x)
         known = x.levels["device"] < len(self.heads["device"]) - 1
         return jnp.where(known, whole, self.share * _bounded(whole, FOREIGN_BOUND))
@@ -199,6 +203,10 @@ class KernelModel(eqx.Module):
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """Logarithm of the time [log s]."""
         return self.law(x) + self.correction(x)
+
+    def uncorrected(self) -> KernelModel:
+        """The law, and what range was measured: what a model with no `share` says of devices never measured."""
+        return dataclasses.replace(self, correction=dataclasses.replace(self.correction, layers=[]))
 
 
 def _bounded(x: Array, bound: float) -> Array:

@@ -87,7 +87,8 @@ class Point(eqx.Module):
         return jnp.maximum(self.ideal, self.memory)
 
     def inputs(self, names: Sequence[str], levels: Mapping[str, Int[Array, ""]]) -> Inputs:
-        """What a model reads that was fitted on the features `names`, of a kernel with these `levels`."""
+        """What a model reads that was fitted on the features `names`, of a kernel with these `levels`; no numbers where
+        the point is not `usable`."""
         own = dict(zip(self.names, self.features, strict=True))
         return Inputs(
             compute=_log(self.core),
@@ -105,7 +106,7 @@ class Point(eqx.Module):
             pipelined=self.pipelined,
             gddr=self.gddr,
             inline_ecc=self.inline_ecc,
-            features=jnp.stack([_number(own[name]) for name in names]),
+            features=jnp.stack([own[name] for name in names]),
             habits=jnp.stack(self.habits) if self.habits else jnp.zeros(0),
             levels=dict(levels),
         )
@@ -113,8 +114,7 @@ class Point(eqx.Module):
 
 def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
-    hardware = kind.hardware
-    x = {**x, **{name: as_float(each) for name, each in kind.ways.items()}, "resident": as_float(hardware.resident)}
+    hardware, x = kind.hardware, whole_shape(kind, x)
     asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars
     if family == "gemm" or family in ABSORBING:
         asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
@@ -139,12 +139,19 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     )
 
 
+def whole_shape(kind: Kind, x: Shape) -> Shape:
+    """A shape with what its kind adds to it: the ways of its software, and threads that a core holds."""
+    ways = {name: as_float(each) for name, each in kind.ways.items()}
+    return {**x, **ways, "resident": as_float(kind.hardware.resident)}
+
+
+def settled(family: str, kind: Kind, x: Shape) -> Shape:
+    """Further columns of a shape: what much else of a kernel hangs on, and is dear to compute again."""
+    return products.cut(kind.hardware.device, whole_shape(kind, x)) if family == "gemm" else {}
+
+
 def _log(x: Scalar) -> Scalar:
     return jnp.log(jnp.maximum(x, LEAST))
-
-
-def _number(feature: Scalar) -> Scalar:
-    return jnp.nan_to_num(feature, posinf=MOST, neginf=-MOST)
 
 
 def load_kinds(table: KernelTable, directories: Sequence[str | Path] = ()) -> Kind:

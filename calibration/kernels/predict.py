@@ -129,7 +129,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         "tier": Text(_strings(*TIERS), np.asarray(found.tier)),
         "reason": Text(_strings(*reasons), np.asarray(found.remarks)),
     }
-    return {f"{name}_us": np.asarray(getattr(found, name)) for name in NUMBERS} | texts
+    return {f"{name}_us": np.asarray(getattr(found, name), np.float64) for name in NUMBERS} | texts
 
 
 def _no_trust(groups: int) -> Trust:

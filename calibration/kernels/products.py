@@ -42,6 +42,7 @@ ADDING = 1.5e-6  # for a second kernel to add the parts of a reduction [s]; of t
 # Of the energy of a FLOP with 16-bit operands, what does not grow with these: sums are in fp32 whatever is multiplied
 # (Horowitz 2014: an fp32 sum takes 0.9 pJ, an fp16 product 1.1 pJ, and units that share their accumulation less).
 ACCUMULATING = 0.3
+CUT = ("tile_rows", "tile_columns", "parts")
 HALF = 2.0  # bytes of a 16-bit operand
 
 
@@ -55,8 +56,16 @@ def groups(x: Shape) -> Scalar:
     return way(x, "groups", 1.0)
 
 
+def cut(device: Device, x: Shape) -> Shape:
+    """The tile of a product, as further columns of its shape in which `tile` finds it."""
+    found = tile(device, x)
+    return dict(zip(CUT, (found.m, found.n, found.split_k), strict=True))
+
+
 def tile(device: Device, x: Shape) -> Tile:
     """The tile of a library that divides reductions, or of one that leaves them whole (`x["unsplit"]`: 1)."""
+    if CUT[0] in x:
+        return Tile(*(x[name] for name in CUT))
     divided = choose_tile(device, rows(x), x["n"], x["k"], groups(x), deepest_split(x["k"]))
     whole = _whole(device, x)
     unsplit = does(x, "unsplit")

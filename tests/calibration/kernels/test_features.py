@@ -79,6 +79,15 @@ def test_every_row_is_in_a_block_of_its_group(words: list[str], times: int) -> N
     assert column[groups.first[groups.which]].tolist() == column.tolist()
 
 
+@given(WORDS, st.integers(0, 15))
+def test_wanted_groups_have_chunks_of_their_own(words: list[str], bits: int) -> None:
+    groups = grouped([np.array(words * 7, dtype=object)])
+    wanted = np.array([bool(bits & (1 << at)) for at in range(len(groups))])
+    for kept in (wanted, ~wanted):
+        rows = [rows.ravel() for _, rows in groups.chunks(kept)] if kept.any() else []
+        assert set(np.concatenate([[], *rows])) == set(np.flatnonzero(kept[groups.which]))
+
+
 def test_very_many_groups_are_numbered_by_sorting() -> None:
     first, second = (np.array([f"{i % n}" for i in range(20_000)], dtype=object) for n in (20_000, 19_997))
     groups: Groups = grouped([first, second])

@@ -19,7 +19,9 @@ from calibration.kernels.fit import Settings, cell_weights, fit, log_times, samp
 from calibration.kernels.hardware import load_hardware
 from calibration.kernels.held_out import generation, held_shapes
 from calibration.kernels.inputs import Prepared, prepare
-from calibration.kernels.model import BOUND, FOREIGN_BOUND
+from calibration.kernels.model import BOUND, FOREIGN_BOUND, KernelModel
+from calibration.kernels.parameters import Parameters
+from calibration.kernels.predict import predict_table
 from calibration.kernels.transfer import Transfer
 from tests.calibration.tables import blank_table, gemm_table, with_latency
 
@@ -59,6 +61,24 @@ def test_an_unknown_device_gets_the_law_alone(fitted: FittedFamily) -> None:
     law_only = dataclasses.replace(model.correction, share=jnp.zeros(()))
     x = prepare(gemm_table(50, devices=("mi300x",))).inputs(fitted.names)
     assert float(jnp.max(jnp.abs(jax.vmap(law_only)(x)))) == 0.0
+
+
+def test_a_network_is_not_run_where_no_share_of_it_is_left(
+    fitted: FittedFamily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same answers with and without; devices that were measured keep it."""
+    table = gemm_table(60, devices=("mi300x", "h100-sxm"))
+    model = eqx.tree_at(lambda tree: tree.correction.share, fitted.model, jnp.zeros(()))
+    none = dataclasses.replace(fitted, model=model)
+    parameters = Parameters({"gemm": none}, {})
+    without = predict_table(table, parameters)
+    monkeypatch.setattr(KernelModel, "uncorrected", lambda model: model)
+    both = predict_table(table, parameters)
+    for name in ("predicted_us", "lower_us", "upper_us"):
+        np.testing.assert_allclose(without[name], both[name], rtol=1e-5)
+    law = jax.vmap(fitted.model.law)(prepare(table).inputs(fitted.names))
+    corrected = np.abs(np.log(1e-6 * without["predicted_us"]) - law) > 1e-3
+    assert not corrected[table.device == "mi300x"].any() and corrected[table.device == "h100-sxm"].any()
 
 
 def test_an_unknown_device_gets_little_of_a_large_correction(fitted: FittedFamily) -> None:

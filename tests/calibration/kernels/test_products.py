@@ -16,12 +16,14 @@ from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware, load_hardware
 from calibration.kernels.products import (
     ADDING,
+    CUT,
     GROUP_ROWS,
     STEP,
     TALL_ROWS,
     WAIT,
     WAIT_BY_COPIES,
     WAIT_DEEP,
+    cut,
     stepping,
     steps,
     switched,
@@ -55,6 +57,15 @@ def test_steps_are_whole_numbers_of_whole_tiles(m: int, n: int, k: int, small: b
     tiles = -(-m // int(cut.m)) * -(-n // int(cut.n))
     want = -(-tiles // CORES["h100-sxm"]) * -(-k // int(STEP))
     assert float(steps(device, x, f, cut, jnp.asarray(1.0))) == want
+
+
+@given(st.integers(1, 40_000), st.integers(1, 40_000), st.integers(1, 40_000), st.booleans())
+def test_a_tile_that_was_settled_is_the_tile(m: int, n: int, k: int, unsplit: bool) -> None:
+    device, own = hardware("a100-sxm-80gb").device, shape(m, n, k, unsplit=float(unsplit))
+    first, again = tile(device, own), tile(device, own | cut(device, own))
+    assert jax.tree.leaves(first) == jax.tree.leaves(again)
+    other = dict(zip(CUT, (jnp.full((), size) for size in (64.0, 96.0, 3.0)), strict=True))
+    assert tile(device, own | other).n == 96.0
 
 
 def test_a_library_that_does_not_divide_waits_for_the_whole_reduction() -> None:
