@@ -21,7 +21,6 @@ from calibration.microbench.timing import Timing, TimingSettings, live, time_cal
 
 FRAMEWORK = "jax"
 MICRO = 1e6
-STATISTICS = ("median", "fastest")
 # "host": from the call to its result; "device": what the device's own kernels take (`device_clock`).
 CLOCKS: Mapping[str, Callable[..., Timing]] = MappingProxyType({"host": time_calls, "device": time_on_device})
 Row = dict[str, Any]
@@ -33,8 +32,9 @@ class Plan:
 
     `device`: name in hwspecs of what is measured; `count`: sizes an operation; `dtypes`: only these formats, if any;
     `states`: "resident", "cold" or both; `shortest` and `longest`: between which the roofline time of a size is [s];
-    `budget`: no point is begun after it [s]; `statistic`: which of the repeats is the row's time; `clock`: one of
-    `CLOCKS`; `meter`: for how long what a kernel draws is metered, 0 if not at all [s].
+    `budget`: no point is begun after it [s]; `statistic`: which of the repeats is the row's time, "median" or
+    "fastest", or "sustained", the time back to back, where a kernel is metered; `clock`: one of `CLOCKS`; `meter`: for
+    how long what a kernel draws is metered, 0 if not at all [s].
     """
 
     device: str
@@ -99,7 +99,12 @@ def measure(
         except (RuntimeError, TypeError, ValueError, NotImplementedError, MemoryError) as error:
             yield Measurement(point, None, f"{point.operation.name} {point.sizes} {point.dtype}: {_first_line(error)}")
             continue
-        yield Measurement(point, row(point, timing, plan, columns) | ({} if meter is None else power(drawn)))
+        told = row(point, timing, plan, columns)
+        if meter is not None:
+            told |= power(drawn)
+            if plan.statistic == "sustained" and drawn is not None:
+                told["latency_us"] = told["sustained_us"]
+        yield Measurement(point, told)
 
 
 def time_point(
@@ -148,7 +153,7 @@ def row(point: Point, timing: Timing, plan: Plan, columns: Sequence[str]) -> Row
         "dtype": point.dtype,
         "distribution": operation.text.get("distribution", ""),
         **{name: _whole(known.get(name)) for name in columns},
-        "latency_us": _digits(MICRO * getattr(timing, plan.statistic)),
+        "latency_us": _digits(MICRO * (timing.fastest if plan.statistic == "fastest" else timing.median)),
         "median_us": _digits(MICRO * timing.median),
         "fastest_us": _digits(MICRO * timing.fastest),
         "spread": _digits(timing.spread),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BACKENDS = ("cpu", "gpu")
 CLOCKS = ("host", "device")
+STATISTICS = ("median", "fastest", "sustained")
 BUFFERS = ("resident", "cold", "both")
 MOST_METERED = 60.0  # a kernel [s]
 WIDTH = 90  # of the table: a narrower terminal wraps it, and no figure is cut
@@ -55,7 +56,12 @@ def measure(
         str, typer.Option("--buffers", metavar="STATE", help="Operands resident in the cache, cold, or both.")
     ] = "resident",
     statistic: Annotated[
-        str, typer.Option("--statistic", metavar="NAME", help="The time of a row: median or fastest of the repeats.")
+        str,
+        typer.Option(
+            "--statistic",
+            metavar="NAME",
+            help="The time of a row: median or fastest of the repeats, or sustained (back to back) with --meter.",
+        ),
     ] = "median",
     clock: Annotated[
         str | None,
@@ -81,7 +87,7 @@ def measure(
     _check_choices(device, buffers, statistic, clock, points, seed)
     given = {"--shortest": shortest, "--longest": longest, "--budget": budget, "--meter": meter}
     seconds = {name: 0.0 if text is None else parse_option(name, text, "s") for name, text in given.items()}
-    _check_times(seconds)
+    _check_times(seconds, statistic)
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision()
@@ -113,7 +119,7 @@ def _check_choices(device: str, buffers: str, statistic: str, clock: str, points
     for option, text, allowed in (
         ("--device", device, BACKENDS),
         ("--buffers", buffers, BUFFERS),
-        ("--statistic", statistic, ("median", "fastest")),
+        ("--statistic", statistic, STATISTICS),
         ("--clock", clock, CLOCKS if device == "gpu" else CLOCKS[:1]),
     ):
         if text not in allowed:
@@ -125,9 +131,11 @@ def _check_choices(device: str, buffers: str, statistic: str, clock: str, points
         raise InputError(f"--seed is {seed}; it must be a whole number from 0 to {2**31 - 1}.")
 
 
-def _check_times(seconds: Mapping[str, float]) -> None:
+def _check_times(seconds: Mapping[str, float], statistic: str) -> None:
     if seconds["--shortest"] >= seconds["--longest"]:
         raise InputError("--shortest must be below --longest.")
+    if statistic == "sustained" and not seconds["--meter"]:
+        raise InputError("--statistic sustained is the time back to back, which --meter TIME measures; give both.")
     if seconds["--meter"] > MOST_METERED:
         raise InputError(f"--meter must be at most {MOST_METERED:g} s a kernel.")
 

@@ -116,12 +116,14 @@ def test_an_idle_device_has_a_power() -> None:
 # --- in a run ---------------------------------------------------------------------------------------------------------
 
 
-def rows(least: float, monkeypatch: pytest.MonkeyPatch, state: str = "resident") -> list[dict[str, Any]]:
+def rows(
+    least: float, monkeypatch: pytest.MonkeyPatch, state: str = "resident", statistic: str = "median"
+) -> list[dict[str, Any]]:
     import calibration.microbench.run as module
 
     monkeypatch.setattr(module, "SHORTEST", least)
     monkeypatch.setattr(module, "metered", lambda call, meter, seconds: Drawn(123.456, 1.98e9, 2e-3 * seconds))
-    plan = Plan("xeon-cloud-2-core", (ADD,), timing=TimingSettings(2, 2, 0.0, 1), meter=0.5)
+    plan = Plan("xeon-cloud-2-core", (ADD,), timing=TimingSettings(2, 2, 0.0, 1), meter=0.5, statistic=statistic)
     point = Point(ADD, {name: 64 for name in ADD.sizes}, "fp32", state)
     return [each.row for each in measure(plan, [point], meter=Device()) if each.row]
 
@@ -135,6 +137,10 @@ def test_a_run_has_the_columns_and_leaves_short_and_cold_kernels_empty(monkeypat
         (rows(0.0, monkeypatch, "cold"), none),
     ):
         assert {name: found[0][name] for name in known} == expected
+        assert found[0]["latency_us"] == found[0]["median_us"]
+    assert rows(0.0, monkeypatch, statistic="sustained")[0]["latency_us"] == 1000.0
+    (short,) = rows(1.0, monkeypatch, statistic="sustained")
+    assert short["latency_us"] == short["median_us"]
     assert power(None) == none and SHORTEST > 50e-6
 
 
