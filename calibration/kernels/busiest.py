@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from calibration.kernels import (
     convolutions,
     decoding,
-    expert_load,
     experts,
     latent_decoding,
     latent_prefill,
@@ -129,13 +128,13 @@ def _convolution(one: Kernel) -> Parts:
 
 def _experts(one: Kernel) -> Parts:
     """Of products, and of what turns weights of few bits into operands."""
-    given = expert_load.load(one.x)
+    given = experts.work(one.x, one.formats)
     unpacking = experts.unpacked(one.x, given, one.formats, one.cores) / (experts.UNPACKED * one.hardware.clock)
     own = _plain(one)
     return own | {
         "core": own["core"] + unpacking * one.hardware.many_cores,
         "on_chip": one.from_l2(experts.bytes_from_l2(one.x, given, one.formats)),
-        "waves": experts.steps(one.x, given, one.formats, one.cores),
+        "waves": experts.steps(one.x, given, one.cores),
     }
 
 

@@ -20,7 +20,6 @@ from calibration.kernels import (
     composed,
     convolutions,
     decoding,
-    expert_load,
     experts,
     latents,
     products,
@@ -128,10 +127,10 @@ def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
 
 def _moe(device: Device, x: Shape, f: Formats) -> Cost:
     """Both products of the experts of one rank, and what is read and written around them."""
-    given = expert_load.load(x)
+    given = experts.work(x, f)
     busy = as_float(0.0)
     for columns, depth in experts.products(x):
-        busy += experts.busiest_flops(x, given, f, columns, depth, device.num_cores)
+        busy += experts.busiest_flops(given, columns, depth, device.num_cores)
     flops = sum((2.0 * given.rows * columns * depth for columns, depth in experts.products(x)), start=as_float(0.0))
     peak = matrix_peak(device, f.weights)
     slower = 1.0 + way(x, "by_warps") * (1.0 / WARP_SHARE - 1.0)

@@ -8,6 +8,8 @@ Where a table states neither, each token chooses its experts at random.
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,14 +27,18 @@ BUSIEST, FEW_COPIES = 0.8, (0.01, 2.0)
 
 class Load(eqx.Module):
     """Of one rank: `tokens` that enter; `copies` of them, other ranks' experts' included; `rows` multiplied; `touched`
-    experts; experts with the same number of rows together: `piles` of them, each with `heights` rows [1]."""
+    experts; `piles` experts have each of `heights` rows, `single` more have one, one more has `most`, and the first
+    multiplies `remote` rows of other ranks' experts [1]."""
 
     tokens: Float[Array, ""]
     copies: Float[Array, ""]
     rows: Float[Array, ""]
     touched: Float[Array, ""]
-    piles: Float[Array, " N"]
+    piles: Float[Array, ""]
     heights: Float[Array, " N"]
+    single: Float[Array, ""]
+    most: Float[Array, ""]
+    remote: Float[Array, ""]
 
 
 def load(x: Shape) -> Load:
@@ -47,7 +53,7 @@ def _random(x: Shape) -> Load:
     routing = Routing(x["experts"], x["topk"])
     rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
     touched = jnp.clip(touched_experts(routing, x["tokens"], x["experts"] / x["ep"]), 1.0, rows)
-    return _load(x, rows, touched, jnp.full(NODES, touched / NODES), jnp.full(NODES, whole_rows(rows / touched)))
+    return _load(x, rows, touched, touched, jnp.full(NODES, whole_rows(rows / touched)))
 
 
 def _balanced(x: Shape) -> Load:
@@ -58,7 +64,7 @@ def _balanced(x: Shape) -> Load:
     touched = jnp.clip(chosen * local / stride, 1.0, local)
     each = ceil_div(x["tokens"], stride)
     rows = jnp.maximum(x["tokens"] * local / stride, 1.0)
-    return _load(x, rows, touched, jnp.full(NODES, touched / NODES), jnp.full(NODES, each), share * x["tokens"])
+    return _load(x, rows, touched, touched, jnp.full(NODES, each), share * x["tokens"])
 
 
 def _power_law(x: Shape) -> Load:
@@ -81,8 +87,8 @@ def _power_law(x: Shape) -> Load:
     share = jnp.minimum(loaded + single, 1.0) * jnp.where(mean_rows < 1.5, rows / usual, 1.0)
     touched = jnp.maximum(jnp.minimum(local * share, jnp.minimum(local, rows)), 1.0)
     alone = jnp.maximum(touched - local * loaded, 0.0)
-    piles = jnp.full(NODES, local / NODES)
-    return _load(x, rows, touched, piles, heights, None, alone, jnp.round(jnp.maximum(rows - usual, 0.0)))
+    most = jnp.round(jnp.maximum(rows - usual, 0.0))
+    return _load(x, rows, touched, local, heights, None, alone, most)
 
 
 def _ends(tokens: Scalar, mean_rows: Scalar) -> tuple[Scalar, Scalar]:
@@ -110,19 +116,25 @@ def _load(
     x: Shape,
     rows: Scalar,
     touched: Scalar,
-    piles: Array,
+    spread: Scalar,
     heights: Array,
     seen: Scalar | None = None,
-    alone: Scalar | float = 0.0,
+    single: Scalar | float = 0.0,
     most: Scalar | float = 0.0,
 ) -> Load:
-    """`seen`: tokens that chose any expert of the rank; `alone`: experts with one row besides the piles, and `most`
-    rows of one more."""
+    """`spread`: experts that share the `heights` out; `seen`: tokens that chose any expert of the rank."""
     seen = x["tokens"] * -jnp.expm1(-rows / x["tokens"]) if seen is None else seen
-    more = lambda first, second: jnp.stack([as_float(first), as_float(second)])  # noqa: E731
-    piles = jnp.concatenate([piles, more(jnp.full_like(rows, alone), jnp.ones_like(rows))])
-    heights = jnp.concatenate([heights, more(jnp.ones_like(rows), jnp.full_like(rows, most))])
-    return Load(jnp.where(x["ep"] > 1.0, seen, x["tokens"]), x["tokens"] * x["topk"], rows, touched, piles, heights)
+    return Load(
+        tokens=jnp.where(x["ep"] > 1.0, seen, x["tokens"]),
+        copies=x["tokens"] * x["topk"],
+        rows=rows,
+        touched=touched,
+        piles=spread / NODES,
+        heights=heights,
+        single=as_float(single),
+        most=as_float(most),
+        remote=as_float(0.0),
+    )
 
 
 def _with_remote(x: Shape, own: Load) -> Load:
@@ -132,8 +144,7 @@ def _with_remote(x: Shape, own: Load) -> Load:
     tokens = jnp.where(whole, whole_rows(own.tokens), x["tokens"])
     copies = tokens * x["topk"]
     remote = jnp.where(whole, jnp.round(jnp.maximum(copies - own.rows, 0.0)), 0.0)
-    piles, heights = jnp.append(own.piles, 1.0), jnp.append(own.heights, remote)
-    return Load(tokens, copies, own.rows + remote, own.touched, piles, heights)
+    return dataclasses.replace(own, tokens=tokens, copies=copies, rows=own.rows + remote, remote=remote)
 
 
 def whole_rows(expected: Scalar) -> Scalar:

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from calibration.kernels.asked import Shape, does, way
 from calibration.kernels.expert_load import Load, load
@@ -23,9 +26,44 @@ RESIDENT, STARTS = 2.0, 4.0
 UNPACKED = 30.0
 
 
+class Work(eqx.Module):
+    """Of one rank: `tokens`, `copies`, `rows` and `touched` as in `expert_load.Load`; `stacked`: tiles of rows of all
+    experts together [1], and the `tile` of both products."""
+
+    tokens: Float[Array, ""]
+    copies: Float[Array, ""]
+    rows: Float[Array, ""]
+    touched: Float[Array, ""]
+    stacked: Float[Array, ""]
+    tile: Tile
+
+
+# Columns that hold a work which was settled before, in the order of its leaves.
+SETTLED = (
+    *("rank_tokens", "rank_copies", "rank_rows", "touched", "stacked"),
+    *("tile_rows", "tile_columns", "tile_depth", "tile_ahead"),
+)
+
+
+def work(x: Shape, f: Formats) -> Work:
+    """What the experts of a rank work through; as `settled` found it, where it did."""
+    if SETTLED[0] in x:
+        found = [x[name] for name in SETTLED]
+        return Work(*found[:5], tile=Tile(*found[5:]))
+    given = load(x)
+    cut = tile(x, given, f.weights.operand_itemsize)
+    return Work(given.tokens, given.copies, given.rows, given.touched, tiles(given, cut.rows), cut)
+
+
+def settled(x: Shape, f: Formats) -> Shape:
+    """The work as further columns of a shape, in which `work` finds it."""
+    return dict(zip(SETTLED, jax.tree.leaves(work(x, f)), strict=True))
+
+
 def tiles(given: Load, height: Scalar) -> Scalar:
     """Tiles of so many rows that all experts of the rank take together: each has its own."""
-    return jnp.sum(given.piles * ceil_div(given.heights, jnp.full_like(given.heights, height)))
+    piles = given.piles * jnp.sum(ceil_div(given.heights, jnp.full_like(given.heights, height)))
+    return piles + given.single + ceil_div(given.most, height) + ceil_div(given.remote, height)
 
 
 def products(x: Shape) -> tuple[tuple[Scalar, Scalar], ...]:
@@ -34,22 +72,20 @@ def products(x: Shape) -> tuple[tuple[Scalar, Scalar], ...]:
     return ((2.0 - way(x, "ungated")) * width, x["hidden"]), (x["hidden"], width)
 
 
-def busiest_flops(x: Shape, given: Load, f: Formats, columns: Scalar, depth: Scalar, cores: Scalar) -> Scalar:
+def busiest_flops(given: Work, columns: Scalar, depth: Scalar, cores: Scalar) -> Scalar:
     """FLOP that the busiest core issues for one product, whole tiles of it, padding included."""
-    cut = tile(x, given, f.weights.operand_itemsize)
-    each = jnp.maximum(_tiles_of(given, cut, columns) / cores, 1.0)
-    return each * 2.0 * cut.rows * cut.columns * depth
+    each = jnp.maximum(_tiles_of(given, columns) / cores, 1.0)
+    return each * 2.0 * given.tile.rows * given.tile.columns * depth
 
 
-def unpacked(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
+def unpacked(x: Shape, given: Work, f: Formats, cores: Scalar) -> Scalar:
     """Weights that a core converts to the format of the matrix unit, those of each tile anew [1]; 0 where it need
     not."""
-    cut = tile(x, given, f.weights.operand_itemsize)
-    each = sum(_tiles_of(given, cut, columns) * cut.columns * depth for columns, depth in products(x)) / cores
+    each = sum(_tiles_of(given, columns) * given.tile.columns * depth for columns, depth in products(x)) / cores
     return jnp.where(weight_bytes(x, f) < f.weights.operand_itemsize, each, 0.0)
 
 
-def bytes_moved(x: Shape, given: Load, f: Formats, device: Device) -> Scalar:
+def bytes_moved(x: Shape, given: Work, f: Formats, device: Device) -> Scalar:
     """Weights of the touched experts, read once, and what both products, the activation between them and the sum of a
     token's copies read and write [byte]; what one of them writes and the next reads stays in L2 as far as it fits."""
     weights = given.touched * sum(columns * depth for columns, depth in products(x)) * weight_bytes(x, f)
@@ -79,37 +115,35 @@ def weight_bytes(x: Shape, f: Formats) -> Scalar:
     return jnp.where(does(x, "unpacked"), f.activations.itemsize, f.weights.itemsize)
 
 
-def bytes_from_l2(x: Shape, given: Load, f: Formats) -> Scalar:
+def bytes_from_l2(x: Shape, given: Work, f: Formats) -> Scalar:
     """Operands that the cores take from L2 for all tiles [byte]."""
-    cut = tile(x, given, f.weights.operand_itemsize)
-    each = cut.rows * f.weights.operand_itemsize + cut.columns * weight_bytes(x, f)
-    loads = [_tiles_of(given, cut, columns) * each * depth for columns, depth in products(x)]
+    each = given.tile.rows * f.weights.operand_itemsize + given.tile.columns * weight_bytes(x, f)
+    loads = [_tiles_of(given, columns) * each * depth for columns, depth in products(x)]
     return sum(loads, start=as_float(0.0))
 
 
-def line_over_row(x: Shape, f: Formats) -> Scalar:
+def line_over_row(x: Shape, given: Work, f: Formats) -> Scalar:
     """A line of L2 over what a step reads of one row of the weights, at least 1 [1]; 1 where they lie in another
     order."""
-    row = tile(x, load(x), f.weights.operand_itemsize).depth * weight_bytes(x, f)
+    row = given.tile.depth * weight_bytes(x, f)
     plain = does(x, "tiles_by_experts")
     return jnp.where(plain, jnp.maximum(LINE / row, 1.0), 1.0)
 
 
-def steps(x: Shape, given: Load, f: Formats, cores: Scalar) -> Scalar:
+def steps(x: Shape, given: Work, cores: Scalar) -> Scalar:
     """Times that a block waits for its next operands, one after the other, in both products [1].
 
     A step is fetched while `ahead` others are; other blocks hide nothing of the last one's waits. Marlin cuts the
     reduction where there are fewer tiles than cores.
     """
-    cut = tile(x, given, f.weights.operand_itemsize)
     found = as_float(0.0)
     for columns, depth in products(x):
-        striped = jnp.minimum(_tiles_of(given, cut, columns) / cores, 1.0)
+        striped = jnp.minimum(_tiles_of(given, columns) / cores, 1.0)
         share = jnp.where(does(x, "tiles_by_copies"), striped, 1.0)
-        started = jnp.maximum(_tiles_of(given, cut, columns) / (cores * RESIDENT), 1.0)
-        found += ceil_div(depth, cut.depth) / cut.ahead * share + STARTS * started
+        started = jnp.maximum(_tiles_of(given, columns) / (cores * RESIDENT), 1.0)
+        found += ceil_div(depth, given.tile.depth) / given.tile.ahead * share + STARTS * started
     return found
 
 
-def _tiles_of(given: Load, cut: Tile, columns: Scalar) -> Scalar:
-    return tiles(given, cut.rows) * ceil_div(columns, cut.columns)
+def _tiles_of(given: Work, columns: Scalar) -> Scalar:
+    return given.stacked * ceil_div(columns, given.tile.columns)

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from calibration.kernels import experts
 from calibration.kernels.asked import Shape, way
-from calibration.kernels.expert_load import load
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
 from calibration.kernels.prefill import prefill_of
@@ -62,7 +61,7 @@ def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
 
 
 def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
-    given = load(x)
+    given = experts.work(x, formats)
     rows = jnp.maximum(given.rows / given.touched, 1.0)
     return {
         "tile taller than an expert's rows": _above(TILE_ROWS / rows),
@@ -74,7 +73,7 @@ def _experts(x: Shape, skewed: Scalar, formats: Formats) -> dict[str, Scalar]:
         "many tokens": _above(x["tokens"] / TOKENS),
         "untuned": way(x, "untuned") * UNTUNED,
         "own experts": jnp.log(given.copies / given.rows),
-        "part of a line": jnp.log(experts.line_over_row(x, formats)),
+        "part of a line": jnp.log(experts.line_over_row(x, given, formats)),
     }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from calibration.datasets.schema import KernelTable
-from calibration.kernels import convolutions, products
+from calibration.kernels import convolutions, experts, products
 from calibration.kernels.asked import Shape, way
 from calibration.kernels.busiest import Busiest, busiest
 from calibration.kernels.demand import Demand, demands
@@ -147,7 +147,10 @@ def whole_shape(kind: Kind, x: Shape) -> Shape:
 
 def settled(family: str, kind: Kind, x: Shape) -> Shape:
     """Further columns of a shape: what much else of a kernel hangs on, and is dear to compute again."""
-    return products.cut(kind.hardware.device, whole_shape(kind, x)) if family == "gemm" else {}
+    x = whole_shape(kind, x)
+    if family == "gemm":
+        return products.cut(kind.hardware.device, x)
+    return experts.settled(x, kind.formats) if family == "moe" else {}
 
 
 def _log(x: Scalar) -> Scalar:

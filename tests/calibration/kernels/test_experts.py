@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from calibration.datasets.routing import routing
 from calibration.datasets.text import as_text
 from calibration.kernels import expert_load, expert_tiles, experts
+from calibration.kernels.formats import format_columns
 from calibration.kernels.inputs import Prepared, prepare
 from tests.calibration.tables import blank_table
 
@@ -159,3 +161,17 @@ def test_routing_is_told_by_names(framework: str, version: str, first: float) ->
     assert found["balanced"].tolist() == [1.0, 0.0, 0.0]
     assert found["skew"].tolist() == [0.0, 1.2, 0.0]
     assert found["remote_first"].tolist() == [first] * 3
+
+
+@pytest.mark.parametrize("routing_of", [{}, {"balanced": 1.0}, {"skew": 1.2}, {"skew": 1.01, "remote_first": 1.0}])
+@pytest.mark.parametrize("tiles_of", ["none", "tiles_by_experts", "tiles_by_copies"])
+def test_a_work_that_was_settled_is_the_work(tiles_of: str, routing_of: dict[str, float]) -> None:
+    shape = {name: jnp.asarray(v, float) for name, v in (LAYER | {"ep": 4.0, tiles_of: 1.0} | routing_of).items()}
+    formats, _ = format_columns(
+        blank_table("moe", {k: np.ones(1) for k in LAYER}, np.array(["h100-sxm"], dtype=object))
+    )
+    f = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), formats)
+    own = jax.tree.leaves(experts.work(shape, f))
+    settled = experts.settled(shape, f)
+    assert jax.tree.leaves(experts.work(shape | settled, f)) == own == [settled[name] for name in experts.SETTLED]
+    assert experts.work(shape | settled | {"tile_depth": jnp.asarray(7.0)}, f).tile.depth == 7.0
