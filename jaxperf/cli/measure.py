@@ -209,8 +209,8 @@ def _run(plan: Plan, device: JaxDevice, out: Path, as_json: bool, quiet: bool) -
     from calibration.microbench.store import save
     from jaxperf.cli.progress import progress_bar
 
-    wanted = plan.points()
     meter = meter_of(device) if plan.meter else None
+    wanted = plan.points()
     start = {"command": _command(), **baseline(plan, device, meter)}
     flush = caches_flush(plan, device)
     done: list[Measurement] = []
