@@ -38,6 +38,7 @@ from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import prepare
 from calibration.kernels.levels import spell_each
 from calibration.kernels.local import moved, predicted
+from calibration.kernels.operations import with_known_operations
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.regimes import INSTEAD, regimes
 
@@ -111,6 +112,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     reasons += [f"no model of {table.family} in this format on this device", TOO_LARGE]  # UNUSABLE, OVERFLOWING
     fitted, groups = parameters.families.get(name), group(table)
     if fitted is not None:
+        table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted)
     elif INSTEAD.get(name) in parameters.families:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,33 @@ def test_large_gemms_run_below_the_peak_and_above_half_of_it(shipped: Parameters
     assert ((share > 0.5) & (share < 1.0)).all()
     assert list(found["tier"]) == ["measured"] * 4
     assert (np.diff(found["predicted_us"]) > 0).all()
+
+
+@pytest.mark.parametrize("word", ["gemm", "Linear", "my_layer"])
+def test_a_product_is_one_whatever_its_row_calls_it(shipped: Parameters, word: str) -> None:
+    table = square_gemms("h100-sxm")
+    named = dataclasses.replace(table, text={**table.text, "op": np.full(4, word, dtype=object)})
+    plain, found = predict_table(table, shipped), predict_table(named, shipped)
+    assert all((found[name] == plain[name]).all() for name in plain)
+
+
+def test_an_operation_that_was_measured_by_its_name_keeps_it(shipped: Parameters) -> None:
+    """vLLM's projections on the RTX 4090 are cells of their own."""
+    sizes = {"m": np.array([64.0]), "n": np.array([6144.0]), "k": np.array([4096.0]), "batch": np.ones(1)}
+    table = in_stack(blank_table("gemm", sizes, np.array(["rtx-4090"], object)), "vllm", "0.19.0", "")
+    words = ("qkv_proj", "o_proj", "my_layer")
+    named = [dataclasses.replace(table, text={"op": np.array([word], object)}) for word in words]
+    found = [predict_table(each, shipped) for each in named]
+    assert [each["tier"][0] for each in found] == ["measured", "measured", "transfer"]
+    assert found[0]["predicted_us"][0] != found[1]["predicted_us"][0]
+
+
+def test_what_states_no_operation_has_the_only_one(shipped: Parameters) -> None:
+    rows = {"rows": np.array([512.0, 4096.0]), "columns": np.array([1024.0, 4096.0])}
+    table = blank_table("softmax", rows, np.full(2, "v100-pcie-32gb", dtype=object), "fp32")
+    stated = dataclasses.replace(table, text={"op": np.full(2, "softmax", dtype=object)})
+    silent, told = predict_table(table, shipped), predict_table(stated, shipped)
+    assert (silent["predicted_us"] == told["predicted_us"]).all() and (silent["reason"] == told["reason"]).all()
 
 
 def test_a_device_never_measured_is_a_transfer_with_a_wider_interval(shipped: Parameters) -> None:

@@ -1,0 +1,60 @@
+"""The word that a table has for its operation, as the parameters of its family know it.
+
+A matrix product is one whether its row says so or not. But names of cells and stacks hold the word (Vidur's "qkv_proj",
+the "gemm" of our own measurements), so that a row with a word that nobody measured, or without one, would be of a stack
+never measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from calibration.datasets.families import FAMILY_OF
+from calibration.datasets.groups import Groups
+from calibration.datasets.schema import KernelTable
+from calibration.datasets.text import Text
+from calibration.kernels.family import FittedFamily
+from calibration.kernels.levels import spell_each
+
+TELLING = ("elementwise", "norm", "quantize")  # families of several operations, where the word tells the kernel
+LEVELS = ("cell", "stack", "format")  # that a word is looked up in, the most specific first
+
+
+def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFamily) -> KernelTable:
+    """The table [R] with each row's operation named as what was measured: by its own word where a cell has it, else by
+    none, else, where its own says no more than the family, by the only word there is; then the same of stacks and of
+    formats. A row of which none of these is known stays as it is."""
+    few = table.take(groups.first)
+    if table.family in TELLING or np.isin(_names(few, None, "cell"), _known(fitted, "cell")).all():
+        return table
+    own = np.asarray(few.text.get("op", np.full(len(few), "", object)))
+    silent = np.array([word == "" or FAMILY_OF.get(word.lower()) == table.family for word in own])
+    words = sorted({name.split("/", 2)[2] for name in _known(fitted, "format")} - {""})
+    chosen, left = own.copy(), np.ones(len(few), bool)
+    for level in LEVELS:
+        known = _known(fitted, level)
+        left &= ~np.isin(_names(few, None, level), known)
+        without = left & np.isin(_names(few, "", level), known)
+        chosen[without], left = "", left & ~without
+        there = {word: left & silent & np.isin(_names(few, word, level), known) for word in words}
+        only = sum(there.values(), start=np.zeros(len(few), int)) == 1
+        for word, at in there.items():
+            chosen[at & only] = word
+        left &= ~only
+    return dataclasses.replace(table, text={**table.text, "op": Text(chosen, groups.which)})
+
+
+def _names(few: KernelTable, word: str | None, level: str) -> np.ndarray:
+    """Names at a level of rows whose operation is `word`, or their own where that is None [R]."""
+    if word is not None:
+        few = dataclasses.replace(few, text={**few.text, "op": np.full(len(few), word, object)})
+    return spell_each(few)[level].astype(str)
+
+
+def _known(fitted: FittedFamily, level: str) -> Sequence[str]:
+    """Names of a level that the family was fitted or adapted to."""
+    adapted = [name for local in fitted.local.values() for name in local.names.known[level]]
+    return [*fitted.names.known[level], *adapted]
