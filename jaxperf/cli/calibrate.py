@@ -107,10 +107,12 @@ def settings(seed: int | None) -> Settings:
 
 def check_place(out: Path) -> None:
     """Raises `InputError` unless all files of the parameters can be written."""
-    from jaxperf.io.tables import check_output
+    from jaxperf.io.tables import check_card, check_output
 
     for path in written(out):
         check_output(path, [path.suffix])
+        if path.suffix == ".json":
+            check_card(path, "table", False, "a measured table")
 
 
 def written(out: Path) -> list[Path]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from calibration.microbench.run import Measurement, Plan
 
 BACKENDS = ("cpu", "gpu")
+KINDS = {"cpu": ("cpu", "soc"), "gpu": ("gpu", "soc")}  # of hwspecs, that a backend may run on
 CLOCKS = ("host", "device")
 STATISTICS = ("median", "fastest", "sustained")
 BUFFERS = ("resident", "cold", "both")
@@ -79,10 +80,12 @@ def measure(
     quiet: Quiet = False,
 ) -> None:
     """Measure kernels on this machine: a table for calibrate and kernels, and a card of how it was taken."""
-    from jaxperf.io.tables import check_output
+    from jaxperf.io.tables import check_card, check_output
 
+    card = out.with_suffix(".json")
     check_output(out, ENDINGS)
-    check_output(out.with_suffix(".json"), [".json"])
+    check_output(card, [".json"])
+    check_card(card, "table", True, "something else than a measurement")
     clock = clock or ("device" if device == "gpu" else "host")
     _check_choices(device, buffers, statistic, clock, points, seed)
     given = {"--shortest": shortest, "--longest": longest, "--budget": budget, "--meter": meter}
@@ -159,9 +162,13 @@ def _hardware(known_as: str | None, device: JaxDevice, directories: Sequence[Pat
 
     if known_as is not None:
         try:
-            return hwspecs.load(known_as, directories).name
+            spec = hwspecs.load(known_as, directories)
         except InputError as error:
             raise InputError(f"--as: {error}") from None
+        backend = "cpu" if device.platform == "cpu" else "gpu"
+        if spec.kind not in KINDS[backend]:
+            raise InputError(f"--as: {spec.name} is of the kind '{spec.kind}'; what is measured here is a {backend}.")
+        return spec.name
     told = processor_name() if device.platform == "cpu" else device.device_kind
     try:
         return hwspecs.load(told or "", directories).name

@@ -65,6 +65,21 @@ def check_apart(path: Path | None, inputs: Iterable[str | Path | None]) -> None:
             raise InputError(f"{path} is the input; write to another file.")
 
 
+def check_card(path: Path, mark: str, there: bool, what: str) -> None:
+    """Refuse to write a card over one of another kind: files that share a name but for the ending share its .json.
+
+    **Arguments:** `mark`: an entry that cards of this kind have, or, unless `there`, have not. A file that is no
+    object of JSON is no card.
+    **Raises:** `InputError` for such a card.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(found, dict) and (mark in found) is not there:
+        raise InputError(f"'{path}' is the card of {what}, which would be lost; give another name with -o.")
+
+
 def check_folder_of(path: Path, new_folder: bool = False) -> None:
     """Raises `InputError` unless something can be written at `path`, judging by the folder it will lie in."""
     with _plain_errors(path):

@@ -311,6 +311,11 @@ def test_an_output_that_cannot_be_written_is_refused_first(refuse, own_folder: P
     assert "Cannot write" in refuse("calibrate", "not-even-read.csv", "-o", out)
 
 
+def test_a_card_of_a_table_is_not_written_over(refuse, own_folder: Path) -> None:
+    (own_folder / "mine.json").write_text('{"schema": 1, "table": "mine.parquet"}')
+    assert "'mine.json' is the card of a measured table" in refuse("calibrate", "not-even-read.csv", "-o", "mine")
+
+
 def test_ctrl_c_leaves_what_was_there(cli, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt

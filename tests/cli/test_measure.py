@@ -102,6 +102,7 @@ def test_the_budget_ends_a_run(cli, own_folder: Path, refuse) -> None:
     [
         (("--device", "gpuu"), "'gpuu' is not allowed; allowed: cpu, gpu."),
         (("--as", "xeon-cloud-2-cores"), "--as: 'xeon-cloud-2-cores' is not a known device."),
+        (("--as", "h100-sxm"), "--as: h100-sxm is of the kind 'gpu'; what is measured here is a cpu."),
         ((*NAMED, "--family", "gem"), "'gem' is not measured."),
         ((*NAMED, "--family", "collective"), "needs two devices or more"),
         ((*NAMED, "--dtype", "fp64"), "'fp64' is not measured in these families"),
@@ -139,3 +140,10 @@ def test_a_backend_that_is_not_there(refuse) -> None:
     if any(device.platform == "gpu" for device in jax.devices()):
         pytest.skip("this machine has a GPU")
     assert "JAX finds no gpu here, only cpu" in refuse("measure", "-o", "mine.csv", "--device", "gpu")
+
+
+def test_a_card_of_parameters_is_not_written_over(own_folder: Path, refuse) -> None:
+    (own_folder / "mine.json").write_text('{"schema": 2, "families": {}}')
+    sentence = refuse("measure", "-o", "mine.parquet", *SMALL)
+    assert "'mine.json' is the card of something else than a measurement" in sentence and "-o" in sentence
+    assert [each.name for each in own_folder.iterdir()] == ["mine.json"]
