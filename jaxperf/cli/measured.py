@@ -196,10 +196,12 @@ def say_left_out(sentences: Sequence[str]) -> None:
 
 
 def problems_record(reads: Sequence[Read]) -> dict[str, Any]:
-    """How many rows something was wrong with, and the first problems as sentences with file and row."""
+    """How many rows at most something was wrong with, and the first problems as sentences with file and row."""
     sentences = [read.located(problem) for read in reads for problem in read.problems[:LOCATED]]
-    counts = [problem.count for read in reads for problem in read.problems]
-    return {"rows": sum(counts), "kinds": len(counts), "first": sentences[:LOCATED]}
+    counts = [[problem.count for problem in read.problems] for read in reads]
+    # A row may have several; of alike ones only their number is kept.
+    rows = sum(min(sum(each), read.rows) for each, read in zip(counts, reads, strict=True))
+    return {"rows": rows, "kinds": sum(map(len, counts)), "first": sentences[:LOCATED]}
 
 
 def print_problems(out: Console, problems: dict[str, Any]) -> None:
@@ -208,7 +210,7 @@ def print_problems(out: Console, problems: dict[str, Any]) -> None:
         out.print(f"problem: {sentence}", soft_wrap=True)
     more = problems["kinds"] - len(problems["first"])
     if more:
-        out.print(f"problem: and {more:,} more; {problems['rows']:,} rows in all have one.")
+        out.print(f"problem: and {more:,} more; at most {problems['rows']:,} rows in all have one.")
 
 
 def parameters_record(parameters: Parameters, path: Path | None) -> dict[str, Any]:

@@ -101,9 +101,7 @@ def parse_prices(entries: Sequence[str], specs: Mapping[str, DeviceSpec]) -> dic
     for entry in entries:
         if entry.endswith(".toml"):
             for name, value in _price_file(entry).items():
-                price = _price(name, value)
-                device = _asked_device(name, specs)
-                found |= {device: price} if device is not None else {}
+                _add_price(found, _asked_device(name, specs), _price(name, value))
             continue
         name, sign, value = (piece.strip() for piece in entry.partition("="))
         if not sign or not name:
@@ -111,8 +109,13 @@ def parse_prices(entries: Sequence[str], specs: Mapping[str, DeviceSpec]) -> dic
         device = _asked_device(name, specs)
         if device is None:
             raise InputError(f"--price: device '{name}' is not among those asked about.{did_you_mean(name, specs)}")
-        found[device] = _price(name, value)
+        _add_price(found, device, _price(name, value))
     return found
+
+
+def _add_price(found: dict[str, float], device: str | None, price: float) -> None:
+    if device is not None and found.setdefault(device, price) != price:
+        raise InputError(f"--price: {device} has two prices, {found[device]:g} and {price:g}.")
 
 
 def parse_unit_prices(

@@ -125,7 +125,7 @@ def test_ten_problems_are_shown_and_the_rest_counted(cli, stored: Path, own_fold
     assert result.exit_code == 0
     shown = [line for line in result.stdout.splitlines() if line.startswith("problem: ")]
     assert len(shown) == 11 and shown[0].startswith("problem: bad.csv, line 3, column 'm': ")
-    assert shown[-1] == "problem: and 15 more; 25 rows in all have one."
+    assert shown[-1] == "problem: and 15 more; at most 25 rows in all have one."
     quiet = cli("kernels", "bad.csv", "-o", "out.csv", "--params", stored, "--quiet").stdout
     assert "problem" not in quiet and "1 of 26 rows predicted" in quiet and "written: out.csv" in quiet
 
