@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import hwspecs
 from calibration.datasets.groups import Groups, group
 from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Text, as_text, repeated
 from calibration.intervals import UNKNOWN
 from calibration.kernels.answers import (
     ADAPTED,
+    CHANGED,
     DEVICE,
     FAR,
     FORMAT,
@@ -36,11 +38,12 @@ from calibration.kernels.answers import (
 from calibration.kernels.demand import POINTS
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import prepare
-from calibration.kernels.levels import spell_each
+from calibration.kernels.levels import DEVICE_LEVELS, spell_each
 from calibration.kernels.local import moved, predicted
 from calibration.kernels.operations import with_known_operations
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.regimes import INSTEAD, regimes
+from hwspecs.changed import changed_facts
 
 NUMBERS = ("predicted", "lower", "upper", "roofline")
 UNREAD = "the row could not be read"
@@ -114,10 +117,10 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     if fitted is not None:
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
-        trust = _trust(fitted, table.take(groups.first), adapted)
+        trust = _trust(fitted, table.take(groups.first), adapted, directories)
     elif INSTEAD.get(name) in parameters.families:
         fitted = dataclasses.replace(parameters.families[INSTEAD[name]], local={})
-        trust = _distrust(fitted, table.take(groups.first))
+        trust = _distrust(fitted, table.take(groups.first), directories)
         told = AS_ANOTHER.format(name, INSTEAD[name])
         reasons[:UNUSABLE] = [told, *(f"{told}; {each}" for each in reasons[1:UNUSABLE])]
     else:
@@ -138,10 +141,12 @@ def _no_trust(groups: int) -> Trust:
     return Trust({}, np.full(groups, UNKNOWN[1]), np.full(groups, ROOFLINE), np.zeros(groups, int))
 
 
-def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str]) -> Trust:
+def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], directories: Sequence[str]) -> Trust:
     """In the groups that the rows of `table` stand for."""
     known, spelled = fitted.names.known, spell_each(table)
-    levels = fitted.names.index(spelled)
+    changed = _changed(table, directories) & ~np.isin(spelled["device"].astype(str), list(fitted.local))
+    nobody = {level: np.where(changed, "", spelled[level]) for level in DEVICE_LEVELS}
+    levels = fitted.names.index({**spelled, **nobody})
     unseen = {level: at >= len(known[level]) for level, at in levels.items()}
     width = fitted.spread.half_width(spelled, ~unseen["cell"], np.zeros(len(table)))
     tier = np.where(unseen["cell"], TRANSFER, MEASURED)
@@ -152,12 +157,20 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str]) -> 
         for level, at in unseen.items():
             at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
     remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
-    return Trust(levels, width, tier, remarks + FORMAT * unseen["format"] + DEVICE * unseen["device"])
+    remarks += FORMAT * unseen["format"] + DEVICE * (unseen["device"] & ~changed) + CHANGED * changed
+    return Trust(levels, width, tier, remarks)
 
 
-def _distrust(fitted: FittedFamily, table: KernelTable) -> Trust:
+def _changed(table: KernelTable, directories: Sequence[str]) -> np.ndarray:
+    """Whether the device of each row is a user's in place of the shipped one of its name [R]."""
+    device = np.asarray(table.device).astype(str)
+    names = np.unique(device).tolist() if directories else ()
+    return np.isin(device, [name for name in names if changed_facts(hwspecs.load(name, directories))])
+
+
+def _distrust(fitted: FittedFamily, table: KernelTable, directories: Sequence[str]) -> Trust:
     """Of rows that a model stands in for: what it knows of their software holds, but none of them was measured."""
-    trust = _trust(fitted, table, ())
+    trust = _trust(fitted, table, (), directories)
     width = fitted.spread.half_width(spell_each(table), np.zeros(len(table), bool), np.zeros(len(table)))
     return dataclasses.replace(trust, width=width, tier=np.full(len(table), TRANSFER))
 

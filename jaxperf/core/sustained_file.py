@@ -7,6 +7,7 @@ family without a fit, keep the assumed efficiencies. Which of these it was is th
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hwspecs.changed import changed_facts
 from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec
 from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
@@ -55,13 +57,15 @@ class SustainedTable:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the table says of one device: its arrays, the tier of every family and format class, and the classes of
-    each family that a table of one's own took over from the shipped one."""
+    """What the table says of one device: its arrays, the tier of every family and format class, the classes of each
+    family that a table of one's own took over from the shipped one, and the facts that a user `changed`, so that what
+    was measured on the shipped device of that name is not of this one."""
 
     calibrated: CalibratedDevice
     tiers: Tiers
     table: SustainedTable
     as_shipped: Mapping[str, frozenset[str]]
+    changed: tuple[str, ...] = ()
 
 
 def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
@@ -93,7 +97,7 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
         _check(card)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"Sustained rates '{file}' are damaged ({error}); {remedy}.") from None
-    shipped = "shipped" if path is None else str(file)
+    shipped = SHIPPED_ORIGIN if path is None else str(file)
     rest = {name: value for name, value in card.items() if name not in ("families", "power")}
     return SustainedTable(card["families"], card["power"], rest, shipped)
 
@@ -140,16 +144,33 @@ def _check(card: Mapping[str, Any]) -> None:
 
 def calibration_of(spec: DeviceSpec, table: SustainedTable) -> Calibration:
     """The rates of one device at every level, and where each comes from."""
-    assumed = assumed_shares()
+    assumed, changed = assumed_shares(), changed_facts(spec)
+    known = _without_shipped(spec.name, table) if changed else table
     rates, tiers, as_shipped = {}, {}, {}
     for family in FAMILIES:
-        columns = [_column(spec, table, family, form, assumed[family]) for form in CLASSES]
+        columns = [_column(spec, known, family, form, assumed[family]) for form in CLASSES]
         leaves = np.array([column.values for column in columns])  # [classes, leaves, levels]
         rates[family] = Rates(*np.moveaxis(leaves, (0, 1, 2), (2, 0, 1)))
         named = dict(zip(CLASSES, columns, strict=True))
         tiers[family] = {form: column.tier for form, column in named.items()}
         as_shipped[family] = frozenset(form for form, column in named.items() if column.as_shipped)
-    return Calibration(CalibratedDevice(device_from_spec(spec), Sustained(rates)), tiers, table, as_shipped)
+    return Calibration(CalibratedDevice(device_from_spec(spec), Sustained(rates)), tiers, table, as_shipped, changed)
+
+
+def _without_shipped(device: str, table: SustainedTable) -> SustainedTable:
+    """The table without its shipped rows of a device; those that a table of one's own fitted stay."""
+
+    def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
+        row = entry["devices"].get(device, {})
+        if table.path != SHIPPED_ORIGIN and row.get(ORIGIN) != SHIPPED_ORIGIN:
+            return dict(entry)
+        return {**entry, "devices": {name: each for name, each in entry["devices"].items() if name != device}}
+
+    families = {
+        family: {**each, "classes": {form: kept(entry) for form, entry in each["classes"].items()}}
+        for family, each in table.families.items()
+    }
+    return dataclasses.replace(table, families=families)
 
 
 class _Column(NamedTuple):

@@ -28,12 +28,14 @@ WHY = {
 @dataclass(frozen=True)
 class Provenance:
     """`tiers`: device -> family -> tier; `created`: when the parameters were fitted; `path`: which they are;
-    `as_shipped`: device -> families that one's own parameters do not cover."""
+    `as_shipped`: device -> families that one's own parameters do not cover; `changed`: device -> facts in which it is
+    not the device of that name that was measured."""
 
     tiers: Mapping[str, Mapping[str, str]]
     created: str
     path: str
     as_shipped: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    changed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def calibrated(self) -> bool:
@@ -46,7 +48,12 @@ class Provenance:
         if not self.calibrated:
             return PROVENANCE
         told = _one(*self.tiers.values()) if len(self.tiers) == 1 else _many(self.tiers)
-        return f"calibrated: {told}, fitted {self.created[:7]}{self._taken_over()}; {WIDTHS}"
+        return f"calibrated: {told}, fitted {self.created[:7]}{self._taken_over()}{self._differing()}; {WIDTHS}"
+
+    def _differing(self) -> str:
+        """Which devices are not those that were measured by their names."""
+        differing = [f"{name} in {', '.join(facts)}" for name, facts in self.changed.items() if facts]
+        return f" (not the measured device of that name: {'; '.join(differing)})" if differing else ""
 
     def _taken_over(self) -> str:
         """What the shipped rates stand in for, of parameters that are not the shipped ones."""
@@ -71,7 +78,12 @@ class Provenance:
         tiers = {device: dict(families) for device, families in self.tiers.items()}
         record = {"efficiencies": self.sentence, "tiers": tiers, "fitted": self.created, "parameters": self.path}
         taken_over = {device: list(families) for device, families in self.as_shipped.items() if families}
-        return record | ({"as_shipped": taken_over} if taken_over else {})
+        changed = {device: list(facts) for device, facts in self.changed.items() if facts}
+        return (
+            record
+            | ({"as_shipped": taken_over} if taken_over else {})
+            | ({"changed_facts": changed} if changed else {})
+        )
 
 
 def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], weights: Sequence[str]) -> Provenance:
@@ -87,7 +99,8 @@ def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], w
     }
     tables = [calibration.table for calibration in calibrations.values()]
     created = str(tables[0].card.get("created", "")) if tables else ""
-    return Provenance(tiers, created, tables[0].path if tables else "", as_shipped)
+    changed = {device: calibration.changed for device, calibration in calibrations.items()}
+    return Provenance(tiers, created, tables[0].path if tables else "", as_shipped, changed)
 
 
 def families_of(model: ModelConfig) -> tuple[str, ...]:

@@ -163,6 +163,25 @@ def test_a_table_may_name_devices_of_a_folder(predict, own_folder: Path) -> None
     assert own["tier"] == "transfer" and "framework never measured" in own["reason"]
 
 
+def test_a_device_that_a_user_changed_is_not_the_one_that_was_measured(predict, own_folder: Path) -> None:
+    folder = own_folder / "mine"
+    folder.mkdir()
+    value = '{ quantity = "6.7 TB/s", source = "own", confidence = "estimated", note = "twice" }'
+    source = '[sources.own]\ntitle = "t"\npublisher = "p"\nkind = "estimate"\nyear = 2026\n'
+    for name in ("h100-sxm", "twice"):
+        (folder / f"{name}.toml").write_text(
+            f'name = "{name}"\nbase = "h100-sxm"\nmemory_bandwidth = {value}\n\n{source}'
+        )
+    rows = [f"a,{KNOWN.replace('h100_sxm', name)},16,4096,4096," for name in ("h100-sxm", "twice")]
+    (own_folder / "in.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    predict("in.csv", "-o", "out.parquet", "--devices-dir", folder)
+    own, stranger = pq.read_table("out.parquet").to_pylist()
+    assert own["tier"] == "transfer" and "not the device of this name that was measured" in own["reason"]
+    assert {name: own[name] for name in ("predicted_us", "lower_us", "upper_us")} == {
+        name: stranger[name] for name in ("predicted_us", "lower_us", "upper_us")
+    }
+
+
 def test_nothing_predicted_is_exit_code_3_with_the_reasons_written(predict, own_folder: Path) -> None:
     (own_folder / "in.csv").write_text("device,m,n,k\nno-such-chip,16,16,16\n")
     said = predict("in.csv", "-o", "out.csv", code=3)

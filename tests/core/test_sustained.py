@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import hwspecs
+from hwspecs.changed import changed_facts
 from hwspecs.errors import InputError
 from jaxperf.core.efficiency import FAMILIES, assumed_shares
 from jaxperf.core.formats import COMPUTE_FORMATS, number_format
@@ -39,6 +42,29 @@ def test_tiers_measured_transfer_and_assumed() -> None:
     assert {transfer[family]["16-bit"] for family in SHIPPED.families} == {"transfer"}
     assert {tier for each in other_kind.values() for tier in each.values()} == {"assumed"}
     assert measured["linear_attention"]["16-bit"] == "assumed"
+
+
+def test_a_device_that_a_user_changed_is_not_the_one_that_was_measured() -> None:
+    def changed(**facts: str) -> hwspecs.DeviceSpec:
+        each = {name: getattr(H100, name).model_copy(update={"quantity": text}) for name, text in facts.items()}
+        return H100.model_copy(update=each)
+
+    faster, capped = changed(memory_bandwidth="6.7 TB/s"), changed(tdp="350 W")
+    assert changed_facts(faster) == ("memory_bandwidth",) and changed_facts(capped) == changed_facts(H100) == ()
+    known = calibration_of(faster, SHIPPED)
+    stranger = calibration_of(faster.model_copy(update={"name": "my-chip"}), SHIPPED)
+    assert known.changed == ("memory_bandwidth",) and known.tiers == stranger.tiers
+    assert known.tiers["gemm"]["16-bit"] == "transfer" != calibration_of(capped, SHIPPED).tiers["gemm"]["16-bit"]
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), known.calibrated, stranger.calibrated)
+    assert all(jax.tree.leaves(same))
+
+
+def test_rows_of_ones_own_are_of_the_changed_device() -> None:
+    faster = H100.model_copy(
+        update={"memory_bandwidth": H100.memory_bandwidth.model_copy(update={"quantity": "6.7 TB/s"})}
+    )
+    own = calibration_of(faster, dataclasses.replace(SHIPPED, path="mine.sustained.json"))
+    assert own.tiers["gemm"]["16-bit"] == "measured"
 
 
 def test_a_family_without_a_fit_keeps_the_assumed_shares() -> None:
