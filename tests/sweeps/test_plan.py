@@ -39,7 +39,7 @@ def test_the_last_axis_may_be_split_too():
 
 
 def test_default_blocks_shrink_with_the_number_of_metrics():
-    assert default_block_points(8) == 2**19
+    assert default_block_points(8) == 2**20
     assert default_block_points(64) == 2**17
     assert 2**15 < default_block_points(256) < 2**17
     assert default_block_points(8000) == 2**15
