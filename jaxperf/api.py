@@ -108,7 +108,8 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     """`cost` with its deployment built from plain arguments.
 
     **Returns:** a function of a device and, by keyword: `tensor_parallel`, `pipeline_parallel`, `expert_parallel`,
-    `data_parallel` (1 each), `weights` and `kv_cache` (format names, default bf16), `routing_skew` (1), `level` of
+    `data_parallel` (1 each), `weights` (a format name, default that of the model's weights as in `jaxperf estimate`),
+    `activations` (default those that go with the weights), `kv_cache` (default bf16), `routing_skew` (1), `level` of
     the efficiencies ("low", "nominal", "high" or "roofline"), and what `cost` itself takes. Numbers may be traced. A
     `CalibratedDevice` (`load_device`, or a name in its place) has the fitted efficiencies, a plain `Device` the assumed
     ones. It raises `InputError` for what is none of these.
@@ -117,7 +118,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     network = transformer(model)  # refuses a kind of layer that is not timed
     assumed_host(launch)  # refuses an unknown mode here, not at the first call
     own = tuple(inspect.signature(cost).parameters)[2:]
-    allowed = (*LAYOUT_NAMES, *own, "weights", "kv_cache", "routing_skew", "level")
+    allowed = (*LAYOUT_NAMES, *own, "weights", "activations", "kv_cache", "routing_skew", "level")
 
     @jax.jit
     def evaluate(assumed: Assumed, placed: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
@@ -126,7 +127,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     def step(
         device: str | Device | CalibratedDevice,
         *,
-        weights: str | NumberFormat = "bf16",
+        weights: str | NumberFormat | None = None,
         activations: str | NumberFormat | None = None,
         kv_cache: str | NumberFormat = "bf16",
         level: str = "nominal",
@@ -141,6 +142,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
         for name, value in {**given, "routing_skew": routing_skew}.items():
             _check_scalar(name, value)
         layout = {name: given.pop(name) for name in LAYOUT_NAMES if name in given}
+        weights = model.weight_format if weights is None else weights
         if activations is None:
             activations = FORMATS[format_name(weights)].activations if isinstance(weights, str) else "bf16"
         placed = {

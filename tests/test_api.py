@@ -14,6 +14,7 @@ import jaxperf as jp
 
 GPT2 = jp.load_model("gpt2")
 STEP = jp.decode_step(GPT2)
+BF16 = {"weights": "bf16"}
 H100, MI300X = jp.load_devices("h100-sxm", "mi300x")
 
 
@@ -106,8 +107,17 @@ def test_a_plain_device_has_the_assumed_efficiencies() -> None:
 
 
 def test_a_step_takes_a_device_and_formats_by_name() -> None:
-    named = STEP("h100", tensor_parallel=4, context=64, activations="bf16")
-    assert float(named.time) == float(STEP(H100, tensor_parallel=4, context=64).time)
+    named = STEP("h100", tensor_parallel=4, context=64, weights="bf16", activations="bf16")
+    assert float(named.time) == float(STEP(H100, tensor_parallel=4, context=64, weights="bf16").time)
+
+
+def test_weights_are_in_the_format_of_the_model_unless_asked_otherwise() -> None:
+    model = jp.load_model("deepseek-v3")
+    step, at = jp.decode_step(model), {"tensor_parallel": 8, "context": 64}
+    assert model.weight_format == "fp8"
+    own, named, wide = (float(step("h200", **at, **given).memory.weights) for given in ({}, {"weights": "fp8"}, BF16))
+    assert own == named < wide
+    assert jp.sweep(step, device="h200", **at).memory.item() == float(step("h200", **at).memory.total)
 
 
 def test_calibrated_and_plain_devices_are_not_mixed() -> None:
@@ -154,6 +164,7 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
     ("call", "said"),
     [
         (lambda: STEP(H100, contxt=64), "Did you mean context"),
+        (lambda: STEP(H100, activation="fp8"), "allowed: .*activations, .*Did you mean activations"),
         (lambda: jp.serve_step("gpt2"), "'model' is \"gpt2\"; give a description"),  # type: ignore[arg-type]
         (lambda: STEP(H100, weights="fp9"), "Did you mean fp8"),
         (lambda: STEP(H100, kv_cache="int4"), "allowed here"),
