@@ -12,7 +12,7 @@ import numpy as np
 
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.core.device import Device
+from jaxperf.core.device import NUMBERS, Device
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import xarray
 
 OPTIONAL = ("source", "media_tokens")
-NUMBERS = (int, float, np.number, np.ndarray, jax.Array)
+FIXED = ("level", "activations")  # arguments of a step that no axis stands for
 LAYOUT_NAMES = tuple(Parallelism.__dataclass_fields__)
 Step = Callable[..., StepCost]
 PointCost = Callable[..., Any]
@@ -203,7 +203,7 @@ def sweep(step: PointCost, **axes: Any) -> xarray.Dataset:
 
     **Arguments:** `step`: from `decode_step` and its like, or any function of a `Device` and scalars whose result has
     the fields below. `axes`: argument -> one value or a sequence; `device` takes names, `Device`s, or a mapping of
-    names to them; `weights` and `kv_cache` take format names.
+    names to them; `weights` and `kv_cache` take format names. `level` and `activations` are not axes.
     **Returns:** an `xarray.Dataset` with `limiter`, `reason`, `memory` and the times of the step [s], in SI units.
     **Raises:** `InputError` for bad axes.
     """
@@ -238,6 +238,11 @@ def _axis(name: str, value: Any) -> Any:
     if name in ("weights", "kv_cache"):
         return axis_of(name, checked_values(name, value), {})
     values: Any = value if isinstance(value, Sequence) or np.ndim(value) else [value]
+    if name in FIXED and (isinstance(value, str) or any(isinstance(each, str) for each in values)):
+        raise InputError(
+            f"'{name}' is fixed for a sweep and cannot be an axis; sweep a function that has it, one for each value: "
+            f"lambda device, **given: step(device, {name}=..., **given)."
+        )
     if name in (*COUNTS, *LENGTHS, "routing_skew"):
         given = np.asarray(values)
         extremes = [given.min(), given.max()] if given.dtype.kind in "if" and given.size else given.ravel()

@@ -152,6 +152,8 @@ def test_a_calibrated_device_shows_the_facts_of_its_device() -> None:
         ({"device": H100, "weights": ["bf61"]}, "Did you mean bf16"),
         ({"device": H100, "weights": [8]}, "must be the name of a number format"),
         ({"device": H100, "kv_cache": "int4"}, "allowed here"),
+        ({"device": H100, "level": ["low", "high"]}, "'level' is fixed for a sweep"),
+        ({"device": H100, "activations": "bf16"}, "'activations' is fixed for a sweep"),
         ({"device": H100, "context": np.linspace(1, 2**20, 10**6), "batch": np.arange(1.0, 10**6)}, "points"),
     ],
 )
@@ -180,11 +182,26 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
         (lambda: jp.decode_step(GPT2, launch="grph"), "Did you mean graph"),
         (lambda: jp.load_model("gpt22"), "Did you mean gpt2"),
         (lambda: jp.load_devices("h100", "nope"), "is not a known device"),
+        (lambda: jp.load_devices(3), "A device is 3; give its name"),  # type: ignore[arg-type]
+        (lambda: jp.load_model(3), "The model is 3; give a config.json"),  # type: ignore[arg-type]
+        (lambda: H100.replace(memory_bandwith=1.0), "no 'memory_bandwith'; allowed: .*Did you mean memory_bandwidth"),
+        (lambda: H100.replace(memory_bandwidth="3 TB/s"), "'memory_bandwidth' of a device is '3 TB/s'"),
+        (lambda: H100.replace(memory_bandwidth=None), "'memory_bandwidth' of a device is None"),
+        (lambda: H100.replace(memory_bandwidth=-1.0), "'memory_bandwidth' of a device is -1.0"),
+        (lambda: H100.device.replace(tdp=float("nan")), "'tdp' of a device is nan"),
+        (lambda: H100.replace(peak_flops=[1e12, -1e12]), "'peak_flops' of a device is -1"),
     ],
 )
 def test_step_mistakes(call: Any, said: str) -> None:
     with pytest.raises(jp.InputError, match=said):
         call()
+
+
+def test_traced_numbers_of_a_device_are_not_checked() -> None:
+    turned = jax.jit(lambda rate: H100.replace(memory_bandwidth=rate, peak_flops=[rate] * 9).memory_bandwidth)
+    assert float(turned(-1.0)) == -1.0
+    several = H100.device.replace(memory_bandwidth=jnp.array([1e12, 2e12]), num_cores=np.float32(4), node_size=8)
+    assert several.memory_bandwidth.shape == (2,) and float(several.num_cores) == 4.0
 
 
 def test_every_public_function_has_a_docstring() -> None:
