@@ -84,6 +84,7 @@ class Registry:
         **Raises:** `InputError` for an unknown name (with the nearest ones), a known string without a specification
         (with the reason), or a file that does not fit the schema (a sentence per problem).
         """
+        _check_name(name)
         if name.endswith(".toml"):
             return self._read(Path(os.path.expanduser(name)))
         if name not in self.paths:
@@ -185,8 +186,14 @@ def open_registry(directories: Iterable[Directory] = ()) -> Registry:
     return Registry((*_shipped().layers, *user)) if user else _shipped()
 
 
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InputError(f"A device is {name!r}; give its name, an alias or the path of a TOML file, as text.")
+
+
 def load(name: str, directories: Iterable[Directory] = ()) -> DeviceSpec:
     """The specification of a device; see `Registry.load` and `open_registry`."""
+    _check_name(name)
     registry = open_registry(directories)
     own = registry is not _shipped() or name.endswith(".toml")
     return registry.load(name) if own else _load_shipped(name)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from hwspecs.errors import InputError
-from hwspecs.quantity import parse_quantity
+from hwspecs.quantity import format_quantity, parse_quantity
 
 Confidence = Literal["confirmed", "single source", "derived", "estimated"]
 Format = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
@@ -63,6 +63,9 @@ class Value(Record):
 
     unit: ClassVar[str] = "1"
     whole: ClassVar[bool] = True  # a plain number counts things
+    # Far beyond any hardware: what lies outside is a slip, such as a unit's wrong prefix [`unit`].
+    least: ClassVar[float] = 1.0
+    most: ClassVar[float] = 1e12
     quantity: str
     source: Annotated[tuple[Text, ...], BeforeValidator(_as_list), Field(min_length=1)]
     confidence: Confidence
@@ -82,7 +85,9 @@ class Value(Record):
         text: Any = str(value) if counting and is_integer else value
         if counting and isinstance(value, str | float) and not re.fullmatch(r"\s*[+-]?\d+\s*", str(value)):
             raise InputError(f"is {value!r}, which is not a whole number; write a plain number such as 132.")
-        parse_quantity(text, cls.unit)
+        if not cls.least <= parse_quantity(text, cls.unit) <= cls.most:
+            lowest, highest = (format_quantity(end, cls.unit) for end in (cls.least, cls.most))
+            raise InputError(f'"{text}" is out of range; allowed: {lowest} to {highest}.')
         return text
 
     @model_validator(mode="after")
@@ -106,57 +111,77 @@ class Ratio(Value):
     """One quantity over another of its kind [1]."""
 
     whole: ClassVar[bool] = False
+    least: ClassVar[float] = 1e-6
+    most: ClassVar[float] = 1e6
 
 
 class DataSize(Value):
     """An amount of data [byte]."""
 
     unit: ClassVar[str] = "byte"
+    least: ClassVar[float] = 1.0
+    most: ClassVar[float] = 1e18
 
 
 class DataRate(Value):
     """A data rate [byte/s]."""
 
     unit: ClassVar[str] = "byte/s"
+    least: ClassVar[float] = 1e6
+    most: ClassVar[float] = 1e18
 
 
 class ComputeRate(Value):
     """A compute rate, a multiply-add counting as two [FLOP/s]."""
 
     unit: ClassVar[str] = "FLOP/s"
+    least: ClassVar[float] = 1e6
+    most: ClassVar[float] = 1e21
 
 
 class Frequency(Value):
     """A frequency [Hz]."""
 
     unit: ClassVar[str] = "Hz"
+    least: ClassVar[float] = 1e3
+    most: ClassVar[float] = 1e12
 
 
 class Power(Value):
     """A power [W]."""
 
     unit: ClassVar[str] = "W"
+    least: ClassVar[float] = 1e-6
+    most: ClassVar[float] = 1e9
 
 
 class Duration(Value):
     """A time [s]."""
 
     unit: ClassVar[str] = "s"
+    least: ClassVar[float] = 1e-12
+    most: ClassVar[float] = 1e3
 
 
 class Length(Value):
     """A length [m]."""
 
     unit: ClassVar[str] = "m"
+    least: ClassVar[float] = 1e-11
+    most: ClassVar[float] = 1e-3
 
 
 class EnergyPerFlop(Value):
     """Energy of one floating-point or integer operation, a multiply-add counting as two [J/FLOP]."""
 
     unit: ClassVar[str] = "J/FLOP"
+    least: ClassVar[float] = 1e-18
+    most: ClassVar[float] = 1e-3
 
 
 class EnergyPerByte(Value):
     """Energy of moving one byte [J/byte]."""
 
     unit: ClassVar[str] = "J/byte"
+    least: ClassVar[float] = 1e-15
+    most: ClassVar[float] = 1e-3

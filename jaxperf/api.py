@@ -12,7 +12,7 @@ import numpy as np
 
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.core.device import Device
+from jaxperf.core.device import NUMBERS, Device
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import xarray
 
 OPTIONAL = ("source", "media_tokens")
-NUMBERS = (int, float, np.number, np.ndarray, jax.Array)
+FIXED = ("level", "activations")  # arguments of a step that no axis stands for
 LAYOUT_NAMES = tuple(Parallelism.__dataclass_fields__)
 Step = Callable[..., StepCost]
 PointCost = Callable[..., Any]
@@ -108,7 +108,8 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     """`cost` with its deployment built from plain arguments.
 
     **Returns:** a function of a device and, by keyword: `tensor_parallel`, `pipeline_parallel`, `expert_parallel`,
-    `data_parallel` (1 each), `weights` and `kv_cache` (format names, default bf16), `routing_skew` (1), `level` of
+    `data_parallel` (1 each), `weights` (a format name, default that of the model's weights as in `jaxperf estimate`),
+    `activations` (default those that go with the weights), `kv_cache` (default bf16), `routing_skew` (1), `level` of
     the efficiencies ("low", "nominal", "high" or "roofline"), and what `cost` itself takes. Numbers may be traced. A
     `CalibratedDevice` (`load_device`, or a name in its place) has the fitted efficiencies, a plain `Device` the assumed
     ones. It raises `InputError` for what is none of these.
@@ -117,7 +118,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     network = transformer(model)  # refuses a kind of layer that is not timed
     assumed_host(launch)  # refuses an unknown mode here, not at the first call
     own = tuple(inspect.signature(cost).parameters)[2:]
-    allowed = (*LAYOUT_NAMES, *own, "weights", "kv_cache", "routing_skew", "level")
+    allowed = (*LAYOUT_NAMES, *own, "weights", "activations", "kv_cache", "routing_skew", "level")
 
     @jax.jit
     def evaluate(assumed: Assumed, placed: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
@@ -126,7 +127,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     def step(
         device: str | Device | CalibratedDevice,
         *,
-        weights: str | NumberFormat = "bf16",
+        weights: str | NumberFormat | None = None,
         activations: str | NumberFormat | None = None,
         kv_cache: str | NumberFormat = "bf16",
         level: str = "nominal",
@@ -141,6 +142,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
         for name, value in {**given, "routing_skew": routing_skew}.items():
             _check_scalar(name, value)
         layout = {name: given.pop(name) for name in LAYOUT_NAMES if name in given}
+        weights = model.weight_format if weights is None else weights
         if activations is None:
             activations = FORMATS[format_name(weights)].activations if isinstance(weights, str) else "bf16"
         placed = {
@@ -201,7 +203,7 @@ def sweep(step: PointCost, **axes: Any) -> xarray.Dataset:
 
     **Arguments:** `step`: from `decode_step` and its like, or any function of a `Device` and scalars whose result has
     the fields below. `axes`: argument -> one value or a sequence; `device` takes names, `Device`s, or a mapping of
-    names to them; `weights` and `kv_cache` take format names.
+    names to them; `weights` and `kv_cache` take format names. `level` and `activations` are not axes.
     **Returns:** an `xarray.Dataset` with `limiter`, `reason`, `memory` and the times of the step [s], in SI units.
     **Raises:** `InputError` for bad axes.
     """
@@ -236,6 +238,11 @@ def _axis(name: str, value: Any) -> Any:
     if name in ("weights", "kv_cache"):
         return axis_of(name, checked_values(name, value), {})
     values: Any = value if isinstance(value, Sequence) or np.ndim(value) else [value]
+    if name in FIXED and (isinstance(value, str) or any(isinstance(each, str) for each in values)):
+        raise InputError(
+            f"'{name}' is fixed for a sweep and cannot be an axis; sweep a function that has it, one for each value: "
+            f"lambda device, **given: step(device, {name}=..., **given)."
+        )
     if name in (*COUNTS, *LENGTHS, "routing_skew"):
         given = np.asarray(values)
         extremes = [given.min(), given.max()] if given.dtype.kind in "if" and given.size else given.ravel()

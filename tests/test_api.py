@@ -14,6 +14,7 @@ import jaxperf as jp
 
 GPT2 = jp.load_model("gpt2")
 STEP = jp.decode_step(GPT2)
+BF16 = {"weights": "bf16"}
 H100, MI300X = jp.load_devices("h100-sxm", "mi300x")
 
 
@@ -106,8 +107,17 @@ def test_a_plain_device_has_the_assumed_efficiencies() -> None:
 
 
 def test_a_step_takes_a_device_and_formats_by_name() -> None:
-    named = STEP("h100", tensor_parallel=4, context=64, activations="bf16")
-    assert float(named.time) == float(STEP(H100, tensor_parallel=4, context=64).time)
+    named = STEP("h100", tensor_parallel=4, context=64, weights="bf16", activations="bf16")
+    assert float(named.time) == float(STEP(H100, tensor_parallel=4, context=64, weights="bf16").time)
+
+
+def test_weights_are_in_the_format_of_the_model_unless_asked_otherwise() -> None:
+    model = jp.load_model("deepseek-v3")
+    step, at = jp.decode_step(model), {"tensor_parallel": 8, "context": 64}
+    assert model.weight_format == "fp8"
+    own, named, wide = (float(step("h200", **at, **given).memory.weights) for given in ({}, {"weights": "fp8"}, BF16))
+    assert own == named < wide
+    assert jp.sweep(step, device="h200", **at).memory.item() == float(step("h200", **at).memory.total)
 
 
 def test_calibrated_and_plain_devices_are_not_mixed() -> None:
@@ -142,6 +152,8 @@ def test_a_calibrated_device_shows_the_facts_of_its_device() -> None:
         ({"device": H100, "weights": ["bf61"]}, "Did you mean bf16"),
         ({"device": H100, "weights": [8]}, "must be the name of a number format"),
         ({"device": H100, "kv_cache": "int4"}, "allowed here"),
+        ({"device": H100, "level": ["low", "high"]}, "'level' is fixed for a sweep"),
+        ({"device": H100, "activations": "bf16"}, "'activations' is fixed for a sweep"),
         ({"device": H100, "context": np.linspace(1, 2**20, 10**6), "batch": np.arange(1.0, 10**6)}, "points"),
     ],
 )
@@ -154,6 +166,7 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
     ("call", "said"),
     [
         (lambda: STEP(H100, contxt=64), "Did you mean context"),
+        (lambda: STEP(H100, activation="fp8"), "allowed: .*activations, .*Did you mean activations"),
         (lambda: jp.serve_step("gpt2"), "'model' is \"gpt2\"; give a description"),  # type: ignore[arg-type]
         (lambda: STEP(H100, weights="fp9"), "Did you mean fp8"),
         (lambda: STEP(H100, kv_cache="int4"), "allowed here"),
@@ -169,11 +182,26 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
         (lambda: jp.decode_step(GPT2, launch="grph"), "Did you mean graph"),
         (lambda: jp.load_model("gpt22"), "Did you mean gpt2"),
         (lambda: jp.load_devices("h100", "nope"), "is not a known device"),
+        (lambda: jp.load_devices(3), "A device is 3; give its name"),  # type: ignore[arg-type]
+        (lambda: jp.load_model(3), "The model is 3; give a config.json"),  # type: ignore[arg-type]
+        (lambda: H100.replace(memory_bandwith=1.0), "no 'memory_bandwith'; allowed: .*Did you mean memory_bandwidth"),
+        (lambda: H100.replace(memory_bandwidth="3 TB/s"), "'memory_bandwidth' of a device is '3 TB/s'"),
+        (lambda: H100.replace(memory_bandwidth=None), "'memory_bandwidth' of a device is None"),
+        (lambda: H100.replace(memory_bandwidth=-1.0), "'memory_bandwidth' of a device is -1.0"),
+        (lambda: H100.device.replace(tdp=float("nan")), "'tdp' of a device is nan"),
+        (lambda: H100.replace(peak_flops=[1e12, -1e12]), "'peak_flops' of a device is -1"),
     ],
 )
 def test_step_mistakes(call: Any, said: str) -> None:
     with pytest.raises(jp.InputError, match=said):
         call()
+
+
+def test_traced_numbers_of_a_device_are_not_checked() -> None:
+    turned = jax.jit(lambda rate: H100.replace(memory_bandwidth=rate, peak_flops=[rate] * 9).memory_bandwidth)
+    assert float(turned(-1.0)) == -1.0
+    several = H100.device.replace(memory_bandwidth=jnp.array([1e12, 2e12]), num_cores=np.float32(4), node_size=8)
+    assert several.memory_bandwidth.shape == (2,) and float(several.num_cores) == 4.0
 
 
 def test_every_public_function_has_a_docstring() -> None:

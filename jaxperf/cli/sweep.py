@@ -64,7 +64,7 @@ def sweep(
         typer.echo(json_text(sweep_record(report)))
     else:
         print_sweep(report, quiet)
-    if not report.front_size:
+    if report.front_size == 0:
         raise typer.Exit(EXIT_INFEASIBLE)
     if plot is not None:
         draw_front(report, plot)

@@ -107,7 +107,7 @@ def _roofline(found: HeldOut) -> Any:
     times = []
     for batch in found.known.batches:
         prefill, decode = steps[batch.model]
-        given = {"batch": len(batch.prompts), "tensor_parallel": batch.ranks, "level": "high"}
+        given = {"batch": len(batch.prompts), "tensor_parallel": batch.ranks, "weights": "bf16", "level": "high"}
         device, prompt = load_device(batch.device), float(np.mean(batch.prompts))
         decoded = decode(device, context=prompt + batch.output / 2.0, **given)
         times.append((float(prefill(device, prompt=prompt, **given).stage_time), float(decoded.time)))

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 import hwspecs
+from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import COMPUTE_FORMATS, STAND_INS
 from jaxperf.core.numerics import as_float
 
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
 # Idle accelerators report about a tenth of their TDP; specifications do not state it, so this is an assumption.
 ASSUMED_IDLE_SHARE = 0.1
+NUMBERS = (int, float, np.number, np.ndarray, jax.Array)
 NO_ENERGIES = (0.0,) * len(COMPUTE_FORMATS)
 
 
@@ -59,8 +65,26 @@ class Device(eqx.Module):
     energy_facts: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     def replace(self, **changes: Any) -> Device:
-        """A copy with some leaves changed: `h100.replace(memory_bandwidth=4e12)`."""
+        """A copy with some leaves changed: `h100.replace(memory_bandwidth=4e12)`; numbers may be traced.
+
+        **Raises:** `InputError` for an unknown leaf, or for what is not a number of at least zero.
+        """
+        for name, value in changes.items():
+            _check_leaf(name, value)
         return dataclasses.replace(self, **changes)
+
+
+def _check_leaf(name: str, value: Any) -> None:
+    leaves = tuple(Device.__dataclass_fields__)
+    if name not in leaves:
+        raise InputError(f"A device has no '{name}'; allowed: {', '.join(leaves)}.{did_you_mean(name, leaves)}")
+    entries = jax.tree.leaves(value, is_leaf=lambda entry: entry is None)
+    for entry in entries or [value]:
+        if isinstance(entry, Tracer):  # has no number yet
+            continue
+        number = isinstance(entry, NUMBERS) and jnp.issubdtype(jnp.result_type(entry), jnp.number)
+        if not number or not np.all(np.asarray(entry) >= 0):
+            raise InputError(f"'{name}' of a device is {entry!r}; it must be a number of at least 0, in SI base units.")
 
 
 def device_from_spec(spec: DeviceSpec) -> Device:

@@ -22,6 +22,7 @@ class Reason(enum.IntFlag):
     DATA_PARALLEL = 16
     CONTEXT = 32
     FORMAT = 64
+    COUNT = 128
 
 
 SENTENCES = {
@@ -32,6 +33,7 @@ SENTENCES = {
     Reason.DATA_PARALLEL: "fewer sequences than data-parallel replicas",
     Reason.CONTEXT: "the context is longer than the model was trained for",
     Reason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
+    Reason.COUNT: "a count or a length is below one (a cached prefix below zero), or not a number",
 }
 
 

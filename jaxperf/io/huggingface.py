@@ -183,6 +183,11 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
     `assumptions`, and so is the ending of a quantized checkpoint, whose shapes are those of the model. Raises
     `InputError` naming the nearest known names, or what `read_config` raises.
     """
+    if not isinstance(name_or_path, str | bytes | os.PathLike):
+        raise InputError(
+            f"The model is {show(name_or_path)}; give a config.json, a directory that holds one, or one of the "
+            f"{len(model_names())} shipped names."
+        )
     spelled = os.fspath(name_or_path)
     shipped, ending = _shipped_name(spelled) if isinstance(spelled, str) else (None, "")
     if shipped is None or holds_config(spelled):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
@@ -13,9 +16,13 @@ from jaxperf.models.memory import MemoryUse
 
 
 def infeasibility(
-    deployment: Deployment, model: Transformer, memory: MemoryUse, batch: Scalar, length: Scalar
+    deployment: Deployment, model: Transformer, memory: MemoryUse, batch: Scalar, length: Scalar, *tokens: Scalar
 ) -> Int[Array, ""]:
-    """Bits of `core.feasible.Reason`; 0 where the step can run."""
+    """Bits of `core.feasible.Reason`; 0 where the step can run.
+
+    **Arguments:** `length`: tokens of a whole sequence, for the limit of the model [1]; `tokens`: the lengths it was
+    made of, each at least one where the point means anything [1].
+    """
     layout = deployment.layout
     expert = layout.expert_parallel
     uneven_experts = ~divides(expert, layout.tensor_parallel * layout.data_parallel)
@@ -32,10 +39,19 @@ def infeasibility(
             Reason.EXPERT_PARALLEL: uneven_experts,
             Reason.DATA_PARALLEL: batch < layout.data_parallel,
             Reason.CONTEXT: length > model.max_context,
+            Reason.COUNT: below_one(deployment, batch, *tokens),
             Reason.FORMAT: unknown_format(deployment),
             Reason.MEMORY: memory.total > memory.usable,  # last: it alone depends on every axis of a grid
         }
     )
+
+
+def below_one(deployment: Deployment, *counts: Scalar) -> Bool[Array, ""]:
+    """Whether a way of the layout, the skew of the routing or one of `counts` is less than one or NaN."""
+    layout = deployment.layout
+    ways = layout.tensor_parallel, layout.pipeline_parallel, layout.expert_parallel, layout.data_parallel
+    # Not `count < 1`, which is false of NaN; one comparison each, over the axes of that count alone.
+    return functools.reduce(operator.or_, (~(count >= 1.0) for count in (*ways, deployment.routing_skew, *counts)))
 
 
 def unknown_format(deployment: Deployment) -> Bool[Array, ""]:

@@ -114,7 +114,7 @@ def decode_cost(
     source = source_tokens(model, context, None) if source is None else source
     kernels = step_kernels(deployment, model, Decode(microbatch, context, source), microbatch)
     memory = memory_use(deployment, model, sequences, context, microbatch, source)
-    return _step(deployment, model, kernels, in_flight, memory, batch, context)
+    return _step(deployment, model, kernels, in_flight, memory, batch, context, context, source + 1.0)
 
 
 def prefill_cost(
@@ -144,7 +144,8 @@ def prefill_cost(
     positions = tower_positions(model, sequences, prompt, media)
     memory = memory_use(deployment, model, sequences, prefix + tokens, sequences * tokens, source, positions)
     length = prefix + (jnp.maximum(tokens, prompt) if model.encodes_prompt else tokens)
-    return _step(deployment, model, kernels, as_float(1.0), memory, batch, length)
+    tokens = (prompt, prefix + 1.0) if media is None else (prompt, prefix + 1.0, media + 1.0)
+    return _step(deployment, model, kernels, as_float(1.0), memory, batch, length, *tokens)
 
 
 def check_decodes(model: Transformer) -> None:
@@ -171,6 +172,7 @@ def _step(
     memory: MemoryUse,
     batch: Scalar,
     length: Scalar,
+    *tokens: Scalar,
 ) -> StepCost:
     layout = deployment.layout
     ends, sends = as_float(0.0), as_float(0.0)
@@ -184,7 +186,7 @@ def _step(
     device_time = jnp.maximum(through, in_flight * busiest)
     launches = add_up(kernels, lambda cost: cost.launches)
     elapsed = step_time(deployment.host, device_time, launches)
-    reason = infeasibility(deployment, model, memory, batch, length)
+    reason = infeasibility(deployment, model, memory, batch, length, *tokens)
     feasible = reason == 0
     return StepCost(
         time=jnp.where(feasible, elapsed, jnp.nan),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxperf.models.config import ModelConfig
 
 BEST_COUNT = 10
+REASON = "reason"  # the metric that is 0 exactly where a point runs
 LATENCIES = ("step_time", "tpot", "ttft", "e2e_latency")
 THROUGHPUTS = ("tokens_per_second_per_device", "tokens_per_second", "tokens_per_joule")
 
@@ -61,7 +62,8 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class SweepReport:
-    """A finished sweep: `selections` are the best points and the front of `reducers`, in that order."""
+    """A finished sweep: `selections` are the best points and the front of `reducers`, in that order; both are empty
+    where no metric says which points run."""
 
     asked: Prepared
     sweep: Sweep
@@ -71,31 +73,30 @@ class SweepReport:
     seconds: float
 
     @property
-    def front_size(self) -> int:
-        """Points on the front (or among the best, where one metric decides); 0 where nothing is feasible."""
-        return len(self.selections[-1])
+    def front_size(self) -> int | None:
+        """Points on the front (or among the best, where one metric decides); 0 where nothing is feasible, None where
+        no metric says what is."""
+        return len(self.selections[-1]) if self.selections else None
 
 
 def reducers_of(study: Question, keep: Keep) -> list[Reducer]:
     """The best rows and the front to keep while streaming: as `keep` asks, else by the study's own metrics.
+
+    Nothing where no metric says which points run: the best of them might be one that does not.
 
     **Raises:** `InputError` if `keep` names a metric the sweep does not compute or that has no better end.
     """
     directed = [name for name in study.metrics if study.facts[name].better]
     if keep.kind != "all":
         _check_kept(study, keep)
-        where = _feasible_column(study)
-        return [
-            _top(study, keep.metrics[0], keep.count, where)
-            if keep.kind == "top"
-            else _front(study, keep.metrics, where)
-        ]
+        return [_top(study, keep.metrics[0], keep.count) if keep.kind == "top" else _front(study, keep.metrics)]
+    if not _feasible(study):
+        return []
     throughput = next((name for name in THROUGHPUTS if name in study.metrics), directed[0] if directed else None)
     latency = next((name for name in LATENCIES if name in study.metrics), None)
-    where = _feasible_column(study)
     if throughput is None or latency in (None, throughput):
-        return [_top(study, throughput or study.metrics[0], BEST_COUNT, where)]
-    return [_top(study, throughput, BEST_COUNT, where), _front(study, (latency, throughput), where)]
+        return [_top(study, throughput or study.metrics[0], BEST_COUNT)]
+    return [_top(study, throughput, BEST_COUNT), _front(study, (latency, throughput))]
 
 
 def _check_kept(study: Question, keep: Keep) -> None:
@@ -106,23 +107,30 @@ def _check_kept(study: Question, keep: Keep) -> None:
         if study.facts[name].better is None:
             allowed = ", ".join(each for each in study.metrics if study.facts[each].better)
             raise InputError(f"keep: '{name}' has no better end; allowed: {allowed}.")
-    if _feasible_column(study) is None:
+    if not _feasible(study):
         raise InputError(
-            f"keep: add a time or a rate to the metrics ({', '.join(study.metrics)}), so that only what runs is kept."
+            f"keep: add '{REASON}', a time or a rate to the metrics ({', '.join(study.metrics)}), so that only what "
+            "runs is kept."
         )
 
 
-def _feasible_column(study: Question) -> str | None:
-    """A metric that is above zero exactly where a point runs: any time or rate, which is NaN elsewhere."""
-    return next((name for name in study.metrics if study.facts[name].interval), None)
+def _feasible(study: Question) -> dict[str, str]:
+    """The metric that says which points run, as a reducer takes it; empty without one.
+
+    A time or rate is above zero exactly there and NaN elsewhere, the reason is zero there.
+    """
+    timed = next((name for name in study.metrics if study.facts[name].interval), None)
+    if timed is not None:
+        return {"where": timed}
+    return {"unless": REASON} if REASON in study.metrics else {}
 
 
-def _top(study: Question, metric: str, count: int, where: str | None) -> TopK:
-    return TopK(metric, count, largest=study.facts[metric].better == "max", where=where)
+def _top(study: Question, metric: str, count: int) -> TopK:
+    return TopK(metric, count, largest=study.facts[metric].better == "max", **_feasible(study))
 
 
-def _front(study: Question, metrics: Sequence[str], where: str | None) -> Pareto:
-    return Pareto({name: study.facts[name].better or "min" for name in metrics}, where=where)
+def _front(study: Question, metrics: Sequence[str]) -> Pareto:
+    return Pareto({name: study.facts[name].better or "min" for name in metrics}, **_feasible(study))
 
 
 def write_kept(
@@ -201,12 +209,19 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     plan = report.sweep.plan
     axes = " x ".join(f"{one.size} {one.name}" for one in report.sweep.axes if one.size > 1) or "one of each axis"
     out.print(f"{plan.points:,} points ({axes}) in {report.seconds:.1f} s -> {report.out}", soft_wrap=True)
-    if not report.front_size:
+    if report.front_size == 0:
         out.print(f"Nothing is feasible: see the column `reason` (bits of {report.asked.study.reasons}).")
         return
     if quiet:
         return
-    _print_best(report, out)
+    if report.front_size is None:
+        asked = ", ".join(report.asked.study.metrics)
+        out.print(
+            f"No best points: none of the metrics ({asked}) says which points run; add '{REASON}', a time or a rate.",
+            soft_wrap=True,
+        )
+    else:
+        _print_best(report, out)
     if len(report.selections) > 1:
         out.print(f"{report.front_size:,} points on the Pareto front of {' and '.join(_objectives(report))}")
     out.print(f"from  {report.asked.origin.sentence}", soft_wrap=True)
@@ -218,7 +233,7 @@ def _print_best(report: SweepReport, out: Console) -> None:
     """The best rows; an axis of one value is said once below, not in a column."""
     rows = _rows(report.sweep, report.selections[0])[:BEST_COUNT]
     fixed = {name for one in report.sweep.axes if one.size == 1 for name in one.labels}
-    hidden = {"reason", "limiter", *fixed}
+    hidden = {REASON, "limiter", *fixed}
     names = [name for name in rows[0] if name not in hidden and not name.endswith(("_lower", "_upper"))]
     cells = [[_cell(report, name, row[name]) for name in names] for row in rows]
     out.print(table(f"Best by {_first_metric(report)}", names, cells))
@@ -244,7 +259,7 @@ def _objectives(report: SweepReport) -> list[str]:
 
 def check_front(reducers: Sequence[Reducer]) -> None:
     """Raises `InputError` where a sweep has no two metrics to trade, and so no Pareto picture."""
-    if not isinstance(reducers[-1], Pareto):
+    if not reducers or not isinstance(reducers[-1], Pareto):
         raise InputError(
             "A Pareto picture needs a latency and a throughput among the metrics, and keep: all or pareto."
         )
@@ -257,7 +272,7 @@ def draw_front(report: SweepReport, path: Path) -> None:
     study, objectives = report.asked.study, _objectives(report)
     columns = report.sweep.rows(report.selections[-1])
     x, y = objectives[:2]
-    labels = [str(name) for name in columns.get("device", [""] * report.front_size)]
+    labels = [str(name) for name in columns.get("device", [""] * len(report.selections[-1]))]
     title = f"{study.model.name} {study.task}: {report.sweep.plan.points:,} points, Pareto front"
     axis_names = [f"{name} [{study.facts[name].unit}]" for name in (x, y)]
     save(pareto_figure(title, labels, columns[x], columns[y], *axis_names), path)

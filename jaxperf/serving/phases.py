@@ -61,7 +61,7 @@ def serving_cost(
     positions = tower_positions(model, as_float(1.0), prompt, media)
     memory = memory_use(deployment, model, sequences, own + output, jnp.maximum(own, sequences), source, positions)
     length = own + output if own is prompt else jnp.maximum(own + output, prompt)
-    reason = infeasibility(deployment, model, memory, batch, length)
+    reason = infeasibility(deployment, model, memory, batch, length, prompt, output)
     generation = sequences * prefill.stage_time + (output - 1.0) * decode.time
     runs = reason == 0
     return ServingCost(

@@ -55,7 +55,8 @@ class Reducer(Protocol):
 class TopK:
     """The `k` rows with the largest (or smallest) `metric`, best first; of equals, the earlier row.
 
-    NaN never enters, nor do rows where the metric named by `where` is false, zero or NaN.
+    NaN never enters, nor do rows where the metric named by `where` is false, zero or NaN, or that named by `unless` is
+    anything but zero.
 
     **Raises:** `InputError` if `k` is below one.
     """
@@ -64,13 +65,14 @@ class TopK:
     k: int
     largest: bool = True
     where: str | None = None
+    unless: str | None = None
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise InputError(f"The number of best points must be at least one, not {self.k}.")
 
     def check(self, metrics: Sequence[str]) -> None:
-        _require_metrics([self.metric] + [self.where] * (self.where is not None), metrics)
+        _require_metrics([self.metric, self.where, self.unless], metrics)
 
     def update(self, kept: Selection | None, start: int, columns: Columns) -> Selection:
         values = columns[self.metric]
@@ -79,7 +81,7 @@ class TopK:
             candidates = values >= worst if self.largest else values <= worst
         else:
             candidates = values == values
-        found = _append(kept, start, columns, _allowed(candidates, self.where, columns))
+        found = _append(kept, start, columns, _allowed(candidates, self.where, self.unless, columns))
         return self._best(found)
 
     def _best(self, found: Selection) -> Selection:
@@ -96,7 +98,7 @@ class Pareto:
     """The rows that no other row beats: at least as good in every objective and better in one.
 
     Rows that tie in every objective are all kept. NaN in an objective never enters, nor do rows where the metric
-    named by `where` is false, zero or NaN.
+    named by `where` is false, zero or NaN, or that named by `unless` is anything but zero.
 
     **Arguments:** `objectives`: metric -> "min" or "max".
 
@@ -105,17 +107,18 @@ class Pareto:
 
     objectives: Mapping[str, Literal["min", "max"]]
     where: str | None = None
+    unless: str | None = None
 
     def __post_init__(self) -> None:
         check_directions(list(self.objectives.values()))
 
     def check(self, metrics: Sequence[str]) -> None:
-        _require_metrics([*self.objectives] + [self.where] * (self.where is not None), metrics)
+        _require_metrics([*self.objectives, self.where, self.unless], metrics)
 
     def update(self, kept: Selection | None, start: int, columns: Columns) -> Selection:
         keys = self._keys(columns)
         candidates = np.logical_and.reduce([key == key for key in keys])  # not NaN
-        rows = _allowed(candidates, self.where, columns)
+        rows = _allowed(candidates, self.where, self.unless, columns)
         if kept is not None and len(kept):
             if len(rows) < len(keys[0]):
                 keys = [key[rows] for key in keys]
@@ -128,9 +131,13 @@ class Pareto:
 
 
 def _allowed(
-    candidates: Shaped[np.ndarray, " rows"], where: str | None, columns: Columns
+    candidates: Shaped[np.ndarray, " rows"], where: str | None, unless: str | None, columns: Columns
 ) -> Integer[np.ndarray, " allowed"]:
-    return np.flatnonzero(candidates if where is None else candidates & (columns[where] > 0))
+    if where is not None:
+        candidates = candidates & (columns[where] > 0)
+    if unless is not None:
+        candidates = candidates & (columns[unless] == 0)
+    return np.flatnonzero(candidates)
 
 
 def _append(kept: Selection | None, start: int, columns: Columns, rows: Integer[np.ndarray, " new"]) -> Selection:

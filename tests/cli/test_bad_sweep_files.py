@@ -71,7 +71,7 @@ def test_malformed_files(refuse, own_folder: Path, content: bytes, said: str) ->
         ("keep: pareto(tpot, limiter)", "'limiter' has no better end"),
         ("launch: grph", "Did you mean graph"),
         ("devices_directory: missing", "missing is not a directory"),
-        ("metrics: [memory]\nkeep: top(2, memory)", "so that only what runs is kept"),
+        ("metrics: [memory]\nkeep: top(2, memory)", "add 'reason', a time or a rate"),
     ],
 )
 def test_bad_fields(refuse, own_folder: Path, line: str, said: str) -> None:

@@ -159,6 +159,28 @@ def test_metrics_of_infeasible_rows_never_break_json(cli, sweep_file, parse_json
     assert parse_json(run(cli, "--json").stdout)["points"] == 2
 
 
+def test_the_reason_alone_keeps_what_cannot_run_from_the_best(cli, own_folder: Path, sweep_file, parse_json) -> None:
+    at = {"axes": {"device": "h100-sxm", "context": [64, 4096]}, "metrics": ["memory", "reason"]}
+    sweep_file(**at, keep="top(5, memory)")
+    run(cli)
+    assert [row["context"] for row in rows_of(own_folder / "rows.parquet")] == [64]
+    sweep_file(**at)
+    (best,) = parse_json(run(cli, "--json", out="all.parquet").stdout)["best"]
+    assert [row["context"] for row in best] == [64] and len(rows_of(own_folder / "all.parquet")) == 2
+    sweep_file(**(at | {"axes": {"device": "h100-sxm", "context": [4096, 8192]}}))
+    result = cli("sweep", "sweep.yaml", "-o", "none.parquet")
+    assert result.exit_code == 3 and "Nothing is feasible" in result.stdout and "Best" not in result.stdout
+
+
+def test_no_best_points_where_no_metric_says_what_runs(cli, own_folder: Path, sweep_file, parse_json) -> None:
+    sweep_file(axes={"device": "h100-sxm", "context": [64, 4096]}, metrics=["memory"])
+    said = run(cli).stdout
+    assert "No best points: none of the metrics (memory) says which points run" in said and "Best by" not in said
+    assert len(rows_of(own_folder / "rows.parquet")) == 2
+    record = parse_json(run(cli, "--json").stdout)
+    assert record["best"] == [] and record["front_size"] is None
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("task", "length", "metric"), [("prefill", "prompt", "ttft"), ("serve", "output", "tpot")])
 def test_other_tasks_have_metrics_of_their_own(

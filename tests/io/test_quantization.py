@@ -83,6 +83,7 @@ EXACT = [
     ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, ("int4_asym", 4 + 20 / 128, None)),
     ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128, "zero_point": False}, ("int4", 4 + 16 / 128, None)),
     ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, ("int4", 4 + 20 / 128, None)),
+    ({"quant_method": "auto-round", "bits": 8, "group_size": 0}, ("int8_wo", 8, None)),  # one scale to a tensor
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ("fp8", 8 + 32 / 16384, "fp8")),
     ({"quant_method": "fp8", "activation_scheme": "static"}, ("fp8", 8, "fp8")),
     ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, ("fp8", 8, "fp8")),
@@ -279,6 +280,8 @@ def test_an_unknown_method_keeps_the_dtype_and_says_so(config: dict[str, Any]) -
         ({"quant_method": "gptq"}, "quantization_config: the required field bits is missing"),
         ({"quant_method": "gptq", "bits": "4"}, 'bits is "4"; it must be an integer from 1 to 8'),
         ({"quant_method": "gptq", "bits": 4, "group_size": -2}, "group_size is -2"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 0}, "group_size is 0; it must be -1 (one scale to a row)"),
+        ({"quant_method": "awq", "bits": 4, "q_group_size": 0}, "group_size is 0"),
         ({"quant_method": "gptq", "bits": 4, "group_size": False}, "group_size is false"),
         ({"quant_method": "awq", "bits": 4, "zero_point": "yes"}, 'zero_point is "yes"; it must be true or false'),
         ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size has 1 items; it must have 2"),
@@ -305,7 +308,7 @@ def test_an_unknown_method_keeps_the_dtype_and_says_so(config: dict[str, Any]) -
         ({"quant_method": "quark"}, "global_quant_config.weight is missing"),
         (quark({"dtype": "fp3"}, None), 'dtype is "fp3"; it must be one of fp8_e4m3'),
     ],
-    ids=range(32),
+    ids=range(34),
 )
 def test_mistakes_are_one_sentence(config: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxperf as jp
 from jaxperf.core.feasible import Reason
 from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import as_float
@@ -17,6 +18,7 @@ from tests.devices import H100, decode_step, deployment, model, prefill_step
 
 ROOMY = H100.replace(memory_capacity=4e12)
 LLAMA, MIXTRAL, QWEN = "llama-2-70b", "mixtral-8x7b", "qwen3-30b-a3b"
+DECODE = jp.decode_step(jp.load_model("mixtral-8x7b"))
 
 CASES: list[tuple[Reason, str, dict[str, Any], int, int]] = [
     (Reason(0), LLAMA, {}, 1, 4096),
@@ -89,3 +91,39 @@ def test_a_device_without_the_arithmetic_is_infeasible_with_its_reason() -> None
         step = decode_step(deployment(device=device, weights="fp64"), model("gpt2"), 1, 64)
         assert Reason(int(step.reason)) == expected
         assert math.isnan(float(step.time)) == bool(expected)
+
+
+@pytest.mark.parametrize("value", [-8.0, 0.0, 0.5, math.nan])
+@pytest.mark.parametrize(
+    "name",
+    ["tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "routing_skew", "batch", "context"],
+)
+def test_a_count_below_one_or_not_a_number_has_its_bit(name: str, value: float) -> None:
+    found = DECODE(ROOMY, **{"context": 64, name: value})
+    assert int(found.reason) & Reason.COUNT and math.isnan(float(found.time))
+
+
+@pytest.mark.parametrize(
+    ("step", "given"),
+    [
+        (jp.prefill_step, {"prompt": -10}),
+        (jp.prefill_step, {"prompt": math.nan}),
+        (jp.prefill_step, {"prefix": -500}),
+        (jp.prefill_step, {"prefix": math.nan}),
+        (jp.prefill_step, {"media_tokens": -1}),
+        (jp.serve_step, {"output": -100}),
+        (jp.serve_step, {"output": math.nan}),
+        (jp.serve_step, {"prompt": 0}),
+    ],
+)
+def test_a_length_below_one_or_not_a_number_has_its_bit(step: Any, given: dict[str, Any]) -> None:
+    found = step(jp.load_model("llama-3-8b"))("h100-sxm", **given)
+    times = (found.ttft, found.tpot, found.tokens_per_second) if step is jp.serve_step else (found.time,)
+    assert int(found.reason) == Reason.COUNT and all(math.isnan(float(time)) for time in times)
+
+
+def test_the_smallest_counts_and_lengths_are_feasible() -> None:
+    llama = jp.load_model("llama-3-8b")
+    assert int(DECODE(ROOMY, batch=1, context=1, routing_skew=1).reason) == 0
+    assert int(jp.prefill_step(llama)(ROOMY, prompt=1, prefix=0, media_tokens=0).reason) == 0
+    assert int(jp.serve_step(llama)(ROOMY, prompt=1, output=1).reason) == 0

@@ -1,3 +1,4 @@
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,7 +90,7 @@ def test_extreme_integers_keep_their_order(dtype):
 
 def test_reduce_sweep_finds_the_labels_of_the_winners():
     sweep = Sweep(
-        lambda a, b: {"cost": a * b, "gain": a + 2 * b, "fits": a < 7.0},
+        lambda a, b: {"cost": a * b, "gain": a + 2 * b, "fits": a < 7.0, "reason": 4 * (a >= 7.0).astype(jnp.int32)},
         [axis("x", range(1, 9), argument="a"), axis("y", range(1, 6), argument="b")],
         points_per_block=7,
     )
@@ -104,7 +105,8 @@ def test_reduce_sweep_finds_the_labels_of_the_winners():
     points = np.stack([dense["cost"].reshape(-1), dense["gain"].reshape(-1)], axis=1)
     assert sorted(front.indices) == np.flatnonzero(brute_force(points, ["min", "max"])).tolist()
     assert seen[-1] == 40
-    assert dense.select(TopK("gain", 3, where="fits")).indices.tolist() == best.indices.tolist()
+    for allowed in ({"where": "fits"}, {"unless": "reason"}):
+        assert dense.select(TopK("gain", 3, **allowed)).indices.tolist() == best.indices.tolist()
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,7 @@ def test_reduce_sweep_finds_the_labels_of_the_winners():
         (lambda: pareto_mask(np.ones((2, 2)), ["min"]), "one column per direction"),
         (lambda: TopK("cots", 1).check(["cost", "gain"]), "Did you mean cost"),
         (lambda: TopK("cost", 1, where="fit").check(["cost"]), "no metric 'fit'"),
+        (lambda: Pareto({"cost": "min"}, unless="reasn").check(["cost", "reason"]), "Did you mean reason"),
         (lambda: Pareto({"tpot": "min"}).check(["cost"]), "no metric 'tpot'"),
     ],
 )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.models.checks import check_count, show
+from jaxperf.models.checks import LARGEST_COUNT, show
 from jaxperf.models.quantization import Quantization
 
 WIDEST = 16  # bits of a stored weight above which nothing is quantized
@@ -86,12 +86,17 @@ def inner_fields(fields: Fields, field: str) -> Fields | None:
     return Fields(found[1], fields.name, found[0], fields.notes)
 
 
-def group_size(fields: Fields, field: str, default: int | None) -> int | None:
-    """Weights to a scale; -1 and 0 are how files write "a whole row"."""
+def group_size(fields: Fields, field: str, default: int | None, whole: tuple[int, ...] = (-1,)) -> int | None:
+    """Weights to a scale; None, one to a row or more, where the file has a number of `whole`: -1 is a whole row."""
     found = fields.find(field)
     if found is None:
         return default
-    return None if found[1] in (-1, 0) and type(found[1]) is int else check_count(field, found[1])
+    size = found[1]
+    if type(size) is not int or not (size in whole or 1 <= size <= LARGEST_COUNT):
+        raise InputError(
+            f"{field} is {show(size)}; it must be -1 (one scale to a row) or an integer from 1 to {LARGEST_COUNT}."
+        )
+    return None if size in whole else size
 
 
 def excluded_modules(fields: Fields, *names: str) -> tuple[str, ...]:
@@ -147,7 +152,8 @@ def grouped_integers(fields: Fields, method: str, zero_points: bool, used: bool 
 
     **Arguments:** `zero_points`: the files hold them; `used`: kernels read them (as `zero_points` if absent).
     """
-    bits, group = fields.count("bits", largest=8), group_size(fields, "group_size", 128)
+    whole = (-1, 0) if method == "auto-round" else (-1,)  # whose 0 is one scale to a tensor
+    bits, group = fields.count("bits", largest=8), group_size(fields, "group_size", 128, whole)
     return Quantization(
         method,
         nearest_format(fields, "int", bits, None, group, zero_points if used is None else used),

@@ -42,7 +42,7 @@ def technique_cost(
     plain, length = serving_cost(deployment, model, batch, prompt, output), prompt + output
     sequences = ceil_div(batch, deployment.layout.data_parallel)
     memory = _memory(deployment, model, techniques, plain.memory, sequences, length)
-    reason = infeasibility(deployment, model, memory, batch, length)
+    reason = infeasibility(deployment, model, memory, batch, length, prompt, output)
     steps = [dataclasses.replace(step, reason=reason) for step in (plain.prefill, plain.decode)]
     prefill, of_prefill = _prefill(deployment, model, techniques, steps[0], batch, prompt)
     decode, of_decode = _decode(deployment, model, techniques, steps[1], batch, prompt + output / 2.0)
