@@ -106,7 +106,7 @@ def _scalar(name: str, leaf: Any) -> Array:
         raise InputError(f"Metric '{name}' has type {array.dtype}; a metric must be a real number or a boolean.")
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise InputError(f"Metric '{name}' is complex; return its real and imaginary parts as two metrics.")
-    return array
+    return array.astype(array.dtype)  # a weak type would be another in the next block, which is written over this one
 
 
 def _scalar_spec(leaf: np.ndarray) -> jax.ShapeDtypeStruct:

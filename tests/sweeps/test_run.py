@@ -143,6 +143,11 @@ def test_one_trace_whatever_the_number_of_blocks():
     assert sweep._compiled._cache_size() == 1
 
 
+def test_one_trace_of_a_number_without_a_type_of_its_own():
+    sweep = Sweep(lambda a: {"z": jnp.where(a < 7.0, 0, 4)}, [axis("a", range(10))], points_per_block=2)
+    assert sweep.dense()["z"].tolist() == [0] * 7 + [4] * 3
+
+
 def test_blocks_can_be_skipped_and_come_in_order():
     sweep = Sweep(lambda a, b: {"sum": a * 10.0 + b}, [axis("a", range(5)), axis("b", range(3))], points_per_block=3)
     results = list(sweep.blocks(skip={1, 3}))
