@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from hwspecs.registry import load, names
@@ -9,17 +11,24 @@ from hwspecs.schema import DeviceSpec
 
 # What kernels of the shipped device were measured with. A lower power limit is accounted for, and other links, memory
 # sizes or names leave its kernels as they are.
-MEASURED_WITH = ("peak_flops", "vector_flops", "memory_bandwidth", "num_cores", "clock_rate", "l2_capacity")
+KERNELS_WITH = ("peak_flops", "vector_flops", "memory_bandwidth", "num_cores", "clock_rate", "l2_capacity")
+COLLECTIVES_WITH = (
+    *("node.size", "node.topology", "node.link_count", "node.link_bandwidth", "node.link_latency"),
+    *("node.network_bandwidth", "node.network_latency"),
+)
 
 
-def changed_facts(spec: DeviceSpec) -> tuple[str, ...]:
-    """Which of `MEASURED_WITH` differ from the shipped device of that name; none where no such device is shipped."""
+def changed_facts(spec: DeviceSpec, among: Sequence[str] = KERNELS_WITH) -> tuple[str, ...]:
+    """Which facts differ from the shipped device of that name; none where no such device is shipped."""
     if spec.name not in names():
         return ()
     shipped = load(spec.name)
-    return tuple(fact for fact in MEASURED_WITH if _number(getattr(spec, fact)) != _number(getattr(shipped, fact)))
+    return tuple(fact for fact in among if _number(spec, fact) != _number(shipped, fact))
 
 
-def _number(value: Any) -> Any:
-    """SI number of a fact, or of each of its formats."""
-    return {name: each.si for name, each in value.items()} if isinstance(value, dict) else value.si
+def _number(spec: DeviceSpec, fact: str) -> Any:
+    """SI number of a fact, or of each of its formats; or the text that it is."""
+    value = attrgetter(fact)(spec)
+    if isinstance(value, dict):
+        return {name: each.si for name, each in value.items()}
+    return getattr(value, "si", value)

@@ -10,12 +10,14 @@ from typing import TypeVar
 import jax
 import numpy as np
 
+import hwspecs
 from calibration.collectives.facts import Facts, load_facts
 from calibration.collectives.laws import OPS, RUNNERS, WAYS, CollectivePoint, LawTime, laws
 from calibration.collectives.names import NO_NAME, in_pairs, is_exchange, level_names, way_names
 from calibration.datasets.groups import grouped
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text, repeated
+from hwspecs.changed import COLLECTIVES_WITH, changed_facts
 from jaxperf.core.numerics import as_float, ceil_div
 from jaxperf.network.expert_exchange import FP8_BYTES, expected_hits
 from jaxperf.network.nccl_constants import NcclTier
@@ -27,6 +29,7 @@ LEAST_NVLS_RANKS = 5.0  # of a node: groups of four run at the rate of rings, al
 DEFAULT_SMS = 20.0  # of DeepEP's normal kernels
 TOKEN_BYTES = {"nvfp4": 0.5 + 1.0 / 16.0, "fp8": FP8_BYTES}  # an element with its share of the scales
 NO_OP = -1.0
+CHANGED = " (changed)"  # behind the name of a shipped device that a user gave other links: nothing was measured on it
 IDENTITY = ("device", "framework", "version", "kernel", "dtype")
 OF_GROUP = ("num_gpus", "gpus_per_node", "sms", "hidden", "topk")
 # Why a row has no prediction; the first that holds.
@@ -35,7 +38,7 @@ PROBLEMS = (
     "the device is unknown or has no specification",
     f"the operation is none of {', '.join(OPS)}",
     "num_gpus is not a whole number of at least 2",
-    "nothing is sent: bytes, or tokens, hidden and topk, must be above zero",
+    "nothing is sent: bytes, and of an exchange of tokens also tokens, hidden and topk, must be above zero",
 )
 
 
@@ -124,13 +127,21 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
         tier,
         _coordinates(numbers),
         which,
-        level_names(text, shared, facts.generation[at]),
+        level_names({**text, "device": _named(devices, directories)[at]}, shared, facts.generation[at]),
         text["device"],
         facts.stand_in[at],
         _problems(numbers, (text["device"] == "")[which]),
         _law(numbers, tier),
     )
     return points._split_by_way()
+
+
+def _named(devices: np.ndarray, directories: Sequence[str | Path]) -> np.ndarray:
+    """Names of devices [D], another where a user's device has other links than the shipped one of its name."""
+    if not directories:
+        return devices
+    own = [bool(name) and bool(changed_facts(hwspecs.load(name, directories), COLLECTIVES_WITH)) for name in devices]
+    return np.where(own, np.char.add(devices, CHANGED), devices)
 
 
 def _law(numbers: Mapping[str, np.ndarray], tier: NcclTier) -> LawTime:

@@ -37,6 +37,7 @@ REMARKS = {
     TRANSFER: "transfer: nothing of this device was measured for this operation",
     LAW: "law only: nothing alike was measured",
 }
+UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a full one"
 USUAL = "topology not stated: that of which most was measured on the device"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
@@ -55,7 +56,8 @@ def predict_collectives(
     if table is not None and len(table):
         points, unstated = _points(table, parameters, directories)
         own_numbers, own_texts = predict_points(points, parameters)
-        own_texts["reason"] = _with_remark(own_texts["reason"], unstated, USUAL)
+        for told, remark in ((unstated, USUAL), (_uneven(table), UNEVEN)):
+            own_texts["reason"] = _with_remark(own_texts["reason"], told & (points.problem == 0), remark)
         for name in NUMBERS:
             numbers[name][table.row] = own_numbers[name]
         texts = {name: _placed(texts[name], table.row, own_texts[name]) for name in TEXTS}
@@ -77,6 +79,13 @@ def _points(
         return points, unstated
     topology = np.where(unstated, usual, stated)
     return points_of(dataclasses.replace(table, text={**table.text, "topology": topology}), directories), unstated
+
+
+def _uneven(table: KernelTable) -> np.ndarray:
+    """Whether the ranks of each row do not fill its nodes [R]."""
+    ranks, stated = table.shape["num_gpus"], table.shape["gpus_per_node"]
+    several = (stated > 0.0) & (stated < ranks)
+    return several & (ranks % np.where(several, stated, 1.0) != 0.0)
 
 
 def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:

@@ -12,6 +12,7 @@ import numpy as np
 
 import hwspecs
 from calibration.datasets.groups import Groups, group
+from calibration.datasets.reasons import with_problems
 from calibration.datasets.schema import KernelTable, Read
 from calibration.datasets.text import Text, as_text, repeated
 from calibration.intervals import UNKNOWN
@@ -71,22 +72,8 @@ def predict(read: Read, parameters: Parameters, directories: Sequence[str] = ())
     """
     parts = [(table.row, _columns(table, parameters, directories)) for table in read.tables]
     found = _whole(read.rows, parts, UNREAD)
-    found["reason"] = _with_problems(as_text(found["reason"]), read)
+    found["reason"] = with_problems(as_text(found["reason"]), read, UNREAD)
     return Predicted(found, _summary(read, found))
-
-
-def _with_problems(reason: Text, read: Read) -> Text:
-    """The reasons of all rows, of those that could not be read with what was wrong; alike problems stay untold."""
-    wrong: dict[int, str] = {}
-    for problem in read.problems:
-        if problem.excluded and problem.count == 1:
-            told = f"column '{problem.column}': {problem.message.rstrip('.')}"
-            wrong[problem.row] = f"{wrong[problem.row]}; {told}" if problem.row in wrong else f"{UNREAD}: {told}"
-    if not wrong:
-        return reason
-    codes = reason.codes.astype(np.int64)
-    codes[list(wrong)] = len(reason.values) + np.arange(len(wrong))
-    return Text(np.concatenate([reason.values, _strings(*wrong.values())]), codes)
 
 
 def predict_table(table: KernelTable, parameters: Parameters, directories: Sequence[str] = ()) -> dict[str, np.ndarray]:

@@ -70,25 +70,29 @@ def _fitted(
     start_jax()
     import hwspecs
     from calibration.collectives.parameters import load_collectives
-    from calibration.collectives.predict import predict_collectives
+    from calibration.collectives.predict import UNREAD, predict_collectives
     from calibration.collectives.rows import FAMILY, read_collectives
+    from calibration.datasets.reasons import with_problems
+    from calibration.datasets.text import as_text
     from jaxperf.cli.measured import problems_record
 
     is_log = _is_log(table)
     _check(table, out, is_log)
     hwspecs.open_registry(directories)
-    parameters = load_collectives(params)
+    parameters, few = load_collectives(params), []
     if adapt is not None:
+        few = [read_collectives(adapt, directories)]
         parameters = _adapted(parameters, adapt, directories)
     read = read_collectives(table, directories)
     columns = predict_collectives(read.table(FAMILY), read.rows, parameters, directories)
+    columns["reason"] = with_problems(as_text(columns["reason"]), read, UNREAD)
     _write(read, table, out, columns, is_log)
     known = {"devices": parameters.card.get("devices", []), "adapted": len(parameters.adapted)}
     return {
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
-        "problems": problems_record([read]),
+        "problems": problems_record([read, *few]),
         "parameters": source_record(parameters.card, params, **known),
     }
 

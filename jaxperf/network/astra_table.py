@@ -34,7 +34,7 @@ def predict_astra(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
             f"The table has no column {', '.join(missing)}; ASTRA-sim cases need {', '.join(REQUIRED)}"
             f" and may have {', '.join(DEFAULTS)}.{did_you_mean(missing[0], columns)}"
         )
-    names = [name for name in (*REQUIRED, *DEFAULTS) if name in columns]
+    names = [name for name in (*REQUIRED, *DEFAULTS, "npus") if name in columns]
     rows = zip(*(columns[name] for name in names), strict=True)
     answers = [_predict_row(dict(zip(names, row, strict=True))) for row in rows]
     return {"predicted_cycles": [cycles for cycles, _ in answers], "reason": [reason for _, reason in answers]}
@@ -56,6 +56,8 @@ def _predict_row(row: Mapping[str, Any]) -> tuple[int | None, str]:
 def _dimensions(row: Mapping[str, Any]) -> list[Dimension]:
     """The dimensions of one row; every list has one entry for each of them or one entry for all."""
     sizes = [_whole("npus_per_dim", part) for part in _parts(row, "npus_per_dim")]
+    if not _blank(row.get("npus")) and _whole("npus", row["npus"]) != math.prod(sizes):
+        raise InputError(f"npus is {row['npus']}, but npus_per_dim makes {math.prod(sizes)}")
     kinds = [_nearest("topology", part, KINDS) for part in _spread(row, "topology", len(sizes))]
     rates = [_number("bw_GiBps", part) for part in _spread(row, "bw_GiBps", len(sizes))]
     latencies = [_number("lat_ns", part) for part in _spread(row, "lat_ns", len(sizes))]

@@ -71,7 +71,8 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     assert "nothing of this device" in second["reason"]
     assert "no specification" in rows[2]["reason"]
     assert "none of all_reduce" in rows[3]["reason"]
-    assert (rows[4]["algorithm"], rows[5]["reason"]) == ("normal", "the row is no collective or could not be read")
+    assert rows[4]["algorithm"] == "normal"
+    assert rows[5]["reason"].startswith("the row is no collective or could not be read: column 'num_gpus': 'many'")
     assert (said["rows"], said["predicted"]) == (6, 3)
     assert [group["measured"] for group in said["groups"]] == [1, 0]
 
@@ -90,6 +91,47 @@ def test_few_rows_of_a_new_system_move_its_predictions(
     assert said["parameters"]["adapted"] == 1
 
 
+def test_rows_to_adapt_to_that_cannot_be_used_are_told(predict, table: Path, own_folder: Path) -> None:
+    header = "gpu,op,topology,num_gpus,gpus_per_node,bytes,latency_us"
+    lines = [f"B200,all_gather,intra_node,8,8,{2**power},{time}" for power, time in ((20, "9"), (21, "-5"), (22, "x"))]
+    (own_folder / "few.csv").write_text("\n".join([header, *lines]) + "\n")
+    told = " ".join(predict(table, "-o", "out.csv", "--adapt", "few.csv")["problems"]["first"])
+    assert "few.csv, line 3, column 'latency_us'" in told and "few.csv, line 4, column 'latency_us'" in told
+
+
+def test_rows_say_what_they_rest_on_or_lack(predict, own_folder: Path) -> None:
+    rows = (
+        "all_reduce,8,3,1024,,,",
+        "all_reduce,8,4,1024,,,",
+        "moe_a2a_dispatch,8,8,1024,,,",
+        "all_reduce,x,8,1024,,,",
+    )
+    lines = [f"h100-sxm,{row}" for row in rows]
+    header = "gpu,op,num_gpus,gpus_per_node,bytes,tokens,hidden,topk"
+    (own_folder / "in.csv").write_text("\n".join([header, *lines]) + "\n")
+    predict("in.csv", "-o", "out.csv")
+    uneven, even, exchange, unread = (row["reason"] for row in rows_of(own_folder / "out.csv"))
+    assert "no multiple of gpus_per_node" in uneven and "no multiple" not in even
+    assert "of an exchange of tokens also tokens, hidden and topk, must be above zero" in exchange
+    assert "could not be read: column 'num_gpus': 'x' is not a number" in unread
+
+
+def test_links_that_a_user_changed_are_not_those_that_were_measured(predict, own_folder: Path) -> None:
+    (own_folder / "mine").mkdir()
+    value = '{ quantity = "900 GB/s", source = "own", confidence = "estimated", note = "twice" }'
+    source = '[sources.own]\ntitle = "t"\npublisher = "p"\nkind = "estimate"\nyear = 2026\n'
+    (own_folder / "mine" / "h100-sxm.toml").write_text(
+        f'name = "h100-sxm"\nbase = "h100-sxm"\n[node]\nlink_bandwidth = {value}\n\n{source}'
+    )
+    (own_folder / "in.csv").write_text("gpu,op,num_gpus,bytes\nh100-sxm,all_reduce,8,1e9\n")
+    times = []
+    for more in ((), ("--devices-dir", "mine")):
+        predict("in.csv", "-o", "out.csv", *more)
+        (row,) = rows_of(own_folder / "out.csv")
+        times.append((row["tier"], float(row["predicted_us"])))
+    assert times[0][0] != "transfer" == times[1][0] and times[1][1] < 0.8 * times[0][1]
+
+
 def test_a_log_of_nccl_tests_is_a_table(predict: Callable[..., dict], own_folder: Path) -> None:
     (own_folder / "all_reduce_perf.log").write_text(LOG)
     said = predict("all_reduce_perf.log", "-o", "out.json")
@@ -104,16 +146,18 @@ def test_cycles_of_astra_sim(predict: Callable[..., dict], own_folder: Path) -> 
     # The survey's case: 1 MiB over 8 devices on a switch of 400 GiB/s takes 57,426 cycles.
     (own_folder / "cases.csv").write_text(
         "backend,collective,topology,npus_per_dim,bw_GiBps,lat_ns,size_bytes,algorithm,endpoint_delay,active_chunks,"
-        "splits,local_mem_bw\n"
-        "Aware,all_reduce,Switch,8,400.0,936.25,1048576,ring,10,2,4,3350\n"
-        "Aware,all_reduce,Cube,8,400.0,936.25,1048576,ring,10,2,4,3350\n"
+        "splits,local_mem_bw,npus\n"
+        "Aware,all_reduce,Switch,8,400.0,936.25,1048576,ring,10,2,4,3350,8\n"
+        "Aware,all_reduce,Cube,8,400.0,936.25,1048576,ring,10,2,4,3350,\n"
+        "Aware,all_reduce,Switch,8,400.0,936.25,1048576,ring,10,2,4,3350,16\n"
     )
     said = predict("cases.csv", "-o", "out.csv", "--backend", "astra")
-    known, unknown = rows_of(own_folder / "out.csv")
+    known, unknown, other = rows_of(own_folder / "out.csv")
+    assert other["reason"] == "npus is 16, but npus_per_dim makes 8"
     assert known["predicted_cycles"] == "57426"
     assert unknown["predicted_cycles"] == ""
     assert "Cube" in unknown["reason"]
-    assert (said["rows"], said["predicted"]) == (2, 1)
+    assert (said["rows"], said["predicted"]) == (3, 1)
 
 
 def test_nothing_feasible_ends_with_three(cli, own_folder: Path) -> None:
