@@ -36,12 +36,12 @@ from calibration.kernels.answers import (
     Trust,
     answers,
 )
+from calibration.kernels.as_known import with_assumed_format, with_known_operations
 from calibration.kernels.demand import POINTS
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import prepare
 from calibration.kernels.levels import DEVICE_LEVELS, spell_each
 from calibration.kernels.local import moved, predicted
-from calibration.kernels.operations import with_known_operations
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.regimes import INSTEAD, regimes
 from hwspecs.changed import changed_facts
@@ -102,9 +102,11 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     reasons += [f"no model of {table.family} in this format on this device", TOO_LARGE]  # UNUSABLE, OVERFLOWING
     fitted, groups = parameters.families.get(name), group(table)
     if fitted is not None:
-        table = with_known_operations(table, groups, fitted)
+        unstated = NO_FORMAT * np.asarray(table.dtype == "")[groups.first]
+        table = with_known_operations(with_assumed_format(table, fitted), groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted, directories)
+        trust = dataclasses.replace(trust, remarks=trust.remarks | unstated)
     elif INSTEAD.get(name) in parameters.families:
         fitted = dataclasses.replace(parameters.families[INSTEAD[name]], local={})
         trust = _distrust(fitted, table.take(groups.first), directories)

@@ -77,6 +77,14 @@ def test_an_operation_that_was_measured_by_its_name_keeps_it(shipped: Parameters
     assert found[0]["predicted_us"][0] != found[1]["predicted_us"][0]
 
 
+def test_what_states_no_format_is_in_the_one_that_is_assumed(shipped: Parameters) -> None:
+    stated = square_gemms("h100-sxm")
+    silent = dataclasses.replace(stated, dtype=np.full(4, "", dtype=object))
+    plain, found = predict_table(stated, shipped), predict_table(silent, shipped)
+    assert all((found[name] == plain[name]).all() for name in plain if name != "reason")
+    assert set(found["reason"]) == {"no known number format: bf16 assumed"} != set(plain["reason"])
+
+
 def test_what_states_no_operation_has_the_only_one(shipped: Parameters) -> None:
     rows = {"rows": np.array([512.0, 4096.0]), "columns": np.array([1024.0, 4096.0])}
     table = blank_table("softmax", rows, np.full(2, "v100-pcie-32gb", dtype=object), "fp32")

@@ -1,4 +1,4 @@
-"""The word that a table has for its operation, as the parameters of its family know it.
+"""What a table leaves open or has words of its own for, as the parameters of its family know it.
 
 A matrix product is one whether its row says so or not. But names of cells and stacks hold the word (Vidur's "qkv_proj",
 the "gemm" of our own measurements), so that a row with a word that nobody measured, or without one, would be of a stack
@@ -15,11 +15,12 @@ import numpy as np
 from calibration.datasets.families import FAMILY_OF
 from calibration.datasets.groups import Groups
 from calibration.datasets.schema import KernelTable
-from calibration.datasets.text import Text
+from calibration.datasets.text import Text, as_text
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.levels import spell_each
 
 TELLING = ("elementwise", "norm", "quantize")  # families of several operations, where the word tells the kernel
+ASSUMED = "bf16"  # where no number format is stated, as `calibration.kernels.formats` counts its bytes
 LEVELS = ("cell", "stack", "format")  # that a word is looked up in, the most specific first
 
 
@@ -45,6 +46,19 @@ def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFami
             chosen[at & only] = word
         left &= ~only
     return dataclasses.replace(table, text={**table.text, "op": Text(chosen, groups.which)})
+
+
+def with_assumed_format(table: KernelTable, fitted: FittedFamily) -> KernelTable:
+    """The table [R] with the format that is assumed of a row which states none, for the cache too where kernels of the
+    family have one; of a family whose measured rows state none either, the same table."""
+    stated = [name.split("/", 2) for name in _known(fitted, "format")]
+    silent = as_text(table.dtype) == ""
+    if not silent.any() or any(dtype == "" for dtype, _, _ in stated):
+        return table
+    changed = {"dtype": as_text(table.dtype).translated(lambda name: name or ASSUMED)}
+    if any(cache for _, cache, _ in stated):
+        changed["cache"] = as_text(table.cache).translated(lambda name: name or ASSUMED)
+    return dataclasses.replace(table, **changed)
 
 
 def _names(few: KernelTable, word: str | None, level: str) -> np.ndarray:
