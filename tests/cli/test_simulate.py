@@ -298,7 +298,7 @@ def test_blocks_that_are_not_stated_are_counted_from_the_memory(cli, files, own_
 
 
 def test_blocks_that_are_stated_are_held_against_the_memory(cli, refuse, files, own_folder: Path, parse_json) -> None:
-    """138 GB of weights do not fit on 80 GB however few blocks are stated; with step times of a table that is unknown."""
+    """138 GB of weights do not fit on 80 GB however few blocks there are; of a table of step times no one can know."""
     asked = ("simulate", "requests.csv", "--settings", "s.json", "-o", "out.csv")
     (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"model": "llama-2-70b", "num_blocks": 1000}))
     assert "s.json: no memory is left for a block of KV cache: 80 GB of memory, 138" in refuse(*asked)
