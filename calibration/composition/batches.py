@@ -20,7 +20,6 @@ from calibration.kernels.parameters import Parameters
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec
-from jaxperf.core.formats import FORMATS as NUMBER_FORMATS
 from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
@@ -28,7 +27,7 @@ from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
 from jaxperf.models.step import check_decodes
 from jaxperf.serving.estimate import check_tensor_splits
-from jaxperf.serving.notes import stand_in_of
+from jaxperf.serving.notes import multiplied_in
 
 ENDS = ("", "_lower", "_upper")
 MEASURED_FORMATS = ("bf16", "fp16")  # labels are in bf16; fp16 has its bytes and its rate
@@ -153,10 +152,8 @@ def tier_of(parameters: StepParameters, spec: DeviceSpec) -> str:
 def _limits(batch: Batch, model: ModelConfig, spec: DeviceSpec, overfull: bool) -> list[str]:
     """What a row asks for that the device or the model does not have."""
     context, longest = model.max_context, max(batch.prompts) + batch.output
-    computes = dict.fromkeys(NUMBER_FORMATS[name].compute for name in FORMATS[batch.dtype or "bf16"])
-    lacking = {compute: stand_in_of(spec, compute) for compute in computes}
     return [
-        *(f"no {each} matrix units: multiplied in {other}" for each, other in lacking.items() if other is not None),
+        *multiplied_in(spec, FORMATS[batch.dtype or "bf16"]),
         *(["weights and KV cache are more than the memory"] if overfull else []),
         *([f"longer than the model's context of {context:,} tokens"] if context and longest > context else []),
     ]
