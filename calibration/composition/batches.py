@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 
 import hwspecs
-from calibration.composition.batches_fit import groups_of, log_times
+from calibration.composition.batches_fit import Group, groups_of, log_times
 from calibration.composition.batches_links import lineage
-from calibration.composition.batches_parameters import PHASES, StepParameters
+from calibration.composition.batches_parameters import PHASES, TIERS, StepParameters
 from calibration.composition.batches_points import kind_of, points_of
 from calibration.composition.batches_rows import Batch, BatchTable
-from calibration.composition.batches_step import Point
+from calibration.composition.batches_step import memory_share
 from calibration.kernels.formats import FORMATS
 from calibration.kernels.parameters import Parameters
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec
 from jaxperf.core.formats import number_format
+from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
 from jaxperf.models.step import check_decodes
+from jaxperf.serving.estimate import check_tensor_splits
+from jaxperf.serving.notes import multiplied_in
 
 ENDS = ("", "_lower", "_upper")
+MEASURED_FORMATS = ("bf16", "fp16")  # labels are in bf16; fp16 has its bytes and its rate
 TIMES = tuple(f"predicted_{phase}_s{end}" for phase in PHASES for end in ENDS)
 
 
@@ -45,9 +50,12 @@ def known_batches(table: BatchTable, directories: Sequence[str] = ()) -> Known:
     models, refused = _models({batch.model for batch in table.batches})
     asked = {(batch.device, batch.dtype or "bf16") for batch in table.batches}
     unfit = {(name, dtype): _unfit(specs[name], dtype) for name, dtype in asked}
+    splits = {(batch.model, batch.ranks) for batch in table.batches if batch.model in models}
+    unsplit = {(name, ranks): _unsplit(models[name], ranks) for name, ranks in splits}
     reasons, kept = dict(table.reasons), []
     for batch in table.batches:
         wrong = refused.get(batch.model) or unfit[batch.device, batch.dtype or "bf16"]
+        wrong = wrong or unsplit[batch.model, batch.ranks]
         if wrong:
             reasons[batch.row] = wrong
         else:
@@ -76,6 +84,15 @@ def _unfit(spec: DeviceSpec, dtype: str) -> str:
     return ""
 
 
+def _unsplit(model: ModelConfig, ranks: int) -> str:
+    """Why a model cannot be split over so many ranks, or ""."""
+    try:
+        check_tensor_splits(model, [ranks])
+    except InputError as error:
+        return f"tp: {error}"
+    return ""
+
+
 def predict_batches(
     table: BatchTable, parameters: StepParameters, kernels: Parameters, directories: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
@@ -93,22 +110,36 @@ def predict_batches(
         points = points_of(
             known.batches, known.models, known.specs, kernels, parameters.curves, parameters.kinds, directories
         )
-        log_time = times_of(points, known.models, parameters)
+        groups = groups_of(points, known.models, list(parameters.scalars))
+        log_time = log_times(groups, np.array(list(parameters.scalars.values())), len(points))
+        overfull = _memory_shares(groups, known.models, parameters, len(points)) > 1.0
         tier = {name: tier_of(parameters, spec) for name, spec in known.specs.items()}
-        for place, batch in enumerate(known.batches):
+        for place, (batch, model) in enumerate(zip(known.batches, known.models, strict=True)):
+            spec = known.specs[batch.device]
             tiers[batch.row] = tier[batch.device]
-            reasons[batch.row] = _notes(parameters, batch, known.specs[batch.device], tier[batch.device])
-            width = np.array(parameters.widths[tiers[batch.row]])
+            notes = _notes(parameters, batch, spec, tier[batch.device])
+            reasons[batch.row] = "; ".join([*notes, *_limits(batch, model, spec, bool(overfull[place]))])
+            width = np.array(parameters.widths[tiers[batch.row] if _measured_format(batch) else TIERS[-1]])
             ends = np.exp(log_time[place][:, None] + width[:, None] * np.array([0.0, -1.0, 1.0]))
             for name, value in zip(TIMES, ends.ravel(), strict=True):
                 columns[name][batch.row] = value
     return {**columns, "tier": tiers, "reason": reasons}
 
 
-def times_of(points: Sequence[Point], models: Sequence[ModelConfig], parameters: StepParameters) -> np.ndarray:
-    """Logarithms of (prefill, decode step) of every point [rows, 2]."""
-    groups = groups_of(points, models, list(parameters.scalars))
-    return log_times(groups, np.array(list(parameters.scalars.values())), len(points))
+def _memory_shares(
+    groups: Sequence[Group], models: Sequence[ModelConfig], parameters: StepParameters, rows: int
+) -> np.ndarray:
+    """`memory_share` of every batch [rows]."""
+    found, scalars = np.full(rows, np.nan), {name: as_float(value) for name, value in parameters.scalars.items()}
+    for group in groups:
+        network = transformer(models[group.at[0]])
+        shares = jax.jit(jax.vmap(lambda point, network=network: memory_share(network, scalars, point)))
+        found[group.at] = np.asarray(shares(group.points))[: len(group.at)]
+    return found
+
+
+def _measured_format(batch: Batch) -> bool:
+    return (batch.dtype or "bf16") in MEASURED_FORMATS
 
 
 def tier_of(parameters: StepParameters, spec: DeviceSpec) -> str:
@@ -118,14 +149,25 @@ def tier_of(parameters: StepParameters, spec: DeviceSpec) -> str:
     return "transfer" if lineage(spec) in {lineage(hwspecs.load(name)) for name in parameters.devices} else "unseen"
 
 
-def _notes(parameters: StepParameters, batch: Batch, spec: DeviceSpec, tier: str) -> str:
-    """What is not measured about a row, "; " between; "" where all is."""
+def _limits(batch: Batch, model: ModelConfig, spec: DeviceSpec, overfull: bool) -> list[str]:
+    """What a row asks for that the device or the model does not have."""
+    context, longest = model.max_context, max(batch.prompts) + batch.output
+    return [
+        *multiplied_in(spec, FORMATS[batch.dtype or "bf16"]),
+        *(["weights and KV cache are more than the memory"] if overfull else []),
+        *([f"longer than the model's context of {context:,} tokens"] if context and longest > context else []),
+    ]
+
+
+def _notes(parameters: StepParameters, batch: Batch, spec: DeviceSpec, tier: str) -> list[str]:
+    """What is not measured about a row."""
     groups = {(curve.device, curve.ranks) for curve in parameters.curves}
     joined = {curve.topology for curve in parameters.curves}
     alone = batch.ranks == 1
     card = parameters.card
     notes = (
         (not batch.dtype, "no known number format: bf16 assumed"),
+        (not _measured_format(batch), f"format never measured: the interval of the tier {TIERS[-1]}"),
         (batch.framework not in card["frameworks"], f"framework never measured: as {card['frameworks'][0]}"),
         (tier == "transfer", "device never measured"),
         (tier == "unseen", "no device of its generation measured"),
@@ -134,4 +176,4 @@ def _notes(parameters: StepParameters, batch: Batch, spec: DeviceSpec, tier: str
         (not alone and spec.node.topology not in joined, "links of this kind never measured: datasheet"),
         (batch.model not in card["models"], "model never measured"),
     )
-    return "; ".join(text for applies, text in notes if applies)
+    return [text for applies, text in notes if applies]

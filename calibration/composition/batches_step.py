@@ -31,6 +31,7 @@ from jaxperf.models.blocks.phase import Decode, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import Host
 from jaxperf.models.layers import Transformer
+from jaxperf.models.memory import kv_cache_bytes, weight_bytes
 from jaxperf.models.step import step_kernels
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 
@@ -136,6 +137,18 @@ def decode_time(model: Transformer, scalars: Scalars, point: Point) -> Scalar:
     overhead = jnp.exp(scalars["step"]) + sequences * jnp.exp(scalars["sequence"])
     busy = add_up(kernels, lambda cost: cost.time) + overhead
     return _power_limited(scalars, point, busy, add_up(kernels, lambda cost: cost.flops))
+
+
+def memory_share(model: Transformer, scalars: Scalars, point: Point) -> Scalar:
+    """Weights and the cache of all sequences at their ends, over the memory of a device [1].
+
+    Activations are left out: an engine prefills in chunks where they do not fit.
+    """
+    deployment = deployment_of(scalars, point, point.decode_link)
+    sequences = jnp.sum(point.present)
+    length = jnp.sum(point.prompts) / sequences + point.output
+    kept = weight_bytes(deployment, model) + kv_cache_bytes(deployment, model, sequences, length)
+    return kept / deployment.device.memory_capacity
 
 
 def deployment_of(scalars: Scalars, point: Point, link: Scalar) -> Deployment:

@@ -63,7 +63,8 @@ class Configuration:
 
     `rows`: positions in the table; `weights`: a name of `jaxperf.core.formats`; `counts`: columns `COUNTS` [1];
     `load`: columns `LOADS` [1, qps 1/s]; `engine`: `framework` as one of the names of `engine_name`; `mode`: one of
-    `MODES`; `measured`: by `OUTPUTS`, the mean where several rows state one [s, 1/s].
+    `MODES`; `measured`: by `OUTPUTS`, the mean where several rows state one [s, 1/s]; `zeros`: columns of `counts` and
+    `load` that state 0, which counts as not stated.
     """
 
     rows: tuple[int, ...]
@@ -78,6 +79,7 @@ class Configuration:
     counts: Mapping[str, float]
     load: Mapping[str, float]
     measured: Mapping[str, float]
+    zeros: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def _configuration(rows: Sequence[int], cells: Sequence[Mapping[str, str]]) -> C
         counts={name: _number(name, given.get(name, "")) for name in COUNTS},
         load={name: _number(name, given.get(name, "")) for name in LOADS},
         measured=_measured(cells),
+        zeros=frozenset(name for name in (*COUNTS, *LOADS) if _is_zero(given.get(name, ""))),
     )
 
 
@@ -210,6 +213,10 @@ def _number(name: str, text: str, strict: bool = True) -> float:
     if strict:
         raise InputError(f"{name}: {text!r} must be a number from 0 to {LARGEST:g}.")
     return math.nan
+
+
+def _is_zero(text: str) -> bool:
+    return bool(text) and float(text) == 0.0
 
 
 def _format(text: str) -> str:

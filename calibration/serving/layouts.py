@@ -24,6 +24,7 @@ from jaxperf.models.layers import transformer
 from jaxperf.models.mixers import Mla
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.step import check_decodes
+from jaxperf.serving.notes import multiplied_in
 
 # MLPerf Inference names a model with its accuracy target; mean lengths of its tasks (tokens in, tokens out), recalled
 # from the benchmark's documents: OpenOrca for Llama 2 70B, LongBench and others for 405B, CNN/DailyMail summaries (of
@@ -126,7 +127,8 @@ def _deployed(given: Configuration, devices: _Devices, models: _Models) -> Deplo
     if drawn:
         prompt, output, of_lengths = mean_length(prompt), mean_length(output), DRAWN
     concurrency, rate, of_load = _load(given, layout["replicas"], spec)
-    notes = (of_model, of_device, of_format, *of_layout, of_lengths, of_load)
+    stand_ins = multiplied_in(spec, (weights, FORMATS[weights].activations))
+    notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_lengths, of_load)
     lengths = {"prompt": prompt, "output": output, "concurrency": concurrency, "rate": rate, "drawn": drawn}
     told = tuple(note for note in notes if note)
     return Deployed(given, model, spec, weights, **layout, **lengths, notes=told)
@@ -237,10 +239,12 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
         if not math.isfinite(tensor):
             raise InputError("n_gpu: neither the number of devices nor tp is stated.")
         devices = math.prod(_or(each, 1.0) for each in (tensor, pipeline, data))
+        if "n_gpu" in given.zeros:
+            notes.append(f"{_unstated(given, 'n_gpu')}: tp x pp x dp = {devices:.0f}")
     pipeline, data = _or(pipeline, 1.0), _or(data, 1.0)
     if not math.isfinite(tensor):
         tensor = min(least, devices // (pipeline * data))
-        notes.append("tp is not stated: the fewest ranks that hold the weights, and replicas of them")
+        notes.append(f"{_unstated(given, 'tp')}: the fewest ranks that hold the weights, and replicas of them")
     expert = _or(expert, 1.0)
     group = tensor * pipeline * data
     if group < 1.0:
@@ -261,11 +265,12 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
 def _lengths(given: Configuration, model: ModelConfig) -> tuple[float, float, str]:
     prompt, output = given.load["input_len"], given.load["output_len"]
     if math.isfinite(prompt):
-        return prompt, _or(output, 1.0), "" if math.isfinite(output) else "output_len is not stated: 1"
+        return prompt, _or(output, 1.0), "" if math.isfinite(output) else f"{_unstated(given, 'output_len')}: 1"
     if model.name in TASK_LENGTHS and given.source.startswith("MLPerf"):
         prompt, output = TASK_LENGTHS[model.name]
         return prompt, output, f"lengths are not stated: {prompt:.0f} in, {output:.0f} out, recalled of MLPerf's task"
-    raise InputError("input_len: no length of the prompts is stated.")
+    zero = "; 0 counts as not stated" if "input_len" in given.zeros else ""
+    raise InputError(f"input_len: no length of the prompts is stated{zero}.")
 
 
 def _load(given: Configuration, replicas: float, spec: DeviceSpec) -> tuple[float, float, str]:
@@ -278,7 +283,7 @@ def _load(given: Configuration, replicas: float, spec: DeviceSpec) -> tuple[floa
     if math.isfinite(load["qps"]):
         return math.nan, load["qps"], ""
     if math.isfinite(load["batch"]):
-        return load["batch"], math.nan, "concurrency is not stated: the batch"
+        return load["batch"], math.nan, f"{_unstated(given, 'concurrency')}: the batch"
     if "single" in given.scenario:
         return 1.0, math.nan, ""
     if "offline" in given.scenario:
@@ -288,8 +293,13 @@ def _load(given: Configuration, replicas: float, spec: DeviceSpec) -> tuple[floa
             math.nan,
             "offline: more requests at a time than can run together, so that latencies are those of a queue",
         )
-    note = f"no load is stated: {SERVER_SEQUENCES:.0f} requests at a time on a replica"
+    zeros = "".join(f"{_unstated(given, name)}; " for name in ("concurrency", "qps", "batch") if name in given.zeros)
+    note = f"{zeros}no load is stated: {SERVER_SEQUENCES:.0f} requests at a time on a replica"
     return SERVER_SEQUENCES * replicas, math.nan, note
+
+
+def _unstated(given: Configuration, name: str) -> str:
+    return f"{name} is 0, which counts as not stated" if name in given.zeros else f"{name} is not stated"
 
 
 def _or(value: float, default: float) -> float:

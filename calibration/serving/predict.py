@@ -29,8 +29,9 @@ COLUMNS = {
 }
 OPEN = "whether attention is shared out by heads or by requests is not stated: the one that serves more is taken"
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
-
 TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers and a stated concurrency"
+UNMEASURED = "framework never measured: priced with what all measured ones share"
+UNSTATED = "framework is not stated: priced with what all measured ones share"
 
 
 def predict_serving(
@@ -86,9 +87,14 @@ def _found(
     full, left_open = np.asarray(utilization) > 1.0, np.zeros(len(points), bool)
     left_open[rows.others[0] if rows.others else []] = True
     together = [point.configuration.mode == "disagg" and law_of(point) != "pools" for point in points]
-    told = np.column_stack([left_open, full, together])
+    engines = [point.configuration.engine for point in points]
+    strange = np.array([engine not in parameters.engines for engine in engines])
+    stated = np.array([engine != "" for engine in engines])
+    told = np.column_stack([left_open, full, together, strange & stated, strange & ~stated])
     reasons = [
-        "; ".join((*point.notes, *sentences(int(bit)), *itertools.compress((OPEN, FULL, TOGETHER), own)))
+        "; ".join(
+            (*point.notes, *sentences(int(bit)), *itertools.compress((OPEN, FULL, TOGETHER, UNMEASURED, UNSTATED), own))
+        )
         for point, bit, own in zip(points, bits, told, strict=True)
     ]
     return found, tiers, reasons

@@ -41,7 +41,7 @@ def rates_of_replicas(
     from jaxperf.serving.fleet.settings import check_stages
 
     router_of(routing)
-    scheduler = scheduler_of(data, served, where)
+    scheduler = scheduler_of(data, served, where, table)
     check_stages(scheduler, where)
     devices = [placed(served, [(scheduler, number)]) for number in counts]
     prices = priced(devices[0], *paid)
@@ -86,7 +86,7 @@ def rates_of_pools(
     from jaxperf.serving.fleet.pools import one_pool, transfer_of
     from jaxperf.serving.fleet.ratio import Divisions, disaggregated_capacity, divided, divisions
 
-    pools = pools_of(data, where, served)
+    pools = pools_of(data, where, served, table)
     schedulers = (pools.prefill.scheduler, pools.decode.scheduler)
     prices = priced(placed(served, [(each, 1) for each in schedulers]), *paid)
     sizes = [each.tensor_parallel for each in schedulers]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.fleet.slo import Slo
 
+SHARE = 0.9
 ONE, BY_LOAD = "1", "least_outstanding"
 WORDS = {"requests_per_second": "requests/s", "fails_at": "fails at", "requests_per_second_per_device": "per device"}
 WORDS |= {"output_tokens_per_second": "tokens/s out"}
@@ -41,8 +42,9 @@ def capacity(
     settings: SettingsFile,
     slo: Annotated[str, typer.Option("--slo", metavar="LIMITS", help="Such as ttft=1s,tpot=50ms.")],
     share: Annotated[
-        float, typer.Option("--share", metavar="X", help="Share of requests that must be within all limits.")
-    ] = 0.9,
+        float | None,
+        typer.Option("--share", metavar="X", help="Share of requests that must be within all limits (default: 0.9)."),
+    ] = None,
     quantile: Annotated[
         str | None, typer.Option("--quantile", metavar="pNN", help="Instead: this quantile within each limit.")
     ] = None,
@@ -123,13 +125,17 @@ def _left_out(trace: RequestTrace) -> list[str]:
     return [f"left out ({rows:,}): {reason}" for reason, rows in Counter(trace.reasons.values()).most_common()]
 
 
-def _slo(text: str, share: float, quantile: str | None) -> Slo:
+def _slo(text: str, share: float | None, quantile: str | None) -> Slo:
     from jaxperf.serving.fleet.slo import Slo
     from jaxperf.serving.simulator.metrics import QUANTILES, SLO_METRICS
 
     limits = parse_assignments("--slo", text, SLO_METRICS, "s")
     if quantile is None:
-        return Slo(limits, share)
+        return Slo(limits, SHARE if share is None else share)
+    if share is not None:
+        raise InputError(
+            "--share and --quantile: a quantile is a share of its own, for each limit; give one of the two."
+        )
     if quantile not in QUANTILES:
         raise InputError(
             f"--quantile: '{quantile}' is none of {', '.join(QUANTILES)}.{did_you_mean(quantile, QUANTILES)}"

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from jaxperf.core.sustained import CalibratedDevice
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.models.config import ModelConfig
+    from jaxperf.models.deployment import Deployment
+    from jaxperf.models.layers import Transformer
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.simulator.step_time import StepTimeTable
     from jaxperf.serving.unit_costs import Prices
@@ -121,36 +123,50 @@ def read_settings(path: Path) -> dict[str, Any]:
     return data
 
 
-def scheduler_of(data: Mapping[str, Any], served: Served, where: str) -> Scheduler:
+def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Path | None = None) -> Scheduler:
     """The scheduler that settings describe, with blocks and their bytes counted where they are needed and not stated.
 
+    **Arguments:** `table`: of step times; with our own model instead, stated blocks are held against the memory too.
     **Raises:** `InputError` as `parse_scheduler` does, and for a model or device that is not named or too large.
     """
     import dataclasses
 
-    from jaxperf.models.layers import transformer
     from jaxperf.serving.simulator.cells import share_of
-    from jaxperf.serving.simulator.composed import deployment_for
-    from jaxperf.serving.simulator.memory import cache_memory
+    from jaxperf.serving.simulator.memory import cache_memory, check_blocks
     from jaxperf.serving.simulator.settings import parse_scheduler, without_blocks
 
-    counted = without_blocks(data)
+    counted, share = without_blocks(data), share_of(data, "gpu_memory_utilization", UTILIZATION, where)
     if not counted and (data.get("preemption") != "swap" or data.get("block_bytes") is not None):
-        return parse_scheduler(data, where)
+        stated = parse_scheduler(data, where)
+        if table is not None:
+            return stated
+        placement = _placed_in_memory(stated, served)
+        try:
+            said = check_blocks(stated.numbers["blocks"], *placement, share)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        return dataclasses.replace(stated, notes=(*stated.notes, *said))
     # Parsed with a stand-in first, so that what is wrong with the rest is said before a model is looked for.
     assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
-    share = share_of(data, "gpu_memory_utilization", UTILIZATION, where)
     try:
-        config, (_, device) = served.config(assumed.model), served.calibrated(assumed.device)
-        layout = (assumed.tensor_parallel, served.weights, served.kv_cache, assumed.pipeline_parallel)
-        deployment = deployment_for(config, device, *layout)
-        step = assumed.most_tokens(assumed.numbers["batch_tokens"])
-        found = cache_memory(deployment, transformer(config), assumed.numbers["block_size"], step, share)
+        found = cache_memory(*_placed_in_memory(assumed, served), share)
     except InputError as error:
         raise InputError(f"{where}: no {'num_blocks' if counted else 'block_bytes'}: {error}") from None
     blocks = {"num_blocks": found.blocks} if counted else {}
     scheduler = parse_scheduler({"block_bytes": found.block_bytes, **data, **blocks}, where)
     return dataclasses.replace(scheduler, notes=(*scheduler.notes, *([found.note] if counted else [])))
+
+
+def _placed_in_memory(scheduler: Scheduler, served: Served) -> tuple[Deployment, Transformer, int, int]:
+    """What `cache_memory` counts with: one replica, its model, the tokens of a block and of the largest step."""
+    from jaxperf.models.layers import transformer
+    from jaxperf.serving.simulator.composed import deployment_for
+
+    config, (_, device) = served.config(scheduler.model), served.calibrated(scheduler.device)
+    layout = (scheduler.tensor_parallel, served.weights, served.kv_cache, scheduler.pipeline_parallel)
+    deployment = deployment_for(config, device, *layout)
+    step = scheduler.most_tokens(scheduler.numbers["batch_tokens"])
+    return deployment, transformer(config), scheduler.numbers["block_size"], step
 
 
 def context_of(data: Mapping[str, Any], served: Served) -> int | None:

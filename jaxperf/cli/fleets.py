@@ -67,15 +67,16 @@ def as_asked(trace: RequestTrace, requests: SimpleNamespace) -> tuple[SimpleName
     return SimpleNamespace(**{**own, "arrived": trace.asked[order]}), stages
 
 
-def pools_of(data: Mapping[str, Any], where: str, served: Served) -> PoolsSettings:
+def pools_of(data: Mapping[str, Any], where: str, served: Served, table: Path | None) -> PoolsSettings:
     """The pools of a settings file; blocks that a pool does not state are counted from the memory of its device.
 
+    **Arguments:** `table`: as in `scheduler_of`.
     **Raises:** `InputError` as `parse_pools` does, and for pools that serve different models.
     """
     from jaxperf.cli.engines import scheduler_of
     from jaxperf.serving.fleet.settings import parse_pools
 
-    pools = parse_pools(data, where, lambda keys, place: scheduler_of(keys, served, place))
+    pools = parse_pools(data, where, lambda keys, place: scheduler_of(keys, served, place, table))
     first, second = (served.config(pool.scheduler.model).name for pool in (pools.prefill, pools.decode))
     if first != second:
         raise InputError(f"{where}: pools: prefill serves {first}, decode {second}; a cache is of one model.")

@@ -146,6 +146,8 @@ def _request(model: str, weights: str, **asked: Any) -> Request:
 
 
 def _size(text: str) -> int:
+    if not text.strip(" ,"):
+        raise InputError("--n: no size is given; write --n 8.")
     sizes = parse_sizes(text)
     if len(sizes) > 1:
         raise InputError(f"--n: {text} is several sizes; a serving plan is for one, such as 8.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.options import AsJson, DevicesDirectory, OutputFile, Quiet
 
 if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
     from jaxperf.core.device import Device
     from jaxperf.training.replay.run import Replay
     from jaxperf.training.replay.world import World
@@ -52,7 +53,12 @@ Topology = Annotated[
 ]
 Compute = Annotated[str, typer.Option("--compute", metavar="HOW", help="Time of computation: roofline or recorded.")]
 Dtype = Annotated[str, typer.Option("--dtype", metavar="FORMAT", help="Number format of the matrix peak.")]
-Level = Annotated[str, typer.Option("--efficiency", metavar="LEVEL", help="Assumed shares: low, nominal, high (all).")]
+Level = Annotated[
+    str | None,
+    typer.Option(
+        "--efficiency", metavar="LEVEL", help="Assumed shares: low, nominal, high (all); default: nominal, and a range."
+    ),
+]
 OneStream = Annotated[bool, typer.Option("--one-stream", help="One message at a time on a rank, as in ASTRA-sim.")]
 
 
@@ -68,7 +74,7 @@ def replay(
     topology: Topology = "",
     compute: Compute = "roofline",
     dtype: Dtype = "bf16",
-    efficiency: Level = "nominal",
+    efficiency: Level = None,
     one_stream: OneStream = False,
     devices_dir: DevicesDirectory = None,
     out: OutputFile = None,
@@ -91,10 +97,11 @@ def replay(
 
     check_output(out)
     check_apart(out, traces)
+    level = efficiency or "nominal"
     for option, value, allowed in (
         ("--compute", compute, COMPUTE),
         ("--dtype", dtype, COMPUTE_FORMATS),
-        ("--efficiency", efficiency, LEVELS),
+        ("--efficiency", level, LEVELS),
     ):
         _check_word(option, value, allowed)
     for option, value in (("--n", ranks), ("--recorded", recorded)):
@@ -102,15 +109,41 @@ def replay(
             raise InputError(f"{option} is {value}; it must be an integer from 1.")
     read = read_traces(traces)
     spec = select_device(device, devices_dir or ())
-    machine = assumed_machine(rewired(device_from_spec(spec), topology), dtype, efficiency)
+    wired = rewired(device_from_spec(spec), topology)
+    notes = _format_notes(spec, dtype, float(assumed_machine(wired, dtype).peak))
     known = read_groups(groups) if groups else {}
     world = world_of(read, ranks, recorded, known, parse_sizes("--dims", dims), (*(grow or ()), *(sharded or ())))
     rules = Rules(compute == "recorded", world.names_of(sharded or ()))
-    found = run(read, world, machine, rules, one_stream)
-    record = _record(found, world, spec.name)
+
+    def at(level: str) -> Replay:
+        return run(read, world, assumed_machine(wired, dtype, level), rules, one_stream)
+
+    found = at(level)
+    # A level that is asked for is one answer; without one, the ends of what is assumed bound it.
+    ends = {} if efficiency is not None else {"lower_s": at("high").time, "upper_s": at("low").time}
+    record = _record(found, world, spec.name, ends) | {"provenance": _provenance(level, ends), "notes": notes}
     typer.echo(json_text(record)) if as_json else _print(record, quiet)
     if out is not None:
         write_rows(_rows(found), out, {"jaxperf": json_text(record)})
+
+
+def _format_notes(spec: DeviceSpec, dtype: str, peak: float) -> list[str]:
+    """The format that stands in for one that the device lacks; raises `InputError` where none can."""
+    from jaxperf.serving.notes import stand_in_of
+
+    stand_in = stand_in_of(spec, dtype)
+    if peak <= 0.0:
+        rest = ", ".join(name for name in spec.peak_flops if name != dtype)
+        raise InputError(
+            f"--dtype: {spec.name} multiplies neither {dtype} nor a format that can stand in; it has {rest}."
+        )
+    return [] if stand_in is None else [f"{spec.name} has no {dtype} matrix units: work is counted in {stand_in}."]
+
+
+def _provenance(level: str, ends: Mapping[str, float]) -> str:
+    """Where the times of work and messages are from, in a sentence."""
+    interval = "; the interval is a range of assumptions, not a statistical one" if ends else ""
+    return f"uncalibrated: {level} shares assumed of matrix products and of links{interval}"
 
 
 def _check_word(option: str, value: str, allowed: Sequence[str]) -> None:
@@ -159,12 +192,13 @@ def rewired(device: Device, text: str) -> Device:
     return device.replace(**changes)
 
 
-def _record(found: Replay, world: World, device: str) -> dict[str, Any]:
+def _record(found: Replay, world: World, device: str, ends: Mapping[str, float]) -> dict[str, Any]:
     return {
         "device": device,
         "ranks": world.ranks,
         "recorded_ranks": world.recorded,
         "time_s": found.time,
+        **ends,
         "critical_path_s": dict(found.critical),
         "classes": [
             {
@@ -206,9 +240,14 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['ranks']:,} ranks on {record['device']} (recorded: {record['recorded_ranks']:,})"
     columns = ("rank", "stands for", "time", "compute", "communication", "exposed")
-    out.print(f"{title}: {quantity(record['time_s'], 's')}", soft_wrap=True)
+    ends = [quantity(record[name], "s") for name in ("lower_s", "upper_s") if name in record]
+    interval = f" ({' to '.join(ends)})" if ends else ""
+    out.print(f"{title}: {quantity(record['time_s'], 's')}{interval}", soft_wrap=True)
     out.print(table("", columns, rows))
     parts = ", ".join(f"{what} {quantity(time, 's')}" for what, time in record["critical_path_s"].items() if time > 0)
     out.print(f"longest chain: {parts or 'nothing takes time'}", soft_wrap=True)
     if not quiet:
+        for note in record["notes"]:
+            out.print(f"note: {note}", soft_wrap=True)
+        out.print(record["provenance"], soft_wrap=True)
         out.print("Messages that share a link at the same time do not slow one another here.")

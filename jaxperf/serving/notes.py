@@ -96,6 +96,18 @@ def stand_in_of(spec: DeviceSpec, compute: str) -> str | None:
     return next((name for name in STAND_INS[compute] if name in native), "nothing")
 
 
+def multiplied_in(spec: DeviceSpec, formats: Iterable[str]) -> list[str]:
+    """Which arithmetic of some formats a device lacks and what stands in for it; where nothing does, the row is refused
+    elsewhere."""
+    computes = dict.fromkeys(FORMATS[name].compute for name in formats)
+    found = {compute: stand_in_of(spec, compute) for compute in computes}
+    return [
+        f"no {compute} matrix units: multiplied in {stand_in}"
+        for compute, stand_in in found.items()
+        if stand_in not in (None, "nothing")
+    ]
+
+
 def unscaled(spec: DeviceSpec, weights: str) -> bool:
     """Whether a device multiplies the elements of an MX format, but does not take the scales of blocks with them."""
     facts = FORMATS[weights]

@@ -85,6 +85,7 @@ def test_pools_are_divided_and_an_slo_nobody_meets_ends_with_three(
         (("--slo", ""), "needs a limit"),
         (("--slo", "ttft=1s", "--share", "1.5"), "share"),
         (("--slo", "ttft=1s", "--quantile", "p98"), "p99"),
+        (("--slo", "ttft=1s", "--quantile", "p50", "--share", "0.5"), "give one of the two"),
         (("--slo", "ttft=1s", "--replicas", "1,x"), "1,2,4"),
         (("--slo", "ttft=1s", "--replicas", "0"), "1,2,4"),
         (("--slo", "ttft=1s", "--routing", "round-robin"), "round_robin"),

@@ -188,4 +188,4 @@ def test_refused(refuse, arguments: tuple[str, ...], said: str) -> None:
 def test_what_is_missing_or_unknown_is_refused(refuse) -> None:
     assert "Which devices?" in refuse("plan", "serve", "gpt2", "--n", "2")
     assert "Did you mean" in refuse("plan", "serve", "gtp2", "--devices", "l4", "--n", "2")
-    assert "no size is given" in refuse("plan", "serve", "gpt2", "--devices", "l4")
+    assert "no size is given; write --n 8." in refuse("plan", "serve", "gpt2", "--devices", "l4")

@@ -59,9 +59,23 @@ def test_json_holds_what_the_text_says(cli: Cli, trace: Path) -> None:
     assert run("--efficiency", "high")["time_s"] < base["time_s"] < run("--efficiency", "low")["time_s"]
 
 
+def test_what_is_assumed_is_said_with_its_range(cli: Cli, trace: Path) -> None:
+    asked = ("replay", trace, "--device", "v100-sxm-32gb", "--recorded", "8")
+    found = json.loads(cli(*asked, "--json").stdout)
+    ends = [json.loads(cli(*asked, "--json", "--efficiency", level).stdout) for level in ("high", "low")]
+    assert [found["lower_s"], found["upper_s"]] == [each["time_s"] for each in ends]
+    assert found["lower_s"] < found["time_s"] < found["upper_s"] and "lower_s" not in ends[0]
+    assert "nominal shares assumed" in found["provenance"] and "range of assumptions" in found["provenance"]
+    assert "range" not in ends[0]["provenance"]
+    assert found["notes"] == ["v100-sxm-32gb has no bf16 matrix units: work is counted in fp16."]
+    said = " ".join(cli(*asked).stdout.split())
+    assert f"note: {found['notes'][0]}" in said and found["provenance"] in said
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        (["--device", "tpu-v5p", "--dtype", "fp64"], "--dtype: tpu-v5p multiplies neither fp64"),
         (["--device", "h100-smx"], "h100-sxm"),
         (["--n", "0"], "--n is 0"),
         (["--topology", "nodes=8"], "Did you mean node"),

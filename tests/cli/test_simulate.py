@@ -297,6 +297,24 @@ def test_blocks_that_are_not_stated_are_counted_from_the_memory(cli, files, own_
     assert less["settings"]["blocks"] < 0.5 * said["settings"]["blocks"]
 
 
+def test_blocks_that_are_stated_are_held_against_the_memory(cli, refuse, files, own_folder: Path, parse_json) -> None:
+    """138 GB of weights do not fit on 80 GB however few blocks there are; of a table of step times no one can know."""
+    asked = ("simulate", "requests.csv", "--settings", "s.json", "-o", "out.csv")
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"model": "llama-2-70b", "num_blocks": 1000}))
+    assert "s.json: no memory is left for a block of KV cache: 80 GB of memory, 138" in refuse(*asked)
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS | {"num_blocks": 10**6}))
+    said = parse_json(cli(*asked, "--json").stdout)
+    (note,) = [note for note in said["notes"] if "there is room for" in note]
+    assert note.startswith("num_blocks is 1,000,000, but there is room for") and said["settings"]["blocks"] == 10**6
+    assert not [
+        note
+        for note in parse_json(cli("simulate", *files, "-o", "out.csv", "--json").stdout)["notes"]
+        if "room" in note
+    ]
+    (own_folder / "s.json").write_text(json.dumps(SETTINGS))
+    assert not [note for note in parse_json(cli(*asked, "--json").stdout)["notes"] if "room" in note]
+
+
 def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], own_folder: Path) -> None:
     (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,-1,2\n0,900,2\n")
     assert cli("simulate", *files, "-o", "out.csv").exit_code == 3

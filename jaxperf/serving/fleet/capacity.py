@@ -28,6 +28,9 @@ from jaxperf.serving.workloads.drawn import Stage, through_stage
 
 SLOWEST, FASTEST = 1e-3, 1e6  # requests/s: each served alone, and all at once
 RATES, PRECISION = 4, 0.02
+# Of the rate at which requests come, completed at least; and of the requests that are left out of that at either end,
+# while the system fills and empties.
+KEPT_UP, ENDS = 0.9, 0.1
 FINEST, COARSEST = 1e-9, 1.0  # precision: finer, and two rates may have none between them
 
 Simulate = Callable[[Float64[np.ndarray, "L K"]], Columns]
@@ -36,6 +39,8 @@ Simulate = Callable[[Float64[np.ndarray, "L K"]], Columns]
 @dataclass(frozen=True)
 class Capacity:
     """For each configuration L the largest rate that `meets` the SLO and the smallest above it that `fails` [1/s].
+
+    A rate meets it if requests are completed as fast as they come, too (`keeps_up`).
 
     `meets` is 0 where the SLO fails even for requests that are served alone; `fails` is infinite where it holds even
     when all come at once. `monotone`: no rate above `fails` was seen to meet it again; where that is false, `meets` is
@@ -69,7 +74,7 @@ def capacity(
     tried, rounds = np.tile(np.geomspace(SLOWEST, FASTEST, rates), (configurations, 1)), 0
     while True:
         columns, rounds = simulate(tried), rounds + 1
-        met = meets(columns, slo)
+        met = meets(columns, slo) & keeps_up(columns)
         highest = np.maximum(highest, np.where(met, tried, 0.0).max(axis=1))
         fails = np.minimum(fails, np.where(met, np.inf, tried).min(axis=1))
         below = np.where(met & (tried < fails[:, None]), tried, 0.0)
@@ -88,6 +93,24 @@ def check_precision(precision: float) -> None:
     """Raises `InputError` for a precision that is out of range."""
     if not FINEST <= precision <= COARSEST:
         raise InputError(f"precision is {precision:g}; it must be a number from {FINEST:g} to {COARSEST:g}.")
+
+
+def keeps_up(columns: Columns) -> np.ndarray:
+    """Whether requests are completed at `KEPT_UP` of the rate at which they come, without those at the `ENDS` [L, K].
+
+    A trace is finite: one that comes faster than it is served may be over before its queue costs too many their limits.
+    """
+    done = _completed(columns)
+    number = done.sum(axis=-1)
+    first = np.floor(ENDS * number).astype(int)
+    last = np.maximum(number - 1 - first, 0)
+
+    def span(times: np.ndarray) -> np.ndarray:
+        ordered = np.sort(np.where(done, times, np.inf), axis=-1)
+        begin, end = (np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0] for place in (first, last))
+        return np.where(number > 0, end, 0.0) - np.where(number > 0, begin, 0.0)
+
+    return KEPT_UP * span(columns["completed"]) <= span(columns.get("asked", columns["arrived"]))
 
 
 def _tokens_per_second(columns: Columns) -> np.ndarray:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float, floor_div
 from jaxperf.models.deployment import Deployment
@@ -23,6 +21,26 @@ class CacheMemory(NamedTuple):
     note: str
 
 
+class _Room(NamedTuple):
+    """What a device has [byte], 0 bytes of a block where the model caches nothing; `words`: the same in words."""
+
+    capacity: float
+    weights: float
+    left: float
+    block: float
+    words: str
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in what is left."""
+        return int(floor_div(max(self.left, 0.0), self.block))
+
+    @property
+    def full(self) -> InputError:
+        """That there is no block in it."""
+        return InputError(f"no memory is left for a block of KV cache: {self.words}.")
+
+
 def cache_memory(
     deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float
 ) -> CacheMemory:
@@ -35,19 +53,37 @@ def cache_memory(
     engine takes (vLLM's `gpu_memory_utilization`) [1].
     **Raises:** `InputError` where nothing is left for a block, or the model caches nothing.
     """
+    room = _room(deployment, model, block_size, step_tokens, utilization)
+    if not room.block > 0.0:
+        raise InputError("the model keeps no keys and values, so num_blocks cannot be counted; state it.")
+    if not room.blocks:
+        raise room.full
+    return CacheMemory(room.blocks, room.block, f"num_blocks is {room.blocks:,}, of {room.words}")
+
+
+def check_blocks(
+    blocks: int, deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float
+) -> tuple[str, ...]:
+    """That there is no room for so many blocks, in a sentence; nothing where there is. The rest as in `cache_memory`.
+
+    **Raises:** `InputError` for weights that are more than the memory: no engine starts with these, whatever its cache.
+    """
+    room = _room(deployment, model, block_size, step_tokens, utilization)
+    if room.weights > room.capacity:
+        raise room.full
+    if not room.block > 0.0 or blocks <= room.blocks:
+        return ()
+    return (f"num_blocks is {blocks:,}, but there is room for {room.blocks:,}, of {room.words}",)
+
+
+def _room(deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float) -> _Room:
     tokens, one = as_float(step_tokens), as_float(1.0)
     states = kv_cache_bytes(deployment, model, one, as_float(0.0))
     block = kv_cache_bytes(deployment, model, one, as_float(block_size)) - states
-    weights = weight_bytes(deployment, model)
+    capacity, weights = deployment.device.memory_capacity, weight_bytes(deployment, model)
     activations = activation_bytes(deployment, model, tokens, tokens)
-    left = deployment.device.memory_capacity * utilization - weights - activations
-    if not block > 0.0:
-        raise InputError("the model keeps no keys and values, so num_blocks cannot be counted; state it.")
-    blocks = int(floor_div(jnp.maximum(left, 0.0), block))
-    gigabytes = [float(each) / GIGABYTE for each in (deployment.device.memory_capacity, weights, activations)]
+    left = capacity * utilization - weights - activations
+    gigabytes = [float(each) / GIGABYTE for each in (capacity, weights, activations)]
     words = "{:.4g} GB of memory, {:.4g} GB of weights, {:.3g} GB of activations".format(*gigabytes)
-    if not blocks:
-        raise InputError(f"no memory is left for a block of KV cache: {words}, {utilization:g} of the memory used.")
-    return CacheMemory(
-        blocks, float(block), f"num_blocks is {blocks:,}, of {words}, {utilization:g} of the memory used"
-    )
+    used = f"{words}, {utilization:g} of the memory used"
+    return _Room(float(capacity), float(weights), float(left), float(block), used)

@@ -52,6 +52,13 @@ SPELLINGS = {
 ALIKE = 0.6  # of a name that is left out of the run: less alike than a slip of the pen, a hint would only mislead
 PREEMPTIONS = ("recompute", "swap")
 QUEUES = ("fcfs", "priority")
+# What some schedulers have no use for. Blocks may be counted from the others, and Vidur's files state all of those.
+USED_BY = {
+    "chunk_size": ("sarathi", "sarathi_fixed"),
+    **dict.fromkeys(("watermark_blocks", "watermark_fraction"), ("vllm", "sarathi", "sarathi_fixed")),
+    "max_tokens_in_batch": ("vllm", "vllm_v1", "lightllm"),
+    "max_waiting_iters": ("lightllm",),
+}
 RESERVING = ("orca", "faster_transformer")  # `max_batch_size` is theirs; the others go by blocks
 CHUNKED = ("sarathi", "sarathi_fixed", "vllm_v1")  # a step is limited to `chunk` tokens
 # What they decide when a batch begins rests on all of it being there: no pipeline, no prompts computed elsewhere.
@@ -125,7 +132,7 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
     swap_seconds = _swap_seconds(data, name, given["swap_blocks"], where)
     by_priority = _by_priority(data, name, where)
     stages = _stages(data, name, given["pp"], swap_seconds is not None or by_priority, where)
-    caches, notes = _caches(data, name, stages, where), _notes(data)
+    caches, notes = _caches(data, name, stages, where), _notes(data, name)
     if name == "vllm_v1" and stages > 1:
         notes += ("prefixes are not cached with pp above 1",)
     return Scheduler(
@@ -241,8 +248,14 @@ def _caches(data: Mapping[str, Any], name: str, stages: int, where: str) -> bool
     return name == "vllm_v1" and wanted is not False and stages == 1
 
 
-def _notes(data: Mapping[str, Any]) -> tuple[str, ...]:
-    return unknown_keys(data, (*KEYS, "pools"))
+def _notes(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Keys that change nothing: those of no scheduler, and those of others than `name`."""
+    unused = tuple(
+        f"{key} is not used by {name}, but by {' and '.join(users)}"
+        for key, users in USED_BY.items()
+        if data.get(key) is not None and name not in users
+    )
+    return (*unknown_keys(data, (*KEYS, "pools")), *unused)
 
 
 def unknown_keys(data: Mapping[str, Any], known: Sequence[str]) -> tuple[str, ...]:

@@ -41,10 +41,10 @@ class Adapters(eqx.Module):
 
 
 class Projection(NamedTuple):
-    """One rank's part of an adapted product: `pieces` with adapters of their own (queries, keys, values: 3) that read
-    `depth` elements and write `columns` together [1]."""
+    """One rank's part of an adapted product: `pieces` with adapters of their own (queries, keys, values: 3; up with a
+    gate: 2) that read `depth` elements and write `columns` together [1]."""
 
-    pieces: float
+    pieces: Scalar
     depth: Scalar
     columns: Scalar
 
@@ -89,10 +89,13 @@ def adapted(deployment: Deployment, model: Transformer, group: LayerGroup, every
             shape = mixer.shard(ranks)
             outputs = shape.heads * shape.value_width
             columns = shape.heads * shape.head_dim + shape.kv_heads * shape.cached_width
-            found += [Projection(3.0, model.hidden, columns), Projection(1.0, outputs, model.hidden)]
+            found += [
+                Projection(as_float(3.0), model.hidden, columns),
+                Projection(as_float(1.0), outputs, model.hidden),
+            ]
     if everywhere and isinstance(group.ffn, DenseFfn):
         width, up = ceil_div(group.ffn.intermediate, ranks), 1.0 + group.ffn.gates
-        found += [Projection(1.0, model.hidden, up * width), Projection(1.0, width, model.hidden)]
+        found += [Projection(up, model.hidden, up * width), Projection(as_float(1.0), width, model.hidden)]
     return found
 
 

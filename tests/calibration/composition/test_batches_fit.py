@@ -135,6 +135,33 @@ def test_a_prediction_keeps_rows_and_says_why_there_is_none() -> None:
     )
 
 
+def test_what_a_batch_asks_for_beyond_device_and_model_is_said() -> None:
+    """141 GB of weights on 80 GB; 32 heads on three ranks; more tokens than a context; fp8 on an A100."""
+    plain = table_of(("a100-sxm-80gb",)).batches[0]
+    changes = (
+        {},
+        {"model": "llama-3-70b"},
+        {"model": "llama-3-8b", "ranks": 3},
+        {"model": "llama-3-8b", "prompts": (8192,), "output": 1},
+        {"dtype": "fp8"},
+    )
+    batches = tuple(dataclasses.replace(plain, row=row, **change) for row, change in enumerate(changes))
+    found = predict_batches(BatchTable("made.csv", batches, {}, [{} for _ in batches]), parameters(), NO_KERNELS)
+    assert np.isfinite(found["predicted_prefill_s"]).tolist() == [True, True, False, True, True]
+    wanted = (
+        "",
+        "weights and KV cache are more than the memory",
+        "tp: tensor_parallel 3 does not divide",
+        "longer than the model's context of 8,192 tokens",
+        "no fp8 matrix units: multiplied in bf16",
+    )
+    for reason, words in zip(found["reason"], wanted, strict=True):
+        assert words in reason and reason.count("; ") <= 1
+    assert found["reason"][0] == "" and "format never measured" in found["reason"][4]
+    width = np.log(found["predicted_prefill_s_upper"] / found["predicted_prefill_s"])
+    assert width[[0, 1, 3, 4]] == pytest.approx([0.1, 0.1, 0.1, 0.4])
+
+
 def test_parameters_come_back_from_disk(tmp_path: Path) -> None:
     saved = parameters(hbm=-0.31)
     save_steps(saved, tmp_path / "p")

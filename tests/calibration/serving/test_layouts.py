@@ -53,6 +53,21 @@ def refused(folder: Path, **changes: str) -> str:
     return reasons[0]
 
 
+def test_zero_counts_as_not_stated_and_that_is_said(tmp_path: Path):
+    counted = "which counts as not stated"
+    assert priced(tmp_path, n_gpu="0").notes == (f"n_gpu is 0, {counted}: tp x pp x dp = 2",)
+    assert priced(tmp_path, output_len="0.0").notes == (f"output_len is 0, {counted}: 1",)
+    assert priced(tmp_path, tp="0").notes[0].startswith(f"tp is 0, {counted}: the fewest ranks")
+    (note,) = priced(tmp_path, concurrency="0", qps="0").notes
+    assert note.startswith(f"concurrency is 0, {counted}; qps is 0, {counted}; no load is stated: 64")
+    assert priced(tmp_path, concurrency="0", qps="2", ep="0").notes == ()
+
+
+def test_a_format_that_another_stands_in_for_is_said(tmp_path: Path):
+    assert priced(tmp_path, gpu="a100_sxm").notes == ("no fp8 matrix units: multiplied in bf16",)
+    assert priced(tmp_path, dtype="fp4").notes == ("no fp4 matrix units: multiplied in bf16",)
+
+
 def test_what_is_stated_needs_no_note(tmp_path: Path):
     point = priced(tmp_path)
     assert (point.tensor, point.replicas, point.group, point.concurrency) == (2.0, 2.0, 2.0, 8.0)

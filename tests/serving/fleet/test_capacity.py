@@ -16,6 +16,7 @@ from jaxperf.serving.fleet.capacity import (
     capacity,
     columns_of,
     fleet_capacity,
+    keeps_up,
     unit_arrivals,
 )
 from jaxperf.serving.fleet.ratio import disaggregated_capacity, divided, divisions
@@ -82,10 +83,20 @@ def test_the_capacity_of_a_queue_is_bracketed() -> None:
     assert (found.fails <= found.meets * 1.001).all() and found.monotone.all()
 
 
-def test_tokens_are_those_of_the_simulation_not_of_the_arrivals() -> None:
-    """However fast requests come, a server of 0.1 s a request makes ten tokens a second."""
-    burst = capacity(queue(np.array([0.1])), Slo({"ttft": 1e3}), 1)
-    assert burst.meets[0] == FASTEST and burst.tokens_per_second[0] == pytest.approx(10.0, rel=1e-6)
+def test_a_rate_is_one_that_is_served() -> None:
+    """A server of 0.1 s a request makes ten a second, however many are over before a limit of 1,000 s is near."""
+    found = capacity(queue(np.array([0.1])), Slo({"ttft": 1e3}), 1, precision=0.001)
+    assert found.meets[0] <= 10.0 / 0.9 <= found.fails[0]
+    assert found.tokens_per_second[0] == pytest.approx(10.0, rel=1e-6)
+
+
+def test_what_fills_and_empties_a_system_does_not_count() -> None:
+    """A thousand requests of 1 s in a second, all at work at once: they are completed as fast as they come."""
+    arrived = np.arange(1000)[None, None, :] / 1000.0
+    columns = {"arrived": arrived, "completed": arrived + 1.0, "real": np.ones_like(arrived, bool)}
+    assert keeps_up(columns).all()
+    assert not keeps_up({**columns, "completed": 1.2 * arrived}).any()
+    assert keeps_up({**columns, "completed": np.full_like(arrived, -1.0)}).all()  # which meets no limit
 
 
 def test_what_never_meets_and_what_always_does() -> None:

@@ -129,3 +129,25 @@ def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:
 )
 def test_a_key_that_is_none_is_noted_with_the_nearest(key: str, note: str) -> None:
     assert parse_scheduler({"sched": "vllm", "num_blocks": 10, key: 4}).notes == (note,)
+
+
+@pytest.mark.parametrize("name", ["vllm", "vllm_v1", "sarathi", "orca", "faster_transformer", "lightllm"])
+def test_a_key_that_only_others_use_is_noted(name: str) -> None:
+    given = {"chunk_size": 300, "watermark_blocks": 3, "max_waiting_iters": 7, "max_tokens_in_batch": 512}
+    noted = [
+        note.split()[0]
+        for note in parse_scheduler({"sched": name, "num_blocks": 600, "batch_size_cap": 8, **given}).notes
+    ]
+    used = {
+        "vllm": ["watermark_blocks", "max_tokens_in_batch"],
+        "vllm_v1": ["max_tokens_in_batch"],
+        "sarathi": ["chunk_size", "watermark_blocks"],
+        "lightllm": ["max_waiting_iters", "max_tokens_in_batch"],
+    }
+    assert sorted(noted) == sorted(given.keys() - set(used.get(name, ())))
+    assert parse_scheduler({"sched": name, "num_blocks": 600, **dict.fromkeys(given)}).notes == ()
+
+
+def test_who_uses_a_key_is_said() -> None:
+    (note,) = parse_scheduler({"sched": "vllm_v1", "num_blocks": 600, "chunk_size": 300}).notes
+    assert note == "chunk_size is not used by vllm_v1, but by sarathi and sarathi_fixed"
