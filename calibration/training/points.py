@@ -17,7 +17,7 @@ from calibration.training.models import Models
 from calibration.training.stacks import NEVER, NEWEST, UNFUSED, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
-from jaxperf.core.device import Device, device_from_spec
+from jaxperf.core.device import Device, device_from_spec, stand_in_of, unscaled
 from jaxperf.core.formats import FORMATS
 from jaxperf.core.sustained import format_class
 from jaxperf.training.layout import Layout, training_layout
@@ -43,8 +43,8 @@ class Point(eqx.Module):
 
 @dataclass(frozen=True)
 class Known:
-    """Runs that can be laid out [R]: with their points, their software, the class of their format (of
-    `jaxperf.core.sustained.CLASSES`) and notes; `reasons`: row -> why another run is not among them."""
+    """Runs that can be laid out [R]: with their points, their software, the class of the format they are multiplied in
+    (of `jaxperf.core.sustained.CLASSES`) and notes; `reasons`: row -> why another run is not among them."""
 
     runs: tuple[Run, ...]
     points: tuple[Point, ...]
@@ -65,12 +65,31 @@ def known_runs(table: TrainingTable, directories: Sequence[str] = ()) -> Known:
     models = Models()
     for run in table.runs:
         try:
-            kept.append((run, *_point(run, models, devices[run.device])))
+            point, stack, note = _point(run, models, devices[run.device])
+            notes_of_format = format_notes(specs[run.device], run.dtype)
+            kept.append((run, point, stack, "; ".join(text for text in (*notes_of_format, note) if text)))
         except InputError as error:
             reasons[run.row] = str(error)
     runs, points, stacks, notes = zip(*kept, strict=True) if kept else ((), (), (), ())
-    classes = tuple(format_class(FORMATS[run.dtype].compute) for run in runs)
+    classes = tuple(multiplied_class(specs[run.device], run.dtype) for run in runs)
     return Known(runs, points, stacks, classes, notes, specs, reasons)
+
+
+def multiplied_class(spec: DeviceSpec, dtype: str) -> str:
+    """The class of the format in which a device multiplies `dtype`: its own, or that of the stand-in, whose share of
+    the peak it has."""
+    compute = FORMATS[dtype].compute
+    return format_class(stand_in_of(spec, compute) or compute)
+
+
+def format_notes(spec: DeviceSpec, dtype: str) -> list[str]:
+    """What a device does otherwise with the products of a format than its name says."""
+    facts = FORMATS[dtype]
+    used = {each: stand_in_of(spec, each) for each in (facts.compute, FORMATS[facts.activations].compute)}
+    notes = [f"no {each} matrix units: multiplied in {other}" for each, other in used.items() if other]
+    if unscaled(spec, dtype):
+        notes.append(f"no matrix units for the scales of {dtype}: counted at its {facts.compute} rate")
+    return notes
 
 
 def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]:

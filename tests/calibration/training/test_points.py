@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration.datasets.training import read_training
+from calibration.training.evaluate import explored_rows
 from calibration.training.models import differing, shipped_model
 from calibration.training.points import Known, known_runs
 from calibration.training.stacks import NEWEST, release_of, stack_of
@@ -209,3 +210,19 @@ def test_notes_tell_the_rank_of_adapters(tmp_path: Path, notes: str, rank: float
     found = known(tmp_path, {"task": "LoRA", "notes": notes}, {"notes": notes})
     assert [float(point.layout.lora_rank) for point in found.points] == [rank, 0.0]
     assert ["LoRA rank is not stated: 16" in note for note in found.notes] == [rank == 16.0, False]
+
+
+def test_a_format_the_device_lacks_has_the_share_of_its_stand_in_and_is_told(tmp_path: Path) -> None:
+    """An A100 multiplies fp8 in bf16 (NVIDIA's white paper of 2020, table 1): at that peak with that share of it."""
+    wide, narrow, native, scaled = (
+        {"gpu": "a100-sxm-80gb"},
+        {"gpu": "a100-sxm-80gb", "dtype": "fp8"},
+        {"dtype": "fp8"},
+        {"dtype": "mxfp8"},
+    )
+    found = known(tmp_path, *({**SHAPE, **each} for each in (wide, narrow, native, scaled)))
+    assert found.classes == ("16-bit", "16-bit", "8-bit", "8-bit")
+    assert found.notes[0] == found.notes[2] == ""
+    assert found.notes[1] == "no fp8 matrix units: multiplied in bf16"
+    assert found.notes[3] == "no matrix units for the scales of mxfp8: counted at its fp8 rate"
+    assert explored_rows(found).tolist() == [False, True, True, True]  # nobody measured that stand-in either
