@@ -13,8 +13,9 @@ from calibration.training.evaluate import explored_rows
 from calibration.training.fit import rows_of, steps_of
 from calibration.training.parameters import TrainingParameters
 from calibration.training.points import Known, known_runs
-from calibration.training.scalars import assumed_starts, design_of, levels_of
+from calibration.training.scalars import CHANGED, MEASURED, assumed_starts, design_of, levels_of
 from calibration.training.shares import starts_of
+from hwspecs.changed import changed_facts
 from jaxperf.training.layout_checks import TrainingReason, reason_sentences
 
 TIME = "predicted_step_time_s"
@@ -54,7 +55,8 @@ def predict_training(
         for name in NUMBERS:
             columns[name][rows] = np.where(runs, found[name], np.nan)
         feasible[rows] = runs & ~_too_large(known, found["memory_bytes"])
-        reasons[rows] = [_reason(known, place, bits[place], found) for place in range(len(rows))]
+        beside = device_notes(known, parameters)
+        reasons[rows] = [_reason(known, place, bits[place], found, beside[place]) for place in range(len(rows))]
     return {**columns, "feasible": feasible, "tier": tiers, "reason": reasons}
 
 
@@ -85,16 +87,35 @@ def _too_large(known: Known, memory: np.ndarray) -> np.ndarray:
 
 def tiers_of(known: Known, parameters: TrainingParameters) -> list[str]:
     """How far each run is from what was measured."""
-    stacks = levels_of(known)["stack generation"]
-    seen = ["known" if stack in parameters.stacks else "unseen" for stack in stacks]
+    levels = levels_of(known)
+    seen = [
+        "known" if stack in parameters.stacks and device in parameters.measured else "unseen"
+        for stack, device in zip(levels["stack generation"], levels[MEASURED], strict=True)
+    ]
     return ["exploratory" if is_new else tier for is_new, tier in zip(explored_rows(known), seen, strict=True)]
 
 
-def _reason(known: Known, place: int, bits: int, found: dict[str, np.ndarray]) -> str:
+def device_notes(known: Known, parameters: TrainingParameters) -> list[str]:
+    """A sentence for each run whose device was not measured so, "" for the others."""
+    levels = levels_of(known)
+    measured = {name.partition(" in ")[0] for name in parameters.measured}
+    changed = {name: ", ".join(changed_facts(spec)) for name, spec in known.specs.items()}
+    notes = []
+    for run, own, kind, pair in zip(known.runs, levels["device"], known.classes, levels[MEASURED], strict=True):
+        if own == CHANGED:
+            notes.append(f"not the measured device of its name: other {changed[run.device]}")
+        elif own not in measured:
+            notes.append("the device was never measured in training")
+        else:
+            notes.append("" if pair in parameters.measured else f"the device was never measured in {kind} formats")
+    return notes
+
+
+def _reason(known: Known, place: int, bits: int, found: dict[str, np.ndarray], beside: str) -> str:
     """Why a run has no time, or what was taken for granted and what stands against it."""
     told = reason_sentences(bits & ~int(TrainingReason.MEMORY))
     if bits & int(TrainingReason.MEMORY):
         needed = float(found["memory_bytes"][place]) / GIGA
         there = float(known.points[place].device.memory_capacity) / GIGA
         told.append(f"memory over capacity (about {needed:,.0f} of {there:,.0f} GB)")
-    return "; ".join(text for text in (*told, known.notes[place]) if text)
+    return "; ".join(text for text in (*told, beside, known.notes[place]) if text)

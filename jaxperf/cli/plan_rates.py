@@ -58,7 +58,7 @@ def plan_rates(request: Request, spec: DeviceSpec, steps: str, folders: Sequence
     (found,) = fitted_rates([(request, spec)], None if steps == SHIPPED else Path(steps), folders)
     within = f"90 % within a factor {math.exp(found.width):.2f}"
     words = f"fitted to measured steps, {found.tier} tier: {SOFTWARE} on {spec.name}, {within}"
-    return Rates(found.efficiencies, "; ".join(text for text in (words, found.note) if text), width=found.width)
+    return Rates(found.efficiencies, _joined((words, found.note)), width=found.width)
 
 
 def multiplies(spec: DeviceSpec, dtype: str) -> bool:
@@ -82,7 +82,7 @@ def fitted_rates(
 
     from calibration.kernels.parameters import load_parameters
     from calibration.training.parameters import load_training
-    from calibration.training.predict import tiers_of
+    from calibration.training.predict import device_notes, tiers_of
     from calibration.training.scalars import assumed_starts, design_of, efficiencies_of
     from calibration.training.shares import starts_of
 
@@ -93,9 +93,17 @@ def fitted_rates(
     places = {name: jnp.asarray(place) for name, place in design.places.items()}
     rows = efficiencies_of(jnp.asarray(fitted.values), places, {name: jnp.asarray(at) for name, at in starts.items()})
     return [
-        FittedRates(jax.tree.map(lambda leaf, place=place: leaf[place], rows), tier, fitted.widths[tier], note)
-        for place, (tier, note) in enumerate(zip(tiers_of(known, fitted), known.notes, strict=True))
+        FittedRates(
+            jax.tree.map(lambda leaf, place=place: leaf[place], rows), tier, fitted.widths[tier], _joined(notes)
+        )
+        for place, (tier, *notes) in enumerate(
+            zip(tiers_of(known, fitted), device_notes(known, fitted), known.notes, strict=True)
+        )
     ]
+
+
+def _joined(notes: Sequence[str]) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def known_plans(asked: Sequence[tuple[Request, DeviceSpec]]) -> Known:

@@ -41,7 +41,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("steps") / "assumed"
     widths = dict(zip(TIERS, (0.1, 0.2, 0.3), strict=True))
     card = {"created": "2026-11-21", "data": []}
-    save_training(TrainingParameters({"gemm/all/": 0.0}, assumed_starts(), widths, (), card), path)
+    save_training(TrainingParameters({"gemm/all/": 0.0}, assumed_starts(), widths, (), (), card), path)
     return path
 
 
