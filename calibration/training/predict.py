@@ -13,7 +13,7 @@ from calibration.training.evaluate import explored_rows
 from calibration.training.fit import rows_of, steps_of
 from calibration.training.parameters import TrainingParameters
 from calibration.training.points import Known, known_runs
-from calibration.training.scalars import CHANGED, MEASURED, assumed_starts, design_of, levels_of
+from calibration.training.scalars import CHANGED, MEASURED, Design, assumed_starts, design_of, levels_of
 from calibration.training.shares import starts_of
 from hwspecs.changed import changed_facts
 from jaxperf.training.layout_checks import TrainingReason, reason_sentences
@@ -21,6 +21,7 @@ from jaxperf.training.layout_checks import TrainingReason, reason_sentences
 TIME = "predicted_step_time_s"
 NUMBERS = (TIME, "lower", "upper", "mfu", "memory_bytes", "bubble_fraction", "exposed_communication_s")
 GIGA = 1e9
+PRODUCTS = ("gemm", "plain_gemm")  # shares of the peak that deviations of a class, a device and a software move
 # Memory over the capacity by which a layout counts as infeasible: no measured run whose recomputation is stated needs
 # more than 1.31 of it.
 OVER = 1.35
@@ -64,8 +65,7 @@ def _found(
     known: Known, parameters: TrainingParameters, kernels: Parameters, directories: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """The step's numbers of every known run, and the bits of its `TrainingReason`."""
-    design = design_of(known, list(parameters.deviations))
-    starts = starts_of(known, kernels, {**assumed_starts(), **parameters.assumed}, directories)
+    design, starts = design_and_starts(known, parameters, kernels, directories)
     step = steps_of(jnp.asarray(parameters.values), rows_of(known, design, starts))
     leaves = {
         TIME: step.unchecked_time,
@@ -76,6 +76,24 @@ def _found(
         "bits": step.reason,
     }
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
+
+
+def design_and_starts(
+    known: Known, parameters: TrainingParameters, kernels: Parameters, directories: Sequence[str]
+) -> tuple[Design, dict[str, np.ndarray]]:
+    """Where runs find the fitted deviations, and what these are applied to.
+
+    Where the peak was not measured, products start so low that deviations fitted elsewhere end at it. Where it was, a
+    share above 1 stands: it is what the measured times say of a stated peak.
+    """
+    design = design_of(known, list(parameters.deviations))
+    starts = starts_of(known, kernels, {**assumed_starts(), **parameters.assumed}, directories)
+    elsewhere = np.array([pair not in parameters.measured for pair in levels_of(known)[MEASURED]], bool)
+    fitted = np.append(parameters.values, 0.0)
+    for field in PRODUCTS:
+        most = np.where(elsewhere, np.exp(-fitted[design.places[field]].sum(0)), np.inf)
+        starts[field] = np.minimum(starts[field], most)
+    return design, starts
 
 
 def _too_large(known: Known, memory: np.ndarray) -> np.ndarray:

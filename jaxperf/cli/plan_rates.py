@@ -82,14 +82,12 @@ def fitted_rates(
 
     from calibration.kernels.parameters import load_parameters
     from calibration.training.parameters import load_training
-    from calibration.training.predict import device_notes, tiers_of
-    from calibration.training.scalars import assumed_starts, design_of, efficiencies_of
-    from calibration.training.shares import starts_of
+    from calibration.training.predict import design_and_starts, device_notes, tiers_of
+    from calibration.training.scalars import efficiencies_of
 
     fitted, kernels = load_training(steps), load_parameters(None)
     known = known_plans(asked)
-    design = design_of(known, list(fitted.deviations))
-    starts = starts_of(known, kernels, {**assumed_starts(), **fitted.assumed}, [str(each) for each in folders])
+    design, starts = design_and_starts(known, fitted, kernels, [str(each) for each in folders])
     places = {name: jnp.asarray(place) for name, place in design.places.items()}
     rows = efficiencies_of(jnp.asarray(fitted.values), places, {name: jnp.asarray(at) for name, at in starts.items()})
     return [

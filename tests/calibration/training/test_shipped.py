@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,8 +14,9 @@ from calibration.datasets.training import read_training
 from calibration.kernels.parameters import load_parameters
 from calibration.training.parameters import load_training
 from calibration.training.points import known_runs
-from calibration.training.predict import TIME, device_notes, predict_training, tiers_of
-from calibration.training.scalars import design_of
+from calibration.training.predict import TIME, design_and_starts, device_notes, predict_training, tiers_of
+from calibration.training.scalars import assumed_starts, design_of, efficiencies_of
+from calibration.training.shares import starts_of
 from tests.calibration.training.runs import write
 
 
@@ -93,3 +95,20 @@ def test_a_changed_device_is_not_the_measured_one(tmp_path: Path) -> None:
     assert device_notes(other, shipped) == ["not the measured device of its name: other clock_rate"]
     (places,), (same,) = (design_of(each, list(shipped.deviations)).places["gemm"][2] for each in (other, known))
     assert places == len(shipped.deviations) and same == list(shipped.deviations).index("gemm/device/h100-sxm")
+
+
+def test_products_end_at_a_peak_that_was_not_measured(tmp_path: Path) -> None:
+    """And those of an fp32 product of an A100, whose measured times say more than the stated peak, stay as fitted."""
+    runs = (
+        {"source": "MaxText", "gpu": "tpu-v5e", "dtype": "int8"},
+        {"source": "Megatron-Bridge", "gpu": "a800-sxm-80gb", "dtype": "fp32"},
+        {"source": "NeuSight", "gpu": "a100-sxm-40gb", "dtype": "fp32"},
+    )
+    known, shipped, kernels = known_runs(read_training(write(tmp_path, *runs))), load_training(), load_parameters()
+    design, starts = design_and_starts(known, shipped, kernels, ())
+    free = starts_of(known, kernels, {**assumed_starts(), **shipped.assumed})
+    ended, before = (
+        np.asarray(efficiencies_of(jnp.asarray(shipped.values), design.places, each).gemm) for each in (starts, free)
+    )
+    assert (before > 1.05).all()
+    assert ended == pytest.approx([1.0, 1.0, before[2]], rel=1e-12)
