@@ -14,11 +14,11 @@ import equinox as eqx
 import hwspecs
 from calibration.datasets.training import Run, TrainingTable
 from calibration.training.models import Models
-from calibration.training.stacks import NEVER, NEWEST, UNFUSED, Stack, release_of, stack_of
+from calibration.training.stacks import NEVER, NEWEST, UNFUSED, UNKNOWN, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.device import Device, device_from_spec, stand_in_of, unscaled
-from jaxperf.core.formats import FORMATS
+from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
@@ -86,10 +86,16 @@ def format_notes(spec: DeviceSpec, dtype: str) -> list[str]:
     """What a device does otherwise with the products of a format than its name says."""
     facts = FORMATS[dtype]
     used = {each: stand_in_of(spec, each) for each in (facts.compute, FORMATS[facts.activations].compute)}
-    notes = [f"no {each} matrix units: multiplied in {other}" for each, other in used.items() if other]
+    notes = [f"{dtype} is a format of weights alone: trained in {facts.compute}"] if _weights_alone(facts) else []
+    notes += [f"no {each} matrix units: multiplied in {other}" for each, other in used.items() if other]
     if unscaled(spec, dtype):
         notes.append(f"no matrix units for the scales of {dtype}: counted at its {facts.compute} rate")
     return notes
+
+
+def _weights_alone(facts: FormatFacts) -> bool:
+    """Whether a format stores weights that are multiplied in a wider one."""
+    return facts.itemsize < facts.operand_itemsize
 
 
 def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]:
@@ -100,6 +106,9 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     point = Point(model, layout, device)
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
+    notes += _silent(run, float(layout.data), float(model.topk))
+    if stack.name == UNKNOWN:
+        notes.append(f"the software is not {'known' if run.source else 'stated'}: taken to be like most")
     if release_of(run, stack) == NEWEST:
         notes.append("the release of the software is not stated: the newest")
     return point, stack, "; ".join(note for note in (of_model, *notes) if note)
@@ -139,6 +148,15 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     recompute, untold = _recompute(run, stack)
     layout = dataclasses.replace(training_layout(run.dtype, schedule=schedule, recompute=recompute), **numbers)
     return layout, [*notes, note, untold, untold_rank]
+
+
+def _silent(run: Run, data: float, topk: float) -> list[str]:
+    """A sentence for each of the plain defaults that a run was given and that matter to it."""
+    matters = {"tp": True, "pp": True, "ep": topk > 0.0, "zero": data > 1.0}
+    notes = [] if run.dtype_stated else [f"dtype is not stated: {run.dtype}"]
+    return notes + [
+        f"{name} is not stated: 1" for name, does in matters.items() if does and math.isnan(run.layout[name])
+    ]
 
 
 def _data_parallel(run: Run, ranks: Mapping[str, float]) -> float:

@@ -138,7 +138,18 @@ def test_what_a_table_does_not_state_is_taken_and_told(tmp_path: Path) -> None:
     bare = known(tmp_path, SHAPE, drop=("tp", "pp", "dp", "vp", "micro_batch", "zero", "recompute", "dtype", "task"))
     layout = bare.points[0].layout
     assert (float(layout.tensor), float(layout.pipeline), float(layout.data)) == (1.0, 1.0, 8.0)
-    assert bare.notes == ("micro_batch is not stated: 1; recompute is not stated: none",)
+    assert bare.notes[0].split("; ") == [
+        "micro_batch is not stated: 1",
+        "recompute is not stated: none",
+        "dtype is not stated: bf16",
+        "tp is not stated: 1",
+        "pp is not stated: 1",
+        "zero is not stated: 1",
+    ]
+    sparse = known(tmp_path, {"model": "mixtral-8x7b", "ep": None}, {"model": "mixtral-8x7b", "ep": 2}).notes
+    assert ["ep is not stated: 1" in note for note in sparse] == [True, False]
+    software = known(tmp_path, {**SHAPE, "source": ""}, {**SHAPE, "source": "somewhere"}).notes
+    assert software == tuple(f"the software is not {word}: taken to be like most" for word in ("stated", "known"))
     chunks = known(tmp_path, {**SHAPE, "vp": None})
     assert float(chunks.points[0].layout.interleave) == 4.0 and chunks.notes == ("vp is not stated: 4",)
 
@@ -226,3 +237,9 @@ def test_a_format_the_device_lacks_has_the_share_of_its_stand_in_and_is_told(tmp
     assert found.notes[1] == "no fp8 matrix units: multiplied in bf16"
     assert found.notes[3] == "no matrix units for the scales of mxfp8: counted at its fp8 rate"
     assert explored_rows(found).tolist() == [False, True, True, True]  # nobody measured that stand-in either
+
+
+def test_a_format_of_weights_alone_is_told(tmp_path: Path) -> None:
+    found = known(tmp_path, *({**SHAPE, "dtype": name} for name in ("int4", "mxfp4_wo", "bf16")))
+    told = "is a format of weights alone: trained in bf16"
+    assert found.notes == (f"int4 {told}", f"mxfp4_wo {told}", "") and found.classes == ("16-bit",) * 3
