@@ -162,6 +162,9 @@ def _silent(run: Run, data: float, topk: float) -> list[str]:
 def _data_parallel(run: Run, ranks: Mapping[str, float]) -> float:
     """Data-parallel ranks: as stated, or what the other axes leave of the world."""
     others = ranks["tp"] * ranks["pp"] * ranks["cp"]
+    if math.isnan(run.layout["dp"]) and run.devices % others:
+        axes = f"tp x pp x cp = {ranks['tp']:g} x {ranks['pp']:g} x {ranks['cp']:g} = {others:g}"
+        raise InputError(f"world_size: n_gpus is {run.devices:,}, which is no multiple of {axes}.")
     data = _or(run.layout["dp"], run.devices / others)
     if data * others != run.devices or not _is_whole(data):
         raise InputError(

@@ -85,7 +85,9 @@ def train(
     check_steps(steps)
     start_jax()
     from jaxperf.io.fleet import select_devices
+    from jaxperf.training.search.plan import check_objective
 
+    check_objective("--optimize", optimize)
     check_devices(device, sizes, pool or [])
     pools = [parse_pool(each) for each in pool or []]
     specs = select_devices(device or [name for name, _ in pools], devices_dir or ())

@@ -146,7 +146,7 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "64...100"), "doubles from 64 and never reaches 100"),
         (("--n", "many"), "'many' has no number"),
         (("--n", ""), "no size is given"),
-        (("--n", "2", "--optimize", "speed"), "unknown 'speed'; allowed: time, cost, memory"),
+        (("--n", "2", "--optimize", "speed"), "--optimize: unknown 'speed'; allowed: time, cost, memory"),
         (("--n", "2", "--schedules", "1fb1"), "Did you mean 1f1b"),
         (("--n", "2", "--dtype", "bf17"), "bf16"),
         (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),
