@@ -78,7 +78,7 @@ class Run:
     `row`: position in the table; `device`: a name of hwspecs; `dtype`: a name of `jaxperf.core.formats`; `shape`:
     columns `SHAPE` and `EXPERTS` [1]; `layout`: columns `LAYOUT` and `params`; `devices`, `sequence`, `global_batch`
     [1]; `measured` [s]; `group`, `model_key`: which rows a split keeps together; `repeat`: the same configuration as
-    another row; `native`: within what Calculon models.
+    another row; `native`: within what Calculon models; `dtype_stated`: whether `dtype` is not the default.
     """
 
     row: int
@@ -100,6 +100,7 @@ class Run:
     model_key: str
     repeat: bool
     native: bool
+    dtype_stated: bool = True
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
         model_key=text["model_key"] or given["model"].lower(),
         repeat=_true(text["repeat_of_release"]),
         native=_true(text["calculon_native"]),
+        dtype_stated=bool(text["dtype"]),
     )
 
 

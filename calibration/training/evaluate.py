@@ -18,6 +18,8 @@ from calibration.training.ranking import Ranked, ranked_groups
 from calibration.training.scalars import Design, assumed_starts, design_of, levels_of
 from calibration.training.shares import starts_of
 from calibration.training.splits import splits_of
+from jaxperf.core.formats import FORMATS
+from jaxperf.core.sustained import format_class
 
 OURS = "ours"
 WIDE = ("32-bit", "16-bit")  # formats whose runs are no exploration
@@ -49,7 +51,8 @@ class HeldOut:
 def explored_rows(known: Known) -> np.ndarray:
     """Rows with experts or a format below 16 bits [rows]."""
     experts = np.array([float(point.model.topk) > 0.0 for point in known.points], bool)
-    return experts | ~np.isin(known.classes, WIDE)
+    formats = [format_class(FORMATS[run.dtype].compute) for run in known.runs]  # also where another stands in for it
+    return experts | ~np.isin(formats, WIDE)
 
 
 def hold_out(

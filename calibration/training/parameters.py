@@ -21,14 +21,15 @@ TIERS = ("known", "unseen", "exploratory")
 class TrainingParameters:
     """`deviations`: of the levels of each scalar, by name [log or logit]; `assumed`: where the fields of
     `TrainingEfficiencies` started that had no measurement of their own; `widths[tier]`: half-width of the 90 %
-    interval [log 1], "known" where the software ran on a device of this generation in the fit, "exploratory" for
-    experts and formats below 16 bits, else "unseen"; `stacks`: software and generation of the fitted rows; `card`:
-    data with hashes, date, errors, command."""
+    interval [log 1], "known" where the software ran on this generation and the device in this class of formats in the
+    fit, "exploratory" for experts and formats below 16 bits, else "unseen"; `stacks`: software and generation,
+    `measured`: device and class of the fitted rows; `card`: data with hashes, date, errors, command."""
 
     deviations: Mapping[str, float]
     assumed: Mapping[str, float]
     widths: Mapping[str, float]
     stacks: tuple[str, ...]
+    measured: tuple[str, ...]
     card: Mapping[str, Any]
 
     @property
@@ -45,6 +46,7 @@ def save_training(parameters: TrainingParameters, path: str | Path) -> None:
         "assumed": dict(parameters.assumed),
         "widths": dict(parameters.widths),
         "stacks": list(parameters.stacks),
+        "measured": list(parameters.measured),
     }
     save_arrays(path, {"deviations": parameters.values}, card, SCHEMA)
 
@@ -59,6 +61,7 @@ def load_training(path: str | Path | None = None) -> TrainingParameters:
         deviations = dict(zip(card["deviations"], map(float, tensors["deviations"]), strict=True))
         widths = {tier: float(card["widths"][tier]) for tier in TIERS}
         assumed = {field: float(value) for field, value in card["assumed"].items()}
-        return TrainingParameters(deviations, assumed, widths, tuple(card["stacks"]), card)
+        stacks, measured = (tuple(map(str, card[name])) for name in ("stacks", "measured"))
+        return TrainingParameters(deviations, assumed, widths, stacks, measured, card)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None

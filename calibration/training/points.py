@@ -14,11 +14,11 @@ import equinox as eqx
 import hwspecs
 from calibration.datasets.training import Run, TrainingTable
 from calibration.training.models import Models
-from calibration.training.stacks import NEVER, NEWEST, UNFUSED, Stack, release_of, stack_of
+from calibration.training.stacks import NEVER, NEWEST, UNFUSED, UNKNOWN, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
-from jaxperf.core.device import Device, device_from_spec
-from jaxperf.core.formats import FORMATS
+from jaxperf.core.device import Device, device_from_spec, stand_in_of, unscaled
+from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
@@ -43,8 +43,8 @@ class Point(eqx.Module):
 
 @dataclass(frozen=True)
 class Known:
-    """Runs that can be laid out [R]: with their points, their software, the class of their format (of
-    `jaxperf.core.sustained.CLASSES`) and notes; `reasons`: row -> why another run is not among them."""
+    """Runs that can be laid out [R]: with their points, their software, the class of the format they are multiplied in
+    (of `jaxperf.core.sustained.CLASSES`) and notes; `reasons`: row -> why another run is not among them."""
 
     runs: tuple[Run, ...]
     points: tuple[Point, ...]
@@ -65,12 +65,37 @@ def known_runs(table: TrainingTable, directories: Sequence[str] = ()) -> Known:
     models = Models()
     for run in table.runs:
         try:
-            kept.append((run, *_point(run, models, devices[run.device])))
+            point, stack, note = _point(run, models, devices[run.device])
+            notes_of_format = format_notes(specs[run.device], run.dtype)
+            kept.append((run, point, stack, "; ".join(text for text in (*notes_of_format, note) if text)))
         except InputError as error:
             reasons[run.row] = str(error)
     runs, points, stacks, notes = zip(*kept, strict=True) if kept else ((), (), (), ())
-    classes = tuple(format_class(FORMATS[run.dtype].compute) for run in runs)
+    classes = tuple(multiplied_class(specs[run.device], run.dtype) for run in runs)
     return Known(runs, points, stacks, classes, notes, specs, reasons)
+
+
+def multiplied_class(spec: DeviceSpec, dtype: str) -> str:
+    """The class of the format in which a device multiplies `dtype`: its own, or that of the stand-in, whose share of
+    the peak it has."""
+    compute = FORMATS[dtype].compute
+    return format_class(stand_in_of(spec, compute) or compute)
+
+
+def format_notes(spec: DeviceSpec, dtype: str) -> list[str]:
+    """What a device does otherwise with the products of a format than its name says."""
+    facts = FORMATS[dtype]
+    used = {each: stand_in_of(spec, each) for each in (facts.compute, FORMATS[facts.activations].compute)}
+    notes = [f"{dtype} is a format of weights alone: trained in {facts.compute}"] if _weights_alone(facts) else []
+    notes += [f"no {each} matrix units: multiplied in {other}" for each, other in used.items() if other]
+    if unscaled(spec, dtype):
+        notes.append(f"no matrix units for the scales of {dtype}: counted at its {facts.compute} rate")
+    return notes
+
+
+def _weights_alone(facts: FormatFacts) -> bool:
+    """Whether a format stores weights that are multiplied in a wider one."""
+    return facts.itemsize < facts.operand_itemsize
 
 
 def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]:
@@ -81,6 +106,9 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     point = Point(model, layout, device)
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
+    notes += _silent(run, float(layout.data), float(model.topk))
+    if stack.name == UNKNOWN:
+        notes.append(f"the software is not {'known' if run.source else 'stated'}: taken to be like most")
     if release_of(run, stack) == NEWEST:
         notes.append("the release of the software is not stated: the newest")
     return point, stack, "; ".join(note for note in (of_model, *notes) if note)
@@ -122,9 +150,21 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     return layout, [*notes, note, untold, untold_rank]
 
 
+def _silent(run: Run, data: float, topk: float) -> list[str]:
+    """A sentence for each of the plain defaults that a run was given and that matter to it."""
+    matters = {"tp": True, "pp": True, "ep": topk > 0.0, "zero": data > 1.0}
+    notes = [] if run.dtype_stated else [f"dtype is not stated: {run.dtype}"]
+    return notes + [
+        f"{name} is not stated: 1" for name, does in matters.items() if does and math.isnan(run.layout[name])
+    ]
+
+
 def _data_parallel(run: Run, ranks: Mapping[str, float]) -> float:
     """Data-parallel ranks: as stated, or what the other axes leave of the world."""
     others = ranks["tp"] * ranks["pp"] * ranks["cp"]
+    if math.isnan(run.layout["dp"]) and run.devices % others:
+        axes = f"tp x pp x cp = {ranks['tp']:g} x {ranks['pp']:g} x {ranks['cp']:g} = {others:g}"
+        raise InputError(f"world_size: n_gpus is {run.devices:,}, which is no multiple of {axes}.")
     data = _or(run.layout["dp"], run.devices / others)
     if data * others != run.devices or not _is_whole(data):
         raise InputError(

@@ -23,7 +23,7 @@ from calibration.kernels.parameters import Parameters, load_parameters
 from calibration.training.evaluate import OURS, HeldOut, error_rows, hold_out
 from calibration.training.parameters import TrainingParameters, save_training
 from calibration.training.points import Known, known_runs
-from calibration.training.scalars import assumed_starts, levels_of
+from calibration.training.scalars import MEASURED, assumed_starts, levels_of
 from hwspecs.errors import InputError
 
 PARTS = ("dense", "exploratory")
@@ -47,10 +47,10 @@ def training_parameters(found: HeldOut, card: Mapping[str, Any]) -> TrainingPara
     unseen = quantiles(found.residual("source")[~explored])[1]
     exploratory = quantiles(found.residual("group")[explored])[1] if explored.any() else unseen
     widths = {"known": known, "unseen": max(known, unseen), "exploratory": max(known, exploratory)}
-    stacks = tuple(sorted(set(levels_of(found.known)["stack generation"])))
+    stacks, measured = (tuple(sorted(set(levels_of(found.known)[level]))) for level in ("stack generation", MEASURED))
     deviations = dict(zip(found.design.names, map(float, found.fitted), strict=True))
     errors = [row for row in error_rows(found) if row["part"] in PARTS or row["who"] == OURS]
-    return TrainingParameters(deviations, assumed_starts(), widths, stacks, {**card, "errors": errors})
+    return TrainingParameters(deviations, assumed_starts(), widths, stacks, measured, {**card, "errors": errors})
 
 
 def refit(runs: Path, out: Path, params: Path | None, command: str) -> HeldOut:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from calibration.composition.batches_links import lineage
 from calibration.training.points import Known
 from calibration.training.stacks import NEWEST, release_of
+from hwspecs.changed import changed_facts
 from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 
 
@@ -52,6 +53,8 @@ SCALARS: Mapping[str, Scalar] = {
     "rank_spread": Scalar({"all": 0.5, "stack": 0.5}),
 }
 RELEASE = "release"
+MEASURED = "device class"  # which peaks have been measured; no scalar deviates by it
+CHANGED = "changed"  # in the place of the name of a device
 NONE = ""  # name of a step that a row does not have
 TIED = {"plain_gemm": "gemm", "attention_backward": "attention"}  # moved by the deviations of another field
 WIDE = {"8-bit": "16-bit", "4-bit": "16-bit"}  # class of the products that stay wide beside those of a narrow one
@@ -70,15 +73,19 @@ class Design:
 def levels_of(known: Known) -> dict[str, list[str]]:
     """The value of every level for each run."""
     generation = [lineage(known.specs[run.device]) for run in known.runs]
+    # A user's device in place of the shipped one of its name has none of what was measured on that.
+    own = {name: CHANGED if changed_facts(spec) else name for name, spec in known.specs.items()}
+    device = [own[run.device] for run in known.runs]
     stack = [each.name for each in known.stacks]
     return {
         "all": [""] * len(stack),
         "class": list(known.classes),
         "generation": generation,
-        "device": [run.device for run in known.runs],
+        "device": device,
+        MEASURED: [f"{name} in {kind}" for name, kind in zip(device, known.classes, strict=True)],
         "execution": ["compiled" if each.compiled else "eager" for each in known.stacks],
         "stack": stack,
-        "stack generation": [f"{software} on {device}" for software, device in zip(stack, generation, strict=True)],
+        "stack generation": [f"{software} on {kind}" for software, kind in zip(stack, generation, strict=True)],
         RELEASE: [release_of(run, each) for run, each in zip(known.runs, known.stacks, strict=True)],
     }
 

@@ -21,7 +21,7 @@ from jaxperf.cli.options import (
     parse_prices,
 )
 from jaxperf.cli.plan_options import check_devices, checked, parse_pool, parse_schedules, parse_sizes
-from jaxperf.cli.plan_rates import ASSUMED, SHIPPED, check_steps
+from jaxperf.cli.plan_rates import SHIPPED, check_steps
 from jaxperf.cli.plan_serve import serve
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def train(
     check_steps(steps)
     start_jax()
     from jaxperf.io.fleet import select_devices
+    from jaxperf.training.search.plan import check_objective
 
+    check_objective("--optimize", optimize)
     check_devices(device, sizes, pool or [])
     pools = [parse_pool(each) for each in pool or []]
     specs = select_devices(device or [name for name, _ in pools], devices_dir or ())
@@ -132,11 +134,8 @@ class Asked:
     def rates(self, spec: DeviceSpec) -> Any:
         """The efficiencies of a device."""
         from jaxperf.cli.plan_rates import plan_rates
-        from jaxperf.training.search.plan import assumed_rates
 
-        if self.steps == ASSUMED:
-            return assumed_rates()
-        return plan_rates(self.request, spec, None if self.steps == SHIPPED else Path(self.steps), self.folders)
+        return plan_rates(self.request, spec, self.steps, self.folders)
 
     def write(self, rows: list[dict[str, Any]], answers: Sequence[Answer]) -> None:
         """The answer as data: JSON on standard output, and the file asked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,11 +22,12 @@ SHIPPED, ASSUMED = "shipped", "assumed"  # what --steps says instead of a file
 
 
 class FittedRates(NamedTuple):
-    """Efficiencies of `tier`, and the half-width of the logarithm of a step's 90 % interval."""
+    """Efficiencies of `tier`, the half-width of the logarithm of a step's 90 % interval, and what to know of them."""
 
     efficiencies: TrainingEfficiencies
     tier: str
     width: float
+    note: str = ""
 
 
 def check_steps(steps: str) -> None:
@@ -36,8 +38,8 @@ def check_steps(steps: str) -> None:
         load_training(Path(steps))
 
 
-def plan_rates(request: Request, spec: DeviceSpec, steps: Path | None, folders: Sequence[Path] = ()) -> Rates:
-    """Rates of `SOFTWARE` on a device, from the fitted scalars at `steps` or the shipped ones.
+def plan_rates(request: Request, spec: DeviceSpec, steps: str, folders: Sequence[Path] = ()) -> Rates:
+    """Rates of `SOFTWARE` on a device, from the fitted scalars at `steps` or the `SHIPPED` ones, or those `ASSUMED`.
 
     **Raises:** `InputError` for scalars that cannot be read, or a device that multiplies the format in no way.
     """
@@ -45,12 +47,18 @@ def plan_rates(request: Request, spec: DeviceSpec, steps: Path | None, folders: 
         raise InputError(
             f"--dtype: {spec.name} multiplies neither {request.dtype} nor a format that can stand in for it."
         )
-    from jaxperf.training.search.plan import Rates
+    from calibration.training.points import format_notes
+    from jaxperf.core.formats import format_name
+    from jaxperf.training.search.plan import Rates, assumed_rates
 
-    (found,) = fitted_rates([(request, spec)], steps, folders)
+    if steps == ASSUMED:
+        assumed = assumed_rates()
+        notes = [f"{spec.name} has {note}" for note in format_notes(spec, format_name(request.dtype))]
+        return replace(assumed, tier="; ".join([assumed.tier, *notes]))
+    (found,) = fitted_rates([(request, spec)], None if steps == SHIPPED else Path(steps), folders)
     within = f"90 % within a factor {math.exp(found.width):.2f}"
     words = f"fitted to measured steps, {found.tier} tier: {SOFTWARE} on {spec.name}, {within}"
-    return Rates(found.efficiencies, words, width=found.width)
+    return Rates(found.efficiencies, _joined((words, found.note)), width=found.width)
 
 
 def multiplies(spec: DeviceSpec, dtype: str) -> bool:
@@ -74,36 +82,43 @@ def fitted_rates(
 
     from calibration.kernels.parameters import load_parameters
     from calibration.training.parameters import load_training
-    from calibration.training.predict import tiers_of
-    from calibration.training.scalars import assumed_starts, design_of, efficiencies_of
-    from calibration.training.shares import starts_of
+    from calibration.training.predict import design_and_starts, device_notes, tiers_of
+    from calibration.training.scalars import efficiencies_of
 
     fitted, kernels = load_training(steps), load_parameters(None)
     known = known_plans(asked)
-    design = design_of(known, list(fitted.deviations))
-    starts = starts_of(known, kernels, {**assumed_starts(), **fitted.assumed}, [str(each) for each in folders])
+    design, starts = design_and_starts(known, fitted, kernels, [str(each) for each in folders])
     places = {name: jnp.asarray(place) for name, place in design.places.items()}
     rows = efficiencies_of(jnp.asarray(fitted.values), places, {name: jnp.asarray(at) for name, at in starts.items()})
     return [
-        FittedRates(jax.tree.map(lambda leaf, place=place: leaf[place], rows), tier, fitted.widths[tier])
-        for place, tier in enumerate(tiers_of(known, fitted))
+        FittedRates(
+            jax.tree.map(lambda leaf, place=place: leaf[place], rows), tier, fitted.widths[tier], _joined(notes)
+        )
+        for place, (tier, *notes) in enumerate(
+            zip(tiers_of(known, fitted), device_notes(known, fitted), known.notes, strict=True)
+        )
     ]
+
+
+def _joined(notes: Sequence[str]) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def known_plans(asked: Sequence[tuple[Request, DeviceSpec]]) -> Known:
     """What is asked as runs of `SOFTWARE`, of which no layouts are known yet."""
-    from calibration.training.points import Known, Point
+    from calibration.training.points import Known, Point, format_notes, multiplied_class
     from calibration.training.stacks import BY_NAME
     from jaxperf.core.device import device_from_spec
-    from jaxperf.core.formats import FORMATS, format_name
-    from jaxperf.core.sustained import format_class
+    from jaxperf.core.formats import format_name
+
+    named = [(format_name(request.dtype), spec) for request, spec in asked]
 
     return Known(
         runs=tuple(_run_of(request, spec, row) for row, (request, spec) in enumerate(asked)),
         points=tuple(Point(request.model, request.layout(1), device_from_spec(spec)) for request, spec in asked),
         stacks=(BY_NAME[SOFTWARE],) * len(asked),
-        classes=tuple(format_class(FORMATS[format_name(request.dtype)].compute) for request, _ in asked),
-        notes=("",) * len(asked),
+        classes=tuple(multiplied_class(spec, dtype) for dtype, spec in named),
+        notes=tuple("; ".join(format_notes(spec, dtype)) for dtype, spec in named),
         specs={spec.name: spec for _, spec in asked},
         reasons={},
     )

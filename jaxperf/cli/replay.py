@@ -129,7 +129,7 @@ def replay(
 
 def _format_notes(spec: DeviceSpec, dtype: str, peak: float) -> list[str]:
     """The format that stands in for one that the device lacks; raises `InputError` where none can."""
-    from jaxperf.serving.notes import stand_in_of
+    from jaxperf.core.device import stand_in_of
 
     stand_in = stand_in_of(spec, dtype)
     if peak <= 0.0:

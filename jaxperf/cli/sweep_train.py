@@ -102,6 +102,7 @@ def _rated(
         rated[name] = RatedDevice(device_from_spec(spec), stack([each.efficiencies for each in here]), widths)
         tiers[name] = {
             each: f"{one.tier} tier of {SOFTWARE}, within a factor {math.exp(one.width):.2f}"
+            + (one.note and f", {one.note}")
             for each, one in zip(formats, here, strict=True)
         }
     return rated, tiers

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.core.formats import COMPUTE_FORMATS, STAND_INS
+from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, STAND_INS
 from jaxperf.core.numerics import as_float
 
 if TYPE_CHECKING:
@@ -140,6 +140,20 @@ def _peak_or_stand_in(peaks: dict[str, float], name: str) -> tuple[float, float]
         if stand_in in peaks:
             return peaks[stand_in], 0.0
     return 0.0, 0.0
+
+
+def stand_in_of(spec: DeviceSpec, compute: str) -> str | None:
+    """The format a device multiplies in because it lacks `compute`; None where it has it."""
+    native = {"fp32", *spec.peak_flops}
+    if compute in native:
+        return None
+    return next((name for name in STAND_INS[compute] if name in native), "nothing")
+
+
+def unscaled(spec: DeviceSpec, weights: str) -> bool:
+    """Whether a device multiplies the elements of an MX format, but does not take the scales of blocks with them."""
+    facts = FORMATS[weights]
+    return facts.microscaled and not spec.microscaling and stand_in_of(spec, facts.compute) is None
 
 
 def load_device(name: str, directories: Sequence[str | Path] = ()) -> Device:

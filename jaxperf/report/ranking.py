@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jaxperf.core.device import stand_in_of
 from jaxperf.core.formats import FORMATS
 from jaxperf.models.config import ModelConfig
 from jaxperf.report.text import (
@@ -18,7 +19,7 @@ from jaxperf.report.text import (
     table,
 )
 from jaxperf.serving.explain import Explanation, limiter_shares
-from jaxperf.serving.notes import notes_of_many, stand_in_of
+from jaxperf.serving.notes import notes_of_many
 from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.ranking import OBJECTIVES, Ranking
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxperf.core.formats import FORMATS, STAND_INS
+from jaxperf.core.device import stand_in_of, unscaled
+from jaxperf.core.formats import FORMATS
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.excluded import unquantized_blocks
 from jaxperf.models.parameters import parameter_count
@@ -88,14 +89,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= NAMED else f"{len(names)} devices"
 
 
-def stand_in_of(spec: DeviceSpec, compute: str) -> str | None:
-    """The format a device multiplies in because it lacks `compute`; None where it has it."""
-    native = {"fp32", *spec.peak_flops}
-    if compute in native:
-        return None
-    return next((name for name in STAND_INS[compute] if name in native), "nothing")
-
-
 def multiplied_in(spec: DeviceSpec, formats: Iterable[str]) -> list[str]:
     """Which arithmetic of some formats a device lacks and what stands in for it; where nothing does, the row is refused
     elsewhere."""
@@ -106,12 +99,6 @@ def multiplied_in(spec: DeviceSpec, formats: Iterable[str]) -> list[str]:
         for compute, stand_in in found.items()
         if stand_in not in (None, "nothing")
     ]
-
-
-def unscaled(spec: DeviceSpec, weights: str) -> bool:
-    """Whether a device multiplies the elements of an MX format, but does not take the scales of blocks with them."""
-    facts = FORMATS[weights]
-    return facts.microscaled and not spec.microscaling and stand_in_of(spec, facts.compute) is None
 
 
 def _stored_as(model: ModelConfig, weights: str) -> list[str]:

@@ -146,7 +146,7 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "64...100"), "doubles from 64 and never reaches 100"),
         (("--n", "many"), "'many' has no number"),
         (("--n", ""), "no size is given"),
-        (("--n", "2", "--optimize", "speed"), "unknown 'speed'; allowed: time, cost, memory"),
+        (("--n", "2", "--optimize", "speed"), "--optimize: unknown 'speed'; allowed: time, cost, memory"),
         (("--n", "2", "--schedules", "1fb1"), "Did you mean 1f1b"),
         (("--n", "2", "--dtype", "bf17"), "bf16"),
         (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),
@@ -177,3 +177,15 @@ def test_refused_pools(refuse) -> None:
     assert "divide into 1 equal parts" in refuse(*two, "--global-batch", "67")
     assert "Which devices?" in refuse("plan", "train", "gpt2")
     assert "Did you mean" in refuse("plan", "train", "gtp2", "--device", "l4", "--n", "2")
+
+
+def test_a_format_the_device_lacks_gains_nothing_and_is_told(cli, plan) -> None:
+    """An A100 multiplies fp8 in bf16; the casts are extra work."""
+    a100 = ("plan", "train", "gpt2", "--device", "a100-sxm-80gb", "--n", "2", "--global-batch", "16", "--top", "1")
+    _, (wide,) = plan(*a100)
+    provenance, (narrow,) = plan(*a100, "--dtype", "fp8")
+    assert narrow["time"] >= wide["time"] and narrow["mfu"] <= wide["mfu"]
+    said = "no fp8 matrix units: multiplied in bf16"
+    assert said in provenance["searches"][0]["efficiencies"]
+    for steps in ("shipped", "assumed"):
+        assert said in cli(*a100, "--dtype", "fp8", "--steps", steps).stdout

@@ -41,7 +41,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("steps") / "assumed"
     widths = dict(zip(TIERS, (0.1, 0.2, 0.3), strict=True))
     card = {"created": "2026-11-21", "data": []}
-    save_training(TrainingParameters({"gemm/all/": 0.0}, assumed_starts(), widths, (), card), path)
+    save_training(TrainingParameters({"gemm/all/": 0.0}, assumed_starts(), widths, (), (), card), path)
     return path
 
 
@@ -72,10 +72,11 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     assert [row["note"] for row in rows] == ["a", "b", "c", "d", "e, last"]
     assert rows[0]["global_batch"] == "016"
     assert [row["tier"] for row in rows] == ["unseen", "exploratory", "", "", ""]
-    assert [row["feasible"] for row in rows] == ["True", "True", "False", "False", "False"]
+    assert [row["feasible"] for row in rows] == ["True", "False", "False", "False", "False"]
+    assert rows[1]["reason"].startswith("memory over capacity")  # all experts on every rank, where ep is not stated
     reasons = [row["reason"].partition(":")[0] for row in rows]
     assert reasons[2:] == ["unknown_model", "unknown_device", "world_size"]
-    assert (said["rows"], said["predicted"], said["feasible"]) == (5, 2, 2)
+    assert (said["rows"], said["predicted"], said["feasible"]) == (5, 2, 1)
     assert [entry["tier"] for entry in said["errors"]] == ["unseen"]
     time, lower, upper = (float(rows[0][name]) for name in NUMBERS[:3])
     assert math.log(upper / time) == pytest.approx(0.2) == math.log(time / lower)
@@ -167,7 +168,7 @@ def test_a_table_states_its_own_devices(cli, table: Path) -> None:
 def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, kernels: Path, steps: Path) -> None:
     result = cli("train", table, "-o", "out.json", "--params", kernels, "--steps", steps)
     assert result.exit_code == 0, result.output
-    assert "2 of 5 rows predicted, 2 feasible" in result.stdout
+    assert "2 of 5 rows predicted, 1 feasible" in result.stdout
     assert "no prediction (1): unknown_model: 'lama'" in result.stdout
     assert "note (1): recompute is not stated: none" in result.stdout
     assert "made 2026-11-21 on 0 pairs" in result.stdout

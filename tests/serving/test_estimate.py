@@ -10,12 +10,11 @@ import pytest
 import hwspecs
 from hwspecs.errors import InputError
 from jaxperf.core.cost import Limiter
-from jaxperf.core.device import load_devices
+from jaxperf.core.device import load_devices, stand_in_of
 from jaxperf.core.formats import FORMATS
 from jaxperf.io.huggingface import load_model, model_names
 from jaxperf.serving.estimate import ESTIMATE_METRICS, check_tensor_splits, estimate, tensor_splits
 from jaxperf.serving.explain import PHASES, explain, limiter_shares
-from jaxperf.serving.notes import stand_in_of
 from jaxperf.serving.study import Study
 
 H100, A100, V100 = (hwspecs.load(name) for name in ("h100-sxm", "a100-sxm-80gb", "v100-sxm-32gb"))

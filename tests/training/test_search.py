@@ -133,7 +133,7 @@ def test_python_face() -> None:
         plan_train("gpt2", "l4", 2, global_batch=8)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="global_batch is 0"):
         plan_train(load_model("gpt2"), "l4", 2, global_batch=0)
-    with pytest.raises(InputError, match="unknown 'tim'.*time"):
+    with pytest.raises(InputError, match="^objective: unknown 'tim'.*time"):
         plan_train(load_model("gpt2"), "l4", 2, global_batch=8, objective="tim")
 
 

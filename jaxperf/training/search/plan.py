@@ -48,6 +48,13 @@ def assumed_rates() -> Rates:
     return Rates(nominal, "assumed, not fitted (docs/training.md has their ranges)", slow, fast)
 
 
+def check_objective(what: str, name: str) -> None:
+    """Raises `InputError` for what is no objective; `what`: how the caller was told it."""
+    if name not in OBJECTIVES:
+        allowed = ", ".join(OBJECTIVES)
+        raise InputError(f"{what}: unknown '{name}'; allowed: {allowed}.{did_you_mean(name, OBJECTIVES)}")
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
@@ -72,9 +79,7 @@ class Request:
     passed_on: bool = False
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            hint = did_you_mean(self.objective, OBJECTIVES)
-            raise InputError(f"--optimize: unknown '{self.objective}'; allowed: {', '.join(OBJECTIVES)}.{hint}")
+        check_objective("objective", self.objective)
         if self.lora_rank and self.lora_rank > (width := int(self.model.hidden)):
             raise InputError(f"--lora: a rank of {self.lora_rank:,} is above {self.name}'s width of {width:,}.")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 GOOD = {
-    "source": "some-lab",
+    "source": "llama-herd",
     "model": "llama-3.1-8b",
     "gpu": "H100-SXM-80GB",
     "n_gpus": 8,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibration.datasets.training import read_training
+from calibration.training.evaluate import explored_rows
 from calibration.training.models import differing, shipped_model
 from calibration.training.points import Known, known_runs
 from calibration.training.stacks import NEWEST, release_of, stack_of
@@ -115,7 +116,7 @@ def test_the_stated_total_tells_whether_the_head_is_tied(tmp_path: Path) -> None
     ("change", "sentence"),
     [
         ({"dp": 4}, "world_size: n_gpus is 8, but tp x pp x cp x dp = 2 x 2 x 1 x 4 = 16."),
-        ({"dp": None, "tp": 3}, "world_size: n_gpus is 8, but tp x pp x cp x dp = 3 x 2 x 1 x 1.33333 = 8."),
+        ({"dp": None, "tp": 3}, "world_size: n_gpus is 8, which is no multiple of tp x pp x cp = 3 x 2 x 1 = 6."),
         ({"tp": 0}, "tp: 0 must be a whole number from 1."),
         ({"ep": 1.5}, "ep: 1.5 must be a whole number from 1."),
         ({"vp": 0}, "vp: 0 must be a whole number from 1."),
@@ -137,7 +138,18 @@ def test_what_a_table_does_not_state_is_taken_and_told(tmp_path: Path) -> None:
     bare = known(tmp_path, SHAPE, drop=("tp", "pp", "dp", "vp", "micro_batch", "zero", "recompute", "dtype", "task"))
     layout = bare.points[0].layout
     assert (float(layout.tensor), float(layout.pipeline), float(layout.data)) == (1.0, 1.0, 8.0)
-    assert bare.notes == ("micro_batch is not stated: 1; recompute is not stated: none",)
+    assert bare.notes[0].split("; ") == [
+        "micro_batch is not stated: 1",
+        "recompute is not stated: none",
+        "dtype is not stated: bf16",
+        "tp is not stated: 1",
+        "pp is not stated: 1",
+        "zero is not stated: 1",
+    ]
+    sparse = known(tmp_path, {"model": "mixtral-8x7b", "ep": None}, {"model": "mixtral-8x7b", "ep": 2}).notes
+    assert ["ep is not stated: 1" in note for note in sparse] == [True, False]
+    software = known(tmp_path, {**SHAPE, "source": ""}, {**SHAPE, "source": "somewhere"}).notes
+    assert software == tuple(f"the software is not {word}: taken to be like most" for word in ("stated", "known"))
     chunks = known(tmp_path, {**SHAPE, "vp": None})
     assert float(chunks.points[0].layout.interleave) == 4.0 and chunks.notes == ("vp is not stated: 4",)
 
@@ -209,3 +221,25 @@ def test_notes_tell_the_rank_of_adapters(tmp_path: Path, notes: str, rank: float
     found = known(tmp_path, {"task": "LoRA", "notes": notes}, {"notes": notes})
     assert [float(point.layout.lora_rank) for point in found.points] == [rank, 0.0]
     assert ["LoRA rank is not stated: 16" in note for note in found.notes] == [rank == 16.0, False]
+
+
+def test_a_format_the_device_lacks_has_the_share_of_its_stand_in_and_is_told(tmp_path: Path) -> None:
+    """An A100 multiplies fp8 in bf16 (NVIDIA's white paper of 2020, table 1): at that peak with that share of it."""
+    wide, narrow, native, scaled = (
+        {"gpu": "a100-sxm-80gb"},
+        {"gpu": "a100-sxm-80gb", "dtype": "fp8"},
+        {"dtype": "fp8"},
+        {"dtype": "mxfp8"},
+    )
+    found = known(tmp_path, *({**SHAPE, **each} for each in (wide, narrow, native, scaled)))
+    assert found.classes == ("16-bit", "16-bit", "8-bit", "8-bit")
+    assert found.notes[0] == found.notes[2] == ""
+    assert found.notes[1] == "no fp8 matrix units: multiplied in bf16"
+    assert found.notes[3] == "no matrix units for the scales of mxfp8: counted at its fp8 rate"
+    assert explored_rows(found).tolist() == [False, True, True, True]  # nobody measured that stand-in either
+
+
+def test_a_format_of_weights_alone_is_told(tmp_path: Path) -> None:
+    found = known(tmp_path, *({**SHAPE, "dtype": name} for name in ("int4", "mxfp4_wo", "bf16")))
+    told = "is a format of weights alone: trained in bf16"
+    assert found.notes == (f"int4 {told}", f"mxfp4_wo {told}", "") and found.classes == ("16-bit",) * 3

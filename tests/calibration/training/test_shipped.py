@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calibration.datasets.training import read_training
 from calibration.kernels.parameters import load_parameters
 from calibration.training.parameters import load_training
-from calibration.training.predict import TIME, predict_training
+from calibration.training.points import known_runs
+from calibration.training.predict import TIME, design_and_starts, device_notes, predict_training, tiers_of
+from calibration.training.scalars import assumed_starts, design_of, efficiencies_of
+from calibration.training.shares import starts_of
+from tests.calibration.training.runs import write
 
 
 def errors_of(split: str, part: str) -> dict[str, Any]:
@@ -59,3 +65,50 @@ def test_measured_runs_are_predicted_as_the_card_says(data_directory: Path) -> N
     known = columns["tier"] == "known"
     assert known.sum() >= 200 and np.nanmean(error[known]) < errors_of("group", "dense")["mean"]
     assert np.nanmedian(error[columns["tier"] == "exploratory"]) < 0.12
+
+
+@pytest.mark.parametrize(
+    ("device", "change", "tier", "note"),
+    [
+        ("h100-sxm", {}, "known", ""),
+        ("h100-sxm", {"dtype": "fp16"}, "known", ""),
+        ("tpu-v6e", {"source": "MaxText"}, "unseen", "the device was never measured in training"),
+        ("rtx-5090", {}, "unseen", "the device was never measured in training"),
+        ("l4", {"source": "eager"}, "unseen", "the device was never measured in 16-bit formats"),
+        ("tpu-v6e", {"source": "MaxText", "dtype": "int8"}, "exploratory", "the device was never measured in training"),
+    ],
+)
+def test_only_what_was_measured_is_known(
+    tmp_path: Path, device: str, change: dict[str, str], tier: str, note: str
+) -> None:
+    known = known_runs(read_training(write(tmp_path, {"source": "Megatron-Bridge", "gpu": device, **change})))
+    shipped = load_training()
+    assert tiers_of(known, shipped) == [tier] and device_notes(known, shipped) == [note]
+
+
+def test_a_changed_device_is_not_the_measured_one(tmp_path: Path) -> None:
+    known = known_runs(read_training(write(tmp_path, {"source": "Megatron-Bridge"})))
+    h100 = known.specs["h100-sxm"]
+    faster = h100.model_copy(update={"clock_rate": h100.clock_rate.model_copy(update={"quantity": "2 GHz"})})
+    other, shipped = dataclasses.replace(known, specs={"h100-sxm": faster}), load_training()
+    assert tiers_of(other, shipped) == ["unseen"]
+    assert device_notes(other, shipped) == ["not the measured device of its name: other clock_rate"]
+    (places,), (same,) = (design_of(each, list(shipped.deviations)).places["gemm"][2] for each in (other, known))
+    assert places == len(shipped.deviations) and same == list(shipped.deviations).index("gemm/device/h100-sxm")
+
+
+def test_products_end_at_a_peak_that_was_not_measured(tmp_path: Path) -> None:
+    """And those of an fp32 product of an A100, whose measured times say more than the stated peak, stay as fitted."""
+    runs = (
+        {"source": "MaxText", "gpu": "tpu-v5e", "dtype": "int8"},
+        {"source": "Megatron-Bridge", "gpu": "a800-sxm-80gb", "dtype": "fp32"},
+        {"source": "NeuSight", "gpu": "a100-sxm-40gb", "dtype": "fp32"},
+    )
+    known, shipped, kernels = known_runs(read_training(write(tmp_path, *runs))), load_training(), load_parameters()
+    design, starts = design_and_starts(known, shipped, kernels, ())
+    free = starts_of(known, kernels, {**assumed_starts(), **shipped.assumed})
+    ended, before = (
+        np.asarray(efficiencies_of(jnp.asarray(shipped.values), design.places, each).gemm) for each in (starts, free)
+    )
+    assert (before > 1.05).all()
+    assert ended == pytest.approx([1.0, 1.0, before[2]], rel=1e-12)
