@@ -28,6 +28,7 @@ ON_THE_HOST = (
     "models/workloads/",
     "network/astra",
     "network/link_load_paths.py",
+    "serving/fleet/capacity.py",
     "serving/fleet/ratio.py",
     "serving/fleet/run.py",
     "serving/plan/space.py",

@@ -28,9 +28,8 @@ from jaxperf.serving.workloads.drawn import Stage, through_stage
 
 SLOWEST, FASTEST = 1e-3, 1e6  # requests/s: each served alone, and all at once
 RATES, PRECISION = 4, 0.02
-# Of the rate at which requests come, completed at least; and of the requests that are left out of that at either end,
-# while the system fills and empties.
-KEPT_UP, ENDS = 0.9, 0.1
+KEPT_UP = 0.9  # of the rate at which requests come, completed at least
+ENDS = 10  # one of so many requests is left out of that at either end, while the system fills and empties
 FINEST, COARSEST = 1e-9, 1.0  # precision: finer, and two rates may have none between them
 
 Simulate = Callable[[Float64[np.ndarray, "L K"]], Columns]
@@ -96,13 +95,13 @@ def check_precision(precision: float) -> None:
 
 
 def keeps_up(columns: Columns) -> np.ndarray:
-    """Whether requests are completed at `KEPT_UP` of the rate at which they come, without those at the `ENDS` [L, K].
+    """Whether requests are completed at `KEPT_UP` of the rate at which they come, without those at both ends [L, K].
 
     A trace is finite: one that comes faster than it is served may be over before its queue costs too many their limits.
     """
     done = _completed(columns)
     number = done.sum(axis=-1)
-    first = np.floor(ENDS * number).astype(int)
+    first = number // ENDS
     last = np.maximum(number - 1 - first, 0)
 
     def span(times: np.ndarray) -> np.ndarray:
