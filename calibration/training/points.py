@@ -20,6 +20,7 @@ from hwspecs.errors import InputError
 from jaxperf.core.device import Device, device_from_spec, stand_in_of, unscaled
 from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
+from jaxperf.serving.notes import multiplied_in
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
 
@@ -85,9 +86,8 @@ def multiplied_class(spec: DeviceSpec, dtype: str) -> str:
 def format_notes(spec: DeviceSpec, dtype: str) -> list[str]:
     """What a device does otherwise with the products of a format than its name says."""
     facts = FORMATS[dtype]
-    used = {each: stand_in_of(spec, each) for each in (facts.compute, FORMATS[facts.activations].compute)}
     notes = [f"{dtype} is a format of weights alone: trained in {facts.compute}"] if _weights_alone(facts) else []
-    notes += [f"no {each} matrix units: multiplied in {other}" for each, other in used.items() if other]
+    notes += multiplied_in(spec, (dtype, facts.activations))
     if unscaled(spec, dtype):
         notes.append(f"no matrix units for the scales of {dtype}: counted at its {facts.compute} rate")
     return notes
