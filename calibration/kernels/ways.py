@@ -39,10 +39,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return quantizers(table, _architectures(table, directories))
     if table.family == "rope":
         return {"composed": _composed(table), "scalar": np.asarray(as_text(table.framework).among(VLLM_KERNELS), float)}
-    if table.family == "attention_prefill":
+    if table.family in ("attention_prefill", "mla_prefill"):
         return prefill_blocks(table, _architectures(table, directories)) | {"shared": _shared(table, directories)}
-    if table.family == "mla_prefill":
-        return prefill_blocks(table, _architectures(table, directories))
     if table.family == "attention_decode":
         return decode_reading(table, _architectures(table, directories), _shared(table, directories))
     if table.family == "mla_decode":
