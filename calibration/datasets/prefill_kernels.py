@@ -1,8 +1,8 @@
 """How the prefill kernels of serving engines go through queries and keys, as far as engine, kernel and device tell it.
 
-Files and functions are those of the engines' sources as recalled: none was re-read. That a kernel divides its keys,
-passes over what a window hides or pads a head was checked against the measured tables; cycles are round figures of
-theirs.
+Tiles are those of the kernels' sources, named beside each; what is not named there was recalled. That a kernel divides
+its keys, passes over what a window hides, pads a head or spills registers was checked against the measured tables;
+cycles are round figures of theirs.
 """
 
 from __future__ import annotations
@@ -15,77 +15,112 @@ from calibration.datasets.decode_kernels import HOPPER
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
+CLASSES = 3  # of heads by their size, at most
+
+
+class Tile(NamedTuple):
+    """`rows`: queries of a block, `keys`: of a tile that it multiplies them by, of heads of up to `head` elements."""
+
+    head: float
+    rows: float
+    keys: float
+
+
+ANY = 1e6  # elements: more than any head has
+
 
 class PrefillReading(NamedTuple):
     """How a kernel goes through queries and keys; what it says where nothing is known is that of most kernels.
 
-    `rows`: queries of a block, `keys` of a tile, and `resident` blocks that a core holds at once, of heads of up to
-    `head` elements; of larger ones `rows_beyond` and `keys_beyond`, and one block. `looked_at`: what a tile takes
-    that a window hides from all of a block's queries, and `spilled`: one whose accumulators the registers do not hold,
-    while all cores are busy [cycle]. `windowed`: starts of further kernels where there is a window.
+    `tiles`: by size of the head, smallest first. `resident`: blocks that hide each other's waits on a core.
+    `looked_at`: what a tile takes that a window hides from all of a block's queries, and `spilled`: one for which the
+    registers are too few, while all cores are busy [cycle]. `windowed`: starts of further kernels where there is a
+    window.
 
-    1 where a kernel does so, else 0: `packed`: the query heads of one key head share blocks; `fitting`: it takes blocks
-    of 64 or 16 queries where there are no more; `dividing`: several blocks share the keys where there are fewer blocks
+    1 where a kernel does so, else 0: `packed`: the query heads of one key head share blocks; `swapped`: where there is
+    one query and no window alone; `fitting`: it takes blocks of 64 or 16 queries where there are no more; `short`: and
+    tiles of 32 keys where there are up to 64; `dividing`: several blocks share the keys where there are fewer blocks
     than cores; `padded`: multiplies heads of the next power of two; `whole`: multiplies what a window hides as well;
-    `serial`: asks for no tile before the last one is multiplied.
+    `serial`: asks for no tile before the last one is multiplied; `in_registers`: holds the tiles' operands in registers
+    as a whole, beside its accumulators.
     """
 
-    rows: float = 128.0
-    keys: float = 128.0
+    tiles: tuple[Tile, ...] = (Tile(ANY, 128.0, 128.0),)
     resident: float = 1.0
-    head: float = 1024.0
-    rows_beyond: float = 128.0
-    keys_beyond: float = 128.0
     spilled: float = 0.0
     looked_at: float = 0.0
     serial: float = 0.0
     windowed: float = 0.0
     packed: float = 0.0
+    swapped: float = 0.0
     fitting: float = 0.0
+    short: float = 0.0
     dividing: float = 0.0
     padded: float = 0.0
     whole: float = 0.0
+    in_registers: float = 0.0
+
+    def columns(self) -> dict[str, float]:
+        """The fields by name, those of the tiles as `head_0`, `rows_0`, `keys_0` and so on."""
+        tiles = self.tiles + self.tiles[-1:] * (CLASSES - len(self.tiles))
+        own = {f"{name}_{i}": getattr(tile, name) for i, tile in enumerate(tiles) for name in Tile._fields}
+        return own | {name: value for name, value in self._asdict().items() if name != "tiles"}
 
 
 ORDINARY = PrefillReading()
 FLASH = ("flash_attn", "flash_attention", "fa3", "_fa2", "_fa4")
-# Paged keys take the kernel that could divide them (`run_mha_fwd_splitkv_dispatch`): 64 queries.
-FLASH_2 = PrefillReading(rows=64.0, keys=256.0, head=64.0, rows_beyond=64.0)
-# heuristics.h: several blocks a sequence below 0.8 of the cores, and heads packed wherever lengths vary. vLLM 0.14.0
+# flash_fwd_launch_template.h of FlashAttention 2: paged keys take the kernel that could divide them
+# (`run_mha_fwd_splitkv_dispatch`); flash_api.cpp: `seqlenq_ngroups_swapped` (`decode_kernels.FLASH_2`).
+FLASH_2 = PrefillReading((Tile(64.0, 64.0, 256.0), Tile(128.0, 64.0, 128.0), Tile(ANY, 64.0, 64.0)), swapped=1.0)
+# heuristics.h of FlashAttention 3: several blocks a sequence below 0.8 of the cores, and heads packed wherever lengths
+# vary. Its tiles (tile_size.h) are taken for those of most kernels: 128 or 192 queries, 80 to 224 keys. vLLM 0.14.0
 # does not divide prefill.
 FLASH_3 = PrefillReading(packed=1.0, dividing=1.0)
 UNDIVIDED = ("0.14.0",)
-# scheduler.cuh (`PrefillSplitQOKVIndptr`); utils.cuh (`FA2DetermineCtaTileQ`). SGLang's ragged prefill passes it no
-# window.
-FLASHINFER = PrefillReading(packed=1.0, dividing=1.0, fitting=1.0, head=192.0, rows_beyond=64.0)
-# "fmha_v2_flash_attention_bf16_64_128_S_..._sm89": 64 queries off Hopper; heads of 192 become ones of 256 there.
-TENSORRT = PrefillReading()
-TENSORRT_BEFORE = PrefillReading(rows=64.0, padded=1.0)
+# scheduler.cuh (`PrefillSplitQOKVIndptr`); utils.cuh (`FA2DetermineCtaTileQ`); prefill.cuh: as many keys as leave room
+# for two blocks in a core of Ada (`max_num_mma_kv_smem`). SGLang's ragged prefill passes it no window.
+FLASHINFER = PrefillReading((Tile(64.0, 128.0, 64.0), Tile(192.0, 128.0, 32.0), Tile(ANY, 64.0, 16.0)))._replace(
+    packed=1.0, dividing=1.0, fitting=1.0
+)
+# setup.py of fmha_v2: `enumerate_hgmma_flash_warpspec_kernels` and `enumerate_qgmma_...`, two groups of 64 queries;
+# `enumerate_hmma_flash_kernels_base`, tiled for all heads on GA100 but only for those of 256 on later cores, and for no
+# more than 64 keys on none (fused_multihead_attention_v2.cpp, `setupLaunchParams`); `enumerate_qmma_flash_kernels`,
+# never tiled, so that accumulators and operands of heads of 64 and of 256 exceed the 255 registers of a thread: 7,000
+# cycles a tile for both, told by the rows of the L40S alone.
+TENSORRT = PrefillReading((Tile(64.0, 128.0, 256.0), Tile(128.0, 128.0, 128.0), Tile(ANY, 128.0, 64.0)))
+TENSORRT_NARROW = PrefillReading((Tile(128.0, 128.0, 256.0), Tile(ANY, 128.0, 128.0)))
+TENSORRT_ON_GA100 = PrefillReading((Tile(64.0, 128.0, 128.0), Tile(ANY, 64.0, 128.0)), short=1.0, padded=1.0)
+TENSORRT_BEFORE = PrefillReading((Tile(192.0, 64.0, 32.0), Tile(ANY, 64.0, 128.0)), short=1.0, padded=1.0)
+TENSORRT_NARROW_BEFORE = PrefillReading((Tile(64.0, 128.0, 128.0), Tile(ANY, 64.0, 32.0)))._replace(
+    padded=1.0, in_registers=1.0, spilled=7000.0
+)
 # extend_attention.py of SGLang (`_get_block_sizes_for_extend_attention`), off Hopper for 100 KB of shared memory:
 # `SKIP_TILE` leaves out a tile's products once its mask is computed, which takes as long on the L40S as on the H100;
 # and a window takes two small kernels more on both. What its blocks of 128 queries spill is told by Hopper alone.
 EXTEND = PrefillReading(padded=1.0, serial=1.0, looked_at=3700.0, windowed=2.0)
-EXTEND_ON_HOPPER = EXTEND._replace(keys=64.0, head=256.0, rows_beyond=32.0, keys_beyond=64.0, spilled=25000.0)
-EXTEND_BEFORE = EXTEND._replace(rows=64.0, head=128.0, rows_beyond=64.0, keys_beyond=64.0)
+EXTEND_ON_HOPPER = EXTEND._replace(tiles=(Tile(256.0, 128.0, 64.0), Tile(ANY, 32.0, 64.0)), spilled=25000.0)
+EXTEND_BEFORE = EXTEND._replace(tiles=(Tile(128.0, 64.0, 128.0), Tile(ANY, 64.0, 64.0)))
 # triton_unified_attention.py of vLLM: 16 rows of packed heads, 32 keys.
-UNIFIED = PrefillReading(rows=16.0, keys=32.0, resident=3.0, serial=1.0, packed=1.0, padded=1.0)
+UNIFIED = PrefillReading((Tile(ANY, 16.0, 32.0),), resident=3.0, serial=1.0, packed=1.0, padded=1.0)
 
 
-def prefill_reading(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
+def prefill_reading(table: KernelTable, architecture: Text, narrow: np.ndarray) -> dict[str, np.ndarray]:
     """The fields of `PrefillReading` of every row [R].
 
-    **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices.
+    **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices; `narrow` [R]: whether a kernel
+    multiplies in 8 bits.
     """
     columns = (table.framework, table.version, table.kernel, architecture)
-    found = [reading(*row) for row in zip(*(np.asarray(column).astype(str) for column in columns), strict=True)]
-    return {name: np.array([getattr(each, name) for each in found], float) for name in PrefillReading._fields}
+    rows = zip(*(np.asarray(column).astype(str).tolist() for column in columns), narrow.tolist(), strict=True)
+    found = [reading(*row).columns() for row in rows]
+    return {name: np.array([each[name] for each in found], float) for name in ORDINARY.columns()}
 
 
-def reading(framework: str, version: str, kernel: str, architecture: str) -> PrefillReading:
+def reading(framework: str, version: str, kernel: str, architecture: str, narrow: bool) -> PrefillReading:
     """How one kernel goes through queries and keys."""
     kernel, hopper = kernel.lower(), architecture.partition("-")[0] in HOPPER
     if framework == "trtllm":
-        return TENSORRT if hopper else TENSORRT_BEFORE
+        return _tensorrt(architecture, hopper, narrow)
     if any(name in kernel for name in FLASH):
         if framework == "vllm" and not hopper:
             return FLASH_2
@@ -95,3 +130,11 @@ def reading(framework: str, version: str, kernel: str, architecture: str) -> Pre
     if "flashinfer" in kernel:
         return FLASHINFER._replace(whole=float(framework == "sglang"))
     return ORDINARY
+
+
+def _tensorrt(architecture: str, hopper: bool, narrow: bool) -> PrefillReading:
+    if hopper:
+        return TENSORRT_NARROW if narrow else TENSORRT
+    if narrow:
+        return TENSORRT_NARROW_BEFORE
+    return TENSORRT_ON_GA100 if architecture == "ampere-ga100" else TENSORRT_BEFORE

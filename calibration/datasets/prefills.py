@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibration.datasets.libraries import FLASH_ATTENTION, libraries
-from calibration.datasets.prefill_kernels import ORDINARY, TENSORRT_BEFORE, prefill_reading
+from calibration.datasets.prefill_kernels import CLASSES, ORDINARY, TENSORRT_BEFORE, prefill_reading
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -27,24 +27,24 @@ TOGETHER, APART = ("flash_attention", "fa3"), ("triton",)
 
 def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
     """1 for each row whose kernel does so, else 0 [R]: `in_cache_format`: multiplies in the format of the cache, which
-    is narrower than the queries'. Of latent attention the `rows` of a block as well, of other attention the fields of
+    is narrower than the queries'. Of latent attention the rows of a block as well, of other attention the fields of
     `PrefillReading`.
 
     **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices.
     """
-    framework = as_text(table.framework)
+    framework, asked = as_text(table.framework), as_text(table.dtype).among(EIGHT_BITS)
     rewritten = architecture.translated(lambda name: name.partition("-")[0]).among(CASTING_ON)
-    narrow = as_text(table.cache).among(EIGHT_BITS) & ~as_text(table.dtype).among(EIGHT_BITS)
+    narrow = as_text(table.cache).among(EIGHT_BITS) & ~asked
     engine, library = CASTING_WITH
     casting = framework.among(CASTING) | (framework.among((engine,)) & libraries(table).among((library,)))
-    found = {
-        "in_cache_format": rewritten & narrow & casting,
-    }
+    cast = np.asarray(rewritten & narrow & casting)
+    found = {"in_cache_format": cast}
     if table.family == "mla_prefill":
-        found["rows"] = np.where(~rewritten & framework.among(HALF_BLOCKS), TENSORRT_BEFORE.rows, ORDINARY.rows)
+        half, rows = ~rewritten & framework.among(HALF_BLOCKS), (TENSORRT_BEFORE.tiles[0].rows, ORDINARY.tiles[0].rows)
+        found |= {f"rows_{place}": np.where(half, *rows) for place in range(CLASSES)}
         found |= latent_prefills(table, narrow, rewritten)
     else:
-        found |= prefill_reading(table, architecture)
+        found |= prefill_reading(table, architecture, cast | np.asarray(asked))
     return {name: np.asarray(each, float) for name, each in found.items()}
 
 

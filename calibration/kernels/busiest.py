@@ -27,7 +27,7 @@ from calibration.kernels.asked import Shape, way
 from calibration.kernels.demand import STREAMS, Demand, prefill_operands
 from calibration.kernels.features import LEAST, QUERY_BLOCK, TILES, blocks_of, matrix_shape
 from calibration.kernels.formats import Formats
-from calibration.kernels.hardware import Hardware
+from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
@@ -139,6 +139,12 @@ def _experts(one: Kernel) -> Parts:
 
 
 def _prefill(one: Kernel) -> Parts:
+    """The start of a block is latencies of the memory, which no clock of a core shortens."""
+    own = _tiled(one)
+    return own | {"waves": own["waves"] * one.hardware.clock / REFERENCE_CLOCK}
+
+
+def _tiled(one: Kernel) -> Parts:
     tiled = prefill.prefill_of(one.family, one.x)
     return _plain(one) | {
         "core": prefill.products_time(tiled, one.hardware, prefill_operands(one.x, one.formats)),
@@ -149,7 +155,7 @@ def _prefill(one: Kernel) -> Parts:
 
 def _latent_prefill(one: Kernel) -> Parts:
     """As other prefill where keys and values are expanded first, else by the kernel that absorbs their projections."""
-    own, x, hardware = _prefill(one), one.x, one.hardware
+    own, x, hardware = _tiled(one), one.x, one.hardware
     absorbed = {
         "core": as_float(one.demand.compute) + latent_prefill.waiting(x, hardware) * hardware.many_cores,
         "special": latent_prefill.beside_products_time(x, hardware),

@@ -160,7 +160,7 @@ def _softmax(device: Device, x: Shape, f: Formats) -> Cost:
 def _reducing(family: str, device: Device, x: Shape, f: Formats) -> Cost:
     """Each element read and written once, and what is read again (`reductions`) where the device's threads are told."""
     once, size = _row_wise(device, x, f), f.activations.itemsize
-    if "resident" not in x:
+    if "resident_threads" not in x:
         return once
     more = Stream(
         read=reductions.bytes_again(family, x, size, device),

@@ -142,7 +142,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
 def whole_shape(kind: Kind, x: Shape) -> Shape:
     """A shape with what its kind adds to it: the ways of its software, and threads that a core holds."""
     ways = {name: as_float(each) for name, each in kind.ways.items()}
-    return {**x, **ways, "resident": as_float(kind.hardware.resident)}
+    return {**x, **ways, "resident_threads": as_float(kind.hardware.resident)}
 
 
 def settled(family: str, kind: Kind, x: Shape) -> Shape:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax.numpy as jnp
 
-from calibration.datasets.prefill_kernels import ORDINARY
+from calibration.datasets.prefill_kernels import CLASSES, ORDINARY
 from calibration.kernels.asked import Shape, way
 from calibration.kernels.hardware import Hardware
 from calibration.kernels.latent_decoding import ROPE, SHARED_BYTES_PER_CYCLE
@@ -30,21 +30,27 @@ ITEMSIZE = 2.0  # of operands in shared memory; where registers feed the matrix 
 # Accumulators of 128 queries and heads of 256 fill the registers of a core; a kernel for larger ones takes fewer
 # queries at a time and reads the keys as much more often.
 ACCUMULATORS = 128.0 * 256.0
-RESIDENT = 2.0  # blocks that share a core and hide each other's start (FlashAttention-2); one where one fills the core
+THREADS, REGISTERS = 128.0, 255.0  # of a block in four warps, and of each of its threads
+RESIDENT = 2.0  # blocks at most that share a core and hide each other's start
+RESERVED = 1024.0  # of shared memory, for each block (CUDA C++ programming guide, technical specifications) [byte]
 # A tile that is asked for once the last one is multiplied: cycles until it arrives, and bytes of it in a cycle. Round
 # figures of SGLang's kernel in Triton, the same for heads of 64 and 192 on the L40S and of 512 on the H100.
 LATENCY, RATE = 3000.0, 25.0
 USUAL_ROWS, LEAST_START = 128.0, 0.5  # rows of a block whose start is one; the start of the smallest blocks
 SMALL, SMALLER = 64.0, 16.0  # rows of the blocks that a kernel takes where there are no more
+SHORT, SHORT_KEYS = 64.0, 32.0  # keys for which a kernel takes smaller tiles, and keys of those
 
-AS_READ = ("windowed", "spilled", "looked_at", "serial", "dividing", "whole")
+USUAL = ORDINARY.columns()
+UNSTATED_MEMORY = 164e3  # of a core, where a table does not tell its device: the A100's [byte]
+AS_READ = ("windowed", "resident", "spilled", "looked_at", "serial", "dividing", "whole", "in_registers")
 
 
 class Prefill(eqx.Module):
     """A kernel's `batch` of sequences and of `heads` that are taken apart; its `queries`, the tokens cached before them
     (`prefix`) and the `span` of keys that a query sees [1]; widths of a query or key and of a value as they are
     multiplied [elements]; the `rows` of a block, of which a `group` belongs to one query; elements of a key and a
-    value as they are read (`stored`); and the fields of `PrefillReading`."""
+    value as they are read (`stored`); shared memory of a core (`core_memory`) [byte]; and the fields of
+    `PrefillReading`."""
 
     batch: Scalar
     heads: Scalar
@@ -56,14 +62,16 @@ class Prefill(eqx.Module):
     rows: Scalar
     group: Scalar
     keys: Scalar
-    resident: Scalar
     stored: Scalar
+    core_memory: Scalar
+    resident: Scalar
     spilled: Scalar
     looked_at: Scalar
     serial: Scalar
     windowed: Scalar
     dividing: Scalar
     whole: Scalar
+    in_registers: Scalar
 
     @property
     def step(self) -> Scalar:
@@ -79,6 +87,24 @@ class Prefill(eqx.Module):
     def each(self) -> Scalar:
         """Blocks of what is taken apart [1]."""
         return ceil_div(self.queries * self.group, self.rows)
+
+    @property
+    def fitting(self) -> Scalar:
+        """Blocks that a core's shared memory holds, up to two: their queries and a tile of keys and values [1]."""
+        held = self.rows * self.key_width + self.keys * (self.key_width + self.value_width)
+        return jnp.clip(floor_div(self.core_memory, held * ITEMSIZE + RESERVED), 1.0, RESIDENT)
+
+    @property
+    def too_large(self) -> Scalar:
+        """1 where a block's accumulators, and its operands of one byte if they are held whole, need more registers than
+        there are, else 0."""
+        head = self.stored / 2.0  # what pads it is multiplied, but not held: heads of 192 run as those of 128 do
+        accumulators = self.rows * (self.keys + head) / THREADS
+        queries = self.rows * head / (4.0 * THREADS)
+        tile = self.keys * self.stored / THREADS  # each of the four warps holds it
+        held = accumulators + queries + tile
+        full = jnp.where(self.in_registers > 0.0, held > REGISTERS, self.rows * self.value_width >= ACCUMULATORS)
+        return as_float(full)
 
     @property
     def blocks(self) -> Scalar:
@@ -135,10 +161,12 @@ def prefill_of(family: str, x: Shape) -> Prefill:
 
 def _prefill(x: Shape, prefix: Scalar, window: Scalar, widths: tuple[Scalar, Scalar], stored: Scalar) -> Prefill:
     key_width, value_width = widths
-    usual = value_width <= _way(x, "head")
-    group = jnp.where(_way(x, "packed") > 0.0, x["heads"] / x.get("kv_heads", x["heads"]), 1.0)
-    rows, few = jnp.where(usual, _way(x, "rows"), _way(x, "rows_beyond")), group * x["q_len"]
-    fitting = jnp.where(few <= SMALLER, SMALLER, jnp.where(few <= SMALL, SMALL, rows))
+    packed = (_way(x, "packed") > 0.0) | ((_way(x, "swapped") > 0.0) & (x["q_len"] == 1.0) & (window <= 0.0))
+    group = jnp.where(packed, x["heads"] / x.get("kv_heads", x["heads"]), 1.0)
+    rows, keys, few = _tile(x, "rows", value_width), _tile(x, "keys", value_width), group * x["q_len"]
+    short = (_way(x, "short") > 0.0) & (prefix + x["q_len"] <= SHORT)
+    small = jnp.where(few <= SMALLER, SMALLER, jnp.where(few <= SMALL, SMALL, rows))
+    rows = jnp.where(_way(x, "fitting") > 0.0, jnp.minimum(small, rows), jnp.where(short, SMALL, rows))
     return Prefill(
         batch=x["batch"],
         heads=x["heads"] / group,
@@ -147,11 +175,11 @@ def _prefill(x: Shape, prefix: Scalar, window: Scalar, widths: tuple[Scalar, Sca
         span=jnp.where(window > 0.0, window, UNLIMITED),
         key_width=key_width,
         value_width=value_width,
-        rows=jnp.where(_way(x, "fitting") > 0.0, jnp.minimum(fitting, rows), rows),
+        rows=rows,
         group=group,
-        keys=jnp.where(usual, _way(x, "keys"), _way(x, "keys_beyond")),
-        resident=jnp.where(usual, _way(x, "resident"), 1.0),
+        keys=jnp.where(short, SHORT_KEYS, keys),
         stored=stored,
+        core_memory=way(x, "shared", UNSTATED_MEMORY),
         **{name: _way(x, name) for name in AS_READ},
     )
 
@@ -162,7 +190,7 @@ def starts(prefill: Prefill, hardware: Hardware) -> Scalar:
 
     Kernels whose matrix instructions read shared memory themselves fill it with one block (FlashAttention-3).
     """
-    residents = jnp.where(hardware.reads_shared > 0.0, 1.0, RESIDENT)
+    residents = jnp.where(hardware.reads_shared > 0.0, 1.0, prefill.fitting)
     each = jnp.maximum(prefill.rows / USUAL_ROWS, LEAST_START) / residents
     small = prefill.windowed * as_float(prefill.span < UNLIMITED)
     return ceil_div(prefill.blocks, hardware.device.num_cores) * each + small
@@ -189,7 +217,7 @@ def beside_products_time(prefill: Prefill, hardware: Hardware) -> Scalar:
 def waiting(prefill: Prefill, cores: Scalar) -> Scalar:
     """Waits of the busiest core for its tiles, which blocks on one core hide from each other, and for the masks of
     those that it passes over [cycle]."""
-    spilled = prefill.spilled * as_float(prefill.rows * prefill.value_width >= ACCUMULATORS)
+    spilled = prefill.spilled * prefill.too_large
     wait = prefill.serial * (LATENCY + prefill.keys * prefill.stored * ITEMSIZE / RATE)
     waits = jnp.maximum(prefill.shared(cores) * (wait / prefill.resident + spilled), wait * prefill.longest())
     passed = prefill.looked_at * prefill.hidden() * prefill.heads * prefill.batch / cores
@@ -210,5 +238,13 @@ def _rounded_down(most: Scalar, side: Scalar) -> Scalar:
     return side * full * (full - 1.0) / 2.0 + (most - side * full + 1.0) * full
 
 
+def _tile(x: Shape, name: str, head: Scalar) -> Scalar:
+    """Rows or keys of the first tile that takes heads of this size [1]."""
+    found = _way(x, f"{name}_{CLASSES - 1}")
+    for place in reversed(range(CLASSES - 1)):
+        found = jnp.where(head <= _way(x, f"head_{place}"), _way(x, f"{name}_{place}"), found)
+    return found
+
+
 def _way(x: Shape, name: str) -> Scalar:
-    return way(x, name, getattr(ORDINARY, name))
+    return way(x, name, USUAL[name])

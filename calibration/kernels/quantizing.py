@@ -61,5 +61,5 @@ def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
     steps = ceil_div(elements / blocks, at_once)
     latency = jnp.where(elements * wide > hardware.device.l2_capacity, FROM_MEMORY, FROM_L2)
     wait = jnp.where(alone, latency, WAIT)
-    together = hardware.device.num_cores * jnp.maximum(floor_div(x["resident"], threads), 1.0)
+    together = hardware.device.num_cores * jnp.maximum(floor_div(x["resident_threads"], threads), 1.0)
     return (1.0 - way(x, "composed")) * ceil_div(blocks, together) * (1.0 + steps) * wait / hardware.clock

@@ -52,7 +52,7 @@ def bytes_again(family: str, x: Shape, size: Scalar, device: Device) -> Scalar:
     columns, more = x["columns"], again(family, x)
     vectors = jnp.clip(columns * size / VECTOR, LEAST_VECTORS, MOST_VECTORS)
     threads = next_power_of_two(0.5 * vectors) if family == "softmax" else x["row_threads"]
-    rows = jnp.minimum(x["rows"], device.num_cores * x["resident"] / threads)
+    rows = jnp.minimum(x["rows"], device.num_cores * x["resident_threads"] / threads)
     brought = rows * columns * size * 2.0 / (1.0 + more)  # each row is read and written once in all its passes
     missed = jax.nn.sigmoid(SHARPNESS * jnp.log(brought / (FITS * device.l2_capacity)))
     return x["rows"] * columns * size * more * missed

@@ -40,7 +40,7 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
     if table.family == "rope":
         return {"composed": _composed(table), "scalar": np.asarray(as_text(table.framework).among(VLLM_KERNELS), float)}
     if table.family in ("attention_prefill", "mla_prefill"):
-        return prefill_blocks(table, _architectures(table, directories))
+        return prefill_blocks(table, _architectures(table, directories)) | {"shared": _shared(table, directories)}
     if table.family == "attention_decode":
         return decode_reading(table, _architectures(table, directories), _shared(table, directories))
     if table.family == "mla_decode":

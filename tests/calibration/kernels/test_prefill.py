@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calibration.datasets.prefill_kernels import ANY, PrefillReading, Tile
 from calibration.kernels.fit import new_law
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import LEVELS, NO_NAMES
@@ -56,20 +57,59 @@ def test_warps_load_keys_and_values_for_64_queries_where_registers_feed_the_matr
 
 
 def test_a_block_fills_a_core_whose_matrix_instructions_read_shared_memory() -> None:
-    """Nothing hides its start there; elsewhere two blocks hide each other's."""
-    full = SHAPE | {"heads": 132.0 * 6}
-    assert one(full).waves[0] == pytest.approx(6.0)
-    assert one(SHAPE | {"heads": 108.0 * 6}, "a100-sxm-80gb").waves[0] == pytest.approx(3.0)
+    """Nothing hides its start there, which is latencies of the memory: no clock shortens it."""
+    assert one(SHAPE | {"heads": 132.0 * 6}).waves[0] == pytest.approx(6.0 * 1.83 / 1.83)
+    half = one(SHAPE | {"heads": 108.0 * 6}, "a100-sxm-80gb", framework="trtllm")  # blocks of 64 queries, two a core
+    assert half.waves[0] == pytest.approx(2 * 6 * 0.5 / 2 * 1.41 / 1.83)
 
 
-@pytest.mark.parametrize(("queries", "share"), [(1.0, 0.5), (64.0, 0.5), (65.0, 1.0), (192.0, 2 / 3), (256.0, 1.0)])
-def test_blocks_of_64_queries_leave_less_of_the_last_one_empty(queries: float, share: float) -> None:
-    """192 queries: three blocks of 64 see 128, 128 and 256 keys, two of 128 see 128 and 256."""
+@pytest.mark.parametrize(
+    ("device", "kernel", "residents"),
+    [("a100-sxm-80gb", "vllm_flash_attn", 2), ("l40s", "vllm_flash_attn", 1), ("l40s", "flashinfer", 2)],
+)
+def test_as_many_blocks_share_a_core_as_its_shared_memory_holds(device: str, kernel: str, residents: int) -> None:
+    """64 queries and tiles of 128 keys and values of 128 elements are 80 KiB, of 164 KB and 100 KB."""
+    cores = {"a100-sxm-80gb": 108.0, "l40s": 142.0}[device]
+    found = named({"heads": cores * 8, "kv_heads": cores * 8}, "vllm", kernel, device)
+    rows = 0.5 * 2 if kernel == "vllm_flash_attn" else 1.0  # two blocks of 64 queries, or one of 128
+    assert found.waves[0] / found.clock[0] == pytest.approx(8 * rows / residents, rel=1e-5)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1.0, 32), (64.0, 64), (65.0, 64 + 96), (192.0, 64 + 128 + 192)])
+def test_tiles_of_tensorrt_before_hopper_are_of_64_queries_and_32_keys(queries: float, keys: int) -> None:
     busy = SHAPE | {"q_len": queries, "heads": 142.0 * 6}
     small, large = (one(busy, "l40s", framework=name) for name in ("trtllm", "unknown"))
-    assert small.core[0] / large.core[0] == pytest.approx(share, rel=1e-5)
-    hopper = [one(busy, framework=name).core[0] for name in ("trtllm", "unknown")]
-    assert hopper[0] == hopper[1]
+    whole = sum(128 * (block + 1) for block in range(-(-int(queries) // 128)))
+    assert small.core[0] / large.core[0] == pytest.approx(64 * keys / (128 * whole), rel=1e-5)
+
+
+@pytest.mark.parametrize(("device", "rows"), [("a100-sxm-80gb", 64), ("l40s", 64)])
+def test_heads_of_256_take_large_tiles_of_tensorrt_but_for_few_keys(device: str, rows: int) -> None:
+    """64 queries: a tile of 32 keys, then another; 65: a tile of 128, twice."""
+    wide = {"head_dim": 256.0, "heads": 142.0 * 108.0 * 6}
+    few, more = (
+        named(wide | {"q_len": queries}, "trtllm", "torch_flow", device).special[0] for queries in (64.0, 65.0)
+    )
+    assert more / few == pytest.approx(2 * 128 / 64, rel=1e-5)
+
+
+@pytest.mark.parametrize(("head", "spills"), [(64.0, True), (128.0, False), (192.0, False), (256.0, True)])
+def test_eight_bit_kernels_of_tensorrt_on_ada_spill_registers_for_the_smallest_and_largest_heads(
+    head: float, spills: bool
+) -> None:
+    narrow = {"dtype": "fp8", "cache": "fp8"}
+    shape = {"q_len": 1024.0, "heads": 142.0, "head_dim": head}
+    of_ada, of_others = (named(shape, name, "torch_flow", **narrow) for name in ("trtllm", "unknown"))
+    assert (of_ada.special[0] > 1.5 * of_others.special[0]) == spills
+
+
+def test_heads_share_blocks_of_flash_attention_2_for_one_query_alone() -> None:
+    shape = {"heads": 142.0 * 8, "kv_heads": 142.0}
+    waves = [
+        named(shape | one_, "vllm", "vllm_flash_attn").waves[0]
+        for one_ in ({"q_len": 1.0}, {"q_len": 2.0}, {"q_len": 1.0, "window": 128.0})
+    ]
+    assert waves[1:] == pytest.approx([8 * waves[0]] * 2)
 
 
 def by_blocks(queries: int, prefix: int, span: int, rows: int, group: int, keys: int) -> tuple[int, int]:
@@ -91,10 +131,9 @@ def by_blocks(queries: int, prefix: int, span: int, rows: int, group: int, keys:
 def test_keys_of_tiles_equal_a_loop_over_the_blocks(
     queries: int, prefix: int, span: int, rows: int, group: int, keys: int
 ) -> None:
-    x = {**SHAPE, "q_len": queries, "prefix": prefix, "window": span, "heads": group, "rows": rows, "keys": keys}
-    one_ = prefill_of(
-        "attention_prefill", {name: jnp.asarray(float(each)) for name, each in (x | {"packed": 1}).items()}
-    )
+    x = {**SHAPE, "q_len": queries, "prefix": prefix, "window": span, "heads": group}
+    x |= PrefillReading((Tile(ANY, rows, keys),)).columns() | {"packed": 1}
+    one_ = prefill_of("attention_prefill", {name: jnp.asarray(float(each)) for name, each in x.items()})
     assert (int(one_.causal()), int(one_.hidden())) == by_blocks(queries, prefix, span, rows, group, keys)
 
 
@@ -126,8 +165,9 @@ def test_heads_of_a_key_head_share_blocks_of_flash_attention_3() -> None:
 
 
 def test_flashinfer_takes_small_blocks_for_few_queries() -> None:
+    """16 queries see one tile of 32 keys, 64 see two, 128 see four."""
     few = [named({"q_len": queries}, "vllm", "flashinfer").special[0] for queries in (16.0, 64.0, 128.0)]
-    assert few[1:] == pytest.approx([4 * few[0], 8 * few[0]], rel=1e-5)
+    assert few[1:] == pytest.approx([4 * 2 * few[0], 8 * 4 * few[0]], rel=1e-5)
 
 
 def test_triton_multiplies_heads_of_the_next_power_of_two() -> None:
