@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from hwspecs.errors import InputError
 from jaxperf.cli.batches import batches
@@ -18,6 +18,7 @@ from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.capacity import capacity
 from jaxperf.cli.codesign import codesign
 from jaxperf.cli.collectives import collectives
+from jaxperf.cli.command import Command
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
 from jaxperf.cli.graphs import graphs
@@ -56,16 +57,6 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             typer.echo(f"\njaxperf: {str(error) or 'Interrupted.'}", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-class Command(TyperCommand):
-    """Its help shows an argument that may be repeated as `<path>...`, not as Python's list of paths."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        for parameter in self.params:
-            if isinstance(parameter, TyperArgument) and parameter.nargs == -1:
-                setattr(parameter, "display_type", lambda ctx: "<path>...")  # noqa: B010
 
 
 app = typer.Typer(

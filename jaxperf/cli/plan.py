@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jaxperf.cli.command import Command
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     EXIT_INTERRUPTED,
@@ -40,10 +41,10 @@ def group() -> None:
     """Search layouts."""
 
 
-plan.command("serve")(serve)
+plan.command("serve", cls=Command)(serve)
 
 
-@plan.command("train")
+@plan.command("train", cls=Command)
 def train(
     model: Model,
     device: Annotated[

@@ -33,7 +33,7 @@ SENTENCES = {
     Reason.DATA_PARALLEL: "fewer sequences than data-parallel replicas",
     Reason.CONTEXT: "the context is longer than the model was trained for",
     Reason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
-    Reason.COUNT: "a count or a length is below one (a cached prefix below zero), or not a number",
+    Reason.COUNT: "a count or a length is below one (a cached prefix below zero), or not a finite number",
 }
 
 

@@ -39,19 +39,20 @@ def infeasibility(
             Reason.EXPERT_PARALLEL: uneven_experts,
             Reason.DATA_PARALLEL: batch < layout.data_parallel,
             Reason.CONTEXT: length > model.max_context,
-            Reason.COUNT: below_one(deployment, batch, *tokens),
+            Reason.COUNT: no_count(deployment, batch, *tokens),
             Reason.FORMAT: unknown_format(deployment),
             Reason.MEMORY: memory.total > memory.usable,  # last: it alone depends on every axis of a grid
         }
     )
 
 
-def below_one(deployment: Deployment, *counts: Scalar) -> Bool[Array, ""]:
-    """Whether a way of the layout, the skew of the routing or one of `counts` is less than one or NaN."""
+def no_count(deployment: Deployment, *counts: Scalar) -> Bool[Array, ""]:
+    """Whether a way of the layout, the skew of the routing or one of `counts` is less than one or not finite."""
     layout = deployment.layout
     ways = layout.tensor_parallel, layout.pipeline_parallel, layout.expert_parallel, layout.data_parallel
-    # Not `count < 1`, which is false of NaN; one comparison each, over the axes of that count alone.
-    return functools.reduce(operator.or_, (~(count >= 1.0) for count in (*ways, deployment.routing_skew, *counts)))
+    # Not `count < 1`, which is false of NaN; each over the axes of that count alone.
+    numbers = (*ways, deployment.routing_skew, *counts)
+    return functools.reduce(operator.or_, (~((number >= 1.0) & (number < jnp.inf)) for number in numbers))
 
 
 def unknown_format(deployment: Deployment) -> Bool[Array, ""]:

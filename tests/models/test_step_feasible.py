@@ -93,12 +93,12 @@ def test_a_device_without_the_arithmetic_is_infeasible_with_its_reason() -> None
         assert math.isnan(float(step.time)) == bool(expected)
 
 
-@pytest.mark.parametrize("value", [-8.0, 0.0, 0.5, math.nan])
+@pytest.mark.parametrize("value", [-8.0, 0.0, 0.5, math.nan, math.inf])
 @pytest.mark.parametrize(
     "name",
     ["tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "routing_skew", "batch", "context"],
 )
-def test_a_count_below_one_or_not_a_number_has_its_bit(name: str, value: float) -> None:
+def test_a_count_below_one_or_not_finite_has_its_bit(name: str, value: float) -> None:
     found = DECODE(ROOMY, **{"context": 64, name: value})
     assert int(found.reason) & Reason.COUNT and math.isnan(float(found.time))
 

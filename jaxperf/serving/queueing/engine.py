@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, as_float, floor_div
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.serving.queueing.law import StepLaw, decode_attention, linear_time, prompt_attention
 from jaxperf.serving.queueing.lengths import Lengths, padded
 
@@ -47,6 +47,15 @@ class Engine(eqx.Module):
         return self.stages * self.replicas
 
 
+class Last(NamedTuple):
+    """The step in which a prompt of each class [K] ends: `after`: how long after the first of its own steps it begins
+    [s]; `left`: other prompts that it has room for behind this one [1], and `each`: what one of them adds to it [s]."""
+
+    after: Float[Array, " K"]
+    left: Float[Array, " K"]
+    each: Float[Array, " K"]
+
+
 class Prefill(NamedTuple):
     """Prompts of each class [K]: `own`: the steps of one that is alone [s]; `share`: what it adds to the queue behind
     it [s]; `delay`: how long decodes get no token for it, `stall` of a step aside [s]. `floor`: a step with prompts,
@@ -62,6 +71,7 @@ class Prefill(NamedTuple):
     room: Scalar
     packed: Scalar
     beside: Scalar
+    last: Last
 
 
 SHORTEST = 1e-9  # in place of nothing, where something is divided by it
@@ -90,13 +100,16 @@ def prefill_first(
     packed = added + floor / jnp.maximum(room, 1.0)
     # In a pipeline a batch of prompts is in front of decodes that would have waited for others: a stage behind it.
     stall = jnp.maximum(floor - step * (1.0 - 1.0 / engine.stages), -average(share))
-    return Prefill(own, share, share, floor, stall, room, packed, jnp.zeros_like(packed))
+    zero = jnp.zeros_like(own)
+    last = Last(zero, zero + 0.5 * (jnp.maximum(room, 1.0) - 1.0), zero + average(share))
+    return Prefill(own, share, share, floor, stall, room, packed, jnp.zeros_like(packed), last)
 
 
 def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None) -> Prefill:
     """Prompts beside the decodes, in chunks of what these leave of the budget (Sarathi-Serve, OSDI 2024; vLLM v1).
 
-    Decodes get their token in every step, so a prompt delays them by what its steps take beyond decode steps.
+    Decodes get their token in every step, so a prompt delays them by what its steps take beyond decode steps. One
+    that fills several has steps of its own where it is alone; in a queue all are full, and it takes its share of them.
     """
     free = jnp.maximum(engine.budget - decodes, 1.0)
     tokens = load.prompt.tokens
@@ -112,19 +125,38 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
         room = jnp.minimum(room, ready)
         filled = mixed(jnp.minimum(room * load.prompt.mean, free))
 
-    def alone(prompt: Scalar) -> tuple[Scalar, Scalar]:
-        """(time, number) of the steps of one prompt."""
-        whole = floor_div(prompt, free)
-        rest = prompt - whole * free
-        last = jnp.where(rest > 0.0, mixed(rest), 0.0)
-        attention = prompt_attention(law, prompt, jnp.minimum(prompt, free))
-        return whole * full + last + attention, whole + (rest > 0.0).astype(whole.dtype)
+    def alone(prompt: Scalar) -> tuple[Scalar, ...]:
+        """(time, number) of the steps of one prompt; (time, prompts it has room for) of its last."""
+        whole = ceil_div(prompt, free) - 1.0
+        last = mixed(prompt - whole * free)
+        left = (whole + 1.0) * free - prompt
+        return whole * full + last + attention_of(prompt), whole + 1.0, last, left / load.prompt.mean
 
-    own, steps = jax.vmap(alone)(tokens)
-    share, delay = jnp.maximum(own - step, 0.0), jnp.maximum(own - steps * step, 0.0)
-    attention = jax.vmap(lambda prompt: prompt_attention(law, prompt, jnp.minimum(prompt, free)))(tokens)
-    packed = filled / room + mean_over(load.prompt, attention)
-    return Prefill(own, share, delay, step, jnp.zeros_like(step), room, packed, 1.0 / room)
+    def attention_of(prompt: Scalar) -> Scalar:
+        return prompt_attention(law, prompt, jnp.minimum(prompt, free))
+
+    own, steps, last, left = jax.vmap(alone)(tokens)
+    attention, average = jax.vmap(attention_of)(tokens), functools.partial(mean_over, load.prompt)
+    packed = filled / room + average(attention)
+    # From a step with a mean prompt to a full one: a straight line, whose slope is what another prompt adds.
+    short, mean = load.prompt.mean < free, jnp.minimum(load.prompt.mean, free)
+    added = (full - mixed(mean)) / jnp.where(short, free / mean - 1.0, 1.0) + average(attention)
+    floor = jnp.where(short, jnp.clip(average(own) - added, 0.0, average(own)), step)
+    queued = jnp.minimum(load.rate * packed, 1.0)
+    in_queue = tokens / free * (full - step) + attention
+    delay = own - steps * step
+    delay = jnp.where(short, delay, delay + queued * (in_queue - delay))
+    stall = floor - step
+    ending = _ending(Last(own - last, left, full - last), Last(own - 0.5 * full, 0.5 * room, 0.5 * full), queued)
+    share, delay = jnp.maximum(own - floor, 0.0), jnp.maximum(delay - stall, 0.0)
+    return Prefill(own, share, delay, floor, stall, room, packed, 1.0 / room, ending)
+
+
+def _ending(alone: Last, queued: Last, often: Scalar) -> Last:
+    """The last step of a prompt that meets others in a queue so `often` [1], from that of one alone and of one in a
+    queue, which ends anywhere in a full step; `each` of both is what all that it has room for add [s]."""
+    after, left, taken = (one + often * (other - one) for one, other in zip(alone, queued, strict=True))
+    return Last(jnp.maximum(after, 0.0), left, taken / jnp.maximum(left, SHORTEST))
 
 
 def mean_context(load: Load) -> Scalar:

@@ -23,6 +23,8 @@ from jaxperf.serving.simulator.step_time import StepTimeTable
 
 GRAIN = 64.0  # tokens: what the tiles of products are multiples of
 CELLS = 128  # at most: longer steps have a coarser grain
+PROBES = 16  # counts of decodes, and of tokens, that attention is fitted to
+GOLDEN = 0.5 * (5.0**0.5 - 1.0)  # whose multiples' fractions are evenly spread
 SHORTEST = 5e-3  # s beside which errors of attention are weighed: about a decode step
 
 
@@ -69,22 +71,30 @@ Probe = Callable[..., Scalar]
 
 
 def probed_law(
-    linear: Probe, decode: Probe, prefill: Probe, *, tokens: float, decodes: float, context: float, chunk: float
+    linear: Probe,
+    decode: Probe,
+    prefill: Probe,
+    *,
+    tokens: float,
+    decodes: float,
+    context: float,
+    chunk: float,
+    unit: float = 1.0,
 ) -> StepLaw:
     """The law of an engine from three functions of one point: linear layers of T tokens, attention of n decodes with
     a context, attention of a prompt's q tokens after so many cached ones; all in seconds.
 
-    **Arguments:** the reach of its steps: most `tokens` and `decodes`, longest `context` and `chunk` of a prompt.
+    **Arguments:** the reach of its steps: most `tokens` and `decodes`, longest `context` and `chunk` of a prompt, which
+    `prefill` tells apart by so many `unit` tokens.
     **Returns:** `StepLaw`; the attention by least squares over the reach, relative to a step.
     """
     cells = min(CELLS, max(1, -(-int(tokens) // int(GRAIN))))
     grain = max(GRAIN, -(-int(tokens) // cells))
     starts = jnp.arange(cells, dtype=jnp.result_type(float)) * grain
-    shares, lengths = np.array([1.0, 0.5, 0.25, 0.0625]), np.array([1.0, 0.5, 0.125])
+    shares, lengths = _scattered(PROBES), np.array([1.0, 0.5, 0.125])
+    units = unit * np.maximum(chunk * shares / unit, 1.0).round()
     n, c = (each.ravel() for each in np.meshgrid(np.maximum(decodes * shares, 1.0).round(), context * lengths))
-    q, p = (
-        each.ravel() for each in np.meshgrid(np.maximum(chunk * shares, 1.0).round(), context * lengths - context / 8)
-    )
+    q, p = (each.ravel() for each in np.meshgrid(units, context * lengths - context / 8))
     columns = np.stack([np.ones_like(n), n, n * c], axis=1), np.stack([np.ones_like(q), q, q * q, p, p * q], axis=1)
     return StepLaw(
         first=jax.vmap(linear)(starts + 1.0),
@@ -93,6 +103,12 @@ def probed_law(
         decode=_fitted(columns[0], jax.vmap(decode)(as_float(n), as_float(c))),
         prefill=_fitted(columns[1], jax.vmap(prefill)(as_float(p), as_float(q))),
     )
+
+
+def _scattered(count: int) -> np.ndarray:
+    """Shares of a range, evenly spread and at no round number: steps have stairs there, and a probe at a round number
+    sees the lower edge of one (multiples of the golden ratio; Weyl 1916)."""
+    return np.append((np.arange(1, count) * GOLDEN) % 1.0, 1.0)
 
 
 def _fitted(columns: np.ndarray, times: Float[Array, " rows"]) -> Float[Array, " columns"]:
@@ -123,4 +139,5 @@ def table_law(table: StepTimeTable) -> StepLaw:
         decodes=float(table.decode.shape[0] - 1),
         context=float(bucket) * (table.decode.shape[1] - 1),
         chunk=float(step) * (table.prefill.shape[1] - 1),
+        unit=float(step),
     )

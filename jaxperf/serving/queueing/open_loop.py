@@ -10,11 +10,12 @@ U_behind is the delay of the prompts that a request leaves behind at its first t
 outputs; `decode_time` has the sum over the steps of any. **Prefill** is a queue with gated vacations (`waiting`): a
 request waits for the work U before its own step, which others share,
 
-    ttft = U + own steps + s (others beside)
+    ttft = U + own steps + what others add to the last of them
 
 A request that finds all slots taken waits for one: Halfin and Whitt 1981. Fluctuations of N: product form of affine t,
-Var N = N / (1 - lambda (output - 1) t' / (1 - lambda d)). That is Poisson's; what requests of a burst find of each
-other is in `arrivals`. All is of one point and differentiable; the fixed point takes Newton's steps.
+Var N = N / (1 - lambda (output - 1) t' / (1 - lambda d)). That is of requests that begin to decode one by one; of those
+whose prompts were computed in a row see `clump`, and what a burst's find of each other is in `arrivals`. All is of one
+point and differentiable; the fixed point takes Newton's steps.
 """
 
 from __future__ import annotations
@@ -155,7 +156,9 @@ class _Found(NamedTuple):
     present: Scalar
 
 
-def _fixed_point(steps_at: Callable[[Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine) -> _Steps:
+def _fixed_point(
+    steps_at: Callable[[Scalar, Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine
+) -> _Steps:
     """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine.
 
     The steps that come of them are carried from one of Newton's to the next: XLA computes what a loop carries once, and
@@ -168,20 +171,22 @@ def _fixed_point(steps_at: Callable[[Scalar, Scalar], _Steps], law: StepLaw, loa
         stiffness = load.rate * after * at.slope / (1.0 - found.slow)
         wanted = jnp.minimum(load.rate * found.decode, engine.slots)
         batch = at.batch + (wanted - at.batch) / jnp.maximum(1.0 - stiffness, LEAST_SLOPE)
-        varies = batch * (1.0 + mates(load, batch))
+        company = clump(load, batch, found.slow)
+        varies = batch * (1.0 + mates(load, batch) + company)
         spread = jnp.minimum(varies / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
-        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread)
+        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread, company)
 
     light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
     start = jnp.minimum(light, 0.5 * engine.slots)
-    return jax.lax.fori_loop(0, ITERATIONS, newton, steps_at(start, start))
+    return jax.lax.fori_loop(0, ITERATIONS, newton, steps_at(start, start, jnp.zeros_like(start)))
 
 
 def _steps_at(
-    discipline: Discipline, law: StepLaw, load: Load, engine: Engine, batch: Scalar, spread: Scalar
+    discipline: Discipline, law: StepLaw, load: Load, engine: Engine, batch: Scalar, spread: Scalar, company: Scalar
 ) -> _Steps:
-    """The steps with a mean and a variance of the sequences in decode; arrivals see their burst beside [1]."""
-    seen = batch + mates(load, batch)
+    """The steps with a mean and a variance of the sequences in decode; arrivals see their burst beside, and the others
+    of their row, their `company` [1]."""
+    seen = batch + mates(load, batch) + company
     step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
     return _Steps(batch, spread, step, slope, discipline(law, load, engine, batch / engine.ways, step, None))
 
@@ -192,8 +197,7 @@ def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
     present = 1.0 - jnp.exp(-batch)
     wait = waiting(prefill, load, engine, step, present)
     over = overlap_at(prefill, load, engine)
-    added = mean_over(load.prompt, prefill.share) / over
-    ttft = wait.unfinished + mean_over(load.prompt, prefill.own) + wait.beside * added
+    ttft = wait.unfinished + mean_over(load.prompt, prefill.own + wait.shared + wait.later)
     delay = (mean_over(load.prompt, prefill.delay) + prefill.stall / wait.prompts) / over
     slow = jnp.minimum(load.rate * delay, FULL)
     come = load.rate * ttft  # before the first token; the rest of the burst while it decodes
@@ -223,6 +227,17 @@ def mates(load: Load, batch: Scalar) -> Scalar:
     """
     together = load.output.together
     return 2.0 * together * cluster(0.5 * batch / together, load.variation)
+
+
+def clump(load: Load, batch: Scalar, slow: Scalar) -> Scalar:
+    """Others that decode beside a request because their prompts were computed in a row with its own [1].
+
+    In steps, prompts that delay them bring the next ones closer: what begins to decode in a row of steps varies
+    1 / (1 - rho)^2 times as much as what arrives, rho = `slow` (E X^2 / E X of Borel's number X that a busy period
+    serves; the dispersion of Hawkes' process, Biometrika 58, 1971). A request is beside the rest of its row in all its
+    steps. `batch`: N [1].
+    """
+    return load.output.together * (1.0 + mates(load, batch)) * (1.0 / (1.0 - slow) ** 2 - 1.0)
 
 
 def decode_time(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind: Scalar, tokens: Array) -> Array:

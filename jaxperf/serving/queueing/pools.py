@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.serving.queueing.engine import Discipline, Engine, Load, Prefill
+from jaxperf.serving.queueing.engine import Discipline, Engine, Last, Load, Prefill
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
 from jaxperf.serving.queueing.open_loop import SteadyQueue, steady_state
@@ -119,7 +119,8 @@ def no_prompts(
 ) -> Prefill:
     """Nothing is prefilled: a request comes with its cache and joins the next step."""
     nothing, none = jnp.zeros_like(load.prompt.tokens), jnp.zeros_like(step)
-    return Prefill(nothing, nothing, nothing, none, none, jnp.ones_like(step), none, none)
+    last = Last(nothing, nothing, nothing)
+    return Prefill(nothing, nothing, nothing, none, none, jnp.ones_like(step), none, none, last)
 
 
 def pools_percentile(state: SteadyPools, load: Load, pools: Pools, level: Scalar | float) -> dict[str, Scalar]:

@@ -1,8 +1,9 @@
 """Percentiles of an open loop's latencies: a mixture over classes of requests, a gamma distribution in each.
 
-First token: of those that find prompts being computed (a share `prefill_share`), the queue's two moments; of the others
-the rest of a decode step, uniform; of those that find no free slot, the wait for one besides. Decode of n tokens: the
-first passage of work that grows by a step per token and by prompts at random,
+First token: of those that find prompts being computed (a share `meets`), the queue's two moments; of the others the
+rest of a decode step, uniform; of those that find no free slot, the wait for one besides; and where others come in the
+own steps, what they add to the last of them. Decode of n tokens: the first passage of work that grows by a step per
+token and by prompts at random,
 
     mean = (n t + U_behind) / (1 - slow),    variance = (sqrt(lambda d^2 mean) + n t' sqrt(2/3 Var N))^2 / (1 - slow)^2
 
@@ -50,13 +51,18 @@ def first_token_tail(state: SteadyQueue, load: Load) -> Tail:
     """P(TTFT > x)."""
     own, share = state.prefill.own, load.prompt.share
     busy, rest, found = _found(state, load)
-    waits = state.waits
+    waits, often = state.waits, state.wait.often
+    later = state.wait.later / jnp.maximum(often, SHORTEST)
+
+    def waited(x: Array) -> Array:
+        """P(wait before the own steps > x)."""
+        queued = busy * gamma_tail(x, *found) + (1.0 - busy) * _uniform_tail(x, rest, state.present)
+        slotless = gamma_tail(x, found[0] + state.slot, found[1] + state.slot**2)
+        return (1.0 - waits) * queued + waits * slotless
 
     def tail(x: Scalar) -> Scalar:
-        left = x - own
-        queued = busy * gamma_tail(left, *found) + (1.0 - busy) * _uniform_tail(left, rest, state.present)
-        slotless = gamma_tail(left, found[0] + state.slot, found[1] + state.slot**2)
-        return jnp.sum(share * ((1.0 - waits) * queued + waits * slotless))
+        after = x - own
+        return jnp.sum(share * ((1.0 - often) * waited(after) + often * waited(after - later)))
 
     return tail
 
@@ -101,11 +107,10 @@ def _uniform_tail(x: Array, most: Scalar, present: Scalar) -> Array:
 
 def _found(state: SteadyQueue, load: Load) -> tuple[Scalar, Scalar, tuple[Scalar, Scalar]]:
     """Share of arrivals that find prompts, longest rest of a step for the others [s], and (mean, variance) of what the
-    first find [s, s^2]; others beside in the own step are as many as the work found."""
+    first find [s, s^2]; others that come meanwhile are as many as the work found."""
     wait = state.wait
+    stretch = 1.0 + jnp.sum(load.prompt.share * wait.shared) / jnp.maximum(wait.unfinished, SHORTEST)
     busy = jnp.clip(state.meets, 1e-3, 0.98)
-    added = jnp.sum(load.prompt.share * state.prefill.share) / state.overlap
-    stretch = 1.0 + wait.beside * added / jnp.maximum(wait.unfinished, SHORTEST)
     rest = state.step / state.ways
     others = 0.5 * (1.0 - busy) * state.present * rest
     mean = jnp.maximum(wait.unfinished - others, 0.0) / busy * stretch
@@ -121,7 +126,8 @@ def first_variance(state: SteadyQueue, load: Load) -> Scalar:
     between = jnp.sum(share * own**2) - average**2
     queue = busy * (variance + (1.0 - busy) * mean**2) + (1.0 - busy) * rest**2 / 12.0
     slot = state.waits * (2.0 - state.waits) * state.slot**2
-    return jnp.maximum(between, 0.0) + queue + slot
+    later = jnp.sum(share * state.wait.later**2 * (1.0 / jnp.maximum(state.wait.often, SHORTEST) - 1.0))
+    return jnp.maximum(between, 0.0) + queue + slot + later
 
 
 def _decode_moments(

@@ -6,9 +6,11 @@ a step with p prompts, v a step of decodes alone and q = lambda f / (p (1 - rho)
 prompt accounts for,
 
     U      = lambda E s^2 / (2 (1 - rho)) + q f / 2 + (1 - q) v / 2 + f rho / (1 - rho)
-    beside = min(lambda U / (1 + rho), half the room for others)
+    shared = what those add to the last own step that come until it begins, as far as it has room
 
-for Poisson arrivals; `arrivals` has what bursts add to each term.
+for Poisson arrivals; `arrivals` has what bursts add to each term. Where p prompts fill a share x = p / room of a step,
+s has the share x of f / room, so that it is a mean prompt's share of a full step at x = 1, and f is f (1 - x^2): the
+step takes f + p s all the same.
 """
 
 from __future__ import annotations
@@ -16,18 +18,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.serving.queueing.arrivals import after_arrival, queue_found, work_found
 from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over, served_at
 
+ITERATIONS = 4
 LEAST_REST = 0.25  # of the unfinished work is the step in progress: a bound that keeps the rest positive, not fitted
 
 
 class Wait(NamedTuple):
     """What an arrival finds: work `unfinished` before its own step [s], of which `queued` are prompts with a mean
     square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step that has any [1]; others `beside` it
-    in its own step [1]."""
+    in its last step [1], and what they add to that of each class [K]: `shared` by those that come while it waits,
+    `later` by those that come in its own steps before [s], of which there are any so `often` [1]."""
 
     unfinished: Scalar
     queued: Scalar
@@ -35,6 +40,9 @@ class Wait(NamedTuple):
     idle: Scalar
     prompts: Scalar
     beside: Scalar
+    shared: Float[Array, " K"]
+    later: Float[Array, " K"]
+    often: Float[Array, " K"]
 
 
 def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar) -> Wait:
@@ -47,20 +55,14 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     """
     ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
     room = jnp.maximum(prefill.room, 1.0)
-    floor, found = step, jnp.minimum(load.rate * added / over, FULL)
-    for _ in range(2):  # a step without prompts takes `step`, one with prompts `floor`: how often each is
-        some = 1.0 - jnp.exp(-load.rate * floor / ways / (1.0 - found))
-        floor = some * prefill.floor + (1.0 - some) * present * step
-    come = after_arrival(load.rate * floor / ways / (1.0 - found), load.variation)
-    prompts = jnp.clip(come / -jnp.expm1(-come), 1.0, room)
-    # Where prompts fill their steps, their share of a full step is what they take.
-    filled = 1.0 + jnp.minimum(prompts / room, 1.0) * jnp.maximum(
-        prefill.packed / jnp.maximum(added, SHORTEST) - 1.0, 0.0
-    )
-    share = prefill.share * filled / over
+    others = prompts_together(load.rate, prefill.floor / ways, added / over, present * step / ways) - 1.0
+    prompts = jnp.clip(1.0 + after_arrival(others, load.variation), 1.0, room)
+    full = jnp.minimum(prompts / room, 1.0)
+    filled = 1.0 + full * jnp.maximum(prefill.packed / jnp.maximum(added, SHORTEST) - 1.0, 0.0)
+    share, floor = prefill.share * filled / over, prefill.floor * (1.0 - full**2) / ways
     mean, square, cube = (mean_over(load.prompt, share**power) for power in (1, 2, 3))
     found = jnp.minimum(load.rate * mean, FULL)
-    part = prefill.floor / ways / prompts  # of what a step takes without prompts, to each of them
+    part = floor / prompts  # of what a step takes without prompts, to each of them
     spread = (square - mean**2) / jnp.maximum((mean + part) ** 2, SHORTEST**2)
     busy = jnp.clip(load.rate * (mean + part), SHORTEST, FULL)
     queue = queue_found(busy, load.variation)
@@ -70,12 +72,41 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     queued = poisson * more
     squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - found))) * more**2 * busy / meets
     often = jnp.minimum(load.rate * part / (1.0 - found) * meets / busy, 1.0)
-    met = often * prefill.floor + (1.0 - often) * present * step
-    come = load.rate * prefill.floor / ways / (1.0 - found)
-    idle = 0.5 * met / ways + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
+    met = often * floor + (1.0 - often) * present * step / ways
+    come = load.rate * floor / (1.0 - found)
+    idle = 0.5 * met + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
     unfinished = idle + queued
     wait = jnp.where(load.variation > 1.0, meets, 1.0)  # those of a burst that wait for prompts: all the work is theirs
     others = wait * after_arrival(load.rate * unfinished / (1.0 + found) / wait, load.variation)
-    rest = jnp.maximum(unfinished - others * mean, LEAST_REST * unfinished)
-    beside = jnp.minimum(wait * after_arrival(load.rate * rest / wait, load.variation), 0.5 * (room - 1.0))
-    return Wait(unfinished, queued, squared, idle, prompts, beside)
+    rest = jnp.maximum(unfinished - others * mean * (1.0 - 1.0 / room), LEAST_REST * unfinished)
+    last, each = prefill.last, prefill.last.each / over
+    waited = wait * after_arrival(load.rate * rest / wait, load.variation)
+    come = after_arrival(load.rate * last.after, load.variation)
+    beside, later = sharing(waited + come, last.left), sharing(come, last.left)
+    others, shared = mean_over(load.prompt, beside), each * (beside - later)
+    return Wait(unfinished, queued, squared, idle, prompts, others, shared, each * later, -jnp.expm1(-come))
+
+
+def prompts_together(rate: Scalar, floor: Scalar, share: Scalar, vacation: Scalar) -> Scalar:
+    """Prompts of a step that has any, if it has room for all that wait [1].
+
+    A step of k takes `floor` + k `share` [s], so that none comes in it with the probability E e^(-rate (f + k s)), of a
+    geometric k. Then steps without prompts, of the time `vacation` [s], go on until one comes. As many rows of steps
+    with prompts begin as end:
+
+        1 / k = (1 - rho) a / (rate (E e^(-rate (f + k s)) + f a)),     a = (1 - e^(-rate v)) / v,  rho = rate s
+    """
+    vacation = jnp.maximum(vacation, SHORTEST)
+    begin = -jnp.expm1(-rate * vacation) / vacation
+    found = jnp.minimum(rate * share, FULL)
+    none, number = jnp.exp(-rate * share), jnp.ones_like(rate)
+    for _ in range(ITERATIONS):
+        ended = jnp.exp(-rate * floor) * none / (number - (number - 1.0) * none)
+        number = 0.5 * (number + jnp.maximum(rate * (ended + floor * begin) / ((1.0 - found) * begin), 1.0))
+    return number
+
+
+def sharing(come: Array, left: Array) -> Array:
+    """Of the prompts that `come` in the mean before a step begins, those that it has room `left` for [1]: left (1 -
+    e^(-come / max(left, 1))), which is Poisson's E min(left, N) where less than one fits, and all where many do."""
+    return -left * jnp.expm1(-come / jnp.maximum(left, 1.0))

@@ -11,7 +11,9 @@ from jaxperf.core.numerics import as_float
 from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths, lengths_as, lengths_of, padded
+from jaxperf.serving.queueing.open_loop import clump
 from jaxperf.serving.queueing.pools import no_prompts
+from jaxperf.serving.queueing.waiting import prompts_together, sharing
 from tests.serving.queueing.engines import even_law, most_of, steady, straight_law
 
 CHATS = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}
@@ -144,3 +146,33 @@ def test_no_more_sequences_run_than_have_a_slot() -> None:
     law = even_law(1e-3, (0.0, 1e-3, 0.0), (0.0,) * 5)
     state = steady(no_prompts, law, Load(30.0, fixed(100), fixed(33)), Engine(32.0, 8192.0))
     assert float(state.step) <= 1e-3 + 32 * 1e-3
+
+
+def test_prompts_that_delay_each_other_begin_to_decode_in_rows() -> None:
+    """Steps of t, and d for each prompt that came in the one before: starts in a long window vary as `clump` says."""
+    step, delay, rate, window = 1.0, 2.0, 0.3, 200
+    random, begun = np.random.default_rng(0), np.zeros((400, 2000))
+    for at in range(1, begun.shape[1]):
+        begun[:, at] = random.poisson(rate * (step + delay * begun[:, at - 1]))
+    windows = begun[:, 200:].reshape(400, -1, window).sum(axis=2)
+    dispersion = windows.var() / windows.mean()
+    assert float(clump(Load(rate, fixed(1), fixed(2)), as_float(10.0), as_float(rate * delay))) + 1.0 == pytest.approx(
+        dispersion, rel=0.05
+    )
+
+
+@pytest.mark.parametrize(("floor", "share", "vacation"), [(0.0, 0.5, 0.05), (0.2, 0.5, 0.3), (1.0, 0.1, 1.0)])
+def test_prompts_of_a_step_that_has_any(floor: float, share: float, vacation: float) -> None:
+    """Steps of f + k s, each with the prompts that came in the one before; those without any take v."""
+    random, waiting, steps, prompts = np.random.default_rng(0), np.zeros(2000, int), 0, 0
+    for _ in range(500):
+        waiting = random.poisson(np.where(waiting > 0, floor + share * waiting, vacation))
+        steps, prompts = steps + (waiting > 0).sum(), prompts + waiting.sum()
+    found = prompts_together(*map(as_float, (1.0, floor, share, vacation)))
+    assert float(found) == pytest.approx(prompts / steps, rel=0.05)
+
+
+@pytest.mark.parametrize("left", [0.3, 1.0])
+def test_less_room_than_one_prompt_is_taken_where_any_comes(left: float) -> None:
+    some = np.minimum(np.random.default_rng(0).poisson(0.7, 1 << 20), left).mean()
+    assert float(sharing(as_float(0.7), as_float(left))) == pytest.approx(some, rel=0.01)

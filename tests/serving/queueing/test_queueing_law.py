@@ -52,6 +52,15 @@ def test_attention_is_recovered(law: StepLaw) -> None:
     np.testing.assert_allclose(law.prefill, PREFILL, rtol=1e-6)
 
 
+def test_attention_in_stairs_is_met_in_the_mean() -> None:
+    """Waves of 64 decodes: probes at powers of two would see the last decode of a wave alone."""
+    waves = lambda n, context: 1e-3 * ceil_div(n, as_float(64.0)) + 0.0 * context  # noqa: E731
+    found = probed_law(stairs, waves, lambda prefix, q: 1e-6 * q, tokens=64.0, decodes=256.0, context=64.0, chunk=64.0)
+    n = np.arange(1.0, 257.0)
+    fitted = found.decode[0] + n * (found.decode[1] + found.decode[2] * 32.0)
+    assert float(np.mean(fitted)) == pytest.approx(float(np.mean(np.asarray(waves(n, 0.0)))), rel=0.05)
+
+
 @given(st.integers(1, 40), st.integers(1, 700))
 def test_a_prompt_in_whole_chunks_is_their_sum(chunks: int, chunk: int) -> None:
     law = StepLaw(*map(as_float, ([1.0], [1.0], 64.0, DECODE, PREFILL)))

@@ -137,6 +137,20 @@ def test_prompts_that_go_first_wait_for_no_slot_at_moderate_load() -> None:
     assert errors(state, percentiles(state, Load(rate, *lengths), as_float(0.99)), metrics)[0].max() <= 0.1
 
 
+@pytest.mark.parametrize(("prompt", "share"), [(8192, 0.3), (8192, 0.6)])
+def test_others_fill_the_last_step_of_a_prompt_as_long_as_the_budget(prompt: int, share: float) -> None:
+    fixed = [{"kind": "fixed", "value": value} for value in (prompt, 64)]
+    lengths, engine = (lengths_as(fixed[0]), lengths_as(fixed[1])), Engine(float(CAP), 8192.0)
+    rate = share * most_of(chunked, straight_law(), lengths, engine)
+    requests = drawn(rate, lengths=fixed)
+    times = simulated("vllm_v1", requests, 8192)
+    metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
+    load = Load(rate, *lengths)
+    state = steady(chunked, straight_law(), load, engine)
+    mean, end = errors(state, percentiles(state, load, as_float(0.99)), metrics)
+    assert mean.max() <= 0.1 and end[0] <= 0.15, (mean, end)
+
+
 @pytest.mark.parametrize("budget", [512, 8192])
 @pytest.mark.parametrize("share", [0.3, 0.7])
 @pytest.mark.parametrize("tokens", [2, pytest.param(4, marks=pytest.mark.long)])
