@@ -37,6 +37,7 @@ TASK_LENGTHS: Mapping[str, tuple[float, float]] = MappingProxyType(
 )
 # Models that MLPerf submissions quantize to FP4 where the device multiplies it, by NVIDIA's account of v5.1; else FP8.
 IN_FP4 = frozenset({"deepseek-v3", "llama-2-70b", "llama-3.1-405b", "llama-3.1-8b"})
+OF_TASK = "recalled of MLPerf's task"  # what is said of these: means of lengths that differ
 OFFLINE_TURNS = 8.0  # requests in flight over those that can run together, where all are there from the start
 SERVER_SEQUENCES = 64.0  # where nothing at all is said of the load
 MOST_RANKS = 4096
@@ -50,7 +51,7 @@ class Deployed:
     `spec`: its device, the power limit in it; `model`: as read, without its `assumptions`; `tensor`, `pipeline`,
     `data`, `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
     requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
-    `drawn`: whether the client draws lengths, `prompt` and `output` being their means; `room`: tokens of prompts that a
+    `drawn`: whether lengths differ, `prompt` and `output` being their means; `room`: tokens of prompts that a
     step has room for [1]; `notes`: what was taken for granted.
     """
 
@@ -115,6 +116,7 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
     layout, of_layout = _layout(given, spec, least_ranks(model, weights, spec))
     prompt, output, of_lengths = _lengths(given, model)
     drawn = draws_lengths(given.source, prompt, output)
+    varied = drawn or of_lengths.endswith(OF_TASK)
     if drawn:
         prompt, output, of_lengths = mean_length(prompt), mean_length(output), DRAWN
     concurrency, rate, of_load = _load(given, layout["replicas"], spec)
@@ -128,7 +130,7 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
         "output": output,
         "concurrency": concurrency,
         "rate": rate,
-        "drawn": drawn,
+        "drawn": varied,
         "room": room,
     }
     told = tuple(note for note in notes if note)
@@ -206,7 +208,7 @@ def _lengths(given: Configuration, model: ModelConfig) -> tuple[float, float, st
         return prompt, _or(output, 1.0), "" if math.isfinite(output) else f"{_unstated(given, 'output_len')}: 1"
     if model.name in TASK_LENGTHS and given.source.startswith("MLPerf"):
         prompt, output = TASK_LENGTHS[model.name]
-        return prompt, output, f"lengths are not stated: {prompt:.0f} in, {output:.0f} out, recalled of MLPerf's task"
+        return prompt, output, f"lengths are not stated: {prompt:.0f} in, {output:.0f} out, {OF_TASK}"
     zero = "; 0 counts as not stated" if "input_len" in given.zeros else ""
     raise InputError(f"input_len: no length of the prompts is stated{zero}.")
 
