@@ -14,7 +14,7 @@ import hwspecs
 from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name
-from calibration.serving.layouts import CAP_SHARE, CAPPED
+from calibration.serving.spelled import CAP_SHARE, CAPPED
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model

@@ -11,7 +11,8 @@ request 29980; 0.12.0 has more in its cache at 80 requests of 9,000 tokens than 
 other engines it is assumed.
 
 A step has prefill and decode tokens alike in vLLM (chunked prefill, its default since V1) and TensorRT-LLM (in-flight
-batching); SGLang prefills in steps of their own unless told otherwise (`enable_mixed_chunk`). The host prepares the
+batching); SGLang prefills in steps of their own unless told otherwise (`enable_mixed_chunk`). vLLM splits a prompt that
+a step has no room for, TensorRT-LLM does not (`enable_chunked_prefill` is off by default). The host prepares the
 next step while the device works on this one in vLLM since 0.14.0 (its release notes: asynchronous scheduling by
 default), in SGLang (`disable_overlap_schedule` turns it off) and in TensorRT-LLM (`disable_overlap_scheduler`); of
 other engines both are assumed, as most do today.
@@ -24,6 +25,7 @@ the cache's tokens).
 
 from __future__ import annotations
 
+import math
 import re
 
 from jaxperf.core.formats import FORMATS
@@ -31,6 +33,7 @@ from jaxperf.core.formats import FORMATS
 RESERVING = frozenset({"trtllm"})  # engines that hold memory for the whole output from the start
 FOLLOWING = frozenset({"trtllm"})  # engines that read the cache's format from the checkpoint
 NAMING = "nvidia/"  # publisher whose quantized checkpoints state the cache's format
+WHOLE = frozenset({"trtllm"})  # engines that prefill whole prompts unless told otherwise
 SEPARATING = frozenset({"sglang"})  # engines that do not decode in the steps that prefill
 WAITING_BEFORE = {"vllm": (0, 14)}  # the first release whose device does not wait for the host
 MOST_RUNNING = {"trtllm": 2048.0, "vllm": 1024.0, "sglang": 4096.0}
@@ -64,6 +67,12 @@ def most_running(engine: str, memory: float) -> float:
 def mixing_share(engine: str) -> float:
     """Share of the prefill steps of an engine that decode too [1]."""
     return 0.0 if engine in SEPARATING else 1.0
+
+
+def prompts_together(engine: str, room: float, prompt: float) -> float:
+    """Prompts that are prefilled in a step with `room` for so many tokens of them [1]; at least one."""
+    fitting = room / prompt
+    return max(1.0, math.floor(fitting) if engine in WHOLE else fitting)
 
 
 def works_ahead(engine: str, version: str) -> bool:

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from calibration.serving.engines import mixing_share, most_running, works_ahead
+from calibration.serving.engines import mixing_share, most_running, prompts_together, works_ahead
 from calibration.serving.layouts import Deployed
-from calibration.serving.pieces import BUDGET, KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
+from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
 from jaxperf.core.numerics import Scalar, as_float, overlap
 from jaxperf.core.sustained_file import SustainedTable
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch, open_loop
@@ -28,7 +28,8 @@ class Setup(eqx.Module):
     """What a configuration asks: `replicas`, `data`: ranks that share the requests [1]; `load`: requests in flight
     [1], of an open loop requests a second [1/s]; `prompt`, `output` tokens [1]; `stages`: of the pipeline [1];
     `mixing`: share of prefill steps that decode too [1]; `ahead`: 1 where the host works ahead of the device, or 0;
-    `alike`: 1 where all requests have the same lengths, or 0; `most`: requests that a rank runs together [1]."""
+    `alike`: 1 where all requests have the same lengths, or 0; `most`: requests that a rank runs together [1];
+    `together`: prompts that a step has room for [1]."""
 
     replicas: Float[Array, "*batch"]
     data: Float[Array, "*batch"]
@@ -40,6 +41,7 @@ class Setup(eqx.Module):
     ahead: Float[Array, "*batch"]
     alike: Float[Array, "*batch"]
     most: Float[Array, "*batch"]
+    together: Float[Array, "*batch"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def _rows(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
         ahead=as_float(np.array([float(_ahead(p)) for p in points])),
         alike=as_float(np.array([float(not p.drawn) for p in points])),
         most=as_float(np.array([most_running(p.configuration.engine, p.spec.memory_capacity.si) for p in points])),
+        together=as_float(np.array([prompts_together(p.configuration.engine, p.room, p.prompt) for p in points])),
     )
     kinds = {name: np.flatnonzero(laws == name) for name in LAWS if (laws == name).any()}
     return Rows(setups, jax.tree.map(jnp.asarray, pieces_of(points, rates)), kinds)
@@ -124,15 +127,15 @@ def _answers(values: Mapping[str, Float[Array, " rows"]], rows: Rows) -> tuple[S
 def closed(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
     """Requests in flight shared by alike ranks, each of which prefills and decodes."""
     ranks = setup.replicas * setup.data
-    one = _shared(values, setup, pieces, burst_share(values, setup))
+    one = _shared(values, setup, pieces, burst_share(values, setup), setup.alike * setup.mixing)
     found = one(jnp.maximum(setup.load / ranks, 1.0))
     return _whole(found, jnp.minimum(ranks, setup.load)), jnp.zeros_like(ranks)
 
 
 def opened(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
-    """Requests at a rate, shared by alike ranks; they come one by one, so that no burst is."""
+    """Requests at a rate, shared by alike ranks; they come one by one, so that no burst and no row is."""
     ranks = setup.replicas * setup.data
-    one = _shared(values, setup, pieces, jnp.zeros_like(ranks))
+    one = _shared(values, setup, pieces, jnp.zeros_like(ranks), jnp.zeros_like(ranks))
     found, utilization = open_loop(one, setup.load / ranks, setup.output, _slots(values, setup, pieces))
     return _whole(found, ranks), utilization
 
@@ -171,17 +174,16 @@ LAWS: Mapping[str, Law] = {"closed": closed, "open": opened, "static": static, "
 _COMPILED = {name: jax.jit(jax.vmap(law)) for name, law in LAWS.items()}
 
 
-def _shared(values: Values, setup: Setup, pieces: Pieces, synchrony: Scalar) -> Callable[[Scalar], Steady]:
+def _shared(values: Values, setup: Setup, pieces: Pieces, synchrony: Scalar, row: Scalar) -> Callable[[Scalar], Steady]:
     """The closed loop of one rank as a function of its requests in flight, the share `synchrony` of which start in a
-    burst."""
+    burst and the share `row` of the others come back in a row."""
     steps, slots = steps_of(values, setup, pieces), _slots(values, setup, pieces)
-    together = jnp.maximum(BUDGET / setup.prompt, 1.0)
 
     def loop(concurrency: Scalar) -> Steady:
         # Every replica has a server of its own, which all its ranks share.
         first = values["first"] + values["first_each"] * concurrency * setup.data
-        schedule = Schedule(setup.mixing, synchrony, values["wait"], first)
-        load = Load(concurrency, setup.output, slots, together, values["held"])
+        schedule = Schedule(setup.mixing, synchrony, values["wait"], first, row, setup.ahead)
+        load = Load(concurrency, setup.output, slots, setup.together, values["held"])
         return aggregated(steps, load, schedule)
 
     return loop

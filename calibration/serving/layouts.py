@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-import hwspecs
-from calibration.datasets.names import device_name
 from calibration.datasets.serving import Configuration, ServingTable
-from calibration.serving.clients import DRAWN, draws_lengths, mean_length
+from calibration.serving.clients import BUDGET, DRAWN, ROOM, draws_lengths, mean_length, prompts_room, set_up
 from calibration.serving.engines import most_running
+from calibration.serving.spelled import Devices, Models
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.formats import FORMATS
-from jaxperf.io.huggingface import QUANTIZED_NAME, holds_config, load_model
+from jaxperf.io.huggingface import QUANTIZED_NAME
 from jaxperf.models.config import ModelConfig
-from jaxperf.models.layers import transformer
 from jaxperf.models.mixers import Mla
 from jaxperf.models.parameters import parameter_count
-from jaxperf.models.step import check_decodes
 from jaxperf.serving.notes import multiplied_in
 
-# MLPerf Inference names a model with its accuracy target; mean lengths of its tasks (tokens in, tokens out), recalled
-# from the benchmark's documents: OpenOrca for Llama 2 70B, LongBench and others for 405B, CNN/DailyMail summaries (of
-# 128 tokens for Llama 3.1 8B), mathematics and code for DeepSeek R1. Logs state tokens and samples a second: their
-# ratio is within 8 % of these outputs in all that are given, and mostly within 3 %.
-TARGET = re.compile(r"-(?:99(?:\.9)?|edge)$")
+# Mean lengths of MLPerf Inference's tasks (tokens in, tokens out), recalled from the benchmark's documents: OpenOrca
+# for Llama 2 70B, LongBench and others for 405B, CNN/DailyMail summaries (of 128 tokens for Llama 3.1 8B), mathematics
+# and code for DeepSeek R1. Logs state tokens and samples a second: their ratio is within 8 % of these outputs in all
+# that are given, and mostly within 3 %.
 TASK_LENGTHS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "llama-2-70b": (294.0, 294.0),
@@ -43,12 +37,9 @@ TASK_LENGTHS: Mapping[str, tuple[float, float]] = MappingProxyType(
 )
 # Models that MLPerf submissions quantize to FP4 where the device multiplies it, by NVIDIA's account of v5.1; else FP8.
 IN_FP4 = frozenset({"deepseek-v3", "llama-2-70b", "llama-3.1-405b", "llama-3.1-8b"})
+OF_TASK = "recalled of MLPerf's task"  # what is said of these: means of lengths that differ
 OFFLINE_TURNS = 8.0  # requests in flight over those that can run together, where all are there from the start
 SERVER_SEQUENCES = 64.0  # where nothing at all is said of the load
-# Power limits that a label states in words: share of the TDP that Splitwise (ISCA 2024) left an H100, as recalled.
-CAPPED = re.compile(r"[-_ ](?:pcap|power[-_ ]?cap(?:ped)?)$", re.IGNORECASE)
-CAP_SHARE = 0.5
-NAMED_CHIP = re.compile(r"\b((?:gh|h|a|b|l|mi)\d{2,3}[a-z]*(?:-(?:sxm|pcie|nvl))?|arc-pro-b\d+)\b")
 MOST_RANKS = 4096
 FILLED = 0.7  # of the memory, by weights, where a table leaves the ranks open: the rest is for the cache
 
@@ -60,8 +51,8 @@ class Deployed:
     `spec`: its device, the power limit in it; `model`: as read, without its `assumptions`; `tensor`, `pipeline`,
     `data`, `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
     requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
-    `drawn`: whether the client draws lengths, `prompt` and `output` being their means;
-    `notes`: what was taken for granted.
+    `drawn`: whether lengths differ, `prompt` and `output` being their means; `room`: tokens of prompts that a
+    step has room for [1]; `notes`: what was taken for granted.
     """
 
     configuration: Configuration
@@ -78,6 +69,7 @@ class Deployed:
     concurrency: float
     rate: float
     drawn: bool = False
+    room: float = BUDGET
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -108,7 +100,7 @@ class Deployed:
 def deployed(table: ServingTable, directories: Sequence[str] = ()) -> tuple[list[Deployed], dict[int, str]]:
     """The configurations of a table that can be priced, and for the rows of the others the reason."""
     found, reasons = [], dict(table.reasons)
-    devices, models = _Devices(directories), _Models()
+    devices, models = Devices(directories), Models()
     for configuration in table.configurations:
         try:
             found.append(_deployed(configuration, devices, models))
@@ -117,84 +109,32 @@ def deployed(table: ServingTable, directories: Sequence[str] = ()) -> tuple[list
     return found, reasons
 
 
-def _deployed(given: Configuration, devices: _Devices, models: _Models) -> Deployed:
+def _deployed(given: Configuration, devices: Devices, models: Models) -> Deployed:
     model, of_model = models.of(given.model)
     spec, of_device = devices.of(given.gpu)
     weights, of_format = _weights(given, model, spec)
     layout, of_layout = _layout(given, spec, least_ranks(model, weights, spec))
     prompt, output, of_lengths = _lengths(given, model)
     drawn = draws_lengths(given.source, prompt, output)
+    varied = drawn or of_lengths.endswith(OF_TASK)
     if drawn:
         prompt, output, of_lengths = mean_length(prompt), mean_length(output), DRAWN
     concurrency, rate, of_load = _load(given, layout["replicas"], spec)
     stand_ins = multiplied_in(spec, (weights, FORMATS[weights].activations))
-    notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_lengths, of_load)
-    lengths = {"prompt": prompt, "output": output, "concurrency": concurrency, "rate": rate, "drawn": drawn}
+    settings = (given.source, given.engine, drawn)
+    of_room = ROOM if set_up(*settings) and given.mode == "agg" else ""
+    room = prompts_room(*settings, prompt)
+    notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_lengths, of_load, of_room)
+    lengths = {
+        "prompt": prompt,
+        "output": output,
+        "concurrency": concurrency,
+        "rate": rate,
+        "drawn": varied,
+        "room": room,
+    }
     told = tuple(note for note in notes if note)
     return Deployed(given, model, spec, weights, **layout, **lengths, notes=told)
-
-
-class _Devices:
-    """Specifications by the spelling of a table, each resolved once."""
-
-    def __init__(self, directories: Sequence[str]) -> None:
-        self._registry = hwspecs.open_registry(directories)
-        self._directories = directories
-        self._found: dict[str, tuple[DeviceSpec, str]] = {}
-
-    def of(self, text: str) -> tuple[DeviceSpec, str]:
-        """The device of a name, and what stands in for what. Raises `InputError` where nothing can."""
-        if text not in self._found:
-            self._found[text] = self._resolve(text)
-        return self._found[text]
-
-    def _resolve(self, text: str) -> tuple[DeviceSpec, str]:
-        name, wrong = device_name(text, self._registry)
-        if name:
-            return hwspecs.load(name, self._directories), ""
-        chip = self._chip(text, wrong)
-        if not chip:
-            raise InputError(f"unknown_device: {wrong or 'no device is stated.'}")
-        spec = hwspecs.load(chip, self._directories)
-        if CAPPED.search(text):
-            limit = spec.tdp.model_copy(update={"quantity": f"{spec.tdp.si * CAP_SHARE:g} W"})
-            return spec.model_copy(update={"tdp": limit}), f"{text} is {chip} at {CAP_SHARE:.0%} of its power"
-        return spec, f"{text} is priced as {chip}"
-
-    def _chip(self, text: str, wrong: str) -> str:
-        """A known device that the spelling without its limit, or the reason why it has no specification, names."""
-        plain, _ = device_name(CAPPED.sub("", text), self._registry)
-        named = (device_name(each, self._registry)[0] for each in NAMED_CHIP.findall(wrong.partition(":")[2]))
-        return plain or next((name for name in named if name), "")
-
-
-class _Models:
-    """Models by the spelling of a table, each read once."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[ModelConfig, str]] = {}
-
-    def of(self, text: str) -> tuple[ModelConfig, str]:
-        """The model of a name or a path, and what was left out of the name. Raises `InputError` where it is neither,
-        and where it has no decode.
-
-        Spellings of one shipped model are equal. What was read from a file has its path for a name, which no shipped
-        model has: a folder's own name says nothing of what is in it.
-        """
-        if text not in self._found:
-            model, note = self._read(text)
-            check_decodes(transformer(model))
-            self._found[text] = model, note
-        return self._found[text]
-
-    def _read(self, text: str) -> tuple[ModelConfig, str]:
-        if holds_config(text):
-            return dataclasses.replace(load_model(text), name=os.path.abspath(text), assumptions=()), ""
-        plain = TARGET.sub("", text)
-        spelled = re.sub(r"(?<=\d)_(?=\d)", ".", plain)
-        spelled = {"gptj": "gpt-j-6b"}.get(spelled.lower(), spelled)
-        note = "" if spelled == text else f"{text} is read as {spelled}"
-        return dataclasses.replace(load_model(spelled), assumptions=()), note
 
 
 def _weights(given: Configuration, model: ModelConfig, spec: DeviceSpec) -> tuple[str, str]:
@@ -268,7 +208,7 @@ def _lengths(given: Configuration, model: ModelConfig) -> tuple[float, float, st
         return prompt, _or(output, 1.0), "" if math.isfinite(output) else f"{_unstated(given, 'output_len')}: 1"
     if model.name in TASK_LENGTHS and given.source.startswith("MLPerf"):
         prompt, output = TASK_LENGTHS[model.name]
-        return prompt, output, f"lengths are not stated: {prompt:.0f} in, {output:.0f} out, recalled of MLPerf's task"
+        return prompt, output, f"lengths are not stated: {prompt:.0f} in, {output:.0f} out, {OF_TASK}"
     zero = "; 0 counts as not stated" if "input_len" in given.zeros else ""
     raise InputError(f"input_len: no length of the prompts is stated{zero}.")
 

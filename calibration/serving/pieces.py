@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from calibration.serving.clients import BUDGET
 from calibration.serving.engines import cache_format, held_share
 from calibration.serving.kernel_counts import added_kernels, counted
 from calibration.serving.layouts import Deployed
@@ -37,7 +38,6 @@ PROMPTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # in one prefill of an attenti
 LINEAR = ("delta_rule", "selective_scan", "lightning", "recurrence")
 DENSE = ("projection", "router", "head", "absorb", "expansion")
 CHUNK = 32  # configurations a call: one compilation a model, whatever the table
-BUDGET = 8192.0  # tokens a prefill may have in one step, for its activations
 # What a kernel in a replayed graph takes to start and drain [s], alike in all formats; kernels measured alone are not
 # (products: 9 us in FP8, their quantization included, 3 us in BF16). The fitted `floor` multiplies it.
 KERNEL_GAP = 5e-6

@@ -8,7 +8,9 @@ step of its own has, whatever the order of the work,
 What the order decides is how much of it is TTFT. Requests that start together (a burst, or equal lengths that never
 drift apart) wait for half of the others' prefills before their first token; requests out of step meet the others'
 prefills while they decode, and wait only for what is being prefilled when they come. `synchrony` is the share of the
-first. An engine that puts prefill and decode tokens into one step (Sarathi-Serve, OSDI 2024; vLLM v1, TensorRT-LLM)
+first. Where steps decode and prefill at once, equal lengths make a row: those that were prefilled in one step end in
+one step, the next ones in the next, so that whoever follows them finds the prefill of the ones before still running.
+An engine that puts prefill and decode tokens into one step (Sarathi-Serve, OSDI 2024; vLLM v1, TensorRT-LLM)
 gains a token for all in each prefill step: the linear layers run once on the union. The mean batch in decode is b = n
 D / e2e (Little's law), D the time in decode; with memory for fewer than n requests the others wait for a slot. The
 first token is prefill's: requests of one token have no decode, and wait for the others' prefills before it.
@@ -62,12 +64,16 @@ class Schedule(eqx.Module):
     share of requests that start in one burst, 1 / waves for a client that sends so many waves [1]; `wait`: prefill
     steps of others that a newcomer of no burst finds before its own, 1/2 of one for arrivals at random, more where
     requests of equal length end in a row [1]; `first`: time to first token that no step explains: network, tokenizer,
-    scheduling [s]."""
+    scheduling [s]; `row`: share of the requests of no burst that come back in a row behind each other, as many a step
+    as were prefilled together [1]; `ahead`: steps that are fixed before the one that runs has ended, for which a
+    newcomer of a row waits as well [1]."""
 
     mixing: Float[Array, "*batch"] = eqx.field(converter=as_float)
     synchrony: Float[Array, "*batch"] = eqx.field(converter=as_float)
     wait: Float[Array, "*batch"] = eqx.field(converter=as_float)
     first: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    row: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    ahead: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
 
 class Steady(eqx.Module):
@@ -86,9 +92,10 @@ class Steady(eqx.Module):
 def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     """Prefill and decode on the same devices, a closed loop.
 
-    Newcomers of one step are prefilled together: k = 1 + (arrivals in a prefill step), at most `together`. While a
-    request decodes, N = (m - 1) (1 - synchrony / 2) / k prefill steps pass, m = min(concurrency, slots), but no more
-    than it takes tokens in where prefill steps decode too:
+    Newcomers of one step are prefilled together: k = 1 + (arrivals in a prefill step), at most `together`; of a row all
+    that there is room for. While a request decodes, N = (m - 1) (1 - synchrony / 2) / k prefill steps pass,
+    m = min(concurrency, slots), less those it waited for in a row, but no more than it takes tokens in where prefill
+    steps decode too:
 
         D = (output - 1 - mixing N) t_decode(b) + N (t_prefill(k) + mixing t_attention(b)),   mixing N <= output - 1
 
@@ -103,6 +110,8 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     most = jnp.clip(load.together, 1.0, running)
     all_prefills = running / most * steps.prefill(most)
     full = jnp.maximum(load.concurrency / slots - 1.0, 0.0)
+    # Where requests wait for a slot, the next one is there when a slot falls free: it waits for no step.
+    returning = schedule.row * jnp.clip(1.0 - (load.concurrency - running), 0.0, 1.0)
 
     def times(batch: Scalar, together: Scalar) -> tuple[Scalar, Scalar, Scalar]:
         """(one prefill step, decode of a request, first token of one that waits for no slot) [s].
@@ -110,12 +119,14 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
         What no step explains is done while a request waits for its slot, as far as it waits.
         """
         prefill = steps.prefill(together)
-        passing = others * (1.0 - 0.5 * schedule.synchrony) / together
-        met = jnp.minimum(passing, after / jnp.maximum(schedule.mixing, LEAST_MIXING))
+        behind = returning * jnp.minimum(schedule.wait + schedule.ahead, others / together)
+        passing = others * (1.0 - 0.5 * schedule.synchrony) / together - (1.0 - schedule.synchrony) * behind
+        met = jnp.minimum(jnp.maximum(passing, 0.0), after / jnp.maximum(schedule.mixing, LEAST_MIXING))
         pure = jnp.maximum(after - schedule.mixing * met, 0.0)
         decode = pure * steps.decode(batch) + met * (prefill + schedule.mixing * steps.attention(batch))
         burst = 0.5 * schedule.synchrony * others * prefill / together
-        found = schedule.wait * prefill + 0.5 * jnp.minimum(after, 1.0) * steps.decode(batch)
+        waited = behind + (1.0 - schedule.row) * schedule.wait
+        found = waited * prefill + 0.5 * jnp.minimum(after, 1.0) * steps.decode(batch)
         drifting = (1.0 - schedule.synchrony) * others / running * found
         steps_alone = prefill + burst + drifting
         beside = jnp.maximum(schedule.first - full * (steps_alone + decode), 0.0)
@@ -126,6 +137,7 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
         prefill, decode, first = times(batch, together)
         cycle = first + decode
         joined = jnp.clip(1.0 + others * prefill / cycle, 1.0, most)
+        joined = schedule.row * most + (1.0 - schedule.row) * joined
         in_step = schedule.synchrony * most + (1.0 - schedule.synchrony) * joined
         in_decode = jnp.maximum(running * (schedule.synchrony + (1.0 - schedule.synchrony) * decode / cycle), 1.0)
         return 0.5 * (batch + in_decode), 0.5 * (together + in_step)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.steady import Load, Schedule, Steps, aggregated, disaggregated, fixed_batch, open_loop
+from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch, open_loop
 
 FIXED, EACH, READ, PREFILL = 5e-3, 1e-4, 4e-5, 3e-2  # s
 
@@ -53,6 +53,29 @@ def test_a_burst_is_what_playing_it_out_gives(requests: int, output: int):
     ttft, tpot = played(requests, output)
     assert float(found.ttft) == pytest.approx(ttft, rel=1e-9)
     assert float(found.tpot) == pytest.approx(tpot, rel=1e-9)
+
+
+def row_of(requests: float, wait: float, ahead: float = 0.0, slots: float = 1e3) -> Steady:
+    schedule = Schedule(1.0, 0.0, wait, 0.0, row=1.0, ahead=ahead)
+    return aggregated(steps(), load(requests, slots=slots, together=2.0), schedule)
+
+
+def test_in_a_row_a_newcomer_waits_for_the_steps_before_it_and_meets_as_many_less():
+    """Which moves time between the two latencies."""
+    none, one, two = row_of(16.0, 0.0), row_of(16.0, 1.0), row_of(16.0, 1.0, 1.0)
+    step = 2.0 * PREFILL * 15.0 / 16.0
+    assert float(one.ttft - none.ttft) == pytest.approx(step, rel=0.02)
+    assert float(two.ttft - one.ttft) == pytest.approx(step, rel=0.02)
+    assert float(two.tpot) < float(one.tpot) < float(none.tpot)
+    assert float(two.e2e) == pytest.approx(float(none.e2e), rel=0.03)
+
+
+def test_in_a_row_nobody_waits_for_more_steps_than_the_others_make():
+    assert float(row_of(2.0, 5.0).ttft) == pytest.approx(float(row_of(2.0, 0.5).ttft), rel=1e-3)
+
+
+def test_a_request_that_waited_for_a_slot_waits_for_no_step():
+    assert float(row_of(32.0, 1.0, slots=16.0).ttft) == float(row_of(32.0, 0.0, slots=16.0).ttft)
 
 
 @settings(max_examples=20, deadline=None)

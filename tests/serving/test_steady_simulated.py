@@ -54,11 +54,13 @@ def simulated(output: np.ndarray, concurrency: int, engine: dict[str, Any]) -> t
     return ttft, tpot, e2e
 
 
+STEPS = Steps(lambda batch: FIXED + EACH * batch, lambda batch: 0.0 * batch, lambda prompts: PREFILL * prompts)
+
+
 def steady(concurrency: int, synchrony: float, output: int = OUTPUT, mixing: float = 0.0) -> Steady:
     """The closed form with the simulator's step times."""
-    steps = Steps(lambda batch: FIXED + EACH * batch, lambda batch: 0.0 * batch, lambda prompts: PREFILL * prompts)
     load = Load(float(concurrency), float(output), 128.0, 1.0)
-    return aggregated(steps, load, Schedule(mixing, synchrony, 0.5, 0.0))
+    return aggregated(STEPS, load, Schedule(mixing, synchrony, 0.5, 0.0))
 
 
 @pytest.mark.parametrize("concurrency", [2, 8, 32])
@@ -80,6 +82,19 @@ def test_a_burst_of_equal_lengths_stays_one_where_prefills_come_first(concurrenc
     assert float(found.ttft) == pytest.approx(ttft, rel=0.1)
     assert float(found.tpot) == pytest.approx(tpot, rel=0.1)
     assert float(found.e2e) == pytest.approx(e2e, rel=0.1)
+
+
+@pytest.mark.parametrize(("concurrency", "together"), [(8, 2), (12, 4), pytest.param(32, 4, marks=pytest.mark.long)])
+def test_equal_lengths_come_back_as_many_a_step_as_were_prefilled_together(concurrency: int, together: int):
+    """Where steps decode and prefill at once; the simulated client sends the next request in no time, so that it waits
+    for no step."""
+    engine = {**MIXED, "max_tokens_in_batch": together * PROMPT + 128}
+    ttft, tpot, e2e = simulated(np.full(WAVES * concurrency, OUTPUT), concurrency, engine)
+    load = Load(float(concurrency), float(OUTPUT), 128.0, float(together))
+    found = aggregated(STEPS, load, Schedule(1.0, 0.0, 0.0, 0.0, row=1.0))
+    assert float(found.ttft) == pytest.approx(ttft, rel=0.15)
+    assert float(found.tpot) == pytest.approx(tpot, rel=0.05)
+    assert float(found.e2e) == pytest.approx(e2e, rel=0.05)
 
 
 @pytest.mark.parametrize("concurrency", [2, 8, 32])

@@ -6,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration.serving.engines import cache_format, held_share, mixing_share, most_running, works_ahead
+from calibration.serving.clients import BUDGET, prompts_room
+from calibration.serving.engines import (
+    cache_format,
+    held_share,
+    mixing_share,
+    most_running,
+    prompts_together,
+    works_ahead,
+)
 from calibration.serving.fit import FREEDOM, penalties
 from calibration.serving.kernel_counts import added_kernels, counted
 from calibration.serving.pieces import KERNEL_GAP, KINDS, PRICED, by_column, split_norm_kernels
@@ -47,6 +55,29 @@ def test_how_many_requests_an_engine_runs_together():
     assert most_running("trtllm", 141e9) == most_running("trtllm", 24e9) == 2048.0
     assert most_running("vllm", 80e9) == most_running("an engine nobody measured", 80e9) == 1024.0
     assert most_running("vllm", 48e9) == 256.0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "together"), [(128.0, 8.0), (256.0, 4.0), (512.0, 2.0), (1024.0, 1.0), (4096.0, 1.0)]
+)
+def test_a_step_of_engines_that_aiconfigurator_set_up_has_room_for_a_prompt_and_some_more(
+    prompt: float, together: float
+):
+    room = prompts_room("aiconfigurator silicon_sample.csv", "trtllm", False, prompt)
+    assert prompts_together("trtllm", room, prompt) == together
+    assert together <= prompts_together("vllm", room, prompt) < together + 1.0, "vLLM splits prompts"
+
+
+@pytest.mark.parametrize(
+    ("source", "engine", "drawn"),
+    [("lab", "trtllm", False), ("aiconfigurator", "sglang", False), ("aiconfigurator", "vllm", True)],
+)
+def test_other_steps_have_the_room_of_the_default(source: str, engine: str, drawn: bool):
+    assert prompts_room(source, engine, drawn, 1024.0) == BUDGET
+
+
+def test_a_prompt_longer_than_a_step_is_one():
+    assert prompts_together("trtllm", BUDGET, 10000.0) == prompts_together("vllm", BUDGET, 10000.0) == 1.0
 
 
 def test_an_engine_that_never_evicts_holds_memory_for_all_of_the_output():

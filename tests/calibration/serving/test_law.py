@@ -27,7 +27,7 @@ def pools(step: float) -> Rows:
         reason=jnp.zeros(1, jnp.int32),
     )
     shape = {"replicas": 2.0, "data": 1.0, "load": 16.0, "prompt": 1024.0, "output": 100.0, "stages": 1.0}
-    numbers = shape | {"mixing": 1.0, "ahead": 1.0, "alike": 1.0, "most": 512.0}
+    numbers = shape | {"mixing": 1.0, "ahead": 1.0, "alike": 1.0, "most": 512.0, "together": 8.0}
     setup = Setup(**{name: jnp.full(1, value) for name, value in numbers.items()})
     return Rows(setup, pieces, {"pools": np.array([0])})
 
@@ -82,6 +82,21 @@ def test_requests_at_a_rate_are_no_burst():
     assert float(bursts[0].ttft) == float(bursts[1].ttft)
     closed_loops = [closed(values | {"synchrony": jnp.asarray(share)}, setup, pieces)[0] for share in (0.0, 0.9)]
     assert float(closed_loops[0].ttft) != float(closed_loops[1].ttft)
+
+
+def test_requests_of_equal_length_wait_for_whole_steps_of_prompts():
+    """As many as there is room for, and one more where the next step is fixed ahead; drawn lengths come alone."""
+    values, setup, pieces = alone(replicas=1.0, load=16.0, output=1000.0, ahead=0.0)
+    values |= {"held": jnp.asarray(0.0)}
+    pieces = dataclasses.replace(pieces, prefill=pieces.prefill * jnp.asarray(PROMPTS)[:, None])
+
+    def ttft(**changes: float) -> float:
+        given = dataclasses.replace(setup, **{name: jnp.asarray(value) for name, value in changes.items()})
+        return float(closed(values, given, pieces)[0].ttft)
+
+    assert ttft(together=8.0) > 3.0 * ttft(together=1.0)
+    assert ttft(together=1.0, ahead=1.0) > 1.2 * ttft(together=1.0)
+    assert ttft(together=8.0, alike=0.0) < 1.5 * ttft(together=1.0, alike=0.0)
 
 
 def test_replicas_serve_no_more_than_comes_in_all():

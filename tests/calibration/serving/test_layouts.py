@@ -74,6 +74,12 @@ def test_what_is_stated_needs_no_note(tmp_path: Path):
     assert point.notes == () and point.spec.name == "h100-sxm" and not point.experts
 
 
+def test_lengths_of_a_task_differ(tmp_path: Path):
+    task = {"source": "MLPerf", "model": "llama-2-70b", "input_len": "", "output_len": "", "tp": "8", "n_gpu": "8"}
+    assert priced(tmp_path, **task).drawn
+    assert not priced(tmp_path).drawn
+
+
 def test_a_client_that_draws_lengths_is_priced_at_their_means(tmp_path: Path):
     given = {"source": "dumps (InferenceMAX/X)", "input_len": "8192", "output_len": "1024"}
     point = priced(tmp_path, **given)
