@@ -154,9 +154,9 @@ def disaggregated(
 ) -> Steady:
     """Prefill on `prefillers` workers, decode on `decoders` others, the cache sent between, a closed loop.
 
-    The prefill pool is a queue whose customers come back: no cycle is shorter than concurrency x t_prefill /
-    prefillers, the bound of a closed network (Denning and Buzen 1978). What exceeds the cycle without waiting is
-    waited for before the first token.
+    Each pool is a queue whose customers come back: no cycle is shorter than concurrency x t_prefill / prefillers, nor
+    than concurrency x decode of a request / (decoders x slots), the bounds of a closed network (Denning and Buzen
+    1978). What exceeds the cycle without waiting is waited for before the first token, in the one pool or the other.
 
     **Arguments:** `load`: over all workers, `slots` of one decoder [1]; `transfer`: sending the cache of a prompt [s].
     **Returns:** `Steady` of scalars.
@@ -166,10 +166,12 @@ def disaggregated(
     share = load.concurrency / prefillers
     burst = 0.5 * schedule.synchrony * jnp.maximum(share - 1.0, 0.0) * prefill
     unqueued = schedule.first + prefill + transfer
+    slots = jnp.maximum(load.slots, 1.0)
+    turns = load.concurrency / (decoders * slots)
 
     def times(batch: Scalar) -> tuple[Scalar, Scalar]:
         decode = after * steps.decode(batch)
-        bound = share * prefill - (unqueued + decode)
+        bound = jnp.maximum(share * prefill, turns * decode) - (unqueued + decode)
         busy = jnp.clip(share * prefill / (unqueued + decode), 0.0, 1.0)
         drifting = (1.0 - schedule.synchrony) * schedule.wait * busy * prefill
         return decode, unqueued + jnp.maximum(burst + drifting, bound)
@@ -177,14 +179,12 @@ def disaggregated(
     def iterate(_: int, batch: Scalar) -> Scalar:
         decode, first = times(batch)
         in_decode = load.concurrency * decode / (decode + first) / decoders
-        return 0.5 * (batch + jnp.clip(in_decode, 1.0, jnp.maximum(load.slots, 1.0)))
+        return 0.5 * (batch + jnp.clip(in_decode, 1.0, slots))
 
-    start = jnp.clip(load.concurrency / decoders, 1.0, jnp.maximum(load.slots, 1.0))
+    start = jnp.clip(load.concurrency / decoders, 1.0, slots)
     batch = jax.lax.fori_loop(0, ITERATIONS, iterate, start)
     decode, first = times(batch)
-    most = decoders * jnp.maximum(load.slots, 1.0)
-    queue = jnp.maximum(load.concurrency / most - 1.0, 0.0) * decode
-    return _steady(first + queue, decode, load, batch, jnp.minimum(share * prefill / (first + decode), 1.0))
+    return _steady(first, decode, load, batch, jnp.minimum(share * prefill / (first + decode), 1.0))
 
 
 def fixed_batch(steps: Steps, load: Load, schedule: Schedule) -> Steady:
