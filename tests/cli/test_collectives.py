@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from calibration.collectives.predict import NUMBERS, TEXTS
+from calibration.datasets import read_table
 
 HEADER = "note,gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
 TABLE = f"""{HEADER},latency_us
@@ -97,6 +98,21 @@ def test_rows_to_adapt_to_that_cannot_be_used_are_told(predict, table: Path, own
     (own_folder / "few.csv").write_text("\n".join([header, *lines]) + "\n")
     told = " ".join(predict(table, "-o", "out.csv", "--adapt", "few.csv")["problems"]["first"])
     assert "few.csv, line 3, column 'latency_us'" in told and "few.csv, line 4, column 'latency_us'" in told
+
+
+def test_rows_to_adapt_to_are_read_once(
+    predict, table: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_folder / "few.csv").write_text("gpu,op,num_gpus,bytes,latency_us\nB200,all_gather,8,1048576,9\n")
+    opened: list[str] = []
+
+    def counted(path, *more, **named):
+        opened.append(Path(path).name)
+        return read_table(path, *more, **named)
+
+    monkeypatch.setattr("calibration.collectives.rows.read_table", counted)
+    predict(table, "-o", "out.csv", "--adapt", "few.csv")
+    assert sorted(opened) == ["few.csv", "in.csv"]
 
 
 def test_rows_say_what_they_rest_on_or_lack(predict, own_folder: Path) -> None:
