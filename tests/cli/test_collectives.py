@@ -132,6 +132,19 @@ def test_rows_say_what_they_rest_on_or_lack(predict, own_folder: Path) -> None:
     assert "could not be read: column 'num_gpus': 'x' is not a number" in unread
 
 
+def test_what_a_row_is_taken_for_is_told(predict, own_folder: Path) -> None:
+    """A kernel that nobody knows runs as an engine's own; a node larger than the device's is joined by its links."""
+    rows = ("bananas,8", "vllm_custom_graph,8", "nccl,8", ",8", "nccl,16")
+    lines = [
+        f"h100-sxm,all_reduce,16,{per_node},1024,{kernel}" for kernel, per_node in (row.split(",") for row in rows)
+    ]
+    (own_folder / "in.csv").write_text("\n".join(["gpu,op,num_gpus,gpus_per_node,bytes,kernel", *lines]) + "\n")
+    predict("in.csv", "-o", "out.csv")
+    told = [row["reason"] for row in rows_of(own_folder / "out.csv")]
+    assert ["no kernel of this name was measured" in reason for reason in told] == [True, False, False, False, False]
+    assert ["more than a node of the device has" in reason for reason in told] == [False, False, False, False, True]
+
+
 def test_links_that_a_user_changed_are_not_those_that_were_measured(predict, own_folder: Path) -> None:
     (own_folder / "mine").mkdir()
     value = '{ quantity = "900 GB/s", source = "own", confidence = "estimated", note = "twice" }'

@@ -35,12 +35,12 @@ DEVICES = {"a100": 300e9, "h100": 450e9, "h200": 450e9}
 
 
 def write(path: Path, slowness: Slowness, devices: tuple[str, ...] = ("a100", "h100"), flag: int = 0) -> Path:
-    """Rings of 20 us and 2 (n-1)/n S / B, times `slowness(device, ranks, log2 size)`."""
+    """Rings of 10 us, 2 us a step and 2 (n-1)/n S / B, times `slowness(device, ranks, log2 size)`."""
     lines = ["gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,latency_us,flag"]
     for device in devices:
         for ranks in (2, 4, 8):
             for size in SIZES:
-                time = 20e-6 + 2 * (ranks - 1) / ranks * size / (0.8 * DEVICES[device])
+                time = 10e-6 + 2 * (ranks - 1) * (2e-6 + size / ranks / (0.8 * DEVICES[device]))
                 time *= slowness(device, ranks, float(np.log2(size)))
                 cells = f"{device},nccl,2.27,nccl,all_reduce,node,int8,{ranks},{ranks},{size:.0f}"
                 lines.append(f"{cells},{time * 1e6:.9g},{flag}")
@@ -156,11 +156,12 @@ def parameters(tmp_path_factory: pytest.TempPathFactory) -> CollectiveParameters
 def test_parameters_come_back_as_they_were(parameters: CollectiveParameters, tmp_path: Path) -> None:
     save_collectives(parameters, tmp_path / "fitted")
     again = load_collectives(tmp_path / "fitted.json")
-    assert again.curves.known == parameters.curves.known
-    for name, values in parameters.curves.values.items():
-        np.testing.assert_allclose(again.curves.values[name], values, rtol=1e-6, atol=1e-6)
+    assert again.learned.curves.known == parameters.learned.curves.known
+    for name, values in parameters.learned.curves.values.items():
+        np.testing.assert_allclose(again.learned.curves.values[name], values, rtol=1e-6, atol=1e-6)
     assert again.widths == parameters.widths
-    assert again.shared_ports == parameters.shared_ports
+    assert again.learned.shared_ports == parameters.learned.shared_ports
+    assert again.learned.launches == parameters.learned.launches
     assert again.card["schema"] == SCHEMA
 
 
@@ -225,6 +226,6 @@ def test_adapting_to_few_rows_of_a_new_device_beats_the_transfer(
     lines = (tmp_path / "new.csv").read_text().splitlines()
     few.write_text("\n".join([lines[0], *lines[1::3]]) + "\n")
     adapted = adapt(parameters, measured_collectives([few]))
-    before, after = (np.abs(correction(each.curves, whole) - y) for each in (parameters, adapted))
+    before, after = (np.abs(correction(each.learned.curves, whole) - y) for each in (parameters, adapted))
     assert np.median(after) < 0.1 < np.median(before)
     assert {TIERS[place] for place in tiers_of(whole, adapted)} == {"adapted"}
