@@ -93,12 +93,24 @@ def _nothing(points: Points) -> tuple[dict[str, np.ndarray], np.ndarray]:
 def without(
     points: Points, measured: np.ndarray, rows: np.ndarray, terms: Sequence[Term] = TERMS
 ) -> tuple[np.ndarray, Learned]:
-    """The other rows of the same kinds, which are all that the held-out ones share curves with, and what they teach."""
+    """The other rows of the same kinds, which are all that the held-out ones share curves with, and what they teach.
+
+    Copies of held-out rows under the name of another device are held out with them.
+    """
     kind = points.named("kind")
     kept = np.isin(kind, np.unique(kind[rows]))
     kept[rows] = False
-    rest = np.flatnonzero(kept)
+    same = copies(points, measured)
+    rest = np.flatnonzero(kept & ~np.isin(same, same[rows]))
     return rest, learn(points, measured, rest, terms)
+
+
+def copies(points: Points, measured: np.ndarray) -> np.ndarray:
+    """A number for each row that those alike in all but the device share which state the same time [R]."""
+    numbers = [points.numbers[name] for name in ("ranks", "nodes", "sms", "token_bytes", "topk", "size", "tokens")]
+    _, stack = np.unique(points.named("stack"), return_inverse=True)
+    _, which = np.unique(np.stack([stack, *numbers, measured]), axis=1, return_inverse=True)
+    return which.ravel()
 
 
 def _few_rows(points: Points, measured: np.ndarray, times: Mapping[str, np.ndarray]) -> HeldOut:

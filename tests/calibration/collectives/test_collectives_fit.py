@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibration.collectives.adapt import adapt, measured_points
-from calibration.collectives.evaluate import FEW_COUNT, device_folds, evaluate, few_of, rank_folds, size_folds
+from calibration.collectives.evaluate import FEW_COUNT, device_folds, evaluate, few_of, rank_folds, size_folds, without
 from calibration.collectives.fit import BOUND, correction, fit_curves, merged
 from calibration.collectives.parameters import (
     LAW,
@@ -111,6 +111,17 @@ def test_folds_leave_out_whole_groups(tmp_path: Path) -> None:
         kept = np.setdiff1d(everything, rows)
         same = points.named("device")[kept] == points.named("device")[rows[0]]
         assert points.numbers["ranks"][rows[0]] not in points.numbers["ranks"][kept][same]
+
+
+def test_copies_under_another_name_are_held_out_too(tmp_path: Path) -> None:
+    """The same times to the last digit for another device are no measurement of it."""
+    points, measured, _ = learned(write(tmp_path / "rows.csv", typical, ("a100", "h100", "h200")))
+    held = next(rows for rows in rank_folds(points) if points.named("device")[rows[0]].endswith("h100-sxm/node"))
+    rest, _ = without(points, measured, held)
+    ranks, device = points.numbers["ranks"][rest], points.named("device")[rest]
+    alike = ranks == points.numbers["ranks"][held[0]]
+    assert {name.split("/")[-2] for name in device[alike]} == {"a100-sxm-80gb"}
+    assert {name.split("/")[-2] for name in device[~alike]} == {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}
 
 
 def test_few_rows_are_spread_and_left_out_of_the_score(tmp_path: Path) -> None:
