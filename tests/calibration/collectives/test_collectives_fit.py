@@ -116,7 +116,7 @@ def test_folds_leave_out_whole_groups(tmp_path: Path) -> None:
 def test_copies_under_another_name_are_held_out_too(tmp_path: Path) -> None:
     """The same times to the last digit for another device are no measurement of it."""
     points, measured, _ = learned(write(tmp_path / "rows.csv", typical, ("a100", "h100", "h200")))
-    held = next(rows for rows in rank_folds(points) if points.named("device")[rows[0]].endswith("h100-sxm/node"))
+    held = next(rows for rows in rank_folds(points) if str(points.named("device")[rows[0]]).endswith("h100-sxm/node"))
     rest, _ = without(points, measured, held)
     ranks, device = points.numbers["ranks"][rest], points.named("device")[rest]
     alike = ranks == points.numbers["ranks"][held[0]]

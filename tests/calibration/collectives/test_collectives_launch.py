@@ -20,7 +20,9 @@ SIZES = [2.0**power for power in range(10, 27)]
 HEAD = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,latency_us"
 
 
-def measured_rows(path: Path, kernel: str, devices: tuple[str, ...], ranks: tuple[int, ...], launched: bool) -> Points:
+def measured_rows(
+    path: Path, kernel: str, devices: tuple[str, ...], ranks: tuple[int, ...], launched: bool
+) -> tuple[Points, np.ndarray]:
     """All-reduces at 1.2 times their law, but none before its launch where they are launched one by one."""
     each = [(device, count, size) for device in devices for count in ranks for size in SIZES]
     rows = [
