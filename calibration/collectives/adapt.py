@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.collectives.fit import adapted_curves
+from calibration.collectives.learn import learn_few
 from calibration.collectives.parameters import CollectiveParameters
 from calibration.collectives.points import Points, points_of
-from calibration.collectives.ports import ports_of_few
 from calibration.datasets.schema import KernelTable
 from hwspecs.errors import InputError
 
@@ -34,13 +33,9 @@ def adapt(
 ) -> CollectiveParameters:
     """The parameters with curves for the systems of a table's rows. **Raises:** `InputError` as `measured_points`."""
     points, measured = measured_points(table, directories)
-    shared = tuple(sorted({*parameters.shared_ports, *ports_of_few(parameters.curves, points, measured)}))
-    points = points.joined(shared)
-    y = np.log(measured / points.time)
     cells = {str(name) for name in points.names["cell"][np.unique(points.group)]}
     return dataclasses.replace(
         parameters,
-        curves=adapted_curves(parameters.curves, points, y),
-        shared_ports=shared,
+        learned=learn_few(parameters.learned, points, measured),
         adapted=tuple(sorted(cells.union(parameters.adapted))),
     )

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 
 from calibration.collectives.adapt import measured_points
-from calibration.collectives.evaluate import predicted, rank_folds, without
+from calibration.collectives.evaluate import rank_folds, without
+from calibration.collectives.learn import predicted
 from calibration.collectives.points import Points
 from calibration.collectives.rows import measured_collectives
 from calibration.collectives.terms import TERMS, Term
@@ -44,8 +45,8 @@ def rank_errors(points: Points, measured: np.ndarray, terms: Sequence[Term]) -> 
     """|predicted / measured - 1| of every row, its number of ranks held out; NaN where that cannot be [R] [1]."""
     found = np.full(len(points), np.nan)
     for rows in rank_folds(points):
-        _, joined, curves = without(points, measured, rows, terms)
-        found[rows] = np.abs(predicted(curves, joined.take(rows)) / measured[rows] - 1.0)
+        _, learned = without(points, measured, rows, terms)
+        found[rows] = np.abs(predicted(learned, points.take(rows)) / measured[rows] - 1.0)
     return found
 
 

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.collectives.fit import Curves, adapted_curves, correction, fit_curves
-from calibration.collectives.names import is_exchange
+from calibration.collectives.learn import Learned, learn, learn_few, predicted
 from calibration.collectives.points import Points
-from calibration.collectives.ports import ports_of_few, shared_ports
 from calibration.collectives.terms import TERMS, Term
 
 SIZES, RANKS, DEVICE, FEW = SPLITS = ("sizes", "ranks", "device", "24 rows")
@@ -49,7 +47,7 @@ def evaluate(points: Points, measured: np.ndarray, splits: Sequence[str] = SPLIT
 
 def size_folds(points: Points) -> Iterator[np.ndarray]:
     """Every third octave of the size; of an exchange, of the tokens."""
-    exchange = is_exchange(points.numbers["runner"])
+    exchange = points.is_exchange
     octave = np.rint(np.where(exchange, points.coordinates["tokens"], points.coordinates["size"]))
     for band in range(BANDS):
         yield np.flatnonzero(octave % BANDS == band)
@@ -78,8 +76,8 @@ def _held_out(
     found, fold = _nothing(points)
     for number, rows in enumerate(folds):
         fold[rows] = number
-        rest, joined, curves = without(points, measured, rows)
-        found["ours"][rows] = predicted(curves, joined.take(rows))
+        rest, learned = without(points, measured, rows)
+        found["ours"][rows] = predicted(learned, points.take(rows))
         constant = np.median(measured[rest] / times["alpha_beta"][rest]) if len(rest) else np.nan
         found["constant"][rows] = constant * times["alpha_beta"][rows]
         for name in times:
@@ -92,36 +90,39 @@ def _nothing(points: Points) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {name: np.full(len(points), np.nan) for name in METHODS}, np.full(len(points), -1)
 
 
-def predicted(curves: Curves, points: Points) -> np.ndarray:
-    """The time of the law with its correction [R] [s]."""
-    return points.time * np.exp(correction(curves, points))
-
-
 def without(
     points: Points, measured: np.ndarray, rows: np.ndarray, terms: Sequence[Term] = TERMS
-) -> tuple[np.ndarray, Points, Curves]:
-    """The other rows of the same kinds, which are all that the held-out ones share curves with, and what they teach:
-    all points with the ports that they tell, and the curves."""
+) -> tuple[np.ndarray, Learned]:
+    """The other rows of the same kinds, which are all that the held-out ones share curves with, and what they teach.
+
+    Copies of held-out rows under the name of another device are held out with them.
+    """
     kind = points.named("kind")
     kept = np.isin(kind, np.unique(kind[rows]))
     kept[rows] = False
-    rest = np.flatnonzero(kept)
-    shared = shared_ports(points, measured, rest)
-    joined = points.joined(shared)
-    return rest, joined, fit_curves(joined.take(rest), np.log(measured[rest] / joined.time[rest]), terms)
+    same = copies(points, measured)
+    rest = np.flatnonzero(kept & ~np.isin(same, same[rows]))
+    return rest, learn(points, measured, rest, terms)
+
+
+def copies(points: Points, measured: np.ndarray) -> np.ndarray:
+    """A number for each row that those alike in all but the device share which state the same time [R]."""
+    numbers = [points.numbers[name] for name in ("ranks", "nodes", "sms", "token_bytes", "topk", "size", "tokens")]
+    _, stack = np.unique(points.named("stack"), return_inverse=True)
+    _, which = np.unique(np.stack([stack, *numbers, measured]), axis=1, return_inverse=True)
+    return which.ravel()
 
 
 def _few_rows(points: Points, measured: np.ndarray, times: Mapping[str, np.ndarray]) -> HeldOut:
     found, fold = _nothing(points)
     systems = points.named("system")
     for number, device in enumerate(device_folds(points)):
-        _, joined, curves = without(points, measured, device)
+        _, learned = without(points, measured, device)
         for system in np.unique(systems[device]):
             few, rows = few_of(points, device[systems[device] == system])
             fold[rows] = number
-            own = joined.joined(ports_of_few(curves, joined.take(few), measured[few]))
-            moved = adapted_curves(curves, own.take(few), np.log(measured[few] / own.time[few]))
-            found["ours"][rows] = predicted(moved, own.take(rows))
+            moved = learn_few(learned, points.take(few), measured[few])
+            found["ours"][rows] = predicted(moved, points.take(rows))
             found["constant"][rows] = np.median(measured[few] / times["alpha_beta"][few]) * times["alpha_beta"][rows]
             for name in times:
                 found[name][rows] = times[name][rows]

@@ -76,6 +76,12 @@ def fit_curves(points: Points, y: np.ndarray, terms: Sequence[Term] = TERMS) -> 
     return merged(found)
 
 
+def flat_curves(points: Points, terms: Sequence[Term] = TERMS) -> Curves:
+    """Curves of zero for every name of the points: what is known without a say in the correction."""
+    known = _known(points, terms)
+    return Curves(known, {term.name: np.zeros((len(known[term.name]) + 1, term.knots)) for term in terms})
+
+
 def merged(parts: Sequence[Curves]) -> Curves:
     """The curves of all parts; those of one name are added."""
     known, values = {}, {}
@@ -104,8 +110,7 @@ def adapted_curves(curves: Curves, points: Points, y: np.ndarray) -> Curves:
 
 def _solved(points: Points, y: np.ndarray, terms: Sequence[Term]) -> Curves:
     """The curves of some terms, by conjugate gradients; each weighting starts from the solution before it."""
-    seen = np.unique(points.group)
-    known = {term.name: tuple(sorted(set(points.names[term.level][seen]) - {NO_NAME})) for term in terms}
+    known = _known(points, terms)
     rows, weight, target = thinned(points, y)
     part = points.take(rows)
     design = _design(part, known, terms)
@@ -121,6 +126,12 @@ def _solved(points: Points, y: np.ndarray, terms: Sequence[Term]) -> Curves:
         slope = np.exp(np.clip(over, -FARTHEST, FARTHEST))  # of exp(over) - 1
         w = weight * slope / NOISE / np.maximum(np.abs(over), NOISE)
     return _curves(c, known, terms)
+
+
+def _known(points: Points, terms: Sequence[Term]) -> dict[str, tuple[str, ...]]:
+    """The names that rows have, by term."""
+    seen = np.unique(points.group)
+    return {term.name: tuple(sorted(set(points.names[term.level][seen]) - {NO_NAME})) for term in terms}
 
 
 def thinned(points: Points, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -41,6 +41,9 @@ SM_RATE = LINK_SHARE * 450e9 / 20.0  # [byte/s]
 PCIE_SHARE = 24.0 / 31.5  # PCIe 4.0 x16 counts as 24 GB/s, twice the 12 GB/s that topo.h gives to 3.0
 BARRIER = 3e-6  # assumed, of an engine's kernel: launch, and flags in the memory of the peers [s]
 CALL = {"normal": 25e-6, "low-latency": 12e-6}  # assumed, of an exchange of tokens: launch, counts, notification [s]
+# Assumed, of a normal kernel between nodes: it counts and waits in rounds that double the nodes heard of (a barrier by
+# dissemination: Hensgen, Finkel, Manber 1988) [s].
+ROUND = 32e-6
 
 
 class CollectivePoint(eqx.Module):
@@ -137,9 +140,8 @@ def _exchanges(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     """(normal, low-latency) times of an exchange of tokens [s]."""
     rate = jnp.minimum(LINK_SHARE * point.link, point.sms * SM_RATE)
     network = jnp.minimum(point.network, point.sms * SM_RATE)
-    normal, quick = (
-        ExpertGroup(point.ranks, point.nodes, rate, network, as_float(CALL[name])) for name in ("normal", "low-latency")
-    )
+    calls = (CALL["normal"] + ROUND * jnp.log2(point.nodes), as_float(CALL["low-latency"]))
+    normal, quick = (ExpertGroup(point.ranks, point.nodes, rate, network, call) for call in calls)
     phi = expert_exchange.uniform_imbalance(point.ranks, point.tokens, point.topk)
     load = (point.tokens, point.token_bytes, point.topk, phi)
     return (

@@ -16,6 +16,8 @@ import numpy as np
 from calibration.collectives.laws import RUNNERS
 
 KIND_PARTS = 4  # of a kind's name: operation, runner, how the ranks are joined, pairs
+DEVICE_PARTS = 2  # of a device's: name, topology
+KERNEL_PARTS = 2  # of a kernel's: name, number format
 SETTING_PARTS = 3  # of a setting's: ranks, nodes, cores
 NO_NAME = ""  # of a level that a row does not have
 
@@ -66,10 +68,26 @@ def usual_topologies(cells: Sequence[str]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], Counter[str]] = {}
     for name in cells:
         parts = name.split("/")
-        (device, topology), kind = parts[KIND_PARTS : KIND_PARTS + 2], parts[:KIND_PARTS]
-        for whose in (kind, kind + parts[KIND_PARTS + 2 : -SETTING_PARTS]):
+        (device, topology), kind = parts[KIND_PARTS : KIND_PARTS + DEVICE_PARTS], parts[:KIND_PARTS]
+        for whose in (kind, kind + parts[KIND_PARTS + DEVICE_PARTS : -SETTING_PARTS]):
             found.setdefault((device, "/".join(whose)), Counter())[topology] += 1
     return {place: topologies.most_common(1)[0][0] for place, topologies in found.items()}
+
+
+def stack_of(cell: str) -> str:
+    """The name of a cell's stack: without the device and its topology."""
+    parts = cell.split("/")
+    return "/".join(parts[:KIND_PARTS] + parts[KIND_PARTS + DEVICE_PARTS :])
+
+
+def kernel_of(cell: str) -> str:
+    """The name of a cell's kernel: of its stack without framework and version."""
+    return "/".join(stack_of(cell).split("/")[: KIND_PARTS + KERNEL_PARTS])
+
+
+def kernel_word(cell: str) -> str:
+    """What a cell's kernel is called, in any number format."""
+    return kernel_of(cell).split("/")[KIND_PARTS]
 
 
 def in_pairs(topology: np.ndarray) -> np.ndarray:

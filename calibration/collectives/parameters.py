@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from calibration.collectives.fit import Curves
+from calibration.collectives.learn import Learned
 from calibration.collectives.terms import ALL
 from calibration.intervals import UNKNOWN
 from calibration.stored import damaged, load_arrays, save_arrays
 
-SCHEMA = 2
+SCHEMA = 3
 SHIPPED = "collectives"
 REMEDY = "make them again with python -m calibration.collectives.refit"
 # How much is known of a row: its cell and setting; its device in another setting or with another version of the
@@ -25,13 +26,11 @@ EVERY = ""  # the width of kinds that have none of their own
 
 @dataclass(frozen=True)
 class CollectiveParameters:
-    """`curves` of the correction; `widths[tier][kind]`: half-width of the 90 % interval [log 1], kind "" for any other;
-    `shared_ports`: systems whose nodes have one network port; `adapted`: cells that the parameters were adapted to;
-    `card`: data with hashes, date, errors, command."""
+    """`learned`: curves, ports, launches; `widths[tier][kind]`: half-width of the 90 % interval [log 1], kind "" for
+    any other; `adapted`: cells that the parameters were adapted to; `card`: data with hashes, date, errors, command."""
 
-    curves: Curves
+    learned: Learned
     widths: Mapping[str, Mapping[str, float]]
-    shared_ports: tuple[str, ...]
     adapted: tuple[str, ...]
     card: Mapping[str, Any]
 
@@ -43,11 +42,11 @@ class CollectiveParameters:
 
 def save_collectives(parameters: CollectiveParameters, path: str | Path) -> None:
     """Write PATH.safetensors and PATH.json, each whole or not at all. Raises `InputError` where that fails."""
-    curves = parameters.curves
+    learned, curves = parameters.learned, parameters.learned.curves
     arrays = {name: np.asarray(values, np.float32) for name, values in curves.values.items()}
     names = {name: list(known) for name, known in curves.known.items()}
-    systems = {"shared_ports": list(parameters.shared_ports), "adapted": list(parameters.adapted)}
-    told = {"names": names, "widths": parameters.widths, **systems}
+    hosts = {"shared_ports": list(learned.shared_ports), "launches": dict(learned.launches)}
+    told = {"names": names, "widths": parameters.widths, **hosts, "adapted": list(parameters.adapted)}
     save_arrays(path, arrays, {**parameters.card, **told}, SCHEMA)
 
 
@@ -65,7 +64,9 @@ def load_collectives(path: str | Path | None = None) -> CollectiveParameters:
                 raise ValueError(f"{term.name} has shape {values[term.name].shape}")
         widths = {tier: {kind: float(width) for kind, width in card["widths"][tier].items()} for tier in TIERS}
         shared, adapted = (tuple(map(str, card[name])) for name in ("shared_ports", "adapted"))
+        launches = {cell: float(time) for cell, time in card["launches"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None
-    rest = {name: value for name, value in card.items() if name not in ("names", "widths", "shared_ports", "adapted")}
-    return CollectiveParameters(Curves(known, values), widths, shared, adapted, rest)
+    own = ("names", "widths", "shared_ports", "launches", "adapted")
+    rest = {name: value for name, value in card.items() if name not in own}
+    return CollectiveParameters(Learned(Curves(known, values), shared, launches), widths, adapted, rest)

@@ -63,6 +63,11 @@ class Points:
         return len(self.group)
 
     @property
+    def is_exchange(self) -> np.ndarray:
+        """Whether tokens are exchanged with experts [R]."""
+        return is_exchange(self.numbers["runner"])
+
+    @property
     def time(self) -> np.ndarray:
         """By the law [R] [s]."""
         return np.asarray(self.law.time)

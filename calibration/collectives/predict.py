@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.collectives.fit import correction, index_of
-from calibration.collectives.laws import KINDS, LawTime
-from calibration.collectives.names import usual_topologies
+from calibration.collectives.facts import load_facts
+from calibration.collectives.launch import launch_of
+from calibration.collectives.laws import KINDS, RUNNERS, LawTime
+from calibration.collectives.learn import kernel_time
+from calibration.collectives.names import kernel_word, usual_topologies
 from calibration.collectives.parameters import (
     ADAPTED,
     DEVICE,
@@ -21,14 +23,13 @@ from calibration.collectives.parameters import (
     CollectiveParameters,
 )
 from calibration.collectives.points import PROBLEMS, Points, points_of
-from calibration.collectives.terms import ALL
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, repeated
 
 MICRO = 1e6
 NUMBERS = ("predicted_us", "lower_us", "upper_us", "roofline_us")
 TEXTS = ("algorithm", "limiter", "tier", "reason")
-LIMITERS = ("latency", "link", "network", "")
+LIMITERS = ("latency", "link", "network", "launch", "")
 UNREAD = "the row is no collective or could not be read"
 REMARKS = {
     MEASURED: "",
@@ -38,6 +39,8 @@ REMARKS = {
     LAW: "law only: nothing alike was measured",
 }
 UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a full one"
+LARGE = "gpus_per_node is more than a node of the device has: taken to be joined by its links all the same"
+FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
 USUAL = "topology not stated: that of which most was measured on the device"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
@@ -56,7 +59,14 @@ def predict_collectives(
     if table is not None and len(table):
         points, unstated = _points(table, parameters, directories)
         own_numbers, own_texts = predict_points(points, parameters)
-        for told, remark in ((unstated, USUAL), (_uneven(table), UNEVEN)):
+        larger = table.shape["gpus_per_node"] > load_facts(points.device.tolist(), directories).node_size[points.group]
+        remarks = (
+            (unstated, USUAL),
+            (_uneven(table), UNEVEN),
+            (larger, LARGE),
+            (_foreign(points, parameters), FOREIGN),
+        )
+        for told, remark in remarks:
             own_texts["reason"] = _with_remark(own_texts["reason"], told & (points.problem == 0), remark)
         for name in NUMBERS:
             numbers[name][table.row] = own_numbers[name]
@@ -69,7 +79,7 @@ def _points(
 ) -> tuple[Points, np.ndarray]:
     """The points of a table, and which rows [R] state no topology and have the one of which most was measured."""
     points = points_of(table, directories)
-    known = usual_topologies(parameters.curves.known["cell setting by size"])
+    known = usual_topologies(parameters.learned.curves.known["cell setting by size"])
     groups = zip(points.device, points.names["stack"], points.names["kind"], strict=True)
     usual = [known.get((device, stack), known.get((device, kind), "")) for device, stack, kind in groups]
     usual = np.array(usual, dtype=object)[points.group]
@@ -88,6 +98,13 @@ def _uneven(table: KernelTable) -> np.ndarray:
     return several & (ranks % np.where(several, stated, 1.0) != 0.0)
 
 
+def _foreign(points: Points, parameters: CollectiveParameters) -> np.ndarray:
+    """Whether each row's kernel counts as an engine's although nothing of that name was learned of [R]."""
+    known = {kernel_word(name) for name in parameters.learned.curves.known["cell by size"]}
+    unheard = np.array([kernel_word(name) not in known for name in points.names["cell"]], bool)[points.group]
+    return unheard & (points.numbers["runner"] == RUNNERS.index("engine"))
+
+
 def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:
     """The same text, of some rows [R] with a remark behind it."""
     more = [f"{value}; {remark}" if value else remark for value in text.values.tolist()]
@@ -96,12 +113,13 @@ def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:
 
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:
     """`NUMBERS` [us] and `TEXTS` of points [R]."""
-    points = points.joined(parameters.shared_ports)
+    points = points.joined(parameters.learned.shared_ports)
     law = points.law
     tiers = tiers_of(points, parameters)
     kinds = points.names["kind"]
     width = np.array([parameters.half_width(TIERS[tier], kind) for tier, kind in zip(tiers, kinds, strict=True)])
-    time = points.time * np.exp(correction(parameters.curves, points)) * MICRO
+    kernel, launch = kernel_time(parameters.learned, points), launch_of(parameters.learned.launches, points)
+    time = np.maximum(kernel, launch) * MICRO
     factor = np.exp(width)[points.group]
     numbers = dict(zip(NUMBERS, (time, time / factor, time * factor, law.alpha_beta * MICRO), strict=True))
     usable = points.problem == 0
@@ -109,7 +127,9 @@ def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[di
     none = len(KINDS)
     texts = {
         "algorithm": Text(_strings(*KINDS, ""), np.where(usable, law.kind.astype(int), none)),
-        "limiter": Text(_strings(*LIMITERS), np.where(usable, _limiter(points, law), len(LIMITERS) - 1)),
+        "limiter": Text(
+            _strings(*LIMITERS), np.where(usable, _limiter(points, law, launch > kernel), len(LIMITERS) - 1)
+        ),
         "tier": Text(_strings(*TIERS, ""), np.where(usable, tiers[points.group], len(TIERS))),
         "reason": _reasons(points, tiers),
     }
@@ -118,22 +138,22 @@ def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[di
 
 def tiers_of(points: Points, parameters: CollectiveParameters) -> np.ndarray:
     """Place in `TIERS` of each group [G]."""
-    index = index_of(points, parameters.curves.known, ALL)
-
-    def known(level: str) -> np.ndarray:
-        name = f"{level} by size"
-        return index[name] < len(parameters.curves.known[name])
-
-    tier = np.where(known("kind"), TIERS.index(TRANSFER), TIERS.index(LAW))
-    tier = np.where(known("device"), TIERS.index(DEVICE), tier)
-    tier = np.where(known("cell setting"), TIERS.index(MEASURED), tier)
+    tier = np.where(_known(points, parameters, "kind"), TIERS.index(TRANSFER), TIERS.index(LAW))
+    tier = np.where(_known(points, parameters, "device"), TIERS.index(DEVICE), tier)
+    tier = np.where(_known(points, parameters, "cell setting"), TIERS.index(MEASURED), tier)
     return np.where(np.isin(points.names["cell"], parameters.adapted), TIERS.index(ADAPTED), tier)
 
 
-def _limiter(points: Points, law: LawTime) -> np.ndarray:
-    """Place in `LIMITERS`: latency where most of the time is spent without a byte."""
+def _known(points: Points, parameters: CollectiveParameters, level: str) -> np.ndarray:
+    """Which groups have a name at a level that was learned of [G]."""
+    return np.isin(points.names[level], parameters.learned.curves.known[f"{level} by size"])
+
+
+def _limiter(points: Points, law: LawTime, launched: np.ndarray) -> np.ndarray:
+    """Place in `LIMITERS`: the launch where that is longer, latency where most of the time is spent without a byte."""
     carried = np.where(points.numbers["nodes"] > 1.0, LIMITERS.index("network"), LIMITERS.index("link"))
-    return np.where(law.empty > 0.5 * law.time, LIMITERS.index("latency"), carried)
+    found = np.where(law.empty > 0.5 * law.time, LIMITERS.index("latency"), carried)
+    return np.where(launched, LIMITERS.index("launch"), found)
 
 
 def _reasons(points: Points, tiers: np.ndarray) -> Text:

@@ -17,9 +17,8 @@ import numpy as np
 
 from calibration.collectives.adapt import measured_points
 from calibration.collectives.evaluate import evaluate
-from calibration.collectives.fit import fit_curves
+from calibration.collectives.learn import learn
 from calibration.collectives.parameters import CollectiveParameters, save_collectives
-from calibration.collectives.ports import shared_ports
 from calibration.collectives.rows import measured_collectives
 from calibration.collectives.scores import EVERYTHING, coverage, error_rows, interval_widths
 from calibration.datasets import data_hash
@@ -30,16 +29,14 @@ def refit(table: KernelTable, card: Mapping[str, Any]) -> CollectiveParameters:
     """The curves of all rows, with intervals and errors from folds that did not see them."""
     points, measured = measured_points(table)
     found = evaluate(points, measured)
-    shared = shared_ports(points, measured, np.arange(len(points)))
-    joined = points.joined(shared)
-    curves = fit_curves(joined, np.log(measured / joined.time))
+    learned = learn(points, measured, np.arange(len(points)))
     told = {
         "devices": sorted({str(name) for name in points.device[np.unique(points.group)]}),
         "rows": len(points),
         "errors": error_rows(points, measured, found),
         "coverage": {split: coverage(points, measured, held) for split, held in found.items()},
     }
-    return CollectiveParameters(curves, interval_widths(points, measured, found), shared, (), {**card, **told})
+    return CollectiveParameters(learned, interval_widths(points, measured, found), (), {**card, **told})
 
 
 def summary(errors: Sequence[Mapping[str, Any]]) -> list[str]:

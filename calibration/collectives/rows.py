@@ -33,13 +33,16 @@ def read_collectives(path: str | Path, directories: Sequence[Directory] = ()) ->
 
 def measured_collectives(paths: Sequence[str | Path], directories: Sequence[Directory] = ()) -> KernelTable:
     """The collectives of files that state their times, one table. **Raises:** `InputError` where one has none."""
-    tables = []
-    for path in paths:
-        table = read_collectives(path, directories).table(FAMILY)
-        if table is None or table.latency is None:
-            raise InputError(f"{path} has no measured times; name the column latency_us (or _s, _ms, _ns).")
-        tables.append(table)
+    tables = [measured_table(read_collectives(path, directories), path) for path in paths]
     return tables[0] if len(tables) == 1 else _one_after_the_other(tables)
+
+
+def measured_table(read: Read, path: str | Path) -> KernelTable:
+    """The collectives of a file that was read. **Raises:** `InputError` where it states no times."""
+    table = read.table(FAMILY)
+    if table is None or table.latency is None:
+        raise InputError(f"{path} has no measured times; name the column latency_us (or _s, _ms, _ns).")
+    return table
 
 
 def _one_after_the_other(tables: Sequence[KernelTable]) -> KernelTable:

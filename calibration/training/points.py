@@ -152,7 +152,8 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
 
 def _silent(run: Run, data: float, topk: float) -> list[str]:
     """A sentence for each of the plain defaults that a run was given and that matter to it."""
-    matters = {"tp": True, "pp": True, "ep": topk > 0.0, "zero": data > 1.0}
+    open_world = math.isnan(run.layout["dp"])  # a stated dp leaves cp no choice: the ranks make the world
+    matters = {"tp": True, "pp": True, "cp": open_world, "ep": topk > 0.0, "zero": data > 1.0}
     notes = [] if run.dtype_stated else [f"dtype is not stated: {run.dtype}"]
     return notes + [
         f"{name} is not stated: 1" for name, does in matters.items() if does and math.isnan(run.layout[name])

@@ -82,7 +82,7 @@ def _fitted(
     parameters, few = load_collectives(params), []
     if adapt is not None:
         few = [read_collectives(adapt, directories)]
-        parameters = _adapted(parameters, adapt, directories)
+        parameters = _adapted(parameters, few[0], adapt, directories)
     read = read_collectives(table, directories)
     columns = predict_collectives(read.table(FAMILY), read.rows, parameters, directories)
     columns["reason"] = with_problems(as_text(columns["reason"]), read, UNREAD)
@@ -97,11 +97,13 @@ def _fitted(
     }
 
 
-def _adapted(parameters: CollectiveParameters, path: Path, directories: Sequence[str]) -> CollectiveParameters:
+def _adapted(
+    parameters: CollectiveParameters, few: Read, path: Path, directories: Sequence[str]
+) -> CollectiveParameters:
     from calibration.collectives.adapt import adapt
-    from calibration.collectives.rows import measured_collectives
+    from calibration.collectives.rows import measured_table
 
-    return adapt(parameters, measured_collectives([path], directories), directories)
+    return adapt(parameters, measured_table(few, path), directories)
 
 
 def _is_log(table: Path) -> bool:

@@ -90,18 +90,22 @@ def nccl_send_time(group: NcclGroup, size: Scalar) -> Scalar:
 
 
 def nccl_all_to_all_time(group: NcclGroup, size: Scalar) -> Scalar:
-    """An exchange of buffers of `size` bytes [s]: n - 1 sends of S / n, one after the other, those to other nodes
-    through a rank's share of its node's ports."""
+    """An exchange of buffers of `size` bytes [s]: n - 1 sends of S / n in one group, those to other nodes through a
+    rank's share of its node's ports.
+
+    Calls within a group progress independently (NCCL's user guide, point-to-point communication): they share the rate
+    of a link, not its latency, and both links are busy at once.
+    """
     near = group.ranks / group.nodes - 1.0
     return _sends(group, size / group.ranks, near, group.ranks - 1.0 - near, _own_port(group))
 
 
 def _sends(group: NcclGroup, size: Scalar, near: Scalar, far: Scalar, port: Scalar) -> Scalar:
-    """So many sends inside the node and to other nodes, those at the rate `port` [s]."""
-    inside = _step(group, "ring", SIMPLE) + size / group.bus_bandwidth
-    between = _between("ring", SIMPLE) + size / jnp.minimum(group.bus_bandwidth, port)
-    time = BASE_LATENCY["ring"][LL] * MICRO + near * inside + jnp.where(group.nodes > 1.0, far * between, 0.0)
-    return jnp.where(group.ranks > 1.0, time, 0.0)
+    """So many sends at once inside the node and to other nodes, those at the rate `port` [s]."""
+    inside = _step(group, "ring", SIMPLE) + near * size / group.bus_bandwidth
+    between = _between("ring", SIMPLE) + far * size / jnp.minimum(group.bus_bandwidth, port)
+    longest = jnp.maximum(jnp.where(near > 0.0, inside, 0.0), jnp.where(far > 0.0, between, 0.0))
+    return jnp.where(group.ranks > 1.0, BASE_LATENCY["ring"][LL] * MICRO + longest, 0.0)
 
 
 def _own_port(group: NcclGroup) -> Scalar:

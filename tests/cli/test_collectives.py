@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from calibration.collectives.predict import NUMBERS, TEXTS
+from calibration.datasets import read_table
 
 HEADER = "note,gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
 TABLE = f"""{HEADER},latency_us
@@ -99,6 +100,21 @@ def test_rows_to_adapt_to_that_cannot_be_used_are_told(predict, table: Path, own
     assert "few.csv, line 3, column 'latency_us'" in told and "few.csv, line 4, column 'latency_us'" in told
 
 
+def test_rows_to_adapt_to_are_read_once(
+    predict, table: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_folder / "few.csv").write_text("gpu,op,num_gpus,bytes,latency_us\nB200,all_gather,8,1048576,9\n")
+    opened: list[str] = []
+
+    def counted(path, *more, **named):
+        opened.append(Path(path).name)
+        return read_table(path, *more, **named)
+
+    monkeypatch.setattr("calibration.collectives.rows.read_table", counted)
+    predict(table, "-o", "out.csv", "--adapt", "few.csv")
+    assert sorted(opened) == ["few.csv", "in.csv"]
+
+
 def test_rows_say_what_they_rest_on_or_lack(predict, own_folder: Path) -> None:
     rows = (
         "all_reduce,8,3,1024,,,",
@@ -114,6 +130,19 @@ def test_rows_say_what_they_rest_on_or_lack(predict, own_folder: Path) -> None:
     assert "no multiple of gpus_per_node" in uneven and "no multiple" not in even
     assert "of an exchange of tokens also tokens, hidden and topk, must be above zero" in exchange
     assert "could not be read: column 'num_gpus': 'x' is not a number" in unread
+
+
+def test_what_a_row_is_taken_for_is_told(predict, own_folder: Path) -> None:
+    """A kernel that nobody knows runs as an engine's own; a node larger than the device's is joined by its links."""
+    rows = ("bananas,8", "vllm_custom_graph,8", "nccl,8", ",8", "nccl,16")
+    lines = [
+        f"h100-sxm,all_reduce,16,{per_node},1024,{kernel}" for kernel, per_node in (row.split(",") for row in rows)
+    ]
+    (own_folder / "in.csv").write_text("\n".join(["gpu,op,num_gpus,gpus_per_node,bytes,kernel", *lines]) + "\n")
+    predict("in.csv", "-o", "out.csv")
+    told = [row["reason"] for row in rows_of(own_folder / "out.csv")]
+    assert ["no kernel of this name was measured" in reason for reason in told] == [True, False, False, False, False]
+    assert ["more than a node of the device has" in reason for reason in told] == [False, False, False, False, True]
 
 
 def test_links_that_a_user_changed_are_not_those_that_were_measured(predict, own_folder: Path) -> None:

@@ -7,7 +7,7 @@ token and by prompts at random,
 
     mean = (n t + U_behind) / (1 - slow),    variance = (sqrt(lambda d^2 mean) + n t' sqrt(2/3 Var N))^2 / (1 - slow)^2
 
-(the mean of few tokens as `open_loop.decode_time` sums it), because more arrivals mean both more prompts and more
+(the mean of few tokens as `decoding.decode_time` sums it), because more arrivals mean both more prompts and more
 sequences; 2/3: the mean of a process whose correlation falls in a straight line over a life. Gamma's tail by Wilson and
 Hilferty (1931).
 """
@@ -21,8 +21,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.serving.queueing.decoding import after_first, decode_time, full_step
 from jaxperf.serving.queueing.engine import Load
-from jaxperf.serving.queueing.open_loop import SteadyQueue, after_first, decode_time, full_step
+from jaxperf.serving.queueing.open_loop import SteadyQueue
 
 HALVINGS = 16
 WIDEST = 4.0  # of the logarithm of a percentile over the mean

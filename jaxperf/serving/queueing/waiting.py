@@ -31,8 +31,8 @@ LEAST_REST = 0.25  # of the unfinished work is the step in progress: a bound tha
 class Wait(NamedTuple):
     """What an arrival finds: work `unfinished` before its own step [s], of which `queued` are prompts with a mean
     square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step that has any [1]; others `beside` it
-    in its last step [1], and what they add to that of each class [K]: `shared` by those that come while it waits,
-    `later` by those that come in its own steps before [s], of which there are any so `often` [1]."""
+    in its last step [1], and what they add to that of each class [K], `ending`: of it `later` by those that come in its
+    own steps before [s], of which there are any so `often` [1], the rest by those that come while it waits."""
 
     unfinished: Scalar
     queued: Scalar
@@ -40,9 +40,14 @@ class Wait(NamedTuple):
     idle: Scalar
     prompts: Scalar
     beside: Scalar
-    shared: Float[Array, " K"]
+    ending: Float[Array, " K"]
     later: Float[Array, " K"]
     often: Float[Array, " K"]
+
+    @property
+    def shared(self) -> Float[Array, " K"]:
+        """What those add to the last step that come while a request waits [s]."""
+        return self.ending - self.later
 
 
 def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present: Scalar) -> Wait:
@@ -81,10 +86,10 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     rest = jnp.maximum(unfinished - others * mean * (1.0 - 1.0 / room), LEAST_REST * unfinished)
     last, each = prefill.last, prefill.last.each / over
     waited = wait * after_arrival(load.rate * rest / wait, load.variation)
-    come = after_arrival(load.rate * last.after, load.variation)
-    beside, later = sharing(waited + come, last.left), sharing(come, last.left)
-    others, shared = mean_over(load.prompt, beside), each * (beside - later)
-    return Wait(unfinished, queued, squared, idle, prompts, others, shared, each * later, -jnp.expm1(-come))
+    come = load.rate * last.after * clustered(load.rate * mean_over(load.prompt, last.after), load.variation)
+    beside = sharing(waited + come, last.left)
+    others, ending, later = mean_over(load.prompt, beside), each * beside, each * sharing(come, last.left)
+    return Wait(unfinished, queued, squared, idle, prompts, others, ending, later, -jnp.expm1(-come))
 
 
 def prompts_together(rate: Scalar, floor: Scalar, share: Scalar, vacation: Scalar) -> Scalar:
@@ -104,6 +109,11 @@ def prompts_together(rate: Scalar, floor: Scalar, share: Scalar, vacation: Scala
         ended = jnp.exp(-rate * floor) * none / (number - (number - 1.0) * none)
         number = 0.5 * (number + jnp.maximum(rate * (ended + floor * begin) / ((1.0 - found) * begin), 1.0))
     return number
+
+
+def clustered(expected: Scalar, variation: Scalar) -> Scalar:
+    """`after_arrival` over what comes at random [1]; Poisson's 1. Taken at the mean for all classes."""
+    return after_arrival(expected, variation) / jnp.maximum(expected, SHORTEST)
 
 
 def sharing(come: Array, left: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibration.collectives.adapt import adapt, measured_points
-from calibration.collectives.evaluate import FEW_COUNT, device_folds, evaluate, few_of, rank_folds, size_folds
+from calibration.collectives.evaluate import FEW_COUNT, device_folds, evaluate, few_of, rank_folds, size_folds, without
 from calibration.collectives.fit import BOUND, correction, fit_curves, merged
 from calibration.collectives.parameters import (
     LAW,
@@ -35,12 +35,12 @@ DEVICES = {"a100": 300e9, "h100": 450e9, "h200": 450e9}
 
 
 def write(path: Path, slowness: Slowness, devices: tuple[str, ...] = ("a100", "h100"), flag: int = 0) -> Path:
-    """Rings of 20 us and 2 (n-1)/n S / B, times `slowness(device, ranks, log2 size)`."""
+    """Rings of 10 us, 2 us a step and 2 (n-1)/n S / B, times `slowness(device, ranks, log2 size)`."""
     lines = ["gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,latency_us,flag"]
     for device in devices:
         for ranks in (2, 4, 8):
             for size in SIZES:
-                time = 20e-6 + 2 * (ranks - 1) / ranks * size / (0.8 * DEVICES[device])
+                time = 10e-6 + 2 * (ranks - 1) * (2e-6 + size / ranks / (0.8 * DEVICES[device]))
                 time *= slowness(device, ranks, float(np.log2(size)))
                 cells = f"{device},nccl,2.27,nccl,all_reduce,node,int8,{ranks},{ranks},{size:.0f}"
                 lines.append(f"{cells},{time * 1e6:.9g},{flag}")
@@ -113,6 +113,17 @@ def test_folds_leave_out_whole_groups(tmp_path: Path) -> None:
         assert points.numbers["ranks"][rows[0]] not in points.numbers["ranks"][kept][same]
 
 
+def test_copies_under_another_name_are_held_out_too(tmp_path: Path) -> None:
+    """The same times to the last digit for another device are no measurement of it."""
+    points, measured, _ = learned(write(tmp_path / "rows.csv", typical, ("a100", "h100", "h200")))
+    held = next(rows for rows in rank_folds(points) if str(points.named("device")[rows[0]]).endswith("h100-sxm/node"))
+    rest, _ = without(points, measured, held)
+    ranks, device = points.numbers["ranks"][rest], points.named("device")[rest]
+    alike = ranks == points.numbers["ranks"][held[0]]
+    assert {name.split("/")[-2] for name in device[alike]} == {"a100-sxm-80gb"}
+    assert {name.split("/")[-2] for name in device[~alike]} == {"a100-sxm-80gb", "h100-sxm", "h200-sxm"}
+
+
 def test_few_rows_are_spread_and_left_out_of_the_score(tmp_path: Path) -> None:
     points, _, _ = learned(write(tmp_path / "rows.csv", typical))
     few, rest = few_of(points, np.arange(len(points)))
@@ -156,11 +167,12 @@ def parameters(tmp_path_factory: pytest.TempPathFactory) -> CollectiveParameters
 def test_parameters_come_back_as_they_were(parameters: CollectiveParameters, tmp_path: Path) -> None:
     save_collectives(parameters, tmp_path / "fitted")
     again = load_collectives(tmp_path / "fitted.json")
-    assert again.curves.known == parameters.curves.known
-    for name, values in parameters.curves.values.items():
-        np.testing.assert_allclose(again.curves.values[name], values, rtol=1e-6, atol=1e-6)
+    assert again.learned.curves.known == parameters.learned.curves.known
+    for name, values in parameters.learned.curves.values.items():
+        np.testing.assert_allclose(again.learned.curves.values[name], values, rtol=1e-6, atol=1e-6)
     assert again.widths == parameters.widths
-    assert again.shared_ports == parameters.shared_ports
+    assert again.learned.shared_ports == parameters.learned.shared_ports
+    assert again.learned.launches == parameters.learned.launches
     assert again.card["schema"] == SCHEMA
 
 
@@ -225,6 +237,6 @@ def test_adapting_to_few_rows_of_a_new_device_beats_the_transfer(
     lines = (tmp_path / "new.csv").read_text().splitlines()
     few.write_text("\n".join([lines[0], *lines[1::3]]) + "\n")
     adapted = adapt(parameters, measured_collectives([few]))
-    before, after = (np.abs(correction(each.curves, whole) - y) for each in (parameters, adapted))
+    before, after = (np.abs(correction(each.learned.curves, whole) - y) for each in (parameters, adapted))
     assert np.median(after) < 0.1 < np.median(before)
     assert {TIERS[place] for place in tiers_of(whole, adapted)} == {"adapted"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.collectives.laws import KINDS, RUNNERS
+from calibration.collectives.laws import KINDS, ROUND, RUNNERS
 from calibration.collectives.points import PROBLEMS, Points, points_of
 from calibration.collectives.rows import FAMILY, read_collectives
 
@@ -96,6 +96,16 @@ def test_dispatch_in_fp8_and_combine_in_sixteen_bits(points) -> None:
         row.format("trtllm", "trtllm_deepep_ht", "moe_a2a_dispatch", "nvfp4"),
     )
     assert (found.numbers["token_bytes"] / 7168).tolist() == [1.03125, 2.0, 2.0, 0.5625]
+
+
+def test_normal_exchanges_wait_a_round_for_each_doubling_of_the_nodes(points) -> None:
+    row = "h100,sglang,1,{},moe_a2a_combine,,,{},8,7168,1,7168,8,20"
+    times = {
+        kernel: points(*(row.format(kernel, ranks) for ranks in (8, 16, 32, 64))).law.empty
+        for kernel in ("deepep_normal", "deepep_ll")
+    }
+    assert np.diff(times["deepep_normal"]) == pytest.approx(np.full(3, ROUND), rel=1e-5)
+    assert np.ptp(times["deepep_ll"]) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_each_unusable_row_says_why(points) -> None:

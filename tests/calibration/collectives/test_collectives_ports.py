@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibration.collectives.adapt import adapt, measured_points
-from calibration.collectives.evaluate import predicted
+from calibration.collectives.learn import Learned, kernel_time
 from calibration.collectives.parameters import load_collectives
 from calibration.collectives.points import Points
 from calibration.collectives.ports import ports_of_few, shared_ports
@@ -51,11 +51,11 @@ def test_the_ports_of_a_node_are_told_by_its_rows(
 def test_a_few_rows_tell_the_ports_too_and_adapting_keeps_them(tmp_path: Path, shared: tuple[str, ...]) -> None:
     points = two_nodes(tmp_path / "rows.csv", (1, 2, 4, 8))
     few, shipped = np.arange(0, len(points), 3), load_collectives()
-    slower = 1.5 * predicted(shipped.curves, points.joined(shared))
-    assert ports_of_few(shipped.curves, points.take(few), slower[few]) == shared
+    slower = 1.5 * kernel_time(Learned(shipped.learned.curves, shared, {}), points)
+    assert ports_of_few(shipped.learned.curves, points.take(few), slower[few]) == shared
     (tmp_path / "few.csv").write_text(rows_of((1, 2, 4, 8), slower * 1e6, few))
     adapted = adapt(shipped, measured_collectives([tmp_path / "few.csv"]))
-    assert set(adapted.shared_ports) == {*shipped.shared_ports, *shared}
+    assert set(adapted.learned.shared_ports) == {*shipped.learned.shared_ports, *shared}
 
 
 def test_one_number_of_ranks_a_node_tells_nothing(tmp_path: Path) -> None:

@@ -135,7 +135,9 @@ def test_what_does_not_factor_is_a_reason(tmp_path: Path, change: dict[str, obje
 
 
 def test_what_a_table_does_not_state_is_taken_and_told(tmp_path: Path) -> None:
-    bare = known(tmp_path, SHAPE, drop=("tp", "pp", "dp", "vp", "micro_batch", "zero", "recompute", "dtype", "task"))
+    bare = known(
+        tmp_path, SHAPE, drop=("tp", "pp", "cp", "dp", "vp", "micro_batch", "zero", "recompute", "dtype", "task")
+    )
     layout = bare.points[0].layout
     assert (float(layout.tensor), float(layout.pipeline), float(layout.data)) == (1.0, 1.0, 8.0)
     assert bare.notes[0].split("; ") == [
@@ -144,6 +146,7 @@ def test_what_a_table_does_not_state_is_taken_and_told(tmp_path: Path) -> None:
         "dtype is not stated: bf16",
         "tp is not stated: 1",
         "pp is not stated: 1",
+        "cp is not stated: 1",
         "zero is not stated: 1",
     ]
     sparse = known(tmp_path, {"model": "mixtral-8x7b", "ep": None}, {"model": "mixtral-8x7b", "ep": 2}).notes

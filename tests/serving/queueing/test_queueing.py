@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from jaxperf.core.numerics import as_float
+from jaxperf.serving.queueing.decoding import clump
 from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths, lengths_as, lengths_of, padded
-from jaxperf.serving.queueing.open_loop import clump
 from jaxperf.serving.queueing.pools import no_prompts
 from jaxperf.serving.queueing.waiting import prompts_together, sharing
 from tests.serving.queueing.engines import even_law, most_of, steady, straight_law

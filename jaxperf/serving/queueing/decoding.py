@@ -1,0 +1,72 @@
+"""How long a request's decode takes in an open loop, and who decodes beside it (`open_loop` has the equations)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxperf.core.numerics import Scalar
+from jaxperf.serving.queueing.arrivals import cluster
+from jaxperf.serving.queueing.engine import SHORTEST, Load, Prefill
+
+
+def after_first(load: Load) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """Tokens after the first, of those requests of each class of outputs that make any, and their share of the class.
+
+    A class of fewer than two tokens in the mean has requests of one and of two.
+    """
+    tokens = jnp.maximum(load.output.tokens - 1.0, 0.0)
+    return jnp.maximum(tokens, 1.0), jnp.minimum(tokens, 1.0)
+
+
+def mates(load: Load, batch: Scalar) -> Scalar:
+    """Others that decode beside a request because they came about when it did, before it or after [1].
+
+    Of those of its burst a share k = E min(X, Y) / E X of a life is together with theirs, so that Var N is N (1 + k
+    (c^2 - 1)) where lives are long (Whitt, Management Science 30, 1984, of G/G/inf); `batch`: N, arrivals in a life.
+    """
+    together = load.output.together
+    return 2.0 * together * cluster(0.5 * batch / together, load.variation)
+
+
+def clump(load: Load, batch: Scalar, slow: Scalar) -> Scalar:
+    """Others that decode beside a request because their prompts were computed in a row with its own [1].
+
+    In steps, prompts that delay them bring the next ones closer: what begins to decode in a row of steps varies
+    1 / (1 - rho)^2 times as much as what arrives, rho = `slow` (E X^2 / E X of Borel's number X that a busy period
+    serves; the dispersion of Hawkes' process, Biometrika 58, 1971). A request is beside the rest of its row in all its
+    steps. `batch`: N [1].
+    """
+    return load.output.together * (1.0 + mates(load, batch)) * (1.0 / (1.0 - slow) ** 2 - 1.0)
+
+
+def decode_time(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind: Scalar, tokens: Array) -> Array:
+    """Time of `tokens` n after the first: n steps, of which each but the first has the prompts that came before it [s].
+
+    With rho = lambda d (`slow`) and steps t_k = t + rho t_(k-1) where prompts go beside decodes, the first of them
+    t + U_behind,
+
+        sum t_k = n t + U_behind g + t rho (n - g) / (1 - rho),     g = (1 - rho^n) / (1 - rho)
+
+    so that prompts which come in the last step delay nothing. Where prompts go first, those that come in a step are
+    done before the next: U_behind / (1 - rho) and (n - 1) instead of U_behind g and (n - g).
+
+    A step beside decodes takes no longer than a full one, so what is left behind delays by no more than these steps
+    have room for: E min(x, room) of x that is not zero with the probability that any of Poisson's prompts is left, and
+    exponential then.
+    """
+    beside = prefill.beside > 0.0
+    growth = -jnp.expm1(tokens * jnp.log(jnp.maximum(slow, SHORTEST))) / (1.0 - slow)
+    left = jnp.where(beside, growth, 1.0 / (1.0 - slow))
+    later = (tokens - jnp.where(beside, growth, 1.0)) / (1.0 - slow)
+    plain = step * (tokens + slow * later)
+    delay = jnp.maximum(behind * left, SHORTEST)
+    room = jnp.maximum(tokens * full_step(prefill) - plain, 0.0)
+    prompts = delay * load.rate / jnp.maximum(slow, SHORTEST)
+    kept = -jnp.expm1(jnp.minimum(room / delay, 1.0 / SHORTEST) * jnp.expm1(-prompts))
+    return plain + jnp.where(beside, delay * kept, behind * left)
+
+
+def full_step(prefill: Prefill) -> Scalar:
+    """A step beside decodes that is full of prompts [s]; meaningless where prompts go first."""
+    return prefill.packed / jnp.maximum(prefill.beside, SHORTEST)
