@@ -62,7 +62,8 @@ def test_large_products_take_what_is_predicted_when_they_run_back_to_back() -> N
             for name, column in times.items():
                 off[name] += np.abs(predicted / column[table.row] - 1.0).tolist()
     assert len(off["sustained_us"]) == 15
-    assert np.median(off["sustained_us"]) < 0.1 and 0.2 < np.median(off["latency_us"]) < 0.3
+    back_to_back, alone = (float(np.median(off[name])) for name in ("sustained_us", "latency_us"))
+    assert back_to_back < 0.1 and 2.0 * back_to_back < alone < 0.3
 
 
 @pytest.fixture
