@@ -59,6 +59,8 @@ class PrefillReading(NamedTuple):
     padded: float = 0.0
     whole: float = 0.0
     in_registers: float = 0.0
+    strewn: float = 0.0
+    rising: float = 0.0
 
     def columns(self) -> dict[str, float]:
         """The fields by name, those of the tiles as `head_0`, `rows_0`, `keys_0` and so on."""
@@ -71,7 +73,9 @@ ORDINARY = PrefillReading()
 FLASH = ("flash_attn", "flash_attention", "fa3", "_fa2", "_fa4")
 # flash_fwd_launch_template.h of FlashAttention 2: paged keys take the kernel that could divide them
 # (`run_mha_fwd_splitkv_dispatch`); flash_api.cpp: `seqlenq_ngroups_swapped` (`decode_kernels.FLASH_2`).
-FLASH_2 = PrefillReading((Tile(64.0, 64.0, 256.0), Tile(128.0, 64.0, 128.0), Tile(ANY, 64.0, 64.0)), swapped=1.0)
+FLASH_2 = PrefillReading(
+    (Tile(64.0, 64.0, 256.0), Tile(128.0, 64.0, 128.0), Tile(ANY, 64.0, 64.0)), swapped=1.0, strewn=1.0
+)
 # heuristics.h of FlashAttention 3: several blocks a sequence below 0.8 of the cores, and heads packed wherever lengths
 # vary. Its tiles (tile_size.h) are taken for those of most kernels: 128 or 192 queries, 80 to 224 keys. vLLM 0.14.0
 # does not divide prefill.
@@ -89,19 +93,21 @@ FLASHINFER = PrefillReading((Tile(64.0, 128.0, 64.0), Tile(192.0, 128.0, 32.0), 
 # cycles a tile for both, told by the rows of the L40S alone.
 TENSORRT = PrefillReading((Tile(64.0, 128.0, 256.0), Tile(128.0, 128.0, 128.0), Tile(ANY, 128.0, 64.0)))
 TENSORRT_NARROW = PrefillReading((Tile(128.0, 128.0, 256.0), Tile(ANY, 128.0, 128.0)))
-TENSORRT_ON_GA100 = PrefillReading((Tile(64.0, 128.0, 128.0), Tile(ANY, 64.0, 128.0)), short=1.0, padded=1.0)
-TENSORRT_BEFORE = PrefillReading((Tile(192.0, 64.0, 32.0), Tile(ANY, 64.0, 128.0)), short=1.0, padded=1.0)
+TENSORRT_ON_GA100 = PrefillReading(
+    (Tile(64.0, 128.0, 128.0), Tile(ANY, 64.0, 128.0)), short=1.0, padded=1.0, strewn=1.0
+)
+TENSORRT_BEFORE = PrefillReading((Tile(192.0, 64.0, 32.0), Tile(ANY, 64.0, 128.0)), short=1.0, padded=1.0, strewn=1.0)
 TENSORRT_NARROW_BEFORE = PrefillReading((Tile(64.0, 128.0, 128.0), Tile(ANY, 64.0, 32.0)))._replace(
-    padded=1.0, in_registers=1.0, spilled=7000.0
+    padded=1.0, in_registers=1.0, spilled=7000.0, strewn=1.0
 )
 # extend_attention.py of SGLang (`_get_block_sizes_for_extend_attention`), off Hopper for 100 KB of shared memory:
 # `SKIP_TILE` leaves out a tile's products once its mask is computed, which takes as long on the L40S as on the H100;
 # and a window takes two small kernels more on both. What its blocks of 128 queries spill is told by Hopper alone.
-EXTEND = PrefillReading(padded=1.0, serial=1.0, looked_at=3700.0, windowed=2.0)
+EXTEND = PrefillReading(rising=1.0, padded=1.0, serial=1.0, looked_at=3700.0, windowed=2.0)
 EXTEND_ON_HOPPER = EXTEND._replace(tiles=(Tile(256.0, 128.0, 64.0), Tile(ANY, 32.0, 64.0)), spilled=25000.0)
 EXTEND_BEFORE = EXTEND._replace(tiles=(Tile(128.0, 64.0, 128.0), Tile(ANY, 64.0, 64.0)))
 # triton_unified_attention.py of vLLM: 16 rows of packed heads, 32 keys.
-UNIFIED = PrefillReading((Tile(ANY, 16.0, 32.0),), resident=3.0, serial=1.0, packed=1.0, padded=1.0)
+UNIFIED = PrefillReading((Tile(ANY, 16.0, 32.0),), resident=3.0, serial=1.0, packed=1.0, padded=1.0, strewn=1.0)
 
 
 def prefill_reading(table: KernelTable, architecture: Text, narrow: np.ndarray) -> dict[str, np.ndarray]:
@@ -124,7 +130,7 @@ def reading(framework: str, version: str, kernel: str, architecture: str, narrow
     if any(name in kernel for name in FLASH):
         if framework == "vllm" and not hopper:
             return FLASH_2
-        return FLASH_3._replace(dividing=float(version not in UNDIVIDED))
+        return FLASH_3._replace(dividing=float(version not in UNDIVIDED), strewn=float(not hopper))
     if "triton" in kernel:
         return (EXTEND_ON_HOPPER if hopper else EXTEND_BEFORE) if framework == "sglang" else UNIFIED
     if "flashinfer" in kernel:

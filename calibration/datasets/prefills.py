@@ -42,7 +42,7 @@ def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarr
     if table.family == "mla_prefill":
         half, rows = ~rewritten & framework.among(HALF_BLOCKS), (TENSORRT_BEFORE.tiles[0].rows, ORDINARY.tiles[0].rows)
         found |= {f"rows_{place}": np.where(half, *rows) for place in range(CLASSES)}
-        found |= latent_prefills(table, narrow, rewritten)
+        found |= latent_prefills(table, narrow, rewritten) | {"strewn": ~rewritten}
     else:
         found |= prefill_reading(table, architecture, cast | np.asarray(asked))
     return {name: np.asarray(each, float) for name, each in found.items()}

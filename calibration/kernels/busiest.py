@@ -18,6 +18,7 @@ from calibration.kernels import (
     latent_decoding,
     latent_prefill,
     latents,
+    mixed,
     prefill,
     products,
     quantizing,
@@ -25,7 +26,7 @@ from calibration.kernels import (
 )
 from calibration.kernels.asked import Shape, way
 from calibration.kernels.demand import STREAMS, Demand, prefill_operands
-from calibration.kernels.features import LEAST, QUERY_BLOCK, TILES, blocks_of, matrix_shape
+from calibration.kernels.features import LEAST, TILES, blocks_of, matrix_shape
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
@@ -189,8 +190,18 @@ def _latent_decode(one: Kernel) -> Parts:
 
 
 def _mixed(one: Kernel) -> Parts:
-    blocks = (blocks_of(one.x["prefill_q"], QUERY_BLOCK) + one.x["n_decode"]) * one.x["heads"]
-    return _plain(one) | {"waves": ceil_div(blocks, one.cores)}
+    """Of the blocks of all sequences, or of decode attention where there is no chunk."""
+    own, x, hardware = _plain(one), one.x, one.hardware
+    decodes, divided = mixed.as_decode(x), mixed.divided(x)
+    streaming = decoding.streaming(decodes, hardware) * hardware.many_cores
+    core = jnp.where(hardware.many_cores > 0.0, mixed.products_time(x, hardware, one.formats.activations), own["core"])
+    return own | {
+        "core": jnp.where(divided, own["core"] + streaming, core),
+        "special": jnp.where(divided, 0.0, mixed.beside_products_time(x, hardware)),
+        "waves": jnp.where(
+            divided, mixed.DECODE_START * decoding.starts(decodes, one.cores), mixed.starts(x, hardware)
+        ),
+    }
 
 
 def _stream(one: Kernel) -> Parts:

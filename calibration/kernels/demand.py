@@ -22,6 +22,7 @@ from calibration.kernels import (
     decoding,
     experts,
     latents,
+    mixed,
     products,
     quantizing,
     reductions,
@@ -29,12 +30,12 @@ from calibration.kernels import (
 )
 from calibration.kernels.asked import FULL, Shape, does, way
 from calibration.kernels.formats import Formats, format_columns
-from calibration.kernels.hardware import Hardware
+from calibration.kernels.hardware import WARP_SHARE, Hardware
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.formats import COMPUTE_FORMATS, NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
+from jaxperf.kernels.attention import AttentionShape, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 from jaxperf.kernels.tiling import deepest_split
@@ -45,9 +46,6 @@ USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leaka
 # Assumed from 0.8 pJ a 16-bit FLOP, at which 700 W sustain three quarters of the H100's peak; `Law.power` and
 # `Law.power_clock` correct it.
 NOMINAL_ENERGY = 0.4e-12
-# Of Hopper's matrix peak that instructions of a warp (mma) reach, those of four warps together (wgmma) being the whole:
-# recalled from arXiv:2402.13499; vLLM's pull request 7174 says three quarters at best.
-WARP_SHARE = 0.63
 
 # How often a rotary embedding of elementary operations reads and writes an element: times the cosine (1), half of it
 # negated (1/2), joined with the other half (1), times the sine (1), and the sum (two reads, one write: 1.5)
@@ -112,17 +110,6 @@ def prefill_operands(x: Shape, f: Formats) -> NumberFormat:
     """The format that attention over many queries multiplies in: the cache's where its kernel does so."""
     in_cache_format = does(x, "in_cache_format")
     return jax.tree.map(lambda cache, own: jnp.where(in_cache_format, cache, own), f.cache, f.weights)
-
-
-def _mixed(device: Device, x: Shape, f: Formats) -> Cost:
-    """One prefill chunk and the decodes beside it; `kv_decode` is summed over the sequences."""
-    some = jnp.maximum(x["n_decode"], 1.0)
-    shape, one = _attention_shape(x), jnp.ones_like(some)
-    chunk = jnp.maximum(x["prefill_q"], 1.0)
-    prefill = prefill_attention_cost(device, shape, one, chunk, x["prefill_kv"], f.cache, f.activations, FULL)
-    context = jnp.maximum(jnp.round(x["kv_decode"] / some), 1.0)
-    decode = decode_attention_cost(device, shape, some, context, f.cache, f.activations, FULL)
-    return as_float(x["prefill_q"] > 0.0) * prefill + as_float(x["n_decode"] > 0.0) * decode
 
 
 def _moe(device: Device, x: Shape, f: Formats) -> Cost:
@@ -223,7 +210,7 @@ POINTS: Mapping[str, Point] = {
     "bmm": _batched_gemm,
     "attention_prefill": _prefill,
     "attention_decode": decoding.decode,
-    "attention_mixed": _mixed,
+    "attention_mixed": mixed.mixed,
     "mla_prefill": latents.prefill,
     "mla_decode": latents.decode,
     "mla_pre": latents.absorb_query,

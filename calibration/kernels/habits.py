@@ -33,18 +33,7 @@ def habits(family: str, x: Shape, hardware: Hardware, skewed: Scalar, formats: F
         return _prefill(x, hardware)
     if family == "moe":
         return _experts(x, skewed, formats)
-    if family == "attention_mixed":
-        return _mixed(x, hardware)
     return {}
-
-
-def _mixed(x: Shape, hardware: Hardware) -> dict[str, Scalar]:
-    chunks = ceil_div(x["prefill_q"], jnp.full_like(x["prefill_q"], QUERY_BLOCK))
-    blocks = jnp.maximum((chunks + x["n_decode"]) * x["heads"], 1.0)
-    return {
-        "idle cores": _above(hardware.device.num_cores / blocks),
-        "queries per key head": jnp.log(x["heads"] / x["kv_heads"]),
-    }
 
 
 def _prefill(x: Shape, hardware: Hardware) -> dict[str, Scalar]:

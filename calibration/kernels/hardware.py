@@ -30,6 +30,9 @@ REFERENCE = {
     "reference_budget": REFERENCE_BUDGET,
     "unstated_energy": UNSTATED,
 }
+# Of Hopper's matrix peak that instructions of a warp (mma) reach, those of four warps together (wgmma) being the whole:
+# recalled from arXiv:2402.13499; vLLM's pull request 7174 says three quarters at best.
+WARP_SHARE = 0.63
 # Threads whose instruction a core issues in a cycle: four schedulers of a warp of 32 on NVIDIA's since Maxwell except
 # GP100, which has two (NVIDIA's whitepaper on the P100); four units of 16 lanes on AMD's CDNA and GCN (ROCm Compute
 # Profiler, "Vector arithmetic logic unit"), two of 32 on RDNA.

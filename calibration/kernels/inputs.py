@@ -174,7 +174,7 @@ def _cached_tokens(table: KernelTable, rows: np.ndarray, stated: Mapping[str, np
     total = framework.among(STATED_TOTAL) & ~device.translated(lambda name: name.partition("-")[0]).among(("tpu",))
     new = np.where(total, stated["prefill_q"], 0.0)
     return {
-        "kv_decode": np.where(each, stated["n_decode"], 1.0) * stated["kv_decode"],
+        "kv_decode": np.where(each, stated["n_decode"] * (stated["kv_decode"] + 1.0), stated["kv_decode"]),
         "prefill_kv": np.maximum(stated["prefill_kv"] - new, 0.0),
     }
 

@@ -11,11 +11,13 @@ in CUTLASS's example 77 for Blackwell; recalled). All functions are of one kerne
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from calibration.datasets.prefill_kernels import CLASSES, ORDINARY
 from calibration.kernels.asked import Shape, way
 from calibration.kernels.hardware import Hardware
+from calibration.kernels.in_order import Blocks, evenly, last_end, last_end_rising
 from calibration.kernels.latent_decoding import ROPE, SHARED_BYTES_PER_CYCLE
 from calibration.kernels.latents import NOPE, VALUE
 from jaxperf.core.formats import NumberFormat
@@ -42,7 +44,18 @@ SHORT, SHORT_KEYS = 64.0, 32.0  # keys for which a kernel takes smaller tiles, a
 
 USUAL = ORDINARY.columns()
 UNSTATED_MEMORY = 164e3  # of a core, where a table does not tell its device: the A100's [byte]
-AS_READ = ("windowed", "resident", "spilled", "looked_at", "serial", "dividing", "whole", "in_registers")
+AS_READ = (
+    "windowed",
+    "resident",
+    "spilled",
+    "looked_at",
+    "serial",
+    "dividing",
+    "whole",
+    "in_registers",
+    "strewn",
+    "rising",
+)
 
 
 class Prefill(eqx.Module):
@@ -72,6 +85,8 @@ class Prefill(eqx.Module):
     dividing: Scalar
     whole: Scalar
     in_registers: Scalar
+    strewn: Scalar
+    rising: Scalar
 
     @property
     def step(self) -> Scalar:
@@ -147,7 +162,18 @@ class Prefill(eqx.Module):
         """Keys of the tiles of the busiest core: its share, or those of the longest block, which blocks that no core
         was left for may divide [1]."""
         parts = jnp.where(self.dividing > 0.0, jnp.maximum(floor_div(cores, self.blocks), 1.0), 1.0)
-        return jnp.maximum(self.shared(cores), self.longest() / parts)
+        balanced = jnp.maximum(self.shared(cores), self.longest() / parts)
+        own = self.lengths(cores)
+        none = jax.tree.map(jnp.zeros_like, own)
+        ordered = jnp.where((self.strewn > 0.0) & (parts <= 1.0), last_end(own, none, cores), balanced)
+        return jnp.where(self.rising > 0.0, last_end_rising(own, cores), ordered)
+
+    def lengths(self, cores: Scalar) -> Blocks:
+        """The keys of the blocks' tiles [1]."""
+        longest = self.longest()
+        first = ceil_div(self.prefix + jnp.minimum(self.step, self.queries), self.keys) * self.keys
+        mean = self.shared(cores) * cores / self.blocks
+        return evenly(self.blocks, jnp.minimum(first, longest), longest, mean)
 
 
 def prefill_of(family: str, x: Shape) -> Prefill:

@@ -13,6 +13,7 @@ from calibration.datasets.decode_kernels import SHARED, decode_reading
 from calibration.datasets.engine_products import EIGHT_BITS, engine_products
 from calibration.datasets.instructions import by_warps
 from calibration.datasets.launches import called, eager
+from calibration.datasets.mixed_kernels import mixed_reading
 from calibration.datasets.norms import COMPOSING, VLLM_KERNELS, blocks_of_norms, composed
 from calibration.datasets.prefills import prefill_blocks
 from calibration.datasets.quantizers import quantizers
@@ -43,6 +44,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return prefill_blocks(table, _architectures(table, directories)) | {"shared": _shared(table, directories)}
     if table.family == "attention_decode":
         return decode_reading(table, _architectures(table, directories), _shared(table, directories))
+    if table.family == "attention_mixed":
+        return mixed_reading(table, _architectures(table, directories), _shared(table, directories))
     if table.family == "mla_decode":
         return latent_reading(table, _architectures(table, directories), _shared(table, directories))
     if table.family == "moe":

@@ -146,37 +146,3 @@ def test_bytes_stream_through_dram_and_l2_at_once_or_one_after_the_other(sharpne
     none = dict.fromkeys(("format", "framework", "stack", "device", "cell"), 0)
     _, memory, _ = jax.vmap(new_law(means, none, habits=data.habits.shape[1]).parts)(x)
     np.testing.assert_allclose(np.exp(memory - x.memory), longer, rtol=1e-5)
-
-
-def mixed(framework: str, device: str = "h100-sxm", **sizes: float):
-    ordinary = {"prefill_q": 0, "prefill_kv": 0, "n_decode": 8, "kv_decode": 4096}
-    ordinary |= {"heads": 32, "kv_heads": 32, "head_dim": 128, "window": 0}
-    shape = {name: np.array([float(value)]) for name, value in (ordinary | sizes).items()}
-    table = blank_table("attention_mixed", shape, np.array([device], dtype=object))
-    table.framework[:] = framework
-    return prepare(table)
-
-
-def test_decodes_of_a_mixed_step_leave_cores_idle() -> None:
-    np.testing.assert_allclose(mixed("v0").habits[0], 0.0, atol=1e-6)  # 256 blocks on 132 cores
-    assert mixed("v0", n_decode=1).habits[0, 0] == pytest.approx(math.log(132 / 32))
-    assert mixed("v0", n_decode=1, prefill_q=129).habits[0, 0] == pytest.approx(math.log(132 / 96))
-    assert mixed("v0", kv_heads=4).habits[0, 1] == pytest.approx(math.log(8))
-
-
-def test_all_tokens_of_a_chunk_are_its_own_and_those_before_it() -> None:
-    chunk = {"prefill_q": 512, "n_decode": 0, "kv_decode": 0}
-    alone = mixed("vllm", **chunk, prefill_kv=0)
-    for said in (mixed("v0", **chunk, prefill_kv=512), mixed("v0", **chunk, prefill_kv=0)):
-        np.testing.assert_array_equal(said.demand.moved, alone.demand.moved)
-        np.testing.assert_array_equal(said.demand.flops, alone.demand.flops)
-    before = mixed("vllm", **chunk, prefill_kv=256)
-    np.testing.assert_array_equal(mixed("v0", **chunk, prefill_kv=768).demand.flops, before.demand.flops)
-    on_tpu = mixed("v0", "tpu-v6e", **chunk, prefill_kv=256)  # there the table counts what was cached before
-    np.testing.assert_array_equal(on_tpu.demand.flops, before.demand.flops)
-
-
-def test_a_history_of_each_sequence_is_their_sum_times_as_much() -> None:
-    each, summed = mixed("vllm", kv_decode=512), mixed("v0", kv_decode=8 * 512)
-    np.testing.assert_array_equal(each.demand.memory, summed.demand.memory)
-    assert mixed("v0", kv_decode=512).demand.moved[0] < 0.2 * each.demand.moved[0]
