@@ -15,6 +15,10 @@ import numpy as np
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
+# Blocks that fill all cores ask for as much more than the memory gives: whoever writes a kernel for a device keeps as
+# many bytes in flight as its latency takes (Little's law), so that a faster memory is not left idle. Of the kernels
+# measured on devices that they were written for none asks for less.
+HEADROOM = 1.35
 SHARED = 100.0 * 1024.0  # shared memory of a core whose device states none [byte]
 
 
@@ -32,7 +36,10 @@ class Reading(NamedTuple):
     divides with a window or one query head a key head; `by_vectors`: multiplies on vector units where a key head has
     few query heads; `masked`: one block a query head, where a key head has one of them or very many; `falls_back`: does
     the same where else too few cores were busy, and `masked_start`: the start of such a block, which takes as much
-    longer for each key; `aliased`: the table was taken with keys and values on the same pages. `shared`: shared
+    longer for each key; `aliased`: the table was taken with keys and values on the same pages; `launched`: starts all
+    of `most_parts` however few the keys, as long as a graph holds the step; `padding`: pads the values of heads of 192
+    elements, which have 128, and cuts the output, by small kernels. `headroom`: what blocks that fill all cores ask for
+    at least, over what the memory gives; 0 where a compiler wrote the kernel and not for a device. `shared`: shared
     memory of the device's cores [byte].
     """
 
@@ -56,6 +63,9 @@ class Reading(NamedTuple):
     falls_back: float = 0.0
     masked_start: float = 0.85
     aliased: float = 0.0
+    launched: float = 0.0
+    padding: float = 0.0
+    headroom: float = HEADROOM
     shared: float = SHARED
 
 
@@ -86,11 +96,13 @@ FLASH_3 = Reading(
     beside=1.0,
 )
 MOST_PARTS_OF_GRAPHS = 32.0  # `flash_attn_max_num_splits_for_cuda_graph` of vLLM's configuration
+# FlashAttention 4 on Hopper, for heads of 512: as its rows show, all parts that a graph may hold, however few the keys.
+FLASH_4 = FLASH_3._replace(launched=1.0, most_parts=MOST_PARTS_OF_GRAPHS)
 # scheduler.cuh: a grid of two blocks a core; tiles that fit shared memory, 16 to 128 packed rows.
 FLASHINFER = Reading(packed=128.0, shrinking=1.0)
 # decode_attention.py of SGLang (`_decode_grouped_att_m_fwd`): 16 heads, 8 parts (`triton_attention_num_kv_splits`) of
 # at least 32 keys, launched whatever the batch; triton_unified_attention.py of vLLM: 16 of them.
-TRITON = Reading(tile=32.0, wanted=1e6, most_parts=16.0, least_keys=32.0, start=0.5, rate=6.0)
+TRITON = Reading(tile=32.0, wanted=1e6, most_parts=16.0, least_keys=32.0, start=0.5, rate=6.0, headroom=0.0)
 SGLANG_PARTS = 8.0
 # XQA: groups of up to 32 heads (`supportConfigHMMA`), the blocks of 8 rounds (`kTargetWaveFactor`) of at least 128
 # keys (`kMinHistoryTokensPerBlock`), combined by the last block of a sequence (decoderXQAImplCommon.h). Others, and 16
@@ -107,6 +119,9 @@ GROUPED_BEFORE = GROUPED._replace(whole=1.0)
 # values on the same pages: grouped queries read at 1.1 and 1.4 times the memory's bandwidth, from caches of several L2.
 ALIASED = "1.0.0"
 
+# As its rows of heads of 192 show, with FlashAttention 3 on Hopper and with Triton on Ada alike, and no other engine's.
+PADDING = ("sglang",)
+
 
 def decode_reading(table: KernelTable, architecture: Text, shared: np.ndarray) -> dict[str, np.ndarray]:
     """The fields of `Reading` of every row [R].
@@ -122,11 +137,15 @@ def decode_reading(table: KernelTable, architecture: Text, shared: np.ndarray) -
 
 def reading(framework: str, version: str, kernel: str, cache: str, architecture: str) -> Reading:
     """How one kernel goes about a cache."""
+    return _reading(framework, version, kernel, cache, architecture)._replace(padding=float(framework in PADDING))
+
+
+def _reading(framework: str, version: str, kernel: str, cache: str, architecture: str) -> Reading:
     kernel, narrow, hopper = kernel.lower(), cache in NARROW, architecture.partition("-")[0] in HOPPER
     if framework == "trtllm":
         return _tensorrt(version, narrow, hopper)
     if any(name in kernel for name in FLASH):
-        return _flash(framework, narrow, hopper)
+        return FLASH_4 if hopper and "_fa4" in kernel else _flash(framework, narrow, hopper)
     if "triton" in kernel:
         return TRITON._replace(most_parts=SGLANG_PARTS) if framework == "sglang" else TRITON
     if "flashinfer" in kernel:

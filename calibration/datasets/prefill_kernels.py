@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.datasets.decode_kernels import HOPPER
+from calibration.datasets.decode_kernels import HOPPER, PADDING
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
@@ -59,6 +59,7 @@ class PrefillReading(NamedTuple):
     padded: float = 0.0
     whole: float = 0.0
     in_registers: float = 0.0
+    padding: float = 0.0
     strewn: float = 0.0
     rising: float = 0.0
 
@@ -124,6 +125,10 @@ def prefill_reading(table: KernelTable, architecture: Text, narrow: np.ndarray) 
 
 def reading(framework: str, version: str, kernel: str, architecture: str, narrow: bool) -> PrefillReading:
     """How one kernel goes through queries and keys."""
+    return _reading(framework, version, kernel, architecture, narrow)._replace(padding=float(framework in PADDING))
+
+
+def _reading(framework: str, version: str, kernel: str, architecture: str, narrow: bool) -> PrefillReading:
     kernel, hopper = kernel.lower(), architecture.partition("-")[0] in HOPPER
     if framework == "trtllm":
         return _tensorrt(architecture, hopper, narrow)

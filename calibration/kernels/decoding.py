@@ -30,10 +30,6 @@ FEWEST_BUSY = 4.0  # it leaves a grid to masked attention that is smaller than t
 STRETCH = 128.0  # keys of a part of a sequence when it decides so
 MASKED_RESIDENT = 4.0  # blocks of masked attention on a core: 256 threads each, and hardly any shared memory
 MASKED_RATE = 6.5  # bytes that each of those takes in a cycle
-# Blocks that fill all cores ask for as much more than the memory gives: whoever writes a kernel for a device keeps as
-# many bytes in flight as its latency takes (Little's law), so that a faster memory is not left idle. Of the kernels
-# measured on devices that they were written for none asks for less.
-HEADROOM = 1.35
 FEW_QUERIES = 4.0  # query heads of one key head from which FlashInfer multiplies on matrix units
 VECTOR_RESIDENT, VECTOR_START = 6.0, 0.4  # of its small blocks on vector units: how many on a core, and their start
 ITEMSIZE = 2.0  # what a tile in shared memory is made of [byte]
@@ -43,6 +39,8 @@ USUAL_SIZE = 128.0  # elements a head at which a block's start is 1
 # kernel's time in starts. Set with the tables of A100, L40S and H100 in sight, where they are alike.
 OF_TILE, OF_ROWS, SMALL_KERNEL = 0.4, 0.13, 0.45
 SWAPPED = 2.0  # small kernels that copy the queries before and the output after
+PADDED_SIZE, PADDED = 192.0, 4.0  # heads whose values are padded, and small kernels that do so
+LARGEST_GRAPH = 512.0  # sequences of the largest step that vLLM captures (`cudagraph_capture_sizes`)
 LONGEST_ROUND = 5.0  # less than e^-5 of the cores busy is not told apart
 
 
@@ -93,6 +91,7 @@ def parts(x: Shape, cores: Scalar) -> Scalar:
     """Blocks that share the keys of one group [1]."""
     most = jnp.minimum(floor_div(seen(x), _way(x, "least_keys")), _way(x, "most_parts"))
     some = jnp.clip(floor_div(cores * _way(x, "wanted"), groups(x, cores)), 1.0, jnp.maximum(most, 1.0))
+    some = jnp.where(_does(x, "launched") & (x["batch"] <= LARGEST_GRAPH), _way(x, "most_parts"), some)
     return jnp.where(unswapped(x) | (_does(x, "whole") & ~masked(x, cores)), 1.0, some)
 
 
@@ -120,7 +119,8 @@ def small_kernels(x: Shape, cores: Scalar) -> Scalar:
     combining = jnp.where(shared > 1.0, _way(x, "combining") + _way(x, "serial") * shared, 0.0)
     # With one sequence or one key head the swapped queries lie in memory as they did, and nothing is copied.
     swapped = _does(x, "swapping") & ~unswapped(x) & (x["kv_heads"] > 1.0) & (x["batch"] > 1.0)
-    return combining + SWAPPED * as_float(swapped) + _way(x, "beside")
+    padded = _does(x, "padding") & (x["head_dim"] == PADDED_SIZE)
+    return combining + SWAPPED * as_float(swapped) + PADDED * as_float(padded) + _way(x, "beside")
 
 
 def streaming(x: Shape, hardware: Hardware) -> Scalar:
@@ -128,7 +128,7 @@ def streaming(x: Shape, hardware: Hardware) -> Scalar:
     cores = hardware.device.num_cores
     block = ceil_div(seen(x), parts(x, cores)) * 2.0 * x["head_dim"] * _way(x, "element")
     rate = jnp.where(masked(x, cores), MASKED_RATE, _way(x, "rate")) * hardware.clock
-    needed = HEADROOM * hardware.device.memory_bandwidth / (cores * resident(x, cores))
+    needed = _way(x, "headroom") * hardware.device.memory_bandwidth / (cores * resident(x, cores))
     return rounds(x, cores) * block / jnp.maximum(rate, needed)
 
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from calibration.datasets.prefill_kernels import CLASSES, ORDINARY
 from calibration.kernels.asked import Shape, way
+from calibration.kernels.decoding import PADDED, PADDED_SIZE
 from calibration.kernels.hardware import Hardware
 from calibration.kernels.in_order import Blocks, evenly, last_end, last_end_rising
 from calibration.kernels.latent_decoding import ROPE, SHARED_BYTES_PER_CYCLE
@@ -53,6 +54,7 @@ AS_READ = (
     "dividing",
     "whole",
     "in_registers",
+    "padding",
     "strewn",
     "rising",
 )
@@ -85,6 +87,7 @@ class Prefill(eqx.Module):
     dividing: Scalar
     whole: Scalar
     in_registers: Scalar
+    padding: Scalar
     strewn: Scalar
     rising: Scalar
 
@@ -219,6 +222,7 @@ def starts(prefill: Prefill, hardware: Hardware) -> Scalar:
     residents = jnp.where(hardware.reads_shared > 0.0, 1.0, prefill.fitting)
     each = jnp.maximum(prefill.rows / USUAL_ROWS, LEAST_START) / residents
     small = prefill.windowed * as_float(prefill.span < UNLIMITED)
+    small += PADDED * prefill.padding * as_float(prefill.stored == 2.0 * PADDED_SIZE)
     return ceil_div(prefill.blocks, hardware.device.num_cores) * each + small
 
 

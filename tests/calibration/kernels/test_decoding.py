@@ -159,3 +159,30 @@ def test_blocks_that_fill_the_cores_ask_for_more_than_the_memory_gives() -> None
     found = prepared(("another", "1.0", "another", "bf16"), "b200", batch=4096.0, kv_len=4096.0)
     streamed = found.core[0] - found.demand.compute[0]
     assert streamed == pytest.approx(found.demand.memory[0] / 1.35, rel=0.05)
+
+
+def test_what_a_compiler_wrote_streams_no_faster_from_a_faster_memory() -> None:
+    """Six bytes a cycle from the blocks of Triton, 32 keys of 512 elements at a time."""
+    found = prepared(("sglang", "0.5.14", "triton", "bf16"), "h100-sxm", **FOUR_LONG, heads=4.0, head_dim=512.0)
+    streamed = found.core[0] - found.demand.compute[0]
+    assert streamed == pytest.approx(2**14 / 8 * 512 * 2 * 2 / 6 / 1.83e9, rel=1e-3)
+
+
+FOUR_LONG = {"batch": 4.0, "kv_heads": 1.0, "kv_len": 2.0**14}
+
+
+@pytest.mark.parametrize(("batch", "parts", "rounds"), [(64.0, 32, 16), (1.0, 32, 1), (1024.0, 1, 8)])
+def test_flash_attention_4_starts_all_parts_of_a_graph(batch: float, parts: int, rounds: int) -> None:
+    """However few the keys, up to the largest step that a graph holds: 64 sequences are 2,048 blocks on 132 cores."""
+    sizes = {"batch": batch, "heads": 8.0, "kv_heads": 1.0, "head_dim": 512.0, "kv_len": 2.0}
+    assert launch(("vllm", "0.24.0", "vllm_flash_attn_fa4", "bf16"), "h100-sxm", **sizes) == (batch, parts, rounds)
+
+
+@pytest.mark.parametrize(
+    ("framework", "size", "more"), [("sglang", 192.0, 4.0), ("sglang", 128.0, 0.0), ("vllm", 192.0, 0.0)]
+)
+def test_sglang_pads_the_values_of_heads_of_192(framework: str, size: float, more: float) -> None:
+    names = (framework, "1.0", "a_kernel", "bf16")
+    own = decoding.small_kernels(asked(names, head_dim=size), jnp.asarray(142.0))
+    usual = decoding.small_kernels(asked(("another", *names[1:]), head_dim=size), jnp.asarray(142.0))
+    assert float(own) - float(usual) == pytest.approx(more)

@@ -227,3 +227,11 @@ def test_grids_that_go_through_queries_row_by_row_end_with_the_longest_block(
     found = named({"q_len": 2048.0, "heads": 32.0, "kv_heads": 32.0}, framework, kernel, "rtx-4090")
     tiles = found.core[0] * 165.2e12 / 128 / (4 * 128 * 64 * 128)
     assert tiles == pytest.approx(ends, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("framework", "size", "more"), [("sglang", 192.0, 4.0), ("sglang", 128.0, 0.0), ("vllm", 192.0, 0.0)]
+)
+def test_small_kernels_pad_the_values_of_heads_of_192_in_sglang(framework: str, size: float, more: float) -> None:
+    own, usual = (named({"head_dim": size}, name, "a_kernel", "h100-sxm") for name in (framework, "another"))
+    assert float(own.waves[0] - usual.waves[0]) == pytest.approx(more)
