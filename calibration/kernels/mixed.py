@@ -94,8 +94,11 @@ def _of_chunk(x: Shape, chunk: Prefill) -> tuple[Scalar, Scalar, Scalar]:
     whole = ceil_div(chunk.prefix + chunk.queries, chunk.keys) * chunk.keys
     first = ceil_div(chunk.prefix + jnp.minimum(chunk.step, chunk.queries), chunk.keys) * chunk.keys
     mean, longest = (chunk.causal() - chunk.hidden()) / chunk.each, chunk.longest()
-    seen = longest, jnp.minimum(first, longest), mean
-    return tuple(jnp.where(does(x, "whole_pairs"), whole, own) for own in seen)
+
+    def seen(own: Scalar) -> Scalar:
+        return jnp.where(does(x, "whole_pairs"), whole, own)
+
+    return seen(longest), seen(jnp.minimum(first, longest)), seen(mean)
 
 
 def beside_products_time(x: Shape, hardware: Hardware) -> Scalar:
