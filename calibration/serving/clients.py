@@ -2,7 +2,8 @@
 the most is stated, and how their engines are set up.
 
 InferenceMAX, later InferenceX (its README, "Benchmark Client Configuration"), has three scenarios of lengths and draws
-both lengths of each request uniformly between RANDOM_RANGE_RATIO = 0.8 of what is stated and all of it.
+both lengths of each request uniformly between RANDOM_RANGE_RATIO = 0.8 of what is stated and all of it; it sends ten
+requests of each concurrency (`--num-prompts`).
 
 aiconfigurator writes the settings of the engines that it measures (its generator, `max_num_tokens` of an aggregated
 worker): a step has room for one prompt, a fixed number of tokens beside it, and a token of each running request. Its

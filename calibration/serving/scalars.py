@@ -61,8 +61,8 @@ SCALARS: Mapping[str, Scalar] = MappingProxyType(
         "step": Scalar(-7.0, {"all": 0.5, "engine": 0.5, "release": 0.3}),
         "sequence": Scalar(-11.0, {"all": 0.5, "engine": 0.7, "release": 0.5}),
         "prefill_step": Scalar(-6.0, {"all": 0.7, "engine": 0.7}),
-        # Host time to launch a kernel: next to none where graphs are replayed, some ten us where each is launched alone
-        # (with a wider prior the fit without the H100 takes 130 us of it for what the first token waits for) [s].
+        # Host time to launch a kernel: next to none where graphs are replayed, tens of us where an engine in Python
+        # launches each alone (wider, the fit without the H100 takes 130 us for what the first token waits for) [s].
         "launch": Scalar(-12.0, {"engine": 1.5}),
         "prefill_launch": Scalar(-11.0, {"all": 0.4, "engine": 0.5}),
         # Time to first token beside the steps: of every request, and for each request in flight [s].
