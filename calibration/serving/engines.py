@@ -39,7 +39,7 @@ WAITING_BEFORE = {"vllm": (0, 14)}  # the first release whose device does not wa
 MOST_RUNNING = {"trtllm": 2048.0, "vllm": 1024.0, "sglang": 4096.0}
 MOST_RUNNING_SMALL = {"vllm": 256.0}  # on devices with less than `LARGE` memory
 LARGE = 70.0 * 2.0**30  # [byte]
-RELEASE = re.compile(r"v?(\d+)\.(\d+)")
+RELEASE = re.compile(r"v?(\d+(?:\.\d+)+)")
 
 
 def held_share(engine: str) -> float:
@@ -78,7 +78,11 @@ def prompts_together(engine: str, room: float, prompt: float) -> float:
 def works_ahead(engine: str, version: str) -> bool:
     """Whether the host prepares a step while the device works on the one before; a release that is not stated does what
     the last one does."""
-    release = RELEASE.match(version)
-    if engine not in WAITING_BEFORE or not release:
-        return True
-    return (int(release[1]), int(release[2])) >= WAITING_BEFORE[engine]
+    release = release_of(version, 2)
+    return engine not in WAITING_BEFORE or not release or release >= WAITING_BEFORE[engine]
+
+
+def release_of(version: str, numbers: int) -> tuple[int, ...]:
+    """The first `numbers` numbers of a release, () where none is stated."""
+    found = RELEASE.match(version)
+    return tuple(int(number) for number in found[1].split(".")[:numbers]) if found else ()

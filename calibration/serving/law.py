@@ -74,7 +74,7 @@ def _rows(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
         prompt=as_float(np.array([p.prompt for p in points])),
         output=as_float(np.array([p.output for p in points])),
         stages=as_float(np.array([p.pipeline for p in points])),
-        mixing=as_float(np.array([mixing_share(p.configuration.engine) for p in points])),
+        mixing=as_float(np.array([_mixing(p) for p in points])),
         ahead=as_float(np.array([float(_ahead(p)) for p in points])),
         alike=as_float(np.array([float(not p.drawn) for p in points])),
         most=as_float(np.array([most_running(p.configuration.engine, p.spec.memory_capacity.si) for p in points])),
@@ -88,6 +88,11 @@ def _ahead(point: Deployed) -> bool:
     """Whether the host works ahead of the device; a fixed batch has no server that would."""
     given = point.configuration
     return given.mode != "static" and works_ahead(given.engine, given.version)
+
+
+def _mixing(point: Deployed) -> float:
+    """Share of the prefill steps that decode too: all where a source set its engine up so, else its default."""
+    return 1.0 if point.mixed else mixing_share(point.configuration.engine)
 
 
 def law_of(point: Deployed) -> str:
@@ -182,7 +187,8 @@ def _shared(values: Values, setup: Setup, pieces: Pieces, synchrony: Scalar, row
     def loop(concurrency: Scalar) -> Steady:
         # Every replica has a server of its own, which all its ranks share.
         first = values["first"] + values["first_each"] * concurrency * setup.data
-        schedule = Schedule(setup.mixing, synchrony, values["wait"], first, row, setup.ahead)
+        turn = values["turn"] + values["tokenize"] * setup.prompt
+        schedule = Schedule(setup.mixing, synchrony, values["wait"], first, row, setup.ahead, turn)
         load = Load(concurrency, setup.output, slots, setup.together, values["held"])
         return aggregated(steps, load, schedule)
 

@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from calibration.datasets.serving import Configuration, ServingTable
-from calibration.serving.clients import BUDGET, DRAWN, ROOM, draws_lengths, mean_length, prompts_room, set_up
+from calibration.serving.clients import (
+    BESIDE,
+    BUDGET,
+    DRAWN,
+    MIXED,
+    ROOM,
+    draws_lengths,
+    mean_length,
+    mixes,
+    prompts_room,
+    set_up,
+)
 from calibration.serving.engines import most_running
 from calibration.serving.spelled import Devices, Models
 from hwspecs import DeviceSpec
@@ -52,7 +63,8 @@ class Deployed:
     `data`, `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
     requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
     `drawn`: whether lengths differ, `prompt` and `output` being their means; `room`: tokens of prompts that a
-    step has room for [1]; `notes`: what was taken for granted.
+    step has room for [1]; `mixed`: whether the engine was told to decode in the steps that prefill; `notes`: what was
+    taken for granted.
     """
 
     configuration: Configuration
@@ -70,6 +82,7 @@ class Deployed:
     rate: float
     drawn: bool = False
     room: float = BUDGET
+    mixed: bool = False
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -121,17 +134,18 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
         prompt, output, of_lengths = mean_length(prompt), mean_length(output), DRAWN
     concurrency, rate, of_load = _load(given, layout["replicas"], spec)
     stand_ins = multiplied_in(spec, (weights, FORMATS[weights].activations))
-    settings = (given.source, given.engine, drawn)
-    of_room = ROOM if set_up(*settings) and given.mode == "agg" else ""
-    room = prompts_room(*settings, prompt)
-    notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_lengths, of_load, of_room)
+    ours = given.mode == "agg" and set_up(given.source, given.engine, given.version, drawn)
+    mixed = ours and mixes(given.engine)
+    of_steps = (ROOM.format(beside=BESIDE[given.engine]) if ours else "", MIXED if mixed else "")
+    notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_lengths, of_load, *of_steps)
     lengths = {
         "prompt": prompt,
         "output": output,
         "concurrency": concurrency,
         "rate": rate,
         "drawn": varied,
-        "room": room,
+        "room": prompts_room(given.engine, prompt) if ours else BUDGET,
+        "mixed": mixed,
     }
     told = tuple(note for note in notes if note)
     return Deployed(given, model, spec, weights, **layout, **lengths, notes=told)

@@ -61,17 +61,23 @@ SCALARS: Mapping[str, Scalar] = MappingProxyType(
         "step": Scalar(-7.0, {"all": 0.5, "engine": 0.5, "release": 0.3}),
         "sequence": Scalar(-11.0, {"all": 0.5, "engine": 0.7, "release": 0.5}),
         "prefill_step": Scalar(-6.0, {"all": 0.7, "engine": 0.7}),
-        # Host time to launch a kernel: next to none where graphs are replayed [s].
+        # Host time to launch a kernel: next to none where graphs are replayed, tens of us where an engine in Python
+        # launches each alone (wider, the fit without the H100 takes 130 us for what the first token waits for) [s].
         "launch": Scalar(-12.0, {"engine": 1.5}),
-        "prefill_launch": Scalar(-10.5, {"all": 0.5, "engine": 0.7}),
+        "prefill_launch": Scalar(-11.0, {"all": 0.4, "engine": 0.5}),
         # Time to first token beside the steps: of every request, and for each request in flight [s].
         "first": Scalar(-3.5, {"all": 0.7, "engine": 0.4, "site": 0.7}),
         "first_each": Scalar(-8.0, {"all": 1.0, "engine": 0.7}),
+        # From a request's last token until the engine has the next request: of every turn, and for each token of the
+        # prompt [s].
+        "turn": Scalar(-4.5, {"all": 0.5, "engine": 0.5, "site": 0.3}),
+        "tokenize": Scalar(-13.0, {"all": 0.7}),
         "handover": Scalar(-2.5, {"all": 1.0, "engine": 1.0, "release": 1.0}),
         "slots": Scalar(0.0, {"all": 0.05}),
         # Requests that wait for a slot: next to none, yet enough for the fit to see which way to go.
         "held": Scalar(-4.0, {"engine": 2.0, "kin": 2.0}),
-        "synchrony": Scalar(-2.2, {"all": 0.3, "engine": 0.2, "site": 1.5}, bounded=True),
+        # One over the waves that a client sends: ten by the documents of both (`clients`), not all do so.
+        "synchrony": Scalar(-2.2, {"site": 0.5}, bounded=True),
         # Share of the bursts that stay together where prefill steps do not decode: all, unless lengths differ.
         "lockstep": Scalar(2.0, {"site": 2.0}, bounded=True),
         "wait": Scalar(0.0, {"all": 0.5, "engine": 0.3, "site": 0.3}),

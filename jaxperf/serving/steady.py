@@ -9,7 +9,9 @@ What the order decides is how much of it is TTFT. Requests that start together (
 drift apart) wait for half of the others' prefills before their first token; requests out of step meet the others'
 prefills while they decode, and wait only for what is being prefilled when they come. `synchrony` is the share of the
 first. Where steps decode and prefill at once, equal lengths make a row: those that were prefilled in one step end in
-one step, the next ones in the next, so that whoever follows them finds the prefill of the ones before still running.
+one step, the next ones in the next. Until the client has answered the first of them (`turn`) the engine decodes on, and
+in each of these decode steps the next ones of the row end; they queue behind each other for good, so that whoever
+follows finds as many prefill steps before its own as decode steps fit in a turn.
 An engine that puts prefill and decode tokens into one step (Sarathi-Serve, OSDI 2024; vLLM v1, TensorRT-LLM)
 gains a token for all in each prefill step: the linear layers run once on the union. The mean batch in decode is b = n
 D / e2e (Little's law), D the time in decode; with memory for fewer than n requests the others wait for a slot. The
@@ -62,11 +64,11 @@ class Load(eqx.Module):
 class Schedule(eqx.Module):
     """How the engine and the client order the work: `mixing`: share of prefill steps that decode too [1]; `synchrony`:
     share of requests that start in one burst, 1 / waves for a client that sends so many waves [1]; `wait`: prefill
-    steps of others that a newcomer of no burst finds before its own, 1/2 of one for arrivals at random, more where
-    requests of equal length end in a row [1]; `first`: time to first token that no step explains: network, tokenizer,
-    scheduling [s]; `row`: share of the requests of no burst that come back in a row behind each other, as many a step
-    as were prefilled together [1]; `ahead`: steps that are fixed before the one that runs has ended, for which a
-    newcomer of a row waits as well [1]."""
+    steps of others that a newcomer of no burst and no row finds before its own, 1/2 of one for arrivals at random [1];
+    `first`: time to first token that no step explains: network, tokenizer, scheduling [s]; `row`: share of the requests
+    of no burst that come back in a row behind each other, as many a step as were prefilled together [1]; `ahead`: steps
+    that are fixed before the one that runs has ended, for which a newcomer of a row waits as well [1]; `turn`: from the
+    last token of a request until the one that follows it is in the engine's hands [s]."""
 
     mixing: Float[Array, "*batch"] = eqx.field(converter=as_float)
     synchrony: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -74,6 +76,7 @@ class Schedule(eqx.Module):
     first: Float[Array, "*batch"] = eqx.field(converter=as_float)
     row: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     ahead: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    turn: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
 
 class Steady(eqx.Module):
@@ -93,7 +96,9 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     """Prefill and decode on the same devices, a closed loop.
 
     Newcomers of one step are prefilled together: k = 1 + (arrivals in a prefill step), at most `together`; of a row all
-    that there is room for. While a request decodes, N = (m - 1) (1 - synchrony / 2) / k prefill steps pass,
+    that there is room for. A newcomer of a row finds d = turn / t_decode(b) + 1/2 prefill steps (at least the one that
+    runs; none where a turn takes no time) and those of `ahead` before its own, the first d of a row fewer: d (1 - (d +
+    1) k / 2 m) in the mean. While a request decodes, N = (m - 1) (1 - synchrony / 2) / k prefill steps pass,
     m = min(concurrency, slots), less those it waited for in a row, but no more than it takes tokens in where prefill
     steps decode too:
 
@@ -119,15 +124,17 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
         What no step explains is done while a request waits for its slot, as far as it waits.
         """
         prefill = steps.prefill(together)
-        behind = returning * jnp.minimum(schedule.wait + schedule.ahead, others / together)
+        # A client's turn ends in the middle of a step in the mean, and that step is lost.
+        missed = jnp.where(schedule.turn > 0.0, jnp.maximum(schedule.turn / steps.decode(batch) + 0.5, 1.0), 0.0)
+        in_row = jnp.minimum(missed + schedule.ahead, others / together)
+        behind = returning * in_row * (1.0 - 0.5 * (in_row + 1.0) * together / running)
         passing = others * (1.0 - 0.5 * schedule.synchrony) / together - (1.0 - schedule.synchrony) * behind
         met = jnp.minimum(jnp.maximum(passing, 0.0), after / jnp.maximum(schedule.mixing, LEAST_MIXING))
         pure = jnp.maximum(after - schedule.mixing * met, 0.0)
         decode = pure * steps.decode(batch) + met * (prefill + schedule.mixing * steps.attention(batch))
         burst = 0.5 * schedule.synchrony * others * prefill / together
-        waited = behind + (1.0 - schedule.row) * schedule.wait
-        found = waited * prefill + 0.5 * jnp.minimum(after, 1.0) * steps.decode(batch)
-        drifting = (1.0 - schedule.synchrony) * others / running * found
+        drifts = (1.0 - schedule.row) * schedule.wait * prefill + 0.5 * jnp.minimum(after, 1.0) * steps.decode(batch)
+        drifting = (1.0 - schedule.synchrony) * (others / running * drifts + behind * prefill)
         steps_alone = prefill + burst + drifting
         beside = jnp.maximum(schedule.first - full * (steps_alone + decode), 0.0)
         return prefill, decode, jnp.maximum(beside + steps_alone, all_prefills - decode)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration.serving.clients import BUDGET, prompts_room
+from calibration.serving.clients import BUDGET, mixes, prompts_room, set_up
 from calibration.serving.engines import (
     cache_format,
     held_share,
@@ -63,17 +63,32 @@ def test_how_many_requests_an_engine_runs_together():
 def test_a_step_of_engines_that_aiconfigurator_set_up_has_room_for_a_prompt_and_some_more(
     prompt: float, together: float
 ):
-    room = prompts_room("aiconfigurator silicon_sample.csv", "trtllm", False, prompt)
-    assert prompts_together("trtllm", room, prompt) == together
-    assert together <= prompts_together("vllm", room, prompt) < together + 1.0, "vLLM splits prompts"
+    assert prompts_together("trtllm", prompts_room("trtllm", prompt), prompt) == together
+    assert prompts_together("vllm", prompts_room("vllm", prompt), prompt) == 1.0
 
 
 @pytest.mark.parametrize(
-    ("source", "engine", "drawn"),
-    [("lab", "trtllm", False), ("aiconfigurator", "sglang", False), ("aiconfigurator", "vllm", True)],
+    ("source", "engine", "version", "drawn", "found"),
+    [
+        ("lab", "trtllm", "1.0.0rc3", False, False),
+        ("aiconfigurator silicon_sample.csv", "trtllm", "1.0.0rc3", False, True),
+        ("aiconfigurator", "vllm", "", False, True),
+        ("aiconfigurator", "vllm", "0.12.0", True, False),
+        ("aiconfigurator", "sglang", "0.5.1.post1", False, False),
+        ("aiconfigurator", "sglang", "0.5.3.post2", False, True),
+        ("aiconfigurator", "sglang", "0.5.10", False, True),
+        ("aiconfigurator", "sglang", "", False, True),
+        ("aiconfigurator", "an engine nobody measured", "", False, False),
+    ],
 )
-def test_other_steps_have_the_room_of_the_default(source: str, engine: str, drawn: bool):
-    assert prompts_room(source, engine, drawn, 1024.0) == BUDGET
+def test_aiconfigurator_sets_up_what_its_templates_can_tell_the_engine(
+    source: str, engine: str, version: str, drawn: bool, found: bool
+):
+    assert set_up(source, engine, version, drawn) is found
+
+
+def test_of_these_sglang_alone_is_told_to_decode_in_prefill_steps():
+    assert mixes("sglang") and not mixes("vllm") and not mixes("trtllm")
 
 
 def test_a_prompt_longer_than_a_step_is_one():

@@ -272,3 +272,19 @@ def test_the_decoder_of_an_encoder_decoder_holds_its_own_tokens_and_what_it_atte
     assert pieces.transfer[0] * point.spec.node.network_bandwidth.si == pytest.approx(kept)
     assert sentences(int(pieces.reason[0])) == []  # 1 + 256 / 2 and 400 tokens are within 512
     assert kind_of("encoder_attention") == kind_of("cross_attention") == "attention"
+
+
+@pytest.mark.parametrize(
+    ("engine", "mode", "mixed", "prompts"),
+    [("sglang 0.5.6.post2", "agg", True, 2.0), ("vllm 0.12.0", "agg", False, 1.0), ("sglang", "disagg", False, 8.0)],
+)
+def test_what_a_source_sets_its_engine_up_to_is_taken_and_said(
+    tmp_path: Path, engine: str, mode: str, mixed: bool, prompts: float
+):
+    source = "aiconfigurator silicon_sample.csv"
+    found = priced(tmp_path, source=source, framework=engine, mode=mode, n_gpu="4", input_len="1000")
+    assert found.mixed is mixed
+    assert found.room // 1000.0 == prompts
+    told = "; ".join(found.notes)
+    assert ("decode in the steps that prefill" in told) is mixed
+    assert ("this source set up" in told) is (mode == "agg")
