@@ -39,6 +39,7 @@ PROBLEMS = (
     f"the operation is none of {', '.join(OPS)}",
     "num_gpus is not a whole number of at least 2",
     "nothing is sent: bytes, and of an exchange of tokens also tokens, hidden and topk, must be above zero",
+    "topk is above experts",
 )
 
 
@@ -135,7 +136,7 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
         level_names({**text, "device": _named(devices, directories)[at]}, shared, facts.generation[at]),
         text["device"],
         facts.stand_in[at],
-        _problems(numbers, (text["device"] == "")[which]),
+        _problems(numbers, table.shape["experts"], (text["device"] == "")[which]),
         _law(numbers, tier),
     )
     return points._split_by_way()
@@ -207,12 +208,13 @@ def _as_text(values: np.ndarray) -> Text:
     return Text(distinct.astype(str).astype(object), codes)
 
 
-def _problems(numbers: Mapping[str, np.ndarray], unknown_device: np.ndarray) -> np.ndarray:
-    """Place in `PROBLEMS` of each row [R]."""
+def _problems(numbers: Mapping[str, np.ndarray], experts: np.ndarray, unknown_device: np.ndarray) -> np.ndarray:
+    """Place in `PROBLEMS` of each row [R]. `experts`: 0 where not stated."""
     tokens = numbers["tokens"] * numbers["token_bytes"] * numbers["topk"]
     sent = np.where(is_exchange(numbers["runner"]), tokens, numbers["size"])
     whole = (numbers["ranks"] >= 2.0) & (numbers["ranks"] % 1.0 == 0.0)
-    return np.select([unknown_device, numbers["op"] == NO_OP, ~whole, ~(sent > 0.0)], [1, 2, 3, 4], 0)
+    many = is_exchange(numbers["runner"]) & (experts > 0.0) & (numbers["topk"] > experts)
+    return np.select([unknown_device, numbers["op"] == NO_OP, ~whole, ~(sent > 0.0), many], [1, 2, 3, 4, 5], 0)
 
 
 def _coordinates(numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -42,6 +42,7 @@ UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a
 LARGE = "gpus_per_node is more than a node of the device has: taken to be joined by its links all the same"
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
 USUAL = "topology not stated: that of which most was measured on the device"
+NO_FORMAT = "no known number format: 16 bits assumed"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
 
@@ -65,6 +66,7 @@ def predict_collectives(
             (_uneven(table), UNEVEN),
             (larger, LARGE),
             (_foreign(points, parameters), FOREIGN),
+            (np.asarray(table.dtype == ""), NO_FORMAT),
         )
         for told, remark in remarks:
             own_texts["reason"] = _with_remark(own_texts["reason"], told & (points.problem == 0), remark)

@@ -11,7 +11,7 @@ from calibration.collectives.laws import KINDS, ROUND, RUNNERS
 from calibration.collectives.points import PROBLEMS, Points, points_of
 from calibration.collectives.rows import FAMILY, read_collectives
 
-HEADER = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
+HEADER = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms,experts"
 
 
 @pytest.fixture
@@ -20,7 +20,8 @@ def points(tmp_path: Path):
 
     def read(*rows: str) -> Points:
         path = tmp_path / "rows.csv"
-        path.write_text("\n".join((HEADER, *rows)) + "\n")
+        filled = [row + "," * (HEADER.count(",") - row.count(",")) for row in rows]
+        path.write_text("\n".join((HEADER, *filled)) + "\n")
         table = read_collectives(path).table(FAMILY)
         assert table is not None
         return points_of(table)
@@ -108,6 +109,12 @@ def test_normal_exchanges_wait_a_round_for_each_doubling_of_the_nodes(points) ->
     assert np.ptp(times["deepep_ll"]) == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_token_goes_to_no_more_experts_than_there_are_where_that_is_known(points) -> None:
+    row = "h100,sglang,1,deepep_ll,{},,half,8,8,1024,1,7168,{},0,{}"
+    found = points(*(row.format("moe_a2a_combine", *each) for each in ((8, 8), (9, 8), (9, ""))))
+    assert [PROBLEMS[place] for place in found.problem] == ["", "topk is above experts", ""]
+
+
 def test_each_unusable_row_says_why(points) -> None:
     found = points(
         "h100,nccl,1,nccl,all_reduce,,half,8,8,1024,0,0,0,0",
@@ -115,6 +122,7 @@ def test_each_unusable_row_says_why(points) -> None:
         "h100,nccl,1,nccl,all_to_some,,half,8,8,1024,0,0,0,0",
         "h100,nccl,1,nccl,all_reduce,,half,1,1,1024,0,0,0,0",
         "h100,sglang,1,deepep_ll,moe_a2a_combine,,half,8,8,1024,0,7168,8,0",
+        "h100,sglang,1,deepep_ll,moe_a2a_combine,,half,8,8,1024,1,7168,9,0,8",
     )
     assert [PROBLEMS[place] for place in found.problem] == list(PROBLEMS)
 
