@@ -14,6 +14,7 @@ import hwspecs
 from calibration.collectives.facts import Facts, load_facts
 from calibration.collectives.laws import OPS, RUNNERS, WAYS, CollectivePoint, LawTime, laws
 from calibration.collectives.names import NO_NAME, in_pairs, is_exchange, level_names, way_names
+from calibration.collectives.versions import model_versions
 from calibration.datasets.groups import grouped
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text, repeated
@@ -24,6 +25,7 @@ from jaxperf.network.nccl_constants import NcclTier
 
 Tree = TypeVar("Tree")
 LIBRARIES = ("nccl", "oneccl", "rccl", "hccl", "xccl", "mpi", "")  # kernels that are a collective library's
+BYTES_OF_A_RANK = ("oneccl",)  # libraries whose benchmark counts of an all-gather what one rank gives
 REDUCED_IN_SWITCH = ("bf16", "fp16", "fp32", "")  # formats that NVLS adds; one that is not stated counts as such
 LEAST_NVLS_RANKS = 5.0  # of a node: groups of four run at the rate of rings, also in formats that NVLS adds
 DEFAULT_SMS = 20.0  # of DeepEP's normal kernels
@@ -126,8 +128,11 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
     facts = load_facts(devices.tolist(), directories)
     shared = _of_groups(text, {name: table.shape[name][first] for name in OF_GROUP}, facts, at)
     numbers = {name: values[which] for name, values in shared.items()}
-    numbers |= {"size": table.shape["bytes"], "tokens": table.shape["tokens"], "shared_port": np.zeros(len(table))}
-    tier = _rows(facts.tier, at[which])
+    parts = _parts(shared, text["kernel"])[which]
+    numbers |= {"size": parts * table.shape["bytes"], "tokens": table.shape["tokens"]}
+    numbers |= {"shared_port": np.zeros(len(table))}
+    version = model_versions(text["framework"], text["version"])
+    tier = jax.tree.map(lambda leaf: leaf[at[which], version[which]], facts.tier)
     points = Points(
         numbers,
         tier,
@@ -184,6 +189,13 @@ def _of_groups(
         "link": np.where(across_pairs, facts.host_link[at], facts.link[at]),
         **{name: getattr(facts, name)[at] for name in ("link_latency", "network", "network_latency")},
     }
+
+
+def _parts(shared: Mapping[str, np.ndarray], kernel: np.ndarray) -> np.ndarray:
+    """How many times the stated bytes the whole buffer is [G]: what each rank gives to an all-gather is a part of it,
+    and is what the benchmark of oneCCL counts."""
+    of_a_rank = np.isin(np.char.lower(kernel), BYTES_OF_A_RANK) & (shared["op"] == OPS.index("all_gather"))
+    return np.where(of_a_rank, shared["ranks"], 1.0)
 
 
 def _runner(op: str, kernel: str) -> str:

@@ -10,6 +10,8 @@ import pytest
 from calibration.collectives.laws import KINDS, ROUND, RUNNERS
 from calibration.collectives.points import PROBLEMS, Points, points_of
 from calibration.collectives.rows import FAMILY, read_collectives
+from calibration.collectives.versions import model_versions
+from jaxperf.network.nccl_constants import NEW, OLD, VERSIONS
 
 HEADER = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms,experts"
 
@@ -113,6 +115,33 @@ def test_a_token_goes_to_no_more_experts_than_there_are_where_that_is_known(poin
     row = "h100,sglang,1,deepep_ll,{},,half,8,8,1024,1,7168,{},0,{}"
     found = points(*(row.format("moe_a2a_combine", *each) for each in ((8, 8), (9, 8), (9, ""))))
     assert [PROBLEMS[place] for place in found.problem] == ["", "topk is above experts", ""]
+
+
+def test_an_all_gather_of_oneccl_counts_what_one_rank_gives(points) -> None:
+    row = "b60,oneccl,1,{},{},,half,{},8,1024,0,0,0,0"
+    cases = [("oneccl", "all_gather", 4), ("oneCCL", "all_gather", 8), ("oneccl", "all_reduce", 4)]
+    found = points(*(row.format(*each) for each in [*cases, ("nccl", "all_gather", 4)]))
+    assert found.numbers["size"].tolist() == [4096.0, 8192.0, 1024.0, 1024.0]
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "old"),
+    [
+        ("nccl", "2.20.5", True),
+        ("nccl", "2.9.9+cuda11", True),
+        ("nccl", "2.21.5", False),
+        ("nccl", "", False),
+        ("", "2.18", True),
+        ("vidur", "7d47513", True),
+        ("sglang", "0.5.12", False),
+    ],
+)
+def test_trees_of_older_versions_of_nccl_take_longer_for_a_step(
+    points, framework: str, version: str, old: bool
+) -> None:
+    assert model_versions(np.array([framework]), np.array([version])).tolist() == [VERSIONS.index(OLD if old else NEW)]
+    found = points(f"a100,{framework},{version},nccl,all_reduce,,half,16,8,4194304,0,0,0,0")
+    assert found.tier.tree_simple[0, 1] == pytest.approx(28e-6 if old else 4e-6)
 
 
 def test_each_unusable_row_says_why(points) -> None:
