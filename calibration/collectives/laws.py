@@ -40,10 +40,12 @@ LINK_SHARE = 0.8
 SM_RATE = LINK_SHARE * 450e9 / 20.0  # [byte/s]
 PCIE_SHARE = 24.0 / 31.5  # PCIe 4.0 x16 counts as 24 GB/s, twice the 12 GB/s that topo.h gives to 3.0
 BARRIER = 3e-6  # assumed, of an engine's kernel: launch, and flags in the memory of the peers [s]
-CALL = {"normal": 25e-6, "low-latency": 12e-6}  # assumed, of an exchange of tokens: launch, counts, notification [s]
+# Assumed, of an exchange of tokens: launch, counts, notification; those of the normal kernels are of one node [s].
+CALL = {"dispatch": 25e-6, "combine": 38e-6, "low-latency": 12e-6}
 # Assumed, of a normal kernel between nodes: it counts and waits in rounds that double the nodes heard of (a barrier by
 # dissemination: Hensgen, Finkel, Manber 1988) [s].
 ROUND = 32e-6
+ADDING_SHARE = 0.75  # assumed, of the rate of cores that add the copies of several nodes up while they combine
 
 
 class CollectivePoint(eqx.Module):
@@ -138,14 +140,18 @@ def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
 
 def _exchanges(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     """(normal, low-latency) times of an exchange of tokens [s]."""
-    rate = jnp.minimum(LINK_SHARE * point.link, point.sms * SM_RATE)
-    network = jnp.minimum(point.network, point.sms * SM_RATE)
-    calls = (CALL["normal"] + ROUND * jnp.log2(point.nodes), as_float(CALL["low-latency"]))
-    normal, quick = (ExpertGroup(point.ranks, point.nodes, rate, network, call) for call in calls)
+    cores = point.sms * SM_RATE
+    combine = point.op == OPS.index("moe_a2a_combine")
+    copying = cores * jnp.where(combine & (point.nodes > 1.0), ADDING_SHARE, 1.0)
+    call = jnp.where(combine, CALL["combine"], CALL["dispatch"])
+    link = LINK_SHARE * point.link
+    normal = ExpertGroup(point.ranks, point.nodes, link, point.network, call + ROUND * jnp.log2(point.nodes))
+    slowest = jnp.minimum(link, cores), jnp.minimum(point.network, cores)
+    quick = ExpertGroup(point.ranks, point.nodes, *slowest, as_float(CALL["low-latency"]))
     phi = expert_exchange.uniform_imbalance(point.ranks, point.tokens, point.topk)
     load = (point.tokens, point.token_bytes, point.topk, phi)
     return (
-        expert_exchange.exchange_time(normal, *load, point.nodes),
+        expert_exchange.exchange_time(normal, *load, point.nodes, copying),
         expert_exchange.low_latency_exchange_time(quick, *load),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.collectives.laws import KINDS, ROUND, RUNNERS
+from calibration.collectives.laws import ADDING_SHARE, CALL, KINDS, ROUND, RUNNERS
 from calibration.collectives.points import PROBLEMS, Points, points_of
 from calibration.collectives.rows import FAMILY, read_collectives
 from calibration.collectives.versions import model_versions
@@ -115,6 +115,17 @@ def test_a_token_goes_to_no_more_experts_than_there_are_where_that_is_known(poin
     row = "h100,sglang,1,deepep_ll,{},,half,8,8,1024,1,7168,{},0,{}"
     found = points(*(row.format("moe_a2a_combine", *each) for each in ((8, 8), (9, 8), (9, ""))))
     assert [PROBLEMS[place] for place in found.problem] == ["", "topk is above experts", ""]
+
+
+def test_combining_takes_longer_in_one_node_and_adds_between_them(points) -> None:
+    row = "h100,sglang,1,deepep_normal,moe_a2a_{},,default,{},8,7168,{},7168,8,4"
+    ops = ("dispatch", "combine")
+    first = points(*(row.format(op, 8, 1) for op in ops)).law.empty
+    assert np.diff(first) == pytest.approx([CALL["combine"] - CALL["dispatch"]], rel=1e-6)
+    # Four cores, not the network, bound two nodes: a combine moves 2 bytes an element, a dispatch 1 + 4/128.
+    law = points(*(row.format(op, 16, 2**17) for op in ops)).law
+    dispatch, combine = law.time - law.empty
+    assert combine / dispatch == pytest.approx(2.0 / 1.03125 / ADDING_SHARE, rel=1e-6)
 
 
 def test_an_all_gather_of_oneccl_counts_what_one_rank_gives(points) -> None:
