@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,6 +43,15 @@ PROBLEMS = (
     "nothing is sent: bytes, and of an exchange of tokens also tokens, hidden and topk, must be above zero",
     "topk is above experts",
 )
+
+
+@dataclass(frozen=True)
+class Network:
+    """How nodes reach their network, by system: `port_pairs` of those with one port a node, and those with
+    `static_routes`, as `CollectivePoint` says; each rank of others has a port beside it and no route conflicts."""
+
+    port_pairs: Mapping[str, float] = field(default_factory=dict)
+    static_routes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,12 +98,16 @@ class Points:
             law=_rows(self.law, rows),
         )
 
-    def joined(self, shared: Collection[str]) -> Points:
-        """The same rows with one network port a node in the systems `shared`, the groups split by the law's way."""
-        port = np.isin(self.named("system"), list(shared)).astype(float)
-        if (port == self.numbers["shared_port"]).all():
+    def joined(self, network: Network) -> Points:
+        """The same rows as the nodes of their systems reach the network, the groups split by the law's way."""
+        names, which = np.unique(self.named("system"), return_inverse=True)
+        told = {
+            "port_pairs": np.array([network.port_pairs.get(name, 0.0) for name in names.tolist()])[which],
+            "static_routes": np.isin(names, network.static_routes).astype(float)[which],
+        }
+        if all((told[name] == self.numbers[name]).all() for name in told):
             return self
-        numbers = {**self.numbers, "shared_port": port}
+        numbers = {**self.numbers, **told}
         return replace(self, numbers=numbers, law=_law(numbers, self.tier))._split_by_way()
 
     def _split_by_way(self) -> Points:
@@ -130,7 +143,7 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
     numbers = {name: values[which] for name, values in shared.items()}
     parts = _parts(shared, text["kernel"])[which]
     numbers |= {"size": parts * table.shape["bytes"], "tokens": table.shape["tokens"]}
-    numbers |= {"shared_port": np.zeros(len(table))}
+    numbers |= {name: np.zeros(len(table)) for name in ("port_pairs", "static_routes")}
     version = model_versions(text["framework"], text["version"])
     tier = jax.tree.map(lambda leaf: leaf[at[which], version[which]], facts.tier)
     points = Points(

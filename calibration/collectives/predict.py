@@ -115,7 +115,7 @@ def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:
 
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:
     """`NUMBERS` [us] and `TEXTS` of points [R]."""
-    points = points.joined(parameters.learned.shared_ports)
+    points = points.joined(parameters.learned.network)
     law = points.law
     tiers = tiers_of(points, parameters)
     kinds = points.names["kind"]

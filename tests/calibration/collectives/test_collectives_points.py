@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibration.collectives.laws import ADDING_SHARE, CALL, KINDS, ROUND, RUNNERS
-from calibration.collectives.points import PROBLEMS, Points, points_of
+from calibration.collectives.points import PROBLEMS, Network, Points, points_of
 from calibration.collectives.rows import FAMILY, read_collectives
 from calibration.collectives.versions import model_versions
 from jaxperf.network.nccl_constants import NEW, OLD, VERSIONS
@@ -86,7 +86,7 @@ def test_only_all_reduces_are_told_apart_by_the_way_they_are_run(points) -> None
     assert {name.rpartition("/")[2] for name in ways[: len(sizes)]} == {"ring", "tree"}
     assert set(ways[len(sizes) :]) == {""}
     assert len(np.unique(found.group)) == 3 == len(found.names["cell"])
-    again = found.joined(np.unique(found.named("system"))).joined(())
+    again = found.joined(Network(dict.fromkeys(found.named("system"), 1.0))).joined(Network())
     assert all((again.named(level) == found.named(level)).all() for level in found.names)
 
 
