@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.collectives.predict import NO_FORMAT, NUMBERS, TEXTS
+from calibration.collectives.predict import NO_FORMAT, NUMBERS, OF_A_RANK, TEXTS
 from calibration.datasets import read_table
 
 HEADER = "note,gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
@@ -143,6 +143,13 @@ def test_what_a_row_is_taken_for_is_told(predict, own_folder: Path) -> None:
     told = [row["reason"] for row in rows_of(own_folder / "out.csv")]
     assert ["no kernel of this name was measured" in reason for reason in told] == [True, False, False, False, False]
     assert ["more than a node of the device has" in reason for reason in told] == [False, False, False, False, True]
+
+
+def test_bytes_that_are_those_of_one_rank_are_told(predict, own_folder: Path) -> None:
+    lines = [f"b60,8,65536,half,{row}" for row in ("all_gather,oneccl", "all_reduce,oneccl", "all_gather,nccl")]
+    (own_folder / "in.csv").write_text("\n".join(["gpu,num_gpus,bytes,dtype,op,kernel", *lines]) + "\n")
+    predict("in.csv", "-o", "out.csv")
+    assert [OF_A_RANK in row["reason"] for row in rows_of(own_folder / "out.csv")] == [True, False, False]
 
 
 def test_a_format_nobody_knows_and_too_many_experts_are_told_of_their_rows(predict, own_folder: Path) -> None:
