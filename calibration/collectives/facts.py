@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import hwspecs
-from jaxperf.network.nccl_constants import NcclTier, nccl_tier, tier_of
+from jaxperf.network.nccl_constants import VERSIONS, NcclTier, nccl_tier, tier_of
 
 STAND_IN_TIER = "ampere"  # constants of NCCL's model for devices that it does not run on
 HOST_LINKS = {"volta": "pcie3-x16", "ampere": "pcie4-x16", "hopper": "pcie5-x16", "blackwell": "pcie5-x16"}
@@ -20,7 +20,7 @@ HOST_LINKS = {"volta": "pcie3-x16", "ampere": "pcie4-x16", "hopper": "pcie5-x16"
 class Facts:
     """Rates of a device, one direction [byte/s], latencies of a step [s], ranks of a full node [1]; `host_link`: over
     which NVLink pairs meet; `pcie`: 1 where a node is joined by PCIe; `generation`: architecture without its variant;
-    `stand_in`: the tier is another generation's. Each [D]."""
+    `stand_in`: the tier is another generation's. Each [D], `tier` [D, versions of NCCL's model]."""
 
     link: np.ndarray
     host_link: np.ndarray
@@ -38,7 +38,9 @@ def load_facts(names: Sequence[str], directories: Sequence[str | Path] = ()) -> 
     """The facts of named devices in the order given; "" stands for a device that is not known and has rates of 1."""
     each = [_facts(name, directories) for name in names]
     columns = {name: np.array([one[name] for one in each]) for name in each[0] if name != "tier"}
-    tier = jax.tree.map(lambda *leaves: np.stack(leaves), *(one["tier"] for one in each))
+    tiers = [[nccl_tier(one["tier"], version) for version in VERSIONS] for one in each]
+    stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *of_device) for of_device in tiers]
+    tier = jax.tree.map(lambda *leaves: np.stack(leaves), *stacked)
     return Facts(**columns, tier=tier)
 
 
@@ -46,7 +48,7 @@ def _facts(name: str, directories: Sequence[str | Path]) -> dict:
     if not name:
         rates = dict.fromkeys(("link", "host_link", "network", "node_size"), 1.0)
         rest = {"link_latency": 0.0, "network_latency": 0.0, "pcie": 0.0, "generation": "", "stand_in": False}
-        return {**rates, **rest, "tier": nccl_tier(STAND_IN_TIER)}
+        return {**rates, **rest, "tier": STAND_IN_TIER}
     spec = hwspecs.load(name, directories)
     node, known = spec.node, tier_of(spec.architecture)
     tier = known or STAND_IN_TIER
@@ -60,5 +62,5 @@ def _facts(name: str, directories: Sequence[str | Path]) -> dict:
         "pcie": 1.0 if node.topology == "pcie" else 0.0,
         "generation": spec.architecture.partition("-")[0],
         "stand_in": known is None,
-        "tier": nccl_tier(tier),
+        "tier": tier,
     }

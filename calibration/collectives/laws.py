@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.network import expert_exchange
 from jaxperf.network.alpha_beta import Hop, direct_all_gather, ring_all_gather
 from jaxperf.network.alpha_beta_exchange import send
@@ -39,11 +39,18 @@ WAYS = tuple(kind.partition("-")[0] if kind.endswith(("-ll", "-ll128", "-simple"
 LINK_SHARE = 0.8
 SM_RATE = LINK_SHARE * 450e9 / 20.0  # [byte/s]
 PCIE_SHARE = 24.0 / 31.5  # PCIe 4.0 x16 counts as 24 GB/s, twice the 12 GB/s that topo.h gives to 3.0
+PAIR = 2.0  # ranks behind one PCIe switch
 BARRIER = 3e-6  # assumed, of an engine's kernel: launch, and flags in the memory of the peers [s]
-CALL = {"normal": 25e-6, "low-latency": 12e-6}  # assumed, of an exchange of tokens: launch, counts, notification [s]
+# Assumed, of an exchange of tokens: launch, counts, notification; those of the normal kernels are of one node [s].
+CALL = {"dispatch": 25e-6, "combine": 38e-6, "low-latency": 12e-6}
 # Assumed, of a normal kernel between nodes: it counts and waits in rounds that double the nodes heard of (a barrier by
 # dissemination: Hensgen, Finkel, Manber 1988) [s].
 ROUND = 32e-6
+ADDING_SHARE = 0.75  # assumed, of the rate of cores that add the copies of several nodes up while they combine
+# Static routes to nodes below other leaf switches conflict (Geoffray, Hoefler 2008: a non-blocking Clos network keeps
+# as little as 38 % of its bisection; DeepEP's README on adaptive routing). Half is assumed, beyond the ranks of one
+# leaf: half of the 64 ports of NVIDIA's Quantum-2 QM9700.
+STATIC_SHARE, LEAF_RANKS = 0.5, 32.0
 
 
 class CollectivePoint(eqx.Module):
@@ -51,7 +58,9 @@ class CollectivePoint(eqx.Module):
 
     `op`, `runner`: places in `OPS` and `RUNNERS`; `size` of the whole buffer [byte]; `tokens` a rank, `token_bytes` and
     `topk` of an exchange of tokens; `sms`: cores that its kernel has; `link`, `network`: rates of a rank, one direction
-    [byte/s]; `link_latency`, `network_latency` [s]; `shared_port`: 1 where the ranks of a node share one network port.
+    [byte/s]; `link_latency`, `network_latency` [s]; `port_pairs`: 0 where each rank has a network port beside it, else
+    how many pairs of ranks, each behind one PCIe switch as in DGX A100, fill the one port that their node has;
+    `static_routes`: 1 where those beyond a leaf switch conflict.
     """
 
     op: Float[Array, "*batch"]
@@ -69,7 +78,8 @@ class CollectivePoint(eqx.Module):
     link_latency: Float[Array, "*batch"]
     network: Float[Array, "*batch"]
     network_latency: Float[Array, "*batch"]
-    shared_port: Float[Array, "*batch"]
+    port_pairs: Float[Array, "*batch"]
+    static_routes: Float[Array, "*batch"]
     tier: NcclTier
 
 
@@ -123,9 +133,12 @@ laws = jax.jit(jax.vmap(law_time))
 
 def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     inside = point.link * jnp.where(point.pcie > 0.0, PCIE_SHARE, point.tier.link_share)
-    ports = point.network * jnp.where(point.shared_port > 0.0, 1.0, point.ranks / point.nodes)
+    per_node = point.ranks / point.nodes
+    filled = jnp.minimum(ceil_div(per_node, PAIR) / jnp.maximum(point.port_pairs, 1.0), 1.0)
+    shared = (point.port_pairs > 0.0).astype(per_node.dtype)
+    ports = point.network * jnp.where(shared > 0.0, filled, per_node)
     switch = point.nvls * point.link * point.tier.nvls_share
-    parts = (inside, point.tier.channels, point.pcie, switch, ports, point.shared_port)
+    parts = (inside, point.tier.channels, point.pcie, switch, ports, shared)
     group = NcclGroup(point.ranks, point.nodes, *parts)
     reduced = nccl_all_reduce_time(group, point.tier, point.size)
     gathered = nccl_gather_time(group, point.tier, point.size)
@@ -138,14 +151,20 @@ def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
 
 def _exchanges(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     """(normal, low-latency) times of an exchange of tokens [s]."""
-    rate = jnp.minimum(LINK_SHARE * point.link, point.sms * SM_RATE)
-    network = jnp.minimum(point.network, point.sms * SM_RATE)
-    calls = (CALL["normal"] + ROUND * jnp.log2(point.nodes), as_float(CALL["low-latency"]))
-    normal, quick = (ExpertGroup(point.ranks, point.nodes, rate, network, call) for call in calls)
+    cores = point.sms * SM_RATE
+    combine = point.op == OPS.index("moe_a2a_combine")
+    copying = cores * jnp.where(combine & (point.nodes > 1.0), ADDING_SHARE, 1.0)
+    call = jnp.where(combine, CALL["combine"], CALL["dispatch"])
+    link = LINK_SHARE * point.link
+    conflicting = (point.static_routes > 0.0) & (point.ranks > LEAF_RANKS)
+    network = point.network * jnp.where(conflicting, STATIC_SHARE, 1.0)
+    normal = ExpertGroup(point.ranks, point.nodes, link, network, call + ROUND * jnp.log2(point.nodes))
+    slowest = jnp.minimum(link, cores), jnp.minimum(point.network, cores)
+    quick = ExpertGroup(point.ranks, point.nodes, *slowest, as_float(CALL["low-latency"]))
     phi = expert_exchange.uniform_imbalance(point.ranks, point.tokens, point.topk)
     load = (point.tokens, point.token_bytes, point.topk, phi)
     return (
-        expert_exchange.exchange_time(normal, *load, point.nodes),
+        expert_exchange.exchange_time(normal, *load, point.nodes, copying),
         expert_exchange.low_latency_exchange_time(quick, *load),
     )
 

@@ -1,4 +1,4 @@
-"""What the rows of a table teach, in the order that each part needs the one before: ports, launches, curves."""
+"""What the rows of a table teach, in the order that each part needs the one before: networks, launches, curves."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from calibration.collectives.fit import Curves, adapted_curves, correction, fit_curves, flat_curves, merged
 from calibration.collectives.launch import launch_of, launch_times
-from calibration.collectives.points import Points
-from calibration.collectives.ports import ports_of_few, shared_ports
+from calibration.collectives.networks import networks, networks_of_few
+from calibration.collectives.points import Network, Points
 from calibration.collectives.terms import TERMS, Term
 
 
 @dataclass(frozen=True)
 class Learned:
-    """`curves` of the correction; `shared_ports`: systems whose nodes have one network port; `launches`: what the host
-    needs to launch a call, by cell [s]."""
+    """`curves` of the correction; `network`: how nodes reach it, by system; `launches`: what the host needs to launch a
+    call, by cell [s]."""
 
     curves: Curves
-    shared_ports: tuple[str, ...]
+    network: Network
     launches: Mapping[str, float]
 
 
@@ -29,29 +29,31 @@ def learn(points: Points, measured: np.ndarray, known: np.ndarray, terms: Sequen
 
     Rows that the law has done before the host has launched them say nothing of the kernel, so no curve sees them.
     """
-    shared = shared_ports(points, measured, known)
-    joined = points.joined(shared)
+    network = networks(points, measured, known)
+    joined = points.joined(network)
     launches = launch_times(joined, measured, known)
     seen = known[joined.time[known] >= launch_of(launches, joined)[known]]
     curves = fit_curves(joined.take(seen), np.log(measured[seen] / joined.time[seen]), terms)
-    return Learned(merged([curves, flat_curves(joined.take(known), terms)]), shared, launches)
+    return Learned(merged([curves, flat_curves(joined.take(known), terms)]), network, launches)
 
 
 def learn_few(learned: Learned, points: Points, measured: np.ndarray) -> Learned:
     """The same, moved to a few rows of a system [R] [s]."""
-    shared = tuple(sorted({*learned.shared_ports, *ports_of_few(learned.curves, points, measured)}))
-    joined = points.joined(shared)
+    few = networks_of_few(learned.curves, points, measured)
+    pairs = {**learned.network.port_pairs, **few.port_pairs}
+    network = Network(pairs, tuple(sorted({*learned.network.static_routes, *few.static_routes})))
+    joined = points.joined(network)
     launches = launch_times(joined, measured, np.arange(len(points)), learned.launches)
     seen = np.flatnonzero(joined.time >= launch_of(launches, joined))
     if not len(seen):
-        return Learned(learned.curves, shared, launches)
+        return Learned(learned.curves, network, launches)
     y = np.log(measured[seen] / joined.time[seen])
-    return Learned(adapted_curves(learned.curves, joined.take(seen), y), shared, launches)
+    return Learned(adapted_curves(learned.curves, joined.take(seen), y), network, launches)
 
 
 def kernel_time(learned: Learned, points: Points) -> np.ndarray:
     """The time of the law with its correction [R] [s]."""
-    joined = points.joined(learned.shared_ports)
+    joined = points.joined(learned.network)
     return joined.time * np.exp(correction(learned.curves, joined))
 
 

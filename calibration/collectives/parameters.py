@@ -11,11 +11,12 @@ import numpy as np
 
 from calibration.collectives.fit import Curves
 from calibration.collectives.learn import Learned
+from calibration.collectives.points import Network
 from calibration.collectives.terms import ALL
 from calibration.intervals import UNKNOWN
 from calibration.stored import damaged, load_arrays, save_arrays
 
-SCHEMA = 3
+SCHEMA = 4
 SHIPPED = "collectives"
 REMEDY = "make them again with python -m calibration.collectives.refit"
 # How much is known of a row: its cell and setting; its device in another setting or with another version of the
@@ -26,7 +27,7 @@ EVERY = ""  # the width of kinds that have none of their own
 
 @dataclass(frozen=True)
 class CollectiveParameters:
-    """`learned`: curves, ports, launches; `widths[tier][kind]`: half-width of the 90 % interval [log 1], kind "" for
+    """`learned`: curves, networks, launches; `widths[tier][kind]`: half-width of the 90 % interval [log 1], kind "" for
     any other; `adapted`: cells that the parameters were adapted to; `card`: data with hashes, date, errors, command."""
 
     learned: Learned
@@ -45,8 +46,9 @@ def save_collectives(parameters: CollectiveParameters, path: str | Path) -> None
     learned, curves = parameters.learned, parameters.learned.curves
     arrays = {name: np.asarray(values, np.float32) for name, values in curves.values.items()}
     names = {name: list(known) for name, known in curves.known.items()}
-    hosts = {"shared_ports": list(learned.shared_ports), "launches": dict(learned.launches)}
-    told = {"names": names, "widths": parameters.widths, **hosts, "adapted": list(parameters.adapted)}
+    network = {"port_pairs": dict(learned.network.port_pairs), "static_routes": list(learned.network.static_routes)}
+    hosts = {"launches": dict(learned.launches), "adapted": list(parameters.adapted)}
+    told = {"names": names, "widths": parameters.widths, **network, **hosts}
     save_arrays(path, arrays, {**parameters.card, **told}, SCHEMA)
 
 
@@ -63,10 +65,12 @@ def load_collectives(path: str | Path | None = None) -> CollectiveParameters:
             if values[term.name].shape != (len(known[term.name]) + 1, term.knots):
                 raise ValueError(f"{term.name} has shape {values[term.name].shape}")
         widths = {tier: {kind: float(width) for kind, width in card["widths"][tier].items()} for tier in TIERS}
-        shared, adapted = (tuple(map(str, card[name])) for name in ("shared_ports", "adapted"))
-        launches = {cell: float(time) for cell, time in card["launches"].items()}
+        static, adapted = (tuple(map(str, card[name])) for name in ("static_routes", "adapted"))
+        pairs, launches = (
+            {str(name): float(value) for name, value in card[name_of].items()} for name_of in ("port_pairs", "launches")
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None
-    own = ("names", "widths", "shared_ports", "launches", "adapted")
+    own = ("names", "widths", "port_pairs", "static_routes", "launches", "adapted")
     rest = {name: value for name, value in card.items() if name not in own}
-    return CollectiveParameters(Learned(Curves(known, values), shared, launches), widths, adapted, rest)
+    return CollectiveParameters(Learned(Curves(known, values), Network(pairs, static), launches), widths, adapted, rest)

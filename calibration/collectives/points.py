@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ import hwspecs
 from calibration.collectives.facts import Facts, load_facts
 from calibration.collectives.laws import OPS, RUNNERS, WAYS, CollectivePoint, LawTime, laws
 from calibration.collectives.names import NO_NAME, in_pairs, is_exchange, level_names, way_names
+from calibration.collectives.versions import model_versions
 from calibration.datasets.groups import grouped
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text, repeated
@@ -24,6 +25,7 @@ from jaxperf.network.nccl_constants import NcclTier
 
 Tree = TypeVar("Tree")
 LIBRARIES = ("nccl", "oneccl", "rccl", "hccl", "xccl", "mpi", "")  # kernels that are a collective library's
+BYTES_OF_A_RANK = ("oneccl",)  # libraries whose benchmark counts of an all-gather what one rank gives
 REDUCED_IN_SWITCH = ("bf16", "fp16", "fp32", "")  # formats that NVLS adds; one that is not stated counts as such
 LEAST_NVLS_RANKS = 5.0  # of a node: groups of four run at the rate of rings, also in formats that NVLS adds
 DEFAULT_SMS = 20.0  # of DeepEP's normal kernels
@@ -39,7 +41,17 @@ PROBLEMS = (
     f"the operation is none of {', '.join(OPS)}",
     "num_gpus is not a whole number of at least 2",
     "nothing is sent: bytes, and of an exchange of tokens also tokens, hidden and topk, must be above zero",
+    "topk is above experts",
 )
+
+
+@dataclass(frozen=True)
+class Network:
+    """How nodes reach their network, by system: `port_pairs` of those with one port a node, and those with
+    `static_routes`, as `CollectivePoint` says; each rank of others has a port beside it and no route conflicts."""
+
+    port_pairs: Mapping[str, float] = field(default_factory=dict)
+    static_routes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,12 +98,16 @@ class Points:
             law=_rows(self.law, rows),
         )
 
-    def joined(self, shared: Collection[str]) -> Points:
-        """The same rows with one network port a node in the systems `shared`, the groups split by the law's way."""
-        port = np.isin(self.named("system"), list(shared)).astype(float)
-        if (port == self.numbers["shared_port"]).all():
+    def joined(self, network: Network) -> Points:
+        """The same rows as the nodes of their systems reach the network, the groups split by the law's way."""
+        names, which = np.unique(self.named("system"), return_inverse=True)
+        told = {
+            "port_pairs": np.array([network.port_pairs.get(name, 0.0) for name in names.tolist()])[which],
+            "static_routes": np.isin(names, network.static_routes).astype(float)[which],
+        }
+        if all((told[name] == self.numbers[name]).all() for name in told):
             return self
-        numbers = {**self.numbers, "shared_port": port}
+        numbers = {**self.numbers, **told}
         return replace(self, numbers=numbers, law=_law(numbers, self.tier))._split_by_way()
 
     def _split_by_way(self) -> Points:
@@ -125,8 +141,11 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
     facts = load_facts(devices.tolist(), directories)
     shared = _of_groups(text, {name: table.shape[name][first] for name in OF_GROUP}, facts, at)
     numbers = {name: values[which] for name, values in shared.items()}
-    numbers |= {"size": table.shape["bytes"], "tokens": table.shape["tokens"], "shared_port": np.zeros(len(table))}
-    tier = _rows(facts.tier, at[which])
+    parts = _parts(shared, text["kernel"])[which]
+    numbers |= {"size": parts * table.shape["bytes"], "tokens": table.shape["tokens"]}
+    numbers |= {name: np.zeros(len(table)) for name in ("port_pairs", "static_routes")}
+    version = model_versions(text["framework"], text["version"])
+    tier = jax.tree.map(lambda leaf: leaf[at[which], version[which]], facts.tier)
     points = Points(
         numbers,
         tier,
@@ -135,7 +154,7 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
         level_names({**text, "device": _named(devices, directories)[at]}, shared, facts.generation[at]),
         text["device"],
         facts.stand_in[at],
-        _problems(numbers, (text["device"] == "")[which]),
+        _problems(numbers, table.shape["experts"], (text["device"] == "")[which]),
         _law(numbers, tier),
     )
     return points._split_by_way()
@@ -185,6 +204,13 @@ def _of_groups(
     }
 
 
+def _parts(shared: Mapping[str, np.ndarray], kernel: np.ndarray) -> np.ndarray:
+    """How many times the stated bytes the whole buffer is [G]: what each rank gives to an all-gather is a part of it,
+    and is what the benchmark of oneCCL counts."""
+    of_a_rank = np.isin(np.char.lower(kernel), BYTES_OF_A_RANK) & (shared["op"] == OPS.index("all_gather"))
+    return np.where(of_a_rank, shared["ranks"], 1.0)
+
+
 def _runner(op: str, kernel: str) -> str:
     """One of `RUNNERS`: by what the kernels of DeepEP and the serving engines are called."""
     word = kernel.lower()
@@ -207,12 +233,13 @@ def _as_text(values: np.ndarray) -> Text:
     return Text(distinct.astype(str).astype(object), codes)
 
 
-def _problems(numbers: Mapping[str, np.ndarray], unknown_device: np.ndarray) -> np.ndarray:
-    """Place in `PROBLEMS` of each row [R]."""
+def _problems(numbers: Mapping[str, np.ndarray], experts: np.ndarray, unknown_device: np.ndarray) -> np.ndarray:
+    """Place in `PROBLEMS` of each row [R]. `experts`: 0 where not stated."""
     tokens = numbers["tokens"] * numbers["token_bytes"] * numbers["topk"]
     sent = np.where(is_exchange(numbers["runner"]), tokens, numbers["size"])
     whole = (numbers["ranks"] >= 2.0) & (numbers["ranks"] % 1.0 == 0.0)
-    return np.select([unknown_device, numbers["op"] == NO_OP, ~whole, ~(sent > 0.0)], [1, 2, 3, 4], 0)
+    many = is_exchange(numbers["runner"]) & (experts > 0.0) & (numbers["topk"] > experts)
+    return np.select([unknown_device, numbers["op"] == NO_OP, ~whole, ~(sent > 0.0), many], [1, 2, 3, 4, 5], 0)
 
 
 def _coordinates(numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -42,6 +42,8 @@ UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a
 LARGE = "gpus_per_node is more than a node of the device has: taken to be joined by its links all the same"
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
 USUAL = "topology not stated: that of which most was measured on the device"
+OF_A_RANK = "bytes are those of one rank, as oneCCL's benchmark counts an all-gather"
+NO_FORMAT = "no known number format: 16 bits assumed"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
 
@@ -65,6 +67,8 @@ def predict_collectives(
             (_uneven(table), UNEVEN),
             (larger, LARGE),
             (_foreign(points, parameters), FOREIGN),
+            (np.asarray(table.dtype == ""), NO_FORMAT),
+            (points.numbers["size"] > table.shape["bytes"], OF_A_RANK),
         )
         for told, remark in remarks:
             own_texts["reason"] = _with_remark(own_texts["reason"], told & (points.problem == 0), remark)
@@ -113,7 +117,7 @@ def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:
 
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:
     """`NUMBERS` [us] and `TEXTS` of points [R]."""
-    points = points.joined(parameters.learned.shared_ports)
+    points = points.joined(parameters.learned.network)
     law = points.law
     tiers = tiers_of(points, parameters)
     kinds = points.names["kind"]

@@ -47,22 +47,35 @@ def uniform_imbalance(ranks: Scalar, tokens: Scalar, topk: Scalar) -> Scalar:
 
 
 def exchange_time(
-    group: ExpertGroup, tokens: Scalar, token_bytes: Scalar, topk: Scalar, imbalance: Scalar, most_nodes: Scalar
+    group: ExpertGroup,
+    tokens: Scalar,
+    token_bytes: Scalar,
+    topk: Scalar,
+    imbalance: Scalar,
+    most_nodes: Scalar,
+    core_bandwidth: Scalar | float = jnp.inf,
 ) -> Scalar:
-    """alpha + max over the links of phi T c b / B: a normal kernel, one copy a rank and one a node on the network.
+    """alpha + max over the links and the cores of phi T c b / B: a normal kernel, one copy a rank and one a node on the
+    network.
 
-    A copy crosses the network to the rank of the same place in the other node, which passes it on inside.
+    A copy crosses the network to the rank of the same place in the other node, which passes it on inside. Cores write
+    the copies for all nodes and take in those of all ranks, their own ones too (DeepEP, `internode.cu`: senders and
+    receivers share the odd cores, the even ones forward).
 
     **Arguments:** `tokens` of one rank [1]; `token_bytes`: hidden size x element (1 + scales in fp8 dispatch, 2 in bf16
-    combine) [byte]; `imbalance`: phi >= 1; `most_nodes`: a token goes to at most so many nodes.
+    combine) [byte]; `imbalance`: phi >= 1; `most_nodes`: a token goes to at most so many nodes; `core_bandwidth`: what
+    the kernel's cores copy in all [byte/s].
     **Returns:** one dispatch or one combine [s]; zero for one rank.
     """
     inside = group.ranks / group.nodes
     nodes_hit = jnp.minimum(expected_hits(group.nodes, topk), most_nodes)
-    local = expected_hits(group.ranks, topk) * (inside - 1.0) / inside
+    ranks_hit = expected_hits(group.ranks, topk)
+    local = ranks_hit * (inside - 1.0) / inside
     across = nodes_hit * (group.nodes - 1.0) / group.nodes
+    copied = ranks_hit + jnp.where(group.nodes > 1.0, nodes_hit, 0.0)
     load = imbalance * tokens * token_bytes
-    busy = jnp.maximum(load * local / group.local_bandwidth, load * across / group.network_bandwidth)
+    links = jnp.maximum(load * local / group.local_bandwidth, load * across / group.network_bandwidth)
+    busy = jnp.maximum(links, load * copied / core_bandwidth)
     return jnp.where(group.ranks > 1.0, group.latency + busy, 0.0)
 
 

@@ -1,7 +1,8 @@
 """NCCL's choice and time of a collective: the fastest algorithm and protocol by its own cost model.
 
 t = latency + S / (bus bandwidth x ratio), minimized over ring and tree with the LL, LL128 and Simple protocols, and
-in-switch reduction (NVLS) where there is one. Source: NVIDIA/nccl, src/graph/tuning.cc (constants: `nccl_constants`).
+in-switch reduction (NVLS) where there is one. Source: NVIDIA/nccl, src/graph/tuning.cc (constants: `nccl_constants`, of
+today and of until 2.20).
 Not modelled: CollNet, PAT (one GPU a node) and the tree of NVLS between nodes.
 """
 
@@ -15,6 +16,7 @@ from jaxperf.core.numerics import Scalar, floor_div
 from jaxperf.network.alpha_beta_best import fastest
 from jaxperf.network.nccl_constants import (
     BASE_LATENCY,
+    LONE_LATENCY,
     MICRO,
     NETWORK_LATENCY,
     NETWORK_OVERHEAD,
@@ -29,6 +31,7 @@ from jaxperf.network.nccl_constants import (
 
 ALGORITHMS = tuple(f"{algorithm}-{protocol}" for algorithm in ("ring", "tree") for protocol in PROTOCOLS) + ("nvls",)
 LL, LL128, SIMPLE = range(3)
+LL_SHARE = 0.5  # of 16 bytes on the wire eight are flags
 LL128_WIRE = 120.0 / 128.0  # of 128 bytes on the wire eight are flags
 TREE_LL = 3.8  # the bus over what a tree with LL is credited with
 TREE_LL128_INSIDE = 7.0 / 9.0  # of the bus, a tree with LL128 in one node
@@ -65,7 +68,8 @@ def nccl_all_reduce_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> Nccl
 
     **Returns:** exactly zero for one rank.
     """
-    steps, crossings = 2.0 * (group.ranks - 1.0), 2.0 * (group.nodes - 1.0)
+    steps = 2.0 * (group.ranks - 1.0)
+    crossings = jnp.where(group.nodes > 1.0, 2.0 * (group.nodes - 1.0) + tier.more_crossings, 0.0)
     rings = [_ring(group, tier, size, steps, crossings, protocol, plateau=True) for protocol in range(3)]
     trees = [_tree(group, tier, size, protocol) for protocol in range(3)]
     return _fastest(group, [*rings, *trees, _nvls(group, tier, size)])
@@ -103,7 +107,7 @@ def nccl_all_to_all_time(group: NcclGroup, size: Scalar) -> Scalar:
 def _sends(group: NcclGroup, size: Scalar, near: Scalar, far: Scalar, port: Scalar) -> Scalar:
     """So many sends at once inside the node and to other nodes, those at the rate `port` [s]."""
     inside = _step(group, "ring", SIMPLE) + near * size / group.bus_bandwidth
-    between = _between("ring", SIMPLE) + far * size / jnp.minimum(group.bus_bandwidth, port)
+    between = NETWORK_LATENCY["ring"][SIMPLE] * MICRO + far * size / jnp.minimum(group.bus_bandwidth, port)
     longest = jnp.maximum(jnp.where(near > 0.0, inside, 0.0), jnp.where(far > 0.0, between, 0.0))
     return jnp.where(group.ranks > 1.0, BASE_LATENCY["ring"][LL] * MICRO + longest, 0.0)
 
@@ -117,16 +121,16 @@ def _ring(
     group: NcclGroup, tier: NcclTier, size: Scalar, steps: Scalar, crossings: Scalar, protocol: int, plateau: bool
 ) -> Scalar:
     """base + (steps - crossings) x inside + crossings x between + S / (bus x n / steps) [s]."""
-    bus, channels = _bus(group), group.channels
+    bus, channels, several = _bus(group), group.channels, group.nodes > 1.0
+    ll_share = jnp.where(several, tier.ll_between, LL_SHARE)
     rate = (
-        jnp.minimum(_of_nodes(tier.ll, group), 0.5 * bus),
+        jnp.minimum(_of_nodes(tier.ll, group), ll_share * bus),
         jnp.minimum(BUS_SHARE * bus, channels * _of_nodes(tier.ring_ll128, group)),
         bus,
     )[protocol]
-    several = group.nodes > 1.0
     inside = _step(group, "ring", protocol)
-    inside = jnp.where(several, jnp.maximum(inside, NETWORK_OVERHEAD[protocol] * MICRO), inside)
-    between = jnp.where(group.ranks == group.nodes, *(_between(name, protocol) for name in ("tree", "ring")))
+    inside = jnp.where(several, jnp.maximum(inside, NETWORK_OVERHEAD[protocol] * tier.post), inside)
+    between = jnp.where(group.ranks == group.nodes, LONE_LATENCY[protocol], NETWORK_LATENCY["ring"][protocol]) * MICRO
     latency = BASE_LATENCY["ring"][protocol] * MICRO + (steps - crossings) * inside + crossings * between
     if plateau and protocol == SIMPLE:
         large = several & (size >= PLATEAU_BYTES * channels * group.ranks)
@@ -151,8 +155,8 @@ def _tree(group: NcclGroup, tier: NcclTier, size: Scalar, protocol: int) -> Scal
     _, exponent = jnp.frexp(group.nodes)
     depth = (exponent - 1).astype(group.nodes.dtype)  # floor(log2 N), exactly
     hops = floor_div(group.ranks, group.nodes) - 1.0
-    inside, between = _step(group, "tree", protocol), _between("tree", protocol)
-    latency = BASE_LATENCY["tree"][protocol] * MICRO + 2.0 * (hops * inside + depth * between)
+    base, inside, between = _tree_latencies(group, tier, protocol)
+    latency = base + 2.0 * (hops * inside + depth * between)
     time = latency + 2.0 * size / (rate * _tree_share(size, protocol))
     return _usable(group, time, protocol)
 
@@ -183,15 +187,18 @@ def _usable(group: NcclGroup, time: Scalar, protocol: int) -> Scalar:
     return jnp.where(through_host, jnp.inf, time) if protocol == LL128 else time
 
 
+def _tree_latencies(group: NcclGroup, tier: NcclTier, protocol: int) -> tuple[Scalar | float, Scalar, Scalar | float]:
+    """What a tree pays for the call, for a step inside a node and between nodes [s]."""
+    if protocol == SIMPLE:
+        return tier.tree_simple[..., 0], tier.tree_simple[..., 1], tier.tree_simple[..., 2]
+    base, between = BASE_LATENCY["tree"][protocol], NETWORK_LATENCY["tree"][protocol]
+    return base * MICRO, _step(group, "tree", protocol), between * MICRO
+
+
 def _step(group: NcclGroup, algorithm: str, protocol: int) -> Scalar:
     """One step between two ranks of a node [s]."""
     pcie, nvlink = PCIE_LATENCY[algorithm][protocol], NVLINK_LATENCY[algorithm][protocol]
     return jnp.where(group.pcie > 0.0, pcie, nvlink) * MICRO
-
-
-def _between(algorithm: str, protocol: int) -> float:
-    """One step between two nodes [s]."""
-    return NETWORK_LATENCY[algorithm][protocol] * MICRO
 
 
 def _of_nodes(constant: Array, group: NcclGroup) -> Scalar:

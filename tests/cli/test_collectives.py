@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.collectives.predict import NUMBERS, TEXTS
+from calibration.collectives.predict import NO_FORMAT, NUMBERS, OF_A_RANK, TEXTS
 from calibration.datasets import read_table
 
 HEADER = "note,gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
@@ -143,6 +143,26 @@ def test_what_a_row_is_taken_for_is_told(predict, own_folder: Path) -> None:
     told = [row["reason"] for row in rows_of(own_folder / "out.csv")]
     assert ["no kernel of this name was measured" in reason for reason in told] == [True, False, False, False, False]
     assert ["more than a node of the device has" in reason for reason in told] == [False, False, False, False, True]
+
+
+def test_bytes_that_are_those_of_one_rank_are_told(predict, own_folder: Path) -> None:
+    lines = [f"b60,8,65536,half,{row}" for row in ("all_gather,oneccl", "all_reduce,oneccl", "all_gather,nccl")]
+    (own_folder / "in.csv").write_text("\n".join(["gpu,num_gpus,bytes,dtype,op,kernel", *lines]) + "\n")
+    predict("in.csv", "-o", "out.csv")
+    assert [OF_A_RANK in row["reason"] for row in rows_of(own_folder / "out.csv")] == [True, False, False]
+
+
+def test_a_format_nobody_knows_and_too_many_experts_are_told_of_their_rows(predict, own_folder: Path) -> None:
+    rows = ("all_reduce,float99,8,,", "all_reduce,half,8,,", "moe_a2a_combine,default,8,16,8", "moe_a2a_combine,,8,8,8")
+    lines = [f"h100-sxm,8,7168,1,7168,{row}" for row in rows]
+    head = "gpu,num_gpus,bytes,tokens,hidden,op,dtype,gpus_per_node,topk,experts"
+    (own_folder / "in.csv").write_text("\n".join([head, *lines]) + "\n")
+    said = predict("in.csv", "-o", "out.csv")
+    unknown, known, many, unstated = rows_of(own_folder / "out.csv")
+    assert [NO_FORMAT in row["reason"] for row in (unknown, known, many, unstated)] == [True, False, False, True]
+    assert (many["predicted_us"], many["reason"]) == ("", "topk is above experts")
+    assert unknown["predicted_us"] and unstated["predicted_us"]
+    assert "'float99' is not a known number format" in " ".join(said["problems"]["first"])
 
 
 def test_links_that_a_user_changed_are_not_those_that_were_measured(predict, own_folder: Path) -> None:

@@ -71,6 +71,17 @@ def test_a_normal_exchange_by_hand() -> None:
     assert limited == pytest.approx(20e-6 + 1000 * 14336 * 2 * 0.75 / 50e9, rel=1e-12)
 
 
+def test_few_cores_bound_a_normal_exchange_by_all_that_they_copy() -> None:
+    # Two nodes of eight at 50 GB/s of cores: copies for both nodes and those of 16 (1 - (15/16)^8) ranks.
+    load = (as_float(1000.0), as_float(14336.0), as_float(8.0), as_float(1.0))
+    copies = 2 * (1 - 0.5**8) + 16 * (1 - (15 / 16) ** 8)
+    time = float(exchange_time(group(16.0, 2.0), *load, as_float(2.0), as_float(50e9)))
+    assert time == pytest.approx(20e-6 + 1000 * 14336 * copies / 50e9, rel=1e-12)
+    # In one node there are no copies for nodes.
+    near = float(exchange_time(group(8.0), *load, as_float(1.0), as_float(50e9)))
+    assert near == pytest.approx(20e-6 + 1000 * 14336 * 8 * (1 - (7 / 8) ** 8) / 50e9, rel=1e-12)
+
+
 def test_a_low_latency_exchange_sends_a_copy_to_each_expert() -> None:
     load = (as_float(100.0), as_float(7168 * FP8_BYTES), as_float(8.0), as_float(1.0))
     time = float(low_latency_exchange_time(group(16.0, 2.0), *load))

@@ -21,7 +21,7 @@ from jaxperf.network.nccl import (
     nccl_gather_time,
     nccl_send_time,
 )
-from jaxperf.network.nccl_constants import TIERS, nccl_tier, tier_of
+from jaxperf.network.nccl_constants import NEW, OLD, TIERS, nccl_tier, tier_of
 
 MIB = 2.0**20
 
@@ -35,8 +35,8 @@ def named(found: NcclTime) -> str:
     return ALGORITHMS[int(found.algorithm)]
 
 
-def reduce(at: NcclGroup, size: float, tier: str = "hopper") -> NcclTime:
-    return nccl_all_reduce_time(at, nccl_tier(tier), as_float(size))
+def reduce(at: NcclGroup, size: float, tier: str = "hopper", version: str = NEW) -> NcclTime:
+    return nccl_all_reduce_time(at, nccl_tier(tier, version), as_float(size))
 
 
 def test_a_large_all_reduce_in_one_node_is_a_ring_of_the_simple_protocol() -> None:
@@ -57,9 +57,9 @@ def test_a_small_all_reduce_of_many_nodes_takes_the_tree_of_the_ll_protocol() ->
 
 
 def test_the_ring_between_nodes_pays_the_network_and_the_plateau() -> None:
-    # Two A100 nodes of eight: 28 steps inside (Simple: at least 3 us), 2 between at 14 us, all x 1.4 from 64 bytes on.
+    # Two A100 nodes of eight: 28 steps inside (Simple: at least 3 x 2 us), 2 between at 14 us, all x 1.4 from 64 bytes.
     found = reduce(group(16.0, 2.0, bus=200e9), 1024 * MIB, "ampere")
-    latency = (8.4 + 28 * 3.4 + 2 * 14.0) * 1.4e-6
+    latency = (8.4 + 28 * 6.0 + 2 * 14.0) * 1.4e-6
     assert named(found) == "ring-simple"
     assert float(found.time) == pytest.approx(latency + 1024 * MIB * 30 / 16 / 200e9, rel=1e-12)
 
@@ -103,6 +103,28 @@ def test_between_two_nodes_a_tree_sends_half_of_what_a_ring_does() -> None:
     assert named(found) == "tree-simple"
     assert float(found.time) == pytest.approx(60.4e-6 + 64 * MIB / (24e9 * 0.92 * 0.8), rel=1e-12)
     assert named(reduce(group(12.0, 3.0, **at), 64 * MIB, "ampere")) == "ring-simple"
+
+
+def test_until_2_20_a_step_of_a_tree_took_28_us() -> None:
+    # 2.20.3, tuning.cc: no base, 2 (3 + 1) steps of 28 us; 64 MiB as above. Eight A100 of a node never take a tree.
+    at = {"bus": 240e9, "network_bandwidth": 24e9, "shared_port": 1.0}
+    found = reduce(group(8.0, 2.0, **at), 64 * MIB, "ampere", OLD)
+    assert named(found) == "tree-simple"
+    assert float(found.time) == pytest.approx(8 * 28e-6 + 64 * MIB / (24e9 * 0.92 * 0.8), rel=1e-12)
+    # 1 MiB: rings, by LL128 or Simple, 4 crossings instead of 2; today's trees are faster.
+    small = reduce(group(8.0, 2.0, **at), MIB, "ampere", OLD)
+    assert named(small) == "ring-simple"
+    assert float(small.time) == pytest.approx((8.4 + 10 * 6.0 + 4 * 14.0) * 1.4e-6 + MIB * 14 / 8 / 24e9, rel=1e-12)
+    assert named(reduce(group(8.0, 2.0, **at), MIB, "ampere")) == "tree-simple"
+
+
+def test_until_2_20_a_ring_with_ll_had_a_quarter_of_the_bus_between_nodes() -> None:
+    at = group(8.0, 2.0, bus=240e9, network_bandwidth=24e9, shared_port=1.0)
+    slopes = []
+    for version in (NEW, OLD):
+        times = [nccl_gather_time(at, nccl_tier("ampere", version), as_float(size)).time for size in (1024.0, 2048.0)]
+        slopes.append(float(times[1] - times[0]) / 1024)
+    assert slopes == pytest.approx([7 / 8 / 12e9, 7 / 8 / 6e9], rel=1e-6)
 
 
 def test_one_rank_has_nobody_to_talk_to() -> None:

@@ -171,7 +171,7 @@ def test_parameters_come_back_as_they_were(parameters: CollectiveParameters, tmp
     for name, values in parameters.learned.curves.values.items():
         np.testing.assert_allclose(again.learned.curves.values[name], values, rtol=1e-6, atol=1e-6)
     assert again.widths == parameters.widths
-    assert again.learned.shared_ports == parameters.learned.shared_ports
+    assert again.learned.network == parameters.learned.network
     assert again.learned.launches == parameters.learned.launches
     assert again.card["schema"] == SCHEMA
 

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.collectives.laws import KINDS, ROUND, RUNNERS
-from calibration.collectives.points import PROBLEMS, Points, points_of
+from calibration.collectives.laws import ADDING_SHARE, CALL, KINDS, ROUND, RUNNERS
+from calibration.collectives.points import PROBLEMS, Network, Points, points_of
 from calibration.collectives.rows import FAMILY, read_collectives
+from calibration.collectives.versions import model_versions
+from jaxperf.network.nccl_constants import NEW, OLD, VERSIONS
 
-HEADER = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
+HEADER = "gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms,experts"
 
 
 @pytest.fixture
@@ -20,7 +22,8 @@ def points(tmp_path: Path):
 
     def read(*rows: str) -> Points:
         path = tmp_path / "rows.csv"
-        path.write_text("\n".join((HEADER, *rows)) + "\n")
+        filled = [row + "," * (HEADER.count(",") - row.count(",")) for row in rows]
+        path.write_text("\n".join((HEADER, *filled)) + "\n")
         table = read_collectives(path).table(FAMILY)
         assert table is not None
         return points_of(table)
@@ -83,7 +86,7 @@ def test_only_all_reduces_are_told_apart_by_the_way_they_are_run(points) -> None
     assert {name.rpartition("/")[2] for name in ways[: len(sizes)]} == {"ring", "tree"}
     assert set(ways[len(sizes) :]) == {""}
     assert len(np.unique(found.group)) == 3 == len(found.names["cell"])
-    again = found.joined(np.unique(found.named("system"))).joined(())
+    again = found.joined(Network(dict.fromkeys(found.named("system"), 1.0))).joined(Network())
     assert all((again.named(level) == found.named(level)).all() for level in found.names)
 
 
@@ -108,6 +111,50 @@ def test_normal_exchanges_wait_a_round_for_each_doubling_of_the_nodes(points) ->
     assert np.ptp(times["deepep_ll"]) == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_token_goes_to_no_more_experts_than_there_are_where_that_is_known(points) -> None:
+    row = "h100,sglang,1,deepep_ll,{},,half,8,8,1024,1,7168,{},0,{}"
+    found = points(*(row.format("moe_a2a_combine", *each) for each in ((8, 8), (9, 8), (9, ""))))
+    assert [PROBLEMS[place] for place in found.problem] == ["", "topk is above experts", ""]
+
+
+def test_combining_takes_longer_in_one_node_and_adds_between_them(points) -> None:
+    row = "h100,sglang,1,deepep_normal,moe_a2a_{},,default,{},8,7168,{},7168,8,4"
+    ops = ("dispatch", "combine")
+    first = points(*(row.format(op, 8, 1) for op in ops)).law.empty
+    assert np.diff(first) == pytest.approx([CALL["combine"] - CALL["dispatch"]], rel=1e-6)
+    # Four cores, not the network, bound two nodes: a combine moves 2 bytes an element, a dispatch 1 + 4/128.
+    law = points(*(row.format(op, 16, 2**17) for op in ops)).law
+    dispatch, combine = law.time - law.empty
+    assert combine / dispatch == pytest.approx(2.0 / 1.03125 / ADDING_SHARE, rel=1e-6)
+
+
+def test_an_all_gather_of_oneccl_counts_what_one_rank_gives(points) -> None:
+    row = "b60,oneccl,1,{},{},,half,{},8,1024,0,0,0,0"
+    cases = [("oneccl", "all_gather", 4), ("oneCCL", "all_gather", 8), ("oneccl", "all_reduce", 4)]
+    found = points(*(row.format(*each) for each in [*cases, ("nccl", "all_gather", 4)]))
+    assert found.numbers["size"].tolist() == [4096.0, 8192.0, 1024.0, 1024.0]
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "old"),
+    [
+        ("nccl", "2.20.5", True),
+        ("nccl", "2.9.9+cuda11", True),
+        ("nccl", "2.21.5", False),
+        ("nccl", "", False),
+        ("", "2.18", True),
+        ("vidur", "7d47513", True),
+        ("sglang", "0.5.12", False),
+    ],
+)
+def test_trees_of_older_versions_of_nccl_take_longer_for_a_step(
+    points, framework: str, version: str, old: bool
+) -> None:
+    assert model_versions(np.array([framework]), np.array([version])).tolist() == [VERSIONS.index(OLD if old else NEW)]
+    found = points(f"a100,{framework},{version},nccl,all_reduce,,half,16,8,4194304,0,0,0,0")
+    assert found.tier.tree_simple[0, 1] == pytest.approx(28e-6 if old else 4e-6)
+
+
 def test_each_unusable_row_says_why(points) -> None:
     found = points(
         "h100,nccl,1,nccl,all_reduce,,half,8,8,1024,0,0,0,0",
@@ -115,6 +162,7 @@ def test_each_unusable_row_says_why(points) -> None:
         "h100,nccl,1,nccl,all_to_some,,half,8,8,1024,0,0,0,0",
         "h100,nccl,1,nccl,all_reduce,,half,1,1,1024,0,0,0,0",
         "h100,sglang,1,deepep_ll,moe_a2a_combine,,half,8,8,1024,0,7168,8,0",
+        "h100,sglang,1,deepep_ll,moe_a2a_combine,,half,8,8,1024,1,7168,9,0,8",
     )
     assert [PROBLEMS[place] for place in found.problem] == list(PROBLEMS)
 

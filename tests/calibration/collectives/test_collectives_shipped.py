@@ -23,10 +23,10 @@ def shipped() -> CollectiveParameters:
 def test_the_card_says_what_was_learned_and_how_well(shipped: CollectiveParameters) -> None:
     assert {"created", "command", "data", "devices", "rows", "errors", "coverage"} <= set(shipped.card)
     whole = {row["split"]: row for row in shipped.card["errors"] if row["by"] == "all"}
-    # The targets that are met; unseen numbers of ranks miss theirs of 10 % in the mean.
+    # The targets.
     assert whole["sizes"]["ours_mean"] <= 0.10
     assert whole["24 rows"]["ours_median"] <= 0.12
-    assert whole["ranks"]["ours_median"] <= 0.10
+    assert whole["ranks"]["ours_mean"] <= 0.10
     for row in whole.values():
         assert row["ours_median"] < min(row["law_median"], row["alpha_beta_median"], row["constant_median"])
 
