@@ -56,14 +56,17 @@ def test_large_products_take_what_is_predicted_when_they_run_back_to_back() -> N
     path, parameters = FOLDER / "h200-sxm.parquet", load_parameters()
     times = {name: pq.read_table(path)[name].to_numpy() for name in ("latency_us", "sustained_us")}
     off: dict[str, list[float]] = {name: [] for name in times}
+    nearer: list[bool] = []  # to the time back to back than to the time alone, by family
     for table in read_table(path).tables:
         if table.family in ("gemm", "bmm", "attention_prefill"):
             predicted = predict_table(table, parameters)["predicted_us"]
-            for name, column in times.items():
-                off[name] += np.abs(predicted / column[table.row] - 1.0).tolist()
-    assert len(off["sustained_us"]) == 15
+            errors = {name: np.abs(predicted / column[table.row] - 1.0) for name, column in times.items()}
+            nearer.append(2.0 * np.median(errors["sustained_us"]) < np.median(errors["latency_us"]))
+            for name, each in errors.items():
+                off[name] += each.tolist()
+    assert len(off["sustained_us"]) == 15 and nearer == [True] * 3
     back_to_back, alone = (float(np.median(off[name])) for name in ("sustained_us", "latency_us"))
-    assert back_to_back < 0.1 and 2.0 * back_to_back < alone < 0.3
+    assert back_to_back < 0.1 and 0.15 < alone < 0.3
 
 
 @pytest.fixture
