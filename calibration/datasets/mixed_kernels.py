@@ -8,6 +8,7 @@ import numpy as np
 
 from calibration.datasets import decode_kernels, prefill_kernels
 from calibration.datasets.decode_kernels import HOPPER, Reading
+from calibration.datasets.instructions import BY_WARP_GROUPS
 from calibration.datasets.prefill_kernels import ANY, PrefillReading, Tile
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
@@ -21,7 +22,7 @@ class MixedReading(NamedTuple):
 
     1 where a kernel does so, else 0: `whole_pairs`: lets every query of the chunk see all keys; `launched`: starts a
     block for as many queries of each decode as the chunk has; `by_warps`: leaves the faster instructions of its device
-    unused.
+    unused. `kernels`: how many run one after the other [1].
     """
 
     blocks: PrefillReading = prefill_kernels.ORDINARY._replace(packed=1.0)
@@ -83,5 +84,5 @@ def reading(framework: str, architecture: str) -> MixedReading:
         return VLLM_ON_HOPPER if hopper else VLLM
     if framework == FIRST_PROFILER:
         own = PLAIN_ON_SM8X if architecture.startswith(SM8X) else PLAIN
-        return own._replace(by_warps=float(hopper))
+        return own._replace(by_warps=float(architecture.startswith(BY_WARP_GROUPS)))
     return MixedReading()

@@ -40,9 +40,9 @@ CARD = {
 
 # Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
 LAWS: Mapping[str, int] = MappingProxyType(
-    {"mla_prefill": 5, "attention_prefill": 4}
-    | dict.fromkeys(("gemm", "bmm_matrix"), 3)
-    | dict.fromkeys(("attention_decode", "mla_decode", "moe", "gemm_vector", "bmm", "convolution"), 2)
+    {"mla_prefill": 6, "attention_prefill": 5}
+    | dict.fromkeys(("gemm", "bmm_matrix", "attention_decode"), 3)
+    | dict.fromkeys(("attention_mixed", "mla_decode", "moe", "gemm_vector", "bmm", "convolution"), 2)
     | dict.fromkeys(("norm", "softmax", "elementwise", "quantize", "rope", "mla_pre", "mla_post"), 2)
 )
 
