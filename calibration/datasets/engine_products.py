@@ -9,6 +9,8 @@ Tables of aiconfigurator measure a layer: activations come in 16 bits, are quant
 * vLLM as it was collected until 0.14, with kernels unnamed: quantized by elementary operations of PyTorch
   (`QuantFP8.forward_native`), since its default is to leave them to a compiler that the collector does not run: to
   fp32, scaled, bounded, to 8 bits; of blocks besides magnitude, maximum, its fp32, its scale and bound, and a copy.
+  As it was collected since, with kernels named, CUTLASS's layers have the same operations compiled to one kernel
+  (`CustomOp.maybe_compile`; `calibration.kernels.quantizing.compiled` says what that waits for).
 * TensorRT-LLM's scale of a whole tensor: a clearing of memory, the maximum, and the quantization by it
   (`quantize_e4m3_per_tensor`). Others', and that of blocks: one kernel.
 """
@@ -27,6 +29,7 @@ UNDIVIDED = ("vllm", "sglang")
 SMOOTH = ("sq",)
 ONCE, WHOLE_TENSOR, APART, APART_IN_BLOCKS = 1.0, 3.0, 4.0, 10.0  # kernels before the product [1]
 UNNAMED, NATIVE = "vllm_default", ("0.14",)
+COMPILED = ("CutlassFP8ScaledMMLinearKernel",)
 WEIGHTS_ALONE = ("xe2",)  # where vLLM multiplies activations in 16 bits (recalled: fp8_gemm_w8a16 of its XPU kernels)
 # Whose matrix instructions are of four warps together (wgmma, tcgen05), so that no tile is small.
 BY_WARP_GROUPS = ("hopper", "hopper-h20", "blackwell", "blackwell-ultra")
@@ -34,9 +37,9 @@ BY_WARP_GROUPS = ("hopper", "hopper-h20", "blackwell", "blackwell-ultra")
 
 def engine_products(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:
     """Each 1 where it is so, else 0 [R]: `quantized`: the left-hand side is first written in the weights' format;
-    `composed`: by elementary operations; `unsplit`: the library leaves reductions whole, and then takes `small_tiles`,
-    or `tall_tiles` alone (SGLang's products of H20 and H800 take as long for 4 rows as for 128), and has its loads
-    `deep` in flight. `kernels`: how many run one after the other [R].
+    `composed`: by elementary operations, `compiled`: by what a compiler made of them; `unsplit`: the library leaves
+    reductions whole, and then takes `small_tiles`, or `tall_tiles` alone (SGLang's products of H20 and H800 take as
+    long for 4 rows as for 128), and has its loads `deep` in flight. `kernels`: how many run one after the other [R].
 
     **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices.
     """
@@ -53,6 +56,7 @@ def engine_products(table: KernelTable, architecture: Text) -> dict[str, np.ndar
     found = {
         "quantized": layer,
         "composed": composed,
+        "compiled": layer & kernel.among(COMPILED),
         "unsplit": unsplit,
         "small_tiles": unsplit & ~architecture.among(BY_WARP_GROUPS),
         "tall_tiles": narrow & framework.among(("sglang",)) & kernel.among(("",)),

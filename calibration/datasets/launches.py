@@ -1,5 +1,5 @@
 """Whose kernels were timed with a host that launches each: the products of some tables that replay a graph for others,
-and the streams of tables that time every call of PyTorch."""
+and the products and streams of tables that time every call of PyTorch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def eager(table: KernelTable, architecture: Text) -> np.ndarray:
     kernel = as_text(table.kernel)
     named = np.array([name.endswith(KERNELS) for name in kernel.values.tolist()], bool)[kernel.codes]
     by_host = (named & as_text(table.dtype).among((FORMAT,))) | architecture.among(WITHOUT_GRAPHS)
-    return np.asarray(by_host & as_text(table.framework).among((FRAMEWORK,)), float)
+    by_host &= as_text(table.framework).among((FRAMEWORK,))
+    return np.maximum(np.asarray(by_host, float), called(table))
 
 
 # NeuSight and LLMCompass time calls of PyTorch between two events of the host; others ask the profiler what the device
@@ -32,7 +33,7 @@ CALLED = "torch"
 
 
 def called(table: KernelTable) -> np.ndarray:
-    """1 for each row of a stream whose time is that of a call by the host, else 0 [R]."""
+    """1 for each row whose time is that of a call by the host, else 0 [R]."""
     framework = as_text(table.framework)
     named = np.array([name.startswith(CALLED) for name in framework.values.tolist()], bool)[framework.codes]
     return np.asarray(named, float)

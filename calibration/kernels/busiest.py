@@ -113,7 +113,8 @@ def _linear(one: Kernel) -> Parts:
     own = _plain(one)
     waits = products.stepping(one.hardware, one.x, one.formats)
     waves = _waves(one, *matrix_shape(one.family, one.x)[:3], QUANTIZING)
-    return own | {"on_chip": jnp.maximum(own["on_chip"], waits), "waves": waves}
+    before = quantizing.compiled(one.x, one.hardware) * one.hardware.many_cores
+    return own | {"on_chip": jnp.maximum(own["on_chip"], waits) + before, "waves": waves}
 
 
 def _absorbing(one: Kernel) -> Parts:

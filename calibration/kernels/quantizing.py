@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from calibration.kernels import products
 from calibration.kernels.asked import Shape, does, way
 from calibration.kernels.hardware import Hardware
-from jaxperf.core.numerics import Scalar, ceil_div, floor_div
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
 
 # Bytes an element reads and writes beyond its own where PyTorch quantizes by elementary operations, with fp32 between
 # them: its quotient written (4), that bounded (4, 4), narrowed (4, 1), and the narrow copied (1, 1).
@@ -34,6 +34,10 @@ WAIT = products.WAIT
 # Of the search, which loads one number at a time: the latency of memory (700 on Hopper), and of L2 where the matrix
 # fits there (325 on Hopper, 500 on the L40S).
 FROM_MEMORY, FROM_L2 = 700.0, 400.0
+# Elements that a block of Inductor's goes through at a time where it reduces rows (MAX_R0_BLOCK of its
+# triton_heuristics.py, PyTorch 2.9). Its blocks fill a core each: inferred from vLLM 0.24's 8-bit layers on H100, H200
+# and L40S alike, where a row more takes the 1,800 cycles of one block alone.
+COMPILED_STEP = 2048.0
 
 
 def passed(x: Shape, wide: Scalar, narrow: Scalar) -> tuple[Scalar, Scalar]:
@@ -63,3 +67,12 @@ def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
     wait = jnp.where(alone, latency, WAIT)
     together = hardware.device.num_cores * jnp.maximum(floor_div(x["resident_threads"], threads), 1.0)
     return (1.0 - way(x, "composed")) * ceil_div(blocks, together) * (1.0 + steps) * wait / hardware.clock
+
+
+def compiled(x: Shape, hardware: Hardware) -> Scalar:
+    """Time for the busiest core to quantize the rows of a product's left-hand side [s], where PyTorch's compiler made
+    one kernel of the elementary operations (`x["compiled"]`: 1), else 0: a row a block, once for its maximum and once
+    to be written."""
+    rounds = ceil_div(products.rows(x), hardware.device.num_cores)
+    steps = 2.0 * ceil_div(x["k"], as_float(COMPILED_STEP))
+    return way(x, "compiled") * rounds * (1.0 + steps) * WAIT / hardware.clock

@@ -115,17 +115,17 @@ def test_quantizing_by_elementary_operations_moves_nine_times_the_bytes() -> Non
 
 def test_what_engines_do() -> None:
     rows = (
-        ("vllm", "0.14.0", "vllm_default", "fp8", "hopper", (1, 1, 1, 0, 0, 1, 5)),
-        ("vllm", "0.14.0", "vllm_default", "fp8_block", "hopper", (1, 1, 1, 0, 0, 0, 11)),
-        ("vllm", "0.26.0", "vllm_default", "fp8", "xe2", (0, 0, 0, 0, 0, 0, 1)),
-        ("vllm", "0.24.0", "CutlassFP8ScaledMMLinearKernel", "fp8", "ada", (1, 0, 1, 1, 0, 1, 2)),
-        ("sglang", "0.5.14", "sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block", "hopper-h20", (1, 0, 1, 0, 0, 0, 2)),
-        ("sglang", "", "", "fp8", "hopper", (0, 0, 1, 0, 1, 1, 1)),  # products alone
-        ("trtllm", "1.3.0rc20", "torch_flow", "fp8", "ada", (1, 0, 0, 0, 0, 0, 4)),
-        ("trtllm", "1.3.0rc20", "torch_flow", "fp8_block", "ada", (1, 0, 1, 1, 0, 0, 2)),
-        ("trtllm", "1.0.0", "smooth_quant_gemm", "sq", "ada", (0, 0, 1, 1, 0, 1, 1)),
-        ("vllm", "0.14.0", "vllm_default", "bf16", "ada", (0, 0, 0, 0, 0, 0, 1)),
-        ("torch", "2.9", "matmul", "fp8", "ada", (0, 0, 0, 0, 0, 0, 1)),
+        ("vllm", "0.14.0", "vllm_default", "fp8", "hopper", (1, 1, 0, 1, 0, 0, 1, 5)),
+        ("vllm", "0.14.0", "vllm_default", "fp8_block", "hopper", (1, 1, 0, 1, 0, 0, 0, 11)),
+        ("vllm", "0.26.0", "vllm_default", "fp8", "xe2", (0, 0, 0, 0, 0, 0, 0, 1)),
+        ("vllm", "0.24.0", "CutlassFP8ScaledMMLinearKernel", "fp8", "ada", (1, 0, 1, 1, 1, 0, 1, 2)),
+        ("sglang", "0.5.14", "sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block", "hopper-h20", (1, 0, 0, 1, 0, 0, 0, 2)),
+        ("sglang", "", "", "fp8", "hopper", (0, 0, 0, 1, 0, 1, 1, 1)),  # products alone
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8", "ada", (1, 0, 0, 0, 0, 0, 0, 4)),
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8_block", "ada", (1, 0, 0, 1, 1, 0, 0, 2)),
+        ("trtllm", "1.0.0", "smooth_quant_gemm", "sq", "ada", (0, 0, 0, 1, 1, 0, 1, 1)),
+        ("vllm", "0.14.0", "vllm_default", "bf16", "ada", (0, 0, 0, 0, 0, 0, 0, 1)),
+        ("torch", "2.9", "matmul", "fp8", "ada", (0, 0, 0, 0, 0, 0, 0, 1)),
     )
     table = blank_table("gemm", {"m": np.ones(len(rows))}, np.full(len(rows), "h100-sxm", dtype=object))
     for row, (framework, version, kernel, dtype, _, _) in enumerate(rows):
@@ -136,5 +136,14 @@ def test_what_engines_do() -> None:
             dtype,
         )
     found = engine_products(table, as_text(np.array([row[4] for row in rows], dtype=object)))
-    assert list(found) == ["quantized", "composed", "unsplit", "small_tiles", "tall_tiles", "deep", "kernels"]
+    assert list(found) == [
+        "quantized",
+        "composed",
+        "compiled",
+        "unsplit",
+        "small_tiles",
+        "tall_tiles",
+        "deep",
+        "kernels",
+    ]
     assert np.stack(list(found.values()), axis=1).tolist() == [list(row[5]) for row in rows]

@@ -16,7 +16,7 @@ from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import NO_NAMES
 from calibration.kernels.model import CHAINED
 from calibration.kernels.priors import priors_of
-from calibration.kernels.quantizing import FROM_L2, FROM_MEMORY, WAIT
+from calibration.kernels.quantizing import COMPILED_STEP, FROM_L2, FROM_MEMORY, WAIT
 from tests.calibration.tables import blank_table
 
 CORES, CLOCK = 132, 1.83e9  # H100
@@ -69,3 +69,40 @@ def test_a_launch_that_the_kernel_before_hides_halves_the_floor() -> None:
     law = new_law(means, counts(NO_NAMES), 0)
     floors = [float(jax.vmap(law.parts)(each.inputs(NO_NAMES))[2][0]) for each in (apart, chained)]
     assert floors[0] - floors[1] == pytest.approx(CHAINED, rel=1e-5)
+
+
+def product(m: int, k: int, kernel: str, framework: str = "vllm", dtype: str = "fp8", columns: int = 128) -> Prepared:
+    shape = {name: np.full(1, float(size)) for name, size in (("batch", 1), ("m", m), ("n", columns), ("k", k))}
+    table = blank_table("gemm", shape, np.full(1, "h100-sxm", dtype=object), dtype)
+    named = {"framework": framework, "version": "0.24.0", "kernel": kernel}
+    return prepare(dataclasses.replace(table, **{key: np.full(1, word, dtype=object) for key, word in named.items()}))
+
+
+@settings(max_examples=15, deadline=None)
+@given(m=st.integers(1, 33000), k=st.integers(16, 20000))
+def test_rows_of_a_compiled_kernel_have_a_core_each(m: int, k: int) -> None:
+    """A row a block, 2,048 elements a step, and two passes, before the product's own waits."""
+    compiled = product(m, k, "CutlassFP8ScaledMMLinearKernel")
+    same = product(m, k, "another")  # quantized by a kernel of CUDA, multiplied alike
+    rounds, steps = -(-m // CORES), -(-k // COMPILED_STEP)
+    waits = rounds * (1 + 2 * steps) * WAIT / CLOCK
+    assert compiled.on_chip[0] == pytest.approx(same.on_chip[0] + waits, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("framework", "kernel", "dtype"),
+    [
+        ("vllm", "CutlassFp8BlockScaledMMKernel", "fp8_block"),
+        ("sglang", "CutlassFP8ScaledMMLinearKernel", "bf16"),
+        ("vllm", "torch.nn.functional.linear", "bf16"),
+    ],
+)
+def test_no_other_product_waits_for_a_compiled_kernel(framework: str, kernel: str, dtype: str) -> None:
+    short, tall = (product(rows, 128, kernel, framework, dtype).on_chip[0] for rows in (1, 64))
+    assert tall == pytest.approx(short)
+
+
+def test_calls_of_pytorch_are_launched_by_the_host_for_products_too() -> None:
+    """LLMCompass times them as NeuSight does; a profiler's rows are not."""
+    found = [np.asarray(product(64, 64, "", name, "bf16").eager)[0] for name in ("torch", "vllm", "sglang", "hf_torch")]
+    assert found == [1.0, 0.0, 0.0, 0.0]
