@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get the variables of the process that starts them
@@ -20,6 +22,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get the variables of the 
 import hypothesis
 import jax
 import pytest
+from jax._src import compiler
 
 from jaxperf.core.mappings import release_compiled
 
@@ -35,6 +38,13 @@ hypothesis.settings.load_profile("jaxperf")
 # Folders whose programs run for long, or whose tests are about what XLA and LLVM make of them. Those of the others run
 # for a moment, and compiling them with fewer of LLVM's passes saves a fifth; XLA's own are the same.
 OPTIMIZED = ("benchmarks", "core", "validation")
+
+# Without the emitters of fused loops by MLIR, and with one LLVM module a program, a large program compiles in two to
+# four times less processor time. A program that is compiled unfused keeps them: unfused it takes longer without.
+# The jaxlib of Python 3.12 and later has no other emitters.
+QUICK_OPTIONS: dict[str, Any] = {"xla_cpu_parallel_codegen_split_count": 1}
+if jax.__version_info__ < (0, 11):
+    QUICK_OPTIONS["xla_cpu_use_fusion_emitters"] = False
 
 # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
 gc.set_threshold(200_000, 50, 100)
@@ -65,12 +75,21 @@ def plain_jax() -> Iterator[None]:
         jax.config.update(name, value)
 
 
+def quick_options(compile_options: Callable[..., Any], *args: Any, **how: Any) -> Any:
+    """JAX's compile options, with `QUICK_OPTIONS` beneath what a program is told itself; JAX has no setting for all."""
+    own = dict(how.pop("env_options_overrides", None) or {})
+    quick = {} if "xla_disable_hlo_passes" in own else QUICK_OPTIONS
+    return compile_options(*args, env_options_overrides=quick | own, **how)
+
+
 @pytest.fixture(scope="module")
 def quick_compilation() -> Iterator[None]:
     """For modules whose programs run for a moment, which optimizing them would not repay."""
     before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", True)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "get_compile_options", functools.partial(quick_options, compiler.get_compile_options))
+        yield
     jax.config.update("jax_disable_most_optimizations", before)
 
 
