@@ -14,7 +14,7 @@ from safetensors.numpy import load
 from calibration.intervals import Spread
 from calibration.kernels.calibrate import calibrate
 from calibration.kernels.fit import Settings
-from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
+from calibration.kernels.parameters import LAWS, Parameters, load_parameters, save_parameters
 from calibration.kernels.predict import predict
 from calibration.stored import save_arrays
 from hwspecs.errors import InputError
@@ -59,7 +59,7 @@ def test_a_law_of_before_has_no_throttle_one_kind_of_memory_dram_after_l2_and_no
     assert float(law.ahead) < -60.0  # and so is the share of a host's time before the device starts
 
 
-@pytest.mark.parametrize("law", [1, 4])
+@pytest.mark.parametrize("law", [1, LAWS["gemm"] + 1])
 def test_another_law_of_a_family_says_what_to_do(saved: Path, law: int) -> None:
     path = saved.with_suffix(".json")
     card = json.loads(path.read_text())
