@@ -9,8 +9,8 @@ Tables of aiconfigurator measure a layer: activations come in 16 bits, are quant
 * vLLM as it was collected until 0.14, with kernels unnamed: quantized by elementary operations of PyTorch
   (`QuantFP8.forward_native`), since its default is to leave them to a compiler that the collector does not run: to
   fp32, scaled, bounded, to 8 bits; of blocks besides magnitude, maximum, its fp32, its scale and bound, and a copy.
-  As it was collected since, with kernels named, CUTLASS's layers have the same operations compiled to one kernel
-  (`CustomOp.maybe_compile`; `calibration.kernels.quantizing.compiled` says what that waits for).
+  As it was collected since, with kernels named, CUTLASS's layers have the operations compiled to one kernel
+  (`CustomOp.maybe_compile`). What that kernel waits for is read off the rows (`calibration.kernels.quantizing`).
 * TensorRT-LLM's scale of a whole tensor: a clearing of memory, the maximum, and the quantization by it
   (`quantize_e4m3_per_tensor`). Others', and that of blocks: one kernel.
 """
@@ -29,7 +29,7 @@ UNDIVIDED = ("vllm", "sglang")
 SMOOTH = ("sq",)
 ONCE, WHOLE_TENSOR, APART, APART_IN_BLOCKS = 1.0, 3.0, 4.0, 10.0  # kernels before the product [1]
 UNNAMED, NATIVE = "vllm_default", ("0.14",)
-COMPILED = ("CutlassFP8ScaledMMLinearKernel",)
+COMPILED = ("CutlassFP8ScaledMMLinearKernel",)  # vLLM's name of such a layer
 WEIGHTS_ALONE = ("xe2",)  # where vLLM multiplies activations in 16 bits (recalled: fp8_gemm_w8a16 of its XPU kernels)
 # Whose matrix instructions are of four warps together (wgmma, tcgen05), so that no tile is small.
 BY_WARP_GROUPS = ("hopper", "hopper-h20", "blackwell", "blackwell-ultra")

@@ -23,17 +23,18 @@ def eager(table: KernelTable, architecture: Text) -> np.ndarray:
     kernel = as_text(table.kernel)
     named = np.array([name.endswith(KERNELS) for name in kernel.values.tolist()], bool)[kernel.codes]
     by_host = (named & as_text(table.dtype).among((FORMAT,))) | architecture.among(WITHOUT_GRAPHS)
-    by_host &= as_text(table.framework).among((FRAMEWORK,))
-    return np.maximum(np.asarray(by_host, float), called(table))
+    return np.asarray(by_host & as_text(table.framework).among((FRAMEWORK,)), float)
 
 
 # NeuSight and LLMCompass time calls of PyTorch between two events of the host; others ask the profiler what the device
-# took. The name may go on with how it was built (`composition.kernel_times.framework_on`).
-CALLED = "torch"
+# took, as those do that are read from its files (`PROFILED`). The name may go on with how it was built
+# (`composition.kernel_times.framework_on`).
+CALLED, PROFILED = "torch", "torch_profiler"
 
 
 def called(table: KernelTable) -> np.ndarray:
     """1 for each row whose time is that of a call by the host, else 0 [R]."""
     framework = as_text(table.framework)
-    named = np.array([name.startswith(CALLED) for name in framework.values.tolist()], bool)[framework.codes]
+    names = [name.startswith(CALLED) and name != PROFILED for name in framework.values.tolist()]
+    named = np.array(names, bool)[framework.codes]
     return np.asarray(named, float)

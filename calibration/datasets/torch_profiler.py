@@ -15,6 +15,7 @@ import numpy as np
 
 from calibration.datasets.files import read_text
 from calibration.datasets.kernel_times import KernelTimes, from_rows, summarize
+from calibration.datasets.launches import PROFILED
 from calibration.datasets.names import device_name, dtype_name
 from calibration.datasets.schema import KernelTable
 from hwspecs.errors import InputError
@@ -85,7 +86,7 @@ def product_tables(products: Iterable[Product], device: str) -> tuple[KernelTabl
                 family=family,
                 row=np.array([row for row, _ in rows], np.int64),
                 device=np.array([device] * len(rows), object),
-                framework=np.array(["torch"] * len(rows), object),
+                framework=np.array([PROFILED] * len(rows), object),
                 version=same,
                 kernel=same,
                 dtype=np.array([key[5] for _, key in rows], object),

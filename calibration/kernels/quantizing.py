@@ -34,9 +34,10 @@ WAIT = products.WAIT
 # Of the search, which loads one number at a time: the latency of memory (700 on Hopper), and of L2 where the matrix
 # fits there (325 on Hopper, 500 on the L40S).
 FROM_MEMORY, FROM_L2 = 700.0, 400.0
-# Elements that a block of Inductor's goes through at a time where it reduces rows (MAX_R0_BLOCK of its
-# triton_heuristics.py, PyTorch 2.9). Its blocks fill a core each: inferred from vLLM 0.24's 8-bit layers on H100, H200
-# and L40S alike, where a row more takes the 1,800 cycles of one block alone.
+# Elements that a block of PyTorch's compiler goes through at a time where it reduces rows (MAX_R0_BLOCK in Inductor's
+# triton_heuristics.py; half of it on Blackwell in a later one). No source says that rows are reduced here, in two
+# passes and with a core for each block: the scale is given, and a pass over elements would do. It is read off vLLM
+# 0.24's 8-bit layers on H100, H200 and L40S alike, where a row more takes 1,800 cycles, those of one block alone.
 COMPILED_STEP = 2048.0
 
 

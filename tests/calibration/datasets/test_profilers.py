@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from calibration.datasets import format_of, read_measured, read_nsys, read_torch_averages, read_torch_trace
+from calibration.datasets.launches import called
 from calibration.datasets.torch_profiler import product_shape
 from hwspecs.errors import InputError
 
@@ -138,6 +139,7 @@ def test_torch_trace_gives_shapes_of_products_only(tmp_path: Path) -> None:
     assert gemm.latency is not None and gemm.latency.tolist() == pytest.approx([16e-6])  # median of 10 + 2 and 20
     assert (gemm.dtype.tolist(), gemm.device.tolist()) == (["bf16"], ["h100-sxm"])
     assert (bmm.family, bmm.dtype.tolist(), bmm.shape["batch"].tolist()) == ("bmm", ["fp16"], [6])
+    assert not called(gemm).any()  # the device's time, in which no host launches anything
 
 
 def test_torch_trace_without_shapes_has_no_table(tmp_path: Path) -> None:

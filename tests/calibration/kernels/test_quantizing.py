@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibration.datasets.launches import PROFILED
 from calibration.datasets.text import as_text
 from calibration.kernels.fit import counts, new_law
 from calibration.kernels.inputs import Prepared, prepare
@@ -103,6 +104,7 @@ def test_no_other_product_waits_for_a_compiled_kernel(framework: str, kernel: st
 
 
 def test_calls_of_pytorch_are_launched_by_the_host_for_products_too() -> None:
-    """LLMCompass times them as NeuSight does; a profiler's rows are not."""
-    found = [np.asarray(product(64, 64, "", name, "bf16").eager)[0] for name in ("torch", "vllm", "sglang", "hf_torch")]
-    assert found == [1.0, 0.0, 0.0, 0.0]
+    """LLMCompass times them as NeuSight does; a profiler's rows are not, and on vector units the floor is a call's."""
+    rows = (("torch", "bf16"), ("torch rocm", "fp16"), ("torch", "fp32"), ("hf_torch", "bf16"), (PROFILED, "bf16"))
+    found = [np.asarray(product(64, 64, "", framework, dtype).eager)[0] for framework, dtype in rows]
+    assert found == [1.0, 1.0, 0.0, 0.0, 0.0]
