@@ -302,7 +302,7 @@ def test_a_profile_with_shapes_adapts(cli, fitted: Path, own_folder: Path) -> No
     (own_folder / "trace.json").write_text(json.dumps(trace))
     assert cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "trace.json").exit_code == 0
     (cell,) = load_parameters("p").families["gemm"].local["h100-sxm"].names.known["cell"]
-    assert cell.startswith("h100-sxm/torch/")
+    assert cell.startswith("h100-sxm/torch_profiler/")
 
 
 @pytest.mark.parametrize("out", ["nowhere/p", "folder"])
