@@ -40,9 +40,13 @@ REMARKS = (
     "cached prefix: extrapolated",
     "the device has no units for this format: multiplied in another",
     "not the device of this name that was measured: its facts were changed",
+    "kernel not stated: the only one measured of this release",
+    "this kernel and version never measured on this device",
 )
-NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN, CHANGED = (1 << bit for bit in range(len(REMARKS)))
-UNUSABLE = 2 * CHANGED  # of a row without a prediction: this or the next, no sum of bits
+NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN, CHANGED, KERNEL, HERE = (
+    1 << bit for bit in range(len(REMARKS))
+)
+UNUSABLE = 2 * HERE  # of a row without a prediction: this or the next, no sum of bits
 OVERFLOWING = UNUSABLE + 1
 MULTIPLYING = ("gemm", "bmm", "moe", "convolution")  # families whose kernels multiply in the format of their weights
 

@@ -48,6 +48,32 @@ def with_known_operations(table: KernelTable, groups: Groups, fitted: FittedFami
     return dataclasses.replace(table, text={**table.text, "op": Text(chosen, groups.which)})
 
 
+def with_known_kernels(table: KernelTable, groups: Groups, fitted: FittedFamily) -> tuple[KernelTable, np.ndarray]:
+    """The table [R] with a kernel for the rows that name a release and no kernel of it: the only one that
+    was measured of that release in their format, on their device or, where that has none, on any; and which groups
+    have one so [G]. A row of a release with several stays as it is."""
+    few = table.take(groups.first)
+    own = np.asarray(few.kernel).astype(object)
+    silent = (own == "") & np.asarray(few.framework != "") & np.asarray(few.version != "")
+    if not silent.any():
+        return table, np.zeros(len(few), bool)
+    spelled, known = spell_each(few), {level: _known(fitted, level) for level in ("cell", "stack")}
+    for place in np.flatnonzero(silent).tolist():
+        release, form = f"{few.framework[place]}/{few.version[place]}/", f"/{spelled['format'][place]}"
+        starts = {"cell": f"{few.device[place]}/{release}", "stack": release}
+        found = (_between(known[level], start, form) for level, start in starts.items())
+        kernels = next(filter(None, found), set())
+        own[place] = kernels.pop() if len(kernels) == 1 else ""
+    return dataclasses.replace(table, kernel=Text(own, groups.which)), silent & (own != "")
+
+
+def _between(names: Sequence[str], start: str, end: str) -> set[str]:
+    """What stands between `start` and `end` in the names that have both, apart."""
+    longest = len(start) + len(end)
+    found = (name for name in names if len(name) >= longest and name.startswith(start) and name.endswith(end))
+    return {name[len(start) : len(name) - len(end)] for name in found}
+
+
 def with_assumed_format(table: KernelTable, fitted: FittedFamily) -> KernelTable:
     """The table [R] with the format that is assumed of a row which states none, for the cache too where kernels of the
     family have one; of a family whose measured rows state none either, the same table."""

@@ -23,6 +23,8 @@ from calibration.kernels.answers import (
     FAR,
     FORMAT,
     FRAMEWORK,
+    HERE,
+    KERNEL,
     LIMITERS,
     MEASURED,
     NO_FORMAT,
@@ -36,7 +38,7 @@ from calibration.kernels.answers import (
     Trust,
     answers,
 )
-from calibration.kernels.as_known import with_assumed_format, with_known_operations
+from calibration.kernels.as_known import with_assumed_format, with_known_kernels, with_known_operations
 from calibration.kernels.demand import POINTS
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import prepare
@@ -103,10 +105,11 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     fitted, groups = parameters.families.get(name), group(table)
     if fitted is not None:
         unstated = NO_FORMAT * np.asarray(table.dtype == "")[groups.first]
-        table = with_known_operations(with_assumed_format(table, fitted), groups, fitted)
+        table, alone = with_known_kernels(with_assumed_format(table, fitted), groups, fitted)
+        table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted, directories)
-        trust = dataclasses.replace(trust, remarks=trust.remarks | unstated)
+        trust = dataclasses.replace(trust, remarks=trust.remarks | unstated | KERNEL * alone)
     elif INSTEAD.get(name) in parameters.families:
         fitted = dataclasses.replace(parameters.families[INSTEAD[name]], local={})
         trust = _distrust(fitted, table.take(groups.first), directories)
@@ -147,6 +150,7 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], dir
             at[rows] &= ~np.isin(spelled[level][rows].astype(str), local.names.known[level])
     remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
     remarks += FORMAT * unseen["format"] + DEVICE * (unseen["device"] & ~changed) + CHANGED * changed
+    remarks += HERE * (unseen["cell"] & ~unseen["stack"] & ~unseen["device"])
     return Trust(levels, width, tier, remarks)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from calibration.datasets.training import TrainingTable
 from calibration.kernels.parameters import Parameters
@@ -26,6 +26,7 @@ from jaxperf.training.memory import stage_memory
 TIME = "predicted_step_time_s"
 NUMBERS = (TIME, "lower", "upper", "mfu", "memory_bytes", "bubble_fraction", "exposed_communication_s")
 GIGA = 1e9
+BEYOND_PEAK = "the fit has products above the stated peak, so the rest of the step too long"
 PRODUCTS = ("gemm", "plain_gemm")  # shares of the peak that deviations of a class, a device and a software move
 # Memory over the capacity by which a layout counts as infeasible: no measured run whose recomputation is stated needs
 # more than 1.31 of it, and no other one, were all recomputed, more than 1.60 (it does not state how it splits weights).
@@ -39,6 +40,7 @@ def predict_training(
 
     A layout whose memory is over the capacity has a time and a reason; it counts as infeasible from `OVER` on, or
     where the table states no recomputation from `OVER_RECOMPUTED` on with all of it: software recomputes until it fits.
+    No time is below that of the useful work at the stated peak.
 
     **Returns:** `NUMBERS` in their units, NaN where a row has no prediction; `feasible`; `tier` ("known", "unseen",
     "exploratory" or ""); `reason`: why there is no prediction, or what was assumed and what stands against it.
@@ -56,12 +58,15 @@ def predict_training(
         width = np.array([parameters.widths[tier] for tier in tiers[rows]])
         bits = found.pop("bits").astype(int)
         runs = (bits & ~int(TrainingReason.MEMORY)) == 0
-        time = np.where(runs, found[TIME], np.nan)
-        found |= {TIME: time, "lower": time * np.exp(-width), "upper": time * np.exp(width)}
+        least = found["mfu"] * found[TIME]  # the useful work at the peak: no end of an interval is below it
+        time = np.where(runs, np.maximum(found[TIME], least), np.nan)
+        found |= {TIME: time, "lower": np.maximum(time * np.exp(-width), least), "upper": time * np.exp(width)}
+        found["mfu"] = np.minimum(found["mfu"], 1.0)
         for name in NUMBERS:
             columns[name][rows] = np.where(runs, found[name], np.nan)
         feasible[rows] = runs & ~_too_large(known, found["memory_bytes"], found["recomputed_memory"])
-        beside = device_notes(known, parameters)
+        notes = zip(device_notes(known, parameters), peak_notes(found["product_share"]), strict=True)
+        beside = ["; ".join(filter(None, pair)) for pair in notes]
         reasons[rows] = [_reason(known, place, bits[place], found, beside[place]) for place in range(len(rows))]
     return {**columns, "feasible": feasible, "tier": tiers, "reason": reasons}
 
@@ -82,6 +87,7 @@ def _found(
         "bubble_fraction": step.bubble_fraction,
         "exposed_communication_s": step.exposed.total,
         "bits": step.reason,
+        "product_share": product_shares(parameters, design, starts),
     }
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
@@ -92,7 +98,8 @@ def design_and_starts(
     """Where runs find the fitted deviations, and what these are applied to.
 
     Where the peak was not measured, products start so low that deviations fitted elsewhere end at it. Where it was, a
-    share above 1 stands: it is what the measured times say of a stated peak.
+    share above 1 stands, and `peak_notes` say so: kernels measured alone on these devices end at the peak, so it is
+    the rest of their steps that the model has too long.
     """
     design = design_of(known, list(parameters.deviations))
     starts = starts_of(known, kernels, {**assumed_starts(), **parameters.assumed}, directories)
@@ -102,6 +109,19 @@ def design_and_starts(
         most = np.where(elsewhere, np.exp(-fitted[design.places[field]].sum(0)), np.inf)
         starts[field] = np.minimum(starts[field], most)
     return design, starts
+
+
+def product_shares(
+    parameters: TrainingParameters, design: Design, starts: dict[str, np.ndarray]
+) -> Float[np.ndarray, " runs"]:
+    """The share of the stated peak that the fitted products of each run reach, the larger of both kinds [1]."""
+    fitted = np.append(parameters.values, 0.0)
+    return np.max([starts[field] * np.exp(fitted[design.places[field]].sum(0)) for field in PRODUCTS], axis=0)
+
+
+def peak_notes(shares: Float[np.ndarray, " runs"]) -> list[str]:
+    """A sentence for each run whose products are above the stated peak, which no kernel is: "" for the others."""
+    return [f"{BEYOND_PEAK} ({share:.2f} of the peak)" if share > 1.0 else "" for share in shares.tolist()]
 
 
 @jax.jit

@@ -82,20 +82,21 @@ def fitted_rates(
 
     from calibration.kernels.parameters import load_parameters
     from calibration.training.parameters import load_training
-    from calibration.training.predict import design_and_starts, device_notes, tiers_of
+    from calibration.training.predict import design_and_starts, device_notes, peak_notes, product_shares, tiers_of
     from calibration.training.scalars import efficiencies_of
 
     fitted, kernels = load_training(steps), load_parameters(None)
     known = known_plans(asked)
     design, starts = design_and_starts(known, fitted, kernels, [str(each) for each in folders])
     places = {name: jnp.asarray(place) for name, place in design.places.items()}
+    beyond = peak_notes(product_shares(fitted, design, starts))
     rows = efficiencies_of(jnp.asarray(fitted.values), places, {name: jnp.asarray(at) for name, at in starts.items()})
     return [
         FittedRates(
             jax.tree.map(lambda leaf, place=place: leaf[place], rows), tier, fitted.widths[tier], _joined(notes)
         )
         for place, (tier, *notes) in enumerate(
-            zip(tiers_of(known, fitted), device_notes(known, fitted), known.notes, strict=True)
+            zip(tiers_of(known, fitted), device_notes(known, fitted), beyond, known.notes, strict=True)
         )
     ]
 

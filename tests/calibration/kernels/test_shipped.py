@@ -93,6 +93,25 @@ def test_what_states_no_operation_has_the_only_one(shipped: Parameters) -> None:
     assert (silent["predicted_us"] == told["predicted_us"]).all() and (silent["reason"] == told["reason"]).all()
 
 
+def test_a_release_that_names_no_kernel_has_the_only_one_measured_of_it(shipped: Parameters) -> None:
+    """Of several, as of vLLM 0.24.0's products of 128-block scales, none is chosen; nor where no release is stated."""
+    stated = square_gemms("h100-sxm")
+    silent, unstated = in_stack(stated, "vllm", "0.24.0", ""), in_stack(stated, "vllm", "", "")
+    plain, found, none = (predict_table(each, shipped) for each in (stated, silent, unstated))
+    assert all((found[name] == plain[name]).all() for name in plain if name != "reason")
+    assert set(found["reason"]) == {"kernel not stated: the only one measured of this release"} != set(plain["reason"])
+    blocks = dataclasses.replace(silent, dtype=np.full(4, "fp8_block", dtype=object))
+    for several in (none, predict_table(blocks, shipped)):
+        assert set(several["tier"]) == {"transfer"}
+        assert set(several["reason"]) == {"this kernel and version never measured"}
+
+
+def test_software_that_was_measured_elsewhere_alone_is_said(shipped: Parameters) -> None:
+    found = predict_table(square_gemms("a100-sxm-80gb"), shipped)
+    assert set(found["tier"]) == {"transfer"}
+    assert set(found["reason"]) == {"this kernel and version never measured on this device"}
+
+
 def test_a_device_never_measured_is_a_transfer_with_a_wider_interval(shipped: Parameters) -> None:
     known, unknown = predict_table(square_gemms("h100-sxm"), shipped), predict_table(square_gemms("b200"), shipped)
     assert list(unknown["tier"]) == ["transfer"] * 4

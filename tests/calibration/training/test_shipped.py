@@ -14,7 +14,7 @@ from calibration.datasets.training import read_training
 from calibration.kernels.parameters import load_parameters
 from calibration.training.parameters import load_training
 from calibration.training.points import known_runs
-from calibration.training.predict import TIME, design_and_starts, device_notes, predict_training, tiers_of
+from calibration.training.predict import BEYOND_PEAK, TIME, design_and_starts, device_notes, predict_training, tiers_of
 from calibration.training.scalars import assumed_starts, design_of, efficiencies_of
 from calibration.training.shares import starts_of
 from tests.calibration.training.runs import write
@@ -112,3 +112,18 @@ def test_products_end_at_a_peak_that_was_not_measured(tmp_path: Path) -> None:
     )
     assert (before > 1.05).all()
     assert ended == pytest.approx([1.0, 1.0, before[2]], rel=1e-12)
+
+
+def test_products_above_the_peak_are_said_and_no_step_is_faster_than_it(tmp_path: Path) -> None:
+    """A step of products alone, on the two devices whose small models have too much time beside them in the fit."""
+    large = {"layers": 2, "hidden": 16384, "heads": 128, "kv_heads": 128, "head_dim": 128, "ffn": 65536, "vocab": 1000}
+    large |= {"model": "large", "gated": 0, "seq": 2048, "recompute": "none", "dtype": "fp32", "source": "NeuSight"}
+    large |= {"tp": 1, "pp": 1, "cp": 1, "dp": 1, "vp": 1, "n_gpus": 1, "micro_batch": 8, "global_batch": 8}
+    table = read_training(
+        write(tmp_path, {**large, "gpu": "v100-pcie-32gb"}, {**large, "gpu": "a100-sxm-40gb"}, {"gpu": "h100-sxm"})
+    )
+    columns = predict_training(table, load_training(), load_parameters())
+    assert columns["mfu"][:2] == pytest.approx(1.0, rel=1e-6) and columns["mfu"][2] < 0.8
+    assert columns["lower"][:2] == pytest.approx(columns[TIME][:2])
+    said = [BEYOND_PEAK in reason for reason in columns["reason"]]
+    assert said == [True, True, False]
