@@ -26,7 +26,9 @@ from calibration.serving.engines import release_of
 
 # Of a closed loop that states no source: the campaigns whose closed loops the fit saw.
 MEASURED = "aiconfigurator, InferenceX"
-UNSTATED = f"source is not stated: engine and client are taken to be set up as in the runs that were measured ({MEASURED})"
+UNSTATED = (
+    f"source is not stated: engine and client are taken to be set up as in the runs that were measured ({MEASURED})"
+)
 DRAWING = re.compile(r"inference(?:max|x)", re.IGNORECASE)  # sources whose client draws lengths
 SCENARIOS = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
 SMALLEST = 0.8  # of the stated length, of the lengths drawn
