@@ -9,7 +9,7 @@ from hwspecs.schema import Spec
 
 REQUIRED = """
 a100-sxm-80gb a100-sxm-40gb a100-pcie-80gb a100-pcie-40gb a10 a40 l4 l40 l40s l20 rtx-a6000 rtx-3090 rtx-4090
-rtx-6000-ada rtx-pro-6000 h100-sxm h100-pcie h100-nvl h800-sxm h20 h200-sxm h200-nvl gh200-96gb gh200-144gb
+rtx-6000-ada rtx-pro-6000 h100-sxm h100-pcie h100-nvl h800-sxm h20 h20-3e h200-sxm h200-nvl gh200-96gb gh200-144gb
 b200 gb200 b300 gb300 mi210 mi250x mi300x mi325x mi355x gaudi2 gaudi3 tpu-v5e tpu-v5p tpu-v6e tpu-v7 trn2 arc-pro-b60
 p4 p40 t4 v100-sxm-16gb v100-sxm-32gb v100-pcie-16gb a2 a10g a30 a800-sxm-80gb b100 rtx-a5000 rtx-2080-ti rtx-5090
 jetson-nano jetson-tx2 jetson-agx-xavier-32gb jetson-orin-nx-16gb jetson-agx-orin-64gb jetson-agx-thor-128gb

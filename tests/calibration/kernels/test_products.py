@@ -15,9 +15,12 @@ from calibration.kernels.asked import READ_APART, WRITTEN_APART, quantized
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware, load_hardware
 from calibration.kernels.products import (
+    ACCUMULATING,
     ADDING,
     CUT,
     GROUP_ROWS,
+    HALF,
+    IN_INTEGERS,
     STEP,
     TALL_ROWS,
     WAIT,
@@ -101,6 +104,13 @@ def test_few_rows_have_narrow_tiles_where_a_library_has_them() -> None:
 def test_narrower_operands_save_less_than_their_bytes() -> None:
     half, narrow = float(switched(formats("bf16"))), float(switched(formats("fp8")))
     assert half == pytest.approx(1.0) and narrow == pytest.approx(1.3, rel=1e-6)
+
+
+def test_sums_of_integers_take_next_to_no_energy() -> None:
+    floats, integers, blocks = (switched(formats(name)) for name in ("fp8", "sq", "nvfp4"))
+    assert float(integers) == pytest.approx(float(floats) - (1.0 - IN_INTEGERS) * ACCUMULATING * HALF, rel=1e-6)
+    # Of fp4 no more than the scales of its blocks, 9 bits for 4, would make of a sum that shrinks with the operands.
+    assert float(blocks) == pytest.approx(1.0 - ACCUMULATING + IN_INTEGERS * ACCUMULATING * HALF * 16.0 / 9.0, rel=1e-6)
 
 
 def test_quantizing_by_elementary_operations_moves_nine_times_the_bytes() -> None:

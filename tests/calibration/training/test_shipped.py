@@ -101,7 +101,7 @@ def test_products_end_at_a_peak_that_was_not_measured(tmp_path: Path) -> None:
     """And those of an fp32 product of an A100, whose measured times say more than the stated peak, stay as fitted."""
     runs = (
         {"source": "MaxText", "gpu": "tpu-v5e", "dtype": "int8"},
-        {"source": "Megatron-Bridge", "gpu": "a800-sxm-80gb", "dtype": "fp32"},
+        {"source": "llm-foundry", "gpu": "rtx-4090", "dtype": "fp8"},
         {"source": "NeuSight", "gpu": "a100-sxm-40gb", "dtype": "fp32"},
     )
     known, shipped, kernels = known_runs(read_training(write(tmp_path, *runs))), load_training(), load_parameters()
