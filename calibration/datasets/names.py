@@ -37,8 +37,12 @@ _DTYPE_SPELLINGS = {
     "f8e4m3": "fp8",
     **dict.fromkeys(("float8", "float8_e4m3", "fp8_e4m3fn", "float8_e4m3fnuz"), "fp8"),
     **dict.fromkeys(("e5m2", "fp8_e5m2", "float8_e5m2"), "fp8"),  # as fast, and as many bytes
-    "int8_wo": "int8_weight_only",
-    "int4_wo": "int4_weight_only",
+    # What `jaxperf.core.formats` calls them, and the methods that make them.
+    **dict.fromkeys(("int8_wo", "int8_group", "w8a16"), "int8_weight_only"),
+    **dict.fromkeys(("int4_wo", "int4", "int4_asym", "w4a16", "awq", "gptq"), "int4_weight_only"),
+    "mxfp4_wo": "w4a16_mxfp4",
+    "fp4": "nvfp4",
+    "w8a8": "int8",
     "smoothquant": "sq",
 }
 _FRAMEWORK_SPELLINGS = {
@@ -53,7 +57,7 @@ ABSENT = frozenset(("", "none", "nan", "null", "n/a", "na"))
 
 def dtype_name(text: str) -> tuple[str, str]:
     """The canonical number format and "", or "" and what is wrong with the text."""
-    spelled = text.strip().lower().removeprefix("torch.")
+    spelled = text.strip().lower().removeprefix("torch.").replace("-", "_")
     if spelled in ABSENT:
         return "", ""
     name = _DTYPE_SPELLINGS.get(spelled, spelled)
@@ -88,6 +92,15 @@ def framework_name(text: str) -> tuple[str, str]:
     """A framework in lower case, the few with several spellings under one, and ""."""
     name = text.strip().lower()
     return ("", "") if name in ABSENT else (_FRAMEWORK_SPELLINGS.get(name, name), "")
+
+
+def version_name(text: str) -> tuple[str, str]:
+    """A version without the "v" of a tag and without what a build adds to it ("+cu129"), and ""."""
+    name = text.strip()
+    if name.lower() in ABSENT:
+        return "", ""
+    tagged = name[:1] in ("v", "V") and name[1:2].isdigit()
+    return name[tagged:].partition("+")[0], ""
 
 
 def in_lower_case(text: str) -> tuple[str, str]:

@@ -29,7 +29,7 @@ DEVICE_COLUMNS = ("device", "gpu", "device_name", "gpu_name", "accelerator")
 _IDENTITY = {
     "device": (DEVICE_COLUMNS, names.device_name),
     "framework": (("framework", "backend"), names.framework_name),
-    "version": (("version", "framework_version"), names.as_written),
+    "version": (("version", "framework_version"), names.version_name),
     "kernel": (("kernel", "kernel_source", "kernel_name"), names.as_written),
     "dtype": (("dtype", "data_type", "precision", "gemm_dtype", "moe_dtype", "attn_dtype"), names.dtype_name),
     "cache": (("kv_dtype", "kv_cache_dtype", "cache"), names.cache_name),

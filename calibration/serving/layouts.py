@@ -221,6 +221,9 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
 
 def _lengths(given: Configuration, model: ModelConfig) -> tuple[float, float, str]:
     prompt, output = given.load["input_len"], given.load["output_len"]
+    for name, length in (("input_len", prompt), ("output_len", output)):
+        if length < 1.0:  # false of one that is not stated
+            raise InputError(f"{name}: {length:g} is less than one token.")
     if math.isfinite(prompt):
         return prompt, _or(output, 1.0), "" if math.isfinite(output) else f"{_unstated(given, 'output_len')}: 1"
     if model.name in TASK_LENGTHS and given.source.startswith("MLPerf"):

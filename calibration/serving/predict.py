@@ -14,10 +14,11 @@ from calibration.serving.fit import states_of
 from calibration.serving.law import Rows, law_of, rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
-from calibration.serving.scalars import design_of, levels_of
+from calibration.serving.scalars import Design, design_of, levels_of, values_of
 from hwspecs.schema import DeviceSpec
 from jaxperf.core.feasible import Reason, sentences
 from jaxperf.core.sustained_file import SustainedTable
+from jaxperf.serving.steady import Steady
 from jaxperf.serving.unit_costs import Prices, unit_costs
 
 # Column -> (field of `Steady`, its unit over that of the column, place of its interval in `WIDTHS`).
@@ -31,6 +32,7 @@ OPEN = "whether attention is shared out by heads or by requests is not stated: t
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
 TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers and a stated concurrency"
 UNMEASURED = "framework never measured: priced with what all measured ones share"
+HELD = "more than half of the TTFT is requests held between client and engine, which no step explains"
 UNSTATED = "framework is not stated: priced with what all measured ones share"
 
 
@@ -90,14 +92,29 @@ def _found(
     engines = [point.configuration.engine for point in points]
     strange = np.array([engine not in parameters.engines for engine in engines])
     stated = np.array([engine != "" for engine in engines])
-    told = np.column_stack([left_open, full, together, strange & stated, strange & ~stated])
+    held = held_share(state, parameters, design, rows) > 0.5
+    told = np.column_stack([left_open, full, together, held, strange & stated, strange & ~stated])
     reasons = [
         "; ".join(
-            (*point.notes, *sentences(int(bit)), *itertools.compress((OPEN, FULL, TOGETHER, UNMEASURED, UNSTATED), own))
+            (
+                *point.notes,
+                *sentences(int(bit)),
+                *itertools.compress((OPEN, FULL, TOGETHER, HELD, UNMEASURED, UNSTATED), own),
+            )
         )
         for point, bit, own in zip(points, bits, told, strict=True)
     ]
     return found, tiers, reasons
+
+
+def held_share(state: Steady, parameters: ServingParameters, design: Design, rows: Rows) -> np.ndarray:
+    """The share of the TTFT of a closed loop that is waited for requests which the engine has not in hand though it has
+    room: held x e2e / n of n in flight on a rank, by Little's law; 0 of other loads and of one request [rows]."""
+    places = {field: jnp.asarray(place) for field, place in design.places.items()}
+    held = np.asarray(values_of(jnp.asarray(parameters.values), places)["held"])
+    flight = np.asarray(rows.setups.load / (rows.setups.replicas * rows.setups.data))
+    closed = np.isin(np.arange(len(flight)), rows.kinds.get("closed", ())) & (flight > 1.0)
+    return np.where(closed, held * np.asarray(state.e2e / state.ttft) / np.maximum(flight, 1.0), 0.0)
 
 
 def overfull(points: Sequence[Deployed], rows: Rows) -> np.ndarray:

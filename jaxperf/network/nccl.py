@@ -98,7 +98,7 @@ def nccl_all_to_all_time(group: NcclGroup, size: Scalar) -> Scalar:
     rank's share of its node's ports.
 
     Calls within a group progress independently (NCCL's user guide, point-to-point communication): they share the rate
-    of a link, not its latency, and both links are busy at once.
+    of a link, not its latency, and both links are busy at once; ranks joined by PCIe have one slot for both.
     """
     near = group.ranks / group.nodes - 1.0
     return _sends(group, size / group.ranks, near, group.ranks - 1.0 - near, _own_port(group))
@@ -108,7 +108,9 @@ def _sends(group: NcclGroup, size: Scalar, near: Scalar, far: Scalar, port: Scal
     """So many sends at once inside the node and to other nodes, those at the rate `port` [s]."""
     inside = _step(group, "ring", SIMPLE) + near * size / group.bus_bandwidth
     between = NETWORK_LATENCY["ring"][SIMPLE] * MICRO + far * size / jnp.minimum(group.bus_bandwidth, port)
+    slot = jnp.where(group.pcie > 0.0, (near + far) * size / group.bus_bandwidth, 0.0)
     longest = jnp.maximum(jnp.where(near > 0.0, inside, 0.0), jnp.where(far > 0.0, between, 0.0))
+    longest = jnp.maximum(longest, slot)
     return jnp.where(group.ranks > 1.0, BASE_LATENCY["ring"][LL] * MICRO + longest, 0.0)
 
 

@@ -89,6 +89,18 @@ def test_a_table_with_nothing_to_predict_is_infeasible(own_folder: Path, predict
     assert said["predicted"] == 0 and said["without_prediction"][0]["rows"] == 1
 
 
+def test_a_first_token_that_waits_between_client_and_engine_is_said(own_folder: Path, predict):
+    """One campaign of Llama 3.1 8B on TensorRT-LLM, which with fewer in flight than it had says what no step does; one
+    request has nobody to wait for, and another engine's wait for none."""
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    asked = (("trtllm", 1), ("trtllm", 2), ("trtllm", 8), ("trtllm", 64), ("vllm", 2))
+    lines = [f",Llama-3.1-8B,h100_sxm,1,1,,fp8,{engine},agg,1024,512,{flight},,," for engine, flight in asked]
+    table.write_text("\n".join([HEADER, *lines]))
+    predict(table, "-o", out)
+    said = ["held between client and engine" in row["reason"] for row in rows_of(out)]
+    assert said == [False, True, True, False, False]
+
+
 def test_an_encoder_is_a_row_with_a_reason_among_the_others(own_folder: Path, predict):
     table, out = own_folder / "in.csv", own_folder / "out.csv"
     table.write_text(f"{TABLE}g,bert-large,h100_sxm,1,1.0,,fp16,vllm,agg,128,128,8,,tpot,9\n")

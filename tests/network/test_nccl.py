@@ -148,6 +148,16 @@ def test_sends_of_a_group_share_the_rate_and_not_the_latency() -> None:
     assert float(send(far, as_float(16 * MIB))) == pytest.approx(20.6e-6 + between, rel=1e-12)
 
 
+def test_cards_send_to_their_node_and_to_others_through_one_slot() -> None:
+    """Eight cards of a node send 7 parts to each other and 8 to the next node: 15 through a slot of PCIe, 8 in the
+    time of the longer where NVLink and a port are two ways."""
+    size, part = as_float(256 * MIB), 16 * MIB / 24e9
+    wide = {"bus": 24e9, "network_bandwidth": 8 * 25e9}
+    two, one = (float(nccl_all_to_all_time(group(16.0, 2.0, **wide, pcie=pcie), size)) for pcie in (0.0, 1.0))
+    assert two == pytest.approx(20.6e-6 + 8 * part, rel=1e-12)
+    assert one == pytest.approx(6.6e-6 + 15 * part, rel=1e-12)
+
+
 @given(st.sampled_from((2.0, 4.0, 16.0)), st.sampled_from((1.0, 4.0, 8.0)), st.booleans(), st.floats(10.0, 34.0))
 def test_nothing_passes_the_ports_of_a_node_faster_than_they_carry(
     nodes: float, per_node: float, shared: bool, log2_size: float

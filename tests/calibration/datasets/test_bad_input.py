@@ -150,6 +150,24 @@ def test_unknown_names_are_kept_and_counted(tmp_path: Path) -> None:
     assert "'bf17' is not a known number format. Did you mean bf16" in formats[0].message
 
 
+@pytest.mark.parametrize(
+    ("format_", "name"),
+    [("int4", "int4_weight_only"), ("fp4", "nvfp4"), ("W4A16", "int4_weight_only"), ("int8-wo", "int8_weight_only")],
+)
+def test_formats_have_the_names_that_other_commands_know(tmp_path: Path, format_: str, name: str) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"dtype": ["bf16", format_]}))
+    assert read.tables[0].dtype.tolist() == ["bf16", name] and not read.problems
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("v0.24.0", "0.24.0"), ("0.24.0+cu129", "0.24.0"), ("None", ""), ("vnext", "vnext"), ("1.3.0rc20", "1.3.0rc20")],
+)
+def test_a_version_is_one_whatever_its_tag_and_its_build_add(tmp_path: Path, written: str, name: str) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"version": [written, written]}))
+    assert read.tables[0].version.tolist() == [name] * 2
+
+
 def test_a_known_device_without_a_specification_says_what_it_is(tmp_path: Path) -> None:
     read = read_table(csv(tmp_path / "t.csv", GOOD | {"gpu": ["A100x4", "h100"]}))
     assert read.tables[0].device.tolist() == ["", "h100-sxm"]

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import hwspecs
 from calibration.datasets.schema import KernelTable
 from calibration.kernels.parameters import Parameters, load_parameters
 from calibration.kernels.predict import predict_table
@@ -118,6 +119,18 @@ def test_a_device_never_measured_is_a_transfer_with_a_wider_interval(shipped: Pa
     assert (unknown["upper_us"] / unknown["lower_us"] > known["upper_us"] / known["lower_us"]).all()
     assert unknown["predicted_us"][3] < known["predicted_us"][3]
     assert all("device never measured" in reason for reason in unknown["reason"])
+
+
+@pytest.mark.parametrize("device", ["h20", "rtx-4090", "epyc-9755"])
+def test_no_product_that_was_not_measured_is_above_the_peak(shipped: Parameters, device: str) -> None:
+    """An H20 has an H100's cores and a seventh of its peak, so that what was learned of those says too much of it."""
+    sizes = {"m": np.array([8192.0, 65536.0]), "n": np.full(2, 4096.0), "k": np.full(2, 4096.0), "batch": np.ones(2)}
+    table = in_stack(blank_table("gemm", sizes, np.full(2, device, object)), "vllm", "0.24.0", "")
+    found = predict_table(table, shipped)
+    at_peak = 2e6 * sizes["m"] * sizes["n"] * sizes["k"] / hwspecs.load(device).peak_flops["bf16"].si
+    assert set(found["tier"]) == {"transfer"}
+    assert (found["lower_us"] >= at_peak * (1.0 - 1e-5)).all()
+    assert (found["lower_us"] <= found["predicted_us"]).all() and (found["predicted_us"] < found["upper_us"]).all()
 
 
 def test_an_unknown_framework_falls_to_the_generic_level_aloud(shipped: Parameters) -> None:

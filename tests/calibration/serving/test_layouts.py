@@ -156,6 +156,8 @@ def test_a_power_cap_in_the_name_lowers_the_power_and_nothing_else(tmp_path: Pat
         ({"model": "Qwen/Qwen3-33B"}, "No model or path"),
         ({"model": "bert-large"}, "it generates no tokens"),
         ({"input_len": ""}, "input_len"),
+        ({"input_len": "0.5"}, "input_len: 0.5 is less than one token"),
+        ({"output_len": "1e-9"}, "output_len: 1e-09 is less than one token"),
         ({"n_gpu": "", "tp": ""}, "n_gpu"),
         ({"tp": "100000"}, "at most"),
     ],
