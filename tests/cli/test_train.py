@@ -12,7 +12,7 @@ import pytest
 
 from calibration.kernels.parameters import Parameters, save_parameters
 from calibration.training.parameters import TIERS, TrainingParameters, save_training
-from calibration.training.predict import NUMBERS
+from calibration.training.predict import EXPOSED, NUMBERS
 from calibration.training.scalars import assumed_starts
 
 HEADER = "note,source,model,gpu,n_gpus,tp,pp,dp,vp,micro_batch,global_batch,seq,recompute,step_time_s"
@@ -83,6 +83,19 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     # 6 x 8.03e9 parameters x 65,536 tokens on 8 devices of 989 TFLOP/s are 0.4 s; with attention and a third more.
     assert 0.4 < time < 1.5
     assert 0.2 < float(rows[0]["mfu"]) < 1.0
+
+
+def test_what_a_step_waits_for_is_told_by_kind(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
+    predict(table, "-o", "out.csv")
+    with (own_folder / "out.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    kinds = {name: float(row[name]) for name in EXPOSED}
+    shown, sent = float(row["exposed_communication_s"]), float(row["communication_s"])
+    assert sum(kinds.values()) == pytest.approx(shown) and 0.0 < shown <= sent < float(row["predicted_step_time_s"])
+    used = {name for name, seconds in kinds.items() if seconds > 0.0}
+    assert used == {"exposed_tensor_s", "exposed_pipeline_s", "exposed_data_s"}
+    # Full recomputation: a forward pass more to a forward and a backward one of twice that; the head is not recomputed.
+    assert 1.25 < float(row["hfu"]) / float(row["mfu"]) < 4.0 / 3.0
 
 
 def test_a_table_may_be_json(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
