@@ -31,7 +31,7 @@ def test_a_scenario_is_complete(name: str) -> None:
     scenario = SCENARIOS[name]
     assert scenario.answered == bool(scenario.commands), "a command that answers it, or what lacks"
     assert scenario.check and scenario.workload and scenario.devices >= 1
-    assert scenario.device in hwspecs.open_registry().names()
+    assert scenario.device in hwspecs.names()
     described = scenario.model in (*model_names(), *BUILT_IN)
     assert described or "config.json" in scenario.model
     read = set()
