@@ -77,6 +77,8 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     reasons = [row["reason"].partition(":")[0] for row in rows]
     assert reasons[2:] == ["unknown_model", "unknown_device", "world_size"]
     assert (said["rows"], said["predicted"], said["feasible"]) == (5, 2, 1)
+    assert [answer["row"] for answer in said["answers"]] == [1, 2]
+    assert all(answer["mfu"] == pytest.approx(float(rows[answer["row"] - 1]["mfu"])) for answer in said["answers"])
     assert [entry["tier"] for entry in said["errors"]] == ["unseen"]
     time, lower, upper = (float(rows[0][name]) for name in NUMBERS[:3])
     assert math.log(upper / time) == pytest.approx(0.2) == math.log(time / lower)
@@ -182,6 +184,8 @@ def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, kernels: Pa
     result = cli("train", table, "-o", "out.json", "--params", kernels, "--steps", steps)
     assert result.exit_code == 0, result.output
     assert "2 of 5 rows predicted, 1 feasible" in result.stdout
+    heads = "row step s from to MFU memory GB bubble exposed s"
+    assert heads in [" ".join(line.split()) for line in result.stdout.splitlines()], "few rows are printed"
     assert "no prediction (1): unknown_model: 'lama'" in result.stdout
     assert "note (1): recompute is not stated: none" in result.stdout
     assert "made 2026-11-21 on 0 pairs" in result.stdout
