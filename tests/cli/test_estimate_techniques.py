@@ -69,11 +69,6 @@ def test_a_line_a_technique() -> None:
     assert technique_lines(answer) == []  # type: ignore[arg-type]
 
 
-def test_a_cache_that_is_not_on_the_host_is_not_waited_for(cli, parse_json, quick) -> None:
-    told = parse_json(cli(*GPT2, "--kv-offload", "hit=.5,from_host=0", "--json").stdout)["techniques"]
-    assert (told["prefill_wait"], told["decode_wait"]) == (0.0, 0.0), "not a rounding error below none"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -145,7 +145,6 @@ def _step(
 
 
 def _waiting(offload: OffloadedCache, model: Transformer, kernels: Kernels, load: Scalar) -> Scalar:
-    """How long the kernels of a step wait for `load` bytes from the host [s]; never less than none by rounding."""
+    """How long the kernels of a step wait for `load` bytes from the host [s]."""
     work = add_up(kernels, lambda cost: cost.time)
-    whole = layered_time(work, load_time(offload, load), model.num_layers, offload.hidden)
-    return jnp.maximum(whole - work, 0.0)
+    return layered_time(work, load_time(offload, load), model.num_layers, offload.hidden) - work
