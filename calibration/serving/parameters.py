@@ -24,8 +24,8 @@ WIDTHS = ("ttft", "tpot", "e2e")
 class ServingParameters:
     """`deviations`: of the levels of each scalar, by name [log or logit]; `widths[tier][part]`: half-widths of the 90 %
     interval by `WIDTHS` [log 1], "known" where this engine served the architecture in the fit, "transfer" where it
-    served others, else "unseen"; `kin`: engines with the architectures they served; `card`: data with hashes, date,
-    errors, command."""
+    served others, else, and on a device that served nothing, "unseen"; `kin`: engines with the architectures they
+    served; `card`: data with hashes, date, errors, command."""
 
     deviations: Mapping[str, float]
     widths: Mapping[str, Mapping[str, tuple[float, ...]]]
@@ -41,6 +41,12 @@ class ServingParameters:
     def engines(self) -> frozenset[str]:
         """Those that the fit saw."""
         return frozenset(name.split()[0] for name in self.kin)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Those that the fit saw."""
+        levels = (name.split("/", 2) for name in self.deviations)
+        return frozenset(value for _, level, value in levels if level == "device")
 
 
 def save_serving(parameters: ServingParameters, path: str | Path) -> None:

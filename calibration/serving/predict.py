@@ -31,6 +31,7 @@ COLUMNS = {
 OPEN = "whether attention is shared out by heads or by requests is not stated: the one that serves more is taken"
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
 TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers and a stated concurrency"
+ELSEWHERE = "the device never served in the fit: priced by its kernels"
 UNMEASURED = "framework never measured: priced with what all measured ones share"
 HELD = "more than half of the TTFT is requests held between client and engine, which no step explains"
 UNSTATED = "framework is not stated: priced with what all measured ones share"
@@ -93,13 +94,14 @@ def _found(
     strange = np.array([engine not in parameters.engines for engine in engines])
     stated = np.array([engine != "" for engine in engines])
     held = held_share(state, parameters, design, rows) > 0.5
-    told = np.column_stack([left_open, full, together, held, strange & stated, strange & ~stated])
+    new = np.array([point.spec.name not in parameters.devices for point in points])
+    told = np.column_stack([left_open, full, together, held, new, strange & stated, strange & ~stated])
     reasons = [
         "; ".join(
             (
                 *point.notes,
                 *sentences(int(bit)),
-                *itertools.compress((OPEN, FULL, TOGETHER, HELD, UNMEASURED, UNSTATED), own),
+                *itertools.compress((OPEN, FULL, TOGETHER, HELD, ELSEWHERE, UNMEASURED, UNSTATED), own),
             )
         )
         for point, bit, own in zip(points, bits, told, strict=True)
@@ -124,7 +126,12 @@ def overfull(points: Sequence[Deployed], rows: Rows) -> np.ndarray:
 
 
 def tier_of(point: Deployed, parameters: ServingParameters) -> str:
-    """How far a configuration is from what was measured."""
+    """How far a configuration is from what was measured.
+
+    With devices held out errors are as large as with engines held out, so one has the tier of the other.
+    """
+    if point.spec.name not in parameters.devices:
+        return "unseen"
     (kin,) = levels_of([point])["kin"]
     if kin in parameters.kin:
         return "known"

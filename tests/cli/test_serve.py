@@ -64,6 +64,7 @@ def test_rows_stay_and_gain_predictions(own_folder: Path, predict):
     assert [row["tier"] for row in after] == ["known", "known", "", "known", "unseen", ""]
     assert "Did you mean" in after[2]["reason"]
     assert "framework never measured" in after[4]["reason"] and "framework" not in after[0]["reason"]
+    assert "the device never served" in after[4]["reason"] and "device" not in after[0]["reason"]
     # 8 requests in flight: tokens a second of the system are what the latencies say.
     assert float(after[0]["output_tokens_per_s"]) == pytest.approx(8e3 * 128.0 / float(after[0]["e2e_ms"]), rel=1e-9)
 

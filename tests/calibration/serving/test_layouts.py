@@ -276,6 +276,11 @@ def test_a_model_of_a_folder_is_what_its_config_says_and_none_that_was_fitted(tm
     assert [tier_of(point, fitted) for point in shipped] == ["known", "known"]
 
 
+@pytest.mark.parametrize(("device", "tier"), [("h200-sxm", "known"), ("mi300x", "unseen"), ("b200", "unseen")])
+def test_a_model_on_a_device_that_served_nothing_is_not_known(tmp_path: Path, device: str, tier: str):
+    assert tier_of(priced(tmp_path, model="llama-3.1-8b", gpu=device), load_serving()) == tier
+
+
 @pytest.mark.long
 def test_the_decoder_of_an_encoder_decoder_holds_its_own_tokens_and_what_it_attends_across_to(tmp_path: Path):
     """T5-3B, 16-bit keys and values of 24 layers, 32 heads of 128: one start token, and 400 of the encoder."""
