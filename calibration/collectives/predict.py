@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.collectives.as_known import with_known_kernels
 from calibration.collectives.facts import load_facts
 from calibration.collectives.launch import launch_of
 from calibration.collectives.laws import KINDS, RUNNERS, LawTime
@@ -42,6 +43,7 @@ UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a
 LARGE = "gpus_per_node is more than a node of the device has: taken to be joined by its links all the same"
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
 USUAL = "topology not stated: that of which most was measured on the device"
+ONLY = "kernel not stated: the only one measured of this release"
 OF_A_RANK = "bytes are those of one rank, as oneCCL's benchmark counts an all-gather"
 NO_FORMAT = "no known number format: 16 bits assumed"
 STAND_IN = "NCCL's constants of Ampere stand in"
@@ -59,10 +61,12 @@ def predict_collectives(
     numbers = {name: np.full(rows, np.nan) for name in NUMBERS}
     texts = {name: repeated(UNREAD if name == "reason" else "", rows) for name in TEXTS}
     if table is not None and len(table):
+        table, alone = with_known_kernels(table, parameters.learned.curves.known["cell setting by size"])
         points, unstated = _points(table, parameters, directories)
         own_numbers, own_texts = predict_points(points, parameters)
         larger = table.shape["gpus_per_node"] > load_facts(points.device.tolist(), directories).node_size[points.group]
         remarks = (
+            (alone, ONLY),
             (unstated, USUAL),
             (_uneven(table), UNEVEN),
             (larger, LARGE),

@@ -143,7 +143,7 @@ def _lengths(value: Any) -> tuple[int, ...]:
         except InputError:
             raise InputError(f"prompt_lengths: {value[:40]!r} is not a JSON list, such as [1024, 512].") from None
     if not isinstance(value, list | tuple) or not value:
-        raise InputError("prompt_lengths must be a list of at least one length.")
+        raise InputError("prompt_lengths must be a list of at least one length, such as [1024, 512] for two prompts.")
     if len(value) > MOST_PROMPTS:
         raise InputError(f"prompt_lengths has {len(value):,} entries; at most {MOST_PROMPTS:,} are allowed.")
     lengths = tuple(_count("prompt_lengths", each) for each in value)

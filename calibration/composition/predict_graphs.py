@@ -13,7 +13,7 @@ import numpy as np
 from calibration.composition.graph_answers import NO_MODEL, Answer, Prediction, Width, predict_able
 from calibration.composition.parallel import ONE_DEVICE
 from calibration.composition.parallel_predict import predict_parallel
-from calibration.composition.rows import Graphs, Row
+from calibration.composition.rows import Graphs, Row, taken
 from calibration.kernels.parameters import Parameters
 from jaxperf.models.composition import Composition
 from jaxperf.models.graph_steps import Laid, lay_out
@@ -88,7 +88,7 @@ def _alone(
         notes.append(note)
     answers = predict_able(able, laid, parameters.compositions, parameters.kernels, directories)
     for row, one, note in zip(able, answers, notes, strict=True):
-        told = _together(note, _unknown(laid[row.configuration].unknown))
+        told = _together(note, taken(row), _unknown(laid[row.configuration].unknown))
         found.append((row, one, told) if math.isfinite(one.time) else (row, None, NO_MODEL))
     return found
 

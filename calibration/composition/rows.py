@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import hwspecs
 from calibration.composition.parallel import ONE_DEVICE, Layout, parse_layout
 from calibration.datasets.columns import parse_numbers, parse_text
 from calibration.datasets.files import read_pieces
-from calibration.datasets.names import device_name
+from calibration.datasets.names import device_name, dtype_name
 from calibration.datasets.shapes import MOST
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, read_config
@@ -22,11 +23,12 @@ from jaxperf.io.op_graph import read_op_graph
 from jaxperf.io.workloads import NEUSIGHT, load_workload
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.graph import Graph
+from jaxperf.models.workloads.catalog import BUILT_IN
 from jaxperf.models.workloads.operations import cross_entropy
 from jaxperf.models.workloads.shards import TOKEN_TABLE
-from jaxperf.models.workloads.tape import Tape
+from jaxperf.models.workloads.tape import ITEMSIZES, Tape
 
-TEXT = ("device", "model", "mode", "variant")
+TEXT = ("device", "model", "mode", "variant", "dtype")
 NUMBERS = ("seq", "batch")
 MODES = {"inf": "inf", "inference": "inf", "train": "train", "training": "train"}
 VARIANTS = {"": "plain", "plain": "plain", "fusion": "fusion", "fused": "fusion"}
@@ -34,13 +36,14 @@ LABELS = ("label_ms", "label_fw_ms", "label_bwall_ms")
 PEERS = ("pred_neusight", "pred_habitat", "pred_micro", "pred_roofline")
 MILLI = 1e-3
 LOSS = "loss"
+FITTED = "fp32"  # what the compositions were fitted in, and the folder of graphs is of
 
 
 @dataclass(frozen=True)
 class Row:
     """One row: `device` of hwspecs or "", `reason` why it cannot be predicted or ""; `label`: measured forward and
     whole iteration [s], NaN where absent; `peers`: the predictions of other tools [s]; `layout` over devices; `part`:
-    what of an iteration the row stands for, "" for all of it."""
+    what of an iteration the row stands for, "" for all of it; `dtype` of all tensors, one of `tape.ITEMSIZES`."""
 
     place: int
     device: str
@@ -55,11 +58,12 @@ class Row:
     peers: tuple[float, ...] = ()
     layout: Layout = ONE_DEVICE
     part: str = ""
+    dtype: str = FITTED
 
     @property
-    def configuration(self) -> tuple[str, str, int, int, str, str]:
+    def configuration(self) -> tuple[str, str, int, int, str, str, str]:
         """What its graph depends on."""
-        return self.model, self.mode, self.seq, self.batch, self.variant, self.part
+        return self.model, self.mode, self.seq, self.batch, self.variant, self.part, self.dtype
 
     @property
     def file(self) -> str:
@@ -119,6 +123,8 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
         reason = reason or f"variant '{written}' is neither plain, fusion nor devices as in dp4, tp4 and pp4_1"
     elif variant not in VARIANTS.values() and layout == ONE_DEVICE:
         variant = "plain"
+    dtype, wrong = _dtype(text["dtype"], layout or ONE_DEVICE)
+    reason = reason or wrong
     whole = lambda value: int(value) if np.isfinite(value) else 0  # noqa: E731
     label, forward = number["label_ms"], number["label_fw_ms"]
     return Row(
@@ -134,7 +140,19 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
         forward * MILLI if forward > 0 else np.nan,
         tuple(number[name] * MILLI for name in PEERS),
         layout or ONE_DEVICE,
+        dtype=dtype,
     )
+
+
+def _dtype(written: str, layout: Layout) -> tuple[str, str]:
+    """The format of a row's tensors, `FITTED` where it states none, and why it cannot be predicted or ""."""
+    dtype, wrong = dtype_name(written)
+    dtype = dtype or FITTED
+    if wrong or dtype not in ITEMSIZES:
+        return FITTED, wrong or f"dtype '{written}' is none of {', '.join(ITEMSIZES)}"
+    if dtype != FITTED and layout != ONE_DEVICE:
+        return dtype, f"several devices are predicted in {FITTED} only; dtype is {dtype}"
+    return dtype, ""
 
 
 class Graphs:
@@ -175,16 +193,36 @@ class Graphs:
         return "" if path is None else f"the graph is built; {path.name} is not used"
 
     def _file(self, row: Row) -> Path | None:
-        path = None if self.folder is None else self.folder / row.file
+        path = None if self.folder is None or row.dtype != FITTED else self.folder / row.file
         return path if path is not None and os.path.isfile(path) else None
 
 
 def _built(row: Row) -> tuple[Graph | None, str]:
     variant = row.variant if row.layout == ONE_DEVICE else "plain"
     try:
-        return load_workload(row.model, row.mode, row.seq, row.batch, variant), ""
+        return load_workload(row.model, row.mode, row.seq, row.batch, variant, row.dtype), ""
     except InputError as error:
         return None, f"no graph: {error}"
+
+
+def taken(row: Row) -> str:
+    """What a row's numbers are taken for where that is not plain, in a sentence; "" for sequences in `FITTED`."""
+    notes = [] if row.dtype == FITTED else [f"all tensors in {row.dtype}; the composition was fitted in {FITTED}"]
+    if row.model.lower() in BUILT_IN:
+        notes.append("seq is the side of the image or latent map")
+    elif _image_side(row.model):
+        notes.append("seq is not used: the image's side is the model's")
+    return "; ".join(notes)
+
+
+@functools.lru_cache(maxsize=256)
+def _image_side(model: str) -> bool:
+    """Whether a model of a known name is nothing but a tower of images, which has a side of its own."""
+    try:
+        config = described(model)
+    except InputError:
+        return False
+    return not config.layers and any(tower.kind == "image" for tower in config.encoders)
 
 
 def with_loss(graph: Graph, row: Row) -> Graph:
@@ -194,7 +232,7 @@ def with_loss(graph: Graph, row: Row) -> Graph:
     classes = vocabulary(row.model)
     if not classes or LOSS in graph.place:
         return graph
-    tape = Tape(LOSS, training=True)
+    tape = Tape(LOSS, True, row.dtype)
     loss = cross_entropy(tape, tape.input("scores", row.seq * row.batch, classes, gradient=True), LOSS)
     node = dataclasses.replace(tape.graph()[loss.node], forward=(), before=(graph.nodes[-1].name,))
     return Graph(graph.name, (*graph.nodes, node))

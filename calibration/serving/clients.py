@@ -24,6 +24,11 @@ import re
 
 from calibration.serving.engines import release_of
 
+# Of a closed loop that states no source: the campaigns whose closed loops the fit saw.
+MEASURED = "aiconfigurator, InferenceX"
+UNSTATED = (
+    f"source is not stated: engine and client are taken to be set up as in the runs that were measured ({MEASURED})"
+)
 DRAWING = re.compile(r"inference(?:max|x)", re.IGNORECASE)  # sources whose client draws lengths
 SCENARIOS = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
 SMALLEST = 0.8  # of the stated length, of the lengths drawn
@@ -34,6 +39,12 @@ BUDGET = 8192.0  # tokens a prefill may have in one step where nothing else is k
 ROOM = "steps of engines that this source set up are taken to have room for one prompt and {beside:,.0f} tokens more"
 MIXED = "SGLang is taken to decode in the steps that prefill, as this source set it up"
 DRAWN = "the client of this source draws lengths from 80 % of the stated ones up to these: priced at the means"
+
+
+def source_of(stated: str, closed: bool) -> tuple[str, str]:
+    """Who set up engine and client, and what was assumed: `stated`, or for a `closed` loop that states nobody those who
+    measured what the fit saw."""
+    return (MEASURED, UNSTATED) if closed and not stated else (stated, "")
 
 
 def draws_lengths(source: str, prompt: float, output: float) -> bool:

@@ -20,6 +20,7 @@ from calibration.serving.clients import (
     mixes,
     prompts_room,
     set_up,
+    source_of,
 )
 from calibration.serving.engines import most_running
 from calibration.serving.spelled import Devices, Models
@@ -128,16 +129,18 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
     weights, of_format = _weights(given, model, spec)
     layout, of_layout = _layout(given, spec, least_ranks(model, weights, spec))
     prompt, output, of_lengths = _lengths(given, model)
-    drawn = draws_lengths(given.source, prompt, output)
+    closed = given.mode != "static" and math.isfinite(given.load["concurrency"])
+    source, of_source = source_of(given.source, closed)
+    drawn = draws_lengths(source, prompt, output)
     varied = drawn or of_lengths.endswith(OF_TASK)
     if drawn:
         prompt, output, of_lengths = mean_length(prompt), mean_length(output), DRAWN
     concurrency, rate, of_load = _load(given, layout["replicas"], spec)
     stand_ins = multiplied_in(spec, (weights, FORMATS[weights].activations))
-    ours = given.mode == "agg" and set_up(given.source, given.engine, given.version, drawn)
+    ours = given.mode == "agg" and set_up(source, given.engine, given.version, drawn)
     mixed = ours and mixes(given.engine)
     of_steps = (ROOM.format(beside=BESIDE[given.engine]) if ours else "", MIXED if mixed else "")
-    notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_lengths, of_load, *of_steps)
+    notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_source, of_lengths, of_load, *of_steps)
     lengths = {
         "prompt": prompt,
         "output": output,

@@ -168,9 +168,10 @@ def _data_parallel(run: Run, ranks: Mapping[str, float]) -> float:
         raise InputError(f"world_size: n_gpus is {run.devices:,}, which is no multiple of {axes}.")
     data = _or(run.layout["dp"], run.devices / others)
     if data * others != run.devices or not _is_whole(data):
+        within = "; ep divides the experts among these ranks" if ranks["ep"] > 1.0 else ""
         raise InputError(
             f"world_size: n_gpus is {run.devices:,}, but tp x pp x cp x dp = {ranks['tp']:g} x {ranks['pp']:g} x "
-            f"{ranks['cp']:g} x {data:g} = {data * others:g}."
+            f"{ranks['cp']:g} x {data:g} = {data * others:g}{within}."
         )
     return data
 

@@ -24,7 +24,10 @@ from jaxperf.training.layout_checks import TrainingReason, reason_sentences
 from jaxperf.training.memory import stage_memory
 
 TIME = "predicted_step_time_s"
-NUMBERS = (TIME, "lower", "upper", "mfu", "memory_bytes", "bubble_fraction", "exposed_communication_s")
+SENT = ("tensor", "context", "expert", "pipeline", "data", "offload")  # kinds of communication
+EXPOSED = tuple(f"exposed_{kind}_s" for kind in SENT)
+SHARES = ("mfu", "hfu", "memory_bytes", "bubble_fraction", "communication_s", "exposed_communication_s")
+NUMBERS = (TIME, "lower", "upper", *SHARES, *EXPOSED)
 GIGA = 1e9
 BEYOND_PEAK = "the fit has products above the stated peak, so the rest of the step too long"
 PRODUCTS = ("gemm", "plain_gemm")  # shares of the peak that deviations of a class, a device and a software move
@@ -82,10 +85,13 @@ def _found(
     leaves = {
         TIME: step.unchecked_time,
         "mfu": step.mfu,
+        "hfu": step.hfu,
         "memory_bytes": step.memory.total,
         "recomputed_memory": recomputed[: rows.count],
         "bubble_fraction": step.bubble_fraction,
+        "communication_s": step.communication.total,
         "exposed_communication_s": step.exposed.total,
+        **{name: getattr(step.exposed, kind) for name, kind in zip(EXPOSED, SENT, strict=True)},
         "bits": step.reason,
         "product_share": product_shares(parameters, design, starts),
     }

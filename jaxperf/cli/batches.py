@@ -11,7 +11,7 @@ import typer
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, error_figures, print_source, source_record
+from jaxperf.cli.predicted import end, error_figures, few_answers, print_few, print_source, source_record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,14 @@ Steps = Annotated[
     Path | None,
     typer.Option("--steps", metavar="STEPS", help="Scalars of the step, fitted to batches (default: the shipped)."),
 ]
+SHOWN = {
+    "predicted_prefill_s": ("prefill s", 1.0),
+    "predicted_prefill_s_lower": ("from", 1.0),
+    "predicted_prefill_s_upper": ("to", 1.0),
+    "predicted_decode_step_s": ("decode step s", 1.0),
+    "predicted_decode_step_s_lower": ("from", 1.0),
+    "predicted_decode_step_s_upper": ("to", 1.0),
+}
 
 
 def batches(
@@ -62,6 +70,7 @@ def batches(
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
+        "answers": few_answers(columns, SHOWN),
         "steps": source_record(scalars.card, steps, devices=list(scalars.devices)),
         "parameters": parameters_record(kernels, params),
     }
@@ -108,6 +117,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted"
     out.print(table(title, ("phase", "rows with a time", "mean error", "median"), cells) if cells else title)
+    print_few(out, record["answers"], SHOWN)
     print_reasons(out, record, quiet)
     if not quiet:
         tiers = ", ".join(f"{count:,} {tier}" for tier, count in sorted(record["tiers"].items()))

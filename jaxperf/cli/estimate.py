@@ -54,6 +54,10 @@ def estimate(
     batch: Annotated[int, typer.Option("--batch", metavar="N", help="Sequences in decode.")] = 1,
     prompt: Prompt = 2048,
     output: Output = 256,
+    media_tokens: Annotated[
+        int | None,
+        typer.Option("--media-tokens", metavar="N", help="Prompt tokens that an encoder makes of images or sound."),
+    ] = None,
     weights: Weights = None,
     kv_cache: KvCache = "bf16",
     launch: Launch = "graph",
@@ -99,6 +103,7 @@ def estimate(
     }
     config = load_model(model)
     point |= {"weights": config.weight_format if weights is None else weights}
+    point |= {} if media_tokens is None else {"media_tokens": media_tokens}
     techniques = techniques_of(config, spec, tensor_parallel, speculate, lora, kv_offload, power_cap)
     answer = evaluate(config, spec, point, launch, load_sustained_table(params), techniques)
     record = estimate_record(answer)

@@ -13,7 +13,7 @@ from hwspecs.errors import InputError
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end
+from jaxperf.cli.predicted import end, few_answers, print_few
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from calibration.composition.rows import Row
 
 MILLI = 1e-3
+SHOWN = {
+    "predicted_ms": ("predicted ms", 1.0),
+    "lower_ms": ("from", 1.0),
+    "upper_ms": ("to", 1.0),
+    "kernel_ms": ("device ms", 1.0),
+    "host_ms": ("host ms", 1.0),
+    "roofline_ms": ("roofline ms", 1.0),
+}
 
 
 def graphs(
@@ -61,7 +69,13 @@ def graphs(
         parameters = adapted(parameters, adapt, directories)
     columns = predict_rows(rows, opened, parameters, directories)
     write_with(table, out, columns)
-    record = {"table": str(table), "out": str(out), **summary(rows, columns), "created": parameters.card.get("created")}
+    record = {
+        "table": str(table),
+        "out": str(out),
+        **summary(rows, columns),
+        "answers": few_answers(columns, SHOWN),
+        "created": parameters.card.get("created"),
+    }
     end(record, as_json, quiet, _print)
 
 
@@ -131,6 +145,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} iterations predicted"
     out.print(table(title, heads, cells) if cells else title)
+    print_few(out, record["answers"], SHOWN)
     print_reasons(out, record, quiet)
     if not quiet:
         out.print(f"parameters made {record['created']}; no test of them where they have seen the rows", soft_wrap=True)

@@ -31,6 +31,7 @@ from jaxperf.cli.options import EXIT_INPUT, EXIT_INTERRUPTED
 from jaxperf.cli.plan import plan
 from jaxperf.cli.rank import rank
 from jaxperf.cli.replay import replay
+from jaxperf.cli.scenarios import scenarios
 from jaxperf.cli.serve import serve
 from jaxperf.cli.simulate import simulate
 from jaxperf.cli.sweep import sweep
@@ -88,6 +89,7 @@ for command in (
     validate,
     devices,
     models,
+    scenarios,
 ):
     app.command(cls=Command)(command)
 app.command("map", cls=Command)(map_nest)

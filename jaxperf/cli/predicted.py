@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from jaxperf.cli.options import EXIT_INFEASIBLE
 if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
+
+FEW = 8  # rows of a table whose answers are printed too
+Shown = tuple[str, float]  # the head of a column, and the factor to its unit
 
 
 def error_figures(error: np.ndarray) -> dict[str, Any]:
@@ -45,6 +49,33 @@ def print_source(out: Console, source: Mapping[str, Any], made_on: str) -> None:
         "the rows",
         soft_wrap=True,
     )
+
+
+def few_answers(columns: Mapping[str, np.ndarray], shown: Mapping[str, Shown]) -> list[dict[str, Any]]:
+    """The answers of a table of at most `FEW` rows, `row` from 1 on, for whoever asks about one; of more rows none.
+
+    **Arguments:** `columns`: of a prediction [rows]; `shown`: which of them -> how they are printed.
+    """
+    names = list(shown)
+    first = columns[names[0]]
+    if len(first) > FEW:
+        return []
+    return [
+        {"row": place + 1, **{name: float(columns[name][place]) for name in names}}
+        for place, value in enumerate(first.tolist())
+        if math.isfinite(value)
+    ]
+
+
+def print_few(out: Console, answers: Sequence[Mapping[str, Any]], shown: Mapping[str, Shown]) -> None:
+    """The table of `few_answers`; nothing where there are none."""
+    from jaxperf.report.text import number, table
+
+    if answers:
+        cells = [
+            (str(each["row"]), *(number(each[name] * scale) for name, (_, scale) in shown.items())) for each in answers
+        ]
+        out.print(table("", ("row", *(head for head, _ in shown.values())), cells))
 
 
 def end(record: dict[str, Any], as_json: bool, quiet: bool, show: Callable[[dict[str, Any], bool], None]) -> None:

@@ -11,7 +11,7 @@ import typer
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Electricity, Price, Quiet, SustainedRates, parse_unit_prices
-from jaxperf.cli.predicted import end, errors_by_tier, print_source, source_record
+from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +24,14 @@ Scalars = Annotated[
     Path | None,
     typer.Option("--scalars", metavar="SCALARS", help="Scalars of engines, fitted to serving (default: the shipped)."),
 ]
+SHOWN = {
+    "ttft_ms": ("TTFT ms", 1.0),
+    "tpot_ms": ("TPOT ms", 1.0),
+    "tpot_ms_lower": ("from", 1.0),
+    "tpot_ms_upper": ("to", 1.0),
+    "e2e_ms": ("E2E ms", 1.0),
+    "output_tokens_per_s": ("tokens/s", 1.0),
+}
 
 
 def serve(
@@ -66,6 +74,7 @@ def serve(
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
+        "answers": few_answers(columns, SHOWN),
         "scalars": source_record(fitted.card, scalars, kin=list(fitted.kin)),
     }
     end(record, as_json, quiet, _print)
@@ -114,6 +123,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     title = f"{record['predicted']:,} of {record['rows']:,} rows, {record['configurations']:,} configurations"
     heads = ("output", "tier", "configurations with it", "mean error", "median")
     out.print(table(title, heads, cells) if cells else title)
+    print_few(out, record["answers"], SHOWN)
     print_reasons(out, record, quiet)
     if not quiet:
         print_source(out, record["scalars"], f"{len(record['scalars']['kin'])} pairs of engine and model")

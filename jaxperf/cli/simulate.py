@@ -74,7 +74,7 @@ def simulate(
     _check(warm_up, {"--replicas": replicas, "--concurrency": concurrency})
     start_jax()
     from jaxperf.cli.engines import Served, context_of, read_settings
-    from jaxperf.cli.simulated import cells_of, print_simulated, summary
+    from jaxperf.cli.simulated import backlog_notes, cells_of, print_simulated, summary
     from jaxperf.cli.simulated import with_columns as extended
     from jaxperf.cli.simulations import Asked, answer_of
     from jaxperf.io.request_options import with_options, within_context
@@ -90,6 +90,7 @@ def simulate(
     answer = answer_of(data, str(settings), trace, options, served, asked)
     follows = getattr(trace, "after", None) is not None
     cells = cells_of(trace, answer.columns or None, sent=follows or concurrency is not None)
+    behind = [] if follows or concurrency is not None else backlog_notes(answer.columns)
     about = {"settings": json_text(answer.numbers), "scheduler": answer.scheduler, "step_time": answer.source}
     rows = extended(trace, cells)
     typed = out.suffix != ".csv" and requests.name.lower().endswith((".csv", ".csv.gz"))
@@ -100,7 +101,7 @@ def simulate(
         "scheduler": answer.scheduler,
         "settings": answer.numbers,
         "step_time": answer.source,
-        "notes": [*trace.notes, *answer.notes],
+        "notes": [*trace.notes, *answer.notes, *behind],
         **summary(trace, cells),
         **answer.figures,
     }

@@ -131,6 +131,24 @@ def step_notes(found: Simulated) -> list[str]:
     return [f"{beyond:,} of {steps:,} steps lie beyond the table of step times; its last entries are used"]
 
 
+def backlog_notes(requests: Mapping[str, np.ndarray]) -> list[str]:
+    """Whether requests of an open loop come faster than they are completed, in a sentence; none where all come at once.
+
+    **Arguments:** `requests`: of `request_columns`, or of pools and fleets; perhaps empty.
+    """
+    import numpy as np
+
+    from jaxperf.serving.fleet.capacity import KEPT_UP, middle_spans
+
+    if not requests:
+        return []
+    came, went = middle_spans({**requests, "real": np.ones(len(requests["arrived"]), bool)})
+    if not came > 0.0 or KEPT_UP * went <= came:
+        return []
+    share = f"completed at {came / went:.0%} of the rate at which they come"
+    return [f"requests are {share}: the queue, and with it every latency, grows with the length of the trace"]
+
+
 def _agreement(rows: Sequence[Mapping[str, Any]], cells: Cells) -> list[dict[str, Any]]:
     """Where the file has times of its own: how many rows are within 1 us of them, mean and largest distance."""
     import numpy as np

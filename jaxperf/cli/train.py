@@ -12,7 +12,7 @@ from jaxperf.cli.described_run import as_table
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, errors_by_tier, print_source, source_record
+from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +23,15 @@ Steps = Annotated[
     Path | None,
     typer.Option("--steps", metavar="STEPS", help="Scalars of the step, fitted to training runs (default: shipped)."),
 ]
+SHOWN = {
+    "predicted_step_time_s": ("step s", 1.0),
+    "lower": ("from", 1.0),
+    "upper": ("to", 1.0),
+    "mfu": ("MFU", 1.0),
+    "memory_bytes": ("memory GB", 1e-9),
+    "bubble_fraction": ("bubble", 1.0),
+    "exposed_communication_s": ("exposed s", 1.0),
+}
 
 
 def train(
@@ -69,6 +78,7 @@ def train(
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
+        "answers": few_answers(columns, SHOWN),
         "steps": source_record(scalars.card, steps, stacks=list(scalars.stacks)),
         "parameters": parameters_record(kernels, params),
     }
@@ -114,6 +124,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted, {record['feasible']:,} feasible"
     out.print(table(title, ("tier", "rows with a time", "mean error", "median"), cells) if cells else title)
+    print_few(out, record["answers"], SHOWN)
     print_reasons(out, record, quiet)
     if not quiet:
         print_source(out, record["steps"], f"{len(record['steps']['stacks'])} pairs of software and generation")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxperf.core.cost import Cost, Limiter
+from jaxperf.core.feasible import SENTENCES, Reason
 from jaxperf.models.step import COLLECTIVES
 from jaxperf.report.text import (
     LIMITER_WORDS,
@@ -48,6 +49,7 @@ def estimate_record(answer: Estimate) -> dict[str, Any]:
         "memory_bytes": {
             name: float(getattr(memory, name)) for name in ("weights", "kv_cache", "activations", "usable")
         },
+        "largest_batch": answer.largest_batch,
         "kernels": kernel_rows(answer),
         "notes": list(answer.notes),
         "roofline": {name: _number(answer.explanation.roofline[name]) for name in ("ttft", "tpot")},
@@ -104,7 +106,7 @@ def print_estimate(answer: Estimate, quiet: bool) -> None:
     )
     out.print(_memory_line(answer), soft_wrap=True)
     if not answer.feasible:
-        out.print(f"infeasible: {'; '.join(answer.reasons)}", soft_wrap=True)
+        out.print(f"infeasible: {'; '.join(_with_lengths(answer))}", soft_wrap=True)
         return
     _print_metrics(answer)
     if quiet:
@@ -131,7 +133,16 @@ def _memory_line(answer: Estimate) -> str:
         f"{gigabytes(float(getattr(memory, name)))} {word}"
         for name, word in (("weights", "weights"), ("kv_cache", "KV cache"), ("activations", "activations"))
     ]
-    return f"memory     {' + '.join(parts)} of {gigabytes(float(memory.usable))} usable a device"
+    line = f"memory     {' + '.join(parts)} of {gigabytes(float(memory.usable))} usable a device"
+    most = answer.largest_batch
+    return line if most is None else f"{line}; room for {most:,} such {'sequence' if most == 1 else 'sequences'}"
+
+
+def _with_lengths(answer: Estimate) -> list[str]:
+    """The reasons; that of the context with its numbers."""
+    point, longest = answer.point, answer.model.max_context
+    tokens = f" ({point['prompt']:,} + {point['output']:,} tokens; it was trained for {longest or 0:,})"
+    return [f"{text}{tokens if text == SENTENCES[Reason.CONTEXT] else ''}" for text in answer.reasons]
 
 
 def _kernel_table(answer: Estimate) -> Any:

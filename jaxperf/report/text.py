@@ -72,7 +72,8 @@ def limiter_words(shares: dict[Limiter, float], count: int = 3) -> str:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table whose first column and text columns are left-aligned, numbers right."""
-    built = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    whole = Text(title, "bold", no_wrap=True, overflow="ignore")  # a title longer than its table is not folded to it
+    built = Table(title=whole if title else None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for index, name in enumerate(columns):
         numeric = all(_looks_numeric(row[index]) for row in rows)
         built.add_column(name, justify="right" if numeric else "left", no_wrap=True)

@@ -21,7 +21,8 @@ from jaxperf.models.layers import transformer
 from jaxperf.serving.explain import Explanation, break_even, explain
 from jaxperf.serving.notes import notes_of
 from jaxperf.serving.provenance import Provenance, provenance_of
-from jaxperf.serving.study import Study, check_has_task, checked_values
+from jaxperf.serving.room import largest_batch
+from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
 from jaxperf.serving.techniques.checks import check_with_techniques
 from jaxperf.serving.techniques.chosen import Techniques
 
@@ -46,8 +47,9 @@ class Estimate:
     """The answer to one configuration, with what it was asked of.
 
     `peak`: dense peak the weights are multiplied at [FLOP/s]; `provenance`: where the efficiencies come from; `notes`:
-    fallbacks and assumptions, said aloud; `techniques`: what the engine uses, None for plain steps; `break_even`: the
-    batch from which on its speculation does not pay, NaN without one [1].
+    fallbacks and assumptions, said aloud; `largest_batch`: the most sequences of these lengths that fit, 0 where not
+    one does, None where they keep nothing [1]; `techniques`: what the engine uses, None for plain steps; `break_even`:
+    the batch from which on its speculation does not pay, NaN without one [1].
     """
 
     model: ModelConfig
@@ -57,6 +59,7 @@ class Estimate:
     peak: float
     provenance: Provenance
     notes: tuple[str, ...]
+    largest_batch: int | None = None
     techniques: Techniques | None = None
     break_even: float = math.nan
 
@@ -81,14 +84,16 @@ def estimate(
 ) -> Estimate:
     """Evaluate one configuration.
 
-    **Arguments:** `point`: batch, prompt, output, weights, kv_cache and the four parallel counts; `table`: what devices
-    sustain, None for the shipped one; `techniques`: what the engine uses beside plain steps.
-    **Raises:** `InputError` for a value out of range, a layout that the model cannot be split into, or techniques that
-    are not timed for it.
+    **Arguments:** `point`: batch, prompt, output, weights, kv_cache, the four parallel counts, and perhaps
+    media_tokens; `table`: what devices sustain, None for the shipped one; `techniques`: what the engine uses beside
+    plain steps.
+    **Raises:** `InputError` for a value out of range, a layout that the model cannot be split into, media tokens that
+    it does not make or the prompt does not hold, or techniques that are not timed for it.
     """
     check_has_task(model, "serve")
     checked = {name: checked_values(name, value)[0] for name, value in point.items()}
     check_layout(model, checked)
+    _check_media(model, checked)
     if techniques is not None:
         check_with_techniques(transformer(model), checked, techniques)
     calibration = calibration_of(spec, load_sustained_table() if table is None else table)
@@ -97,10 +102,21 @@ def estimate(
     (explanation,) = explain(study, [device], [checked], techniques)
     if techniques is not None and techniques.speculation is not None:
         no_gain = break_even(study, device, checked, techniques.speculation)
+    most = largest_batch(study, device, checked, explanation, techniques)
     peak = float(device.peak_flops[COMPUTE_FORMATS.index(FORMATS[checked["weights"]].compute)])
     provenance = provenance_of(model, {spec.name: calibration}, [checked["weights"]])
     notes = tuple(notes_of(model, spec, checked, techniques is not None and techniques.speculation is not None))
-    return Estimate(model, spec, checked, explanation, peak, provenance, notes, techniques, no_gain)
+    return Estimate(model, spec, checked, explanation, peak, provenance, notes, most, techniques, no_gain)
+
+
+def _check_media(model: ModelConfig, point: Mapping[str, Any]) -> None:
+    """Refuse tokens of images or sound that no encoder makes, or more than the prompt has."""
+    if MEDIA not in point:
+        return
+    if not makes_tokens(model):
+        raise InputError(f"{MEDIA} is {point[MEDIA]}, but {model.name} has no encoder that makes tokens of a prompt.")
+    if point[MEDIA] > point["prompt"]:
+        raise InputError(f"{MEDIA} {point[MEDIA]} are more than the {point['prompt']} tokens of the prompt.")
 
 
 def tensor_splits(model: ModelConfig) -> list[int]:

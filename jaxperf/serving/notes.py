@@ -126,7 +126,7 @@ def _left_out(model: ModelConfig, media: bool, speculative: bool) -> list[str]:
     notes = []
     if makes_tokens(model) and not media:
         kinds = " and ".join(dict.fromkeys(tower.kind for tower in model.encoders))
-        working = f"{MEDIA} of an estimate or a sweep gives it work"
+        working = f"--media-tokens of an estimate, {MEDIA} of a sweep, gives it work"
         notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {working}.")
     if model.mtp_layers and not speculative:
         notes.append(

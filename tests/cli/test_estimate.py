@@ -87,7 +87,35 @@ def test_infeasible_exits_with_three_and_says_why(cli, parse_json, own_folder) -
 
 def test_a_context_beyond_the_model_is_infeasible(cli) -> None:
     result = cli("estimate", "gpt2", "--device", "h100-sxm")
-    assert result.exit_code == 3 and "longer than the model was trained for" in result.stdout
+    said = "longer than the model was trained for (2,048 + 256 tokens; it was trained for 1,024)"
+    assert result.exit_code == 3 and said in result.stdout
+
+
+def test_the_batch_that_fits_is_the_largest_that_does(cli, parse_json) -> None:
+    arguments = ("estimate", "gpt2", "--device", "l4", "--prompt", "512", "--output", "512", "--json")
+    first = cli(*arguments, "--batch", "100000")
+    most = parse_json(first.stdout)["largest_batch"]
+    assert first.exit_code == 3 and 100 < most < 1000
+    for batch, code in ((most, 0), (most + 1, 3)):
+        result = cli(*arguments, "--batch", str(batch))
+        assert (result.exit_code, parse_json(result.stdout)["largest_batch"]) == (code, most)
+    text = cli(*arguments[:-1], "--batch", str(most + 1)).stdout
+    assert f"usable a device; room for {most} such sequences" in text
+
+
+def test_images_give_their_encoder_work(cli, parse_json, refuse) -> None:
+    arguments = ("estimate", "llava-1.5-7b", "--device", "a100-sxm-80gb", "--prompt", "832", "--output", "16", "--json")
+    text, images = (parse_json(cli(*arguments, *more).stdout) for more in ((), ("--media-tokens", "576")))
+    assert any("--media-tokens of an estimate" in note for note in text["notes"])
+    assert not any("idle" in note for note in images["notes"])
+    # ViT-L/14 at 336 pixels: 0.30 G parameters x 2 x 577 positions, at 312 TFLOP/s at most
+    longer = images["metrics"]["ttft"] - text["metrics"]["ttft"]
+    assert 2 * 0.30e9 * 577 / 312e12 < longer < 10e-3
+    assert images["metrics"]["tpot"] == pytest.approx(text["metrics"]["tpot"])
+    assert "576 are more than the 64 tokens" in refuse(
+        "estimate", "llava-1.5-7b", "--device", "l4", "--prompt", "64", "--media-tokens", "576"
+    )
+    assert "gpt2 has no encoder that makes tokens" in refuse(*GPT2, "--device", "l4", "--media-tokens", "8")
 
 
 def test_eager_launches_cost_host_time(cli, parse_json) -> None:

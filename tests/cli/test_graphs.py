@@ -84,6 +84,22 @@ def test_a_graph_without_a_kernel_has_no_time(cli, own_folder: Path) -> None:
     assert result.exit_code == 3 and "(1): the graph launches no kernel" in result.output
 
 
+def test_tensors_are_of_the_stated_format(predict, own_folder: Path) -> None:
+    rows = ("fp32", "", "fp16", "fp8", "fp16")
+    variants = ("plain", "plain", "plain", "plain", "dp4")
+    text = "".join(f"t4,gpt2,train,128,4,{dtype},{one}\n" for dtype, one in zip(rows, variants, strict=True))
+    text = f"device,model,mode,seq,batch,dtype,variant\n{text}t4,resnet-18,inf,224,1,,\n"
+    (own_folder / "in.csv").write_text(text)
+    predict("in.csv", "-o", "out.parquet")
+    full, silent, half, narrow, several, image = pq.read_table("out.parquet").to_pylist()
+    assert full["predicted_ms"] == silent["predicted_ms"] > 1.5 * half["predicted_ms"], "half the bytes, 8 x the peak"
+    assert half["roofline_ms"] < 0.51 * full["roofline_ms"]
+    assert full["reason"] == silent["reason"] == "" and "all tensors in fp16" in half["reason"]
+    assert narrow["reason"] == "dtype 'fp8' is none of fp32, tf32, bf16, fp16"
+    assert several["reason"] == "several devices are predicted in fp32 only; dtype is fp16"
+    assert image["reason"] == "seq is the side of the image or latent map"
+
+
 @pytest.mark.long
 def test_adapting_to_measured_operations(predict, own_folder: Path) -> None:
     """Products measured at 51 TFLOP/s change the iterations of a device that was never measured."""

@@ -204,6 +204,22 @@ def test_a_workload_is_drawn(cli, files: tuple[str, ...], own_folder: Path) -> N
     ]
 
 
+def test_a_queue_that_grows_is_said(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    """A prompt of 200 tokens takes 24 ms here: 10 a second are served in time, 80 are not."""
+    length = {"prompt": {"kind": "fixed", "value": 200}, "output": {"kind": "fixed", "value": 1}}
+    found = {}
+    for name, arrivals in (
+        ("slow", {"kind": "even", "rate": 10.0}),
+        ("fast", {"kind": "even", "rate": 80.0}),
+        ("burst", {"kind": "burst"}),
+    ):
+        (own_folder / "w.json").write_text(json.dumps({"count": 100, "arrivals": arrivals, **length}))
+        notes = parse_json(cli("simulate", "w.json", *files[1:], "-o", "out.csv", "--json").stdout)["notes"]
+        found[name] = [note for note in notes if "of the rate at which they come" in note]
+    assert found["slow"] == found["burst"] == [] and len(found["fast"]) == 1
+    assert "completed at 5" in found["fast"][0], "41.7 of 80 requests/s"
+
+
 def test_step_times_are_fitted_to_a_log(cli, files: tuple[str, ...], own_folder: Path, arrays, parse_json) -> None:
     """The log is of an engine twice as slow, which got most of every third prompt from elsewhere."""
     rows = [f"{index / 100},{60 - index},{10 + index},{59 - index if index % 3 == 0 else 0}" for index in range(30)]

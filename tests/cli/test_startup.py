@@ -15,6 +15,7 @@ COMMANDS = (
     "sweep",
     "devices",
     "models",
+    "scenarios",
     "kernels",
     "graphs",
     "batches",

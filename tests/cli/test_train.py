@@ -12,7 +12,7 @@ import pytest
 
 from calibration.kernels.parameters import Parameters, save_parameters
 from calibration.training.parameters import TIERS, TrainingParameters, save_training
-from calibration.training.predict import NUMBERS
+from calibration.training.predict import EXPOSED, NUMBERS
 from calibration.training.scalars import assumed_starts
 
 HEADER = "note,source,model,gpu,n_gpus,tp,pp,dp,vp,micro_batch,global_batch,seq,recompute,step_time_s"
@@ -77,12 +77,27 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     reasons = [row["reason"].partition(":")[0] for row in rows]
     assert reasons[2:] == ["unknown_model", "unknown_device", "world_size"]
     assert (said["rows"], said["predicted"], said["feasible"]) == (5, 2, 1)
+    assert [answer["row"] for answer in said["answers"]] == [1, 2]
+    assert all(answer["mfu"] == pytest.approx(float(rows[answer["row"] - 1]["mfu"])) for answer in said["answers"])
     assert [entry["tier"] for entry in said["errors"]] == ["unseen"]
     time, lower, upper = (float(rows[0][name]) for name in NUMBERS[:3])
     assert math.log(upper / time) == pytest.approx(0.2) == math.log(time / lower)
     # 6 x 8.03e9 parameters x 65,536 tokens on 8 devices of 989 TFLOP/s are 0.4 s; with attention and a third more.
     assert 0.4 < time < 1.5
     assert 0.2 < float(rows[0]["mfu"]) < 1.0
+
+
+def test_what_a_step_waits_for_is_told_by_kind(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
+    predict(table, "-o", "out.csv")
+    with (own_folder / "out.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    kinds = {name: float(row[name]) for name in EXPOSED}
+    shown, sent = float(row["exposed_communication_s"]), float(row["communication_s"])
+    assert sum(kinds.values()) == pytest.approx(shown) and 0.0 < shown <= sent < float(row["predicted_step_time_s"])
+    used = {name for name, seconds in kinds.items() if seconds > 0.0}
+    assert used == {"exposed_tensor_s", "exposed_pipeline_s", "exposed_data_s"}
+    # Full recomputation: a forward pass more to a forward and a backward one of twice that; the head is not recomputed.
+    assert 1.25 < float(row["hfu"]) / float(row["mfu"]) < 4.0 / 3.0
 
 
 def test_a_table_may_be_json(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
@@ -169,6 +184,8 @@ def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, kernels: Pa
     result = cli("train", table, "-o", "out.json", "--params", kernels, "--steps", steps)
     assert result.exit_code == 0, result.output
     assert "2 of 5 rows predicted, 1 feasible" in result.stdout
+    heads = "row step s from to MFU memory GB bubble exposed s"
+    assert heads in [" ".join(line.split()) for line in result.stdout.splitlines()], "few rows are printed"
     assert "no prediction (1): unknown_model: 'lama'" in result.stdout
     assert "note (1): recompute is not stated: none" in result.stdout
     assert "made 2026-11-21 on 0 pairs" in result.stdout

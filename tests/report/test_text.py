@@ -67,6 +67,12 @@ def test_a_table_is_not_cut() -> None:
     assert "a" * 60 in text and "3 of one, 4 of two" in text and "…" not in text
 
 
+def test_a_title_is_not_folded_to_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    title = "199 of 200 requests completed, scheduler sarathi_fixed"
+    console().print(table(title, ("ms", "mean"), [("ttft", "1.0")]))
+    assert capsys.readouterr().out.splitlines()[0].rstrip() == title
+
+
 def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """A model's folder or a device's display name may hold rich's markup: it was swallowed, or a traceback."""
     out = console()

@@ -99,6 +99,12 @@ def keeps_up(columns: Columns) -> np.ndarray:
 
     A trace is finite: one that comes faster than it is served may be over before its queue costs too many their limits.
     """
+    came, went = middle_spans(columns)
+    return KEPT_UP * went <= came
+
+
+def middle_spans(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """The time in which the completed requests came, and in which they were completed, without both ends [L, K] s."""
     done = _completed(columns)
     number = done.sum(axis=-1)
     first = number // ENDS
@@ -109,7 +115,7 @@ def keeps_up(columns: Columns) -> np.ndarray:
         begin, end = (np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0] for place in (first, last))
         return np.where(number > 0, end, 0.0) - np.where(number > 0, begin, 0.0)
 
-    return KEPT_UP * span(columns["completed"]) <= span(columns.get("asked", columns["arrived"]))
+    return span(columns.get("asked", columns["arrived"])), span(columns["completed"])
 
 
 def _tokens_per_second(columns: Columns) -> np.ndarray:

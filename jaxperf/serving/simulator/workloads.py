@@ -103,7 +103,7 @@ def round_robin(requests: Any, replicas: int, path: np.ndarray | None = None, **
 def _part(workload: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
     part = workload.get(name)
     if not isinstance(part, Mapping):
-        raise InputError(f'{where}: {name} is {show(part)}; write it as {{"kind": ...}} with its numbers.')
+        raise InputError(f'{where}: {name} is {show(part)}; write it as, say, {{"kind": "fixed", "value": 4}}.')
     return part
 
 

@@ -42,7 +42,7 @@ def layered_time(work: Scalar, load: Scalar, layers: Scalar, hidden: bool) -> Sc
     """The time of `work` that needs what `load` brings, layer by layer, or after it where not `hidden` [s]."""
     if not hidden:
         return work + load
-    return (work + load) / layers + (layers - 1.0) / layers * jnp.maximum(work, load)
+    return jnp.maximum(work, load) + jnp.minimum(work, load) / layers
 
 
 def load_time(offload: OffloadedCache, cached: Scalar) -> Scalar:

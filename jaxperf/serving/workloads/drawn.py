@@ -71,7 +71,7 @@ def part_of(workload: Mapping[str, Any], name: str, default: Mapping[str, Any] |
     """A part that is a distribution. Raises `InputError` where it is missing without a default, or no object."""
     part = workload.get(name, default)
     if not isinstance(part, Mapping):
-        raise InputError(f'{where}: {name} is {show(part)}; write it as {{"kind": ...}} with its numbers.')
+        raise InputError(f'{where}: {name} is {show(part)}; write it as, say, {{"kind": "fixed", "value": 4}}.')
     return part
 
 
@@ -95,7 +95,9 @@ def draw_times(random: np.random.Generator, part: Mapping[str, Any], count: int,
     """
     kind, mean = part.get("kind"), part.get("mean")
     if kind not in TIMES or set(part) - {"kind", "mean"}:
-        raise InputError(f'{where} is {show(part)}; write {{"kind": {" or ".join(TIMES)}, "mean": seconds}}.')
+        given = ", ".join(map(str, part)) or "nothing"
+        example = '{"kind": "fixed", "mean": 2.0}'
+        raise InputError(f"{where}: a time is {' or '.join(TIMES)} with a mean, such as {example}; it has {given}.")
     if isinstance(mean, bool) or not isinstance(mean, int | float) or not 0.0 <= mean <= LONGEST:
         raise InputError(f"{where}: mean is {show(mean)}; it must be a number of seconds from 0 to {LONGEST:g}.")
     return np.full(count, float(mean)) if kind == "fixed" else random.exponential(mean, count)

@@ -90,6 +90,17 @@ def test_a_client_that_draws_lengths_is_priced_at_their_means(tmp_path: Path):
         assert (alike.prompt, alike.output, alike.drawn) == (8192.0, float(other["output_len"]), False)
 
 
+def test_a_closed_loop_without_a_source_is_one_of_those_measured(tmp_path: Path):
+    lengths = {"input_len": "8192", "output_len": "1024"}
+    unstated, named = (priced(tmp_path, source=source, **lengths) for source in ("", "aiconfigurator (InferenceX)"))
+    assert (unstated.prompt, unstated.drawn) == (named.prompt, True) == (7373.0, named.drawn)
+    assert any("source is not stated" in note for note in unstated.notes)
+    shorter = [priced(tmp_path, source=source, input_len="512") for source in ("", "aiconfigurator", "lab")]
+    assert shorter[0].room == shorter[1].room < shorter[2].room
+    arriving = priced(tmp_path, source="", concurrency="", qps="2", **lengths)
+    assert not arriving.drawn and not any("source" in note for note in arriving.notes)
+
+
 def test_missing_ranks_are_the_fewest_that_hold_the_weights(tmp_path: Path):
     point = priced(tmp_path, n_gpu="16", tp="", dp="2")  # 33 GB in fp8 on 80 GB
     assert (point.tensor, point.replicas) == (1.0, 8.0)

@@ -116,6 +116,11 @@ def test_the_stated_total_tells_whether_the_head_is_tied(tmp_path: Path) -> None
     ("change", "sentence"),
     [
         ({"dp": 4}, "world_size: n_gpus is 8, but tp x pp x cp x dp = 2 x 2 x 1 x 4 = 16."),
+        (
+            {"dp": 1, "ep": 2},
+            "world_size: n_gpus is 8, but tp x pp x cp x dp = 2 x 2 x 1 x 1 = 4; "
+            "ep divides the experts among these ranks.",
+        ),
         ({"dp": None, "tp": 3}, "world_size: n_gpus is 8, which is no multiple of tp x pp x cp = 3 x 2 x 1 = 6."),
         ({"tp": 0}, "tp: 0 must be a whole number from 1."),
         ({"ep": 1.5}, "ep: 1.5 must be a whole number from 1."),

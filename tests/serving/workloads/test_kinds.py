@@ -119,6 +119,8 @@ def test_a_turn_is_sent_when_the_one_before_has_ended_and_finds_it_cached() -> N
         ({**BEST_OF_N, "turns": FEW}, "turns"),
         ({**AGENTS, "think": {"kind": "fixed", "mean": -1.0}}, "mean"),
         ({**AGENTS, "think": {"kind": "gamma", "mean": 1.0}}, "fixed or exponential"),
+        ({**AGENTS, "think": {"kind": "fixed", "value": 1.0}}, '"fixed", "mean": 2.0}; it has kind, value'),
+        ({**BEST_OF_N, "samples": 4}, 'samples is 4; write it as, say, {"kind": "fixed", "value": 4}'),
         ({**AGENTS, "count": 0}, "count"),
         ({**AGENTS, "count": 10**6, "turns": {"kind": "fixed", "value": 1 << 20}}, "turns make 1,048,576,000,000"),
         ({**BEST_OF_N, "count": 10**6, "samples": {"kind": "fixed", "value": 1 << 20}}, "samples make .* at most"),
