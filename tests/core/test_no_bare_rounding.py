@@ -34,6 +34,7 @@ ON_THE_HOST = (
     "serving/plan/space.py",
     "serving/queueing/law.py",
     "serving/ranking.py",
+    "serving/room.py",
     "serving/simulator/paths.py",
     "serving/simulator/policies/base.py",
     "serving/simulator/settings.py",
