@@ -46,7 +46,7 @@ ACCUMULATING = 0.3
 # Sums of integers, and of 4-bit floats, whose products are small multiples of a quarter under one scale a block: over
 # sums in fp32 (Horowitz 2014: an int32 sum takes 0.1 pJ, an fp32 sum 0.9 pJ).
 IN_INTEGERS = 0.1
-INTEGER = COMPUTE_FORMATS.index("int8")
+SUMMING = tuple(IN_INTEGERS if name in ("int8", "fp4", "int4") else 1.0 for name in COMPUTE_FORMATS)
 CUT = ("tile_rows", "tile_columns", "parts")
 HALF = 2.0  # bytes of a 16-bit operand
 
@@ -109,5 +109,5 @@ def stepping(hardware: Hardware, x: Shape, f: Formats) -> Scalar:
 
 def switched(f: Formats) -> Scalar:
     """Energy of a FLOP over what it would be in proportion to the bytes of its operands [1]."""
-    summed = jnp.where(f.weights.compute >= INTEGER, IN_INTEGERS, 1.0) * ACCUMULATING
-    return 1.0 - ACCUMULATING + summed * HALF / f.weights.operand_itemsize
+    summing = ACCUMULATING * as_float(SUMMING)[f.weights.compute]
+    return 1.0 - ACCUMULATING + summing * HALF / f.weights.operand_itemsize

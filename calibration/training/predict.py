@@ -62,9 +62,10 @@ def predict_training(
         bits = found.pop("bits").astype(int)
         runs = (bits & ~int(TrainingReason.MEMORY)) == 0
         least = found["mfu"] * found[TIME]  # the useful work at the peak: no end of an interval is below it
-        time = np.where(runs, np.maximum(found[TIME], least), np.nan)
+        over = np.maximum(found["mfu"], 1.0)
+        time = np.where(runs, over * found[TIME], np.nan)
         found |= {TIME: time, "lower": np.maximum(time * np.exp(-width), least), "upper": time * np.exp(width)}
-        found["mfu"] = np.minimum(found["mfu"], 1.0)
+        found |= {name: found[name] / over for name in ("mfu", "hfu")}
         for name in NUMBERS:
             columns[name][rows] = np.where(runs, found[name], np.nan)
         feasible[rows] = runs & ~_too_large(known, found["memory_bytes"], found["recomputed_memory"])

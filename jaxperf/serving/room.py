@@ -34,7 +34,7 @@ def largest_batch(
         (found,) = explain(study, [device], [{**point, "batch": sequences * replicas}], techniques)
         return found.cost.memory
 
-    return _most(memory_of, explained.cost.memory, math.ceil(point["batch"] / replicas)) * replicas
+    return _most(memory_of, explained.cost.memory, -(-point["batch"] // replicas)) * replicas
 
 
 def _most(memory_of: Callable[[int], MemoryUse], memory: MemoryUse, sequences: int) -> int:

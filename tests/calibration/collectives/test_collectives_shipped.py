@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.collectives.as_known import measured_kernels
+from calibration.collectives.as_known import with_known_kernels
 from calibration.collectives.parameters import CollectiveParameters, load_collectives
 from calibration.collectives.predict import predict_collectives
 from calibration.collectives.rows import FAMILY, read_collectives
@@ -86,9 +86,12 @@ def test_a_release_without_a_kernel_has_the_only_one_measured_of_it(
     assert unknown[0] != named[0] and "kernel not stated" not in unknown[1]
 
 
-def test_of_several_kernels_of_a_release_none_is_chosen() -> None:
+def test_of_several_kernels_of_a_release_none_is_chosen(tmp_path: Path) -> None:
     cells = [f"all_reduce/engine/direct//h100-sxm/intra/{kernel}/bf16/vllm/0.1/8/1/0" for kernel in ("a", "b")]
     nccl = "all_reduce/library/direct//h100-sxm/intra/nccl/bf16/nccl/2.27/8/1/0"
-    known = measured_kernels([*cells, nccl])
-    assert known["all_reduce", "h100-sxm", "bf16", "vllm", "0.1"] == {"a", "b"}
-    assert known["all_reduce", "", "bf16", "nccl", "2.27"] == {"nccl"}
+    file = tmp_path / "c.csv"
+    rows = ("vllm,0.1,bf16", "nccl,2.27,bf16", "nccl,2.27,fp16", "nccl,2.28,bf16")
+    lines = [f"h100_sxm,{row},all_reduce,8,1024" for row in rows]
+    file.write_text("\n".join(["gpu,framework,version,dtype,op,num_gpus,bytes", *lines]))
+    table, alone = with_known_kernels(read_collectives(file).table(FAMILY), [*cells, nccl])
+    assert table.kernel.tolist() == ["", "nccl", "nccl", ""] and alone.tolist() == [False, True, True, False]
