@@ -224,6 +224,7 @@ def _replica_words(record: Mapping[str, Any]) -> str:
         f"busy {record['utilization']:.1%}",
         f"{number(record['batch_occupancy'])} requests in the batch",
         f"KV cache {record['kv_use']:.1%} (at most {record['kv_use_max']:.1%})",
+        f"{number(record['kv_empty_tokens'])} places of a request's blocks empty ({record['kv_waste']:.1%})",
         f"{record['preemptions']} evictions",
     ]
     if "goodput" in record:

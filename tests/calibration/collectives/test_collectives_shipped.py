@@ -93,5 +93,7 @@ def test_of_several_kernels_of_a_release_none_is_chosen(tmp_path: Path) -> None:
     rows = ("vllm,0.1,bf16", "nccl,2.27,bf16", "nccl,2.27,fp16", "nccl,2.28,bf16")
     lines = [f"h100_sxm,{row},all_reduce,8,1024" for row in rows]
     file.write_text("\n".join(["gpu,framework,version,dtype,op,num_gpus,bytes", *lines]))
-    table, alone = with_known_kernels(read_collectives(file).table(FAMILY), [*cells, nccl])
+    given = read_collectives(file).table(FAMILY)
+    assert given is not None
+    table, alone = with_known_kernels(given, [*cells, nccl])
     assert table.kernel.tolist() == ["", "nccl", "nccl", ""] and alone.tolist() == [False, True, True, False]
