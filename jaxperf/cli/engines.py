@@ -39,7 +39,8 @@ UTILIZATION = 0.9  # of the memory, vLLM's default
 
 @dataclass(frozen=True)
 class Served:
-    """What is served on what, as the options say; None where the settings are to say it."""
+    """What is served on what, as the options say; None where the settings are to say it. `slices`: the device is one of
+    so many equal slices of the one named (MIG)."""
 
     model: str | None = None
     device: str | None = None
@@ -47,6 +48,7 @@ class Served:
     kv_cache: str = "bf16"
     params: Path | None = None
     folders: tuple[Path, ...] = ()
+    slices: int = 1
 
     def config(self, named: str | None) -> ModelConfig:
         """The model served, `named` in the settings unless an option says otherwise."""
@@ -61,12 +63,14 @@ class Served:
         """The device's name, and what it sustains."""
         from jaxperf.core.sustained_file import calibration_of, load_sustained_table
         from jaxperf.io.fleet import select_device
+        from jaxperf.serving.colocate.slices import slice_of
 
         name = named if self.device is None else self.device
         if name is None:
             raise InputError("the settings name no device; give --device, or a table of step times with --step-time.")
         spec = select_device(name, self.folders)
-        return spec.name, calibration_of(spec, load_sustained_table(self.params)).calibrated
+        device = calibration_of(spec, load_sustained_table(self.params)).calibrated
+        return spec.name, device if self.slices == 1 else slice_of(device, self.slices)
 
     def notes(self, table: Path | None, schedulers: Sequence[Scheduler]) -> list[str]:
         """What our own steps of the model assume or leave out, as `estimate` says it; nothing of a table's steps."""
@@ -140,7 +144,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
         stated = parse_scheduler(data, where)
         if table is not None:
             return stated
-        placement = _placed_in_memory(stated, served)
+        placement = placed_in_memory(stated, served)
         try:
             said = check_blocks(stated.numbers["blocks"], *placement, share)
         except InputError as error:
@@ -149,7 +153,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
     # Parsed with a stand-in first, so that what is wrong with the rest is said before a model is looked for.
     assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
     try:
-        found = cache_memory(*_placed_in_memory(assumed, served), share)
+        found = cache_memory(*placed_in_memory(assumed, served), share)
     except InputError as error:
         raise InputError(f"{where}: no {'num_blocks' if counted else 'block_bytes'}: {error}") from None
     blocks = {"num_blocks": found.blocks} if counted else {}
@@ -157,7 +161,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
     return dataclasses.replace(scheduler, notes=(*scheduler.notes, *([found.note] if counted else [])))
 
 
-def _placed_in_memory(scheduler: Scheduler, served: Served) -> tuple[Deployment, Transformer, int, int]:
+def placed_in_memory(scheduler: Scheduler, served: Served) -> tuple[Deployment, Transformer, int, int]:
     """What `cache_memory` counts with: one replica, its model, the tokens of a block and of the largest step."""
     from jaxperf.models.layers import transformer
     from jaxperf.serving.simulator.composed import deployment_for

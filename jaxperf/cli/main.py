@@ -18,6 +18,7 @@ from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.capacity import capacity
 from jaxperf.cli.codesign import codesign
 from jaxperf.cli.collectives import collectives
+from jaxperf.cli.colocate import colocate
 from jaxperf.cli.command import Command
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
@@ -81,6 +82,7 @@ for command in (
     serve,
     simulate,
     capacity,
+    colocate,
     replay,
     loopnest,
     codesign,

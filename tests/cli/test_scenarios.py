@@ -19,7 +19,7 @@ COMMANDS = [(each.id, command) for each in SCENARIOS.values() for command in eac
 
 def test_the_list_has_every_scenario_once(cli, parse_json) -> None:
     text = cli("scenarios").stdout
-    assert "40 scenarios, 36 answered" in text
+    assert "40 scenarios, 37 answered" in text
     for scenario in SCENARIOS.values():
         (line,) = (line for line in text.splitlines() if line.strip().startswith(f"{scenario.id} "))
         assert scenario.name in line and (scenario.commands[0] if scenario.answered else scenario.lacks) in line
@@ -67,6 +67,18 @@ def test_one_request_obeys_its_bounds(cli, parse_json) -> None:
     metrics = _run(cli, parse_json, "I1.1")["metrics"]
     assert 2 * 6.74e9 * 2048 / 312e12 < metrics["ttft"] < 0.25
     assert 13.5e9 / 2.04e12 < metrics["tpot"] < 0.02
+
+
+@pytest.mark.long
+def test_engines_on_one_device_obey_their_bounds(cli, parse_json) -> None:
+    rows = _run(cli, parse_json, "I4.1")["rows"]
+    assert len(rows) == 8 and all(row["completed"] == 400 and row["reason"] == "" for row in rows)
+    for row in rows:
+        assert all(1.0 <= row[f"{phase}_step_slowdown"] <= 2.0 + 1e-9 for phase in ("prefill", "decode"))
+    for way in ("time_slice", "mps", "mig"):
+        own = [row for row in rows if row["sharing"] == way]
+        assert sum(row["bandwidth_share"] for row in own) <= 1.0
+        assert all(row["ttft_p99_s"] > alone["ttft_p99_s"] for row, alone in zip(own, rows, strict=False))
 
 
 @pytest.mark.long

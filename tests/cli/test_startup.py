@@ -24,6 +24,7 @@ COMMANDS = (
     "serve",
     "simulate",
     "capacity",
+    "colocate",
     "trace",
     "replay",
     "loopnest",

@@ -21,6 +21,15 @@ class CacheMemory(NamedTuple):
     note: str
 
 
+class Footprint(NamedTuple):
+    """What an engine keeps on its fullest device [byte]: `weights`, `activations` of the largest step, and one `block`
+    of the cache, 0 where the model caches nothing."""
+
+    weights: float
+    activations: float
+    block: float
+
+
 class _Room(NamedTuple):
     """What a device has [byte], 0 bytes of a block where the model caches nothing; `words`: the same in words."""
 
@@ -76,14 +85,20 @@ def check_blocks(
     return (f"num_blocks is {blocks:,}, but there is room for {room.blocks:,}, of {room.words}",)
 
 
-def _room(deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float) -> _Room:
+def footprint(deployment: Deployment, model: Transformer, block_size: int, step_tokens: int) -> Footprint:
+    """What an engine keeps, whatever the memory is. The arguments are those of `cache_memory`."""
     tokens, one = as_float(step_tokens), as_float(1.0)
     states = kv_cache_bytes(deployment, model, one, as_float(0.0))
     block = kv_cache_bytes(deployment, model, one, as_float(block_size)) - states
-    capacity, weights = deployment.device.memory_capacity, weight_bytes(deployment, model)
     activations = activation_bytes(deployment, model, tokens, tokens)
+    return Footprint(float(weight_bytes(deployment, model)), float(activations), float(block))
+
+
+def _room(deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float) -> _Room:
+    weights, activations, block = footprint(deployment, model, block_size, step_tokens)
+    capacity = float(deployment.device.memory_capacity)
     left = capacity * utilization - weights - activations
-    gigabytes = [float(each) / GIGABYTE for each in (capacity, weights, activations)]
+    gigabytes = [each / GIGABYTE for each in (capacity, weights, activations)]
     words = "{:.4g} GB of memory, {:.4g} GB of weights, {:.3g} GB of activations".format(*gigabytes)
     used = f"{words}, {utilization:g} of the memory used"
-    return _Room(float(capacity), float(weights), float(left), float(block), used)
+    return _Room(capacity, weights, left, block, used)

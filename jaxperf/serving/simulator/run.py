@@ -80,6 +80,18 @@ def simulate_requests(
     **Returns:** `Simulated` with a leading axis of replicas; the requests of each are followed by padding.
     **Raises:** `InputError` as `pad_traces` does, and for prompts brought to a scheduler that does not take them.
     """
+    trace, sizes = padded(scheduler, shares, concurrency)
+    while True:
+        found = simulate(scheduler.policy, step_time, scheduler.arrays(len(shares)), trace, sizes)
+        needed = enough(sizes, found)
+        if needed == sizes:
+            return jax.tree.map(np.asarray, found)
+        sizes = needed
+
+
+def padded(scheduler: Scheduler, shares: Sequence[Any], concurrency: int = OPEN) -> tuple[Trace, Sizes]:
+    """The requests of each replica as lanes of one length, and sizes to begin with. Arguments and errors are those of
+    `simulate_requests`."""
     size = power_of_two(max(SHORTEST, *(len(share.arrived) for share in shares)))
     trace = pad_traces(shares, size, concurrency)
     if trace.brought is not None and scheduler.name in WHOLE_BATCHES:
@@ -88,12 +100,7 @@ def simulate_requests(
     sizes = Sizes(slots=slots, log=8 * size, stages=scheduler.pipeline_parallel)
     if trace.path is not None:
         sizes = sizes._replace(nodes=power_of_two(int(trace.path.max()) + 1), groups=2 * size)
-    while True:
-        found = simulate(scheduler.policy, step_time, scheduler.arrays(len(shares)), trace, sizes)
-        needed = enough(sizes, found)
-        if needed == sizes:
-            return jax.tree.map(np.asarray, found)
-        sizes = needed
+    return trace, sizes
 
 
 def enough(sizes: Sizes, found: Simulated) -> Sizes:

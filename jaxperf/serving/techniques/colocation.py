@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar
+from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.step import StepCost
 from jaxperf.models.transformer import add_up
 
@@ -20,12 +21,17 @@ LEAST_SHARE = 1e-9  # of a resource: what needs less does not wait for it
 
 def resource_shares(step: StepCost) -> Float[Array, " 3"]:
     """Share of a step's time that it keeps arithmetic units, device memory and links busy, alone [3] [1]."""
+    return busy_shares(step.kernels, step.time)
+
+
+def busy_shares(kernels: Kernels, time: Scalar) -> Float[Array, " 3"]:
+    """The same of the kernels of a step that takes `time` s."""
     busy = (
-        add_up(step.kernels, lambda cost: cost.compute),
-        add_up(step.kernels, lambda cost: cost.memory),
-        add_up(step.kernels, lambda cost: cost.network),
+        add_up(kernels, lambda cost: cost.compute),
+        add_up(kernels, lambda cost: cost.memory),
+        add_up(kernels, lambda cost: cost.network),
     )
-    return jnp.minimum(jnp.stack(busy) / step.time, 1.0)
+    return jnp.minimum(jnp.stack(busy) / time, 1.0)
 
 
 def fair_speeds(shares: Float[Array, "models resources"]) -> Float[Array, " models"]:
