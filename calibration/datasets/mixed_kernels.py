@@ -10,6 +10,7 @@ from calibration.datasets import decode_kernels, prefill_kernels
 from calibration.datasets.decode_kernels import HOPPER, Reading
 from calibration.datasets.instructions import BY_WARP_GROUPS
 from calibration.datasets.prefill_kernels import ANY, PrefillReading, Tile
+from calibration.datasets.runnable import runs_on
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
@@ -80,6 +81,8 @@ def mixed_reading(table: KernelTable, architecture: Text, shared: np.ndarray) ->
 def reading(framework: str, architecture: str) -> MixedReading:
     """How one kernel goes through a mixed step."""
     hopper = architecture.partition("-")[0] in HOPPER
+    if not runs_on("attention_mixed", framework, "", architecture):
+        return MixedReading()
     if framework == "vllm":
         return VLLM_ON_HOPPER if hopper else VLLM
     if framework == FIRST_PROFILER:
