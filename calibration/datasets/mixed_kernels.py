@@ -62,6 +62,8 @@ PLAIN_ON_SM8X = PLAIN._replace(
 )
 SM8X = ("ampere-ga102", "ampere-ga10b", "ada")
 FIRST_PROFILER = "v0"
+# Where FlashAttention does not run, an engine has some kernel of decode attention for steps without a chunk.
+ELSEWHERE = MixedReading(apart=1.0)
 
 
 def mixed_reading(table: KernelTable, architecture: Text, shared: np.ndarray) -> dict[str, np.ndarray]:
@@ -82,7 +84,7 @@ def reading(framework: str, architecture: str) -> MixedReading:
     """How one kernel goes through a mixed step."""
     hopper = architecture.partition("-")[0] in HOPPER
     if not runs_on("attention_mixed", framework, "", architecture):
-        return MixedReading()
+        return ELSEWHERE
     if framework == "vllm":
         return VLLM_ON_HOPPER if hopper else VLLM
     if framework == FIRST_PROFILER:
