@@ -12,6 +12,7 @@ import numpy as np
 
 from calibration.datasets.decode_kernels import HOPPER, NARROW, SHARED
 from calibration.datasets.routing import PARTITIONED
+from calibration.datasets.runnable import of_other_maker
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
@@ -72,6 +73,8 @@ def latent_reading(table: KernelTable, architecture: Text, shared: np.ndarray) -
 def reading(framework: str, version: str, kernel: str, cache: str, architecture: str) -> LatentReading:
     """How one kernel goes about a cache."""
     kernel, hopper = kernel.lower(), architecture.partition("-")[0] in HOPPER
+    if of_other_maker(architecture):
+        return FLASH_MLA
     if framework == "trtllm":
         # It decodes with FlashMLA on Hopper and kernels of its own on Blackwell; on other devices its prefill kernel
         # takes the latents for keys: in 16 bits whatever the cache (`mUseGenFlashMLA` and `mFP8GenerationMLA` in its

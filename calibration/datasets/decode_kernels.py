@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibration.datasets.runnable import of_other_maker
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
@@ -142,6 +143,8 @@ def reading(framework: str, version: str, kernel: str, cache: str, architecture:
 
 def _reading(framework: str, version: str, kernel: str, cache: str, architecture: str) -> Reading:
     kernel, narrow, hopper = kernel.lower(), cache in NARROW, architecture.partition("-")[0] in HOPPER
+    if of_other_maker(architecture):
+        return ORDINARY
     if framework == "trtllm":
         return _tensorrt(version, narrow, hopper)
     if any(name in kernel for name in FLASH):

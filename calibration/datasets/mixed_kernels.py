@@ -10,6 +10,7 @@ from calibration.datasets import decode_kernels, prefill_kernels
 from calibration.datasets.decode_kernels import HOPPER, Reading
 from calibration.datasets.instructions import BY_WARP_GROUPS
 from calibration.datasets.prefill_kernels import ANY, PrefillReading, Tile
+from calibration.datasets.runnable import runs_on
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
@@ -61,6 +62,8 @@ PLAIN_ON_SM8X = PLAIN._replace(
 )
 SM8X = ("ampere-ga102", "ampere-ga10b", "ada")
 FIRST_PROFILER = "v0"
+# Where FlashAttention does not run, an engine has some kernel of decode attention for steps without a chunk.
+ELSEWHERE = MixedReading(apart=1.0)
 
 
 def mixed_reading(table: KernelTable, architecture: Text, shared: np.ndarray) -> dict[str, np.ndarray]:
@@ -80,6 +83,8 @@ def mixed_reading(table: KernelTable, architecture: Text, shared: np.ndarray) ->
 def reading(framework: str, architecture: str) -> MixedReading:
     """How one kernel goes through a mixed step."""
     hopper = architecture.partition("-")[0] in HOPPER
+    if not runs_on("attention_mixed", framework, "", architecture):
+        return ELSEWHERE
     if framework == "vllm":
         return VLLM_ON_HOPPER if hopper else VLLM
     if framework == FIRST_PROFILER:

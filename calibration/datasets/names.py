@@ -56,19 +56,16 @@ ABSENT = frozenset(("", "none", "nan", "null", "n/a", "na"))
 
 
 def dtype_name(text: str) -> tuple[str, str]:
-    """The canonical number format and "", or "" and what is wrong with the text."""
+    """The canonical number format and "", or "" and what is wrong with the text; "auto" says no more than an empty
+    cell."""
     spelled = text.strip().lower().removeprefix("torch.").replace("-", "_")
-    if spelled in ABSENT:
+    if spelled in ABSENT or spelled == "auto":
         return "", ""
     name = _DTYPE_SPELLINGS.get(spelled, spelled)
     if name in DTYPES:
         return name, ""
-    return "", f"{text!r} is not a known number format.{did_you_mean(text, (*DTYPES, *_DTYPE_SPELLINGS))}"
-
-
-def cache_name(text: str) -> tuple[str, str]:
-    """The same for the format of a KV cache, of which "auto" says no more than an empty cell."""
-    return ("", "") if text.strip().lower() == "auto" else dtype_name(text)
+    hint = did_you_mean(text, (*DTYPES, *_DTYPE_SPELLINGS))
+    return "", f"{text!r} is not a known number format.{hint} Known: {', '.join(DTYPES)}."
 
 
 def activations_of(dtype: str) -> str:

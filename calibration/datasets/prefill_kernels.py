@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.datasets.decode_kernels import HOPPER, PADDING
+from calibration.datasets.runnable import of_other_maker
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
 
@@ -130,6 +131,8 @@ def reading(framework: str, version: str, kernel: str, architecture: str, narrow
 
 def _reading(framework: str, version: str, kernel: str, architecture: str, narrow: bool) -> PrefillReading:
     kernel, hopper = kernel.lower(), architecture.partition("-")[0] in HOPPER
+    if of_other_maker(architecture):
+        return ORDINARY
     if framework == "trtllm":
         return _tensorrt(architecture, hopper, narrow)
     if any(name in kernel for name in FLASH):

@@ -6,6 +6,7 @@ import numpy as np
 
 from calibration.datasets.libraries import FLASH_ATTENTION, libraries
 from calibration.datasets.prefill_kernels import CLASSES, ORDINARY, TENSORRT_BEFORE, prefill_reading
+from calibration.datasets.runnable import of_other_maker
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -42,7 +43,9 @@ def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarr
     if table.family == "mla_prefill":
         half, rows = ~rewritten & framework.among(HALF_BLOCKS), (TENSORRT_BEFORE.tiles[0].rows, ORDINARY.tiles[0].rows)
         found |= {f"rows_{place}": np.where(half, *rows) for place in range(CLASSES)}
-        found |= latent_prefills(table, narrow, rewritten) | {"strewn": ~rewritten}
+        own = ~architecture.among(tuple(filter(of_other_maker, architecture.values.tolist())))
+        latent = latent_prefills(table, narrow, rewritten)
+        found |= {name: each & own for name, each in latent.items()} | {"strewn": ~rewritten}
     else:
         found |= prefill_reading(table, architecture, cast | np.asarray(asked))
     return {name: np.asarray(each, float) for name, each in found.items()}

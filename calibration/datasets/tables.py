@@ -14,31 +14,30 @@ from calibration.datasets import names, neusight
 from calibration.datasets.columns import Notes, Sheet, open_sheet, standard_columns
 from calibration.datasets.families import COLLECTIVES, split_by_family
 from calibration.datasets.files import counts_lines, line_numbers, read_pieces
-from calibration.datasets.groups import grouped
+from calibration.datasets.groups import IDENTITY, grouped
 from calibration.datasets.latency import is_time, read_latency
 from calibration.datasets.norms import with_kind
 from calibration.datasets.published import rewrite
 from calibration.datasets.schema import FAMILIES, KernelTable, Read
 from calibration.datasets.shapes import MOST, read_shape
+from calibration.datasets.stated_formats import COLUMNS, known_formats, stated_formats
 from calibration.datasets.text import Text, as_text, joined
 from hwspecs.errors import InputError
 from hwspecs.registry import Directory, Registry
 
 DEVICE_COLUMNS = ("device", "gpu", "device_name", "gpu_name", "accelerator")
-# The names a table may use for what identifies a row.
+# The names a table may use for what identifies a row, save the number formats (`stated_formats.COLUMNS`).
 _IDENTITY = {
     "device": (DEVICE_COLUMNS, names.device_name),
     "framework": (("framework", "backend"), names.framework_name),
     "version": (("version", "framework_version"), names.version_name),
     "kernel": (("kernel", "kernel_source", "kernel_name"), names.as_written),
-    "dtype": (("dtype", "data_type", "precision", "gemm_dtype", "moe_dtype", "attn_dtype"), names.dtype_name),
-    "cache": (("kv_dtype", "kv_cache_dtype", "cache"), names.cache_name),
 }
 _WORDS = ("op", "distribution")
 _TEXT = ("topology", "model", "source", "split", "origin")
 TEXT_COLUMNS = frozenset(
     (*_WORDS, *_TEXT, "kind", "family", *(name for known, _ in _IDENTITY.values() for name in known))
-)
+) | frozenset(name for known in COLUMNS.values() for name in known)
 _SHAPES = {name for family in FAMILIES.values() for column in family for name in (column.name, *column.other)}
 _READ = TEXT_COLUMNS | _SHAPES | neusight.COLUMNS | {"flag"}
 _ITEMSIZE = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "nvfp4": 0.5}
@@ -123,13 +122,16 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
     if sheet.rows == 0:
         return
     groups = split_by_family(sheet, family)
+    formats = stated_formats(sheet)
     identity = {name: _identity(sheet, name, registry) for name in _IDENTITY}
+    identity |= {name: each.name for name, each in formats.items()}
     text = {name: sheet.named(name, names.as_written) for name in _TEXT if name in sheet}
     text |= {name: sheet.named(name, names.in_lower_case) for name in _WORDS if name in sheet}
     latency = read_latency(sheet, timed)
     flag = _flags(sheet)
     for name, index in groups:
         shape, good = read_shape(sheet, name, index, alone=len(groups) == 1)
+        good &= known_formats(sheet, formats, name, index)
         if not good.any():
             continue
         kept = index[good]
@@ -208,7 +210,7 @@ def _joined(parts: list[KernelTable]) -> KernelTable:
     return KernelTable(
         family=first.family,
         row=join("row"),
-        **{name: joined([getattr(part, name) for part in parts]) for name in _IDENTITY},
+        **{name: joined([getattr(part, name) for part in parts]) for name in IDENTITY},
         flag=join("flag"),
         shape={name: np.concatenate([part.shape[name] for part in parts]) for name in first.shape},
         latency=None if first.latency is None else join("latency"),
@@ -220,7 +222,7 @@ def _note_repeats(table: KernelTable, notes: Notes) -> None:
     """Count the rows that repeat the identity and shape of an earlier one (told by a 64-bit mix of their columns)."""
     if not len(table):
         return
-    mixed = grouped([getattr(table, name) for name in _IDENTITY] + list(table.text.values())).which.astype(np.uint64)
+    mixed = grouped([getattr(table, name) for name in IDENTITY] + list(table.text.values())).which.astype(np.uint64)
     for column in table.shape.values():
         _mix(mixed, column.view(np.uint64))
     order = np.argsort(mixed)

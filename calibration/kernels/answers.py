@@ -43,11 +43,12 @@ REMARKS = (
     "not the device of this name that was measured: its facts were changed",
     "kernel not stated: the only one measured of this release",
     "this kernel and version never measured on this device",
+    "this software does not run on this device: a generic kernel in its place",
 )
-NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN, CHANGED, KERNEL, HERE = (
+NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN, CHANGED, KERNEL, HERE, FOREIGN = (
     1 << bit for bit in range(len(REMARKS))
 )
-UNUSABLE = 2 * HERE  # of a row without a prediction: this or the next, no sum of bits
+UNUSABLE = 2 * FOREIGN  # of a row without a prediction: this or the next, no sum of bits
 OVERFLOWING = UNUSABLE + 1
 MULTIPLYING = ("gemm", "bmm", "moe", "convolution")  # families whose kernels multiply in the format of their weights
 

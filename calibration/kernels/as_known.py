@@ -8,12 +8,13 @@ never measured.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from calibration.datasets.families import FAMILY_OF
 from calibration.datasets.groups import Groups
+from calibration.datasets.runnable import runs_on
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 from calibration.kernels.family import FittedFamily
@@ -21,6 +22,7 @@ from calibration.kernels.levels import spell_each
 
 TELLING = ("elementwise", "norm", "quantize")  # families of several operations, where the word tells the kernel
 ASSUMED = "bf16"  # where no number format is stated, as `calibration.kernels.formats` counts its bytes
+SOFTWARE = ("framework", "version", "kernel")  # columns that name it
 LEVELS = ("cell", "stack", "format")  # that a word is looked up in, the most specific first
 
 
@@ -65,6 +67,29 @@ def with_known_kernels(table: KernelTable, groups: Groups, fitted: FittedFamily)
         kernels = next(filter(None, found), set())
         own[place] = kernels.pop() if len(kernels) == 1 else ""
     return dataclasses.replace(table, kernel=Text(own, groups.which)), silent & (own != "")
+
+
+def with_runnable_kernels(
+    table: KernelTable, groups: Groups, fitted: FittedFamily, architecture: Mapping[str, str]
+) -> tuple[KernelTable, np.ndarray]:
+    """The table [R] without the names of software where it cannot run on the row's device, so that the row is answered
+    by what kernels have in common; and which groups are so [G]. What was measured on a device runs there.
+
+    **Arguments:** `architecture`: `DeviceSpec.architecture` of each device of the table by its name.
+    """
+    few = table.take(groups.first)
+    named = zip(few.framework, few.kernel, few.device, strict=True)
+    runs = [runs_on(table.family, framework, kernel, architecture[device]) for framework, kernel, device in named]
+    foreign = ~np.array(runs, bool)
+    if foreign.any():
+        foreign &= ~np.isin(_names(few, None, "cell"), _known(fitted, "cell"))
+    if not foreign.any():
+        return table, foreign
+    # Of mixed steps the framework says how they are counted (`calibration.kernels.inputs`).
+    bared = SOFTWARE[1:] if table.family == "attention_mixed" else SOFTWARE
+    columns = {name: np.asarray(getattr(few, name)).astype(object) for name in bared}
+    bare = {name: Text(np.where(foreign, "", column), groups.which) for name, column in columns.items()}
+    return dataclasses.replace(table, **bare), foreign
 
 
 def _between(names: Sequence[str], start: str, end: str) -> set[str]:

@@ -31,6 +31,7 @@ from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 
+NOT_HELD = 10.0  # logarithm of operands over a cache that holds none of them
 CORE_BYTES_PER_CYCLE = 64.0  # what a core takes from L2 in one cycle; the same on every NVIDIA core since Volta
 FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
 # Elements that a thread of PyTorch's elementary operations loads at a time, where vLLM's rotary embedding loads one
@@ -81,13 +82,14 @@ def busiest(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: 
     own = BUSIEST[family](Kernel(family, x, demand, hardware, formats))
     many = as_float(hardware.many_cores)
     none = jnp.zeros_like(many)
+    over = jnp.log(jnp.maximum(own["held"], LEAST)) - jnp.log(experts.cache(x, hardware.device))
     return Busiest(
         own["core"],
         own.get("special", none) * many,
         own["on_chip"] * many,
         own.get("waves", none) * many,
         own.get("alone", none),
-        jnp.log(jnp.maximum(own["held"], LEAST)) - jnp.log(experts.cache(x, hardware.device)),
+        jnp.where(hardware.cached > 0.0, over, NOT_HELD),
     )
 
 

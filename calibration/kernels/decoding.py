@@ -41,6 +41,7 @@ OF_TILE, OF_ROWS, SMALL_KERNEL = 0.4, 0.13, 0.45
 SWAPPED = 2.0  # small kernels that copy the queries before and the output after
 PADDED_SIZE, PADDED = 192.0, 4.0  # heads whose values are padded, and small kernels that do so
 LARGEST_GRAPH = 512.0  # sequences of the largest step that vLLM captures (`cudagraph_capture_sizes`)
+LARGEST_HEAD = 256.0  # elements that FlashAttention 3 takes; how version 4 divides keys is told by larger heads alone
 LONGEST_ROUND = 5.0  # less than e^-5 of the cores busy is not told apart
 
 
@@ -91,7 +92,8 @@ def parts(x: Shape, cores: Scalar) -> Scalar:
     """Blocks that share the keys of one group [1]."""
     most = jnp.minimum(floor_div(seen(x), _way(x, "least_keys")), _way(x, "most_parts"))
     some = jnp.clip(floor_div(cores * _way(x, "wanted"), groups(x, cores)), 1.0, jnp.maximum(most, 1.0))
-    some = jnp.where(_does(x, "launched") & (x["batch"] <= LARGEST_GRAPH), _way(x, "most_parts"), some)
+    launched = _does(x, "launched") & (x["batch"] <= LARGEST_GRAPH) & (x["head_dim"] > LARGEST_HEAD)
+    some = jnp.where(launched, _way(x, "most_parts"), some)
     return jnp.where(unswapped(x) | (_does(x, "whole") & ~masked(x, cores)), 1.0, some)
 
 

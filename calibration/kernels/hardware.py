@@ -49,8 +49,9 @@ class Hardware(eqx.Module):
     `reads_shared`: 1 where matrix instructions read shared memory themselves, `pipelined`: 1 where they leave their
     results in a memory of their own, else 0
     (`ArchitectureSpec.operands_from_shared_memory`, `accumulators_in_tensor_memory`); `many_cores`: 1 for a GPU, whose
-    cores each take small blocks, 0 for the few large cores of others; `gddr`: 1 where the memory is GDDR, `inline_ecc`:
-    1 where its check bits share its bus, else 0; all [D]."""
+    cores each take small blocks, 0 for the few large cores of others; `cached`: 1 where the rate of the last memory on
+    chip is known, in which a repeated kernel finds its operands (of GPUs; a TPU's rows were adapted without), else 0;
+    `gddr`: 1 where the memory is GDDR, `inline_ecc`: 1 where its check bits share its bus, else 0; all [D]."""
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
@@ -63,6 +64,7 @@ class Hardware(eqx.Module):
     reads_shared: Float[Array | np.ndarray, " D"]
     pipelined: Float[Array | np.ndarray, " D"]
     many_cores: Float[Array | np.ndarray, " D"]
+    cached: Float[Array | np.ndarray, " D"]
     gddr: Float[Array | np.ndarray, " D"]
     inline_ecc: Float[Array | np.ndarray, " D"]
 
@@ -87,6 +89,7 @@ def _shipped(name: str, number: np.dtype) -> Hardware:
 def _hardware(spec: DeviceSpec) -> Hardware:
     architecture = hwspecs.load_architecture(spec.architecture)
     exponentials, resident = architecture.special_functions_per_cycle, architecture.resident_threads
+    gpu = spec.kind == "gpu" or exponentials is not None  # that of a Jetson has the cores of its generation
     return Hardware(
         device_from_spec(spec),
         clock=as_float(spec.clock_rate.si),
@@ -98,7 +101,8 @@ def _hardware(spec: DeviceSpec) -> Hardware:
         exponentials=as_float(exponentials.si if exponentials else UNSTATED_EXPONENTIALS),
         reads_shared=as_float(architecture.operands_from_shared_memory),
         pipelined=as_float(architecture.accumulators_in_tensor_memory),
-        many_cores=as_float(spec.kind == "gpu"),
+        many_cores=as_float(gpu),
+        cached=as_float(gpu or spec.kind == "tpu"),
         gddr=as_float((spec.memory_type or "").startswith("gddr")),
         inline_ecc=as_float(spec.inline_ecc),
     )

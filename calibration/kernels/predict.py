@@ -21,6 +21,7 @@ from calibration.kernels.answers import (
     CHANGED,
     DEVICE,
     FAR,
+    FOREIGN,
     FORMAT,
     FRAMEWORK,
     HERE,
@@ -38,7 +39,12 @@ from calibration.kernels.answers import (
     Trust,
     answers,
 )
-from calibration.kernels.as_known import with_assumed_format, with_known_kernels, with_known_operations
+from calibration.kernels.as_known import (
+    with_assumed_format,
+    with_known_kernels,
+    with_known_operations,
+    with_runnable_kernels,
+)
 from calibration.kernels.demand import POINTS
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import prepare
@@ -54,6 +60,7 @@ TOO_LARGE = "its sizes are too large: the counts of its operations or bytes are 
 ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
 AS_ANOTHER = "{} never measured: predicted as {}"
 UNKNOWN_DEVICE = "the device is unknown or has no specification"
+OF_SOFTWARE = STACK | FRAMEWORK | HERE | KERNEL  # remarks that one more of its software takes the place of
 Columns = dict[str, np.ndarray | Text]
 
 
@@ -106,13 +113,18 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     if fitted is not None:
         unstated = NO_FORMAT * np.asarray(table.dtype == "")[groups.first]
         table, alone = with_known_kernels(with_assumed_format(table, fitted), groups, fitted)
+        table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, directories))
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted, directories)
-        trust = dataclasses.replace(trust, remarks=trust.remarks | unstated | KERNEL * alone)
+        trust = dataclasses.replace(
+            trust, remarks=_of_foreign(np.asarray(trust.remarks) | KERNEL * alone, foreign) | unstated
+        )
     elif INSTEAD.get(name) in parameters.families:
         fitted = dataclasses.replace(parameters.families[INSTEAD[name]], local={})
+        table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, directories))
         trust = _distrust(fitted, table.take(groups.first), directories)
+        trust = dataclasses.replace(trust, remarks=_of_foreign(np.asarray(trust.remarks), foreign))
         told = AS_ANOTHER.format(name, INSTEAD[name])
         reasons[:UNUSABLE] = [told, *(f"{told}; {each}" for each in reasons[1:UNUSABLE])]
     else:
@@ -127,6 +139,18 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         "reason": Text(_strings(*reasons), np.asarray(found.remarks)),
     }
     return {f"{name}_us": np.asarray(getattr(found, name), np.float64) for name in NUMBERS} | texts
+
+
+def _architectures(table: KernelTable, directories: Sequence[str]) -> dict[str, str]:
+    """The architecture of each device of a table."""
+    names = as_text(table.device).counts()
+    return {name: hwspecs.load(name, directories).architecture for name in names}
+
+
+def _of_foreign(remarks: np.ndarray, foreign: np.ndarray) -> np.ndarray:
+    """The remarks of groups, of those whose software does not run on their device that in place of what else is told of
+    it [G]."""
+    return np.where(foreign, remarks & ~OF_SOFTWARE | FOREIGN, remarks)
 
 
 def _no_trust(groups: int) -> Trust:

@@ -67,14 +67,16 @@ class NcclTier(eqx.Module):
 # Rates in GB/s. Between nodes the LL rate depends on the host's processor: AMD's from Ampere on, Intel's before.
 # Channels: NCCL counts a link as 20 GB/s of NVLink's 25 (40.1 of 50 on Blackwell) and fills them with channels of whole
 # rates; on eight H100 twelve rings of 30 GB/s, and in-switch channels of 320 GB/s together, of 450 (the graph dump of
-# NVIDIA/nccl issue 1197). Blackwell's are taken as twice Hopper's.
+# NVIDIA/nccl issue 1197). Blackwell's shares are taken as Hopper's. Its channels are those of NCCL's search: 18 links
+# hold eight of 90 GB/s, where Hopper's hold six of 60, and each is divided in two (`sm100SpeedArrayIntra` and
+# `ncclTopoDupChannels`, search.cc). So its trees over many nodes, of 24 GB/s a channel, fill eight ports of 48.
 _TIERS = {
     "volta": ((39.0, 39.0, 20.4), (20.0,) * 3, (20.0,) * 3, (26.5, 18.5, 10.0), 0.0, 1.9, 0.8, 0.0, 12.0),
     "ampere": ((87.7, 22.5, 19.0), (20.0,) * 3, (20.0,) * 3, (24.0, 23.6, 17.8), 0.0, 1.4, 0.8, 0.0, 12.0),
     "hopper": ((141.0, 45.0, 35.0), (36.7,) * 3, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), 0.85, 1.4, 0.8, 0.711, 12.0),
     "blackwell": (
         *((282.0, 90.0, 70.0), (40.0,) * 3, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0)),
-        *(0.74, 1.4, 0.8, 0.711, 12.0),
+        *(0.74, 1.4, 0.8, 0.711, 16.0),
     ),
 }
 NVLS_CHANNELS = 16.0

@@ -189,6 +189,33 @@ def test_more_bandwidth_is_never_slower(ranks: int, size: float, factor: float) 
     assert float(fast) <= float(slow)
 
 
+# Devices of a node of eight: what 18 links carry one way as NCCL counts them, and eight ports of 50 GB/s.
+BUSES = {"ampere": 0.8 * 300e9, "hopper": 0.8 * 450e9, "blackwell": 0.8 * 900e9}
+
+
+@pytest.mark.parametrize(("newer", "older"), [("hopper", "ampere"), ("blackwell", "hopper")])
+@pytest.mark.parametrize("nodes", [1.0, 2.0, 4.0, 8.0, 32.0, 256.0])
+@given(size=st.floats(1024.0, 2.0**34))
+def test_faster_links_of_a_newer_generation_are_not_slower(newer: str, older: str, nodes: float, size: float) -> None:
+    """Each with as many channels as NCCL's search finds."""
+
+    def time(name: str) -> float:
+        channels = float(nccl_tier(name).channels)
+        at = group(8.0 * nodes, nodes, bus=BUSES[name], channels=channels, network_bandwidth=400e9)
+        return float(reduce(at, size, name).time)
+
+    assert time(newer) <= 1.02 * time(older)
+
+
+def test_channels_are_those_of_the_search() -> None:
+    # search.cc: the fastest speed whose channels the links of a GPU hold, each then divided in two (18 links of 20.6
+    # GB/s, speeds from 60; of 40.1 GB/s, speeds from 90).
+    for tier, links, speed in (("hopper", 18 * 20.6, 60.0), ("blackwell", 18 * 40.1, 90.0)):
+        assert float(nccl_tier(tier).channels) == 2.0 * (links // speed)
+    # Trees over many nodes: 24 GB/s a channel fill eight ports of which NCCL takes 48 GB/s.
+    assert float(nccl_tier("blackwell").channels * nccl_tier("blackwell").tree[2]) == 8 * 48e9
+
+
 def test_the_slope_of_the_time_is_that_of_the_bus() -> None:
     slope = jax.grad(lambda size: nccl_all_reduce_time(group(8.0), nccl_tier("hopper"), size).time)(as_float(512 * MIB))
     assert float(slope) == pytest.approx(14 / 8 / 360e9, rel=1e-9)

@@ -97,3 +97,20 @@ def test_of_several_kernels_of_a_release_none_is_chosen(tmp_path: Path) -> None:
     assert given is not None
     table, alone = with_known_kernels(given, [*cells, nccl])
     assert table.kernel.tolist() == ["", "nccl", "nccl", ""] and alone.tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(("newer", "older"), [("b200", "h100-sxm"), ("gb200", "h200-sxm"), ("b300", "b200")])
+def test_faster_links_of_a_generation_never_measured_are_not_slower(
+    shipped: CollectiveParameters, tmp_path: Path, newer: str, older: str
+) -> None:
+    """Between nodes the A100 alone was measured, by a ring and by trees that were off by unlike shares."""
+    sizes = [round(2.0**power) for power in np.arange(16.0, 33.0, 0.5)]
+    lines = [
+        f"{gpu},all_reduce,{ranks},8,{size}" for ranks in (32, 64, 512) for gpu in (newer, older) for size in sizes
+    ]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["gpu,op,num_gpus,gpus_per_node,bytes", *lines]) + "\n")
+    read = read_collectives(path)
+    time = np.asarray(predict_collectives(read.table(FAMILY), read.rows, shipped)["predicted_us"])
+    fast, slow = np.moveaxis(time.reshape(3, 2, len(sizes)), 1, 0)
+    assert (fast <= 1.02 * slow).all()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import hwspecs
-from calibration.datasets import data_hash, read_table
+from calibration.datasets import data_hash, names, read_table
 from calibration.datasets.columns import LOCATED
 from hwspecs.errors import InputError
 
@@ -141,13 +141,68 @@ def test_two_units_must_agree(tmp_path: Path) -> None:
     assert "'latency_us' and 'time_ms' contradict each other, first in row 1" in refusal(contradicting)
 
 
-def test_unknown_names_are_kept_and_counted(tmp_path: Path) -> None:
-    read = read_table(csv(tmp_path / "t.csv", GOOD | {"gpu": ["h1oo", "h1oo"], "dtype": ["bf17", "h100"]}))
+def test_unknown_devices_are_kept_and_counted(tmp_path: Path) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"gpu": ["h1oo", "h1oo"]}))
     assert read.tables[0].device.tolist() == ["", ""] and len(read.tables[0]) == 2
-    device, *formats = read.problems
+    (device,) = read.problems
     assert (device.column, device.count, device.excluded) == ("gpu", 2, False)
     assert "'h1oo' is not a known device. Did you mean" in device.message
-    assert "'bf17' is not a known number format. Did you mean bf16" in formats[0].message
+
+
+HEADS = {"heads": [8, 8], "kv_heads": [8, 8], "head_dim": [128, 128]}
+OF_FAMILY = {
+    "gemm": GOOD,
+    "attention_decode": {"kv_len": [64, 64], **HEADS},
+    "attention_prefill": {"q_len": [64, 64], **HEADS},
+    "attention_mixed": {"prefill_q": [64, 64], "n_decode": [1, 1], "kv_decode": [64, 64], **HEADS},
+    "moe": {"tokens": [8, 8], "hidden": [64, 64], "inter": [64, 64], "topk": [2, 2], "experts": [8, 8]},
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "column", "text", "said"),
+    [
+        ("gemm", "dtype", "fp5", "'fp5' is not a known number format. Did you mean fp"),
+        ("gemm", "gemm_dtype", "nf4", "'nf4' is not a known number format. Did you mean nvfp4"),
+        ("moe", "moe_dtype", "w3a16", "'w3a16' is not a known number format. Did you mean w8a16"),
+        ("moe", "precision", "bf17", "'bf17' is not a known number format. Did you mean bf16"),
+        ("attention_decode", "kv_dtype", "fp5", "'fp5' is not a known number format."),
+        ("attention_prefill", "kv_cache_dtype", "int3", "'int3' is not a known number format. Did you mean int8"),
+        ("attention_mixed", "kv_cache_dtype", "int3", "'int3' is not a known number format."),
+        ("attention_decode", "attn_dtype", "zz", "'zz' is not a known number format. Known: fp64, "),
+    ],
+)
+def test_a_format_that_nobody_knows_is_no_other_format(
+    tmp_path: Path, family: str, column: str, text: str, said: str
+) -> None:
+    read = read_table(csv(tmp_path / "t.csv", OF_FAMILY[family] | {column: ["fp8", text]}))
+    (table,) = read.tables
+    assert (table.family, table.row.tolist()) == (family, [0])
+    (problem,) = read.problems
+    assert (problem.row, problem.column, problem.count, problem.excluded) == (1, column, 1, True)
+    assert problem.message.startswith(said) and all(name in problem.message for name in names.DTYPES)
+
+
+@pytest.mark.parametrize("text", ["", "none", "auto", "Default"])
+def test_a_format_that_is_not_stated_is_no_mistake(tmp_path: Path, text: str) -> None:
+    read = read_table(csv(tmp_path / "t.csv", OF_FAMILY["moe"] | {"tokens": [8, 9], "moe_dtype": ["fp8", text]}))
+    assert read.tables[0].row.tolist() == [0, 1] and not read.problems
+
+
+def test_two_columns_that_name_different_formats(tmp_path: Path) -> None:
+    """The same in other words is no difference, and a cell that says nothing leaves it to the other."""
+    columns = {name: [values[0]] * 4 for name, values in OF_FAMILY["moe"].items()} | {"tokens": [1, 2, 3, 4]}
+    stated = {"dtype": ["bf16", "bf16", "", "fp8"], "moe_dtype": ["nvfp4", "bfloat16", "int4", "auto"]}
+    read = read_table(csv(tmp_path / "t.csv", columns | stated))
+    assert read.tables[0].dtype.tolist() == ["bf16", "int4_weight_only", "fp8"]
+    (problem,) = read.problems
+    assert (problem.row, problem.excluded) == (0, True)
+    assert "'dtype' says bf16 and 'moe_dtype' nvfp4; they mean the same, remove one" in problem.message
+
+
+def test_the_format_of_a_cache_is_none_of_a_kernel_without_one(tmp_path: Path) -> None:
+    read = read_table(csv(tmp_path / "t.csv", GOOD | {"m": [8, 9], "kv_dtype": ["fp5", "fp8"]}))
+    assert len(read.tables[0]) == 2 and not read.problems
 
 
 @pytest.mark.parametrize(
