@@ -20,25 +20,25 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "cache": ("kv_dtype", "kv_cache_dtype", "cache"),
 }
 CACHED = ("attention_prefill", "attention_decode", "attention_mixed", "mla_prefill", "mla_decode")  # that read a cache
-# Of which a format tells little: those of no known one stay, and are counted.
-LENIENT = ("collective",)
+UNKNOWN_CACHE = "?"  # name of a cache's format that is stated and none of the known ones
 
 
 @dataclass(frozen=True)
 class Stated:
-    """`name` of the format of each row, "" where none is stated or understood; `column` that says what is not, and what
-    is `wrong` with it, both "" where nothing is [R]."""
+    """`name` of the format of each row, "" where none is stated or understood, of a cache `UNKNOWN_CACHE` where it is
+    stated; `column` that says what nobody knows or what contradicts another, and the sentence on it, `unknown` or
+    `clash`, "" where there is none [R]."""
 
     name: Text
     column: Text
-    wrong: Text
+    unknown: Text
+    clash: Text
 
-    def problems(self, index: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
-        """Column, sentence and places in `index` of each kind of wrong row among the rows `index`."""
-        codes = self.wrong.codes[index]
-        each = (
-            (str(self.column.values[code]), str(text), code) for code, text in enumerate(self.wrong.values.tolist())
-        )
+    def problems(self, said: Text, index: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
+        """Column, sentence and places in `index` of each kind of row among the rows `index` of which something is
+        `said`, which is `unknown` or `clash`."""
+        codes = said.codes[index]
+        each = ((str(self.column.values[code]), str(text), code) for code, text in enumerate(said.values.tolist()))
         found = [(column, text, np.flatnonzero(codes == code)) for column, text, code in each if text]
         return [(column, text, places) for column, text, places in found if len(places)]
 
@@ -49,13 +49,14 @@ def stated_formats(sheet: Sheet) -> dict[str, Stated]:
 
 
 def known_formats(sheet: Sheet, formats: Mapping[str, Stated], family: str, index: np.ndarray) -> np.ndarray:
-    """Whether the formats that the rows `index` of a family state are known ones [rows]; the others are noted."""
+    """Whether the rows `index` of a family state one format, or none [rows]; others are noted, and those of a format
+    that nobody knows, which stay."""
     good = np.ones(len(index), bool)
     for name in ("dtype", "cache") if family in CACHED else ("dtype",):
-        for column, wrong, places in formats[name].problems(index):
-            if family in LENIENT:
-                sheet.notes.alike(index[places] + sheet.start, column, wrong)
-                continue
+        given = formats[name]
+        for column, wrong, places in given.problems(given.unknown, index):
+            sheet.notes.alike(index[places] + sheet.start, column, wrong)
+        for column, wrong, places in given.problems(given.clash, index):
             good[places] = False
             sheet.notes.rows(index[places] + sheet.start, column, lambda _, wrong=wrong: wrong, True)
     return good
@@ -64,7 +65,7 @@ def known_formats(sheet: Sheet, formats: Mapping[str, Stated], family: str, inde
 def _stated(sheet: Sheet, name: str) -> Stated:
     present = [column for column in COLUMNS[name] if column in sheet]
     if not present:
-        return Stated(*(repeated("", sheet.rows) for _ in range(3)))
+        return Stated(*(repeated("", sheet.rows) for _ in range(4)))
     texts = [sheet.text(column) for column in present]
     alike = grouped(texts)
     rows = zip(*(text[alike.first].tolist() for text in texts), strict=True)
@@ -72,17 +73,17 @@ def _stated(sheet: Sheet, name: str) -> Stated:
     return Stated(*(Text(_strings(part), alike.which) for part in zip(*found, strict=True)))
 
 
-def _one(name: str, cells: Mapping[str, str]) -> tuple[str, str, str]:
-    """The format that the cells of one row state, or "", the column that is wrong and what is wrong with it."""
+def _one(name: str, cells: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """The fields of `Stated` of the cells of one row."""
     for column, text in cells.items():
         wrong = dtype_name(text)[1]
         if wrong:
-            return "", column, wrong
+            return UNKNOWN_CACHE if name == "cache" else "", column, wrong, ""
     said = {column: text for column, text in cells.items() if dtype_name(text)[0]}
     try:
-        return dtype_name(stated(name, said, lambda text: dtype_name(text)[0]))[0], "", ""
+        return dtype_name(stated(name, said, lambda text: dtype_name(text)[0]))[0], "", "", ""
     except InputError as error:
-        return "", next(iter(said)), str(error)
+        return "", next(iter(said)), "", str(error)
 
 
 def _strings(values: Sequence[str]) -> np.ndarray:

@@ -44,11 +44,12 @@ REMARKS = (
     "kernel not stated: the only one measured of this release",
     "this kernel and version never measured on this device",
     "this software does not run on this device: a generic kernel in its place",
+    "no known number format of the cache: that of the activations assumed",
 )
-NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN, CHANGED, KERNEL, HERE, FOREIGN = (
+NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN, CHANGED, KERNEL, HERE, FOREIGN, NO_CACHE = (
     1 << bit for bit in range(len(REMARKS))
 )
-UNUSABLE = 2 * FOREIGN  # of a row without a prediction: this or the next, no sum of bits
+UNUSABLE = 2 * NO_CACHE  # of a row without a prediction: this or the next, no sum of bits
 OVERFLOWING = UNUSABLE + 1
 MULTIPLYING = ("gemm", "bmm", "moe", "convolution")  # families whose kernels multiply in the format of their weights
 

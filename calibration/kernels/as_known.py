@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calibration.datasets.families import FAMILY_OF
-from calibration.datasets.groups import Groups
+from calibration.datasets.groups import Groups, grouped
+from calibration.datasets.names import activations_of
 from calibration.datasets.runnable import runs_on
 from calibration.datasets.schema import KernelTable
+from calibration.datasets.stated_formats import UNKNOWN_CACHE
 from calibration.datasets.text import Text, as_text
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.levels import spell_each
@@ -110,6 +112,17 @@ def with_assumed_format(table: KernelTable, fitted: FittedFamily) -> KernelTable
     if any(cache for _, cache, _ in stated):
         changed["cache"] = as_text(table.cache).translated(lambda name: name or ASSUMED)
     return dataclasses.replace(table, **changed)
+
+
+def with_assumed_cache(table: KernelTable) -> KernelTable:
+    """The table [R] with the format of the activations for a cache of whose stated format nobody knows."""
+    cache = as_text(table.cache)
+    if UNKNOWN_CACHE not in cache.values.tolist():
+        return table
+    pairs = grouped([cache, as_text(table.dtype)])
+    named = zip(table.cache[pairs.first], table.dtype[pairs.first], strict=True)
+    assumed = [activations_of(dtype) if name == UNKNOWN_CACHE else name for name, dtype in named]
+    return dataclasses.replace(table, cache=Text(np.array(assumed, object), pairs.which))
 
 
 def _names(few: KernelTable, word: str | None, level: str) -> np.ndarray:

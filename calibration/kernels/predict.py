@@ -14,6 +14,7 @@ import hwspecs
 from calibration.datasets.groups import Groups, group
 from calibration.datasets.reasons import with_problems
 from calibration.datasets.schema import KernelTable, Read
+from calibration.datasets.stated_formats import UNKNOWN_CACHE
 from calibration.datasets.text import Text, as_text, repeated
 from calibration.intervals import UNKNOWN
 from calibration.kernels.answers import (
@@ -28,6 +29,7 @@ from calibration.kernels.answers import (
     KERNEL,
     LIMITERS,
     MEASURED,
+    NO_CACHE,
     NO_FORMAT,
     REMARKS,
     ROOFLINE,
@@ -40,6 +42,7 @@ from calibration.kernels.answers import (
     answers,
 )
 from calibration.kernels.as_known import (
+    with_assumed_cache,
     with_assumed_format,
     with_known_kernels,
     with_known_operations,
@@ -112,7 +115,8 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     fitted, groups = parameters.families.get(name), group(table)
     if fitted is not None:
         unstated = NO_FORMAT * np.asarray(table.dtype == "")[groups.first]
-        table, alone = with_known_kernels(with_assumed_format(table, fitted), groups, fitted)
+        unstated |= NO_CACHE * np.asarray(table.cache == UNKNOWN_CACHE)[groups.first]
+        table, alone = with_known_kernels(with_assumed_format(with_assumed_cache(table), fitted), groups, fitted)
         table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, directories))
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())

@@ -148,18 +148,16 @@ def test_a_format_that_the_device_lacks_is_said(predict, own_folder: Path) -> No
     assert said == [True, False, False, False]
 
 
-def test_a_format_that_nobody_knows_is_named_and_not_predicted_as_another(predict, own_folder: Path) -> None:
+def test_a_format_that_nobody_knows_falls_back_aloud(predict, own_folder: Path) -> None:
     rows = [f"h100_sxm,{dtype},4096,4096,4096" for dtype in ("w3a16", "fp8", "")]
     (own_folder / "g.csv").write_text("\n".join(["gpu,dtype,m,n,k", *rows]) + "\n")
     said = predict("g.csv", "-o", "out.csv")
     with (own_folder / "out.csv").open(newline="") as file:
         unknown, known, unstated = csv.DictReader(file)
+    assert unknown["predicted_us"] == unstated["predicted_us"] and "number format" not in known["reason"]
+    assert all("no known number format: bf16 assumed" in row["reason"] for row in (unknown, unstated))
     wrong = "column 'dtype': 'w3a16' is not a known number format. Did you mean w8a16"
-    assert unknown["predicted_us"] == "" and wrong in unknown["reason"] and "Known: fp64, " in unknown["reason"]
-    assert known["predicted_us"] and "number format" not in known["reason"]
-    assert unstated["predicted_us"] and "no known number format: bf16 assumed" in unstated["reason"]
-    assert [entry["rows"] for entry in said["without_prediction"]] == [1]
-    assert f"g.csv, line 2, {wrong}" in " ".join(said["problems"]["first"])
+    assert wrong in " ".join(said["problems"]["first"])
 
 
 def test_a_table_may_name_devices_of_a_folder(predict, own_folder: Path) -> None:

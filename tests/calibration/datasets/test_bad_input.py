@@ -13,6 +13,7 @@ import pytest
 import hwspecs
 from calibration.datasets import data_hash, names, read_table
 from calibration.datasets.columns import LOCATED
+from calibration.datasets.stated_formats import COLUMNS, UNKNOWN_CACHE
 from hwspecs.errors import InputError
 
 GOOD = {"m": [8, 8], "n": [8, 16], "k": [8, 8]}
@@ -172,14 +173,16 @@ OF_FAMILY = {
         ("attention_decode", "attn_dtype", "zz", "'zz' is not a known number format. Known: fp64, "),
     ],
 )
-def test_a_format_that_nobody_knows_is_no_other_format(
+def test_a_format_that_nobody_knows_is_named_and_its_row_stays(
     tmp_path: Path, family: str, column: str, text: str, said: str
 ) -> None:
     read = read_table(csv(tmp_path / "t.csv", OF_FAMILY[family] | {column: ["fp8", text]}))
     (table,) = read.tables
-    assert (table.family, table.row.tolist()) == (family, [0])
+    assert (table.family, table.row.tolist()) == (family, [0, 1])
+    of_cache = column in COLUMNS["cache"]
+    assert (table.cache if of_cache else table.dtype)[1] == (UNKNOWN_CACHE if of_cache else "")
     (problem,) = read.problems
-    assert (problem.row, problem.column, problem.count, problem.excluded) == (1, column, 1, True)
+    assert (problem.row, problem.column, problem.count, problem.excluded) == (1, column, 1, False)
     assert problem.message.startswith(said) and all(name in problem.message for name in names.DTYPES)
 
 

@@ -11,7 +11,8 @@ import hwspecs
 from calibration.datasets.groups import group
 from calibration.datasets.runnable import NVIDIA, runs_on
 from calibration.datasets.schema import KernelTable
-from calibration.kernels.answers import FOREIGN, REMARKS
+from calibration.datasets.stated_formats import UNKNOWN_CACHE
+from calibration.kernels.answers import FOREIGN, NO_CACHE, REMARKS
 from calibration.kernels.as_known import with_runnable_kernels
 from calibration.kernels.inputs import prepare
 from calibration.kernels.parameters import Parameters, load_parameters
@@ -140,3 +141,11 @@ def test_parts_of_flash_attention_4_are_those_of_large_heads() -> None:
         kernels = (np.array([f"vllm_flash_attn_{name}"], object) for name in ("fa3", "fa4"))
         third, fourth = (prepare(dataclasses.replace(table, **names, kernel=each)).waves[0] for each in kernels)
         assert (fourth > 2.0 * third) == more
+
+
+def test_a_cache_in_a_format_that_nobody_knows_counts_as_the_activations(shipped: Parameters) -> None:
+    tables = [asked("attention_decode", "h100-sxm", TENSORRT, cache) for cache in (UNKNOWN_CACHE, "bf16")]
+    unknown, known = (predict_table(table, shipped) for table in tables)
+    said = REMARKS[NO_CACHE.bit_length() - 1]
+    assert np.array_equal(unknown["predicted_us"], known["predicted_us"])
+    assert all(said in reason for reason in unknown["reason"]) and not any(said in each for each in known["reason"])
