@@ -25,7 +25,7 @@ from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency, Efficiencies, Utilization
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.kernels.roofline import matrix_peak
+from jaxperf.kernels.roofline import matrix_peak, operand_itemsize
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.phase import Decode, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
@@ -204,7 +204,8 @@ def _power_limited(scalars: Scalars, point: Point, busy: Scalar, flops: Scalar) 
     if not energies:
         return busy
     limited = as_float(jnp.sum(point.kind) > 0.0)
-    joule = limited * jnp.exp(jnp.sum(jnp.stack(energies) * point.kind)) * point.weights.operand_itemsize / 2.0
+    size = operand_itemsize(point.device, point.weights, point.activations)
+    joule = limited * jnp.exp(jnp.sum(jnp.stack(energies) * point.kind)) * size / 2.0
     power = point.device.tdp - point.device.num_cores * jnp.exp(scalars["static"])
     ratio = flops * joule / (jnp.maximum(power, LEAST_POWER * point.device.tdp) * busy)
     return busy * (1.0 + ratio**SHARPNESS) ** (1.0 / SHARPNESS)

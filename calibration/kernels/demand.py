@@ -37,7 +37,7 @@ from jaxperf.core.formats import COMPUTE_FORMATS, NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.attention import AttentionShape, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
-from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
 from jaxperf.kernels.tiling import deepest_split
 
 CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
@@ -266,7 +266,8 @@ def demands(family: str, hardware: Hardware, x: Shape, f: Formats, point: Point 
     cost = (point or POINTS[family])(hardware.device, x, f)
     on_vector = (f.weights.compute <= COMPUTE_FORMATS.index("fp32")) | (family in STREAMS)
     each = jnp.where(on_vector, hardware.energy, hardware.matrix_energy)
-    joule = NOMINAL_ENERGY * f.weights.operand_itemsize * each  # narrower operands switch less
+    size = operand_itemsize(hardware.device, f.weights, f.activations)
+    joule = NOMINAL_ENERGY * size * each  # narrower operands switch less
     power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
     rate = hardware.device.vector_flops if family in STREAMS else matrix_peak(hardware.device, f.weights)
     return cost.compute, cost.memory, power, cost.flops / rate, cost.flops, cost.bytes_moved

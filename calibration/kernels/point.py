@@ -117,7 +117,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     hardware, x = kind.hardware, whole_shape(kind, x)
     asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars
     if family == "gemm" or family in ABSORBING:
-        asked = dataclasses.replace(asked, power=asked.power * products.switched(kind.formats))
+        asked = dataclasses.replace(asked, power=asked.power * products.switched(hardware.device, kind.formats))
     if family == "convolution":
         multiplied = convolutions.chosen(hardware.device, x, kind.formats).flops
         asked = dataclasses.replace(asked, power=asked.power * multiplied / asked.flops)

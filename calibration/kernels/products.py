@@ -11,6 +11,7 @@ CUDA"). Which libraries do not divide at all is in `calibration.datasets.engine_
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from calibration.kernels.asked import Shape, does, way
@@ -18,8 +19,10 @@ from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
 from jaxperf.core.device import Device
 from jaxperf.core.formats import COMPUTE_FORMATS
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, next_power_of_two
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div, next_power_of_two
+from jaxperf.kernels.roofline import operand_itemsize
 from jaxperf.kernels.tiling import (
+    LARGE_TILES,
     SMALLEST_ROWS,
     Tile,
     busiest_core_flops,
@@ -28,9 +31,15 @@ from jaxperf.kernels.tiling import (
     least_loaded,
 )
 
-# Tiles that a library takes, beside the large ones, which divides no reduction; not where the matrix instruction is of
-# four warps, whose tiles have `GROUP_ROWS` rows and more.
+# Tiles that a library takes beside the large ones. One that divides no reduction: not where the matrix instruction is
+# of four warps, whose tiles have `GROUP_ROWS` rows and more. One that divides them (cuBLAS names its kernels after
+# them): where large tiles leave cores idle and a small one leaves the busiest core at most `LIGHTER` of their load,
+# since it fetches more for what it multiplies. Set with the measured tables in sight.
 SMALL_TILES = ((128.0, 64.0), (64.0, 128.0), (64.0, 64.0))
+LIGHTER = 0.8
+# Rows and columns of a tile whose operands fill a core's shared memory. Blocks of fewer run beside each other and wait
+# at the same time, four at most; not where a library keeps more steps in flight instead.
+FILLING, MOST_AT_ONCE = 256.0, 4.0
 GROUP_ROWS = 64.0  # of a wgmma instruction (PTX: m64nNk16)
 TALL_ROWS = 128.0  # of a library that has tiles for many rows alone
 STEP = 128.0  # bytes of each row and column that a block loads at once
@@ -71,10 +80,20 @@ def tile(device: Device, x: Shape) -> Tile:
     """The tile of a library that divides reductions, or of one that leaves them whole (`x["unsplit"]`: 1)."""
     if CUT[0] in x:
         return Tile(*(x[name] for name in CUT))
-    divided = choose_tile(device, rows(x), x["n"], x["k"], groups(x), deepest_split(x["k"]))
-    whole = _whole(device, x)
-    unsplit = does(x, "unsplit")
-    return Tile(*(jnp.where(unsplit, getattr(whole, name), getattr(divided, name)) for name in ("m", "n", "split_k")))
+    return _either(does(x, "unsplit"), _whole(device, x), _divided(device, x))
+
+
+def _divided(device: Device, x: Shape) -> Tile:
+    """A large tile, or a small one where large ones leave cores idle and it is lighter by enough."""
+    m, n, k, each = rows(x), x["n"], x["k"], groups(x)
+    large, small = (choose_tile(device, m, n, k, each, deepest_split(k), of) for of in (LARGE_TILES, SMALL_TILES))
+    idle = ceil_div(m, large.m) * ceil_div(n, large.n) * each < device.num_cores
+    loads = [busiest_core_flops(device, m, n, k, each, cut) for cut in (small, large)]
+    return _either(idle & (loads[0] < LIGHTER * loads[1]), small, large)
+
+
+def _either(first: Scalar, one: Tile, other: Tile) -> Tile:
+    return jax.tree.map(lambda here, there: jnp.where(first, here, there), one, other)
 
 
 def _whole(device: Device, x: Shape) -> Tile:
@@ -95,7 +114,8 @@ def steps(device: Device, x: Shape, f: Formats, cut: Tile, parts: Scalar) -> Sca
     """Steps of the busiest core, one after the other, where each reduction is in so many parts [1]."""
     tiles = ceil_div(rows(x), cut.m) * ceil_div(x["n"], cut.n) * parts * groups(x)
     depth = ceil_div(ceil_div(x["k"], parts) * f.weights.operand_itemsize, as_float(STEP))
-    return ceil_div(tiles, device.num_cores) * depth
+    at_once = jnp.where(does(x, "deep"), 1.0, jnp.clip(floor_div(as_float(FILLING), cut.m + cut.n), 1.0, MOST_AT_ONCE))
+    return ceil_div(tiles, device.num_cores * at_once) * depth
 
 
 def stepping(hardware: Hardware, x: Shape, f: Formats) -> Scalar:
@@ -107,7 +127,9 @@ def stepping(hardware: Hardware, x: Shape, f: Formats) -> Scalar:
     return jnp.minimum(whole, steps(hardware.device, x, f, cut, cut.split_k) * wait + ADDING)
 
 
-def switched(f: Formats) -> Scalar:
-    """Energy of a FLOP over what it would be in proportion to the bytes of its operands [1]."""
-    summing = ACCUMULATING * as_float(SUMMING)[f.weights.compute]
-    return 1.0 - ACCUMULATING + summing * HALF / f.weights.operand_itemsize
+def switched(device: Device, f: Formats) -> Scalar:
+    """Energy of a FLOP over what it would be in proportion to the bytes of its operands [1]; a format that the device
+    lacks is multiplied, and summed, as its activations are."""
+    native = device.native[f.weights.compute] > 0.0
+    summing = ACCUMULATING * jnp.where(native, as_float(SUMMING)[f.weights.compute], 1.0)
+    return 1.0 - ACCUMULATING + summing * HALF / operand_itemsize(device, f.weights, f.activations)

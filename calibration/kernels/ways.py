@@ -17,7 +17,7 @@ from calibration.datasets.mixed_kernels import mixed_reading
 from calibration.datasets.norms import COMPOSING, VLLM_KERNELS, blocks_of_norms, composed
 from calibration.datasets.prefills import prefill_blocks
 from calibration.datasets.quantizers import quantizers
-from calibration.datasets.routing import routing
+from calibration.datasets.routing import PARTITIONED, routing
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 from calibration.kernels.regimes import VECTOR_FORMATS
@@ -58,7 +58,8 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         architecture = _architectures(table, directories)
         # On vector units all were timed so, and the floor is that of a call.
         calls = called(table) * ~as_text(table.dtype).among(VECTOR_FORMATS)
-        return engine_products(table, architecture) | {"eager": np.maximum(eager(table, architecture), calls)}
+        halves = {"partitioned": architecture.among(PARTITIONED).astype(float)}
+        return engine_products(table, architecture) | halves | {"eager": np.maximum(eager(table, architecture), calls)}
     return {}
 
 

@@ -41,17 +41,25 @@ def deepest_split(k: Scalar) -> Scalar:
     return jnp.maximum(floor_div(k, as_float(MIN_SPLIT_DEPTH)), 1.0)
 
 
-def choose_tile(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar, max_split: Scalar) -> Tile:
-    """The tile a library heuristic would take: of the large tiles, cut to the rows there are, the least busy core.
+def choose_tile(
+    device: Device,
+    m: Scalar,
+    n: Scalar,
+    k: Scalar,
+    groups: Scalar,
+    max_split: Scalar,
+    tiles: Sequence[tuple[float, float]] = LARGE_TILES,
+) -> Tile:
+    """The tile a library heuristic would take: of these `tiles`, cut to the rows there are, the least busy core.
 
     The reduction is split, `max_split` times at most, where the output has fewer tiles than the device has cores.
     """
     rows = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
     candidates = []
-    for tile_m, tile_n in LARGE_TILES:
+    for tile_m, tile_n in tiles:
         height = jnp.minimum(rows, tile_m)
-        tiles = ceil_div(m, height) * ceil_div(n, as_float(tile_n)) * groups
-        split = jnp.clip(floor_div(device.num_cores, tiles), 1.0, max_split)
+        blocks = ceil_div(m, height) * ceil_div(n, as_float(tile_n)) * groups
+        split = jnp.clip(floor_div(device.num_cores, blocks), 1.0, max_split)
         tile = Tile(height, tile_n, split)
         candidates.append((tile, busiest_core_flops(device, m, n, k, groups, tile)))
     return least_loaded(candidates)

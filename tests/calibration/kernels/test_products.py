@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 from calibration.datasets.engine_products import engine_products
 from calibration.datasets.text import as_text
 from calibration.kernels.asked import READ_APART, WRITTEN_APART, quantized
+from calibration.kernels.demand import demands
 from calibration.kernels.formats import Formats, format_columns
 from calibration.kernels.hardware import Hardware, load_hardware
 from calibration.kernels.products import (
     ACCUMULATING,
     ADDING,
     CUT,
+    FILLING,
     GROUP_ROWS,
     HALF,
     IN_INTEGERS,
+    LIGHTER,
+    MOST_AT_ONCE,
+    SMALL_TILES,
     STEP,
     TALL_ROWS,
     WAIT,
@@ -32,6 +37,7 @@ from calibration.kernels.products import (
     switched,
     tile,
 )
+from jaxperf.kernels.tiling import busiest_core_flops, choose_tile, deepest_split
 from tests.calibration.tables import blank_table
 
 CORES = {"h100-sxm": 132, "l40s": 142}
@@ -58,8 +64,11 @@ def test_steps_are_whole_numbers_of_whole_tiles(m: int, n: int, k: int, small: b
     cut = tile(device, x := shape(m, n, k, unsplit=1, small_tiles=small))
     assert float(cut.split_k) == 1.0 and (small or float(cut.m) >= GROUP_ROWS)
     tiles = -(-m // int(cut.m)) * -(-n // int(cut.n))
-    want = -(-tiles // CORES["h100-sxm"]) * -(-k // int(STEP))
-    assert float(steps(device, x, f, cut, jnp.asarray(1.0))) == want
+    at_once = min(max(int(FILLING) // int(cut.m + cut.n), 1), int(MOST_AT_ONCE))
+    deep = -(-k // int(STEP))
+    assert float(steps(device, x, f, cut, jnp.asarray(1.0))) == -(-tiles // (CORES["h100-sxm"] * at_once)) * deep
+    # Steps in flight fill what blocks beside each other would.
+    assert float(steps(device, x | shape(m, n, k, deep=1), f, cut, jnp.asarray(1.0))) == -(-tiles // 132) * deep
 
 
 @given(st.integers(1, 40_000), st.integers(1, 40_000), st.integers(1, 40_000), st.booleans())
@@ -93,6 +102,22 @@ def test_small_tiles_where_instructions_are_of_one_warp() -> None:
     assert deep == pytest.approx(one * WAIT_DEEP / WAIT, rel=1e-6)
 
 
+@settings(max_examples=30)
+@given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 70000))
+def test_a_library_that_divides_has_small_tiles_where_large_ones_leave_cores_idle(m: int, n: int, k: int) -> None:
+    device, x = hardware("l40s").device, shape(m, n, k)
+    found, large = (
+        tile(device, x),
+        choose_tile(device, x["m"], x["n"], x["k"], one := jnp.ones(()), deepest_split(x["k"])),
+    )
+    load, usual = (float(busiest_core_flops(device, x["m"], x["n"], x["k"], one, each)) for each in (found, large))
+    small = (float(found.m), float(found.n)) != (float(large.m), float(large.n))
+    assert load <= usual and (not small or load < LIGHTER * usual)
+    if small:
+        assert float(found.n) in {wide for _, wide in SMALL_TILES}
+        assert -(-m // int(large.m)) * -(-n // int(large.n)) < CORES["l40s"]
+
+
 def test_few_rows_have_narrow_tiles_where_a_library_has_them() -> None:
     h20 = hardware("h20").device
     few, more = (tile(h20, shape(rows, 1024, 2048, unsplit=1)) for rows in (64, 65))
@@ -102,12 +127,22 @@ def test_few_rows_have_narrow_tiles_where_a_library_has_them() -> None:
 
 
 def test_narrower_operands_save_less_than_their_bytes() -> None:
-    half, narrow = float(switched(formats("bf16"))), float(switched(formats("fp8")))
+    device = hardware("h100-sxm").device
+    half, narrow = (float(switched(device, formats(name))) for name in ("bf16", "fp8"))
     assert half == pytest.approx(1.0) and narrow == pytest.approx(1.3, rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["fp8", "nvfp4"])
+def test_what_a_device_lacks_takes_the_energy_of_what_it_is_multiplied_in(dtype: str) -> None:
+    a100, x = hardware("a100-sxm-80gb"), shape(4096, 4096, 4096)
+    assert float(switched(a100.device, formats(dtype))) == pytest.approx(1.0)
+    power = [float(demands("gemm", a100, x, formats(name))[2]) for name in (dtype, "bf16")]
+    assert power[0] == pytest.approx(power[1], rel=1e-6)
+
+
 def test_sums_of_integers_take_next_to_no_energy() -> None:
-    floats, integers, blocks = (switched(formats(name)) for name in ("fp8", "sq", "nvfp4"))
+    device = hardware("b200-sxm").device
+    floats, integers, blocks = (switched(device, formats(name)) for name in ("fp8", "sq", "nvfp4"))
     assert float(integers) == pytest.approx(float(floats) - (1.0 - IN_INTEGERS) * ACCUMULATING * HALF, rel=1e-6)
     # Of fp4 no more than the scales of its blocks, 9 bits for 4, would make of a sum that shrinks with the operands.
     assert float(blocks) == pytest.approx(1.0 - ACCUMULATING + IN_INTEGERS * ACCUMULATING * HALF * 16.0 / 9.0, rel=1e-6)
