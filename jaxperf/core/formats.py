@@ -107,7 +107,8 @@ FORMAT_ALIASES = {
 CACHE_FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4")
 
 
-def _as_index(x: Any) -> Array:
+def as_index(x: Any) -> Array:
+    """A place, or an array of places, in a list of names."""
     return jnp.asarray(x, jnp.int32)
 
 
@@ -120,7 +121,7 @@ class NumberFormat(eqx.Module):
 
     itemsize: Float[Array, "*batch"] = eqx.field(converter=as_float)
     operand_itemsize: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    compute: Int[Array, "*batch"] = eqx.field(converter=_as_index)
+    compute: Int[Array, "*batch"] = eqx.field(converter=as_index)
 
 
 def format_name(name: str, allowed: Iterable[str] = FORMATS) -> str:

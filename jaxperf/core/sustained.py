@@ -10,12 +10,11 @@ import dataclasses
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import FAMILIES, LEVELS, Efficiencies, SustainedEfficiency
-from jaxperf.core.formats import COMPUTE_FORMATS, NumberFormat
+from jaxperf.core.formats import NumberFormat, as_index
 from jaxperf.core.numerics import as_float
 
 CLASSES = ("32-bit", "16-bit", "8-bit", "4-bit")
@@ -30,9 +29,6 @@ def format_class(compute: str) -> str:
     return narrow.get(compute, "32-bit")
 
 
-CLASS_OF_FORMAT = tuple(CLASSES.index(format_class(name)) for name in COMPUTE_FORMATS)
-
-
 class Rates(eqx.Module):
     """Of one family [levels of `RATE_LEVELS`, `CLASSES`]: `compute` and `memory`, shares of the peaks [1], the power
     limit in them; `floor`: launch and drain [s]; `exposed`: see `Utilization`."""
@@ -44,9 +40,12 @@ class Rates(eqx.Module):
 
 
 class Sustained(eqx.Module):
-    """The rates of every family of `FAMILIES`, those that nobody measured at their assumed values."""
+    """The rates of every family of `FAMILIES`, those that nobody measured at their assumed values; `columns`: the place
+    in `CLASSES` of the rates of kernels in each of `COMPUTE_FORMATS`, which are those of its stand-in where the device
+    has no units for it."""
 
     rates: dict[str, Rates]
+    columns: Int[Array, "*batch formats"] = eqx.field(converter=as_index)
 
 
 class CalibratedDevice(eqx.Module):
@@ -79,8 +78,7 @@ def sustained_efficiencies(
     products that of `activations`.
     **Returns:** `Efficiencies` of scalars.
     """
-    class_of = jnp.asarray(CLASS_OF_FORMAT, jnp.int32)
-    of_weights, of_activations = class_of[weights.compute], class_of[activations.compute]
+    of_weights, of_activations = sustained.columns[weights.compute], sustained.columns[activations.compute]
 
     def efficiency(family: str, column: Int[Array, ""]) -> SustainedEfficiency:
         rates = sustained.rates[family]

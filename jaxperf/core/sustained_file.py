@@ -20,10 +20,11 @@ import numpy as np
 
 from hwspecs.changed import changed_facts
 from hwspecs.errors import InputError
-from jaxperf.core.device import device_from_spec
+from jaxperf.core.device import device_from_spec, stand_in_of
 from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
+from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.relative_energy import relative_energy
-from jaxperf.core.sustained import CLASSES, CalibratedDevice, Rates, Sustained
+from jaxperf.core.sustained import CLASSES, CalibratedDevice, Rates, Sustained, format_class
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -57,10 +58,11 @@ class SustainedTable:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the table says of one device: its arrays, the tier of every family and format class, the classes of each
-    family that a table of one's own took over from the shipped one, and the facts that a user `changed`, so that what
-    was measured on the shipped device of that name is not of this one."""
+    """What the table says of one device, `spec`: its arrays, the tier of every family and format class, the classes of
+    each family that a table of one's own took over from the shipped one, and the facts that a user `changed`, so that
+    what was measured on the shipped device of that name is not of this one."""
 
+    spec: DeviceSpec
     calibrated: CalibratedDevice
     tiers: Tiers
     table: SustainedTable
@@ -154,7 +156,15 @@ def calibration_of(spec: DeviceSpec, table: SustainedTable) -> Calibration:
         named = dict(zip(CLASSES, columns, strict=True))
         tiers[family] = {form: column.tier for form, column in named.items()}
         as_shipped[family] = frozenset(form for form, column in named.items() if column.as_shipped)
-    return Calibration(CalibratedDevice(device_from_spec(spec), Sustained(rates)), tiers, table, as_shipped, changed)
+    columns = [CLASSES.index(class_on(spec, name)) for name in COMPUTE_FORMATS]
+    calibrated = CalibratedDevice(device_from_spec(spec), Sustained(rates, columns))
+    return Calibration(spec, calibrated, tiers, table, as_shipped, changed)
+
+
+def class_on(spec: DeviceSpec, compute: str) -> str:
+    """The class of the format that a device multiplies a format of `COMPUTE_FORMATS` in."""
+    stand_in = stand_in_of(spec, compute)
+    return format_class(stand_in if stand_in in COMPUTE_FORMATS else compute)
 
 
 def _without_shipped(device: str, table: SustainedTable) -> SustainedTable:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxperf.core.device import stand_in_of
 from jaxperf.core.efficiency import FAMILIES, PROVENANCE
 from jaxperf.core.formats import FORMATS
-from jaxperf.core.sustained import MATRIX_FAMILIES, format_class
-from jaxperf.core.sustained_file import TIERS, Calibration
+from jaxperf.core.sustained import MATRIX_FAMILIES
+from jaxperf.core.sustained_file import TIERS, Calibration, class_on
 from jaxperf.models.config import Layer, ModelConfig, Moe
 from jaxperf.models.mixers import Attention, Mla, ShortConv
 
@@ -94,7 +95,9 @@ def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], w
         for device, calibration in calibrations.items()
     }
     as_shipped = {
-        device: tuple(family for family in families if _forms(family, weights) & calibration.as_shipped[family])
+        device: tuple(
+            family for family in families if _forms(calibration, family, weights) & calibration.as_shipped[family]
+        )
         for device, calibration in calibrations.items()
     }
     tables = [calibration.table for calibration in calibrations.values()]
@@ -123,15 +126,21 @@ def _families_of_layer(layer: Layer) -> set[str]:
 
 
 def _tier(calibration: Calibration, family: str, weights: Iterable[str]) -> str:
-    """The least certain tier among the format classes that kernels of the family have."""
-    return max((calibration.tiers[family][form] for form in _forms(family, weights)), key=TIERS.index)
+    """The least certain tier among the format classes that kernels of the family have; of what is multiplied in a
+    stand-in nothing was measured."""
+    found = {calibration.tiers[family][form] for form in _forms(calibration, family, weights)}
+    stands_in = any(stand_in_of(calibration.spec, name) for name in _computes(family, weights))
+    return max(found | {"transfer"} if stands_in else found, key=TIERS.index)
 
 
-def _forms(family: str, weights: Iterable[str]) -> set[str]:
+def _forms(calibration: Calibration, family: str, weights: Iterable[str]) -> set[str]:
     """The format classes of a family's kernels in some weight formats."""
+    return {class_on(calibration.spec, name) for name in _computes(family, weights)}
+
+
+def _computes(family: str, weights: Iterable[str]) -> list[str]:
     facts = [FORMATS[name] for name in weights]
-    computes = [each.compute if family in MATRIX_FAMILIES else FORMATS[each.activations].compute for each in facts]
-    return {format_class(name) for name in computes}
+    return [each.compute if family in MATRIX_FAMILIES else FORMATS[each.activations].compute for each in facts]
 
 
 def _one(tiers: Mapping[str, str]) -> str:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, format_name
+from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, as_index, format_name
 from jaxperf.core.numerics import as_float
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe")
 CONTEXT_METHODS = ("ring", "all-gather", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
-
-
-def _as_index(x: Any) -> Array:
-    return jnp.asarray(x, jnp.int32)
 
 
 class Layout(eqx.Module):
@@ -78,8 +73,8 @@ class Layout(eqx.Module):
     overlap_pipeline: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     overlap_data: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     overlap_offload: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
-    compute_format: Int[Array, "*batch"] = eqx.field(converter=_as_index, default=COMPUTE_FORMATS.index("bf16"))
-    plain_format: Int[Array, "*batch"] = eqx.field(converter=_as_index, default=COMPUTE_FORMATS.index("bf16"))
+    compute_format: Int[Array, "*batch"] = eqx.field(converter=as_index, default=COMPUTE_FORMATS.index("bf16"))
+    plain_format: Int[Array, "*batch"] = eqx.field(converter=as_index, default=COMPUTE_FORMATS.index("bf16"))
     weight_bytes: Float[Array, "*batch"] = eqx.field(converter=as_float, default=2.0)
     gradient_bytes: Float[Array, "*batch"] = eqx.field(converter=as_float, default=4.0)
     optimizer_bytes: Float[Array, "*batch"] = eqx.field(converter=as_float, default=12.0)

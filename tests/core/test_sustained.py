@@ -15,9 +15,9 @@ import hwspecs
 from hwspecs.changed import changed_facts
 from hwspecs.errors import InputError
 from jaxperf.core.efficiency import FAMILIES, assumed_shares
-from jaxperf.core.formats import COMPUTE_FORMATS, number_format
-from jaxperf.core.sustained import CLASS_OF_FORMAT, CLASSES, RATE_LEVELS, format_class, sustained_efficiencies
-from jaxperf.core.sustained_file import calibration_of, checksum, load_sustained_table, sustained_compute
+from jaxperf.core.formats import number_format
+from jaxperf.core.sustained import CLASSES, RATE_LEVELS, format_class, sustained_efficiencies
+from jaxperf.core.sustained_file import calibration_of, checksum, class_on, load_sustained_table, sustained_compute
 
 SHIPPED = load_sustained_table()
 H100, B200, EPYC = (hwspecs.load(name) for name in ("h100-sxm", "b200", "epyc-9654"))
@@ -96,7 +96,6 @@ def test_the_power_limit_takes_compute_and_never_more_than_the_share() -> None:
 
 
 def test_every_format_has_a_class_and_each_kernel_takes_its_own() -> None:
-    assert len(CLASS_OF_FORMAT) == len(COMPUTE_FORMATS)
     assert [format_class(name) for name in ("fp64", "tf32", "bf16", "int8", "fp4")] == [
         "32-bit",
         "32-bit",
@@ -113,6 +112,20 @@ def test_every_format_has_a_class_and_each_kernel_takes_its_own() -> None:
     plain, bare = found.plain_gemm, sustained.rates["gemm"]
     assert float(plain.compute) == float(bare.compute[NOMINAL, CLASSES.index("16-bit")])
     assert float(plain.compute) != float(found.gemm.compute)  # the head of a quantized model is not quantized
+
+
+def test_what_a_device_lacks_has_the_rates_of_what_it_is_multiplied_in() -> None:
+    """The RTX 3090 multiplies int8, which its power limit slows, and not fp8."""
+    ampere, bf16 = hwspecs.load("rtx-3090"), number_format("bf16")
+    sustained = calibration_of(ampere, SHIPPED).calibrated.sustained
+    of = {
+        name: sustained_efficiencies(sustained, np.int32(NOMINAL), 0.75, number_format(name), bf16)
+        for name in ("bf16", "fp8", "int8", "fp4")
+    }
+    for family in ("gemm", "moe"):
+        share = {name: float(getattr(each, family).compute) for name, each in of.items()}
+        assert share["fp8"] == share["fp4"] == share["bf16"] != share["int8"], family
+    assert [class_on(spec, "fp8") for spec in (H100, ampere, hwspecs.load("p4"))] == ["8-bit", "16-bit", "32-bit"]
 
 
 @pytest.fixture
