@@ -2,10 +2,10 @@
 
 A library of one maker's instructions runs on no other maker's devices, and on none before the instructions it is
 written in. What is not named here may run anywhere. All recalled, none re-read: the README of FlashAttention (2:
-Ampere, Ada, Hopper; 3: written for Hopper, built for Ampere and Ada too; 4: Hopper and Blackwell), SGLang's check of
-its backend with FlashAttention 3 (SM>=80 and SM<=90), the READMEs of FlashMLA and DeepGEMM (Hopper, Blackwell),
-FlashInfer (Turing and later) and Marlin (Ampere and later), TensorRT-LLM's support matrix (Ampere and later), and the
-README of Triton with its backend for Intel's GPUs. Whoever measured a kernel on a device knows better
+Ampere, Ada, Hopper, AMD's since CDNA 2; 3: written for Hopper, built for Ampere and Ada too; 4: Hopper and Blackwell),
+SGLang's check of its backend with FlashAttention 3 (SM>=80 and SM<=90), the READMEs of FlashMLA and DeepGEMM (Hopper,
+Blackwell), FlashInfer (Turing and later) and Marlin (Ampere and later), TensorRT-LLM's support matrix (Ampere and
+later), and the README of Triton with its backend for Intel's GPUs. Whoever measured a kernel on a device knows better
 (`calibration.kernels.as_known`).
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 NVIDIA = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")  # a generation after the other
 AMD, INTEL = ("cdna1", "cdna2", "cdna3", "cdna4", "rdna3", "rdna4"), ("xe", "xe2")
 SINCE_TURING, SINCE_AMPERE, SINCE_HOPPER = (NVIDIA[NVIDIA.index(name) :] for name in ("turing", "ampere", "hopper"))
+FLASH_2 = (*SINCE_AMPERE, *AMD[AMD.index("cdna2") :])  # on ROCm by Composable Kernel or Triton
 FLASH_3 = ("ampere", "ada", "hopper")
 COMPILED = (*NVIDIA[NVIDIA.index("volta") :], *AMD, *INTEL)  # by Triton
 # Part of a kernel's name in lower case -> the generations that have it; the first that is found.
@@ -23,8 +24,8 @@ BY_KERNEL = {
     "fa3": FLASH_3,
     "flashmla": SINCE_HOPPER,
     "deepgemm": SINCE_HOPPER,
-    "flash_att": (*SINCE_AMPERE, *INTEL),
-    "fa2": SINCE_AMPERE,
+    "flash_att": (*FLASH_2, *INTEL),
+    "fa2": FLASH_2,
     "flashinfer": SINCE_TURING,
     "marlin": SINCE_AMPERE,
     "cutlass": NVIDIA,

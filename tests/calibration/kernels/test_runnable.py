@@ -52,6 +52,7 @@ def asked(family: str, device: str, software: tuple[str, str, str], cache: str =
         ("attention_decode", "trtllm", "torch_flow", ("a100-sxm-80gb", "b200"), ("mi300x", "gaudi3", "t4", "trn2")),
         ("attention_prefill", "sglang", "fa3", ("h100-sxm", "l40s"), ("b200", "mi355x", "tpu-v6e", "v100-sxm-32gb")),
         ("attention_decode", "vllm", "vllm_flash_attn_fa4", ("h100-sxm", "b200"), ("a100-sxm-80gb", "mi355x")),
+        ("attention_decode", "vllm", "vllm_flash_attn", ("l40s", "mi300x", "max-1550"), ("t4", "mi100", "gaudi3")),
         ("attention_decode", "vllm", "vllm_triton_attn", ("l40s", "mi300x", "arc-b580"), ("gaudi3", "tpu-v5p")),
         ("attention_mixed", "vllm", "", ("rtx-4090", "h100-sxm"), ("mi300x", "max-1550", "t4")),
         ("mla_decode", "vllm", "vllm_flashmla", ("h200-sxm", "b300"), ("l40s", "mi325x")),
