@@ -126,6 +126,7 @@ def answer_of_replicas(
     columns, found, figures = columns_of(run.requests, trace), run.found.replicas, {}
     if (columns["completed"] >= 0.0).any():
         figures = summarize_fleet(columns, run.shares, found, scheduler.numbers["blocks"], limits, warm_up)
+        figures |= scheduler.fragmentation(columns)
     unsent = int((run.found.routed[: len(trace.row)] < 0).sum())
     notes = [*step_notes(found), *([f"{unsent} requests were {UNSENT}"] if unsent else [])]
     return Answer(columns, figures, scheduler.name, scheduler.numbers, source, notes)

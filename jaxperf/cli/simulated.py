@@ -110,6 +110,7 @@ def figures(
     shares = [{name: values[lane::replicas] for name, values in requests.items()} for lane in range(replicas)]
     pipelined = scheduler.pipeline_parallel > 1
     said = summarize(shares, found, scheduler.numbers["blocks"], limits, warm_up, pipelined)
+    said |= scheduler.fragmentation(requests)
     return said | {"utilization": said["utilization"] * replicas / asked}
 
 
@@ -224,9 +225,12 @@ def _replica_words(record: Mapping[str, Any]) -> str:
         f"busy {record['utilization']:.1%}",
         f"{number(record['batch_occupancy'])} requests in the batch",
         f"KV cache {record['kv_use']:.1%} (at most {record['kv_use_max']:.1%})",
-        f"{number(record['kv_empty_tokens'])} places of a request's blocks empty ({record['kv_waste']:.1%})",
         f"{record['preemptions']} evictions",
     ]
+    if "kv_waste" in record:
+        words.append(
+            f"{number(record['kv_empty_tokens'])} places of a request's blocks empty ({record['kv_waste']:.1%})"
+        )
     if "goodput" in record:
         good = record["goodput"]
         words.append(f"goodput {number(good['requests_per_second'])} requests/s ({good['share']:.1%})")

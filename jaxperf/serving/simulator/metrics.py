@@ -126,13 +126,12 @@ def duration(requests: Columns) -> float:
 
 def use(requests: Columns, simulated: Simulated, blocks: int) -> dict[str, float]:
     """How the replicas were used from the first arrival to the end of the last step, which may be of a request that is
-    then rejected; shares of batch and cache are means over their busy time. `kv_waste`: share of the places for tokens
-    in the blocks of all sequences that is empty; `kv_empty_tokens`: how many that are in those of one sequence.
+    then rejected; shares of batch and cache are means over their busy time.
 
     **Arguments:** `simulated`: with an axis of replicas; `blocks` of one.
     """
     totals, log = simulated.totals, simulated.log
-    busy, empty, replicas = float(np.sum(totals.busy)), float(np.sum(totals.empty_seconds)), len(totals.busy)
+    busy, replicas = float(np.sum(totals.busy)), len(totals.busy)
     working = busy if busy > 0.0 else float("nan")
     written = np.arange(np.shape(log.start)[-1]) < np.asarray(log.count)[:, None]
     end = np.max(np.asarray(log.start) + np.asarray(log.steps) * log.seconds, where=written, initial=0.0)
@@ -143,8 +142,6 @@ def use(requests: Columns, simulated: Simulated, blocks: int) -> dict[str, float
         "batch_occupancy": float(np.sum(totals.sequence_seconds)) / working,
         "kv_use": float(np.sum(totals.block_seconds)) / working / blocks,
         "kv_use_max": int(np.max(totals.most_blocks)) / blocks,
-        "kv_waste": empty / (empty + float(np.sum(totals.token_seconds))) if empty else 0.0,
-        "kv_empty_tokens": empty / float(np.sum(totals.holding_seconds)) if empty else 0.0,
         "preemptions": int(_evictions(requests).sum()),
     }
 

@@ -14,7 +14,6 @@ from jaxperf.serving.simulator.policies.base import Policy, View, add, count
 from jaxperf.serving.simulator.state import Log, Requests, Settings, State, Status, Totals
 from jaxperf.serving.simulator.steps import Run
 from jaxperf.serving.simulator.trace import Trace
-from jaxperf.serving.simulator.waste import filling_of
 
 
 class Left(NamedTuple):
@@ -89,7 +88,6 @@ def totals_after(settings: Settings, state: State, event: Event, run: Run, elaps
     """Sums over the steps; blocks that a run adds count from its beginning."""
     old = state.totals
     sequences = run.sequences.astype(jnp.float64)
-    filling = filling_of(state.slots, run, settings.block_size)
     held = settings.blocks - state.free + jnp.where(event.run, add(run.needs), 0)
     return Totals(
         steps=old.steps + jnp.where(event.run, run.steps, 0),
@@ -98,9 +96,6 @@ def totals_after(settings: Settings, state: State, event: Event, run: Run, elaps
         block_seconds=old.block_seconds + held.astype(jnp.float64) * elapsed,
         most_blocks=jnp.maximum(old.most_blocks, held),
         beyond=old.beyond + jnp.where(event.run & ~run.covered, run.steps, 0),
-        holding_seconds=old.holding_seconds + filling.sequences * elapsed,
-        token_seconds=old.token_seconds + filling.tokens * elapsed,
-        empty_seconds=old.empty_seconds + filling.empty * elapsed,
     )
 
 

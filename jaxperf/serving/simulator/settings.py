@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.models.checks import show
 from jaxperf.serving.simulator.cells import LARGEST, choice_of, count_of, positive_of, share_of, text_of
 from jaxperf.serving.simulator.policies import POLICIES, Policy
 from jaxperf.serving.simulator.state import Settings
+from jaxperf.serving.simulator.waste import fragmentation
 
 # What a scheduler takes where its file says null or nothing: Vidur's configuration classes; vLLM v1's engine arguments
 # (max_num_seqs, max_num_batched_tokens; no watermark).
@@ -97,6 +99,11 @@ class Scheduler:
             return self.numbers["cap"] * longest
         limit = self.numbers["chunk" if self.name in CHUNKED else "batch_tokens"]
         return max(limit, self.numbers["cap"])
+
+    def fragmentation(self, requests: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """How much of the blocks that these requests hold is empty: see `waste.fragmentation`."""
+        reserved = 0 if self.policy.paged else self.numbers["reserved"]
+        return fragmentation(requests, self.numbers["block_size"], reserved)
 
     def arrays(self, lanes: int = 1) -> Settings:
         """The numbers as arrays with a leading axis of lanes."""

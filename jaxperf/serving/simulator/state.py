@@ -96,8 +96,7 @@ class Requests(eqx.Module):
 
 class Totals(eqx.Module):
     """Sums over all steps: `steps`; `busy` s; `sequence_seconds` and `block_seconds`: requests in the batch and blocks
-    held times the step's length; `most_blocks` ever held; `beyond`: steps that the table of step times did not reach;
-    `holding_seconds`, `token_seconds` and `empty_seconds`: what `waste.Filling` tells, times the step's length.
+    held times the step's length; `most_blocks` ever held; `beyond`: steps that the table of step times did not reach.
     """
 
     steps: Int32[Array, "*lanes"]
@@ -106,9 +105,6 @@ class Totals(eqx.Module):
     block_seconds: Float64[Array, "*lanes"]
     most_blocks: Int32[Array, "*lanes"]
     beyond: Int32[Array, "*lanes"]
-    holding_seconds: Float64[Array, "*lanes"]
-    token_seconds: Float64[Array, "*lanes"]
-    empty_seconds: Float64[Array, "*lanes"]
 
 
 class Log(eqx.Module):
@@ -202,9 +198,6 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
             block_seconds=none,
             most_blocks=zero,
             beyond=zero,
-            holding_seconds=none,
-            token_seconds=none,
-            empty_seconds=none,
         ),
         log=Log(
             count=zero,

@@ -1,4 +1,4 @@
-"""How full the KV blocks of a replica are: tokens in them, and places that they hold open (internal fragmentation).
+"""How full the KV blocks of requests are: places for tokens that they hold open (internal fragmentation). In NumPy.
 
 Paged blocks leave the last one of a sequence partly empty, (B - 1) / 2 places in the mean; blocks reserved for the
 longest sequence leave all that it does not reach (Kwon et al., PagedAttention, SOSP 2023, section 3.1).
@@ -6,55 +6,36 @@ longest sequence leave all that it does not reach (Kwon et al., PagedAttention, 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float64, Int32
-
-from jaxperf.core.numerics import ceil_div, floor_div
-from jaxperf.serving.simulator.state import EMPTY, Slots
-from jaxperf.serving.simulator.steps import Run
+import numpy as np
 
 
-class Filling(NamedTuple):
-    """Means over the steps of a run: `sequences` that hold blocks, their `tokens` in these, and `empty` places. A block
-    that sequences share counts for each; it is full."""
+def fragmentation(requests: Mapping[str, np.ndarray], block_size: int, reserved: int = 0) -> dict[str, float]:
+    """Means over the steps that make a token of a completed request, whose blocks are its own or full: `kv_waste`, the
+    share of the places in them that is empty, and `kv_empty_tokens`, how many are; NaN where none was completed.
 
-    sequences: Float64[Array, ""]
-    tokens: Float64[Array, ""]
-    empty: Float64[Array, ""]
+    A step leaves all tokens in the cache but the one it makes: prompt, prompt + 1, ..., prompt + output - 1 of them.
 
-
-def filling_of(slots: Slots, run: Run, block_size: Int32[Array, ""]) -> Filling:
-    """What the blocks hold while a run is under way, each step's tokens written and its blocks taken.
-
-    A run of more than one step is of decodes: each adds one token a step, and a block when the last is full.
+    **Arguments:** `requests`: `completed` [R] s (-1: never), `prompt` and `output` [R] tokens; `block_size` [token];
+    `reserved` blocks that each has from the beginning.
     """
-    size, steps = block_size.astype(jnp.float64), run.steps.astype(jnp.float64)
-    taken, each = slots.request != EMPTY, run.work.tokens.astype(jnp.float64)
-    last_not_cached = (slots.processed > slots.prompt).astype(jnp.float64)
-    first = slots.processed.astype(jnp.float64) - last_not_cached + each  # in the cache at the end of the first step
-    places = jnp.maximum(slots.blocks.astype(jnp.float64), ceil_div(first, size)) * size
-    within = jnp.where(each > 0.0, jnp.clip(places - first + 1.0, 0.0, steps), steps)  # steps that need no other block
-    grows = jnp.where(each > 0.0, 1.0, 0.0)
-    inside = within * (places - first) - grows * _sum_below(within)
-    beyond = _empty_below(first + steps, size) - _empty_below(first + within, size)
-    empty = inside + jnp.where(within < steps, beyond, 0.0)
-    tokens = steps * first + grows * _sum_below(steps)
-    return Filling(
-        sequences=jnp.sum(taken, dtype=jnp.float64),
-        tokens=jnp.sum(jnp.where(taken, tokens, 0.0)) / steps,
-        empty=jnp.sum(jnp.where(taken, empty, 0.0)) / steps,
-    )
+    done = requests["completed"] >= 0.0
+    prompt, output = (np.asarray(requests[name][done], np.int64) for name in ("prompt", "output"))
+    within = np.clip(reserved * block_size - prompt + 1, 0, output)  # steps that need no block beyond the reserved ones
+    inside = within * (reserved * block_size - prompt) - _sum_below(within)
+    beyond = _empty_below(prompt + output, block_size) - _empty_below(prompt + within, block_size)
+    empty, tokens = float((inside + beyond).sum()), float((output * prompt + _sum_below(output)).sum())
+    steps = float(output.sum()) or float("nan")
+    return {"kv_waste": empty / (empty + tokens) if done.any() else float("nan"), "kv_empty_tokens": empty / steps}
 
 
-def _sum_below(number: Float64[Array, " S"]) -> Float64[Array, " S"]:
+def _sum_below(number: np.ndarray) -> np.ndarray:
     """0 + 1 + ... + (number - 1)."""
-    return 0.5 * number * (number - 1.0)
+    return number * (number - 1) // 2
 
 
-def _empty_below(tokens: Float64[Array, " S"], size: Float64[Array, ""]) -> Float64[Array, " S"]:
+def _empty_below(tokens: np.ndarray, size: int) -> np.ndarray:
     """Empty places of the last block, (-t) mod `size`, summed over t = 0 ... `tokens` - 1."""
-    whole = floor_div(tokens, size)
-    rest = tokens - whole * size
-    return whole * _sum_below(size) + jnp.maximum(rest - 1.0, 0.0) * size - _sum_below(rest)
+    whole, rest = np.divmod(tokens, size)
+    return whole * (size * (size - 1) // 2) + np.maximum(rest - 1, 0) * size - _sum_below(rest)
