@@ -39,6 +39,7 @@ ON_THE_HOST = (
     "serving/simulator/policies/base.py",
     "serving/simulator/settings.py",
     "serving/simulator/tabulate.py",
+    "serving/simulator/waste.py",
     "serving/simulator/workloads.py",
     "serving/techniques/wide_experts.py",
     "serving/workloads/",
