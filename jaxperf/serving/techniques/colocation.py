@@ -3,7 +3,7 @@
 A model that alone takes t for a step and keeps resource r busy for b_r of it needs the share u_r = b_r / t of the
 resource for a step at full speed. Side by side (MPS, green contexts; MuxServe, ICML 2024) the speeds x_i <= 1 are
 max-min fair: all grow alike until a resource is full, sum_i x_i u_ir = 1; whoever needs that resource stays, the others
-grow on (progressive filling: Bertsekas and Gallager, Data Networks, 6.5.2). Time slices give each model 1 / N instead.
+grow on (progressive filling: Bertsekas and Gallager, Data Networks, 6.5.2). Time slices: `serving.colocate.speeds`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,3 @@ def _fill(
 def _level(speeds: Float[Array, " models"], growing: Bool[Array, " models"]) -> Scalar:
     """The speed that all which still grow have reached [1]."""
     return jnp.max(jnp.where(growing, speeds, 0.0))
-
-
-def sliced_speeds(models: int) -> Float[Array, " models"]:
-    """Speeds where models take turns: 1 / N each [models] [1]."""
-    return jnp.full(models, 1.0 / models)
