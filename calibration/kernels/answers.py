@@ -22,7 +22,7 @@ from calibration.intervals import growth
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS
 from calibration.kernels.family import FittedFamily
-from calibration.kernels.inputs import shapes
+from calibration.kernels.inputs import shapes, taken
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import Kind, Point, describe, load_kinds, settled
 
@@ -152,7 +152,7 @@ def answers(
     """
     rows, number = len(table), jnp.result_type(float)
     found = Answer(*np.empty((4, rows), number), *np.empty((3, rows), np.uint16))
-    kinds = load_kinds(table.take(groups.first), directories)
+    kinds, every = load_kinds(table.take(groups.first), directories), shapes(table)
     if table.family in MULTIPLYING:
         trust = dataclasses.replace(trust, remarks=trust.remarks + STAND_IN * _replaced(kinds))
     names = () if fitted is None else fitted.features
@@ -162,7 +162,7 @@ def answers(
     def fill(chunk: tuple[KernelModel | None, np.ndarray, np.ndarray]) -> None:
         model, group, at = chunk
         own = jax.tree.map(lambda leaf: leaf[group], trust)
-        kind, shape = kinds.rows(group), shapes(table, at)
+        kind, shape = kinds.rows(group), taken(every, at)
         settling = dataclasses.replace(kind, ways={name: kind.ways[name] for name in done})
         block = _block(table.family, names, model, kind, own, {**shape, **_settled(table.family, settling, shape)})
         places = at.ravel()  # NumPy has a quick way for one axis alone

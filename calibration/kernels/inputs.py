@@ -155,21 +155,26 @@ def _points(
     """All rows, a chunk at a time: `Point`s and which rows they are [C, B]; none where the family has no law."""
     if table.family not in POINTS or not len(table):
         return
-    kinds = load_kinds(table.take(groups.first), directories)
+    kinds, shape = load_kinds(table.take(groups.first), directories), shapes(table)
     for kind, at in groups.chunks():
-        yield _described(table.family, kinds.rows(kind), shapes(table, at)), at
+        yield _described(table.family, kinds.rows(kind), taken(shape, at)), at
 
 
-def shapes(table: KernelTable, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The shapes of some rows, in the number type that is computed with."""
+def shapes(table: KernelTable) -> dict[str, np.ndarray]:
+    """The shape of every row, in the number type that is computed with."""
     number = jnp.result_type(float)
-    found = {name: column[rows].astype(number) for name, column in table.shape.items()}
-    return found | _cached_tokens(table, rows, found) if table.family == "attention_mixed" else found
+    found = {name: column.astype(number) for name, column in table.shape.items()}
+    return found | _cached_tokens(table, found) if table.family == "attention_mixed" else found
 
 
-def _cached_tokens(table: KernelTable, rows: np.ndarray, stated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def taken(shape: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The shapes of some rows, [C, B] like `rows`."""
+    return {name: np.take(column, rows) for name, column in shape.items()}  # twice as quick as an index
+
+
+def _cached_tokens(table: KernelTable, stated: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Of mixed steps, however they state them: those before the chunk, and those of all decoding sequences together."""
-    framework, device = as_text(table.framework)[rows], as_text(table.device)[rows]
+    framework, device = as_text(table.framework), as_text(table.device)
     each = framework.among(STATED_EACH)
     total = framework.among(STATED_TOTAL) & ~device.translated(lambda name: name.partition("-")[0]).among(("tpu",))
     new = np.where(total, stated["prefill_q"], 0.0)

@@ -20,7 +20,6 @@ import math
 from collections.abc import Mapping
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -117,10 +116,10 @@ class Law(eqx.Module):
     def __call__(self, x: Inputs) -> Float[Array, ""]:
         """Logarithm of the time [log s]."""
         core, memory, floor = self.parts(x)
-        log_time = jnp.logaddexp(_norm(core, memory, jnp.exp(self.sharpness)), floor)
+        log_time = _sum(_norm(core, memory, jnp.exp(self.sharpness)), floor)
         stack = self.offsets["stack"][x.levels["stack"], LAW.index("floor")]  # a host knows no other level
         host = self.host + stack + x.kernels
-        called = _norm(jnp.logaddexp(log_time, host + self.ahead), host, POWER_SHARPNESS)
+        called = _norm(_sum(log_time, host + self.ahead), host, POWER_SHARPNESS)
         return jnp.where(x.eager > 0.0, called, log_time)
 
     def parts(self, x: Inputs) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
@@ -131,17 +130,17 @@ class Law(eqx.Module):
         power = x.power + self.power + self.power_clock * x.clock
         products, beside = x.compute + self.compute + shift[0], x.special + self.special
         together = _norm(products, beside, POWER_SHARPNESS)
-        compute = jnp.where(x.pipelined > 0.0, together, jnp.logaddexp(products, beside))
+        compute = jnp.where(x.pipelined > 0.0, together, _sum(products, beside))
         # A lower clock needs less voltage, and an operation then less energy (C V^2): c (p / c)^throttle, not p.
         busy = _norm(compute, compute + self.throttle * (power - compute), POWER_SHARPNESS)
         starts = x.waves + self.block - x.clock
-        core = jnp.where(x.alone > 0.0, busy, jnp.logaddexp(busy, starts)) + slower[0]
-        missed = jax.nn.log_sigmoid(jnp.exp(self.cache_slope) * (x.footprint - self.cache_share))
+        core = jnp.where(x.alone > 0.0, busy, _sum(busy, starts)) + slower[0]
+        missed = -_sum(jnp.exp(self.cache_slope) * (self.cache_share - x.footprint), jnp.zeros(()))
         board = self.gddr * x.gddr + self.inline_ecc * x.inline_ecc
         streamed = x.memory + self.memory + shift[1] + board + missed
         memory = _norm(streamed, x.on_chip + self.on_chip, jnp.exp(self.on_chip_sharpness)) + slower[1]
         floor = self.floor - self.floor_clock * x.clock + shift[2] + x.kernels - x.chained * CHAINED
-        floor = jnp.where(x.alone > 0.0, jnp.logaddexp(floor, starts), floor)
+        floor = jnp.where(x.alone > 0.0, _sum(floor, starts), floor)
         factor = self.factors[x.levels["cell"]]
         return core + factor, memory + factor, floor + factor
 
@@ -219,7 +218,13 @@ def _beyond(feature: Array, lowest: Array, highest: Array, scale: Array) -> Arra
 
 def _norm(a: Array, b: Array, p: Array | float) -> Array:
     """log (e^(pa) + e^(pb))^(1/p): a maximum with a soft corner."""
-    return jnp.logaddexp(p * a, p * b) / p
+    return _sum(p * a, p * b) / p
+
+
+def _sum(a: Array, b: Array) -> Array:
+    """log (e^a + e^b) of finite numbers. `jnp.logaddexp` keeps the digits of a small logarithm, which a sum beside the
+    larger number does not have, and takes half as long again."""
+    return jnp.maximum(a, b) + jnp.log(1.0 + jnp.exp(-jnp.abs(a - b)))
 
 
 def law_offsets(names: Mapping[str, int]) -> dict[str, Float[Array, "N 3"]]:

@@ -117,7 +117,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         unstated = NO_FORMAT * np.asarray(table.dtype == "")[groups.first]
         unstated |= NO_CACHE * np.asarray(table.cache == UNKNOWN_CACHE)[groups.first]
         table, alone = with_known_kernels(with_assumed_format(with_assumed_cache(table), fitted), groups, fitted)
-        table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, directories))
+        table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
         trust = _trust(fitted, table.take(groups.first), adapted, directories)
@@ -126,7 +126,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         )
     elif INSTEAD.get(name) in parameters.families:
         fitted = dataclasses.replace(parameters.families[INSTEAD[name]], local={})
-        table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, directories))
+        table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         trust = _distrust(fitted, table.take(groups.first), directories)
         trust = dataclasses.replace(trust, remarks=_of_foreign(np.asarray(trust.remarks), foreign))
         told = AS_ANOTHER.format(name, INSTEAD[name])
@@ -145,9 +145,9 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     return {f"{name}_us": np.asarray(getattr(found, name), np.float64) for name in NUMBERS} | texts
 
 
-def _architectures(table: KernelTable, directories: Sequence[str]) -> dict[str, str]:
+def _architectures(table: KernelTable, groups: Groups, directories: Sequence[str]) -> dict[str, str]:
     """The architecture of each device of a table."""
-    names = as_text(table.device).counts()
+    names = set(table.device[groups.first])
     return {name: hwspecs.load(name, directories).architecture for name in names}
 
 

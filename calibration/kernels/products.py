@@ -29,6 +29,7 @@ from jaxperf.kernels.tiling import (
     choose_tile,
     deepest_split,
     least_loaded,
+    loaded_tiles,
 )
 
 # Tiles that a library takes beside the large ones. One that divides no reduction: not where the matrix instruction is
@@ -86,10 +87,11 @@ def tile(device: Device, x: Shape) -> Tile:
 def _divided(device: Device, x: Shape) -> Tile:
     """A large tile, or a small one where large ones leave cores idle and it is lighter by enough."""
     m, n, k, each = rows(x), x["n"], x["k"], groups(x)
-    large, small = (choose_tile(device, m, n, k, each, deepest_split(k), of) for of in (LARGE_TILES, SMALL_TILES))
+    (large, usual), (small, less) = (
+        least_loaded(loaded_tiles(device, m, n, k, each, deepest_split(k), of)) for of in (LARGE_TILES, SMALL_TILES)
+    )
     idle = ceil_div(m, large.m) * ceil_div(n, large.n) * each < device.num_cores
-    loads = [busiest_core_flops(device, m, n, k, each, cut) for cut in (small, large)]
-    return _either(idle & (loads[0] < LIGHTER * loads[1]), small, large)
+    return _either(idle & (less < LIGHTER * usual), small, large)
 
 
 def _either(first: Scalar, one: Tile, other: Tile) -> Tile:
@@ -107,7 +109,7 @@ def _whole(device: Device, x: Shape) -> Tile:
         cut = Tile(jnp.where(small, jnp.minimum(height, tall), tall), wide, one)
         usual = small | (~tall_only & (tall == GROUP_ROWS) & (m <= GROUP_ROWS))
         candidates.append((cut, jnp.where(usual, busiest_core_flops(device, m, n, k, each, cut), jnp.inf)))
-    return least_loaded(candidates)
+    return least_loaded(candidates)[0]
 
 
 def steps(device: Device, x: Shape, f: Formats, cut: Tile, parts: Scalar) -> Scalar:

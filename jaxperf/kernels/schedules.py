@@ -67,7 +67,7 @@ def stream_k_tile(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scala
     """Of the large tiles, cut to the rows there are, the one with the least work per core."""
     rows = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
     tiles = [Tile(jnp.minimum(rows, tile_m), tile_n) for tile_m, tile_n in LARGE_TILES]
-    return least_loaded([(tile, stream_k_share(device, m, n, k, groups, tile) * tile.m * tile.n) for tile in tiles])
+    return least_loaded([(tile, stream_k_share(device, m, n, k, groups, tile) * tile.m * tile.n) for tile in tiles])[0]
 
 
 def stream_k_work(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar, tile: Tile) -> Work:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -54,6 +56,19 @@ def choose_tile(
 
     The reduction is split, `max_split` times at most, where the output has fewer tiles than the device has cores.
     """
+    return least_loaded(loaded_tiles(device, m, n, k, groups, max_split, tiles))[0]
+
+
+def loaded_tiles(
+    device: Device,
+    m: Scalar,
+    n: Scalar,
+    k: Scalar,
+    groups: Scalar,
+    max_split: Scalar,
+    tiles: Sequence[tuple[float, float]],
+) -> list[tuple[Tile, Scalar]]:
+    """The tiles among which `choose_tile` chooses, each with the load of its busiest core [FLOP]."""
     rows = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
     candidates = []
     for tile_m, tile_n in tiles:
@@ -62,18 +77,14 @@ def choose_tile(
         split = jnp.clip(floor_div(device.num_cores, blocks), 1.0, max_split)
         tile = Tile(height, tile_n, split)
         candidates.append((tile, busiest_core_flops(device, m, n, k, groups, tile)))
-    return least_loaded(candidates)
+    return candidates
 
 
-def least_loaded(candidates: Sequence[tuple[Tile, Scalar]]) -> Tile:
-    """The tile of the least load on its busiest core, the first of equals; `candidates` are tiles with their loads."""
+def least_loaded(candidates: Sequence[tuple[Tile, Scalar]]) -> tuple[Tile, Scalar]:
+    """Of tiles and the loads of their busiest cores, those of the least load, the first of equals."""
     best, least = candidates[0]
     for tile, load in candidates[1:]:
         better = load < least
-        best = Tile(
-            jnp.where(better, tile.m, best.m),
-            jnp.where(better, tile.n, best.n),
-            jnp.where(better, tile.split_k, best.split_k),
-        )
+        best = jax.tree.map(functools.partial(jnp.where, better), tile, best)
         least = jnp.minimum(load, least)
-    return best
+    return best, least
