@@ -10,6 +10,7 @@ from pydantic import Field, StrictBool, ValidationError, model_validator
 from hwspecs.errors import InputError, did_you_mean
 from hwspecs.problems import explain
 from hwspecs.values import (
+    Area,
     ComputeRate,
     Count,
     DataRate,
@@ -105,7 +106,8 @@ class DeviceSpec(Spec):
     vendor prints it, GB = 1e9 [byte]; `usable_memory`: what a driver or tool reports as allocatable, which is larger
     where a vendor prints GB for GiB [byte]. `l2_capacity`: last on-chip memory shared by the cores [byte];
     `shared_memory_per_core`: software-managed memory of one core [byte]. `launch_latency`: start and drain of one
-    kernel on the device when the host is not in the way [s]. `process` and `memory_type` name files of `processes/`
+    kernel on the device when the host is not in the way [s]. `die_area`: of all dies of the device that compute or hold
+    its caches, however much of them is switched on [m^2]. `process` and `memory_type` name files of `processes/`
     and `memories/`, from which `energy_of` takes the energy per operation and byte. `inline_ecc`: whether the memory
     corrects errors out of the box with check bits that share its bus, as GDDR of NVIDIA's boards for data centers does;
     HBM has lines of its own for them, and workstation boards come with the correction switched off (nvidia-smi -e).
@@ -131,6 +133,7 @@ class DeviceSpec(Spec):
     l2_capacity: DataSize
     shared_memory_per_core: DataSize | None = None
     tdp: Power
+    die_area: Area | None = None
     launch_latency: Duration
     node: NodeSpec
 

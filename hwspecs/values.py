@@ -74,7 +74,7 @@ class Value(Record):
 
     @property
     def si(self) -> float:
-        """The value in SI base units (byte, byte/s, FLOP/s, Hz, W, s, m, J/FLOP, J/byte, or 1)."""
+        """The value in SI base units (byte, byte/s, FLOP/s, Hz, W, s, m, m^2, J/FLOP, J/byte, or 1)."""
         return parse_quantity(self.quantity, self.unit)
 
     @field_validator("quantity", mode="before")
@@ -169,6 +169,14 @@ class Length(Value):
     unit: ClassVar[str] = "m"
     least: ClassVar[float] = 1e-11
     most: ClassVar[float] = 1e-3
+
+
+class Area(Value):
+    """An area of silicon [m^2]."""
+
+    unit: ClassVar[str] = "m^2"
+    least: ClassVar[float] = 1e-8
+    most: ClassVar[float] = 1.0
 
 
 class EnergyPerFlop(Value):

@@ -188,3 +188,18 @@ def test_mistakes_in_a_process_or_a_memory_are_sentences() -> None:
     memory = {**head, "energy_per_byte": {"quantity": "4 pJ/b", **given}}
     with pytest.raises(hwspecs.InputError, match="could mean bits or bytes"):
         parse_spec(hwspecs.MemorySpec, memory, "mine-2.toml")
+
+
+def test_a_die_has_one_area_and_fits_a_reticle(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    """However much of it is switched on; a reticle exposes 26 x 33 mm at once."""
+    packages = ("mi250", "mi250x")
+    of_chip: dict[str, set[float]] = {}
+    for name, spec in devices.items():
+        if spec.die_area is None:
+            continue
+        assert name in packages or spec.die_area.si <= 26e-3 * 33e-3, name
+        if spec.architecture.partition("-")[0] in ("hopper", "volta") or spec.architecture == "ampere-ga100":
+            of_chip.setdefault(spec.architecture.partition("-")[2] or spec.architecture, set()).add(spec.die_area.si)
+    assert all(len(areas) == 1 for areas in of_chip.values()), of_chip
+    whole, half = (devices[name].die_area for name in ("mi250x", "mi250x-gcd"))
+    assert whole is not None and half is not None and whole.si == 2.0 * half.si

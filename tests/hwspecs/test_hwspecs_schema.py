@@ -81,6 +81,8 @@ def test_the_small_chip_is_valid() -> None:
         (chip(memory_capacity=value("1e30 B")), ["memory_capacity.quantity", "out of range", "1 B to 1 EB"]),
         (chip(num_cores=value("9" * 20)), ["num_cores.quantity", "out of range", "1 to 1"]),
         (chip(tdp=value("1e-9 W")), ["tdp.quantity", "out of range", "to 1 GW"]),
+        (chip(die_area=value("814 m^2")), ["die_area.quantity", "814 m^2", "out of range", "to 1 m^2"]),
+        (chip(die_area=value("814 mm")), ["die_area.quantity", "814 mm", "an area such as 814 mm^2"]),
         (chip(launch_latency=value("1e9 s")), ["launch_latency.quantity", "out of range", "1 ps to 1000 s"]),
         (chip(memory_bandwidth=value("80 GB")), ["memory_bandwidth.quantity", "wrong kind of unit", "3.35 TB/s"]),
         (chip(memory_bandwidth=value(3)), ["memory_bandwidth.quantity", "not text with a unit", "3.35 TB/s"]),
