@@ -16,9 +16,9 @@ from __future__ import annotations
 import equinox as eqx
 import jax.numpy as jnp
 
-from calibration.kernels.asked import Shape
+from calibration.kernels.asked import Shape, way
 from calibration.kernels.formats import Formats
-from calibration.kernels.vector_products import busiest_flops
+from calibration.kernels.vector_products import busiest_batch_flops, busiest_flops
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
 from jaxperf.kernels.roofline import matrix_peak
@@ -71,7 +71,7 @@ def _expected(way: Algorithm, device: Device, rate: Scalar) -> Scalar:
 def as_product(device: Device, x: Shape) -> Algorithm:
     """The product whose left-hand side is gathered from the input."""
     rows, depth = x["batch"] * side(x) ** 2, x["input_channels"] * x["kernel_size"] ** 2
-    busy = busiest_flops(device, rows, x["output_channels"], depth, as_float(1.0), as_float(1.0))
+    busy = busiest_flops(device, rows, x["output_channels"], depth, as_float(1.0))
     return Algorithm(busy, 2.0 * rows * x["output_channels"] * depth, jnp.zeros_like(rows))
 
 
@@ -93,7 +93,7 @@ def apart(device: Device, x: Shape) -> Algorithm:
     inputs, outputs = x["input_channels"], x["output_channels"]
     tiles = x["batch"] * ceil_div(side(x), as_float(LARGE)) ** 2
     numbers = as_float((LARGE + FILTER - 1.0) ** 2)
-    busy = busiest_flops(device, tiles, outputs, inputs, numbers, as_float(1.0))
+    busy = busiest_batch_flops(device, tiles, outputs, inputs, numbers, way(x, "batch_tiles"))
     pixels = x["batch"] * (inputs * x["input_size"] ** 2 + outputs * side(x) ** 2)
     activations = (pixels + numbers * tiles * (inputs + outputs)) * FP32
     filters = inputs * outputs * (FILTER**2 + numbers) * FP32

@@ -80,13 +80,14 @@ STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding",
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
     product = composed.gemm(device, x, f)
     parts = deepest_split(x["k"])
-    busiest = vector_products.busiest_flops(device, products.rows(x), x["n"], x["k"], as_float(1.0), parts)
+    busiest = vector_products.busiest_flops(device, products.rows(x), x["n"], x["k"], parts)
     return _on_vector_units(device, product, busiest, f)
 
 
 def _batched_gemm(device: Device, x: Shape, f: Formats) -> Cost:
     product = composed.batched_gemm(device, x, f)
-    busiest = vector_products.busiest_flops(device, x["m"], x["n"], x["k"], x["batch"], as_float(1.0))
+    tiles = way(x, "batch_tiles")
+    busiest = vector_products.busiest_batch_flops(device, x["m"], x["n"], x["k"], x["batch"], tiles)
     return _on_vector_units(device, product, busiest, f)
 
 
@@ -268,6 +269,6 @@ def demands(family: str, hardware: Hardware, x: Shape, f: Formats, point: Point 
     each = jnp.where(on_vector, hardware.energy, hardware.matrix_energy)
     size = operand_itemsize(hardware.device, f.weights, f.activations)
     joule = NOMINAL_ENERGY * size * each  # narrower operands switch less
-    power = cost.flops * joule / (USABLE_POWER * hardware.tdp)
+    power = cost.flops * joule / (USABLE_POWER * hardware.power)
     rate = hardware.device.vector_flops if family in STREAMS else matrix_peak(hardware.device, f.weights)
     return cost.compute, cost.memory, power, cost.flops / rate, cost.flops, cost.bytes_moved

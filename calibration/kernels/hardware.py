@@ -16,14 +16,21 @@ import hwspecs
 from hwspecs import DeviceSpec
 from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.numerics import as_float
-from jaxperf.core.relative_energy import relative_energy
+from jaxperf.core.relative_energy import relative_energy, spendable_power
 
 REFERENCE_CLOCK = 1.83e9  # matrix clock of the H100, against which other clocks are put [Hz]
 REFERENCE_ENERGY = 0.131e-12  # of a 16-bit operation in the H100's process (`hwspecs.energy_of`) [J/FLOP]
 REFERENCE_POWER = 0.82  # of the H100's process (`ProcessSpec.relative_power`) [1]
 REFERENCE_BUDGET = 0.7075e-12  # 700 W over 989.4 TFLOP/s, what the H100 may draw at its peak [J/FLOP]
 UNSTATED = 1.6  # a device whose process has no published energy counts as one of a 7 nm class
+# What a GPU draws at its clock with nothing to do: some 27 W of a T4 and 40 W of a V100 PCIe, 0.05 W for each square
+# millimetre of either's die (as recalled from their drivers' readings). An H200 drew three times as much, with its
+# memory (`calibration/measured/power`). Where no area is stated, the share that 41 W are of an A100's 400 W.
+STANDING_POWER = 5e4  # [W/m^2]
+STANDING_SHARE = 0.1
 REFERENCE = {
+    "standing_power": STANDING_POWER,
+    "standing_share": STANDING_SHARE,
     "reference_clock": REFERENCE_CLOCK,
     "reference_energy": REFERENCE_ENERGY,
     "reference_power": REFERENCE_POWER,
@@ -43,11 +50,11 @@ ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
 
 
 class Hardware(eqx.Module):
-    """`device`: stacked [D]; `clock`: matrix clock [Hz]; `tdp` [W]; `energy`: of an operation at one clock over the
-    H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`: threads whose instruction a core issues in a
-    cycle [1]; `resident`: threads that a core holds at a time [1]; `exponentials`: of a core in a cycle [1];
-    `reads_shared`: 1 where matrix instructions read shared memory themselves, `pipelined`: 1 where they leave their
-    results in a memory of their own, else 0
+    """`device`: stacked [D]; `clock`: matrix clock [Hz]; `power`: what its limit leaves to operations [W]; `energy`:
+    of an operation at one clock over the H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`:
+    threads whose instruction a core issues in a cycle [1]; `resident`: threads that a core holds at a time [1];
+    `exponentials`: of a core in a cycle [1]; `reads_shared`: 1 where matrix instructions read shared memory
+    themselves, `pipelined`: 1 where they leave their results in a memory of their own, else 0
     (`ArchitectureSpec.operands_from_shared_memory`, `accumulators_in_tensor_memory`); `many_cores`: 1 for a GPU, whose
     cores each take small blocks, 0 for the few large cores of others; `cached`: 1 where the rate of the last memory on
     chip is known, in which a repeated kernel finds its operands (of GPUs; a TPU's rows were adapted without), else 0;
@@ -55,7 +62,7 @@ class Hardware(eqx.Module):
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
-    tdp: Float[Array | np.ndarray, " D"]
+    power: Float[Array | np.ndarray, " D"]
     energy: Float[Array | np.ndarray, " D"]
     matrix_energy: Float[Array | np.ndarray, " D"]
     issued: Float[Array | np.ndarray, " D"]
@@ -93,7 +100,7 @@ def _hardware(spec: DeviceSpec) -> Hardware:
     return Hardware(
         device_from_spec(spec),
         clock=as_float(spec.clock_rate.si),
-        tdp=as_float(spec.tdp.si),
+        power=as_float(spendable_power(spec, REFERENCE)),
         energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=False)),
         matrix_energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=True)),
         issued=as_float(issued(spec.architecture)),

@@ -21,6 +21,7 @@ from calibration.datasets.routing import PARTITIONED, routing
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 from calibration.kernels.regimes import VECTOR_FORMATS
+from calibration.kernels.vector_products import set_of
 
 GATES = ("act_fn", "mlp_act")  # the activation of a feed-forward layer, and its product with a second projection
 
@@ -54,6 +55,9 @@ def ways_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> dict[
         return by_warps(table, architecture) | routing(table, architecture)
     if table.family in ("mla_pre", "mla_post"):
         return {"quantized": _narrow(table).astype(float)}
+    if table.family in ("bmm", "convolution"):
+        architecture = _architectures(table, directories)
+        return {"batch_tiles": np.array([set_of(str(name)) for name in architecture.values])[architecture.codes]}
     if table.family == "gemm":
         architecture = _architectures(table, directories)
         # On vector units all were timed so, and the floor is that of a call.

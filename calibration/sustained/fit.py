@@ -21,6 +21,7 @@ STEPS = 15
 LARGEST_STEP = 0.5  # [log 1]
 SOFTNESS = 0.05  # residuals below it weigh squared [log 1]
 PRIOR = 4e-3
+SLOWER_ARITHMETIC = (0.0, 1.5)  # of the starts, than the law says [log 1]
 # Standard deviations of the logarithms of (compute, memory, floor).
 FAMILY_SPREAD = (0.3, 0.2, 0.7)
 DEVICE_SPREAD = (0.2, 0.2, 0.4)
@@ -58,25 +59,22 @@ class Fit:
 
 
 def fit_scalars(rows: Rows, law: Law) -> Fit:
-    """The scalars of the family and of every device of `rows`, each with the mean of the software measured there."""
+    """The scalars of the family and of every device of `rows`, each with the mean of the software measured there.
+
+    A slow kernel may be one of arithmetic or of memory, and a descent keeps to the side on which it starts: the best of
+    those from several starts counts.
+    """
     devices, device = np.unique(rows.device, return_inverse=True)
     stacks, stack = np.unique(rows.stack, return_inverse=True)
     member = np.concatenate([np.ones((len(device), 1)), np.eye(len(devices))[device], np.eye(len(stacks))[stack]], 1)
     sizes = (1, len(devices), len(stacks))
     spread = np.repeat(np.array([FAMILY_SPREAD, DEVICE_SPREAD, STACK_SPREAD]).T, sizes, axis=1).ravel()
-    spread, start = np.r_[spread, POWER_SPREAD], np.zeros((3, sum(sizes)))
-    start[:, 0] = law.compute, law.memory, law.floor
-    mean = np.r_[start.ravel(), law.power]
-    found, weight = mean.copy(), weights(rows)
-    for _ in range(STEPS):
-        each = member @ found[:-1].reshape(3, -1).T
-        time, slopes = _log_time(each[:, 0], each[:, 1], each[:, 2], found[-1], rows)
-        left = rows.time - time
-        pull = weight / np.sqrt(left**2 + SOFTNESS**2)
-        jacobian = np.concatenate([member * slope[:, None] for slope in slopes[:3]] + [slopes[3][:, None]], axis=1)
-        normal = jacobian.T @ (jacobian * pull[:, None]) + np.diag(PRIOR / spread**2)
-        step = np.linalg.solve(normal, jacobian.T @ (pull * left) - PRIOR * (found - mean) / spread**2)
-        found = found + step.clip(-LARGEST_STEP, LARGEST_STEP)
+    spread, mean = np.r_[spread, POWER_SPREAD], np.zeros((3, sum(sizes)))
+    mean[:, 0] = law.compute, law.memory, law.floor
+    mean, weight = np.r_[mean.ravel(), law.power], weights(rows)
+    problem = _Problem(rows, member, weight, mean, spread)
+    starts = [mean + slower * (np.arange(len(mean)) == 0) for slower in SLOWER_ARITHMETIC]
+    found = min((problem.descend(start) for start in starts), key=problem.loss)
     scalars = found[:-1].reshape(3, -1)
     of_stack = scalars[:, 1 + len(devices) :][:, stack]
     usual = of_stack @ weight
@@ -85,6 +83,39 @@ def fit_scalars(rows: Rows, law: Law) -> Fit:
     )
     offsets = scalars[:, 1 : 1 + len(devices)].T + at_device - usual
     return Fit(scalars[:, 0] + usual, dict(zip(devices.tolist(), offsets, strict=True)), float(found[-1]))
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """`member` [R, S]: which scalars each row has; `weight` [R]; `mean` and `spread` of the priors [3 S + 1]."""
+
+    rows: Rows
+    member: np.ndarray
+    weight: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+
+    def loss(self, found: np.ndarray) -> float:
+        """Weighted residuals, about their absolute values, and the priors."""
+        left = self.rows.time - self._time(found)[0]
+        prior = 0.5 * PRIOR * (((found - self.mean) / self.spread) ** 2).sum()
+        return float(self.weight @ np.sqrt(left**2 + SOFTNESS**2) + prior)
+
+    def descend(self, found: np.ndarray) -> np.ndarray:
+        for _ in range(STEPS):
+            time, slopes = self._time(found)
+            left = self.rows.time - time
+            pull = self.weight / np.sqrt(left**2 + SOFTNESS**2)
+            of_scalars = [self.member * slope[:, None] for slope in slopes[:3]]
+            jacobian = np.concatenate([*of_scalars, slopes[3][:, None]], axis=1)
+            normal = jacobian.T @ (jacobian * pull[:, None]) + np.diag(PRIOR / self.spread**2)
+            downhill = jacobian.T @ (pull * left) - PRIOR * (found - self.mean) / self.spread**2
+            found = found + np.linalg.solve(normal, downhill).clip(-LARGEST_STEP, LARGEST_STEP)
+        return found
+
+    def _time(self, found: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        each = self.member @ found[:-1].reshape(3, -1).T
+        return _log_time(each[:, 0], each[:, 1], each[:, 2], found[-1], self.rows)
 
 
 def weights(rows: Rows) -> np.ndarray:

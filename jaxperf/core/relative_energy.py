@@ -1,4 +1,4 @@
-"""What an operation draws on a device, over what it draws on the reference device."""
+"""What an operation draws on a device, over what it draws on the reference device, and what is there to be drawn."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
 HALF_PRECISION = ("bf16", "fp16")  # the formats whose dense peak a power limit is put beside
+MOST_STANDING = 0.5  # of a power limit: a device that is idle draws less than one that works
 
 
 def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:
@@ -30,6 +31,19 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
     if budget is None or "reference_budget" not in reference:
         return process
     return (process * budget / reference["reference_budget"]) ** 0.5
+
+
+def spendable_power(spec: DeviceSpec, facts: Mapping[str, float]) -> float:
+    """What the power limit leaves to operations [W]: a device draws a part of it at its clock whatever it does, by
+    leakage, clocks and memory.
+
+    **Arguments:** `facts`: `standing_power`, that part by the area of a device's dies [W/m^2], and `standing_share`, of
+    the limit where no area is known [1]; 0 in a table that lacks them.
+    """
+    limit, area = spec.tdp.si, spec.die_area
+    unknown = facts.get("standing_share", 0.0) * limit
+    standing = unknown if area is None else facts.get("standing_power", 0.0) * area.si
+    return limit - min(standing, MOST_STANDING * limit)
 
 
 def _of_process(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:

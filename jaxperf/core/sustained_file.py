@@ -23,13 +23,14 @@ from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec, stand_in_of
 from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
 from jaxperf.core.formats import COMPUTE_FORMATS
-from jaxperf.core.relative_energy import relative_energy
+from jaxperf.core.relative_energy import relative_energy, spendable_power
 from jaxperf.core.sustained import CLASSES, CalibratedDevice, Rates, Sustained, format_class
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
 
 SCHEMA = 1
+STANDING = ("standing_power", "standing_share")  # of `power`: what `spendable_power` reads
 SHIPPED = "sustained.json"
 ENDING = ".sustained.json"  # of the table beside parameters that jaxperf calibrate wrote
 ORIGIN, SHIPPED_ORIGIN = "origin", "shipped"  # how a table of one's own marks what it took over from the shipped one
@@ -124,7 +125,7 @@ def _check(card: Mapping[str, Any]) -> None:
     """Raises `ValueError` or what reading a wrong structure raises. Older tables state no checksum."""
     if card.get("sha256", stated := checksum(card)) != stated:
         raise ValueError("its numbers do not have the checksum that it states: a byte was changed")
-    later = {"reference_power", "reference_budget"} & set(card["power"])  # which older tables lack
+    later = {"reference_power", "reference_budget", *STANDING} & set(card["power"])  # which older tables lack
     for name in ("usable_share", "reference_clock", "reference_energy", "unstated_energy", *sorted(later)):
         if not card["power"][name] > 0.0:
             raise ValueError(f"power.{name} is {card['power'][name]}")
@@ -227,7 +228,8 @@ def nearest(form: str) -> Sequence[str]:
 def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, power: Mapping[str, float]) -> float:
     """Share of the peak that the efficiency and the power limit leave: (share^-4 + (P / P_usable)^4)^(-1/4) [1].
 
-    P = peak x energy x operand bytes x (clock / reference)^2 is what the peak would draw.
+    P = peak x energy x operand bytes x (clock / reference)^2 is what the peak would draw, beside what the device draws
+    whatever it does.
 
     **Arguments:** `share`: of the peak without a power limit [1]; `energy`: of one FLOP per byte of its operands, at
     the reference clock on this device [J]; `form`: format class; `power`: the reference and the usable share
@@ -237,5 +239,5 @@ def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, 
     names, size = next(OPERANDS[each] for each in nearest(form) if set(OPERANDS[each][0]) & set(peaks))
     peak = max(peaks[name] for name in names if name in peaks)
     clock = spec.clock_rate.si / power["reference_clock"]
-    drawn = peak * energy * size * clock**2 / (power["usable_share"] * spec.tdp.si)
+    drawn = peak * energy * size * clock**2 / (power["usable_share"] * spendable_power(spec, power))
     return float((share**-POWER_SHARPNESS + drawn**POWER_SHARPNESS) ** (-1.0 / POWER_SHARPNESS))

@@ -6,7 +6,7 @@ import pytest
 
 import hwspecs
 from calibration.kernels.hardware import REFERENCE
-from jaxperf.core.relative_energy import budgeted_energy, relative_energy
+from jaxperf.core.relative_energy import budgeted_energy, relative_energy, spendable_power
 
 
 def test_the_geometric_mean_of_process_and_budget() -> None:
@@ -36,3 +36,23 @@ def test_vector_units_have_no_budget_and_older_tables_no_reference_for_it() -> N
 def test_what_nobody_states_counts_as_stated_by_the_reference() -> None:
     unknown = hwspecs.load("b200").model_copy(update={"process": None, "architecture": "mine"})
     assert relative_energy(unknown, REFERENCE, on_matrix_units=True) == REFERENCE["unstated_energy"]
+
+
+def test_a_large_die_leaves_less_of_a_low_limit() -> None:
+    """0.05 W of each square millimetre: 27 of a T4's 70 W, 41 of an H100's 700."""
+    left = {name: spendable_power(hwspecs.load(name), REFERENCE) for name in ("t4", "l4", "h100-sxm")}
+    assert left == pytest.approx({"t4": 70.0 - 27.25, "l4": 72.0 - 14.725, "h100-sxm": 700.0 - 40.7})
+
+
+def test_without_an_area_a_share_of_the_limit_is_drawn_and_by_older_tables_nothing() -> None:
+    b200 = hwspecs.load("b200")
+    assert b200.die_area is None
+    assert spendable_power(b200, REFERENCE) == pytest.approx(900.0)
+    older = {name: value for name, value in REFERENCE.items() if not name.startswith("standing")}
+    assert [spendable_power(hwspecs.load(name), older) for name in ("b200", "t4")] == [1000.0, 70.0]
+
+
+def test_a_capped_board_keeps_half_of_its_limit_for_work() -> None:
+    t4 = hwspecs.load("t4")
+    capped = t4.model_copy(update={"tdp": t4.tdp.model_copy(update={"quantity": "30 W"})})
+    assert spendable_power(capped, REFERENCE) == 15.0
