@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 HALF_PRECISION = ("bf16", "fp16")  # the formats whose dense peak a power limit is put beside
 MOST_STANDING = 0.5  # of a power limit: a device that is idle draws less than one that works
+# Power of the rate in the power, of one device under a lower limit than it was made for: its clock and with it the
+# voltage fall, and an operation then takes less energy (C V^2). 1 where the voltage stays, 1/3 with V in proportion to
+# the clock; between devices on vector units it is the same 0.6 (`calibration.kernels.priors`).
+UNDER_A_CAP = 0.6
 
 
 def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:
@@ -35,12 +39,22 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
 
 def spendable_power(spec: DeviceSpec, facts: Mapping[str, float]) -> float:
     """What the power limit leaves to operations [W]: a device draws a part of it at its clock whatever it does, by
-    leakage, clocks and memory.
+    leakage, clocks and memory. Under a lower limit than the shipped device of its name has, it counts for what it would
+    do at the energies of the whole limit.
 
     **Arguments:** `facts`: `standing_power`, that part by the area of a device's dies [W/m^2], and `standing_share`, of
     the limit where no area is known [1]; 0 in a table that lacks them.
     """
-    limit, area = spec.tdp.si, spec.die_area
+    whole = hwspecs.load(spec.name).tdp.si if spec.name in hwspecs.names() else spec.tdp.si
+    left = _beside_standing(spec, spec.tdp.si, facts)
+    if spec.tdp.si >= whole:
+        return left
+    uncapped = _beside_standing(spec, whole, facts)
+    return uncapped * (left / uncapped) ** UNDER_A_CAP
+
+
+def _beside_standing(spec: DeviceSpec, limit: float, facts: Mapping[str, float]) -> float:
+    area = spec.die_area
     unknown = facts.get("standing_share", 0.0) * limit
     standing = unknown if area is None else facts.get("standing_power", 0.0) * area.si
     return limit - min(standing, MOST_STANDING * limit)

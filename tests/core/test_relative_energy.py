@@ -52,7 +52,20 @@ def test_without_an_area_a_share_of_the_limit_is_drawn_and_by_older_tables_nothi
     assert [spendable_power(hwspecs.load(name), older) for name in ("b200", "t4")] == [1000.0, 70.0]
 
 
+def limited(name: str, quantity: str) -> hwspecs.DeviceSpec:
+    spec = hwspecs.load(name)
+    return spec.model_copy(update={"tdp": spec.tdp.model_copy(update={"quantity": quantity})})
+
+
+def test_an_operation_takes_less_energy_under_a_cap() -> None:
+    """Half of an H100's limit leaves 309.3 of 659.3 W, and with them 0.6 of their slowdown in logarithms."""
+    left = spendable_power(limited("h100-sxm", "350 W"), REFERENCE)
+    assert left == pytest.approx(659.3 * (309.3 / 659.3) ** 0.6)
+    assert spendable_power(limited("h100-sxm", "1400 W"), REFERENCE) == pytest.approx(1400.0 - 40.7)
+    unnamed = limited("h100-sxm", "350 W").model_copy(update={"name": "my-chip"})
+    assert spendable_power(unnamed, REFERENCE) == pytest.approx(309.3)
+
+
 def test_a_capped_board_keeps_half_of_its_limit_for_work() -> None:
-    t4 = hwspecs.load("t4")
-    capped = t4.model_copy(update={"tdp": t4.tdp.model_copy(update={"quantity": "30 W"})})
-    assert spendable_power(capped, REFERENCE) == 15.0
+    """A T4 of 30 W has 15 W beside what it would draw idle, not 2.75."""
+    assert spendable_power(limited("t4", "30 W"), REFERENCE) == pytest.approx(42.75 * (15.0 / 42.75) ** 0.6)
