@@ -27,7 +27,7 @@ UNSTATED = 1.6  # a device whose process has no published energy counts as one o
 # millimetre of either's die (as recalled from their drivers' readings). An H200 drew three times as much, with its
 # memory (`calibration/measured/power`). Where no area is stated, the share that 41 W are of an A100's 400 W.
 STANDING_POWER = 5e4  # [W/m^2]
-STANDING_SHARE = 0.1
+STANDING_SHARE = 0.1  # of the limit [1]
 REFERENCE = {
     "standing_power": STANDING_POWER,
     "standing_share": STANDING_SHARE,

@@ -232,8 +232,8 @@ def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, 
     whatever it does.
 
     **Arguments:** `share`: of the peak without a power limit [1]; `energy`: of one FLOP per byte of its operands, at
-    the reference clock on this device [J]; `form`: format class; `power`: the reference and the usable share
-    of the TDP.
+    the reference clock on this device [J]; `form`: format class; `power`: the reference, what is drawn
+    whatever a device does, and the usable share of the rest.
     """
     peaks = {"fp32": spec.vector_flops.si} | {name: value.si for name, value in spec.peak_flops.items()}
     names, size = next(OPERANDS[each] for each in nearest(form) if set(OPERANDS[each][0]) & set(peaks))

@@ -43,20 +43,9 @@ def deepest_split(k: Scalar) -> Scalar:
     return jnp.maximum(floor_div(k, as_float(MIN_SPLIT_DEPTH)), 1.0)
 
 
-def choose_tile(
-    device: Device,
-    m: Scalar,
-    n: Scalar,
-    k: Scalar,
-    groups: Scalar,
-    max_split: Scalar,
-    tiles: Sequence[tuple[float, float]] = LARGE_TILES,
-) -> Tile:
-    """The tile a library heuristic would take: of these `tiles`, cut to the rows there are, the least busy core.
-
-    The reduction is split, `max_split` times at most, where the output has fewer tiles than the device has cores.
-    """
-    return least_loaded(loaded_tiles(device, m, n, k, groups, max_split, tiles))[0]
+def choose_tile(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar, max_split: Scalar) -> Tile:
+    """The tile a library heuristic would take: of `LARGE_TILES`, the one of the least busy core."""
+    return least_loaded(loaded_tiles(device, m, n, k, groups, max_split, LARGE_TILES))[0]
 
 
 def loaded_tiles(
@@ -68,7 +57,10 @@ def loaded_tiles(
     max_split: Scalar,
     tiles: Sequence[tuple[float, float]],
 ) -> list[tuple[Tile, Scalar]]:
-    """The tiles among which `choose_tile` chooses, each with the load of its busiest core [FLOP]."""
+    """These `tiles`, cut to the rows there are, each with the load of its busiest core [FLOP].
+
+    The reduction is split, `max_split` times at most, where the output has fewer tiles than the device has cores.
+    """
     rows = jnp.maximum(next_power_of_two(m), SMALLEST_ROWS)
     candidates = []
     for tile_m, tile_n in tiles:
