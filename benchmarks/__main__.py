@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.table import Row, from_dict, table
 from benchmarks.timing import pin_to_one_core
+from jaxperf.core.compiler_options import offer_joint_results
 
 # Name -> whether it is pinned to one core; what a user waits for is not.
 BENCHMARKS = {
@@ -81,6 +82,7 @@ def run_here(name: str, answer: Path) -> int:
     """Run one benchmark in this process and write its rows to `answer`."""
     if BENCHMARKS[name]:
         pin_to_one_core()  # before the benchmark imports jax
+    offer_joint_results()  # as every command does
     rows = importlib.import_module(f"benchmarks.{name}").run()
     answer.write_text(json.dumps([row.to_dict() for row in rows]), encoding="utf-8")
     return 0

@@ -19,12 +19,12 @@ import numpy as np
 
 from benchmarks.table import Row
 from benchmarks.timing import medians
+from jaxperf.core.compiler_options import JOINTLY, WIDE_VECTORS
 from jaxperf.core.device import load_device
 from jaxperf.core.efficiency import constant_efficiency
 from jaxperf.core.formats import number_format
 from jaxperf.kernels.gemm import Gemm, gemm_cost
 from jaxperf.kernels.tiling import Tile
-from jaxperf.sweeps.run import WIDE_VECTORS
 
 TARGET = ">= 80"
 POINTS = 2**24
@@ -105,7 +105,7 @@ def _over_columns(point: Callable) -> Callable:
         del room
         return jax.vmap(point)(*columns)
 
-    return jax.jit(evaluate, donate_argnums=0, keep_unused=True, compiler_options=WIDE_VECTORS)
+    return jax.jit(evaluate, donate_argnums=0, keep_unused=True, compiler_options=WIDE_VECTORS | JOINTLY)
 
 
 def _room() -> tuple[jax.Array, ...]:

@@ -25,6 +25,7 @@ from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import shapes, taken
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import Kind, Point, describe, load_kinds, settled
+from jaxperf.core.compiler_options import JOINTLY
 
 MICRO = 1e6
 LIMITERS = ("compute", "memory", "latency", "")
@@ -210,12 +211,12 @@ def _block(
     return _told(family, model is None, _said(family, names, model, kinds, trust.levels, shape), trust, shape)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, compiler_options=JOINTLY)
 def _settled(family: str, kinds: Kind, shape: Shape) -> Shape:
     return jax.vmap(jax.vmap(functools.partial(settled, family), in_axes=(None, 0)))(kinds, shape)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=JOINTLY)
 def _said(
     family: str,
     names: tuple[str, ...],
@@ -230,6 +231,6 @@ def _said(
     return jax.vmap(jax.vmap(kernel, in_axes=(None, None, 0)))(kinds, levels, shape)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=JOINTLY)
 def _told(family: str, bound: bool, said: Said, trust: Trust, shape: Shape) -> Answer:
     return told(family, bound, said, jax.tree.map(lambda leaf: leaf[:, None], trust), shape)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from jaxperf.core.compiler_options import offer_joint_results
 
-def start_jax() -> None:
-    """64-bit floats, a compilation cache between runs, and silence about machine features.
+
+def start_jax(joint: bool = True) -> None:
+    """64-bit floats, a compilation cache between runs, silence about machine features, and, if `joint`, loops of
+    several results at hand.
 
     The library itself never changes JAX's configuration; a command owns its process and may.
     """
+    if joint:
+        offer_joint_results()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # else each cache hit prints kilobytes about CPU features
     import jax
 

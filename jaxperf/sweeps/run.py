@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from hwspecs.errors import InputError
-from jaxperf.core.compiler_options import UNFUSED, WIDE_VECTORS
+from jaxperf.core.compiler_options import JOINTLY, UNFUSED, WIDE_VECTORS
 from jaxperf.sweeps.axes import Axis, check_axes
 from jaxperf.sweeps.columns import Column, codes_of_rows, label_columns
 from jaxperf.sweeps.plan import MAX_POINTS, Block, Plan, check_size, default_block_points, make_plan
@@ -196,7 +196,7 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Cal
     lengths = dict(enumerate(plan.block_shape))
     grid = {position: length for position, length in lengths.items() if length > 1}
     program = flatten(jax.extend.core.ClosedJaxpr(point.program, point.constants))
-    over, options = (evaluate_rows, UNFUSED) if plan.points <= FEW_POINTS else (evaluate, WIDE_VECTORS)
+    over, options = (evaluate_rows, UNFUSED) if plan.points <= FEW_POINTS else (evaluate, WIDE_VECTORS | JOINTLY)
     nothing: frozenset[int] = frozenset()
     inside = [frozenset({position} & grid.keys()) if position is not None else nothing for position in along]
     depends = [nothing] * len(point.constants) + inside

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.compiler_options import JOINTLY
 from jaxperf.core.device import Device
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
@@ -30,7 +31,7 @@ METRICS = ("time", "unchecked_time", "memory.total", "mfu", "bubble_fraction", "
 Column = Shaped[np.ndarray, " rows"]
 
 
-@functools.partial(jax.jit, static_argnames="metrics")
+@functools.partial(jax.jit, static_argnames="metrics", compiler_options=JOINTLY)
 def evaluate_block(
     model: TrainingModel,
     base: Layout,
