@@ -18,6 +18,7 @@ INLINED = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
 }
+WRITING = ("scatter", "dynamic_update_slice")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class Equation:
         return found if self.primitive.multiple_results else [found]
 
     @property
+    def plain(self) -> bool:
+        """Whether it only makes new values of old ones. A loop that is unrolled (`jnp.polyval`) is none."""
+        unrolled = self.primitive.name == "scan" and self.params["unroll"] >= self.params["length"]
+        inside = _has_program(self.params.values()) and not unrolled
+        return not (inside or self.primitive.name.startswith(WRITING))
+
+    @property
     def numbers(self) -> list[int]:
         """The numbered operands."""
         return [one for one in self.operands if isinstance(one, int)]
@@ -58,6 +66,11 @@ class Program:
     inputs: int
     equations: tuple[Equation, ...]
     outputs: tuple[Operand, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Whether no equation is a loop or branch, or writes into an array that others may still read."""
+        return all(each.plain for each in self.equations)
 
 
 def flatten(closed: jax.extend.core.ClosedJaxpr) -> Program:
@@ -116,14 +129,15 @@ def _named(var: Any, names: Mapping[Any, Operand]) -> Operand:
 
 def _key(eqn: Any, operands: tuple[Operand, ...]) -> Any:
     """What makes two equations the same; None where a parameter is itself a program."""
-    params = []
-    for name, value in sorted(eqn.params.items()):
-        if callable(value) or isinstance(value, jax.extend.core.Jaxpr | jax.extend.core.ClosedJaxpr | tuple | list):
-            if any(hasattr(each, "eqns") or hasattr(each, "jaxpr") for each in _items(value)):
-                return None
-        params.append((name, str(value)))
+    if _has_program(eqn.params.values()):
+        return None
+    params = [(name, str(value)) for name, value in sorted(eqn.params.items())]
     inputs = tuple(one if isinstance(one, int) else _literal_key(one.value) for one in operands)
     return eqn.primitive.name, inputs, tuple(params), tuple(str(var.aval) for var in eqn.outvars)
+
+
+def _has_program(params: Iterable[Any]) -> bool:
+    return any(hasattr(each, "eqns") or hasattr(each, "jaxpr") for value in params for each in _items(value))
 
 
 def _items(value: Any) -> Iterable[Any]:

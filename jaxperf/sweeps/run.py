@@ -196,7 +196,8 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Cal
     lengths = dict(enumerate(plan.block_shape))
     grid = {position: length for position, length in lengths.items() if length > 1}
     program = flatten(jax.extend.core.ClosedJaxpr(point.program, point.constants))
-    over, options = (evaluate_rows, UNFUSED) if plan.points <= FEW_POINTS else (evaluate, WIDE_VECTORS | JOINTLY)
+    many = WIDE_VECTORS | JOINTLY if program.plain else WIDE_VECTORS
+    over, options = (evaluate_rows, UNFUSED) if plan.points <= FEW_POINTS else (evaluate, many)
     nothing: frozenset[int] = frozenset()
     inside = [frozenset({position} & grid.keys()) if position is not None else nothing for position in along]
     depends = [nothing] * len(point.constants) + inside

@@ -44,6 +44,22 @@ def test_equations_nobody_needs_are_dropped() -> None:
     assert [equation.primitive.name for equation in program.equations] == ["add"]
 
 
+@pytest.mark.parametrize(
+    ("fn", "plain"),
+    [
+        (formula, True),
+        (lambda a, b, c: {"x": jax.lax.fori_loop(0, 3, lambda _, x: x * b, a + c)}, False),
+        (lambda a, b, c: {"x": jnp.polyval(jnp.ones(5), a) * b + c}, True),
+        (lambda a, b, c: {"x": jax.lax.cond(a > b, lambda: b, lambda: c)}, False),
+        (lambda a, b, c: {"x": jnp.zeros(3).at[1].set(a) * b + c}, False),
+        (lambda a, b, c: {"x": jax.lax.dynamic_update_slice(jnp.zeros(3), b[None], (1,)) + a * c}, False),
+        (lambda a, b, c: {"x": jnp.stack([a, b, c])[jnp.argmax(a)]}, True),
+    ],
+)
+def test_a_plain_program_has_no_loop_and_writes_into_no_array(fn, plain: bool) -> None:
+    assert program_of(fn, 3).plain is plain
+
+
 def test_each_stage_has_the_axes_its_equations_depend_on() -> None:
     program = program_of(formula, 3)
     depends = dependencies(program, [frozenset({0}), frozenset({1}), frozenset({2})])

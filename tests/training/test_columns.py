@@ -8,10 +8,11 @@ import pytest
 from benchmarks.training_plain import plain, plain_step
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import load_model
+from jaxperf.sweeps.program import flatten
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.model_build import training_model
-from jaxperf.training.sweep import evaluate_block, evaluate_layouts, layout_blocks
+from jaxperf.training.sweep import METRICS, evaluate_block, evaluate_layouts, layout_blocks
 from tests.devices import A100, H100
 
 MODEL = training_model(load_model("llama-3-70b"))
@@ -65,3 +66,10 @@ def test_blocks_come_in_order_and_may_be_left() -> None:
 def test_bad_columns_are_refused(bad: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(InputError, match=message):
         evaluate_layouts(MODEL, bad, H100, NOMINAL)
+
+
+def test_the_program_of_a_block_is_plain() -> None:
+    """So that its results may share loops (`jaxperf.core.compiler_options.JOINTLY`)."""
+    fields = {name: each.astype(float) for name, each in columns(8).items()}
+    given = (MODEL, Layout(), fields, H100, NOMINAL, METRICS)
+    assert flatten(evaluate_block.trace(*given).jaxpr).plain
