@@ -11,9 +11,9 @@ UNFUSED = {"xla_disable_hlo_passes": "fusion,cpu_multi_output_fusion", "xla_back
 # decode grid of `make bench` is a fifth faster.
 WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 # For many points, where the process has `JOINT_RESULTS`: several results in one loop. XLA:CPU writes each in a loop of
-# its own, which reads again what several need. For programs without loops, slopes and updates of arrays alone (jaxlib
-# 0.10.1): it aborts on the serving simulator, takes four times as long for the slopes of loop nests, and of 300 random
-# programs with updates one read values that were written since; none of 1,100 without.
+# its own, which reads again what several need. For programs without loops, slopes and updates of arrays alone: jaxlib
+# 0.10.1 aborts on the serving simulator, takes four times as long for the slopes of loop nests, and in one of 300 random
+# programs with updates read values that were written since; in none of 1,100 without.
 JOINTLY = {"xla_disable_hlo_passes": ""}
 # XLA has that fusion but leaves it off, and only a process can turn it on: so it is on, and out of every program's
 # passes that does not say `JOINTLY`.

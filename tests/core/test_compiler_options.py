@@ -11,8 +11,6 @@ import pytest
 
 from jaxperf.core.compiler_options import JOINT_RESULTS, JOINTLY, UNFUSED, offer_joint_results
 
-UNTRIED = "whether this jaxlib has the pass under this name is its own affair"
-
 
 def _results(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     return a / b + 1.0, a * b + 1.0, jnp.exp(a) + b
@@ -25,7 +23,6 @@ def _loops(options: dict | None) -> tuple[int, list[np.ndarray]]:
     return compiled.as_text().count(" fusion("), [np.asarray(each) for each in compiled(*columns)]
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason=UNTRIED)
 def test_results_share_a_loop_where_a_program_says_so() -> None:
     apart, before = _loops(None)
     jointly, after = _loops(JOINTLY)
@@ -34,7 +31,6 @@ def test_results_share_a_loop_where_a_program_says_so() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason=UNTRIED)
 def test_a_program_without_fusion_has_none_of_results_either() -> None:
     assert _loops(UNFUSED)[0] > 3
 
