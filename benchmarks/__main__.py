@@ -36,6 +36,8 @@ BENCHMARKS = {
     "cold_start": False,
     "compile_time": True,
 }
+# Those of what commands compute with loops of several results at hand.
+JOINT = {"vs_numpy", "vs_llm_analysis", "fraction_of_copy", "one_compile", "kernel_table", "training_sweep"}
 ROOT = Path(__file__).parents[1]
 
 
@@ -82,7 +84,8 @@ def run_here(name: str, answer: Path) -> int:
     """Run one benchmark in this process and write its rows to `answer`."""
     if BENCHMARKS[name]:
         pin_to_one_core()  # before the benchmark imports jax
-    offer_joint_results()  # as every command does
+    if name in JOINT:
+        offer_joint_results()
     rows = importlib.import_module(f"benchmarks.{name}").run()
     answer.write_text(json.dumps([row.to_dict() for row in rows]), encoding="utf-8")
     return 0

@@ -24,10 +24,8 @@ import jax
 import pytest
 from jax._src import compiler
 
-from jaxperf.core.compiler_options import offer_joint_results
 from jaxperf.core.mappings import release_compiled
 
-offer_joint_results()  # as every command does
 jax.config.update("jax_enable_x64", os.environ.get("JAXPERF_TEST_X64", "1") == "1")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

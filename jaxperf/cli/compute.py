@@ -8,9 +8,9 @@ from pathlib import Path
 from jaxperf.core.compiler_options import offer_joint_results
 
 
-def start_jax(joint: bool = True) -> None:
+def start_jax(joint: bool = False) -> None:
     """64-bit floats, a compilation cache between runs, silence about machine features, and, if `joint`, loops of
-    several results at hand.
+    several results at hand, for a command whose time goes into plain formulas of many points.
 
     The library itself never changes JAX's configuration; a command owns its process and may.
     """

@@ -93,7 +93,7 @@ def measure(
     _check_times(seconds, statistic)
     from jaxperf.cli.measured import start_single_precision
 
-    start_single_precision(joint=False)  # measured are programs as JAX compiles them by itself
+    start_single_precision()
     from calibration.microbench.run import Plan
 
     found = _jax_devices(device)
