@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.table import Row, from_dict, table
 from benchmarks.timing import pin_to_one_core
-from jaxperf.core.compiler_options import offer_joint_results
+from jaxperf.core.compiler_options import quicken_loops
 
 # Name -> whether it is pinned to one core; what a user waits for is not.
 BENCHMARKS = {
@@ -36,8 +36,9 @@ BENCHMARKS = {
     "cold_start": False,
     "compile_time": True,
 }
-# Those of what commands compute with loops of several results at hand.
-JOINT = {"vs_numpy", "vs_llm_analysis", "fraction_of_copy", "one_compile", "kernel_table", "training_sweep"}
+# Those of what commands compute with quick loops.
+QUICK = {"vs_numpy", "vs_llm_analysis", "fraction_of_copy", "one_compile", "kernel_table", "training_sweep"}
+QUICK |= {"simulator", "fleet", "steady_state"}
 ROOT = Path(__file__).parents[1]
 
 
@@ -84,8 +85,8 @@ def run_here(name: str, answer: Path) -> int:
     """Run one benchmark in this process and write its rows to `answer`."""
     if BENCHMARKS[name]:
         pin_to_one_core()  # before the benchmark imports jax
-    if name in JOINT:
-        offer_joint_results()
+    if name in QUICK:
+        quicken_loops()
     rows = importlib.import_module(f"benchmarks.{name}").run()
     answer.write_text(json.dumps([row.to_dict() for row in rows]), encoding="utf-8")
     return 0

@@ -24,8 +24,10 @@ import jax
 import pytest
 from jax._src import compiler
 
+from jaxperf.core.compiler_options import quicken_loops
 from jaxperf.core.mappings import release_compiled
 
+quicken_loops()  # as commands that sweep or simulate do
 jax.config.update("jax_enable_x64", os.environ.get("JAXPERF_TEST_X64", "1") == "1")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -76,7 +76,7 @@ def capacity(
     """The largest rate at which these requests may come while an SLO is met, for replicas or pools of them."""
     from jaxperf.cli.compute import start_jax
 
-    start_jax()
+    start_jax(quick=True)
     from jaxperf.cli.capacities import rates_of_pools, rates_of_replicas
     from jaxperf.cli.engines import Served, context_of, read_settings
     from jaxperf.io.request_options import with_options, within_context

@@ -56,7 +56,7 @@ def colocate(
     """Simulate several engines on one device: each alone, and together under MPS, in time slices or on MIG slices."""
     from jaxperf.cli.compute import start_jax
 
-    start_jax()
+    start_jax(quick=True)
     from jaxperf.cli.colocated import answer_of, print_colocated
     from jaxperf.cli.engines import Served
     from jaxperf.io.tables import check_apart, check_output, json_text, write_rows

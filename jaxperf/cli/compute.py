@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jaxperf.core.compiler_options import offer_joint_results
+from jaxperf.core.compiler_options import quicken_loops
 
 
-def start_jax(joint: bool = False) -> None:
-    """64-bit floats, a compilation cache between runs, silence about machine features, and, if `joint`, loops of
-    several results at hand, for a command whose time goes into plain formulas of many points.
+def start_jax(quick: bool = False) -> None:
+    """64-bit floats, a compilation cache between runs, silence about machine features, and, if `quick`, quick loops.
+
+    These are for a command whose time goes into formulas of many points or into simulated steps, and that takes no
+    slopes.
 
     The library itself never changes JAX's configuration; a command owns its process and may.
     """
-    if joint:
-        offer_joint_results()
+    if quick:
+        quicken_loops()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # else each cache hit prints kilobytes about CPU features
     import jax
 

@@ -44,7 +44,7 @@ def kernels(
     """Predict a table of kernels: time, 90 % interval, roofline, limiter, and where each number comes from."""
     from jaxperf.cli.measured import parameters_record, problems_record, start_single_precision
 
-    start_single_precision(joint=True)
+    start_single_precision(quick=True)
     import hwspecs
     from calibration.datasets import read_table, write_with
     from calibration.kernels.parameters import load_parameters

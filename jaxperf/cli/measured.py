@@ -34,12 +34,12 @@ Families = Annotated[
 ]
 
 
-def start_single_precision(joint: bool = False) -> None:
+def start_single_precision(quick: bool = False) -> None:
     """JAX as every command starts it, but in 32 bits: the scatter of measured times is thousands of roundings wide,
     and a fit is then the same as from Python, where 32 bits are JAX's own default."""
     from jaxperf.cli.compute import start_jax
 
-    start_jax(joint)
+    start_jax(quick)
     import jax
 
     jax.config.update("jax_enable_x64", False)

@@ -84,7 +84,7 @@ def train(
 
     check_output(out)
     check_steps(steps)
-    start_jax(joint=True)
+    start_jax(quick=True)
     from jaxperf.io.fleet import select_devices
     from jaxperf.training.search.plan import check_objective
 

@@ -85,7 +85,7 @@ def serve(
     """Search every layout of a serving system: the best under latency limits, and why the others lose."""
     from jaxperf.cli.compute import start_jax
 
-    start_jax()
+    start_jax(quick=True)
     from jaxperf.io.tables import check_output
     from jaxperf.report.plots import check_picture
     from jaxperf.serving.notes import notes_of_many

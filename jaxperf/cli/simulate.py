@@ -72,7 +72,7 @@ def simulate(
     check_output(out)
     check_apart(out, (requests, settings, adapt))
     _check(warm_up, {"--replicas": replicas, "--concurrency": concurrency})
-    start_jax()
+    start_jax(quick=True)
     from jaxperf.cli.engines import Served, context_of, read_settings
     from jaxperf.cli.simulated import backlog_notes, cells_of, print_simulated, summary
     from jaxperf.cli.simulated import with_columns as extended

@@ -42,7 +42,7 @@ def sweep(
     """Evaluate a product of named axes; stopping keeps what is finished, and the same command resumes."""
     from jaxperf.cli.compute import start_jax
 
-    start_jax(joint=True)
+    start_jax(quick=True)
     from jaxperf.cli.progress import progress_bar
     from jaxperf.io.sweep_file import read_sweep_file
     from jaxperf.io.tables import json_text

@@ -57,7 +57,7 @@ def train(
     """Predict training steps: time with a 90 % interval, utilization, memory, bubble, exposed communication."""
     from jaxperf.cli.compute import start_jax
 
-    start_jax(joint=True)
+    start_jax(quick=True)
     import hwspecs
     from calibration.datasets import write_with
     from calibration.datasets.training import read_training

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxperf.core.compiler_options import JOINT_RESULTS, JOINTLY, UNFUSED, offer_joint_results
+from jaxperf.core.compiler_options import JOINTLY, QUICK_LOOPS, UNFUSED, quicken_loops
 
 
 def _results(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -38,10 +38,10 @@ def test_a_program_without_fusion_has_none_of_results_either() -> None:
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        (None, " ".join(JOINT_RESULTS)),
+        (None, " ".join(QUICK_LOOPS)),
         (
             "--xla_force_host_platform_device_count=2",
-            f"--xla_force_host_platform_device_count=2 {' '.join(JOINT_RESULTS)}",
+            f"--xla_force_host_platform_device_count=2 {' '.join(QUICK_LOOPS)}",
         ),
         ("--xla_disable_hlo_passes=fusion", "--xla_disable_hlo_passes=fusion"),
         ("--xla_backend_extra_options=a=b", "--xla_backend_extra_options=a=b"),
@@ -54,5 +54,5 @@ def test_flags_are_added_once_and_beside_none_of_the_users(
     if given is not None:
         monkeypatch.setenv("XLA_FLAGS", given)
     for _ in range(2):
-        offer_joint_results()
+        quicken_loops()
         assert os.environ["XLA_FLAGS"] == kept

@@ -11,7 +11,7 @@ from jaxtyping import Array, Int32
 
 from jaxperf.serving.fleet.state import UNROUTED, Fleet, Load, Pool, alive, empty_fleet, of_requests
 from jaxperf.serving.fleet.turn import coupled, fleet_turn
-from jaxperf.serving.simulator.run import TILE, Simulated, enough, in_tiles
+from jaxperf.serving.simulator.run import TILE, Simulated, enough, in_tiles, lanes_together
 from jaxperf.serving.simulator.state import Requests, Settings, initial_state
 
 
@@ -39,7 +39,11 @@ def simulate_fleets(pool: Pool, load: Load) -> SimulatedFleet:
         settings, replicas, load = lanes
         return _tile(dataclasses.replace(pool, settings=settings, replicas=replicas), load)
 
-    return in_tiles(tile, (pool.settings, pool.replicas, load), max(1, TILE // pool.places))
+    return in_tiles(
+        tile,
+        (pool.settings, pool.replicas, load),
+        lanes_together() if pool.places == 1 else max(1, TILE // pool.places),
+    )
 
 
 def simulate_whole(pool: Pool, load: Load) -> SimulatedFleet:

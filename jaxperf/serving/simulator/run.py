@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hwspecs.errors import InputError
+from jaxperf.core.compiler_options import loops_are_quick
 from jaxperf.serving.simulator.engine import advance
 from jaxperf.serving.simulator.policies import Policy
 from jaxperf.serving.simulator.prefix import PrefixCache
@@ -21,7 +22,7 @@ from jaxperf.serving.simulator.state import Log, Requests, Settings, Sizes, Stat
 from jaxperf.serving.simulator.step_time import AbstractStepTime
 from jaxperf.serving.simulator.trace import OPEN, Trace, pad_traces
 
-TILE = 64  # lanes advanced together: more of them leave the cache of a core
+TILE = 64  # lanes advanced together, where each turn of a loop costs calls: more of them leave the cache of a core
 SHORTEST = 64  # requests a trace is padded to: shorter ones would gain nothing from a program of their own
 
 
@@ -50,7 +51,12 @@ def simulate(policy: Policy, step_time: AbstractStepTime, settings: Settings, tr
         some, theirs = lanes
         return _tile(policy, step_time, some, theirs, sizes)
 
-    return in_tiles(tile, (settings, trace), TILE)
+    return in_tiles(tile, (settings, trace), lanes_together())
+
+
+def lanes_together() -> int:
+    """How many lanes share a loop: one where a turn costs no calls, as lanes that are done then cost nothing."""
+    return 1 if loops_are_quick() and jax.default_backend() == "cpu" else TILE
 
 
 def in_tiles(function: Callable, lanes: Any, size: int) -> Any:

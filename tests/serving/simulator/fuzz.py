@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxperf.core.compiler_options import quicken_loops
 from jaxperf.serving.simulator.paths import prefix_paths
 from jaxperf.serving.simulator.policies import POLICIES
 from jaxperf.serving.simulator.run import Simulated, simulate
@@ -217,4 +218,5 @@ def main(count: int) -> int:
 
 
 if __name__ == "__main__":
+    quicken_loops()  # as `jaxperf simulate` does
     sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
+from jaxperf.core.compiler_options import QUICK_LOOPS
+from jaxperf.serving.simulator import run
+from jaxperf.serving.simulator.run import simulate
 from jaxperf.serving.simulator.state import Status
 from tests.serving.simulator.fuzz import (
     KINDS,
@@ -45,6 +49,29 @@ def test_the_traces_evict_reject_and_skip() -> None:
     assert found.requests.restarts.sum() > 100
     assert (found.requests.status == Status.REJECTED).sum() > 10
     assert found.totals.steps.sum() > 2 * found.log.count.sum()
+
+
+def test_lanes_agree_one_after_the_other_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is how quick loops do it, which the other tests have."""
+    random = np.random.default_rng(2)
+    cases = [draw(random, "vllm_v1") for _ in range(200)]
+    apart = compiled("vllm_v1", cases)
+    simulate.clear_cache()
+    monkeypatch.setattr(run, "lanes_together", lambda: 48)  # the last tile is not full
+    try:
+        together = compiled("vllm_v1", cases)
+    finally:
+        simulate.clear_cache()
+    for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(together), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("flags", "lanes"), [(" ".join(QUICK_LOOPS), 1), ("", run.TILE)])
+def test_lanes_share_a_loop_where_each_turn_costs_calls(
+    monkeypatch: pytest.MonkeyPatch, flags: str, lanes: int
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert run.lanes_together() == (lanes if jax.default_backend() == "cpu" else run.TILE)
 
 
 def cases_of(drawn: Draw, name: str) -> list[Case]:
