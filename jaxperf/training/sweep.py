@@ -25,7 +25,7 @@ from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.step import training_step
 
-BLOCK = 2048  # layouts; near the fastest of 1024 ... 65536 in either precision, see docs/training.md
+BLOCK = 8192  # layouts; near the fastest of 512 ... 32768 in either precision, see docs/training.md
 METRICS = ("time", "unchecked_time", "memory.total", "mfu", "bubble_fraction", "energy", "reason")
 
 Column = Shaped[np.ndarray, " rows"]

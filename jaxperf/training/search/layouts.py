@@ -27,7 +27,7 @@ from jaxperf.training.search.space import GROUP_FIELDS, Columns, Space, crossed,
 from jaxperf.training.search.terms import METRICS
 from jaxperf.training.sweep import BLOCK, evaluate_layouts
 
-CHUNK = 32 * BLOCK  # layouts between two reports of progress
+CHUNK = 8 * BLOCK  # layouts between two reports of progress
 OBJECTIVES = ("time", "cost", "memory")  # at one number of equal devices cost follows time
 PASSED_ON = "passed on"  # of layers whose micro-batches go on to other devices: the step, and one micro-batch more
 
