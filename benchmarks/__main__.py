@@ -37,8 +37,17 @@ BENCHMARKS = {
     "compile_time": True,
 }
 # Those of what commands compute with quick loops.
-QUICK = {"vs_numpy", "vs_llm_analysis", "fraction_of_copy", "one_compile", "kernel_table", "training_sweep"}
-QUICK |= {"simulator", "fleet", "steady_state"}
+QUICK = {
+    "vs_numpy",
+    "vs_llm_analysis",
+    "fraction_of_copy",
+    "one_compile",
+    "kernel_table",
+    "training_sweep",
+    "simulator",
+    "fleet",
+    "steady_state",
+}
 ROOT = Path(__file__).parents[1]
 
 

@@ -4,9 +4,9 @@ A dense sweep has no structure to exploit: every point has its own shape, so mem
 per point: m, n, k of the GEMM, peak rate in the weight format, memory bandwidth, cores, launch latency (7 x 4 byte).
 Columns written: time, compute time, memory time, FLOP (4 x 4 byte). That is 44 byte a point. The tile (128 x 128, no
 split), the number formats and the efficiency are the same for all points. As in a sweep, results are written over those
-of the block before last, and vectors have 512 bits where the processor can; the copy counts what it reads and writes. A
-second row has the same columns in and out with one addition for each result: what XLA reaches with this traffic and no
-formula.
+of the block before last, loops are quick, and vectors have 512 bits where the processor can; the copy counts what it
+reads and writes. A second row has the same columns in and out with one addition for each result: what XLA reaches with
+this traffic and no formula.
 """
 
 from __future__ import annotations

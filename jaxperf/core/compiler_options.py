@@ -17,9 +17,9 @@ WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 JOINTLY = {"xla_disable_hlo_passes": ""}
 # What XLA:CPU leaves off and only a process can turn on. The first: fusion that copies no operation into the loops that
 # read it, so that a sweep of training layouts is twice as fast and compiles in half the time; slopes of loop nests take
-# four times as long, and a mapper's climb does not end. The second: a loop in which a program goes on until it is done
-# becomes one function, in place of a call for every operation in every turn: one lane of the serving simulator is five
-# times as fast. The pass that the first brings with it is left to programs that say `JOINTLY`.
+# four times as long, and a mapper's climb does not end. The second: a loop of up to a GiB, in which a program goes on
+# until it is done, becomes one function, in place of a call for every operation in every turn: one lane of the serving
+# simulator is five times as fast. The pass that the first brings with it is left to programs that say `JOINTLY`.
 QUICK_LOOPS = (
     "--xla_backend_extra_options="
     "xla_cpu_use_multi_output_fusion=true,xla_cpu_small_while_loop_byte_threshold=1073741824",

@@ -18,7 +18,7 @@ INLINED = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
 }
-WRITING = ("scatter", "dynamic_update_slice")
+WRITING = ("scatter", "dynamic_update_slice")  # primitives that XLA may carry out in the place of their operand
 
 
 @dataclass(frozen=True)
