@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -17,8 +20,10 @@ from calibration.serving.engines import cache_format, held_share
 from calibration.serving.kernel_counts import added_kernels, counted
 from calibration.serving.layouts import Deployed
 from hwspecs import DeviceSpec
+from jaxperf.core.compiler_options import UNOPTIMIZED
 from jaxperf.core.efficiency import AbstractEfficiency, SustainedEfficiency
-from jaxperf.core.numerics import Scalar, as_float, stack
+from jaxperf.core.formats import NumberFormat
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.core.sustained_file import SustainedTable, calibration_of
 from jaxperf.models.blocks.base import Kernels
@@ -69,21 +74,36 @@ def pieces_of(points: Sequence[Deployed], table: SustainedTable, level: str = "n
     **Arguments:** `level`: of `jaxperf.core.sustained.RATE_LEVELS`; "roofline" for every efficiency at 1.
     """
     specs = {_key(point.spec): point.spec for point in points}
-    devices = {key: calibration_of(spec, table).calibrated for key, spec in specs.items()}
+    devices = {key: jax.device_get(calibration_of(spec, table).calibrated) for key, spec in specs.items()}
     assumed = assumed_at(level, "graph")
-    found: list[Pieces | None] = [None] * len(points)
-    for model in dict.fromkeys(point.model for point in points):
-        places = [place for place, point in enumerate(points) if point.model == model]
-        run = _compiled(model)
-        for start in range(0, len(places), CHUNK):
-            own = places[start : start + CHUNK]
-            padded = own + own[-1:] * (CHUNK - len(own))
-            arguments = [_arguments(points[place], devices[_key(points[place].spec)]) for place in padded]
-            made = jax.device_get(run(assumed, stack(arguments)))
-            for position, place in enumerate(own):
-                found[place] = jax.tree.map(lambda leaf, at=position: leaf[at], made)
-    kept = [each for each in found if each is not None]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *kept)
+    places = {model: [at for at, point in enumerate(points) if point.model == model] for model in _models(points)}
+
+    def priced(model: ModelConfig) -> list[Pieces]:
+        arguments = [_arguments(points[at], devices[_key(points[at].spec)]) for at in places[model]]
+        return _in_chunks(functools.partial(_compiled(model), assumed), arguments)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # XLA compiles one model while Python traces another
+        found = dict(zip(itertools.chain(*places.values()), itertools.chain(*pool.map(priced, places)), strict=True))
+    return _stacked([found[at] for at in range(len(points))])
+
+
+def _models(points: Sequence[Deployed]) -> list[ModelConfig]:
+    return list(dict.fromkeys(point.model for point in points))
+
+
+def _in_chunks(run: Callable[[dict[str, Any]], Pieces], arguments: Sequence[dict[str, Any]]) -> list[Pieces]:
+    """What `run` gives for each, asked of `CHUNK` at a time; the last one fills up the last call."""
+    found = []
+    for start in range(0, len(arguments), CHUNK):
+        own = list(arguments[start : start + CHUNK])
+        made = jax.device_get(run(_stacked(own + own[-1:] * (CHUNK - len(own)))))
+        found += [jax.tree.map(lambda leaf, at=at: leaf[at], made) for at in range(len(own))]
+    return found
+
+
+def _stacked(points: Sequence[Any]) -> Any:
+    """Pytrees of one structure stacked leaf by leaf, on the host."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *points)
 
 
 def _key(spec: DeviceSpec) -> tuple[str, float]:
@@ -106,8 +126,12 @@ def _arguments(point: Deployed, device: CalibratedDevice) -> dict[str, Any]:
     }
     own, checkpoint = point.model.weight_format, point.configuration.model
     cache = cache_format(engine, point.weights, own, checkpoint)
-    formats = formats_of(point.weights, cache)
-    return {"device": device, **formats, **{name: as_float(value) for name, value in numbers.items()}}
+    return {"device": device, **_formats(point.weights, cache), **numbers}
+
+
+@functools.cache
+def _formats(weights: str, cache: str) -> dict[str, NumberFormat]:
+    return jax.device_get(formats_of(weights, cache))
 
 
 @functools.cache
@@ -153,7 +177,7 @@ def _compiled(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces
             reason=reason[0, 0],
         )
 
-    return jax.jit(jax.vmap(one, in_axes=(None, 0)))
+    return jax.jit(jax.vmap(one, in_axes=(None, 0)), compiler_options=UNOPTIMIZED)
 
 
 def _over(step: Callable[[Scalar, Scalar], Any], counts: Sequence[float]) -> Any:

@@ -7,6 +7,7 @@ other token mixers are in `jaxperf.models.mixer_parameters`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from jaxperf.models.mixer_parameters import mixer_matrices, mixer_vectors
 from jaxperf.models.mixers import Attention, Mixer, Mla
 
 
+@functools.lru_cache
 def parameter_count(config: ModelConfig) -> int:
     """All stored parameters [1]; a tied output head is the token table and is counted once."""
     return sum(parameter_breakdown(config).values())
