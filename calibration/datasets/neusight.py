@@ -26,8 +26,8 @@ _NEUSIGHT = {
     "output_channel": "output_channels",
     "kernel_szie": "kernel_size",  # spelled so in the artefact
 }
-NODES = ("fwops", "fw_ms", "device", "cfg")
-COLUMNS = frozenset((*_NEUSIGHT, *NODES, "h"))  # that are read besides the standard ones
+NODES = ("fwops", "device", "cfg")
+COLUMNS = frozenset((*_NEUSIGHT, *NODES, "fw_ms", "h"))  # that are read besides the standard ones
 _TWO_TENSORS = ("add", "sub", "mul", "div", "pow")  # a trailing u (addu) is a tensor with a scalar
 
 
@@ -77,7 +77,7 @@ def _broken(renamed: pa.Table) -> np.ndarray:
 
 
 def is_nodes(names: set[str]) -> bool:
-    """Whether these are measured nodes of NeuSight's graphs."""
+    """Whether these are nodes of NeuSight's graphs, measured or not."""
     return set(NODES) <= names
 
 
@@ -93,14 +93,15 @@ def rewrite_nodes(table: pa.Table) -> pa.Table:
         name: pa.array([operations[code].get(name) for code in codes], pa.float64()) for name in "bmnkh"
     }
     words = [operations[code].get("op", "") for code in codes]
-    measured = parse_numbers(table["fw_ms"])[0]
     columns |= {
         "op": pa.array(words, pa.string()),
         "kind": pa.array(words, pa.string()),  # which, unlike op, leaves nothing to the columns
-        "latency_ms": np.where([bool(word) for word in words], measured, math.nan),
         "device": table["device"],
         "model": table["cfg"],
     }
+    if "fw_ms" in table.column_names:
+        measured = parse_numbers(table["fw_ms"])[0]
+        columns["latency_ms"] = np.where([bool(word) for word in words], measured, math.nan)
     return rewrite_operations(pa.table(columns))
 
 

@@ -22,7 +22,7 @@ def rewrite(table: pa.Table) -> pa.Table:
         return neusight.rewrite_operations(table)
     if neusight.is_nodes(names):
         return neusight.rewrite_nodes(table)
-    if {"op", "device", "dtype", "m", "n", "k", "measured_s", "n_dev"} <= names:
+    if {"op", "device", "dtype", "m", "n", "k", "n_dev"} <= names:
         return _llmcompass(table)
     if {"kind", "tokens", "elems_in", "elems_out"} <= names:
         return _vidur(table)

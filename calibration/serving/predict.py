@@ -11,7 +11,7 @@ import numpy as np
 
 from calibration.datasets.serving import ServingTable
 from calibration.serving.fit import states_of
-from calibration.serving.law import Rows, law_of, rows_of
+from calibration.serving.law import Rows, held_of, law_of, rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
 from calibration.serving.scalars import Design, design_of, levels_of, values_of
@@ -116,13 +116,15 @@ def held_share(state: Steady, parameters: ServingParameters, design: Design, row
     held = np.asarray(values_of(jnp.asarray(parameters.values), places)["held"])
     flight = np.asarray(rows.setups.load / (rows.setups.replicas * rows.setups.data))
     closed = np.isin(np.arange(len(flight)), rows.kinds.get("closed", ())) & (flight > 1.0)
+    held = np.asarray(held_of(held, flight))
     return np.where(closed, held * np.asarray(state.e2e / state.ttft) / np.maximum(flight, 1.0), 0.0)
 
 
 def overfull(points: Sequence[Deployed], rows: Rows) -> np.ndarray:
-    """Fixed batches that outgrow the memory before they end: no engine puts some of their requests off [rows]."""
-    batches = [p.concurrency / (p.replicas * p.data) if p.configuration.mode == "static" else 0.0 for p in points]
-    return np.array(batches) > np.maximum(np.asarray(rows.pieces.slots), 1.0)
+    """Requests that outgrow the memory before they end: a single one, or a fixed batch, of which no engine puts some
+    off [rows]."""
+    batches = [p.concurrency / (p.replicas * p.data) if p.configuration.mode == "static" else 1.0 for p in points]
+    return np.maximum(np.array(batches), 1.0) > np.asarray(rows.pieces.slots)
 
 
 def tier_of(point: Deployed, parameters: ServingParameters) -> str:

@@ -231,6 +231,18 @@ def test_nodes_of_neusight_graphs_that_are_one_operation(tmp_path: Path) -> None
     assert (add.family, add.shape["elements_in"].tolist(), add.row.tolist()) == ("elementwise", [320], [2])
     assert gemm.device.tolist() == ["mi100"] and gemm.text["model"].tolist() == ["bert_large-inf-512-16"]
     assert sum(problem.count for problem in read.problems if problem.excluded) == 2
+    assert_asked_alike(tmp_path / "asked.parquet", columns, "fw_ms", read)
+
+
+def assert_asked_alike(path: Path, columns: dict[str, list[Any]], time: str, measured: Any) -> None:
+    """A layout is told without its measured times as well: rows to predict have none."""
+    asked = read_table(write_parquet(path, {name: each for name, each in columns.items() if name != time}))
+    assert [table.family for table in asked.tables] == [table.family for table in measured.tables]
+    for each, other in zip(asked.tables, measured.tables, strict=True):
+        assert each.row.tolist() == other.row.tolist() and each.latency is None
+        assert all(np.array_equal(each.shape[name], other.shape[name], equal_nan=True) for name in other.shape)
+    said = [each.message for each in measured.problems if each.message != "no measured time."]
+    assert [each.message for each in asked.problems] == said
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
@@ -280,6 +292,8 @@ def test_llmcompass_means_different_things_by_m_and_n(tmp_path: Path) -> None:
     assert (collective.shape["bytes"].tolist(), collective.shape["num_gpus"].tolist()) == ([8192], [4])
     assert collective.device.tolist() == ["a100-sxm-80gb"]
     assert [(problem.row, problem.excluded) for problem in read.problems] == [(4, True)]
+    stored = read_table(write_parquet(tmp_path / "t.parquet", columns))
+    assert_asked_alike(tmp_path / "asked.parquet", columns, "measured_s", stored)
 
 
 def test_columns_of_row_wise_operations_follow_from_their_elements(tmp_path: Path) -> None:

@@ -137,3 +137,19 @@ def test_a_burst_of_equal_lengths_stays_together_where_prefill_steps_do_not_deco
     setup = dataclasses.replace(pools(1e-2).setups, mixing=jnp.asarray([mixing]), alike=jnp.asarray([alike]))
     values = {"synchrony": jnp.asarray([0.1]), "lockstep": jnp.asarray([0.8])}
     assert float(burst_share(values, setup)[0]) == pytest.approx(expected)
+
+
+def test_few_requests_are_not_held_back_as_many_are():
+    """Were one of two never with the engine, each would wait for half a request before its first token."""
+    values, setup, pieces = alone(replicas=1.0, load=2.0)
+    free = closed(values | {"held": jnp.asarray(0.0)}, setup, pieces)[0]
+    held = closed(values | {"held": jnp.asarray(1.0)}, setup, pieces)[0]
+    assert float(free.ttft) < float(held.ttft) < float(free.ttft) + 0.13 * float(held.e2e)
+
+
+@pytest.mark.parametrize("room", [0.01, 0.5, 1.0])
+def test_a_request_that_memory_does_not_hold_runs_no_faster_than_one_that_it_just_holds(room: float):
+    values, setup, pieces = alone(replicas=1.0, load=16.0)
+    tight = closed(values, setup, dataclasses.replace(pieces, slots=jnp.asarray(room)))[0]
+    just = closed(values, setup, dataclasses.replace(pieces, slots=jnp.asarray(1.0)))[0]
+    assert (float(tight.ttft), float(tight.throughput)) == (float(just.ttft), float(just.throughput))
