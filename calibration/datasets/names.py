@@ -40,9 +40,11 @@ _DTYPE_SPELLINGS = {
     # What `jaxperf.core.formats` calls them, and the methods that make them.
     **dict.fromkeys(("int8_wo", "int8_group", "w8a16"), "int8_weight_only"),
     **dict.fromkeys(("int4_wo", "int4", "int4_asym", "w4a16", "awq", "gptq"), "int4_weight_only"),
+    **dict.fromkeys(("int4_awq", "int4_gptq", "w4a16_awq", "w4a16_gptq"), "int4_weight_only"),
     "mxfp4_wo": "w4a16_mxfp4",
     "fp4": "nvfp4",
-    "w8a8": "int8",
+    **dict.fromkeys(("w8a8", "w8a8_int8"), "int8"),
+    "w8a8_fp8": "fp8",
     "smoothquant": "sq",
 }
 _FRAMEWORK_SPELLINGS = {

@@ -220,10 +220,10 @@ def _is_zero(text: str) -> bool:
 
 
 def _format(text: str) -> str:
-    """The name of a number format, "" where none is stated."""
+    """The name of a number format, "" where none is stated, as by vLLM's "auto"."""
     spelled = text.lower().removeprefix("torch.").removesuffix("_block")
     try:
-        return format_name(spelled) if spelled else ""
+        return format_name(spelled) if spelled not in ("", "auto") else ""
     except InputError as error:
         raise InputError(f"dtype: {error}") from None
 

@@ -64,7 +64,7 @@ _DTYPE_SPELLINGS = {
     "fp8_cs": "fp8",  # current scaling; the next two: delayed, by blocks
     "fp8_ds": "fp8",
     "fp8_sc": "fp8",
-    "fp8_e4m3": "fp8",
+    "fp8_block": "fp8",
     "fp8_hybrid": "fp8",
     "fp8_mx": "mxfp8",
 }

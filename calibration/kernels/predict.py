@@ -120,7 +120,10 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
-        trust = _trust(fitted, table.take(groups.first), adapted, directories)
+        asked = table.take(groups.first)
+        trust = _where(
+            unstated == 0, _trust(fitted, asked, adapted, directories), _distrust(fitted, asked, directories)
+        )
         trust = dataclasses.replace(
             trust, remarks=_of_foreign(np.asarray(trust.remarks) | KERNEL * alone, foreign) | unstated
         )
@@ -190,10 +193,16 @@ def _changed(table: KernelTable, directories: Sequence[str]) -> np.ndarray:
 
 
 def _distrust(fitted: FittedFamily, table: KernelTable, directories: Sequence[str]) -> Trust:
-    """Of rows that a model stands in for: what it knows of their software holds, but none of them was measured."""
+    """Of rows that a model or a format stands in for: what is known of their software holds, but none was measured."""
     trust = _trust(fitted, table, (), directories)
     width = fitted.spread.half_width(spell_each(table), np.zeros(len(table), bool), np.zeros(len(table)))
     return dataclasses.replace(trust, width=width, tier=np.full(len(table), TRANSFER))
+
+
+def _where(known: np.ndarray, trust: Trust, distrust: Trust) -> Trust:
+    """`trust` of the groups that are `known`, of the others the width and the tier of `distrust`."""
+    width = np.where(known, trust.width, distrust.width)
+    return dataclasses.replace(trust, width=width, tier=np.where(known, trust.tier, distrust.tier))
 
 
 def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Groups, directories: Sequence[str]) -> None:

@@ -78,11 +78,13 @@ def test_an_operation_that_was_measured_by_its_name_keeps_it(shipped: Parameters
     assert found[0]["predicted_us"][0] != found[1]["predicted_us"][0]
 
 
-def test_what_states_no_format_is_in_the_one_that_is_assumed(shipped: Parameters) -> None:
+def test_what_states_no_format_is_in_the_one_that_is_assumed_and_was_not_measured(shipped: Parameters) -> None:
     stated = square_gemms("h100-sxm")
     silent = dataclasses.replace(stated, dtype=np.full(4, "", dtype=object))
     plain, found = predict_table(stated, shipped), predict_table(silent, shipped)
-    assert all((found[name] == plain[name]).all() for name in plain if name != "reason")
+    assert all((found[name] == plain[name]).all() for name in ("predicted_us", "roofline_us", "limiter"))
+    assert (found["lower_us"] < plain["lower_us"]).all() and (found["upper_us"] > plain["upper_us"]).all()
+    assert set(plain["tier"]) == {"measured"} and set(found["tier"]) == {"transfer"}
     assert set(found["reason"]) == {"no known number format: bf16 assumed"} != set(plain["reason"])
 
 
