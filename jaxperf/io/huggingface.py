@@ -31,7 +31,11 @@ from jaxperf.models.config import (
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
 # How the names of quantized checkpoints end, before or after the name of the method's parts: -FP8, -GPTQ-Int4, -W4A16.
-QUANTIZED_NAME = re.compile(r"(?:-(?:fp8|fp4|nvfp4|mxfp4|mxfp8|int8|int4|awq|gptq|gguf|w\d+a\d+|dynamic|kv|bf16))+$")
+QUANTIZED_NAME = re.compile(
+    r"(?:-(?:fp8|fp4|nvfp4|mxfp4|mxfp8|int8|int4|awq|gptq|gguf|(?:quantized\.)?w\d+a\d+|dynamic|kv|bf16))+$"
+)
+# How names of further trainings of the same shapes end: -Instruct, -it, -Thinking-2507, -Instruct-0905.
+TRAINED_NAME = re.compile(r"(?:-(?:instruct|it|chat|base|thinking|hf|\d{4}))+$")
 
 LARGEST_FILE = 16 * 2**20  # bytes; a config is a few kilobytes, so anything above is another kind of file
 
@@ -157,18 +161,20 @@ def _known_keys() -> Mapping[str, str]:
     return MappingProxyType(known)
 
 
-def _shipped_name(name: str) -> tuple[str | None, str]:
-    """(the shipped model that a name, an alias or the last part of an alias stands for, the ending left out for it).
+def _shipped_name(name: str) -> tuple[str | None, str, str]:
+    """(the shipped model that a name stands for or None, the endings left out for it: of a quantized checkpoint and of
+    a further training).
 
-    The ending is that of a quantized checkpoint, "" where the name itself is known.
+    A name is tried as it is, without the one and without both, each with its owner and without: a checkpoint may be
+    someone else's (nvidia/Llama-3.1-8B-Instruct-FP8).
     """
-    known = _known_keys()
-    key = _key(name)
+    known, key = _known_keys(), _key(name)
     plain = QUANTIZED_NAME.sub("", key)
-    bare = plain.rpartition("/")[2]  # a checkpoint may be someone else's: nvidia/Llama-3.1-8B-Instruct-FP8
-    if key in known or plain == key:
-        return known.get(key), ""
-    return known.get(plain, known.get(bare)), key[len(plain) :]
+    for each in (key, plain, TRAINED_NAME.sub("", plain)):
+        for spelled in (each, each.rpartition("/")[2]):
+            if spelled in known:
+                return known[spelled], key[len(plain) :] if each != key else "", plain[len(each) :]
+    return None, "", ""
 
 
 def holds_config(spelled: str | os.PathLike[str]) -> bool:
@@ -189,7 +195,7 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
             f"{len(model_names())} shipped names."
         )
     spelled = os.fspath(name_or_path)
-    shipped, ending = _shipped_name(spelled) if isinstance(spelled, str) else (None, "")
+    shipped, ending, training = _shipped_name(spelled) if isinstance(spelled, str) else (None, "", "")
     if shipped is None or holds_config(spelled):
         if isinstance(spelled, str) and spelled.strip() and not os.path.exists(spelled):
             names = (*model_names(), *model_aliases())
@@ -203,7 +209,8 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
     config = _describe(parse_config(text, where), where, shipped)
     if _key(spelled) == _key(shipped):
         return config
-    note = f"{spelled} was read as the shipped {shipped}, which has the same shapes; the context limit is {shipped}'s."
+    has = f"whose shapes {training} is taken to have" if training else "which has the same shapes"
+    note = f"{spelled} was read as the shipped {shipped}, {has}; the context limit is {shipped}'s."
     if ending:
         note += f" How {ending} stores its weights is not known here: they are in {config.weight_format} unless given."
     return dataclasses.replace(config, assumptions=(note, *config.assumptions))

@@ -155,6 +155,7 @@ def test_describing_a_model_does_not_import_jax() -> None:
         ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b"),
         ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b"),
         ("deepseek-ai/DeepSeek-R1-NVFP4", "deepseek-v3"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "llama-3.3-70b"),
     ],
 )
 def test_a_quantized_checkpoint_has_the_shapes_of_its_model_and_says_so(spelled: str, name: str) -> None:
@@ -163,6 +164,27 @@ def test_a_quantized_checkpoint_has_the_shapes_of_its_model_and_says_so(spelled:
     assert "How -" in config.assumptions[0] and name in config.assumptions[0]
 
 
+@pytest.mark.parametrize(
+    ("spelled", "ending", "name"),
+    [
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "-thinking-2507", "qwen3-235b-a22b"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "-instruct-0905", "kimi-k2"),
+        ("mixtral-8x22b-instruct", "-instruct", "mixtral-8x22b"),
+    ],
+)
+def test_a_further_training_is_taken_to_have_the_shapes_of_its_model(spelled: str, ending: str, name: str) -> None:
+    config = load_model(spelled)
+    assert config.layers == load_model(name).layers
+    assert f"whose shapes {ending} is taken to have" in config.assumptions[0]
+    assert ("How -fp8" in config.assumptions[0]) == spelled.endswith("FP8")
+
+
+def test_the_owner_of_a_name_does_not_matter() -> None:
+    assert "has the same shapes" in load_model("meta/llama-3.1-405b").assumptions[0]
+
+
 def test_an_ending_alone_finds_no_model() -> None:
+    with pytest.raises(InputError, match="No model or path"):
+        load_model("no-such-model-Instruct-FP8")
     with pytest.raises(InputError, match="No model or path"):
         load_model("no-such-model-FP8")

@@ -113,6 +113,13 @@ def test_every_counted_model_is_published_and_every_encoder_is_counted() -> None
     assert {name for name, _, _ in COUNTED} == set(PUBLISHED)
 
 
+def test_maverick_is_its_decoder_with_the_tower_of_scout() -> None:
+    """400B in its model card, meta-llama/Llama-4-Maverick-17B-128E-Instruct; both have one vision encoder."""
+    whole, text, scout = (load_model(f"llama-4-{name}") for name in ("maverick", "maverick-text", "scout"))
+    assert (whole.layers, whole.encoders) == (text.layers, scout.encoders)
+    assert parameter_count(whole) / 1e9 == pytest.approx(400, rel=0.01)
+
+
 @pytest.mark.parametrize("name", ACTIVE)
 def test_active_parameters_are_the_published_ones(name: str) -> None:
     config = load_model(name)
@@ -207,6 +214,7 @@ def test_published_configs_that_leave_defaults_out(name: str) -> None:
         ("paligemma-3b", "image", 256, 256),
         ("llama-3.2-11b-vision", "image", 4 * 1025, None),
         ("llama-4-scout", "image", 577, 144),
+        ("llama-4-maverick", "image", 577, 144),
         ("smolvlm-2.2b", "image", 729, 81),
         ("internvl3-8b", "image", 1025, 256),
         ("qwen2.5-vl-7b", "image", None, None),  # any image shape: the caller says how many patches
