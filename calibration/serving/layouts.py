@@ -27,7 +27,7 @@ from calibration.serving.spelled import Devices, Models
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.formats import FORMATS
-from jaxperf.io.huggingface import QUANTIZED_NAME
+from jaxperf.io.quantized_names import QUANTIZED_NAME, usual_storage
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.mixers import Mla
 from jaxperf.models.parameters import parameter_count
@@ -159,8 +159,9 @@ def _weights(given: Configuration, model: ModelConfig, spec: DeviceSpec) -> tupl
     if given.weights:
         return given.weights, ""
     ending = QUANTIZED_NAME.search(given.model.lower())
-    if ending and "fp8" in ending.group():
-        return "fp8", "dtype is not stated: fp8, by the model's name"
+    usual = usual_storage(ending.group()) if ending else None
+    if usual:
+        return usual[0], f"dtype is not stated: {usual[0]}, by the model's name"
     submitted = ("fp4", "fp8") if model.name in IN_FP4 else ("fp8",)
     narrow = [name for name in submitted if name in spec.peak_flops]
     if given.source.startswith("MLPerf") and narrow:

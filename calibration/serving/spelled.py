@@ -12,6 +12,7 @@ from calibration.datasets.names import device_name
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import holds_config, load_model
+from jaxperf.io.quantized_names import QUANTIZED_NAME
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
 from jaxperf.models.step import check_decodes
@@ -84,4 +85,6 @@ class Models:
         spelled = re.sub(r"(?<=\d)_(?=\d)", ".", plain)
         spelled = {"gptj": "gpt-j-6b"}.get(spelled.lower(), spelled)
         note = "" if spelled == text else f"{text} is read as {spelled}"
-        return dataclasses.replace(load_model(spelled), assumptions=()), note
+        # One description for all formats of a model: the format of a row is its own (`layouts`).
+        bare = QUANTIZED_NAME.sub("", spelled.lower()) or spelled
+        return dataclasses.replace(load_model(bare if bare != spelled.lower() else spelled), assumptions=()), note

@@ -22,6 +22,7 @@ from typing import Any
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.architectures import choose_family
 from jaxperf.io.config_fields import Fields
+from jaxperf.io.quantized_names import QUANTIZED_NAME, usual_storage
 from jaxperf.models.config import (
     ModelConfig,
     check_text,
@@ -30,10 +31,6 @@ from jaxperf.models.config import (
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
-# How the names of quantized checkpoints end, before or after the name of the method's parts: -FP8, -GPTQ-Int4, -W4A16.
-QUANTIZED_NAME = re.compile(
-    r"(?:-(?:fp8|fp4|nvfp4|mxfp4|mxfp8|int8|int4|awq|gptq|gguf|(?:quantized\.)?w\d+a\d+|dynamic|kv|bf16))+$"
-)
 # How names of further trainings of the same shapes end: -Instruct, -it, -Thinking-2507, -Instruct-0905.
 TRAINED_NAME = re.compile(r"(?:-(?:instruct|it|chat|base|thinking|hf|\d{4}))+$")
 
@@ -206,11 +203,16 @@ def load_model(name_or_path: str | os.PathLike[str]) -> ModelConfig:
         return read_config(spelled)
     where = f"shipped {shipped}.json"
     text = (_shipped() / f"{shipped}.json").read_text(encoding="utf-8")
-    config = _describe(parse_config(text, where), where, shipped)
+    data, usual = parse_config(text, where), usual_storage(ending)
+    config = _describe(data, where, shipped)
+    if usual is not None and usual[0] != config.weight_format:
+        config = _describe({**data, "quantization_config": usual[1]}, where, shipped)
     if _key(spelled) == _key(shipped):
         return config
     has = f"whose shapes {training} is taken to have" if training else "which has the same shapes"
     note = f"{spelled} was read as the shipped {shipped}, {has}; the context limit is {shipped}'s."
-    if ending:
+    if ending and usual is None:
         note += f" How {ending} stores its weights is not known here: they are in {config.weight_format} unless given."
+    elif ending:
+        note += f" By {ending} its weights are taken to be in {config.weight_format} unless given."
     return dataclasses.replace(config, assumptions=(note, *config.assumptions))

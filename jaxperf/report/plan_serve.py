@@ -130,16 +130,18 @@ def _alternatives(request: Request, answer: Answer) -> Any:
 
 
 def why_lines(answer: Answer) -> list[str]:
-    """Why each of the others is not first: device-seconds of a request, in shares of the first's, or a longer E2E."""
+    """Why each of the others is not first: device-seconds of a request, in shares of the first's, a longer E2E, or
+    devices that it leaves over."""
     best, *others = answer.choices
     lines = []
     for rank, choice in enumerate(others, start=2):
         more = sum(choice.terms.values()) / sum(best.terms.values()) - 1.0
         longer = choice.row["e2e"] / best.row["e2e"] - 1.0
         costs = f"{more:+.1%} device-seconds a request" if abs(more) >= SAME else f"as much, its E2E {longer:+.0%}"
-        lines.append(
-            f"why       #{rank} takes {costs}: {why_more(best.terms, choice.terms) or 'the same in all terms'}"
-        )
+        over = int(best.row["devices"] - choice.row["devices"])
+        idle = f", but leaves {over} device{'s' if over > 1 else ''} over" if over > 0 else ""
+        terms = why_more(best.terms, choice.terms) or "the same in all terms"
+        lines.append(f"why       #{rank} takes {costs}{idle}: {terms}")
     return lines
 
 

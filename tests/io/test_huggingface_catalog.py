@@ -15,6 +15,7 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.families import FAMILIES
 from jaxperf.io.huggingface import load_model, model_aliases, model_names, read_config
+from jaxperf.models.storage import stored_bytes
 from jaxperf.models.config import Attention, Mla, Moe, layer_groups
 
 
@@ -149,19 +150,33 @@ def test_describing_a_model_does_not_import_jax() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spelled", "name"),
+    ("spelled", "name", "weights"),
     [
-        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
-        ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b"),
-        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b"),
-        ("deepseek-ai/DeepSeek-R1-NVFP4", "deepseek-v3"),
-        ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "llama-3.3-70b"),
+        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", "fp8"),
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b", "fp8"),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b", "int4_asym"),
+        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", "qwen2.5-72b", "int4"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "int8_group"),
+        ("deepseek-ai/DeepSeek-R1-NVFP4", "deepseek-v3", "fp4"),
+        ("deepseek-ai/DeepSeek-R1-FP8", "deepseek-v3", "fp8"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "llama-3.3-70b", "int4"),
     ],
 )
-def test_a_quantized_checkpoint_has_the_shapes_of_its_model_and_says_so(spelled: str, name: str) -> None:
+def test_a_quantized_checkpoint_has_the_shapes_of_its_model_and_the_usual_format(
+    spelled: str, name: str, weights: str
+) -> None:
+    config, plain = load_model(spelled), load_model(name)
+    assert (config.layers, config.weight_format) == (plain.layers, weights)
+    assert f"taken to be in {weights} unless given" in config.assumptions[0] and name in config.assumptions[0]
+    assert stored_bytes(config) <= stored_bytes(plain) and (weights == plain.weight_format) == (
+        stored_bytes(config) == stored_bytes(plain)
+    )
+
+
+@pytest.mark.parametrize("spelled", ["RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", "llama-3.3-70b-int8"])
+def test_an_ending_of_several_methods_is_left_open_and_says_so(spelled: str) -> None:
     config = load_model(spelled)
-    assert config.layers == load_model(name).layers
-    assert "How -" in config.assumptions[0] and name in config.assumptions[0]
+    assert config.weight_format == "bf16" and "stores its weights is not known here" in config.assumptions[0]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +191,7 @@ def test_a_further_training_is_taken_to_have_the_shapes_of_its_model(spelled: st
     config = load_model(spelled)
     assert config.layers == load_model(name).layers
     assert f"whose shapes {ending} is taken to have" in config.assumptions[0]
-    assert ("How -fp8" in config.assumptions[0]) == spelled.endswith("FP8")
+    assert ("By -fp8" in config.assumptions[0]) == spelled.endswith("FP8")
 
 
 def test_the_owner_of_a_name_does_not_matter() -> None:

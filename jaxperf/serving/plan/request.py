@@ -109,9 +109,11 @@ class Choice:
     bound: str
     simulated: Mapping[str, float] = field(default_factory=dict)
 
-    def order(self) -> tuple[float, float]:
-        """Most tokens/s/device first; of those that are equal in three digits the shortest E2E."""
-        return -float(f"{self.row['tokens_per_second_per_device']:.3g}"), self.row["e2e"]
+    def order(self) -> tuple[float, float, float]:
+        """Most requests/s of all devices first, then most tokens/s of each that is used, where a rate is asked for or
+        devices are left over; of those that are equal in three digits the shortest E2E."""
+        served, used = (float(f"{self.row[name]:.3g}") for name in ("rate", "tokens_per_second_per_device"))
+        return -served, -used, self.row["e2e"]
 
     def missed(self, slo: Mapping[str, float]) -> list[str]:
         """The limits that the simulator says are not kept."""

@@ -86,12 +86,10 @@ def _filled_up(study: Study, choices: Sequence[Choice]) -> list[Choice]:
     tried and the next."""
     if study.request.rate is not None or not choices:
         return list(choices)
-    served = sorted((choice.row["tokens_per_second_per_device"] for choice in choices), reverse=True)
+    served = sorted((choice.row["rate"] for choice in choices), reverse=True)
     least = served[: study.request.top][-1]
     return [
-        _filled(study, choice)
-        if choice.row["tokens_per_second_per_device"] * _room(choice) > least and _room(choice) > 1.0
-        else choice
+        _filled(study, choice) if choice.row["rate"] * _room(choice) > least and _room(choice) > 1.0 else choice
         for choice in choices
     ]
 

@@ -28,6 +28,7 @@ REQUESTS = 1024  # of an engine
 SEEDS = 4  # engines with requests of their own, where all do the same
 WARM_UP = 0.2  # of the requests, which find an emptier system
 ATTEMPTS, EASING = 5, 0.93  # loads that are tried of a choice that the simulator refuses
+FURTHER = 8  # choices that are simulated so that the best one is
 BLOCK = 16  # tokens, vLLM's default
 MOMENTS = 400  # at which a timeline shows the cache
 
@@ -73,19 +74,23 @@ def confirmed(request: Request, answer: Answer, count: int) -> tuple[Answer, Map
     """The answer with its best `count` choices simulated, and the first of them over time.
 
     A choice that misses a limit there is given less to do, `EASING` of its rate at a time, unless the rate is asked
-    for. The choices are put in order again after each, until the best `count` are simulated or twice as many were, or
-    Ctrl-C ends it with those that are.
+    for. The choices are put in order again after each, until the best `count` are simulated or twice as many were and
+    the best one is. Where `FURTHER` more do not suffice for that, those that were simulated come first; Ctrl-C ends it
+    with those that were.
     """
     study = Study(request, answer.candidates, answer.levels, answer.devices)
     choices, told, interrupted = list(answer.choices), {}, answer.interrupted
     try:
-        for _ in range(2 * count):
-            place = next((at for at, each in enumerate(choices[:count]) if each.configuration not in told), None)
+        for turn in range(2 * count + FURTHER if count else 0):
+            best = choices[: count if turn < 2 * count else 1]
+            place = next((at for at, each in enumerate(best) if each.configuration not in told), None)
             if place is None:
                 break
             choices[place], again = _simulated_choice(study, answer, choices[place])
             told[choices[place].configuration] = {} if again is None else again.timelines
             choices.sort(key=lambda each: (bool(each.missed(request.slo)), each.order()))
+        if choices and choices[0].configuration not in told:
+            choices.sort(key=lambda each: each.configuration not in told)
     except KeyboardInterrupt:
         interrupted = True
     timelines = told.get(choices[0].configuration, {}) if choices else {}
