@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable
 
 
+LEAST_START = 3  # letters and digits; fewer begin too many names
+
+
 class InputError(ValueError):
     """Something the user gave is wrong; the message is one plain sentence that says what, where and what is allowed.
 
@@ -14,10 +17,18 @@ class InputError(ValueError):
 
 
 def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.4) -> list[str]:
-    """The `count` candidates closest in spelling to `name`, best first; an empty list when none is as alike as `cutoff`
-    (0 to 1)."""
+    """The `count` candidates closest in spelling to `name`, those first that go on where it ends ("V100"), best first; an
+    empty list when none is as alike as `cutoff` (0 to 1)."""
     by_key = {candidate.casefold(): candidate for candidate in candidates}
-    return [by_key[key] for key in difflib.get_close_matches(name.casefold(), list(by_key), n=count, cutoff=cutoff)]
+    start = _letters(name)
+    longer = [key for key in by_key if len(start) >= LEAST_START and _letters(key).startswith(start)]
+    alike = difflib.get_close_matches(name.casefold(), list(by_key), n=count, cutoff=cutoff)
+    keys = dict.fromkeys([*sorted(longer, key=len), *alike])
+    return [by_key[key] for key in list(keys)[:count]]
+
+
+def _letters(text: str) -> str:
+    return "".join(each for each in text.casefold() if each.isalnum())
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

@@ -116,7 +116,7 @@ def held_share(state: Steady, parameters: ServingParameters, design: Design, row
     held = np.asarray(values_of(jnp.asarray(parameters.values), places)["held"])
     flight = np.asarray(rows.setups.load / (rows.setups.replicas * rows.setups.data))
     closed = np.isin(np.arange(len(flight)), rows.kinds.get("closed", ())) & (flight > 1.0)
-    held = np.asarray(held_of(held, flight))
+    held = np.asarray(held_of(jnp.asarray(held), jnp.asarray(flight)))
     return np.where(closed, held * np.asarray(state.e2e / state.ttft) / np.maximum(flight, 1.0), 0.0)
 
 

@@ -200,3 +200,9 @@ def test_a_process_and_a_memory_without_a_file_are_told_with_the_device(tmp_path
     path = write(tmp_path, "mine", extra=f'{field} = "{words[:-1]}x"')
     with pytest.raises(hwspecs.InputError, match=rf"mine\.toml: {field}: .* Did you mean .*{words}"):
         hwspecs.load(str(path))
+
+
+@pytest.mark.parametrize(("text", "near"), [("v100-sxm", "v100-sxm-16gb"), ("a100_pcie", "a100-pcie-40gb")])
+def test_names_that_go_on_where_a_text_ends_are_the_nearest(text: str, near: str) -> None:
+    with pytest.raises(hwspecs.InputError, match=f"Did you mean {near}"):
+        hwspecs.resolve(text)

@@ -15,8 +15,8 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.families import FAMILIES
 from jaxperf.io.huggingface import load_model, model_aliases, model_names, read_config
-from jaxperf.models.storage import stored_bytes
 from jaxperf.models.config import Attention, Mla, Moe, layer_groups
+from jaxperf.models.storage import stored_bytes
 
 
 def shipped_fields(name: str) -> dict[str, Any]:
