@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-
 LEAST_START = 3  # letters and digits; fewer begin too many names
 
 
@@ -17,8 +16,8 @@ class InputError(ValueError):
 
 
 def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.4) -> list[str]:
-    """The `count` candidates closest in spelling to `name`, those first that go on where it ends ("V100"), best first; an
-    empty list when none is as alike as `cutoff` (0 to 1)."""
+    """The `count` candidates closest in spelling to `name`, those first that go on where it ends ("V100"), best first;
+    an empty list when none is as alike as `cutoff` (0 to 1)."""
     by_key = {candidate.casefold(): candidate for candidate in candidates}
     start = _letters(name)
     longer = [key for key in by_key if len(start) >= LEAST_START and _letters(key).startswith(start)]
