@@ -19,10 +19,11 @@ def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float 
     """The `count` candidates closest in spelling to `name`, those first that go on where it ends ("V100"), best first;
     an empty list when none is as alike as `cutoff` (0 to 1)."""
     by_key = {candidate.casefold(): candidate for candidate in candidates}
-    start = _letters(name)
+    given, start = name.casefold(), _letters(name)
     longer = [key for key in by_key if len(start) >= LEAST_START and _letters(key).startswith(start)]
-    alike = difflib.get_close_matches(name.casefold(), list(by_key), n=count, cutoff=cutoff)
-    keys = dict.fromkeys([*sorted(longer, key=len), *alike])
+    alike = difflib.get_close_matches(given, list(by_key), n=count, cutoff=cutoff)
+    longer.sort(key=lambda key: (not key.startswith(given), len(key)))
+    keys = dict.fromkeys([*longer, *alike])
     return [by_key[key] for key in list(keys)[:count]]
 
 

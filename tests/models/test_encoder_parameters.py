@@ -77,6 +77,7 @@ PUBLISHED = {
     "gemma-3-27b": ("27400", PAGE),
     "paligemma-3b": ("2920", PAGE),
     "llama-3.2-11b-vision": ("10600", "model card of meta-llama/Llama-3.2-11B-Vision: 11B (10.6)"),
+    "llama-4-maverick": ("400000", "model card of meta-llama/Llama-4-Maverick-17B-128E-Instruct: 400B total"),
     "llama-4-scout": ("109000", "model card of meta-llama/Llama-4-Scout-17B-16E-Instruct: 109B total"),
     "smolvlm-2.2b": ("2250", PAGE),
     "pixtral-12b": ("12700", PAGE),
@@ -84,6 +85,7 @@ PUBLISHED = {
     "internvl3-8b": ("7940", PAGE),
 }
 ACTIVE = {
+    "llama-4-maverick": ("17000", "model card: 17B active parameters"),
     "llama-4-scout": ("17000", "model card: 17B active parameters"),
     "switch-base-8": ("223", "arXiv:2101.03961, table 1: the FLOPs of T5-Base, whose size this is"),
 }
@@ -114,10 +116,8 @@ def test_every_counted_model_is_published_and_every_encoder_is_counted() -> None
 
 
 def test_maverick_is_its_decoder_with_the_tower_of_scout() -> None:
-    """400B in its model card, meta-llama/Llama-4-Maverick-17B-128E-Instruct; both have one vision encoder."""
     whole, text, scout = (load_model(f"llama-4-{name}") for name in ("maverick", "maverick-text", "scout"))
     assert (whole.layers, whole.encoders) == (text.layers, scout.encoders)
-    assert parameter_count(whole) / 1e9 == pytest.approx(400, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ACTIVE)
