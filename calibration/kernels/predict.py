@@ -121,9 +121,9 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         table = with_known_operations(table, groups, fitted)
         adapted = parameters.card.get("adapted", {}).get(name, ())
         asked = table.take(groups.first)
-        trust = _where(
-            unstated == 0, _trust(fitted, asked, adapted, directories), _distrust(fitted, asked, directories)
-        )
+        trust = _trust(fitted, asked, adapted, directories)
+        if unstated.any():
+            trust = _where(unstated == 0, trust, _distrust(fitted, asked, directories))
         trust = dataclasses.replace(
             trust, remarks=_of_foreign(np.asarray(trust.remarks) | KERNEL * alone, foreign) | unstated
         )
