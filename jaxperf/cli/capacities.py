@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxperf.cli.kernel_intervals import at_ends, intervals
 from jaxperf.serving.unit_costs import ENERGY_NOTE, unit_costs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from jaxperf.cli.engines import Paid, Placed, Served
@@ -46,11 +49,16 @@ def rates_of_replicas(
     devices = [placed(served, [(scheduler, number)]) for number in counts]
     prices = priced(devices[0], *paid)
     used, said = used_options(scheduler, columns)
-    times, source = step_times_of(table, scheduler, trace, served)
     requests, stages = as_asked(trace, requests_of(trace, scheduler, used))
     load = load_of([requests] * len(counts))
-    pool = pool_of(scheduler, times, counts, routing, load)
-    found = fleet_capacity(pool, load, slo, precision=precision, stages=stages)
+
+    def search(served: Served) -> tuple[Capacity, str]:
+        times, source = step_times_of(table, scheduler, trace, served)
+        pool = pool_of(scheduler, times, counts, routing, load)
+        return fleet_capacity(pool, load, slo, precision=precision, stages=stages), source
+
+    found, source = search(served)
+    ends = [] if table else at_ends(lambda end: search(end)[0].meets, served)
     sizes = [number * scheduler.tensor_parallel for number in counts]
     costs = _costs(found, devices, prices)
     names = [{"replicas": number} for number in counts]
@@ -62,7 +70,7 @@ def rates_of_replicas(
         *served.notes(table, [scheduler]),
         f"step times: {source}",
     ]
-    return _rows(names, sizes, found, costs), [*notes, *([ENERGY_NOTE] if devices[0] else [])]
+    return _rows(names, sizes, found, ends, costs), [*notes, *([ENERGY_NOTE] if devices[0] else [])]
 
 
 def rates_of_pools(
@@ -93,13 +101,19 @@ def rates_of_pools(
     among = Divisions(np.array([pools.prefill.replicas]), np.array([pools.decode.replicas]))
     if devices is not None:
         among = divisions(devices, *sizes)
-    prefill, decode = (served_pool(pool, trace, served, table) for pool in (pools.prefill, pools.decode))
     requests, stages = as_asked(trace, requests_of(trace, pools.prefill.scheduler))
     load = load_of([requests] * len(among.prefill))
-    first, second = divided(one_pool(prefill, load), one_pool(decode, load), among)
-    sent = transfer_of(pools, prefill, decode, transformer(served.config(pools.prefill.scheduler.model)), load)
-    from_decode = pools.first_token == "decode"
-    found = disaggregated_capacity(first, second, sent, load, slo, from_decode, precision=precision, stages=stages)
+    model, from_decode = transformer(served.config(pools.prefill.scheduler.model)), pools.first_token == "decode"
+
+    def search(served: Served) -> tuple[Capacity, list[str]]:
+        prefill, decode = (served_pool(pool, trace, served, table) for pool in (pools.prefill, pools.decode))
+        first, second = divided(one_pool(prefill, load), one_pool(decode, load), among)
+        sent = transfer_of(pools, prefill, decode, model, load)
+        found = disaggregated_capacity(first, second, sent, load, slo, from_decode, precision=precision, stages=stages)
+        return found, [prefill.source, decode.source]
+
+    found, sources = search(served)
+    ends = [] if table else at_ends(lambda end: search(end)[0].meets, served)
     pairs = list(zip(among.prefill.tolist(), among.decode.tolist(), strict=True))
     placings = [placed(served, list(zip(schedulers, pair, strict=True))) for pair in pairs]
     costs = _costs(found, placings, prices)
@@ -109,11 +123,10 @@ def rates_of_pools(
         *_burst_notes(found, len(trace.row)),
         *trace.notes,
         *served.notes(table, schedulers),
-        f"prefill: {prefill.source}",
-        f"decode: {decode.source}",
+        *(f"{name}: {source}" for name, source in zip(("prefill", "decode"), sources, strict=True)),
     ]
     totals = [one * sizes[0] + other * sizes[1] for one, other in pairs]
-    return _rows(names, totals, found, costs), [*notes, *([ENERGY_NOTE] if placings[0] else [])]
+    return _rows(names, totals, found, ends, costs), [*notes, *([ENERGY_NOTE] if placings[0] else [])]
 
 
 def _costs(found: Capacity, placings: list[Placed], prices: Prices) -> list[dict[str, float]]:
@@ -123,17 +136,24 @@ def _costs(found: Capacity, placings: list[Placed], prices: Prices) -> list[dict
 
 
 def _rows(
-    names: list[dict[str, int]], devices: list[int], found: Capacity, costs: list[dict[str, float]]
+    names: list[dict[str, int]],
+    devices: list[int],
+    found: Capacity,
+    ends: Sequence[np.ndarray],
+    costs: list[dict[str, float]],
 ) -> list[dict[str, Any]]:
-    """The answers as plain data; a rate of zero means that no rate meets the SLO."""
+    """The answers as plain data; a rate of zero means that no rate meets the SLO. `ends`: the rates of the slowest and
+    of the fastest kernels, none where steps are not of our kernels."""
     rows = []
     for lane, (name, size) in enumerate(zip(names, devices, strict=True)):
         rate, fails = float(found.meets[lane]), float(found.fails[lane])
+        lower, upper = intervals(rate, [float(end[lane]) for end in ends])
         rows.append(
             {
                 **name,
                 "devices": size,
                 "requests_per_second": rate,
+                **({"requests_per_second_lower": lower, "requests_per_second_upper": upper} if ends else {}),
                 "fails_at": fails,
                 "requests_per_second_per_device": rate / size,
                 "output_tokens_per_second": float(found.tokens_per_second[lane]),

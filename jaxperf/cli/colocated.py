@@ -11,6 +11,7 @@ import numpy as np
 
 from hwspecs.errors import InputError
 from jaxperf.cli.engines import Served
+from jaxperf.cli.kernel_intervals import at_ends, intervals
 from jaxperf.cli.neighbors import (
     Engine,
     Question,
@@ -23,11 +24,12 @@ from jaxperf.cli.neighbors import (
     side_by_side,
     with_memory_divided,
 )
-from jaxperf.cli.simulated import backlog_notes, step_notes, used_options
+from jaxperf.cli.simulated import backlog_notes, span_words, step_notes, used_options
 from jaxperf.serving.fleet.metrics import summarize_fleet
 
 ALONE = "alone"
 LATENCIES = ("ttft", "tpot", "e2e")
+MEANS = tuple(f"{name}_mean_s" for name in LATENCIES)
 NAN = float("nan")
 NOTES = {
     "mps": "kernels of all engines share arithmetic, memory bandwidth and links max-min fairly, by what a step with "
@@ -44,10 +46,22 @@ NOT_MODELED = (
 def answer_of(
     questions: Sequence[Question], served: Served, ways: Sequence[str], limits: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Everything that is told, as plain data; `limits` of the SLO in seconds.
+    """Everything that is told, as plain data, mean latencies with their intervals; `limits` of the SLO in seconds.
 
     **Raises:** `InputError` for engines that cannot run on the device even alone, or not on the same one.
     """
+    record = _answer_of(questions, served, ways, limits)
+    ends = at_ends(lambda end: _answer_of(questions, end, ways, limits)["rows"], served)
+    for row, *others in zip(record["rows"], *ends, strict=True):
+        for name in MEANS:
+            if name in row:
+                row[f"{name}_lower"], row[f"{name}_upper"] = intervals(row[name], [other[name] for other in others])
+    return record
+
+
+def _answer_of(
+    questions: Sequence[Question], served: Served, ways: Sequence[str], limits: Mapping[str, float]
+) -> dict[str, Any]:
     whole = [engine_of(question, served) for question in questions]
     device = _common_device(whole, served)
     solo = [alone(engine) for engine in whole]
@@ -212,6 +226,15 @@ def print_colocated(record: Mapping[str, Any], quiet: bool) -> None:
     titles += ("x prefill", "x decode", "busy", "bandwidth", "weights", "cache")
     engines = len({row["engine"] for row in rows})
     out.print(table(f"{engines} engines on one {record['device']}; x: times as long as alone", titles, cells))
+    spans = [
+        (
+            row["sharing"],
+            row["engine"],
+            *(span_words([row[f"{name}_{end}"] for end in ("lower", "upper")], 1e3) for name in MEANS),
+        )
+        for row in done
+    ]
+    out.print(table("intervals of the means", ("sharing", "engine", "TTFT ms", "TPOT ms", "E2E ms"), spans))
     for way in dict.fromkeys(row["sharing"] for row in rows if row["sharing"] != ALONE):
         own = [row for row in rows if row["sharing"] == way]
         for reason in dict.fromkeys(row["reason"] for row in own if row["reason"]):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hwspecs.schema import DeviceSpec
     from jaxperf.core.sustained import CalibratedDevice
+    from jaxperf.core.sustained_file import Calibration
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.models.config import ModelConfig
     from jaxperf.models.deployment import Deployment
@@ -40,7 +41,7 @@ UTILIZATION = 0.9  # of the memory, vLLM's default
 @dataclass(frozen=True)
 class Served:
     """What is served on what, as the options say; None where the settings are to say it. `slices`: the device is one of
-    so many equal slices of the one named (MIG)."""
+    so many equal slices of the one named (MIG); `level`: of what its kernels sustain, one of `LEVELS`."""
 
     model: str | None = None
     device: str | None = None
@@ -49,6 +50,7 @@ class Served:
     params: Path | None = None
     folders: tuple[Path, ...] = ()
     slices: int = 1
+    level: str = "nominal"
 
     def config(self, named: str | None) -> ModelConfig:
         """The model served, `named` in the settings unless an option says otherwise."""
@@ -59,32 +61,38 @@ class Served:
             raise InputError("the settings name no model, and there is no --model; a step's time is that of a model.")
         return load_model(name)
 
-    def calibrated(self, named: str | None) -> tuple[str, CalibratedDevice]:
-        """The device's name, and what it sustains."""
+    def calibration(self, named: str | None) -> Calibration:
+        """Of the device, `named` in the settings unless an option says otherwise."""
         from jaxperf.core.sustained_file import calibration_of, load_sustained_table
         from jaxperf.io.fleet import select_device
-        from jaxperf.serving.colocate.slices import slice_of
 
         name = named if self.device is None else self.device
         if name is None:
             raise InputError("the settings name no device; give --device, or a table of step times with --step-time.")
-        spec = select_device(name, self.folders)
-        device = calibration_of(spec, load_sustained_table(self.params)).calibrated
-        return spec.name, device if self.slices == 1 else slice_of(device, self.slices)
+        return calibration_of(select_device(name, self.folders), load_sustained_table(self.params))
+
+    def calibrated(self, named: str | None) -> tuple[str, CalibratedDevice]:
+        """The device's name, and what it sustains."""
+        from jaxperf.serving.colocate.slices import slice_of
+
+        found = self.calibration(named)
+        device = found.calibrated
+        return found.spec.name, device if self.slices == 1 else slice_of(device, self.slices)
 
     def notes(self, table: Path | None, schedulers: Sequence[Scheduler]) -> list[str]:
-        """What our own steps of the model assume or leave out, as `estimate` says it; nothing of a table's steps."""
+        """What our own steps of the model assume, leave out and rest on, as `estimate` says it; nothing of tables."""
         from jaxperf.core.formats import CACHE_FORMATS, FORMATS, format_name
-        from jaxperf.io.fleet import select_device
         from jaxperf.serving.notes import notes_of_many
+        from jaxperf.serving.provenance import provenance_of
 
         if table is not None:
             return []
         config = self.config(schedulers[0].model)
         weights = [format_name(self.weights or config.weight_format, FORMATS)]
-        names = dict.fromkeys(self.device or scheduler.device or "" for scheduler in schedulers)
-        specs = [select_device(name, self.folders) for name in names]
-        return notes_of_many(config, specs, weights, [format_name(self.kv_cache, CACHE_FORMATS)])
+        found = {(each := self.calibration(scheduler.device)).spec.name: each for scheduler in schedulers}
+        specs = [each.spec for each in found.values()]
+        notes = notes_of_many(config, specs, weights, [format_name(self.kv_cache, CACHE_FORMATS)])
+        return [*notes, provenance_of(config, found, weights).sentence]
 
 
 Paid = tuple[list[str] | None, float | None]  # --price and --electricity
@@ -117,14 +125,15 @@ def priced(placed: Placed, price: Sequence[str] | None, electricity: float | Non
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings of a scheduler as they are written."""
+    """The settings of a scheduler as they are written, by our names."""
     from jaxperf.io.huggingface import read_text
     from jaxperf.io.json_text import parse_json
+    from jaxperf.serving.simulator.settings import in_our_words
 
     data = parse_json(read_text(path), str(path))
     if not isinstance(data, dict):
         raise InputError(f'{path}: settings are an object with names and values, such as {{"sched": "vllm"}}.')
-    return data
+    return in_our_words(data, str(path))
 
 
 def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Path | None = None) -> Scheduler:
@@ -167,7 +176,7 @@ def placed_in_memory(scheduler: Scheduler, served: Served) -> tuple[Deployment, 
     from jaxperf.serving.simulator.composed import deployment_for
 
     config, (_, device) = served.config(scheduler.model), served.calibrated(scheduler.device)
-    layout = (scheduler.tensor_parallel, served.weights, served.kv_cache, scheduler.pipeline_parallel)
+    layout = (scheduler.tensor_parallel, served.weights, served.kv_cache, scheduler.pipeline_parallel, served.level)
     deployment = deployment_for(config, device, *layout)
     step = scheduler.most_tokens(scheduler.numbers["batch_tokens"])
     return deployment, transformer(config), scheduler.numbers["block_size"], step
@@ -201,7 +210,7 @@ def step_times_of(
 
     name, device = served.calibrated(scheduler.device)
     alike = isinstance(trace, SessionTrace) or trace.hashes is not None
-    times = composed_times(config, device, scheduler, trace, served.weights, served.kv_cache, alike)
+    times = composed_times(config, device, scheduler, trace, served.weights, served.kv_cache, alike, served.level)
     stages = f" in {scheduler.pipeline_parallel} stages" if scheduler.pipeline_parallel > 1 else ""
     return times, f"our model of {config.name} on {scheduler.tensor_parallel} x {name}{stages}"
 

@@ -99,7 +99,8 @@ def served_pool(pool: PoolSettings, trace: RequestTrace, served: Served, table: 
 
     times, source = step_times_of(table, pool.scheduler, trace, served)
     config, (_, device) = served.config(pool.scheduler.model), served.calibrated(pool.scheduler.device)
-    deployment = deployment_for(config, device, pool.scheduler.tensor_parallel, served.weights, served.kv_cache)
+    ranks, formats = pool.scheduler.tensor_parallel, (served.weights, served.kv_cache)
+    deployment = deployment_for(config, device, ranks, *formats, level=served.level)
     return ServedPool(pool, deployment, times, source)
 
 

@@ -28,6 +28,7 @@ OUTGREW = "not completed: it outgrew the cache of an empty replica"
 UNSENT = "never sent: the request it follows was not completed"
 LATENCIES = ("ttft", "tpot", "itl", "e2e", "queueing", "prefill")
 ENDS = ("mean", "p50", "p90", "p99", "max")
+INTERVAL = "its interval"
 
 
 def request_columns(trace: RequestTrace, found: Simulated) -> dict[str, np.ndarray]:
@@ -197,7 +198,12 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
     title = f"{record['completed']:,} of {record['rows']:,} requests completed, scheduler {record['scheduler']}"
     if "latency_s" in record:
         rows = [(name, *(number(record["latency_s"][name][end] * 1e3) for end in ENDS)) for name in LATENCIES]
-        out.print(table(title, ("ms", *ENDS), rows))
+        columns = ("ms", *ENDS)
+        if "intervals" in record:
+            spans = [record["intervals"]["latency_s"][name]["mean"] for name in LATENCIES]
+            columns = ("ms", "mean", INTERVAL, *ENDS[1:])
+            rows = [(*row[:2], span_words(span, 1e3), *row[2:]) for row, span in zip(rows, spans, strict=True)]
+        out.print(table(title, columns, rows))
         out.print(_replica_words(record), soft_wrap=True)
         if ENERGY in record:
             out.print(unit_cost_words(record), soft_wrap=True)
@@ -214,6 +220,13 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
             out.print(f"note: {note}", soft_wrap=True)
         out.print(f"step times: {record['step_time']}", soft_wrap=True)
     out.print(f"written: {record['out']}", soft_wrap=True)
+
+
+def span_words(span: Sequence[float], scale: float = 1.0) -> str:
+    """Both ends of an interval."""
+    from jaxperf.report.text import number
+
+    return " - ".join(number(end * scale) for end in span)
 
 
 def _replica_words(record: Mapping[str, Any]) -> str:

@@ -40,13 +40,30 @@ class Asked:
     paid: Paid = (None, None)
 
 
+OF_STEPS = ("latency_s", "requests_per_second", "output_tokens_per_second", "goodput")  # figures with intervals
+
+
 def answer_of(
     data: Mapping[str, Any], where: str, trace: RequestTrace, options: Options, served: Served, asked: Asked
 ) -> Answer:
-    """The simulation of a trace with the settings `data`, from the file `where`.
+    """The simulation of a trace with the settings `data`, from the file `where`; with `intervals` of the figures where
+    its steps are those of our own kernels.
 
     **Raises:** `InputError` for settings that are wrong, and for options that do not go together.
     """
+    from jaxperf.cli.kernel_intervals import at_ends, intervals
+
+    answer = _answer_of(data, where, trace, options, served, asked)
+    if not answer.figures or asked.step_time is not None or asked.adapt is not None:
+        return answer
+    ends = at_ends(lambda end: _answer_of(data, where, trace, options, end, asked).figures, served)
+    told = {name: answer.figures[name] for name in OF_STEPS if name in answer.figures}
+    return dataclasses.replace(answer, figures=answer.figures | {"intervals": intervals(told, ends)})
+
+
+def _answer_of(
+    data: Mapping[str, Any], where: str, trace: RequestTrace, options: Options, served: Served, asked: Asked
+) -> Answer:
     from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
     from jaxperf.cli.simulated import used_options

@@ -36,6 +36,9 @@ def test_alone_is_simulated_and_together_is_slower(cli, files, own_folder: Path,
     plain = parse_json(cli("simulate", "w.json", "--settings", "a.json", "-o", "s.csv", "--json").stdout)
     row = rows["alone", "gpt2"]
     for name in ("ttft", "tpot", "e2e"):
+        assert [row[f"{name}_mean_s_{end}"] for end in ("lower", "upper")] == plain["intervals"]["latency_s"][name][
+            "mean"
+        ]
         both = [(row[f"{name}_{end}_s"], plain["latency_s"][name][end]) for end in ("mean", "p99")]
         assert all(ours == theirs for ours, theirs in both)
     assert row["busy"] == plain["utilization"] and row["num_blocks"] == plain["settings"]["blocks"]

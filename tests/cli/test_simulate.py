@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxperf.cli.simulated import span_words
+
 REQUESTS = """note,req,arrived_at,prefill_tokens,decode_tokens
 "a, b",0,0.010,100,3
 late,1,0.000,50,2
@@ -131,6 +133,26 @@ def test_our_own_model_is_the_default(cli, files: tuple[str, ...], own_folder: P
     assert 1e-4 < float(first["first_token_at"]) < float(first["completed_at"]) < 0.1
 
 
+def test_one_prompt_has_the_interval_of_estimate(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    """And what is told of every number lies in its interval; steps from a table have none."""
+    (own_folder / "one.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,512,9\n")
+    served = ("--settings", "s.json", "-o", "out.csv", "--json")
+    said = parse_json(cli("simulate", "one.csv", *served, "--slo", "ttft=1s").stdout)
+    point = ("--prompt", "512", "--output", "9", "--batch", "1", "--json")
+    estimated = parse_json(cli("estimate", "gpt2", "--device", "a100", *point).stdout)
+    assert estimated["provenance"]["efficiencies"] in said["notes"]
+    ends = [estimated["metrics"][f"ttft_{end}"] for end in ("lower", "upper")]
+    assert said["intervals"]["latency_s"]["ttft"]["mean"] == pytest.approx(ends, rel=1e-12)
+    for name, spans in said["intervals"]["latency_s"].items():
+        for statistic, (lower, upper) in spans.items():
+            assert lower <= said["latency_s"][name][statistic] <= upper
+    lower, upper = said["intervals"]["output_tokens_per_second"]
+    assert lower < said["output_tokens_per_second"] < upper
+    printed = cli("simulate", "one.csv", *served[:-1]).stdout
+    assert span_words(ends, 1e3) in printed
+    assert "intervals" not in parse_json(cli("simulate", "one.csv", *served, "--step-time", "t.npz").stdout)
+
+
 @pytest.mark.long
 def test_no_replica_is_more_than_busy(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
     """One request outgrows the cache after the others are done; a replica that gets no request is idle."""
@@ -230,7 +252,7 @@ def test_step_times_are_fitted_to_a_log(cli, files: tuple[str, ...], own_folder:
     assert cli("simulate", *slow, "-o", "log.csv").exit_code == 0
     said = parse_json(cli("simulate", "log.csv", *files[1:], "-o", "out.csv", "--adapt", "log.csv", "--json").stdout)
     before = parse_json(cli("simulate", "log.csv", *files[1:], "-o", "out.csv", "--json").stdout)
-    assert "fitted to 30 requests of log.csv" in said["step_time"]
+    assert "fitted to 30 requests of log.csv" in said["step_time"] and "intervals" not in said
     for fitted, plain in zip(said["agreement"], before["agreement"], strict=True):
         assert fitted["mean_s"] < 0.05 * plain["mean_s"]
 

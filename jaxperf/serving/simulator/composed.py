@@ -31,14 +31,16 @@ def composed_times(
     weights: str | None = None,
     kv_cache: str = "bf16",
     alike: bool = False,
+    level: str = "nominal",
 ) -> StepTimeTable:
     """The composed step times of a deployment, as far as the scheduler and the requests reach.
 
     **Arguments:** `requests`: `prompt`, `output` [tokens], arrays of one length; `weights`: a format, None for the
-    model's own; `alike`: prompts may begin alike, and find that in the cache of a scheduler that has one.
+    model's own; `alike`: prompts may begin alike, and find that in the cache of a scheduler that has one;
+    `level`: of what kernels sustain, one of `LEVELS`.
     **Raises:** `InputError` for a model without a decoder or one that its tensor-parallel ranks do not divide.
     """
-    deployment = deployment_for(model, device, scheduler.tensor_parallel, weights, kv_cache)
+    deployment = deployment_for(model, device, scheduler.tensor_parallel, weights, kv_cache, level=level)
     longest = int((requests.prompt + requests.output).max())
     if longest > MOST_CONTEXT:
         raise InputError(f"a request has {longest:,} tokens; our step times reach {MOST_CONTEXT:,}.")
@@ -65,6 +67,7 @@ def deployment_for(
     weights: str | None = None,
     kv_cache: str = "bf16",
     pipeline_parallel: int = 1,
+    level: str = "nominal",
 ) -> Deployment:
     """The deployment of one replica; its step times are those of all stages together.
 
@@ -78,7 +81,7 @@ def deployment_for(
         raise InputError(f"pp {pipeline_parallel} is more than the {len(model.layers)} layers of {model.name}.")
     formats = formats_of(model.weight_format if weights is None else weights, kv_cache)
     return deployment_of(
-        assumed_at("nominal", "graph"),
+        assumed_at(level, "graph"),
         device=device,
         weights=formats["weights"],
         activations=formats["activations"],

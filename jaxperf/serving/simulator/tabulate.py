@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float64
@@ -34,10 +35,27 @@ def tabulated(
     **Raises:** `InputError` for a model without a decoder.
     """
     check_decodes(model)
+    prefixes = jnp.concatenate([jnp.zeros(1), _counts(max(context, cached), CONTEXT_STEP)])
+    lengths, contexts = _counts(tokens, LENGTH_STEP), _counts(context, CONTEXT_STEP)
+    return _table(deployment, model, _counts(tokens, 1), _counts(decodes, 1), contexts, prefixes, lengths)
 
-    def counts(largest: int, step: int) -> Float64[Array, " points"]:
-        """step, 2 step, ... up to the first that reaches `largest`."""
-        return jnp.arange(1, -(-largest // step) + 1, dtype=jnp.float64) * step
+
+def _counts(largest: int, step: int) -> Float64[Array, " points"]:
+    """step, 2 step, ... up to the first that reaches `largest`."""
+    return jnp.arange(1, -(-largest // step) + 1, dtype=jnp.float64) * step
+
+
+@eqx.filter_jit  # once for a deployment at every level of what its kernels sustain
+def _table(
+    deployment: Deployment,
+    model: Transformer,
+    tokens: Array,
+    decodes: Array,
+    contexts: Array,
+    prefixes: Array,
+    lengths: Array,
+) -> StepTimeTable:
+    """Over so many tokens, decodes of so many contexts, and prompts after so many prefixes, each an axis of its own."""
 
     def linear(length: Scalar) -> Scalar:
         kernels = step_kernels(deployment, model, Prefill(1.0, length), as_float(1.0))
@@ -50,11 +68,9 @@ def tabulated(
         kernels = step_kernels(deployment, model, Prefill(1.0, length, prefix), as_float(1.0))
         return _step(deployment, kernels) - linear(length)
 
-    lengths, contexts = counts(tokens, LENGTH_STEP), counts(context, CONTEXT_STEP)
-    prefixes = jnp.concatenate([jnp.zeros(1), counts(max(context, cached), CONTEXT_STEP)])
     return StepTimeTable(
-        tokens=_with_zero(jax.jit(jax.vmap(linear))(counts(tokens, 1)), (0,)),
-        decode=_with_zero(_grid(decode, counts(decodes, 1), contexts), (0, 1)),
+        tokens=_with_zero(jax.vmap(linear)(tokens), (0,)),
+        decode=_with_zero(_grid(decode, decodes, contexts), (0, 1)),
         prefill=_with_zero(_grid(prefill, prefixes, lengths), (1,)),
         shared_prefill=jnp.float64(1.0),
         bucket=jnp.float64(CONTEXT_STEP),
@@ -63,7 +79,7 @@ def tabulated(
 
 
 def _grid(point, rows: Array, columns: Array) -> Float64[Array, "rows columns"]:
-    return jax.jit(jax.vmap(jax.vmap(point, (None, 0)), (0, None)))(rows, columns)
+    return jax.vmap(jax.vmap(point, (None, 0)), (0, None))(rows, columns)
 
 
 def _with_zero(values: Array, axes: tuple[int, ...]) -> Array:
