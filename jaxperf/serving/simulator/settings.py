@@ -115,9 +115,10 @@ class Scheduler:
 def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Scheduler:
     """The scheduler that a settings file describes; null means the scheduler's default.
 
-    **Arguments:** `data`: keys as in Vidur's settings files; `where`: the file, for error messages.
+    **Arguments:** `data`: keys as in Vidur's settings files, or vLLM's arguments; `where`: the file, for messages.
     **Raises:** `InputError` for an unknown scheduler, a number out of range, and blocks that cannot be known.
     """
+    data = in_our_words(data, where)
     name = _scheduler_name(data, where)
     defaults = DEFAULTS | DEFAULTS_OF.get(name, {})
     given = {key: count_of(data, key, where, 0 if key in FROM_ZERO else 1) for key in COUNTS}
@@ -263,6 +264,21 @@ def _notes(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
         if data.get(key) is not None and name not in users
     )
     return (*unknown_keys(data, (*KEYS, "pools")), *unused)
+
+
+def in_our_words(data: Mapping[str, Any], where: str = "settings") -> dict[str, Any]:
+    """Settings with vLLM's names of engine arguments as ours, those of pools too.
+
+    **Raises:** `InputError` where one number has two names.
+    """
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        key = SPELLINGS.get(name, name)
+        if key in found or (key != name and key in data):
+            raise InputError(f"{where}: {name} and another name of {key} are both given; leave one out.")
+        pools = isinstance(value, Mapping) and name in ("pools", "prefill", "decode")
+        found[key] = in_our_words(value, f"{where}: {name}") if pools else value
+    return found
 
 
 def unknown_keys(data: Mapping[str, Any], known: Sequence[str]) -> tuple[str, ...]:

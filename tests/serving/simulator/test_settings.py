@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.serving.simulator.settings import parse_scheduler
+from jaxperf.serving.simulator.settings import in_our_words, parse_scheduler
 
 VIDUR = {
     "num_blocks": 7424.0,
@@ -120,15 +120,25 @@ def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:
     ("key", "note"),
     [
         ("chunksize", "chunksize is not a setting. Did you mean chunk_size?"),
-        ("tensor_parallel", "tensor_parallel is not a setting. Did you mean tp?"),
         ("tensor_paralell", "tensor_paralell is not a setting. Did you mean tp?"),
-        ("max_num_seqs", "max_num_seqs is not a setting. Did you mean batch_size_cap?"),
+        ("max_num_seq", "max_num_seq is not a setting. Did you mean batch_size_cap?"),
         ("pool", "pool is not a setting. Did you mean pools?"),
         ("replica", "replica is not a setting"),
     ],
 )
 def test_a_key_that_is_none_is_noted_with_the_nearest(key: str, note: str) -> None:
     assert parse_scheduler({"sched": "vllm", "num_blocks": 10, key: 4}).notes == (note,)
+
+
+def test_arguments_of_vllm_are_ours() -> None:
+    ours = {"sched": "vllm_v1", "num_blocks": 9, "batch_size_cap": 8, "max_tokens_in_batch": 512, "tp": 2, "pp": 2}
+    theirs = {"scheduler": "vllm_v1", "num_blocks": 9, "max_num_seqs": 8, "max_num_batched_tokens": 512}
+    theirs |= {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    assert parse_scheduler(theirs) == parse_scheduler(ours)
+    assert in_our_words({"pools": {"decode": theirs}}) == {"pools": {"decode": ours}}
+    for both in ({"tp": 2, "tensor_parallel_size": 4}, {"tensor_parallel_size": 4, "tensor_parallel": 4}):
+        with pytest.raises(InputError, match=r"s\.json: tensor_parallel\w* and another name of tp are both given"):
+            parse_scheduler({**ours, **both} if "tp" in both else {"sched": "vllm", "num_blocks": 9, **both}, "s.json")
 
 
 @pytest.mark.parametrize("name", ["vllm", "vllm_v1", "sarathi", "orca", "faster_transformer", "lightllm"])
