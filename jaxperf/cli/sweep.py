@@ -58,8 +58,8 @@ def sweep(
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("Cannot write") else f"{spec}: {error}") from None
     with progress_bar(f"{built.plan.points:,} points", quiet) as progress:
-        selections = write_kept(built, prepared, keep, reducers, out, progress, overwrite)
-    report = SweepReport(prepared, built, reducers, selections, out, time.monotonic() - started)
+        selections, reasons = write_kept(built, prepared, keep, reducers, out, progress, overwrite)
+    report = SweepReport(prepared, built, reducers, selections, reasons, out, time.monotonic() - started)
     if as_json:
         typer.echo(json_text(sweep_record(report)))
     else:

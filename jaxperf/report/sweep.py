@@ -12,7 +12,19 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.metric import MetricFacts, column_units
 from jaxperf.io.tables import WRITERS, check_folder_of, check_output, json_text, write_rows
 from jaxperf.report.text import console, table
-from jaxperf.sweeps import Axis, Pareto, Reducer, Selection, Sweep, TopK, reduce_sweep, stream_parquet, write_selection
+from jaxperf.sweeps import (
+    COUNTED,
+    Axis,
+    Count,
+    Pareto,
+    Reducer,
+    Selection,
+    Sweep,
+    TopK,
+    reduce_sweep,
+    stream_parquet,
+    write_selection,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +51,7 @@ class Question(Protocol):
     def facts(self) -> Mapping[str, MetricFacts]: ...
     @property
     def reasons(self) -> str: ...
+    def why_not(self, bits: int) -> list[str]: ...
     def point(self) -> Callable[..., Mapping[str, Any]]: ...
 
 
@@ -63,14 +76,25 @@ class Prepared(NamedTuple):
 @dataclass(frozen=True)
 class SweepReport:
     """A finished sweep: `selections` are the best points and the front of `reducers`, in that order; both are empty
-    where no metric says which points run."""
+    where no metric says which points run. `reasons`: how many points have each value of the metric `reason`, none
+    where the sweep does not have it."""
 
     asked: Prepared
     sweep: Sweep
     reducers: Sequence[Reducer]
     selections: Sequence[Selection]
+    reasons: Selection | None
     out: Path
     seconds: float
+
+    @property
+    def infeasible(self) -> list[tuple[int, list[str]]]:
+        """How many points do not run for the same reasons, and these; the most first."""
+        if self.reasons is None:
+            return []
+        bits, rows = (self.reasons.metrics[name].tolist() for name in (REASON, COUNTED))
+        found = [(number, self.asked.study.why_not(each)) for each, number in zip(bits, rows, strict=True) if each]
+        return sorted(found, key=lambda entry: -entry[0])
 
     @property
     def front_size(self) -> int | None:
@@ -141,9 +165,11 @@ def write_kept(
     out: Path,
     progress: Callable[[int, int], None] | None,
     overwrite: bool,
-) -> Sequence[Selection]:
-    """Write every row (resumable) or only the selected ones; returns one selection per reducer."""
+) -> tuple[Sequence[Selection], Selection | None]:
+    """Write every row (resumable) or only the selected ones; returns one selection per reducer, and how many rows have
+    each `reason`."""
     study, origin = asked.study, asked.origin
+    wanted = [*reducers, *([Count(REASON)] if REASON in study.metrics else [])]
     units = column_units(study.facts)
     metadata = {
         "jaxperf.version": jaxperf.__version__,
@@ -159,16 +185,21 @@ def write_kept(
             metadata=metadata,
             units=units,
             progress=progress,
-            reducers=reducers,
+            reducers=wanted,
             overwrite=overwrite,
         )
-        return stored.selections
-    selections = reduce_sweep(built, reducers, progress)
+        return _apart(stored.selections, len(reducers))
+    selections = reduce_sweep(built, wanted, progress)
     if out.suffix == ".parquet":
         write_selection(built, selections[0], out, metadata=metadata, units=units)
     else:
         write_rows(_rows(built, selections[0]), out, metadata)
-    return selections
+    return _apart(selections, len(reducers))
+
+
+def _apart(selections: Sequence[Selection], reducers: int) -> tuple[Sequence[Selection], Selection | None]:
+    """Those of the reducers, and what was counted beside them."""
+    return selections[:reducers], next(iter(selections[reducers:]), None)
 
 
 def check_place(keep: Keep, out: Path) -> None:
@@ -195,6 +226,7 @@ def sweep_record(report: SweepReport) -> dict[str, Any]:
         "notes": list(report.asked.notes),
         "best": [_rows(report.sweep, selection)[:BEST_COUNT] for selection in report.selections],
         "front_size": report.front_size,
+        "infeasible": [{"points": number, "reasons": reasons} for number, reasons in report.infeasible],
     }
 
 
@@ -211,6 +243,10 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     out.print(f"{plan.points:,} points ({axes}) in {report.seconds:.1f} s -> {report.out}", soft_wrap=True)
     if report.front_size == 0:
         out.print(f"Nothing is feasible: see the column `reason` (bits of {report.asked.study.reasons}).")
+    if report.infeasible and not quiet:
+        for number, reasons in report.infeasible:
+            out.print(f"{number:,} of {plan.points:,} points do not run: {'; '.join(reasons)}", soft_wrap=True)
+    if report.front_size == 0:
         return
     if quiet:
         return

@@ -13,6 +13,7 @@ from jaxtyping import Array, Int
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS, Efficiencies, assumed_efficiencies
+from jaxperf.core.feasible import sentences
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
 from jaxperf.core.metric import MetricFacts, check_metrics
 from jaxperf.core.numerics import Scalar, as_float
@@ -63,6 +64,10 @@ class Study:
     def reasons(self) -> str:
         """Whose bits the metric `reason` holds."""
         return "jaxperf.core.feasible.Reason"
+
+    def why_not(self, bits: int) -> list[str]:
+        """What the bits of a `reason` say, in plain words."""
+        return sentences(bits)
 
     def at_level(self, level: str) -> Callable[..., Metrics]:
         """The pure function of one point at `level` of what is fitted or assumed: one of `RATE_LEVELS`.

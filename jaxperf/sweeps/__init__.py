@@ -7,7 +7,7 @@ names only, nothing about hardware.
 from jaxperf.sweeps.axes import Axis, axis, stack, zip_axes
 from jaxperf.sweeps.pareto import pareto_mask
 from jaxperf.sweeps.plan import MAX_POINTS, Block, Plan
-from jaxperf.sweeps.reduce import Pareto, Reducer, Selection, TopK
+from jaxperf.sweeps.reduce import COUNTED, Count, Pareto, Reducer, Selection, TopK
 from jaxperf.sweeps.results import Results
 from jaxperf.sweeps.run import BlockResult, Progress, Sweep
 from jaxperf.sweeps.select import reduce_sweep
@@ -16,7 +16,9 @@ from jaxperf.sweeps.values import arange, geomspace, linspace, powers, whole
 
 __all__ = [
     "MAX_POINTS",
+    "COUNTED",
     "Axis",
+    "Count",
     "Block",
     "BlockResult",
     "Interrupted",

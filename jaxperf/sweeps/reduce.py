@@ -1,4 +1,4 @@
-"""Reductions of a sweep on the fly: the best k points, and the Pareto front.
+"""Reductions of a sweep on the fly: the best k points, the Pareto front, and how many rows have each value.
 
 A reducer is a frozen description; its state is a `Selection`, the rows kept so far. Rows may arrive in any order and
 in any pieces: the result depends only on the set of rows seen.
@@ -128,6 +128,34 @@ class Pareto:
 
     def _keys(self, columns: Columns) -> list[np.ndarray]:
         return [minimization_key(columns[name], direction) for name, direction in self.objectives.items()]
+
+
+COUNTED = "rows"  # what `Count` adds to the metrics of its selection
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many rows have each value of `metric`, small whole numbers: the first row of each, in the order of the
+    values, with the metric itself and `COUNTED`."""
+
+    metric: str
+
+    def check(self, metrics: Sequence[str]) -> None:
+        _require_metrics([self.metric], metrics)
+
+    def update(self, kept: Selection | None, start: int, columns: Columns) -> Selection:
+        values = columns[self.metric]
+        counts = np.bincount(values)
+        found = {} if kept is None else dict(zip(kept.metrics[self.metric].tolist(), _pairs(kept), strict=True))
+        for value in np.flatnonzero(counts).tolist():
+            first, rows = found.get(value, (start + len(values), 0))
+            found[value] = (min(first, start + int(np.argmax(values == value))), rows + int(counts[value]))
+        firsts, rows = np.array([found[value] for value in sorted(found)], np.int64).reshape(-1, 2).T
+        return Selection(firsts, {self.metric: np.array(sorted(found), values.dtype), COUNTED: rows})
+
+
+def _pairs(counted: Selection) -> list[tuple[int, int]]:
+    return list(zip(counted.indices.tolist(), counted.metrics[COUNTED].tolist(), strict=True))
 
 
 def _allowed(

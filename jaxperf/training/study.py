@@ -20,6 +20,7 @@ from jaxperf.sweeps import Axis, axis
 from jaxperf.sweeps.named import given_values, named_axes
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
+from jaxperf.training.layout_checks import reason_sentences
 from jaxperf.training.model_build import training_model
 from jaxperf.training.results import TrainingStep
 from jaxperf.training.step import training_step
@@ -76,6 +77,10 @@ class TrainingStudy:
     def reasons(self) -> str:
         """Whose bits the metric `reason` holds."""
         return "jaxperf.training.layout_checks.TrainingReason"
+
+    def why_not(self, bits: int) -> list[str]:
+        """What the bits of a `reason` say, in plain words."""
+        return reason_sentences(bits)
 
     def axes(self, values: Mapping[str, Any], devices: Mapping[str, RatedDevice | float]) -> list[Axis]:
         """Axes from plain values; see `sweeps.named.named_axes`. `devices`: by name, rated in the formats of `dtype`

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jaxperf.core.feasible import sentences
+
 METRICS = ["tpot", "tokens_per_second", "memory", "limiter", "reason"]
 INTERVALS = ("tpot", "tokens_per_second")
 
@@ -81,7 +83,10 @@ def test_keep_top_is_brute_force(cli, own_folder: Path, sweep_file) -> None:
     feasible = [row for row in rows if row["reason"] == 0]
     assert 0 < len(feasible) < len(rows) == 36
     sweep_file(axes=axes, keep="top(5, tpot)")
-    run(cli, out="kept.parquet")
+    said = run(cli, out="kept.parquet").stdout
+    for bits in {row["reason"] for row in rows} - {0}:
+        number = sum(row["reason"] == bits for row in rows)
+        assert f"{number} of 36 points do not run: {'; '.join(sentences(bits))}" in said
     assert rows_of(own_folder / "kept.parquet") == sorted(feasible, key=operator.itemgetter("tpot"))[:5]
 
 
@@ -151,7 +156,9 @@ def test_nothing_feasible_exits_with_three(cli, own_folder: Path, sweep_file, pa
     assert result.exit_code == 3 and "Nothing is feasible" in result.stdout
     assert (own_folder / "rows.parquet").is_file() and not (own_folder / "front.png").exists()
     result = cli("sweep", "sweep.yaml", "-o", "rows.parquet", "--json")
-    assert result.exit_code == 3 and parse_json(result.stdout)["front_size"] == 0
+    said = parse_json(result.stdout)
+    assert result.exit_code == 3 and said["front_size"] == 0
+    assert said["infeasible"] == [{"points": 2, "reasons": sentences(32)}]
 
 
 def test_metrics_of_infeasible_rows_never_break_json(cli, sweep_file, parse_json) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hwspecs.errors import InputError
-from jaxperf.sweeps import Pareto, Sweep, TopK, axis, pareto_mask, reduce_sweep
+from jaxperf.sweeps import COUNTED, Count, Pareto, Sweep, TopK, axis, pareto_mask, reduce_sweep
 
 VALUES = st.one_of(st.integers(-4, 4).map(float), st.sampled_from([np.nan, np.inf, -np.inf, 0.5]))
 
@@ -80,6 +80,20 @@ def test_topk_by_pieces_in_any_order_equals_sorting(piece, k, largest, masked):
     assert kept.indices.tolist() == rows[:k]
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.lists(st.integers(0, 60), max_size=4), st.randoms())
+def test_count_by_pieces_in_any_order_equals_counting(values, cuts, random):
+    cuts = sorted(min(cut, len(values)) for cut in cuts)
+    spans = list(zip([0, *cuts], [*cuts, len(values)], strict=True))
+    random.shuffle(spans)
+    kept = None
+    for start, stop in spans:
+        kept = Count("m").update(kept, start, {"m": np.array(values[start:stop], np.int32)})
+    assert kept.metrics["m"].tolist() == sorted(set(values))
+    assert kept.metrics[COUNTED].tolist() == [values.count(value) for value in sorted(set(values))]
+    assert kept.indices.tolist() == [values.index(value) for value in sorted(set(values))]
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, bool])
 def test_extreme_integers_keep_their_order(dtype):
     info = None if dtype is bool else np.iinfo(dtype)
@@ -119,6 +133,7 @@ def test_reduce_sweep_finds_the_labels_of_the_winners():
         (lambda: TopK("cots", 1).check(["cost", "gain"]), "Did you mean cost"),
         (lambda: TopK("cost", 1, where="fit").check(["cost"]), "no metric 'fit'"),
         (lambda: Pareto({"cost": "min"}, unless="reasn").check(["cost", "reason"]), "Did you mean reason"),
+        (lambda: Count("reasn").check(["cost", "reason"]), "Did you mean reason"),
         (lambda: Pareto({"tpot": "min"}).check(["cost"]), "no metric 'tpot'"),
     ],
 )
