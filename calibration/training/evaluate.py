@@ -44,15 +44,16 @@ class HeldOut:
 
     @property
     def explored(self) -> np.ndarray:
-        """Rows with experts or a format below 16 bits [rows]."""
+        """As `explored_rows` of them [rows]."""
         return explored_rows(self.known)
 
 
 def explored_rows(known: Known) -> np.ndarray:
-    """Rows with experts or a format below 16 bits [rows]."""
-    experts = np.array([float(point.model.topk) > 0.0 for point in known.points], bool)
+    """Rows with experts, layers of state space or other mixers than attention, or a format below 16 bits [rows]."""
+    models = [point.model for point in known.points]
+    sparse = np.array([float(model.topk) > 0.0 or float(model.mixer_layers) > 0.0 for model in models], bool)
     formats = [format_class(FORMATS[run.dtype].compute) for run in known.runs]  # also where another stands in for it
-    return experts | ~np.isin(formats, WIDE)
+    return sparse | ~np.isin(formats, WIDE)
 
 
 def hold_out(
