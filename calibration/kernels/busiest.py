@@ -89,7 +89,7 @@ def busiest(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: 
         own["on_chip"] * many,
         own.get("waves", none) * many,
         own.get("alone", none),
-        jnp.where(hardware.cached > 0.0, over, NOT_HELD),
+        jnp.where(many > 0.0, over, NOT_HELD),
     )
 
 

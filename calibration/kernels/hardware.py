@@ -56,9 +56,9 @@ class Hardware(eqx.Module):
     `exponentials`: of a core in a cycle [1]; `reads_shared`: 1 where matrix instructions read shared memory
     themselves, `pipelined`: 1 where they leave their results in a memory of their own, else 0
     (`ArchitectureSpec.operands_from_shared_memory`, `accumulators_in_tensor_memory`); `many_cores`: 1 for a GPU, whose
-    cores each take small blocks, 0 for the few large cores of others; `cached`: 1 where the rate of the last memory on
-    chip is known, in which a repeated kernel finds its operands (of GPUs; a TPU's rows were adapted without), else 0;
-    `gddr`: 1 where the memory is GDDR, `inline_ecc`: 1 where its check bits share its bus, else 0; all [D]."""
+    cores each take small blocks and share a cache in which a repeated kernel finds its operands, 0 for the few large
+    cores of others, whose last memory on chip software fills and empties; `gddr`: 1 where the memory is GDDR,
+    `inline_ecc`: 1 where its check bits share its bus, else 0; all [D]."""
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
@@ -71,7 +71,6 @@ class Hardware(eqx.Module):
     reads_shared: Float[Array | np.ndarray, " D"]
     pipelined: Float[Array | np.ndarray, " D"]
     many_cores: Float[Array | np.ndarray, " D"]
-    cached: Float[Array | np.ndarray, " D"]
     gddr: Float[Array | np.ndarray, " D"]
     inline_ecc: Float[Array | np.ndarray, " D"]
 
@@ -109,7 +108,6 @@ def _hardware(spec: DeviceSpec) -> Hardware:
         reads_shared=as_float(architecture.operands_from_shared_memory),
         pipelined=as_float(architecture.accumulators_in_tensor_memory),
         many_cores=as_float(gpu),
-        cached=as_float(gpu or spec.kind == "tpu"),
         gddr=as_float((spec.memory_type or "").startswith("gddr")),
         inline_ecc=as_float(spec.inline_ecc),
     )
