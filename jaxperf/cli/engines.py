@@ -91,7 +91,8 @@ class Served:
         weights = [format_name(self.weights or config.weight_format, FORMATS)]
         found = {(each := self.calibration(scheduler.device)).spec.name: each for scheduler in schedulers}
         specs = [each.spec for each in found.values()]
-        notes = notes_of_many(config, specs, weights, [format_name(self.kv_cache, CACHE_FORMATS)])
+        ranks = max(scheduler.tensor_parallel for scheduler in schedulers)
+        notes = notes_of_many(config, specs, weights, [format_name(self.kv_cache, CACHE_FORMATS)], ranks=ranks)
         return [*notes, provenance_of(config, found, weights).sentence]
 
 

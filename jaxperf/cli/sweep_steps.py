@@ -42,5 +42,6 @@ def prepare_steps(study: Study, question: SweepFile, table: SustainedTable) -> P
         check_tensor_splits(study.model, labels["tensor_parallel"])
     weights, cache = (list(dict.fromkeys(labels[name])) for name in ("weights", "kv_cache"))
     change = "kv_cache: {} among the axes"
-    notes = notes_of_many(study.model, list(specs.values()), weights, cache, MEDIA in labels, change)
+    ranks = max(labels.get("tensor_parallel", [1]))
+    notes = notes_of_many(study.model, list(specs.values()), weights, cache, MEDIA in labels, change, ranks)
     return Prepared(study, axes, provenance_of(study.model, known, weights), notes)

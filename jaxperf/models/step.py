@@ -10,6 +10,7 @@ from hwspecs.errors import InputError
 from jaxperf.core.cost import Limiter
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.models.blocks.base import Kernels
+from jaxperf.models.blocks.launch import flagged
 from jaxperf.models.blocks.phase import Decode, Phase, Prefill
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.feasibility import infeasibility
@@ -158,7 +159,7 @@ def step_kernels(deployment: Deployment, model: Transformer, phase: Phase, outpu
     """All kernels of one microbatch by name, those of alike layers times their count, sends between stages included."""
     kernels = group_kernels(deployment, model.hidden, model.groups, phase)
     layout = deployment.layout
-    fabric = pair_fabric(deployment.device, layout.num_devices, deployment.efficiencies.link)
+    fabric = flagged(deployment, pair_fabric(deployment.device, layout.num_devices, deployment.efficiencies.link))
     send = send_cost(fabric, phase.tokens * model.hidden * deployment.activations.itemsize)
     sends = {"pipeline_send": send * (layout.pipeline_parallel - 1.0)}
     return kernels | edge_kernels(deployment, model, phase.tokens, outputs) | sends

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxperf.core.numerics import Scalar, ceil_div
 from jaxperf.kernels.gather import embedding_cost
 from jaxperf.models.blocks.base import AbstractMixer, Kernels
-from jaxperf.models.blocks.launch import add, norm, plain_linear, reduce
+from jaxperf.models.blocks.launch import add, flagged, norm, plain_linear, reduce
 from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import LayerGroup, Transformer
@@ -105,7 +105,7 @@ def edge_kernels(deployment: Deployment, model: Transformer, tokens: Scalar, out
         "embedding": embedding_cost(device, tokens, width, tables.itemsize, deployment.efficiencies.elementwise),
         "final_norm": norm(deployment, outputs, model.hidden),
         "output_head": plain_linear(deployment, outputs, columns, width),
-        "logits_all_gather": all_gather_cost(deployment.tensor_fabric, logits),
+        "logits_all_gather": all_gather_cost(flagged(deployment, deployment.tensor_fabric), logits),
     }
     if model.projected:
         kernels["embedding_projection"] = plain_linear(deployment, tokens, model.hidden, width)

@@ -63,7 +63,8 @@ class RankingReport:
         """Fallbacks of the devices that are ranked, and what is assumed or left out of the model."""
         weights, cache = [self.fixed["weights"]], [self.fixed["kv_cache"]]
         ranked = [self.specs[entry.device] for entry in self.ranking.ranked]
-        return notes_of_many(self.model, ranked, weights, cache)
+        ranks = max((int(entry.point["tensor_parallel"]) for entry in self.ranking.ranked), default=1)
+        return notes_of_many(self.model, ranked, weights, cache, ranks=ranks)
 
     @property
     def provenance(self) -> dict[str, Any]:

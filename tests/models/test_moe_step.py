@@ -16,6 +16,7 @@ from tests.devices import H100, MI300X, TPU_V5P, decode_step, deployment, model,
 MIXTRAL, QWEN, SHARED = model("mixtral-8x7b"), model("qwen3-30b-a3b"), model("qwen1.5-moe-a2.7b")
 ROOMY = H100.replace(memory_capacity=4e12)
 LINK, NETWORK = 0.75 * 450e9, 0.75 * 50e9
+ALPHA = float(ROOMY.launch_latency) + 2 * 3e-6  # a kernel's start, flags before and after
 
 
 def leaves(cost: Cost) -> list[float]:
@@ -57,7 +58,7 @@ def test_replicas_exchange_one_copy_per_destination_rank() -> None:
     assert copies(8, 8) * 7 / 8 == pytest.approx(4.6, abs=0.01)
     step = decode_step(deployment(ROOMY, data=8, expert=8), QWEN, 8 * 32, 1024)
     buffer = 32 * 2048 * 2 * copies(8, 8) * imbalance(8, 8 * 32, 8)
-    np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * (3e-6 + 7 / 8 * buffer / LINK), rtol=1e-12)
+    np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * (ALPHA + 7 / 8 * buffer / LINK), rtol=1e-12)
     np.testing.assert_allclose(step.kernels["expert_combine"].time, step.kernels["expert_dispatch"].time, rtol=1e-12)
 
 
@@ -66,9 +67,9 @@ def test_replicas_that_share_every_expert_gather_all_tokens() -> None:
     step = decode_step(deployment(ROOMY, data=8, expert=1), QWEN, 8 * 32, 1024)
     everyone = 8 * 32 * 2048 * 2
     dispatch, combine = step.kernels["expert_dispatch"], step.kernels["expert_combine"]
-    np.testing.assert_allclose(dispatch.time, 48 * (3e-6 + 7 / 8 * everyone / LINK), rtol=1e-5)
-    back = 3e-6 + 7 / 8 * everyone / 8 / LINK
-    reduce = min(3e-6 + 7 * everyone / LINK, 6e-6 + 2 * 7 / 8 * everyone / LINK)
+    np.testing.assert_allclose(dispatch.time, 48 * (ALPHA + 7 / 8 * everyone / LINK), rtol=1e-5)
+    back = ALPHA + 7 / 8 * everyone / 8 / LINK
+    reduce = min(ALPHA + 7 * everyone / LINK, 2 * ALPHA + 2 * 7 / 8 * everyone / LINK)
     np.testing.assert_allclose(combine.time, 48 * (back + reduce), rtol=1e-5)
 
 
@@ -76,7 +77,7 @@ def test_a_tensor_group_sends_each_token_once_and_gathers_it_again() -> None:
     step = decode_step(deployment(ROOMY, tensor=2, data=4, expert=8), QWEN, 4 * 64, 1024)
     activations = 64 * 2048 * 2
     buffer = activations / 2 * copies(8, 8) * imbalance(8, 4 * 64, 8)
-    exchange, gather = 3e-6 + 7 / 8 * buffer / LINK, 3e-6 + activations / 2 / LINK
+    exchange, gather = ALPHA + 7 / 8 * buffer / LINK, ALPHA + activations / 2 / LINK
     np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * exchange, rtol=1e-12)
     np.testing.assert_allclose(step.kernels["expert_combine"].time, 48 * (exchange + gather), rtol=1e-12)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jaxperf.core.cost import Limiter
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
+from jaxperf.models.blocks.launch import flagged
 from jaxperf.models.layers import Transformer
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.transformer import END_KERNELS
@@ -126,11 +127,11 @@ def test_one_device_pays_no_collective_and_eight_pay_two_all_reduces_a_layer() -
     names = ("attention_all_reduce", "ffn_all_reduce", "logits_all_gather", "pipeline_send")
     assert all(float(one.kernels[name].time) == 0.0 for name in names)
     message = 16 * 8192 * 2
-    one_shot, rate = 3e-6 + 7 * message / (0.75 * 450e9), 0.75 * 450e9
-    two_shot = 6e-6 + 2 * 7 / 8 * message / rate
+    phase, rate = float(ROOMY.launch_latency) + 2 * 3e-6, 0.75 * 450e9  # a kernel's start, flags before and after
+    one_shot, two_shot = phase + 7 * message / rate, 2 * phase + 2 * 7 / 8 * message / rate
     for name in names[:2]:
         np.testing.assert_allclose(eight.kernels[name].time, 80 * min(one_shot, two_shot), rtol=1e-12)
-    gathered = 3e-6 + 7 / 8 * 16 * 32000 * 2 / rate
+    gathered = phase + 7 / 8 * 16 * 32000 * 2 / rate
     np.testing.assert_allclose(eight.kernels["logits_all_gather"].time, gathered, rtol=1e-12)
     assert float(one.time) / 8 < float(eight.time) < float(one.time)
 
@@ -172,3 +173,13 @@ def test_a_cached_prefix_is_not_computed_again_but_attended_to() -> None:
     assert extra == 4 * 4096 * 32 * pairs
     assert float(fresh.time) < float(cached.time) < float(whole.time)
     assert float(cached.memory.kv_cache) == float(whole.memory.kv_cache)
+
+
+def test_rings_of_a_torus_start_no_kernel_in_each_step() -> None:
+    torus = ROOMY.replace(torus_dimensions=2.0, node_size=256.0)
+    at = deployment(torus, tensor=4)
+    assert float(flagged(at, at.tensor_fabric).local_latency) == float(torus.link_latency)
+    at = deployment(ROOMY, tensor=4)
+    assert float(flagged(at, at.tensor_fabric).local_latency) == pytest.approx(
+        float(2.0 * ROOMY.link_latency + ROOMY.launch_latency)
+    )

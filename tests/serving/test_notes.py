@@ -15,7 +15,7 @@ from jaxperf.io.huggingface import load_model
 from jaxperf.io.sweep_file import SweepFile
 from jaxperf.models.quantization import Quantization
 from jaxperf.report.ranking import RankingReport
-from jaxperf.serving.notes import fallbacks, notes_of
+from jaxperf.serving.notes import fallbacks, notes_of, notes_of_many
 from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.ranking import Ranking
 from jaxperf.serving.simulator.settings import parse_scheduler
@@ -58,8 +58,9 @@ def test_commands_that_simulate_say_it_of_their_own_steps_alone(monkeypatch: pyt
     said = Served().notes(None, [plain, other])
     replaced = {f"no {one} units, multiplied in fp16: v100-sxm-32gb" for one in ("fp8", "bf16")}
     assert set(said[:3]) == replaced | {"no fp8 units, multiplied in bf16: a100-sxm-80gb"}
-    assert said[3:] == ranked("fp8", "bf16")
-    assert Served(kv_cache="fp8", weights="fp16").notes(None, [plain]) == []
+    assert said[3:-1] == ranked("fp8", "bf16") and said[-1].startswith("calibrated: measured and transfer tier for")
+    (tier,) = Served(kv_cache="fp8", weights="fp16").notes(None, [plain])
+    assert tier.startswith("calibrated: ")
     assert Served().notes(Path("table.npz"), [plain]) == []
 
 
@@ -79,3 +80,14 @@ def test_scales_of_blocks_that_no_matrix_unit_takes_are_said_of_every_command() 
         "no fp8 units, multiplied in bf16: a100-sxm-80gb",
         "no fp4 units, multiplied in bf16: h100-sxm, a100-sxm-80gb, l4",
     ]
+
+
+def test_links_of_the_host_are_said_of_groups_of_more_than_two() -> None:
+    """Eight L40S of one server reduce fifteen times slower than the rate of their PCIe would let them."""
+    l40s = hwspecs.load("l40s")
+    for ranks, said in ((1, False), (2, False), (4, True)):
+        one = notes_of(GPT2, l40s, {**POINT, "tensor_parallel": ranks})
+        many = notes_of_many(GPT2, [H100, l40s], ["bf16"], ["bf16"], ranks=ranks)
+        assert [any("PCIe" in note for note in notes) for notes in (one, many)] == [said, said]
+        assert not any("PCIe" in note for note in notes_of(GPT2, H100, {**POINT, "tensor_parallel": ranks}))
+    assert next(note for note in many if "PCIe" in note).endswith("eight fifteen: l40s")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar
 from jaxperf.kernels.moe import Routing, busiest_rank
+from jaxperf.models.blocks.launch import flagged
 from jaxperf.models.deployment import Deployment
 from jaxperf.network.collectives import all_gather_cost, all_reduce_cost, all_to_all_cost
 from jaxperf.network.link import group_fabric
@@ -23,17 +24,18 @@ def exchange_costs(deployment: Deployment, hidden: Scalar, routing: Routing, tok
     """
     layout = deployment.layout
     activations = tokens * hidden * deployment.activations.itemsize
-    reduce_all = all_reduce_cost(deployment.tensor_fabric, activations)
+    tensor_fabric = flagged(deployment, deployment.tensor_fabric)
+    reduce_all = all_reduce_cost(tensor_fabric, activations)
     ranks = layout.expert_parallel
     elsewhere = jnp.log1p(-jnp.clip(1.0 / ranks, 0.0, 1.0 - 1e-6))
     copies = ranks * -jnp.expm1(routing.chosen * elsewhere)
     link = deployment.efficiencies.link
-    wide = group_fabric(deployment.device, layout.tensor_parallel * layout.data_parallel, link)
+    wide = flagged(deployment, group_fabric(deployment.device, layout.tensor_parallel * layout.data_parallel, link))
     uneven = busiest_rank(routing, tokens * layout.data_parallel, ranks)
     sent = activations / layout.tensor_parallel * copies * uneven
-    expert_group = group_fabric(deployment.device, layout.expert_tensor_parallel, link)
+    expert_group = flagged(deployment, group_fabric(deployment.device, layout.expert_tensor_parallel, link))
     reduce_expert = all_reduce_cost(expert_group, activations * layout.data_parallel / ranks * copies)
-    gather = all_gather_cost(deployment.tensor_fabric, activations)
+    gather = all_gather_cost(tensor_fabric, activations)
     several = layout.data_parallel > 1.0
     dispatch = all_to_all_cost(wide, sent * layout.expert_tensor_parallel) * several.astype(ranks.dtype)
     spread = all_to_all_cost(wide, sent) + reduce_expert + gather
