@@ -13,6 +13,7 @@ from calibration.datasets import read_table
 from jaxperf.core.numerics import as_float
 from jaxperf.models.blocks.launch import flagged
 from jaxperf.network.collectives import all_reduce_cost
+from jaxperf.network.link import group_fabric
 from tests.devices import deployment
 
 pytestmark = pytest.mark.validation
@@ -23,8 +24,9 @@ SIZES = (2**11, 2**22)  # that engines reduce themselves, in a replayed graph [b
 @jax.jit
 def both(device: jp.Device, ranks: jax.Array, size: jax.Array) -> tuple[jax.Array, ...]:
     """An all-reduce as a step has it, and without waiting for the peers [s]."""
-    at = deployment(device, tensor=ranks)
-    return tuple(all_reduce_cost(fabric, size).time for fabric in (flagged(at, at.tensor_fabric), at.tensor_fabric))
+    at = deployment(device)
+    plain = group_fabric(device, ranks, at.efficiencies.link)
+    return tuple(all_reduce_cost(fabric, size).time for fabric in (flagged(at, plain), plain))
 
 
 @pytest.mark.parametrize("device", ["h100-sxm", "h200-sxm", "a100-sxm-80gb"])
