@@ -179,5 +179,7 @@ def _reason(known: Known, place: int, bits: int, found: dict[str, np.ndarray], b
     if bits & int(TrainingReason.MEMORY):
         needed = float(found["memory_bytes"][place]) / GIGA
         there = float(known.points[place].device.memory_capacity) / GIGA
-        told.append(f"memory over capacity (about {needed:,.0f} of {there:,.0f} GB)")
+        recomputed = f"{OVER_RECOMPUTED:g} times it on with everything recomputed"
+        limit = f"{OVER:g} times it on" if known.runs[place].recompute else recomputed
+        told.append(f"memory over capacity (about {needed:,.0f} of {there:,.0f} GB; infeasible from {limit})")
     return "; ".join(text for text in (*told, beside, known.notes[place]) if text)
