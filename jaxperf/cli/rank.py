@@ -39,8 +39,11 @@ def rank(
     ] = "all",
     slo: Annotated[str, typer.Option("--slo", metavar="TARGETS", help="Targets, such as ttft=1s,tpot=30ms.")] = "",
     by: Annotated[
-        str, typer.Option("--by", metavar="OBJECTIVE", help="tokens/s/device, tokens/J or tokens/$.")
-    ] = "tokens/s/device",
+        str | None,
+        typer.Option(
+            "--by", metavar="OBJECTIVE", help="tokens/s/device, tokens/J, or tokens/$ (which --price asks for)."
+        ),
+    ] = None,
     price: Price = None,
     max_devices: Annotated[int, typer.Option("--max-devices", metavar="N", help="Largest replica to consider.")] = 16,
     max_batch: Annotated[int, typer.Option("--max-batch", metavar="N", help="Largest batch to consider.")] = 1024,
@@ -70,6 +73,7 @@ def rank(
 
     check_output(out)
     check_picture(plot)
+    plain = "tokens/$" if price else "tokens/s/device"
     specs = select_devices(devices, devices_dir or ())
     config = load_model(model)
     given = {
@@ -86,7 +90,7 @@ def rank(
         params=params,
         launch=launch,
         targets=parse_assignments("--slo", slo, TARGETS, "s"),
-        objective=by,
+        objective=plain if by is None else by,
         prices=parse_prices(price or [], specs),
         max_devices=max_devices,
         max_batch=max_batch,

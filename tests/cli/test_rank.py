@@ -45,7 +45,8 @@ def test_objectives(ranking, objective: str) -> None:
 
 def test_prices_from_a_file_may_name_other_devices(ranking, own_folder: Path) -> None:
     (own_folder / "prices.toml").write_text('h100-sxm = 3.0\nmi300x = 2\na40 = "0.4"\n')
-    provenance, rows = ranking(*RANK, "--by", "tokens/$", "--price", "prices.toml")
+    provenance, rows = ranking(*RANK, "--price", "prices.toml")
+    assert provenance["objective"] == "tokens/$", "what else are prices for"
     assert [row["device"] for row in rows] == ["h100-sxm"]
     assert provenance["not_ranked"] == {"l4": "no price given"}
 
