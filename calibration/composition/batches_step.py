@@ -155,11 +155,12 @@ def deployment_of(scalars: Scalars, point: Point, link: Scalar) -> Deployment:
     """The deployment at the efficiencies that the scalars state; `link`: see `Point` [byte/s]."""
     share = {name: jnp.exp(value) for name, value in scalars.items() if not name.startswith(JOULE)}
     streamed = jnp.where(point.hbm > 0.0, share["hbm"], share["gddr"] * share["inline_ecc"] ** point.inline_ecc)
+    launch = point.device.launch_latency * share["launch"]
     device = point.device.replace(
         memory_bandwidth=point.device.memory_bandwidth * streamed,
-        launch_latency=point.device.launch_latency * share["launch"],
+        launch_latency=launch,
         link_bandwidth=link,
-        link_latency=jnp.zeros_like(link),  # `link` holds it
+        link_latency=-0.5 * launch,  # so that no phase waits (`models.blocks.launch.flagged`): `link` holds that
         mesh=jnp.zeros_like(link),
         torus_dimensions=jnp.zeros_like(link),
         node_size=jnp.maximum(point.device.node_size, point.ranks),
