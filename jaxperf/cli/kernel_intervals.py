@@ -27,4 +27,4 @@ def intervals(told: Any, others: Sequence[Any]) -> Any:
     """
     if isinstance(told, Mapping):
         return {name: intervals(value, [other[name] for other in others]) for name, value in told.items()}
-    return [min(told, *others), max(told, *others)]
+    return [min([told, *others]), max([told, *others])]  # of no others: steps that have no interval
