@@ -77,11 +77,13 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Group:
-    """The links as a tensor-parallel group sees them: `ranks` in each of `nodes`, `steps` around a torus."""
+    """The links as a tensor-parallel group sees them: `ranks` in each of `nodes`, `steps` around a torus; `latency` of
+    a phase, which but on a torus starts a kernel and waits for flags of the peers before and after."""
 
     ranks: Array
     nodes: Array
     bandwidth: Array
+    latency: Array
     steps: Array
 
 
@@ -225,7 +227,9 @@ def tensor_group(device: Device, assumed: Assumptions, ranks: Array) -> Group:
     torus = (axes + closed) / np.maximum(2 * dimensions, 1)
     share = np.where(device.mesh > 0, mesh, np.where(dimensions > 0, torus, 1))
     share = np.where(local > 1, share, 1)
-    return Group(local, np.ceil(ranks / device.node_size), device.link_bandwidth * share * assumed.link, steps)
+    started = np.where(steps > 0, 0, device.launch_latency + device.link_latency)
+    bandwidth, latency = device.link_bandwidth * share * assumed.link, device.link_latency + started
+    return Group(local, np.ceil(ranks / device.node_size), bandwidth, latency, steps)
 
 
 def ring_time(device: Device, assumed: Assumptions, group: Group, size: Array) -> Array:
@@ -236,7 +240,7 @@ def ring_time(device: Device, assumed: Assumptions, group: Group, size: Array) -
 
 def all_reduce_time(device: Device, assumed: Assumptions, group: Group, size: Array) -> Array:
     """One shot, two shots, or rings on a torus inside a node; a ring of the shards between nodes [s]."""
-    alpha, others = device.link_latency, group.ranks - 1
+    alpha, others = group.latency, group.ranks - 1
     shards = 2 * others / group.ranks * size / group.bandwidth
     one_shot = alpha + others * size / group.bandwidth
     two_shot = 2 * alpha + shards
@@ -248,7 +252,7 @@ def all_reduce_time(device: Device, assumed: Assumptions, group: Group, size: Ar
 def all_gather_time(device: Device, assumed: Assumptions, group: Group, size: Array) -> Array:
     """Gathering a buffer of `size` bytes on every rank [s]."""
     others = group.ranks - 1
-    alpha = np.where(group.steps > 0, group.steps, 1) * device.link_latency
+    alpha = np.where(group.steps > 0, group.steps, 1) * group.latency
     local = alpha + others / group.ranks * size / group.bandwidth
     return np.where(others > 0, local, 0) + ring_time(device, assumed, group, size)
 

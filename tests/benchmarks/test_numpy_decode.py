@@ -32,7 +32,6 @@ def grid(model: str, order: tuple[str, ...] = ORDERS[0], launch: str = "graph") 
     [grid("llama-3-70b"), grid("llama-2-7b", ORDERS[1], "eager")],
     ids=["grouped heads, captured graph", "all heads, every kernel launched, axes in another order"],
 )
-@pytest.mark.long
 def test_the_twin_agrees_at_every_point(ours: Grid) -> None:
     expected = twin_inputs(ours).evaluate()
     assert {0, 1, 2, 3, 32} <= set(np.unique(expected["reason"])), "feasible points, and points that fail each check"
