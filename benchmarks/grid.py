@@ -57,9 +57,9 @@ class Grid:
         names = metrics if nominal else tuple(column_units(study.facts))
         return Sweep(only(study.point(), names), self._axes(study), **options)
 
-    def results_alone(self, metrics: Sequence[str] = METRICS) -> Sweep:
+    def results_alone(self, metrics: Sequence[str] = METRICS, **options: Any) -> Sweep:
         """A sweep of the same axes to results of the same types, each for one operation a point."""
-        return Sweep(only(one_operation_each, metrics), self._axes(self._study(METRICS)))
+        return Sweep(only(one_operation_each, metrics), self._axes(self._study(METRICS)), **options)
 
     def _study(self, metrics: Sequence[str]) -> Study:
         return Study(self.model, "decode", tuple(metrics), self.launch)

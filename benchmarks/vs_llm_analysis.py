@@ -66,7 +66,7 @@ def serving_sweep() -> Sweep:
         "prompt": linspace(256, 16384, 64),
         "output": [128, 256, 512, 1024],
     }
-    return Sweep(only(study.point(), METRICS), study.axes(values, devices))
+    return Sweep(only(study.point(), METRICS), study.axes(values, devices), runs=10)
 
 
 def peer_evaluation(analysis: Any, config: Any) -> tuple[Callable[[], list[dict]], int]:

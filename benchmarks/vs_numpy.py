@@ -20,6 +20,7 @@ from jaxperf.sweeps import Sweep
 
 TARGET = ">= 8"
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+RUNS = 20  # of each sweep, about
 DEVICES_A_BLOCK = (2, 4, 8, 16)  # NumPy's blocks: the fastest of these is taken
 
 
@@ -34,9 +35,9 @@ def run() -> list[Row]:
 
 
 def _compare(grid: Grid, dtype: str, metrics: Sequence[str], said: str) -> list[Row]:
-    sweep, inputs, points = grid.sweep(metrics), twin_inputs(grid, dtype), math.prod(grid.shape)
+    sweep, inputs, points = grid.sweep(metrics, runs=RUNS), twin_inputs(grid, dtype), math.prod(grid.shape)
     assert_agreement(grid, sweep, inputs, TOLERANCE[dtype])
-    alone = grid.results_alone(metrics)
+    alone = grid.results_alone(metrics, runs=RUNS)
     contenders = {
         "jaxperf": lambda: consume(sweep),
         "results alone": lambda: consume(alone),

@@ -122,7 +122,7 @@ def _check_media(model: ModelConfig, point: Mapping[str, Any]) -> None:
 def tensor_splits(model: ModelConfig) -> list[int]:
     """Tensor-parallel counts that divide every layer; key-value heads may also be replicated evenly."""
     arrays, counts = transformer(model), range(1, MOST_RANKS + 1)
-    uneven = jax.vmap(lambda ranks: uneven_ranks(Parallelism(ranks), arrays))(as_float(counts))
+    uneven = jax.jit(jax.vmap(lambda ranks: uneven_ranks(Parallelism(ranks), arrays)))(as_float(counts))
     return [ranks for ranks, refused in zip(counts, uneven.tolist(), strict=True) if not refused]
 
 

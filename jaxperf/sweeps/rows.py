@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import jax
 from jaxtyping import Array
 
 from jaxperf.sweeps.program import Program
-from jaxperf.sweeps.staged import Axes, evaluate
+from jaxperf.sweeps.staged import Axes, column_of, evaluate
 
 
 def evaluate_rows(
@@ -22,17 +21,6 @@ def evaluate_rows(
 ) -> list[Array]:
     """All outputs over the full grid; arguments and result as those of `staged.evaluate`."""
     rows = {0: math.prod(shape.values())}
-    columns = [_column(value, held, shape) for value, held in zip(inputs, axes, strict=True)]
+    columns = [column_of(value, held, shape) for value, held in zip(inputs, axes, strict=True)]
     found = evaluate(program, columns, [held and frozenset(rows) for held in axes], rows, ones)
     return [column.reshape(tuple(shape.values())) for column in found]
-
-
-def _column(value: Array, held: Axes, shape: Mapping[int, int]) -> Array:
-    """A value of some axes as one of all rows; what depends on no axis stays as it is."""
-    if not held:
-        return value
-    own = value.shape[len(held) :]
-    kept = [place for place, axis in enumerate(shape) if axis in held]
-    behind = range(len(shape), len(shape) + len(own))
-    whole = jax.lax.broadcast_in_dim(value, (*shape.values(), *own), (*kept, *behind))
-    return whole.reshape(-1, *own)

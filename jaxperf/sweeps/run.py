@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from hwspecs.errors import InputError
-from jaxperf.core.compiler_options import JOINTLY, UNFUSED, WIDE_VECTORS
+from jaxperf.core.compiler_options import JOINTLY, UNFUSED, UNOPTIMIZED, WIDE_VECTORS
 from jaxperf.sweeps.axes import Axis, check_axes
 from jaxperf.sweeps.columns import Column, codes_of_rows, label_columns
 from jaxperf.sweeps.plan import MAX_POINTS, Block, Plan, check_size, default_block_points, make_plan
 from jaxperf.sweeps.point import PointFunction, TracedPoint, trace_point
-from jaxperf.sweeps.program import flatten
+from jaxperf.sweeps.program import Program, flatten
 from jaxperf.sweeps.reduce import Selection
 from jaxperf.sweeps.results import Results
 from jaxperf.sweeps.rows import evaluate_rows
@@ -28,6 +28,8 @@ from jaxperf.sweeps.staged import evaluate, hidden_ones
 # Up to so many points a sweep is computed in rows: 131,000 of a serving step take 0.6 s so and 0.04 in stages, but
 # those take 13 s of CPU to compile, rows 3.
 FEW_POINTS = 2**17
+# And up to so many in stages that LLVM does not optimize: 80 ns a point, which 1.5 to 2 s of compilation outweigh.
+MANY_POINTS = 2**24
 ROOMS = 3  # sets of result buffers: one being computed, one being read, and the one read before it
 # A dense result above this size is refused with advice rather than left to the system's memory killer.
 MAX_DENSE_BYTES = 2**34
@@ -74,6 +76,7 @@ class Sweep:
     - `axes`: the axes in order; the last one varies fastest in results.
     - `points_per_block`: at most this many points are evaluated at once; chosen by measurement if `None`.
     - `max_points`: a larger product is refused.
+    - `runs`: how often all of it will be evaluated: the compiler takes more time for what runs longer.
 
     Each sub-expression is computed only over the axes it uses (`jaxperf.sweeps.staged`), unless there are so few points
     that this would take longer to compile than they take (`jaxperf.sweeps.rows`).
@@ -93,6 +96,7 @@ class Sweep:
         *,
         points_per_block: int | None = None,
         max_points: int = MAX_POINTS,
+        runs: int = 1,
     ) -> None:
         check_axes(axes)
         check_size({one.name: one.size for one in axes}, max_points)
@@ -105,7 +109,7 @@ class Sweep:
         self.plan = make_plan(tuple(one.size for one in self.axes), points_per_block)
         feed = _Feed(self.axes, self.plan)
         self._fixed = jax.device_put((list(self.point.constants), feed.leaves))
-        self._compiled = _compile(self.point, feed.along, self.plan)
+        self._compiled = _compile(self.point, feed.along, self.plan, runs)
         self._rooms: list[list[Array]] = []
 
     def blocks(self, skip: Collection[int] = frozenset()) -> Iterator[BlockResult]:
@@ -191,13 +195,12 @@ def _padded(leaf: np.ndarray, plan: Plan, position: int) -> np.ndarray:
     return np.concatenate([leaf, np.repeat(leaf[-1:], missing, axis=0)])
 
 
-def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Callable[..., list[Array]]:
+def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan, runs: int) -> Callable[..., list[Array]]:
     """The jitted block function. A second trace would be a bug in the engine (a changed shape), so it raises."""
     lengths = dict(enumerate(plan.block_shape))
     grid = {position: length for position, length in lengths.items() if length > 1}
     program = flatten(jax.extend.core.ClosedJaxpr(point.program, point.constants))
-    many = WIDE_VECTORS | JOINTLY if program.plain else WIDE_VECTORS
-    over, options = (evaluate_rows, UNFUSED) if plan.points <= FEW_POINTS else (evaluate, many)
+    over, options = _way(program, plan.points * runs)
     nothing: frozenset[int] = frozenset()
     inside = [frozenset({position} & grid.keys()) if position is not None else nothing for position in along]
     depends = [nothing] * len(point.constants) + inside
@@ -214,6 +217,14 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan) -> Cal
 
     once = eqx.debug.assert_max_traces(block, max_traces=1)
     return jax.jit(once, donate_argnums=0, keep_unused=True, compiler_options=options)
+
+
+def _way(program: Program, points: int) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
+    """How so many points of a program are evaluated, and what the compiler is told of it."""
+    if points <= FEW_POINTS:
+        return evaluate_rows, UNFUSED
+    jointly = JOINTLY if program.plain else {}
+    return evaluate, WIDE_VECTORS | jointly | (UNOPTIMIZED if points <= MANY_POINTS else {})
 
 
 def _piece(leaf: Array, start: Array, length: int) -> Array:

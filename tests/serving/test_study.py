@@ -13,7 +13,7 @@ from jaxperf.core.metric import column_units
 from jaxperf.io.huggingface import load_model
 from jaxperf.serving.metrics import METRICS, TASK_METRICS, TASKS
 from jaxperf.serving.study import Study, checked_number, checked_values, default_metrics, formats_of
-from jaxperf.sweeps import Sweep, run
+from jaxperf.sweeps import Sweep, run, staged
 
 GPT2 = load_model("gpt2")
 NAMES = ("h100-sxm", "l4")
@@ -90,7 +90,11 @@ def test_every_metric_of_every_task_is_ordered(task: str) -> None:
             assert f"{name}_lower" not in found.metrics
 
 
-def test_rows_and_stages_of_a_sweep_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few_rows", [0, 2**13])
+@pytest.mark.parametrize("runs", [1, 2**22])
+def test_rows_and_stages_of_a_sweep_give_the_same_numbers(
+    few_rows: int, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = Study(GPT2, "decode", ("tpot", "memory", "limiter", "reason"))
     values = {
         "device": None,
@@ -101,9 +105,10 @@ def test_rows_and_stages_of_a_sweep_give_the_same_numbers(monkeypatch: pytest.Mo
     }
     in_rows = Sweep(study.point(), study.axes(values, DEVICES)).dense().metrics
     monkeypatch.setattr(run, "FEW_POINTS", 0)
-    for name, staged in Sweep(study.point(), study.axes(values, DEVICES)).dense().metrics.items():
-        tolerance = 1e-12 if staged.dtype.kind == "f" else 0.0
-        np.testing.assert_allclose(in_rows[name], staged, rtol=tolerance, err_msg=name)
+    monkeypatch.setattr(staged, "FEW_ROWS", few_rows)
+    for name, found in Sweep(study.point(), study.axes(values, DEVICES), runs=runs).dense().metrics.items():
+        tolerance = 1e-12 if found.dtype.kind == "f" else 0.0
+        np.testing.assert_allclose(in_rows[name], found, rtol=tolerance, err_msg=name)
 
 
 def test_default_metrics_belong_to_the_task() -> None:
