@@ -54,7 +54,7 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
 @pytest.mark.long
 def test_bursts_leave_less_to_do(cli, parse_json) -> None:
     """Of requests in bursts fewer can be served within a limit on the first token, and the simulator agrees."""
-    one = ("--n", "1", "--modes", "aggregated", "--simulate", "1", "--top", "1", "--slo", "ttft=60ms", "--json")
+    one = ("--n", "1", "--modes", "aggregated", "--simulate", "1", "--top", "1", "--slo", "ttft=40ms", "--json")
     even, bursts = (parse_json(cli(*PLAN, *one, "--arrival-cv", cv).stdout)["rows"][0] for cv in ("1", "3"))
     assert bursts["rate"] < 0.8 * even["rate"]
     for row in (even, bursts):

@@ -49,11 +49,13 @@ class Engine(eqx.Module):
 
 class Last(NamedTuple):
     """The step in which a prompt of each class [K] ends: `after`: how long after the first of its own steps it begins
-    [s]; `left`: other prompts that it has room for behind this one [1], and `each`: what one of them adds to it [s]."""
+    [s]; `left`: other prompts that it has room for behind this one [1], and `each`: what one of them adds to it [s].
+    `further`: the step after it, in which it ends behind one for which the step has no room [s]."""
 
     after: Float[Array, " K"]
     left: Float[Array, " K"]
     each: Float[Array, " K"]
+    further: Float[Array, " K"]
 
 
 class Prefill(NamedTuple):
@@ -101,7 +103,7 @@ def prefill_first(
     # In a pipeline a batch of prompts is in front of decodes that would have waited for others: a stage behind it.
     stall = jnp.maximum(floor - step * (1.0 - 1.0 / engine.stages), -average(share))
     zero = jnp.zeros_like(own)
-    last = Last(zero, zero + 0.5 * (jnp.maximum(room, 1.0) - 1.0), zero + average(share))
+    last = Last(zero, zero + 0.5 * (jnp.maximum(room, 1.0) - 1.0), zero + average(share), zero)
     return Prefill(own, share, share, floor, stall, room, packed, jnp.zeros_like(packed), last)
 
 
@@ -147,7 +149,9 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
     delay = own - steps * step
     delay = jnp.where(short, delay, delay + queued * (in_queue - delay))
     stall = floor - step
-    ending = _ending(Last(own - last, left, full - last), Last(own - 0.5 * full, 0.5 * room, 0.5 * full), queued)
+    further = jnp.where(short & (left < 1.0), jax.vmap(mixed)(jnp.maximum(1.0 - left, 0.0) * mean), 0.0)
+    first, later = Last(own - last, left, full - last, further), Last(own - 0.5 * full, 0.5 * room, 0.5 * full, further)
+    ending = _ending(first, later, queued)
     share, delay = jnp.maximum(own - floor, 0.0), jnp.maximum(delay - stall, 0.0)
     return Prefill(own, share, delay, floor, stall, room, packed, 1.0 / room, ending)
 
@@ -155,8 +159,8 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
 def _ending(alone: Last, queued: Last, often: Scalar) -> Last:
     """The last step of a prompt that meets others in a queue so `often` [1], from that of one alone and of one in a
     queue, which ends anywhere in a full step; `each` of both is what all that it has room for add [s]."""
-    after, left, taken = (one + often * (other - one) for one, other in zip(alone, queued, strict=True))
-    return Last(jnp.maximum(after, 0.0), left, taken / jnp.maximum(left, SHORTEST))
+    after, left, taken, further = (one + often * (other - one) for one, other in zip(alone, queued, strict=True))
+    return Last(jnp.maximum(after, 0.0), left, taken / jnp.maximum(left, SHORTEST), further)
 
 
 def mean_context(load: Load) -> Scalar:

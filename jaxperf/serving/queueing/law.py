@@ -119,14 +119,21 @@ def _fitted(columns: np.ndarray, times: Float[Array, " rows"]) -> Float[Array, "
 
 
 def table_law(table: StepTimeTable) -> StepLaw:
-    """The law of a table of step times, as far as the table reaches."""
+    """The law of a table of step times, as far as the table reaches.
+
+    A step takes the time at the end of the bucket that its mean context is in: the law's at the middle of it.
+    """
     bucket, step = table.bucket, table.length_step
+    last = table.decode.shape[1] - 1
 
     def linear(tokens: Scalar) -> Scalar:
         return table.tokens[jnp.minimum(tokens.astype(jnp.int32), table.tokens.shape[0] - 1)]
 
     def decode(number: Scalar, length: Scalar) -> Scalar:
-        return table.decode[number.astype(jnp.int32), ceil_div(length, bucket).astype(jnp.int32)]
+        place = length / bucket + 0.5 * (1.0 - 1.0 / bucket)  # of the end of a bucket whose middle is at `length`
+        start = jnp.clip(jnp.floor(place), 0.0, max(last - 1.0, 0.0))
+        row, column = table.decode[number.astype(jnp.int32)], start.astype(jnp.int32)
+        return row[column] + (row[jnp.minimum(column + 1, last)] - row[column]) * (place - start)
 
     def prefill(prefix: Scalar, length: Scalar) -> Scalar:
         return table.prefill[ceil_div(prefix, bucket).astype(jnp.int32), ceil_div(length, step).astype(jnp.int32)]

@@ -8,7 +8,8 @@ from jaxperf.core.numerics import ceil_div, floor_div
 from jaxperf.serving.queueing.law import StepLaw, decode_attention, linear_time
 from jaxperf.serving.simulator.step_time import AbstractStepTime, Timing, Work
 
-BUCKET = 64.0  # tokens of mean context that take the same time, so that several steps can be run at once
+# Tokens of mean context that take the same time, that of their middle, so that several steps can be run at once.
+BUCKET = 64.0
 
 
 class LawStepTime(AbstractStepTime):
@@ -25,7 +26,8 @@ class LawStepTime(AbstractStepTime):
         start, each, pair, prefix, pairs = self.law.prefill
         chunks = tokens * (each + pair * tokens) + context * (prefix + pairs * tokens)
         prompts = jnp.where(jnp.any(prompt), start + jnp.sum(jnp.where(prompt, chunks, 0.0)), 0.0)
-        decode = jnp.where(decodes > 0.0, decode_attention(self.law, decodes, bucket), 0.0)
+        middle = bucket - 0.5 * (BUCKET - 1.0)
+        decode = jnp.where(decodes > 0.0, decode_attention(self.law, decodes, middle), 0.0)
         return Timing(
             seconds=linear_time(self.law, jnp.sum(tokens)) + decode + prompts,
             alike=(bucket - mean + 1.0).astype(jnp.int32),

@@ -88,7 +88,8 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     waited = wait * after_arrival(load.rate * rest / wait, load.variation)
     come = load.rate * last.after * clustered(load.rate * mean_over(load.prompt, last.after), load.variation)
     beside = sharing(waited + come, last.left)
-    others, ending, later = mean_over(load.prompt, beside), each * beside, each * sharing(come, last.left)
+    others, later = mean_over(load.prompt, beside), each * sharing(come, last.left)
+    ending = each * beside + (1.0 - 1.0 / prompts) * last.further
     return Wait(unfinished, queued, squared, idle, prompts, others, ending, later, -jnp.expm1(-come))
 
 
