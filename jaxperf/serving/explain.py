@@ -17,6 +17,7 @@ from jaxperf.core.efficiency import LEVELS
 from jaxperf.core.numerics import as_float, stack
 from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice
 from jaxperf.models.layers import transformer
+from jaxperf.models.memory import MemoryUse
 from jaxperf.serving.metrics import Metrics, metrics_of, with_intervals
 from jaxperf.serving.phases import ServingCost, serving_cost
 from jaxperf.serving.study import MEDIA, Assumed, Study, assumed_at, deployment_of, formats_of
@@ -24,6 +25,7 @@ from jaxperf.serving.techniques.break_even import break_even_batch
 from jaxperf.serving.techniques.chosen import Techniques, Told, limited
 from jaxperf.serving.techniques.serve import technique_cost
 from jaxperf.serving.techniques.speculative import Speculation
+from jaxperf.sweeps.once import evaluate_once
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
 PHASES = ("prefill", "decode")
@@ -47,23 +49,43 @@ def explain(
     points: Sequence[Mapping[str, Any]],
     techniques: Techniques | None = None,
 ) -> list[Explanation]:
-    """Explanations of several points in one compiled call.
+    """Explanations of several points in one compiled call, or of one.
 
     **Arguments:** `study`: its task is "serve"; `devices`, `points`: one device and one set of parameter values each,
     all points naming the same parameters; `techniques`: of all points, None for plain steps.
     """
-    arguments = [
-        {"device": device, **formats_of(point["weights"], point["kv_cache"])}
-        | {name: as_float(value) for name, value in point.items() if name not in ("weights", "kv_cache")}
-        for device, point in zip(devices, points, strict=True)
-    ]
+    arguments = [_arguments(device, point) for device, point in zip(devices, points, strict=True)]
+    if len(arguments) == 1:
+        levels = {level: assumed_at(level, study.launch) for level in RATE_LEVELS}
+        at = {name: evaluate_once(_at_point(study), each, arguments[0], techniques) for name, each in levels.items()}
+        return [jax.device_get(_told_together(at))]
     together = jax.device_get(_explainer(study)(stack(arguments), techniques))
     return [jax.tree.map(lambda leaf, at=index: leaf[at], together) for index in range(len(points))]
 
 
+def memory_of(
+    study: Study, device: Device | CalibratedDevice, point: Mapping[str, Any], techniques: Techniques | None = None
+) -> MemoryUse:
+    """What one rank keeps in memory, as `explain` has it, without all else."""
+    nominal = assumed_at("nominal", study.launch)
+    return jax.device_get(evaluate_once(_memory(study), nominal, _arguments(device, point), techniques))
+
+
 @functools.lru_cache(maxsize=8)
-def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None], Explanation]:
-    """The compiled function behind `explain`, kept so that asking again about the same study costs no compile."""
+def _memory(study: Study) -> Callable[[Assumed, Mapping[str, Any], Techniques | None], MemoryUse]:
+    one = _at_point(study)
+    return jax.jit(lambda assumed, given, techniques: one(assumed, given, techniques).cost.memory)
+
+
+def _arguments(device: Device | CalibratedDevice, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Device, formats and numbers of a point, as arrays."""
+    numbers = {name: as_float(value) for name, value in point.items() if name not in ("weights", "kv_cache")}
+    return {"device": device, **formats_of(point["weights"], point["kv_cache"]), **numbers}
+
+
+@functools.lru_cache(maxsize=8)
+def _at_point(study: Study) -> Callable[[Assumed, Mapping[str, Any], Techniques | None], Explanation]:
+    """The explanation of one point at one level, without intervals, as a jitted function that is kept."""
 
     def one(assumed: Assumed, given: Mapping[str, Any], techniques: Techniques | None) -> Explanation:
         rest = {name: value for name, value in given.items() if name not in WORKLOAD}
@@ -78,16 +100,30 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None],
         bounded = {phase: getattr(cost, phase).time_by_limiter() for phase in PHASES}
         return Explanation({name: metrics[name] for name in study.metrics}, cost, bounded, {}, told)
 
+    return jax.jit(one)
+
+
+@functools.lru_cache(maxsize=8)
+def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None], Explanation]:
+    """The compiled function of several points, kept so that asking again about the same study costs no compile."""
+    one = _at_point(study)
+
     def every(points: Mapping[str, Any], techniques: Techniques | None) -> Explanation:
         # One program for all levels: three copies of it would take three times as long to compile.
         levels = stack([assumed_at(level, study.launch) for level in RATE_LEVELS])
         found = jax.vmap(jax.vmap(one, in_axes=(None, 0, None)), in_axes=(0, None, None))(levels, points, techniques)
-        at = {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(RATE_LEVELS)}
-        metrics = with_intervals({level: at[level].metrics for level in LEVELS})
-        nominal = at["nominal"]
-        return Explanation(metrics, nominal.cost, nominal.bounded, at[ROOFLINE].metrics, nominal.told)
+        return _told_together(
+            {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(RATE_LEVELS)}
+        )
 
     return jax.jit(every, compiler_options=UNFUSED)
+
+
+def _told_together(at: Mapping[str, Explanation]) -> Explanation:
+    """The nominal explanation, with the metrics of all levels."""
+    metrics = with_intervals({level: at[level].metrics for level in LEVELS})
+    nominal = at["nominal"]
+    return Explanation(metrics, nominal.cost, nominal.bounded, at[ROOFLINE].metrics, nominal.told)
 
 
 def break_even(
@@ -103,7 +139,7 @@ def break_even(
         deployment = deployment_of(assumed_at("nominal", study.launch), **given)
         return break_even_batch(deployment, transformer(study.model), speculation, as_float(context))
 
-    return float(batch(arguments, speculation))
+    return float(evaluate_once(batch, arguments, speculation))
 
 
 def limiter_shares(explanation: Explanation, phase: str) -> dict[Limiter, float]:

@@ -9,7 +9,7 @@ from typing import Any
 from jaxperf.core.device import Device
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.memory import MemoryUse
-from jaxperf.serving.explain import Explanation, explain
+from jaxperf.serving.explain import Explanation, memory_of
 from jaxperf.serving.study import Study
 from jaxperf.serving.techniques.chosen import Techniques
 
@@ -30,15 +30,14 @@ def largest_batch(
     if not float(explained.cost.memory.kv_cache) > 0.0:
         return None
 
-    def memory_of(sequences: int) -> MemoryUse:
-        (found,) = explain(study, [device], [{**point, "batch": sequences * replicas}], techniques)
-        return found.cost.memory
+    def memory_with(sequences: int) -> MemoryUse:
+        return memory_of(study, device, {**point, "batch": sequences * replicas}, techniques)
 
-    return _most(memory_of, explained.cost.memory, -(-point["batch"] // replicas)) * replicas
+    return _most(memory_with, explained.cost.memory, -(-point["batch"] // replicas)) * replicas
 
 
-def _most(memory_of: Callable[[int], MemoryUse], memory: MemoryUse, sequences: int) -> int:
-    """The most sequences of one replica whose `memory_of` fits, from the `memory` of some of them.
+def _most(memory_with: Callable[[int], MemoryUse], memory: MemoryUse, sequences: int) -> int:
+    """The most sequences of one replica whose `memory_with` fits, from the `memory` of some of them.
 
     The cache grows by the same bytes with each, activations by fewer and never shrink: what fits beside those of a
     batch that fits is no less than the answer, beside those of one that does not it is no more. With activations that
@@ -47,7 +46,7 @@ def _most(memory_of: Callable[[int], MemoryUse], memory: MemoryUse, sequences: i
     low, high = _bracket(0, math.inf, memory, sequences)
     sequences = int(high) - 1
     while high - low > 1:
-        low, high = _bracket(low, high, memory_of(sequences), sequences)
+        low, high = _bracket(low, high, memory_with(sequences), sequences)
         sequences = int(low + high) // 2
     return low
 

@@ -67,6 +67,13 @@ class Program:
     equations: tuple[Equation, ...]
     outputs: tuple[Operand, ...]
 
+    def evaluate(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs, one equation after the other; traced inside a transformation, computed outside."""
+        values = dict(enumerate(inputs))
+        for equation in self.equations:
+            values.update(zip(equation.results, equation.apply(values), strict=True))
+        return [one.value if isinstance(one, Fixed) else values[one] for one in self.outputs]
+
     @property
     def plain(self) -> bool:
         """Whether no equation is a loop or branch, or writes into an array that others may still read."""
