@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -54,6 +55,10 @@ class Source(Record):
     note: Text | None = None
 
 
+# A device's rates read its values hundreds of times.
+_parsed = functools.lru_cache(maxsize=2**14)(parse_quantity)
+
+
 class Value(Record):
     """A number with a unit and its provenance; the subclasses fix the unit.
 
@@ -75,7 +80,7 @@ class Value(Record):
     @property
     def si(self) -> float:
         """The value in SI base units (byte, byte/s, FLOP/s, Hz, W, s, m, m^2, J/FLOP, J/byte, or 1)."""
-        return parse_quantity(self.quantity, self.unit)
+        return _parsed(self.quantity, self.unit)
 
     @field_validator("quantity", mode="before")
     @classmethod

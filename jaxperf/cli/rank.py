@@ -62,7 +62,7 @@ def rank(
     """Rank devices for a model: the best layout and batch of each under TTFT and TPOT targets."""
     from jaxperf.cli.compute import start_jax
 
-    start_jax()
+    start_jax(quick=True)
     from jaxperf.io.fleet import select_devices
     from jaxperf.io.huggingface import load_model
     from jaxperf.io.tables import check_output, json_text, write_rows

@@ -9,6 +9,7 @@ roofline, so the low end of every time interval is a physical bound. Anything co
 from __future__ import annotations
 
 import abc
+import functools
 import tomllib
 from importlib import resources
 from typing import Any
@@ -119,6 +120,7 @@ def assumed_efficiencies(level: str = "nominal") -> Efficiencies:
     return Efficiencies(**per_family, plain_gemm=per_family["gemm"], link=table["link"]["bandwidth"][level])
 
 
+@functools.cache
 def assumed_shares() -> dict[str, Any]:
     """The shipped assumptions as they stand in the file: family -> resource -> level -> share [1]."""
     return tomllib.loads(resources.files("jaxperf.core").joinpath("assumed_efficiencies.toml").read_text())

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from jaxperf.core.compiler_options import UNFUSED
+from jaxperf.core.compiler_options import for_few_points
 from jaxperf.core.cost import Limiter
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS
@@ -116,7 +116,7 @@ def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None],
             {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(RATE_LEVELS)}
         )
 
-    return jax.jit(every, compiler_options=UNFUSED)
+    return jax.jit(every, compiler_options=for_few_points())
 
 
 def _told_together(at: Mapping[str, Explanation]) -> Explanation:

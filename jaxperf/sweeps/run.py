@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from hwspecs.errors import InputError
-from jaxperf.core.compiler_options import JOINTLY, UNFUSED, UNOPTIMIZED, WIDE_VECTORS
+from jaxperf.core.compiler_options import JOINTLY, STRAIGHT, UNOPTIMIZED, WIDE_VECTORS, for_few_points
 from jaxperf.sweeps.axes import Axis, check_axes
 from jaxperf.sweeps.columns import Column, codes_of_rows, label_columns
 from jaxperf.sweeps.plan import MAX_POINTS, Block, Plan, check_size, default_block_points, make_plan
@@ -28,8 +28,8 @@ from jaxperf.sweeps.staged import evaluate, hidden_ones
 # Up to so many points a sweep is computed in rows: 131,000 of a serving step take 0.6 s so and 0.04 in stages, but
 # those take 13 s of CPU to compile, rows 3.
 FEW_POINTS = 2**17
-# And up to so many in stages that LLVM does not optimize: 80 ns a point, which 1.5 to 2 s of compilation outweigh.
-MANY_POINTS = 2**24
+# And up to so many in stages that compile sooner: 0.3 us a point, which 2 to 2.5 s of compilation outweigh.
+MANY_POINTS = 2**22
 ROOMS = 3  # sets of result buffers: one being computed, one being read, and the one read before it
 # A dense result above this size is refused with advice rather than left to the system's memory killer.
 MAX_DENSE_BYTES = 2**34
@@ -222,9 +222,9 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan, runs: 
 def _way(program: Program, points: int) -> tuple[Callable[..., list[Array]], dict[str, Any]]:
     """How so many points of a program are evaluated, and what the compiler is told of it."""
     if points <= FEW_POINTS:
-        return evaluate_rows, UNFUSED
+        return evaluate_rows, for_few_points()
     jointly = JOINTLY if program.plain else {}
-    return evaluate, WIDE_VECTORS | jointly | (UNOPTIMIZED if points <= MANY_POINTS else {})
+    return evaluate, WIDE_VECTORS | jointly | (UNOPTIMIZED | STRAIGHT if points <= MANY_POINTS else {})
 
 
 def _piece(leaf: Array, start: Array, length: int) -> Array:
