@@ -9,8 +9,8 @@ import os
 UNFUSED = {"xla_disable_hlo_passes": "fusion,cpu_multi_output_fusion", "xla_backend_optimization_level": 0}
 # The same for some hundreds of points, or some millions in stages, which fusion keeps from being slow.
 UNOPTIMIZED = {"xla_backend_optimization_level": 0}
-# With these loops are written straight into LLVM's language, not by way of MLIR's: a million-point sweep compiles in 2.9
-# s for 3.9, with half the processor time, and its blocks take 23 ms for 10.
+# So that loops are written straight into LLVM's language, not by way of MLIR's: a million-point sweep compiles in 2.9 s
+# for 3.9, with half the processor time, and its blocks take 23 ms for 10.
 STRAIGHT = {"xla_cpu_use_fusion_emitters": False}
 # For many points. Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. With AVX-512 the
 # decode grid of `make bench` is a fifth faster.

@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from jaxperf.core.compiler_options import for_few_points
 from jaxperf.core.cost import Limiter
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS
@@ -25,7 +24,7 @@ from jaxperf.serving.techniques.break_even import break_even_batch
 from jaxperf.serving.techniques.chosen import Techniques, Told, limited
 from jaxperf.serving.techniques.serve import technique_cost
 from jaxperf.serving.techniques.speculative import Speculation
-from jaxperf.sweeps.once import evaluate_once
+from jaxperf.sweeps.once import evaluate_once, evaluate_over
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
 PHASES = ("prefill", "decode")
@@ -55,12 +54,14 @@ def explain(
     all points naming the same parameters; `techniques`: of all points, None for plain steps.
     """
     arguments = [_arguments(device, point) for device, point in zip(devices, points, strict=True)]
+    one, assumed = _at_point(study), [assumed_at(level, study.launch) for level in RATE_LEVELS]
     if len(arguments) == 1:
-        levels = {level: assumed_at(level, study.launch) for level in RATE_LEVELS}
-        at = {name: evaluate_once(_at_point(study), each, arguments[0], techniques) for name, each in levels.items()}
-        return [jax.device_get(_told_together(at))]
-    together = jax.device_get(_explainer(study)(stack(arguments), techniques))
-    return [jax.tree.map(lambda leaf, at=index: leaf[at], together) for index in range(len(points))]
+        found = [evaluate_once(one, level, arguments[0], techniques) for level in assumed]
+        return [jax.device_get(_told_together(found))]
+    rows = jax.device_get(evaluate_over(one, stack(assumed), stack(arguments), techniques, along=(0, 1, None)))
+    levels = [jax.tree.map(lambda leaf, at=level: leaf[at], rows) for level in range(len(assumed))]
+    together = jax.device_get(_told_together(levels))
+    return [jax.tree.map(lambda leaf, at=point: leaf[at], together) for point in range(len(points))]
 
 
 def memory_of(
@@ -103,24 +104,9 @@ def _at_point(study: Study) -> Callable[[Assumed, Mapping[str, Any], Techniques 
     return jax.jit(one)
 
 
-@functools.lru_cache(maxsize=8)
-def _explainer(study: Study) -> Callable[[Mapping[str, Any], Techniques | None], Explanation]:
-    """The compiled function of several points, kept so that asking again about the same study costs no compile."""
-    one = _at_point(study)
-
-    def every(points: Mapping[str, Any], techniques: Techniques | None) -> Explanation:
-        # One program for all levels: three copies of it would take three times as long to compile.
-        levels = stack([assumed_at(level, study.launch) for level in RATE_LEVELS])
-        found = jax.vmap(jax.vmap(one, in_axes=(None, 0, None)), in_axes=(0, None, None))(levels, points, techniques)
-        return _told_together(
-            {level: jax.tree.map(lambda leaf, row=row: leaf[row], found) for row, level in enumerate(RATE_LEVELS)}
-        )
-
-    return jax.jit(every, compiler_options=for_few_points())
-
-
-def _told_together(at: Mapping[str, Explanation]) -> Explanation:
-    """The nominal explanation, with the metrics of all levels."""
+def _told_together(found: Sequence[Explanation]) -> Explanation:
+    """The nominal explanation, with the metrics of all of `RATE_LEVELS`."""
+    at = dict(zip(RATE_LEVELS, found, strict=True))
     metrics = with_intervals({level: at[level].metrics for level in LEVELS})
     nominal = at["nominal"]
     return Explanation(metrics, nominal.cost, nominal.bounded, at[ROOFLINE].metrics, nominal.told)

@@ -134,7 +134,9 @@ def _spread(
     if isinstance(one, Fixed):
         return jnp.broadcast_to(jnp.asarray(one.value, np.asarray(one.value).dtype), tuple(shape.values()))
     held = [position for position, axis in enumerate(shape) if axis in depends[one]]
-    return jax.lax.broadcast_in_dim(values[one], tuple(shape.values()), held)
+    own = values[one].shape[len(held) :]
+    behind = range(len(shape), len(shape) + len(own))
+    return jax.lax.broadcast_in_dim(values[one], (*shape.values(), *own), (*held, *behind))
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxperf.core.numerics import ceil_div
-from jaxperf.sweeps.once import evaluate_once
+from jaxperf.sweeps.once import evaluate_once, evaluate_over
 
 
 class Tiled(NamedTuple):
@@ -34,3 +34,28 @@ def test_one_by_one_is_as_compiled_and_traced_once() -> None:
         for ours, right in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_array_equal(ours, right)
     assert len(traces) == 1
+
+
+def test_a_product_of_two_axes_is_each_of_its_points() -> None:
+    traces = []
+
+    @jax.jit
+    def fn(level: dict[str, jax.Array], point: tuple[jax.Array, jax.Array], shift: jax.Array) -> dict[str, jax.Array]:
+        traces.append(1)
+        scaled = level["share"] * point[0]
+        return {"own": point[1], "both": scaled * point[1] + shift, "level": level["share"] + shift, "none": shift}
+
+    levels, points = {"share": jnp.array([0.5, 1.0])}, (jnp.arange(1.0, 4.0), jnp.arange(6.0).reshape(3, 2))
+    found = evaluate_over(fn, levels, points, jnp.asarray(2.0), along=(0, 1, None))
+    assert {name: each.shape for name, each in found.items()} == {
+        "own": (2, 3, 2),
+        "both": (2, 3, 2),
+        "level": (2, 3),
+        "none": (2, 3),
+    }
+    assert len(traces) == 1
+    for i in range(2):
+        for j in range(3):
+            wanted = fn({"share": levels["share"][i]}, (points[0][j], points[1][j]), jnp.asarray(2.0))
+            for name, each in wanted.items():
+                np.testing.assert_allclose(found[name][i, j], each, rtol=1e-15)

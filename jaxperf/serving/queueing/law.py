@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
 from jaxperf.serving.simulator.step_time import StepTimeTable
 
 GRAIN = 64.0  # tokens: what the tiles of products are multiples of
@@ -130,10 +130,10 @@ def table_law(table: StepTimeTable) -> StepLaw:
         return table.tokens[jnp.minimum(tokens.astype(jnp.int32), table.tokens.shape[0] - 1)]
 
     def decode(number: Scalar, length: Scalar) -> Scalar:
-        place = length / bucket + 0.5 * (1.0 - 1.0 / bucket)  # of the end of a bucket whose middle is at `length`
-        start = jnp.clip(jnp.floor(place), 0.0, max(last - 1.0, 0.0))
+        end = length + 0.5 * (bucket - 1.0)  # of a bucket whose middle is at `length`
+        start = jnp.clip(floor_div(end, bucket), 0.0, max(last - 1.0, 0.0))
         row, column = table.decode[number.astype(jnp.int32)], start.astype(jnp.int32)
-        return row[column] + (row[jnp.minimum(column + 1, last)] - row[column]) * (place - start)
+        return row[column] + (row[jnp.minimum(column + 1, last)] - row[column]) * (end / bucket - start)
 
     def prefill(prefix: Scalar, length: Scalar) -> Scalar:
         return table.prefill[ceil_div(prefix, bucket).astype(jnp.int32), ceil_div(length, step).astype(jnp.int32)]
