@@ -107,6 +107,8 @@ def print_estimate(answer: Estimate, quiet: bool) -> None:
     out.print(_memory_line(answer), soft_wrap=True)
     if not answer.feasible:
         out.print(f"infeasible: {'; '.join(_with_lengths(answer))}", soft_wrap=True)
+        if not quiet:
+            _print_notes(answer)
         return
     _print_metrics(answer)
     if quiet:
@@ -169,6 +171,11 @@ def _print_provenance(answer: Estimate) -> None:
     out.print(f"           plain roofline: TTFT {roofline['ttft']} ms, TPOT {roofline['tpot']} ms", soft_wrap=True)
     out.print(f"           device values: {device_confidence(answer)}", soft_wrap=True)
     out.print("           TTFT: one prompt, no queueing; TPOT: no interference from prefills; cold weights")
+    _print_notes(answer)
+
+
+def _print_notes(answer: Estimate) -> None:
+    out = console()
     for note in answer.notes:
         out.print(f"note       {note}", soft_wrap=True)
 

@@ -85,6 +85,14 @@ def test_infeasible_exits_with_three_and_says_why(cli, parse_json, own_folder) -
     assert answer["reasons"] == ["weights, KV cache and activations do not fit in device memory"]
 
 
+def test_what_does_not_fit_says_how_it_would_be_computed(cli) -> None:
+    arguments = ("estimate", "llama-3-70b", "--device", "a40", "--weights", "fp8")
+    said = "a40 has no fp8 matrix units: weights are multiplied in bf16"
+    result = cli(*arguments)
+    assert result.exit_code == 3 and said in result.stdout
+    assert said not in cli(*arguments, "--quiet").stdout
+
+
 def test_a_context_beyond_the_model_is_infeasible(cli) -> None:
     result = cli("estimate", "gpt2", "--device", "h100-sxm")
     said = "longer than the model was trained for (2,048 + 256 tokens; it was trained for 1,024)"
