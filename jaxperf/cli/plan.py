@@ -118,7 +118,7 @@ def _request(model: str, **asked: Any) -> Request:
     from jaxperf.training.search.plan import Request
 
     config = load_model(model)
-    return Request(config.name, training_model(config), **asked)
+    return Request(config.name, training_model(config), max_context=config.max_context, **asked)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,9 @@ def _text(path: Path) -> str:
 
 
 def _csv(path: Path) -> list[dict[str, Any]]:
-    lines = csv.reader(io.StringIO(_text(path)))
+    text = _text(path)
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)  # as spreadsheets of some languages write it
+    lines = csv.reader(io.StringIO(text), delimiter=delimiter)
     try:
         header = next(lines, [])
         if len(set(header)) != len(header):

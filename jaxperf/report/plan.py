@@ -217,6 +217,8 @@ def print_origin(request: Request, answers: Sequence[Answer]) -> None:
         out.print(f"          efficiencies {tier}", soft_wrap=True)
     out.print(f"          variation assumed: {sizes} (ranges in docs/stochastic.md)", soft_wrap=True)
     out.print(f"          {failure_sentence(request.failures)}", soft_wrap=True)
+    for note in request.notes:
+        out.print(f"note      {note}", soft_wrap=True)
 
 
 def failure_sentence(failures: Failures) -> str:

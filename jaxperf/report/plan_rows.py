@@ -103,6 +103,7 @@ def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:
         "lora_rank": request.lora_rank,
         "objective": request.objective,
         "variation": variation_sizes(request),
+        "notes": list(request.notes),
         "searches": [_search_record(answer) for answer in answers],
     }
 

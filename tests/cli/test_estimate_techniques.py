@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-from collections.abc import Iterator
 from types import SimpleNamespace
 
-import jax
 import pytest
 
 from jaxperf.cli.technique_lines import technique_lines
-from jaxperf.serving import explain
 from jaxperf.serving.techniques.chosen import Techniques
 from jaxperf.serving.techniques.power import PowerCap, PowerLaw
-from tests.devices import QUICK
 
 GPT2 = ("estimate", "gpt2", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--batch", "4")
 LIMITED = (*GPT2, "--kv-offload", "hit=.5,share=.25", "--power-cap", "350W")
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compiles what an estimate asks for without fusion: in a third of the time."""
-    explain._explainer.cache_clear()
-    monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=QUICK))
-    yield
-    explain._explainer.cache_clear()
-
-
-def test_lines_and_numbers(cli, parse_json, quick) -> None:
+def test_lines_and_numbers(cli, parse_json) -> None:
     text = cli(*LIMITED, "--quiet").stdout
     assert "kv-offload prefill: " in text and "power      prefill " in text and "energy: uncalibrated" in text
     answer = parse_json(cli(*LIMITED, "--json").stdout)

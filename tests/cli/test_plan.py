@@ -93,6 +93,7 @@ def test_assumed_efficiencies_have_a_wider_interval(plan) -> None:
 def test_adapters_alone_learn(cli, plan) -> None:
     provenance, rows = plan(*PLAN, "--n", "2", "--top", "1", "--lora", "8")
     _, whole = plan(*PLAN, "--n", "2", "--top", "1")
+    assert provenance["notes"] == []  # as long as the model's context
     assert provenance["lora_rank"] == 8 and rows[0]["time"] < whole[0]["time"]
     states = [row["memory_gradients"] + row["memory_optimizer"] for row in (*rows, *whole)]
     assert states[0] < 0.1 * states[1] and rows[0]["checkpoint_interval"] < whole[0]["checkpoint_interval"]
@@ -122,7 +123,9 @@ def test_pools(cli, plan) -> None:
     _, rows = plan(*pools)
     assert {row["assigned"] for row in rows} == {"replicas", "stages", "alone"}
     assert sum(row["share"] for row in rows if row["assigned"] == "replicas") == 64
-    assert "bounds the step" in cli(*pools).stdout
+    text = cli(*pools).stdout
+    assert "bounds the step" in text
+    assert "sequences of 4,096 tokens are longer than the 1,024 of gpt2" in text
 
 
 def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_folder: Path) -> None:

@@ -60,7 +60,8 @@ class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
     is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does;
-    `passed_on`: micro-batches go on to other devices, which wait for the first of them."""
+    `passed_on`: micro-batches go on to other devices, which wait for the first of them; `max_context`: the longest
+    sequence that the model is made for, if it says."""
 
     name: str
     model: TrainingModel
@@ -77,11 +78,19 @@ class Request:
     save_pause: float = SAVE_PAUSE
     lora_rank: int = 0
     passed_on: bool = False
+    max_context: int | None = None
 
     def __post_init__(self) -> None:
         check_objective("objective", self.objective)
         if self.lora_rank and self.lora_rank > (width := int(self.model.hidden)):
             raise InputError(f"--lora: a rank of {self.lora_rank:,} is above {self.name}'s width of {width:,}.")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is unusual about the question."""
+        if self.max_context is None or self.sequence <= self.max_context:
+            return ()
+        return (f"sequences of {self.sequence:,} tokens are longer than the {self.max_context:,} of {self.name}.",)
 
     def layout(self, devices: int) -> Layout:
         """What the search does not vary; a token goes to a rank once for all its experts there."""

@@ -32,6 +32,12 @@ def test_rows_are_simulated_in_order_of_arrival_and_ties_stay(tmp_path: Path, na
     assert "1 rows arrive before the row above" in trace.notes[0]
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_cells_may_be_separated_as_spreadsheets_do(tmp_path: Path, delimiter: str) -> None:
+    text = (HEAD + "a,2.5,10,1\nb,0.5,20,2\n").replace(",", delimiter)
+    assert read_requests(written(tmp_path, text)).prompt.tolist() == [20, 10]
+
+
 @pytest.mark.parametrize("name", ["chats.jsonl", "chats.json"])
 def test_conversations_are_prompts_and_outputs(tmp_path: Path, name: str) -> None:
     """As ShareGPT has them: the first two messages, four characters a token."""
