@@ -16,13 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 Scalar = Float[Array, ""]
-NUMBERS = (int, float, np.generic, np.ndarray)  # what holds no tracer
+UNTRACED = (int, float, np.generic, np.ndarray)  # numbers that hold no tracer
 
 
 def as_float(x: Any) -> Array:
     """`x` as an array of the default float type; the converter of every numeric Module field."""
     kind = jnp.result_type(float)
-    if isinstance(x, NUMBERS):
+    if isinstance(x, UNTRACED):
         return jnp.asarray(np.asarray(x, kind))  # in a third of the time of what follows
     return jnp.asarray(x, kind)
 

@@ -2,7 +2,7 @@
 
 Stages (`jaxperf.sweeps.staged`) spare a million points what they share, and cost a compiled loop for each set of axes.
 Some thousands of points are computed sooner than that is compiled: here each operation is one loop over a column,
-compiled without fusion (`jaxperf.core.compiler_options.for_few_points`).
+compiled as soon as can be (`jaxperf.core.compiler_options.for_few_points`).
 """
 
 from __future__ import annotations

@@ -107,11 +107,15 @@ def column_of(value: Array, held: Axes, shape: Mapping[int, int]) -> Array:
     """A value with a dimension for each axis that it holds as one of all rows; what holds none stays as it is."""
     if not held:
         return value
+    return _over_all(value, held, shape).reshape(-1, *value.shape[len(held) :])
+
+
+def _over_all(value: Array, held: Axes, shape: Mapping[int, int]) -> Array:
+    """A value with a dimension for each axis that it holds, in order, as one with a dimension for every axis."""
     own = value.shape[len(held) :]
     kept = [place for place, axis in enumerate(shape) if axis in held]
     behind = range(len(shape), len(shape) + len(own))
-    whole = jax.lax.broadcast_in_dim(value, (*shape.values(), *own), (*kept, *behind))
-    return whole.reshape(-1, *own)
+    return jax.lax.broadcast_in_dim(value, (*shape.values(), *own), (*kept, *behind))
 
 
 def closed_to_fusion(x: Array, ones: Float[Array, 2]) -> Array:
@@ -133,10 +137,7 @@ def _spread(
     """A value as an array of the whole grid."""
     if isinstance(one, Fixed):
         return jnp.broadcast_to(jnp.asarray(one.value, np.asarray(one.value).dtype), tuple(shape.values()))
-    held = [position for position, axis in enumerate(shape) if axis in depends[one]]
-    own = values[one].shape[len(held) :]
-    behind = range(len(shape), len(shape) + len(own))
-    return jax.lax.broadcast_in_dim(values[one], (*shape.values(), *own), (*held, *behind))
+    return _over_all(values[one], depends[one], shape)
 
 
 @functools.cache

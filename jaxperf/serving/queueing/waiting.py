@@ -7,6 +7,7 @@ prompt accounts for,
 
     U      = lambda E s^2 / (2 (1 - rho)) + q f / 2 + (1 - q) v / 2 + f rho / (1 - rho)
     shared = what those add to the last own step that come until it begins, as far as it has room
+    further = the step after it, of the p - 1 of p prompts in a step that are behind another where it has room for one
 
 for Poisson arrivals; `arrivals` has what bursts add to each term. Where p prompts fill a share x = p / room of a step,
 s has the share x of f / room, so that it is a mean prompt's share of a full step at x = 1, and f is f (1 - x^2): the
@@ -31,8 +32,9 @@ LEAST_REST = 0.25  # of the unfinished work is the step in progress: a bound tha
 class Wait(NamedTuple):
     """What an arrival finds: work `unfinished` before its own step [s], of which `queued` are prompts with a mean
     square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step that has any [1]; others `beside` it
-    in its last step [1], and what they add to that of each class [K], `ending`: of it `later` by those that come in its
-    own steps before [s], of which there are any so `often` [1], the rest by those that come while it waits."""
+    in its last step [1], and what they add to that of each class [K] with the `further` step, `ending`: of it `later`
+    by those that come in its own steps before [s], of which there are any so `often` [1], the rest by those that come
+    while it waits."""
 
     unfinished: Scalar
     queued: Scalar
