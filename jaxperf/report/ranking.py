@@ -64,7 +64,7 @@ class RankingReport:
         weights, cache = [self.fixed["weights"]], [self.fixed["kv_cache"]]
         ranked = [self.specs[entry.device] for entry in self.ranking.ranked]
         ranks = max((int(entry.point["tensor_parallel"]) for entry in self.ranking.ranked), default=1)
-        return notes_of_many(self.model, ranked, weights, cache, ranks=ranks)
+        return [*notes_of_many(self.model, ranked, weights, cache, ranks=ranks), *_capped(self.ranking)]
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -141,6 +141,15 @@ def print_ranking(report: RankingReport, quiet: bool) -> None:
         out.print(f"note        {sentence}", soft_wrap=True)
     out.print(f"from        {report.ranking.points:,} configurations; {report.origin.sentence}", soft_wrap=True)
     out.print("            steady state of one replica: no queueing, no interference between prefill and decode")
+
+
+def _capped(ranking: Ranking) -> list[str]:
+    """One note where the largest batch that was tried is the best: a larger one may be better still."""
+    names = [entry.device for entry in ranking.ranked if int(entry.point["batch"]) == ranking.max_batch]
+    if not names:
+        return []
+    words = "the best batch is the largest considered, more may be better with a larger --max-batch"
+    return [f"{words}: {', '.join(names)}"]
 
 
 def _not_ranked(report: RankingReport) -> list[str]:

@@ -50,12 +50,14 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Devices best first, then those that do not qualify. `points`: how many configurations were evaluated."""
+    """Devices best first, then those that do not qualify. `points`: how many configurations were evaluated, none with
+    more than `max_batch` sequences."""
 
     objective: str
     ranked: tuple[Ranked, ...]
     rejected: tuple[Rejected, ...]
     points: int
+    max_batch: int
 
 
 def layouts(model: ModelConfig, max_devices: int) -> list[dict[str, int]]:
@@ -118,7 +120,7 @@ def rank(
         verdict = best_of_device(results, index, device, targets, OBJECTIVES[objective], weight[index])
         (ranked if isinstance(verdict, Ranked) else rejected).append(verdict)
     ranked.sort(key=lambda entry: -entry.score)
-    return Ranking(objective, tuple(ranked), tuple(rejected), sweep.plan.points)
+    return Ranking(objective, tuple(ranked), tuple(rejected), sweep.plan.points, max(batches))
 
 
 def score_weights(devices: Sequence[str], objective: str, prices: Mapping[str, float]) -> list[float]:

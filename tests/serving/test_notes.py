@@ -17,7 +17,7 @@ from jaxperf.models.quantization import Quantization
 from jaxperf.report.ranking import RankingReport
 from jaxperf.serving.notes import fallbacks, notes_of, notes_of_many
 from jaxperf.serving.provenance import Provenance
-from jaxperf.serving.ranking import Ranking
+from jaxperf.serving.ranking import Ranked, Ranking
 from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.study import Study
 
@@ -29,7 +29,7 @@ POINT = {"weights": "bf16", "kv_cache": "bf16"}
 
 def ranked(weights: str, cache: str) -> list[str]:
     """The notes of a ranking."""
-    empty = Ranking("tokens/J", (), (), 0)
+    empty = Ranking("tokens/J", (), (), 0, 1024)
     fixed = {"weights": weights, "kv_cache": cache}
     return RankingReport(QUANTIZED, {}, fixed, {}, empty, [], Provenance({}, "", "")).notes
 
@@ -49,6 +49,16 @@ def test_the_cache_that_a_checkpoint_asks_for_is_said_by_estimate_rank_and_sweep
     for notes in (ranked("fp8", "fp8"), swept(kv_cache="fp8"), swept(kv_cache=["bf16", "fp8"])):
         assert not any("asks for" in note for note in notes)
         assert "fp8 is how the checkpoint stores its weights (fp8)." in notes
+
+
+def test_a_ranking_says_whose_best_batch_is_the_largest_considered() -> None:
+    entries = tuple(Ranked(f"d{batch}", 1.0, {"batch": batch, "tensor_parallel": 1}, {}) for batch in (8, 16))
+    found = Ranking("tokens/J", entries, (), 9, 16)
+    specs, fixed = {"d8": H100, "d16": A100}, {"weights": "bf16", "kv_cache": "bf16"}
+    notes = RankingReport(GPT2, specs, fixed, {}, found, [], Provenance({}, "", "")).notes
+    assert [note for note in notes if "--max-batch" in note] == [
+        "the best batch is the largest considered, more may be better with a larger --max-batch: d16"
+    ]
 
 
 def test_commands_that_simulate_say_it_of_their_own_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
