@@ -80,7 +80,7 @@ def plain_jax() -> Iterator[None]:
 def quick_options(compile_options: Callable[..., Any], *args: Any, **how: Any) -> Any:
     """JAX's compile options, with `QUICK_OPTIONS` beneath what a program is told itself; JAX has no setting for all."""
     own = dict(how.pop("env_options_overrides", None) or {})
-    quick = {} if "xla_disable_hlo_passes" in own else QUICK_OPTIONS
+    quick = {} if own.get("xla_disable_hlo_passes") else QUICK_OPTIONS
     return compile_options(*args, env_options_overrides=quick | own, **how)
 
 

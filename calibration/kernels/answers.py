@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import shapes, taken
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import Kind, Point, describe, load_kinds, settled
-from jaxperf.core.compiler_options import JOINTLY
+from jaxperf.core.compiler_options import JOINTLY, for_few_points
 
 MICRO = 1e6
+FEW_ROWS = 2**17  # warm, so many take 0.3 s more; cold, the shorter compilation wins up to some 400,000
 LIMITERS = ("compute", "memory", "latency", "")
 TIERS = ("measured", "transfer", "adapted", "roofline", "")
 MEASURED, TRANSFER, ADAPTED, ROOFLINE, _ = range(len(TIERS))
@@ -157,6 +158,7 @@ def answers(
     if table.family in MULTIPLYING:
         trust = dataclasses.replace(trust, remarks=trust.remarks + STAND_IN * _replaced(kinds))
     names = () if fitted is None else fitted.features
+    programs = _programs(rows <= FEW_ROWS)
     # What no kernel of the table does is no part of the program that is run first.
     done = [name for name, each in kinds.ways.items() if np.any(each)]
 
@@ -165,7 +167,9 @@ def answers(
         own = jax.tree.map(lambda leaf: leaf[group], trust)
         kind, shape = kinds.rows(group), taken(every, at)
         settling = dataclasses.replace(kind, ways={name: kind.ways[name] for name in done})
-        block = _block(table.family, names, model, kind, own, {**shape, **_settled(table.family, settling, shape)})
+        shape = {**shape, **programs.settle(table.family, settling, shape)}
+        told = programs.say(table.family, names, model, kind, own.levels, shape)
+        block = programs.tell(table.family, model is None, told, own, shape)
         places = at.ravel()  # NumPy has a quick way for one axis alone
         for column, part in zip(jax.tree.leaves(found), jax.tree.leaves(block), strict=True):
             column[places] = np.asarray(part).ravel()
@@ -195,28 +199,31 @@ def _replaced(kinds: Kind) -> np.ndarray:
     return (native == 0.0).astype(int)
 
 
-def _block(
-    family: str,
-    names: tuple[str, ...],
-    model: KernelModel | None,
-    kinds: Kind,
-    trust: Trust,
-    shape: Mapping[str, Any],
-) -> Answer:
-    """Kernels of some blocks: what a block shares [C], shapes [C, B] with what is settled of them.
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """What is run for the kernels of some blocks: what a block shares [C], shapes [C, B] with what is settled of them.
 
     XLA computes an operation anew in every loop that reads it. So what many read is the result of a program before
-    theirs: `_settled`, `_said`, `_told`.
+    theirs: `settle`, `say`, `tell`.
     """
-    return _told(family, model is None, _said(family, names, model, kinds, trust.levels, shape), trust, shape)
+
+    settle: Callable[..., Shape]
+    say: Callable[..., Said]
+    tell: Callable[..., Answer]
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=JOINTLY)
+@functools.cache
+def _programs(few: bool) -> Programs:
+    """Compiled as soon as can be for `few` rows, else to run as fast as can be."""
+    options = for_few_points() if few else JOINTLY
+    steps = ((_settled, (0,)), (_said, (0, 1)), (_told, (0, 1)))
+    return Programs(*(jax.jit(step, static_argnums=fixed, compiler_options=options) for step, fixed in steps))
+
+
 def _settled(family: str, kinds: Kind, shape: Shape) -> Shape:
     return jax.vmap(jax.vmap(functools.partial(settled, family), in_axes=(None, 0)))(kinds, shape)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=JOINTLY)
 def _said(
     family: str,
     names: tuple[str, ...],
@@ -231,6 +238,5 @@ def _said(
     return jax.vmap(jax.vmap(kernel, in_axes=(None, None, 0)))(kinds, levels, shape)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=JOINTLY)
 def _told(family: str, bound: bool, said: Said, trust: Trust, shape: Shape) -> Answer:
     return told(family, bound, said, jax.tree.map(lambda leaf: leaf[:, None], trust), shape)

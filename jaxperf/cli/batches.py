@@ -51,7 +51,7 @@ def batches(
     """Predict fixed batches on an engine: prefill of all prompts, then the decode step, each with a 90 % interval."""
     from jaxperf.cli.measured import parameters_record, start_single_precision
 
-    start_single_precision()
+    start_single_precision(quick=True)
     import hwspecs
     from calibration.composition.batches import TIMES, predict_batches
     from calibration.composition.batches_parameters import load_steps

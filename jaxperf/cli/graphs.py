@@ -54,7 +54,7 @@ def graphs(
     """Predict iterations of models: time, 90 % interval, the device's and the host's work, and the plain roofline."""
     from jaxperf.cli.measured import start_single_precision
 
-    start_single_precision()
+    start_single_precision(quick=True)
     from calibration.composition.graph_parameters import load_graphs
     from calibration.composition.predict_graphs import predict_rows
     from calibration.composition.rows import Graphs, read_rows

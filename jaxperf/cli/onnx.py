@@ -74,7 +74,7 @@ def estimate_onnx(
     """
     from jaxperf.cli.measured import start_single_precision
 
-    start_single_precision()
+    start_single_precision(quick=True)
     from jaxperf.cli.breakdown import answer, check_outputs
     from jaxperf.io.onnx_graph import read_onnx
     from jaxperf.io.shapes import parse_bindings

@@ -40,7 +40,7 @@ def trace(
     """Trace a JAX function by shapes alone; time, share and limiter of each of its kernels on a device."""
     from jaxperf.cli.measured import start_single_precision
 
-    start_single_precision()
+    start_single_precision(quick=True)
     from jaxperf.cli.breakdown import answer, check_outputs
 
     check_outputs(out, plot)
