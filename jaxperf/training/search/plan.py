@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import jax
 import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.compiler_options import STRAIGHT, UNOPTIMIZED
 from jaxperf.core.device import Device, load_device
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.models.checks import check_count
@@ -226,6 +228,10 @@ def _ends(
     return list(zip(fast.tolist(), slow.tolist(), strict=True))
 
 
+# A few best layouts of each size are looked at: 36 ms each instead of 18, but half the 10 s of compilation.
+_look = jax.jit(outlook, compiler_options=UNOPTIMIZED | STRAIGHT)
+
+
 def _choice(
     request: Request,
     name: str,
@@ -240,7 +246,7 @@ def _choice(
     step = synchronization(request.model.layers, whole, {name: as_float(value) for name, value in metrics.items()})
     states = request.learned_parameters() * whole.optimizer_bytes
     save = save_time(states, as_float(request.store_bandwidth), as_float(request.save_pause))
-    look = outlook(step, request.variation, request.failures, save)
+    look = _look(step, request.variation, request.failures, save)
     hours = float(whole.world) * float(look.mean) / float(look.kept.share) / HOUR
     price = request.prices.get(name)
     energy = float(whole.world * device.tdp * look.mean)
@@ -255,4 +261,4 @@ def compile_outlook(request: Request) -> None:
     """Compile what looks at the best layouts; a caller may do so beside the search, which compiles something else."""
     one = as_float(1.0)
     terms = dict.fromkeys(METRICS, one)
-    outlook(synchronization(one, request.layout(1), terms), request.variation, request.failures, one)
+    _look(synchronization(one, request.layout(1), terms), request.variation, request.failures, one)
