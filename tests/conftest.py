@@ -24,7 +24,7 @@ import jax
 import pytest
 from jax._src import compiler
 
-from jaxperf.core.compiler_options import quicken_loops
+from jaxperf.core.compiler_options import STRAIGHT, quicken_loops
 from jaxperf.core.mappings import release_compiled
 
 quicken_loops()  # as commands that sweep or simulate do
@@ -42,11 +42,8 @@ hypothesis.settings.load_profile("jaxperf")
 OPTIMIZED = ("benchmarks", "core", "validation")
 
 # Without the emitters of fused loops by MLIR, and with one LLVM module a program, most large programs compile in two to
-# four times less processor time. A program that is compiled unfused keeps them: unfused it takes longer without. Nobody
-# tried it on a later jaxlib, that of Python 3.12 and above, which has none.
-QUICK_OPTIONS: dict[str, Any] = {}
-if jax.__version_info__ < (0, 11):
-    QUICK_OPTIONS = {"xla_cpu_parallel_codegen_split_count": 1, "xla_cpu_use_fusion_emitters": False}
+# four times less processor time. A program that is compiled unfused keeps them: unfused it takes longer without.
+QUICK_OPTIONS: dict[str, Any] = {"xla_cpu_parallel_codegen_split_count": 1, **STRAIGHT}
 
 # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
 gc.set_threshold(200_000, 50, 100)
@@ -80,7 +77,8 @@ def plain_jax() -> Iterator[None]:
 def quick_options(compile_options: Callable[..., Any], *args: Any, **how: Any) -> Any:
     """JAX's compile options, with `QUICK_OPTIONS` beneath what a program is told itself; JAX has no setting for all."""
     own = dict(how.pop("env_options_overrides", None) or {})
-    quick = {} if own.get("xla_disable_hlo_passes") else QUICK_OPTIONS
+    unfused = "fusion" in own.get("xla_disable_hlo_passes", "").split(",")
+    quick = {} if unfused else QUICK_OPTIONS
     return compile_options(*args, env_options_overrides=quick | own, **how)
 
 
