@@ -58,6 +58,7 @@ def test_alone_is_simulated_and_together_is_slower(cli, files, own_folder: Path,
     assert all(any(word in note for note in said["notes"]) for word in ("max-min", "1 / k", "not in it"))
 
 
+@pytest.mark.long
 def test_two_of_a_kind_with_the_same_requests_meet_all_the_time(cli, files, own_folder: Path) -> None:
     words = ("colocate", "w.json", "--settings", "a.json", "--settings", "a.json", "--sharing", "time_slice,mig")
     text = cli(*words, "-o", "out.csv").stdout

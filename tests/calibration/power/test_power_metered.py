@@ -51,6 +51,7 @@ def test_the_shipped_law_is_scored_on_every_family() -> None:
     assert rows[-1]["tdp_median"] < 0.1 < rows[-1]["constant_median"]
 
 
+@pytest.mark.long
 def test_large_products_take_what_is_predicted_when_they_run_back_to_back() -> None:
     """Alone they are faster than any loop of them is; the shipped parameters were fitted to loops."""
     path, parameters = FOLDER / "h200-sxm.parquet", load_parameters()
