@@ -129,9 +129,9 @@ class Registry:
             reason = spelled.get(spelling_of(text))
         if reason is not None:
             return Resolution(text, None, reason)
-        # All names would bury the near ones.
-        hint = did_you_mean(text, self.aliases) or f" Known: {', '.join(self.names)}."
-        raise InputError(f"{text!r} is not a known device.{hint} `jaxperf devices` lists all {len(self.names)}.")
+        near = did_you_mean(text, self.aliases)  # all names would bury these
+        known = f"{near} `jaxperf devices` lists all." if near else f" Known: {', '.join(self.names)}."
+        raise InputError(f"{text!r} is not a known device.{known}")
 
     def _own_aliases(self, name: str, path: Path) -> Iterable[str]:
         header = read_header(path)
