@@ -65,7 +65,7 @@ def layer_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, pha
         parts.append(group.cross.kernels(mixing, hidden, phase))
         parts.append(reduce_kernel(deployment, hidden, group.cross, phase))
     if group.ffn is not None:
-        parts.append(group.ffn.kernels(feeding, hidden, phase.tokens))
+        parts.append(group.ffn.kernels(feeding, hidden, phase))
     return merged(parts)
 
 

@@ -10,7 +10,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.core.numerics import Scalar, as_float, safe_sqrt
+from jaxperf.network.link import Fabric
 
 FP8_BYTES = 1.0 + 4.0 / 128.0  # an element, and its share of one fp32 scale for 128 of them (DeepSeek-V3, 3.3)
 
@@ -91,3 +92,34 @@ def low_latency_exchange_time(
     local = load * (inside - 1.0) / group.ranks / group.local_bandwidth
     across = load * (group.ranks - inside) / group.ranks / group.network_bandwidth
     return jnp.where(group.ranks > 1.0, group.latency + jnp.maximum(local, across), 0.0)
+
+
+def exchange_pass(
+    fabric: Fabric,
+    size: Scalar,
+    copies: Scalar,
+    deduplicate: Scalar | float = 0.0,
+    node_limit: Scalar | float = 0.0,
+    sharing: Scalar | float = 1.0,
+    receivers: Scalar | float = 1.0,
+) -> Scalar:
+    """One rank's tokens of `size` bytes in all, each sent to `copies` places drawn evenly: inside the node and between
+    nodes at once, the slower counts [s].
+
+    Without `deduplicate` a token travels once for each place; with it once for each rank and, between nodes, once
+    for each node, n (1 - (1 - 1/n)^k) of them, `node_limit` nodes at most where it is above 0; the rank of the same
+    place in that node passes it on inside (DeepSeek-V3, arXiv:2412.19437, section 3.2.2). A place is `sharing` ranks
+    (those that hold one expert together), `receivers` of which get the copy. Zero for one rank.
+    """
+    n, nodes = fabric.local_ranks * fabric.nodes, fabric.nodes
+    merged, limited = as_float(deduplicate) > 0.0, as_float(node_limit) > 0.0
+    to_ranks = receivers * jnp.where(merged, expected_hits(n / sharing, copies), copies)
+    spans = jnp.maximum(sharing / fabric.local_ranks, 1.0)  # nodes of a place
+    even = jnp.minimum(spans, receivers) * expected_hits(nodes / spans, copies)
+    once_a_node = jnp.where(limited, jnp.minimum(even, node_limit), even)
+    to_nodes = jnp.where(merged, once_a_node, receivers * copies)
+    senders = jnp.where(merged, fabric.local_ranks, n)  # of the copies that a rank gets: its node's, or all
+    local = size * to_ranks * (fabric.local_ranks - 1.0) / senders * fabric.hops / fabric.local_bandwidth
+    remote = size * to_nodes * (1.0 - 1.0 / nodes) / fabric.network_bandwidth
+    hops = jnp.where(nodes > 1.0, fabric.network_latency, fabric.local_latency)
+    return jnp.where(n > 1.0, jnp.maximum(local, jnp.where(nodes > 1.0, remote, 0.0)) + hops, 0.0)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.network.expert_exchange import expected_hits
+from jaxperf.network.expert_exchange import exchange_pass
 from jaxperf.network.hierarchy import group_link, pair_link
 from jaxperf.network.link import Fabric
 from jaxperf.training.efficiencies import TrainingEfficiencies
@@ -89,28 +89,6 @@ def ring_pass(fabric: Fabric, size: Scalar, messages: Scalar | float = 1.0) -> S
     rate = jnp.where(between, jnp.minimum(inside, ports), fabric.local_bandwidth)
     hops = (fabric.nodes - 1.0) * fabric.network_latency + (fabric.local_ranks - 1.0) * fabric.local_latency
     return jnp.where(n > 1.0, (n - 1.0) / n * size / rate + messages * hops, 0.0)
-
-
-def exchange_pass(
-    fabric: Fabric, size: Scalar, copies: Scalar, deduplicate: Scalar | float = 0.0, node_limit: Scalar | float = 0.0
-) -> Scalar:
-    """Tokens of `size` bytes in all, each sent to `copies` ranks drawn evenly: inside the node and between nodes at
-    once, the slower counts.
-
-    Without `deduplicate` a token travels once for each expert; with it once for each rank and, between nodes, once
-    for each node, n (1 - (1 - 1/n)^k) of them, `node_limit` nodes at most where it is above 0; the rank of the same
-    place in that node passes it on inside (DeepSeek-V3, arXiv:2412.19437, section 3.2.2). Zero for one rank.
-    """
-    n, nodes = fabric.local_ranks * fabric.nodes, fabric.nodes
-    merged, limited = as_float(deduplicate) > 0.0, as_float(node_limit) > 0.0
-    to_ranks = jnp.where(merged, expected_hits(n, copies), copies)
-    even = expected_hits(nodes, copies)
-    to_nodes = jnp.where(merged, jnp.where(limited, jnp.minimum(even, node_limit), even), copies)
-    senders = jnp.where(merged, fabric.local_ranks, n)  # of the copies that a rank gets: its node's, or all
-    local = size * to_ranks * (fabric.local_ranks - 1.0) / senders * fabric.hops / fabric.local_bandwidth
-    remote = size * to_nodes * (1.0 - 1.0 / nodes) / fabric.network_bandwidth
-    hops = jnp.where(nodes > 1.0, fabric.network_latency, fabric.local_latency)
-    return jnp.where(n > 1.0, jnp.maximum(local, jnp.where(nodes > 1.0, remote, 0.0)) + hops, 0.0)
 
 
 def send_pass(pair: Fabric, size: Scalar) -> Scalar:

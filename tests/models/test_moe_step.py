@@ -53,13 +53,16 @@ def imbalance(ranks: int, tokens: int, chosen: int) -> float:
     return min(1 + (2 * math.log(ranks) * (1 - 1 / ranks) * ranks / (tokens * chosen)) ** 0.5, ranks)
 
 
-def test_replicas_exchange_one_copy_per_destination_rank() -> None:
-    """Eight choices over eight ranks reach 5.25 ranks, 4.6 of them remote."""
+def test_prefill_sends_one_copy_to_each_rank_and_decode_one_to_each_expert() -> None:
+    """Eight choices over eight ranks reach 5.25 ranks, 4.6 of them remote; of eight experts 7 are remote."""
     assert copies(8, 8) * 7 / 8 == pytest.approx(4.6, abs=0.01)
-    step = decode_step(deployment(ROOMY, data=8, expert=8), QWEN, 8 * 32, 1024)
-    buffer = 32 * 2048 * 2 * copies(8, 8) * imbalance(8, 8 * 32, 8)
-    np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * (ALPHA + 7 / 8 * buffer / LINK), rtol=1e-12)
-    np.testing.assert_allclose(step.kernels["expert_combine"].time, step.kernels["expert_dispatch"].time, rtol=1e-12)
+    at, tokens = deployment(ROOMY, data=8, expert=8), 32 * imbalance(8, 8 * 32, 8)
+    for step, sent in ((prefill_step(at, QWEN, 8, 32), copies(8, 8)), (decode_step(at, QWEN, 8 * 32, 1024), 8)):
+        dispatch, combine = step.kernels["expert_dispatch"], step.kernels["expert_combine"]
+        wire = 7 / 8 * tokens * 2048 * 2 * sent
+        np.testing.assert_allclose(dispatch.time, 48 * (ALPHA + wire / LINK), rtol=1e-12)
+        np.testing.assert_allclose(dispatch.bytes_moved, 48 * wire, rtol=1e-12)
+        np.testing.assert_allclose(combine.time, dispatch.time, rtol=1e-12)
 
 
 def test_replicas_that_share_every_expert_gather_all_tokens() -> None:
@@ -76,16 +79,31 @@ def test_replicas_that_share_every_expert_gather_all_tokens() -> None:
 def test_a_tensor_group_sends_each_token_once_and_gathers_it_again() -> None:
     step = decode_step(deployment(ROOMY, tensor=2, data=4, expert=8), QWEN, 4 * 64, 1024)
     activations = 64 * 2048 * 2
-    buffer = activations / 2 * copies(8, 8) * imbalance(8, 4 * 64, 8)
+    buffer = activations / 2 * 8 * imbalance(8, 4 * 64, 8)
     exchange, gather = ALPHA + 7 / 8 * buffer / LINK, ALPHA + activations / 2 / LINK
     np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * exchange, rtol=1e-12)
     np.testing.assert_allclose(step.kernels["expert_combine"].time, 48 * (exchange + gather), rtol=1e-12)
 
 
 def test_sixteen_replicas_exchange_over_the_network() -> None:
-    step = decode_step(deployment(ROOMY, data=16, expert=16), QWEN, 16 * 32, 1024)
-    buffer = 32 * 2048 * 2 * copies(16, 8) * imbalance(16, 16 * 32, 8)
-    np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * (8e-6 + buffer / 2 / NETWORK), rtol=1e-12)
+    """Prefill sends a copy to each of two nodes with a chosen expert, half of them remote; decode one to each expert,
+    of whose ranks half are remote."""
+    at, tokens = deployment(ROOMY, data=16, expert=16), 32 * imbalance(16, 16 * 32, 8)
+    nodes = 2 * (1 - 0.5**8)
+    for step, sent in ((prefill_step(at, QWEN, 16, 32), nodes), (decode_step(at, QWEN, 16 * 32, 1024), 8)):
+        exchange = 8e-6 + tokens * 2048 * 2 * sent / 2 / NETWORK
+        np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * exchange, rtol=1e-12)
+        np.testing.assert_allclose(step.kernels["expert_combine"].time, 48 * exchange, rtol=1e-12)
+
+
+def test_experts_shared_by_ranks_of_two_nodes_get_every_token_in_both() -> None:
+    """Sixteen replicas, no expert parallelism: a token crosses the network once and is passed on to the seven others
+    of both nodes, whatever was chosen."""
+    size = 32 * 2048 * 2
+    for links, slower in ((1.0, 14 * size / LINK), (4.0, size / NETWORK)):
+        at = deployment(ROOMY.replace(link_bandwidth=links * ROOMY.link_bandwidth), data=16, expert=1)
+        for step in (prefill_step(at, QWEN, 16, 32), decode_step(at, QWEN, 16 * 32, 1024)):
+            np.testing.assert_allclose(step.kernels["expert_dispatch"].time, 48 * (8e-6 + slower), rtol=1e-5)
 
 
 def test_experts_multiply_the_same_rows_however_they_are_spread() -> None:

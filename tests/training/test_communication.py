@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
+from jaxperf.network.expert_exchange import exchange_pass
 from jaxperf.network.link import Fabric
 from jaxperf.training.communication import (
     context_exchange,
-    exchange_pass,
     expert_exchange,
     layout_groups,
     ring_pass,

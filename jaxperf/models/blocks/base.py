@@ -57,7 +57,7 @@ class AbstractFfn(AbstractBlock):
     """A feed-forward block."""
 
     @abc.abstractmethod
-    def kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar) -> Kernels:
+    def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
         """Cost by kernel name, from the normed input to the output that all ranks hold in full."""
 
     @abc.abstractmethod

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.models.blocks.base import AbstractFfn, Kernels
 from jaxperf.models.blocks.launch import activation, linear, reduce
+from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.feedforward import Mlp
 
@@ -19,8 +20,8 @@ class DenseFfn(AbstractFfn):
     intermediate: Float[Array, "*batch"] = eqx.field(converter=as_float)
     gates: Float[Array, "*batch"] = eqx.field(converter=as_float)
 
-    def kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar) -> Kernels:
-        width = ceil_div(self.intermediate, deployment.layout.tensor_parallel)
+    def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
+        tokens, width = phase.tokens, ceil_div(self.intermediate, deployment.layout.tensor_parallel)
         return {
             "up_projection": linear(deployment, tokens, (1.0 + self.gates) * width, hidden),
             "activation": activation(deployment, tokens, width, self.gates),

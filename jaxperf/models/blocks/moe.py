@@ -12,6 +12,7 @@ from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_ro
 from jaxperf.models.blocks.base import AbstractFfn, Kernels
 from jaxperf.models.blocks.exchange import exchange_costs
 from jaxperf.models.blocks.launch import activation, linear, plain_linear, reduce
+from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.feedforward import Moe
 
@@ -36,9 +37,9 @@ class MoeFfn(AbstractFfn):
         """Elements of a token as the routed experts see it [1]."""
         return self.latent if self.has_latent else hidden
 
-    def kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar) -> Kernels:
-        routing = Routing(self.experts, self.chosen, deployment.routing_skew)
-        dispatch, combine = exchange_costs(deployment, self.width(hidden), routing, tokens)
+    def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
+        tokens, routing = phase.tokens, Routing(self.experts, self.chosen, deployment.routing_skew)
+        dispatch, combine = exchange_costs(deployment, self.width(hidden), routing, phase)
         return (
             {"router": plain_linear(deployment, tokens, self.experts, hidden)}
             | self._latent_kernel("latent_down_projection", deployment, tokens, self.latent, hidden)

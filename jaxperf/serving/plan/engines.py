@@ -127,26 +127,24 @@ def sending(sender: EngineFacts, receiver: EngineFacts) -> Sending:
 
 
 def deployment_law(deployment: Deployment, model: Transformer, reach: Reach) -> StepLaw:
-    """The step of one batch of a deployment through all its pipeline stages, in closed form.
+    """The step of one batch of a deployment through all its pipeline stages, in closed form: linear layers of its
+    tokens as in a prefill, and what a decode or a prompt takes on top (attention, and the exchange of a decode).
 
     Where stages are uneven all of them are as long as the fullest.
     """
     uneven = stage_share(model, deployment.layout) * deployment.layout.pipeline_parallel
 
-    def split(kernels: Kernels) -> tuple[Scalar, Scalar]:
-        """(linear layers and the host, what looks at the context on top) [s]."""
-        plain = {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS}
-        linear = _host(deployment, plain)
-        return linear * uneven, (_host(deployment, kernels) - linear) * uneven
-
     def linear(tokens: Scalar) -> Scalar:
-        return split(step_kernels(deployment, model, Prefill(1.0, tokens), as_float(1.0)))[0]
+        kernels = step_kernels(deployment, model, Prefill(1.0, tokens), as_float(1.0))
+        return uneven * _host(deployment, {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS})
 
     def decode(sequences: Scalar, context: Scalar) -> Scalar:
-        return split(step_kernels(deployment, model, Decode(sequences, context), sequences))[1]
+        kernels = step_kernels(deployment, model, Decode(sequences, context), sequences)
+        return uneven * _host(deployment, kernels) - linear(sequences)
 
     def prefill(prefix: Scalar, tokens: Scalar) -> Scalar:
-        return split(step_kernels(deployment, model, Prefill(1.0, tokens, prefix), as_float(1.0)))[1]
+        kernels = step_kernels(deployment, model, Prefill(1.0, tokens, prefix), as_float(1.0))
+        return uneven * _host(deployment, kernels) - linear(tokens)
 
     return probed_law(
         linear,

@@ -114,7 +114,7 @@ def _scattered(count: int) -> np.ndarray:
 def _fitted(columns: np.ndarray, times: Float[Array, " rows"]) -> Float[Array, " columns"]:
     """Least squares of times, errors relative to a step that has them."""
     scale = np.abs(columns).max(axis=0)
-    weight = 1.0 / (times + SHORTEST)
+    weight = 1.0 / (jnp.maximum(times, 0.0) + SHORTEST)
     return jnp.linalg.lstsq(as_float(columns / scale) * weight[:, None], times * weight)[0] / as_float(scale)
 
 
