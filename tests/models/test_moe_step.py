@@ -96,6 +96,16 @@ def test_sixteen_replicas_exchange_over_the_network() -> None:
         np.testing.assert_allclose(step.kernels["expert_combine"].time, 48 * exchange, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("data", "width"), [(8, 1.0), (16, 0.5)], ids=["in a node", "between nodes"])
+def test_tokens_cross_the_network_in_the_format_that_experts_multiply(data: int, width: float) -> None:
+    """Eight bits between nodes with experts in FP8; inside a node, and back to the residual stream, sixteen."""
+    at = deployment(ROOMY, data=data, expert=data, weights="fp8")
+    for step in (prefill_step(at, QWEN, data, 4096), decode_step(at, QWEN, data * 4096, 8)):
+        alpha = 48 * (8e-6 if data == 16 else ALPHA)
+        there, back = (float(step.kernels[f"expert_{name}"].time) - alpha for name in ("dispatch", "combine"))
+        assert there == pytest.approx(width * back, rel=1e-9)
+
+
 def test_experts_shared_by_ranks_of_two_nodes_get_every_token_in_both() -> None:
     """Sixteen replicas, no expert parallelism: a token crosses the network once and is passed on to the seven others
     of both nodes, whatever was chosen."""
