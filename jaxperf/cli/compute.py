@@ -10,15 +10,15 @@ from jaxperf.core.compiler_options import quicken_loops
 
 
 def start_jax(quick: bool = False) -> None:
-    """64-bit floats, a compilation cache between runs, rare garbage collections, silence about machine features, and, if
-    `quick`, quick loops.
+    """64-bit floats, a compilation cache between runs, rare garbage collections, silence about machine features, and,
+    if `quick`, quick loops.
 
-    Quick loops are for a command whose time goes into formulas of many points or into simulated steps, and that takes no
-    slopes.
+    Quick loops are for a command whose time goes into formulas of many points or into simulated steps, and that takes
+    no slopes.
 
     The library itself never changes JAX's configuration; a command owns its process and may.
     """
-    # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a tenth.
+    # Tracing makes millions of small objects that go by themselves; to look through all others each time takes a tenth.
     gc.set_threshold(200_000, 50, 100)
     if quick:
         quicken_loops()

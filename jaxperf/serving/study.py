@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
@@ -78,24 +79,28 @@ class Study:
         """
 
         def point(**given: Any) -> Metrics:
-            model = transformer(self.model)
-            given = {name: as_float(1.0) for name in (*COUNTS, "routing_skew")} | given
-            batch = given.pop("batch")
-            lengths = {name: given.pop(name) for name in (*TASK_LENGTHS[self.task], MEDIA) if name in given}
-            deployment = deployment_of(assumed_at(level, self.launch), **given)
-            found = TASKS[self.task](deployment, model, batch, **lengths)
-            return {name: found[name] for name in self.metrics}
+            return self._metrics(assumed_at(level, self.launch), given)
 
         return point
 
     def point(self) -> Callable[..., Metrics]:
         """`at_level("nominal")`, with `NAME_lower` and `NAME_upper` beside each metric that has an interval."""
-        levels = {level: self.at_level(level) for level in LEVELS}
+        every = jax.jit(self._metrics)  # traced once, as its levels are numbers
 
         def point(**given: Any) -> Metrics:
-            return with_intervals({level: at_level(**given) for level, at_level in levels.items()})
+            found = {level: every(assumed_at(level, self.launch), given) for level in LEVELS}
+            # JAX sorts mappings by key.
+            return with_intervals({level: {name: each[name] for name in self.metrics} for level, each in found.items()})
 
         return point
+
+    def _metrics(self, assumed: Assumed, given: Mapping[str, Any]) -> Metrics:
+        """The metrics of one point, whose parameters are `given`."""
+        given = {name: as_float(1.0) for name in (*COUNTS, "routing_skew")} | dict(given)
+        batch = given.pop("batch")
+        lengths = {name: given.pop(name) for name in (*TASK_LENGTHS[self.task], MEDIA) if name in given}
+        found = TASKS[self.task](deployment_of(assumed, **given), transformer(self.model), batch, **lengths)
+        return {name: found[name] for name in self.metrics}
 
     def axes(self, values: Mapping[str, Any], devices: Mapping[str, Device | CalibratedDevice]) -> list[Axis]:
         """Axes from plain values, in the order given; what is not named gets one value, its default, at the end.

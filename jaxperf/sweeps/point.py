@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.sweeps.axes import Axis
+from jaxperf.sweeps.program import Program, flatten
 
 PointFunction = Callable[..., PyTree]
-
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -29,10 +26,10 @@ class TracedPoint:
     """A point function as a program: the leaves of its arguments, axis by axis, to a tuple of scalars.
 
     The user's Python runs exactly once, at scalar shapes; everything later evaluates `program`. Arrays it closes over
-    are `constants`, passed at run time so that a large table is never compiled into the code.
+    are `constants`, its first inputs, passed at run time so that a large table is never compiled into the code.
     """
 
-    program: jax.extend.core.Jaxpr
+    program: Program
     constants: tuple[Array, ...]
     metrics: Mapping[str, np.dtype]
 
@@ -42,7 +39,7 @@ class TracedPoint:
 
     def fingerprint(self) -> str:
         """A hash of the formula and its constants, equal in every process."""
-        digest = hashlib.sha256(_ADDRESS.sub("", str(self.program)).encode())
+        digest = hashlib.sha256(self.program.fingerprint().encode())
         for constant in self.constants:
             array = np.asarray(constant)
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
@@ -63,7 +60,7 @@ def trace_point(fn: PointFunction, axes: Sequence[Axis]) -> TracedPoint:
 
     closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*point)
     metrics = {name: np.dtype(shape.dtype) for name, shape in shapes.items()}
-    return TracedPoint(closed.jaxpr, tuple(closed.consts), metrics)
+    return TracedPoint(flatten(closed), tuple(closed.consts), metrics)
 
 
 def named_scalars(output: PyTree) -> OrderedDict[str, Array]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,7 @@ INLINED = {
     "custom_vjp_call": "call_jaxpr",
 }
 WRITING = ("scatter", "dynamic_update_slice")  # primitives that XLA may carry out in the place of their operand
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,14 @@ class Program:
         for equation in self.equations:
             values.update(zip(equation.results, equation.apply(values), strict=True))
         return [one.value if isinstance(one, Fixed) else values[one] for one in self.outputs]
+
+    def fingerprint(self) -> str:
+        """A hash of what is computed, equal in every process."""
+        digest = hashlib.sha256(repr((self.inputs, _operand_keys(self.outputs))).encode())
+        for each in self.equations:
+            params = [(name, _ADDRESS.sub("", str(value))) for name, value in sorted(each.params.items())]
+            digest.update(repr((each.primitive.name, _operand_keys(each.operands), params, each.results)).encode())
+        return digest.hexdigest()
 
     @property
     def plain(self) -> bool:
@@ -139,8 +150,7 @@ def _key(eqn: Any, operands: tuple[Operand, ...]) -> Any:
     if _has_program(eqn.params.values()):
         return None
     params = [(name, str(value)) for name, value in sorted(eqn.params.items())]
-    inputs = tuple(one if isinstance(one, int) else _literal_key(one.value) for one in operands)
-    return eqn.primitive.name, inputs, tuple(params), tuple(str(var.aval) for var in eqn.outvars)
+    return eqn.primitive.name, _operand_keys(operands), tuple(params), tuple(var.aval for var in eqn.outvars)
 
 
 def _has_program(params: Iterable[Any]) -> bool:
@@ -149,6 +159,10 @@ def _has_program(params: Iterable[Any]) -> bool:
 
 def _items(value: Any) -> Iterable[Any]:
     return value if isinstance(value, tuple | list) else (value,)
+
+
+def _operand_keys(operands: Sequence[Operand]) -> tuple[Any, ...]:
+    return tuple(one if isinstance(one, int) else _literal_key(one.value) for one in operands)
 
 
 def _literal_key(value: Any) -> tuple[str, tuple[int, ...], bytes]:

@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
@@ -19,7 +18,7 @@ from jaxperf.sweeps.axes import Axis, check_axes
 from jaxperf.sweeps.columns import Column, codes_of_rows, label_columns
 from jaxperf.sweeps.plan import MAX_POINTS, Block, Plan, check_size, default_block_points, make_plan
 from jaxperf.sweeps.point import PointFunction, TracedPoint, trace_point
-from jaxperf.sweeps.program import Program, flatten
+from jaxperf.sweeps.program import Program
 from jaxperf.sweeps.reduce import Selection
 from jaxperf.sweeps.results import Results
 from jaxperf.sweeps.rows import evaluate_rows
@@ -199,7 +198,7 @@ def _compile(point: TracedPoint, along: Sequence[int | None], plan: Plan, runs: 
     """The jitted block function. A second trace would be a bug in the engine (a changed shape), so it raises."""
     lengths = dict(enumerate(plan.block_shape))
     grid = {position: length for position, length in lengths.items() if length > 1}
-    program = flatten(jax.extend.core.ClosedJaxpr(point.program, point.constants))
+    program = point.program
     over, options = _way(program, plan.points * runs)
     nothing: frozenset[int] = frozenset()
     inside = [frozenset({position} & grid.keys()) if position is not None else nothing for position in along]
