@@ -40,7 +40,7 @@ def test_tensor_splits(name: str, allowed: list[int]) -> None:
     assert tensor_splits(load_model(name)) == allowed
 
 
-@pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.long), 16])
+@pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.long), 48])
 def test_one_device_serves_every_shipped_model(each: int) -> None:
     for name in model_names()[::each]:
         assert tensor_splits(load_model(name))[0] == 1
