@@ -84,6 +84,7 @@ def test_a_graph_without_a_kernel_has_no_time(cli, own_folder: Path) -> None:
     assert result.exit_code == 3 and "(1): the graph launches no kernel" in result.output
 
 
+@pytest.mark.long
 def test_tensors_are_of_the_stated_format(predict, own_folder: Path) -> None:
     rows = ("fp32", "", "fp16", "fp8", "fp16")
     variants = ("plain", "plain", "plain", "plain", "dp4")

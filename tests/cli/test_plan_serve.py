@@ -81,6 +81,7 @@ def test_single_tokens_have_no_tpot_and_keep_any_limit_on_it(cli, parse_json) ->
     assert "no request makes a second token" in said.stdout
 
 
+@pytest.mark.long
 def test_a_plan_in_words_for_a_rate(cli) -> None:
     result = cli(*PLAN, *LIMITS, "--simulate", "0", "--rate", "5")
     assert result.exit_code == 0, result.output

@@ -133,6 +133,7 @@ def test_our_own_model_is_the_default(cli, files: tuple[str, ...], own_folder: P
     assert 1e-4 < float(first["first_token_at"]) < float(first["completed_at"]) < 0.1
 
 
+@pytest.mark.long
 def test_one_prompt_has_the_interval_of_estimate(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
     """And what is told of every number lies in its interval; steps from a table have none."""
     (own_folder / "one.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,512,9\n")

@@ -324,6 +324,7 @@ def test_parameters_come_back_as_they_were_stored(tmp_path: Path):
         load_graphs(tmp_path / "absent")
 
 
+@pytest.mark.long
 def test_kernels_without_a_device_do_not_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     tiny = dataclasses.replace(graph_kernels.SETTINGS, steps=5, law_steps=5, widths=(4,))
     monkeypatch.setattr(graph_kernels, "SETTINGS", tiny)
