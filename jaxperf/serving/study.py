@@ -96,10 +96,10 @@ class Study:
 
     def _metrics(self, assumed: Assumed, given: Mapping[str, Any]) -> Metrics:
         """The metrics of one point, whose parameters are `given`."""
-        given = {name: as_float(1.0) for name in (*COUNTS, "routing_skew")} | dict(given)
-        batch = given.pop("batch")
-        lengths = {name: given.pop(name) for name in (*TASK_LENGTHS[self.task], MEDIA) if name in given}
-        found = TASKS[self.task](deployment_of(assumed, **given), transformer(self.model), batch, **lengths)
+        rest: dict[str, Any] = {name: as_float(1.0) for name in (*COUNTS, "routing_skew")} | dict(given)
+        batch = rest.pop("batch")
+        lengths = {name: rest.pop(name) for name in (*TASK_LENGTHS[self.task], MEDIA) if name in rest}
+        found = TASKS[self.task](deployment_of(assumed, **rest), transformer(self.model), batch, **lengths)
         return {name: found[name] for name in self.metrics}
 
     def axes(self, values: Mapping[str, Any], devices: Mapping[str, Device | CalibratedDevice]) -> list[Axis]:
