@@ -67,15 +67,9 @@ def explain(
 def memory_of(
     study: Study, device: Device | CalibratedDevice, point: Mapping[str, Any], techniques: Techniques | None = None
 ) -> MemoryUse:
-    """What one rank keeps in memory, as `explain` has it, without all else."""
+    """What one rank keeps in memory, as `explain` has it."""
     nominal = assumed_at("nominal", study.launch)
-    return jax.device_get(evaluate_once(_memory(study), nominal, _arguments(device, point), techniques))
-
-
-@functools.lru_cache(maxsize=8)
-def _memory(study: Study) -> Callable[[Assumed, Mapping[str, Any], Techniques | None], MemoryUse]:
-    one = _at_point(study)
-    return jax.jit(lambda assumed, given, techniques: one(assumed, given, techniques).cost.memory)
+    return evaluate_once(_at_point(study), nominal, _arguments(device, point), techniques).cost.memory
 
 
 def _arguments(device: Device | CalibratedDevice, point: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A pure JAX function of one point, evaluated over a product of named axes.
 
-One compile per sweep, bounded blocks, streaming to Parquet, top-k and Pareto selections on the fly. Knows pytrees and
+One trace per sweep and at most one compile, bounded blocks, streaming to Parquet, top-k and Pareto selections on the fly. Knows pytrees and
 names only, nothing about hardware.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,8 +46,11 @@ class Equation:
 
     def apply(self, values: Mapping[int, Any]) -> Sequence[Any]:
         """Evaluate on the values of its operands."""
-        given = [one.value if isinstance(one, Fixed) else values[one] for one in self.operands]
-        found = self.primitive.bind(*given, **self.primitive.get_bind_params(dict(self.params)))
+        return self.bind(*(one.value if isinstance(one, Fixed) else values[one] for one in self.operands))
+
+    def bind(self, *operands: Any) -> Sequence[Any]:
+        """Evaluate on these operands."""
+        found = self.primitive.bind(*operands, **self.primitive.get_bind_params(dict(self.params)))
         return found if self.primitive.multiple_results else [found]
 
     @property
@@ -77,6 +81,17 @@ class Program:
             values.update(zip(equation.results, equation.apply(values), strict=True))
         return [one.value if isinstance(one, Fixed) else values[one] for one in self.outputs]
 
+    @functools.cached_property
+    def last_uses(self) -> list[list[int]]:
+        """After which equation which values are read no more; outputs are kept."""
+        seen = {one for one in self.outputs if isinstance(one, int)}
+        found: list[list[int]] = []
+        for equation in reversed(self.equations):
+            done = {*equation.numbers, *equation.results} - seen
+            seen |= done
+            found.append(sorted(done))
+        return found[::-1]
+
     def fingerprint(self) -> str:
         """A hash of what is computed, equal in every process."""
         digest = hashlib.sha256(repr((self.inputs, _operand_keys(self.outputs))).encode())
@@ -99,9 +114,10 @@ def flatten(closed: jax.extend.core.ClosedJaxpr) -> Program:
     builder = _Builder()
     jaxpr = closed.jaxpr
     names: dict[Any, Operand] = {var: builder.new() for var in (*jaxpr.constvars, *jaxpr.invars)}
+    inputs = builder.count
     outputs = builder.add(jaxpr, names)
     needed = _needed(builder.equations, outputs)
-    return Program(len(names), tuple(needed), tuple(outputs))
+    return Program(inputs, tuple(needed), tuple(outputs))
 
 
 @dataclass
@@ -142,14 +158,17 @@ class _Builder:
 
 
 def _named(var: Any, names: Mapping[Any, Operand]) -> Operand:
-    return Fixed(var.val) if isinstance(var, jax.extend.core.Literal) else names[var]
+    if not isinstance(var, jax.extend.core.Literal):
+        return names[var]
+    kind: Any = var.aval  # of a typed number: NumPy takes a plain one for the default type
+    return Fixed(np.asarray(var.val, kind.dtype))
 
 
 def _key(eqn: Any, operands: tuple[Operand, ...]) -> Any:
     """What makes two equations the same; None where a parameter is itself a program."""
     if _has_program(eqn.params.values()):
         return None
-    params = [(name, str(value)) for name, value in sorted(eqn.params.items())]
+    params = [(name, str(value)) for name, value in sorted(eqn.params.items()) if value is not None]
     return eqn.primitive.name, _operand_keys(operands), tuple(params), tuple(var.aval for var in eqn.outvars)
 
 
