@@ -17,6 +17,7 @@ BLOCKS = (256, 16, 1)  # rows of one group side by side; the fewer, the more gro
 # chunk still fit a processor's last cache.
 CHUNKS = (2**15, 2**13)
 BLOCK_WASTE, CHUNK_WASTE = 1.5, 1.1  # how many times longer a table may get by what fills its blocks and its chunks
+FEW_ROWS = 2**17  # the largest table is done in 1.3 s on the host, and compiled in 2 to 12 (MLA) without a cache
 DENSE = 4  # codes up to so many times the rows are numbered by a table, beyond that by sorting
 
 
@@ -36,10 +37,16 @@ class Groups:
         small = self.which.astype(np.uint16) if len(self) < 2**16 else self.which
         return np.argsort(small, kind="stable")
 
-    def chunks(self, wanted: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The rows in blocks of one group each, and the blocks in chunks of one size: groups [C] and rows [C, B].
+    @property
+    def few(self) -> bool:
+        """Whether the rows are computed sooner on the host than what computes them is compiled."""
+        return len(self.which) <= FEW_ROWS
 
-        A block is filled up by its last row again, the last chunk by its last block.
+    def chunks(self, wanted: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The rows in blocks of one group each, and the blocks in chunks: groups [C] and rows [C, B].
+
+        A block is filled up by its last row again. So is the last chunk by its last block, where a compiled program
+        wants all chunks of one size.
 
         **Arguments:** `wanted` [G]: of these groups (default: of all).
         """
@@ -54,7 +61,10 @@ class Groups:
         place = before[:, None] * size + np.arange(size)
         rows = self.order[start[group, None] + np.minimum(place, count[group, None] - 1)]
         each = _largest(CHUNKS, size * blocks.sum(), CHUNK_WASTE) // size
-        chunks = np.arange(-(-len(group) // each) * each).clip(max=len(group) - 1).reshape(-1, each)
+        blocks = (
+            np.arange(len(group)) if self.few else np.arange(-(-len(group) // each) * each).clip(max=len(group) - 1)
+        )
+        chunks = [blocks[start : start + each] for start in range(0, len(blocks), each)]
         return [(group[chunk], rows[chunk]) for chunk in chunks]
 
 

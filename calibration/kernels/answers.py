@@ -22,12 +22,12 @@ from calibration.kernels.asked import Shape
 from calibration.kernels.demand import STREAMS
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.inputs import shapes, taken
+from calibration.kernels.mapped import BLOCK, ROW, WHOLE, compiled, on_host
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import Kind, Point, describe, load_kinds, settled
-from jaxperf.core.compiler_options import JOINTLY, for_few_points
+from jaxperf.core.compiler_options import JOINTLY
 
 MICRO = 1e6
-FEW_ROWS = 2**17  # warm, so many take 0.3 s more; cold, the shorter compilation wins up to some 400,000
 LIMITERS = ("compute", "memory", "latency", "")
 TIERS = ("measured", "transfer", "adapted", "roofline", "")
 MEASURED, TRANSFER, ADAPTED, ROOFLINE, _ = range(len(TIERS))
@@ -157,7 +157,6 @@ def answers(
     if table.family in MULTIPLYING:
         trust = dataclasses.replace(trust, remarks=trust.remarks + STAND_IN * _replaced(kinds))
     names = () if fitted is None else fitted.features
-    programs = _programs(rows <= FEW_ROWS)
     # What no kernel of the table does is no part of the program that is run first.
     done = [name for name, each in kinds.ways.items() if np.any(each)]
 
@@ -166,9 +165,9 @@ def answers(
         own = jax.tree.map(lambda leaf: leaf[group], trust)
         kind, shape = kinds.rows(group), taken(every, at)
         settling = dataclasses.replace(kind, ways={name: kind.ways[name] for name in done})
-        shape = {**shape, **programs.settle(table.family, settling, shape)}
-        told = programs.say(table.family, names, model, kind, own.levels, shape)
-        block = programs.tell(table.family, model is None, told, own, shape)
+        programs = _programs(groups.few, table.family, names, model is None)
+        shape = {**shape, **programs.settle(settling, shape)}
+        block = programs.tell(programs.say(model, kind, own.levels, shape), own, shape)
         places = at.ravel()  # NumPy has a quick way for one axis alone
         for column, part in zip(jax.tree.leaves(found), jax.tree.leaves(block), strict=True):
             column[places] = np.asarray(part).ravel()
@@ -203,7 +202,7 @@ class Programs:
     """What is run for the kernels of some blocks: what a block shares [C], shapes [C, B] with what is settled of them.
 
     XLA computes an operation anew in every loop that reads it. So what many read is the result of a program before
-    theirs: `settle`, `say`, `tell`.
+    theirs: `settle` (kinds, shapes), `say` (model, kinds, levels, shapes), `tell` (what is said, trust, shapes).
     """
 
     settle: Callable[..., Shape]
@@ -211,31 +210,20 @@ class Programs:
     tell: Callable[..., Answer]
 
 
+ALONG = {"settle": (BLOCK, ROW), "say": (WHOLE, BLOCK, BLOCK, ROW), "tell": (ROW, BLOCK, ROW)}
+
+
 @functools.cache
-def _programs(few: bool) -> Programs:
-    """Compiled as soon as can be for `few` rows, else to run as fast as can be."""
-    options = for_few_points() if few else JOINTLY
-    steps = ((_settled, (0,)), (_said, (0, 1)), (_told, (0, 1)))
-    return Programs(*(jax.jit(step, static_argnums=fixed, compiler_options=options) for step, fixed in steps))
+def _programs(few: bool, family: str, names: tuple[str, ...], bound: bool) -> Programs:
+    """Of `few` rows on the host, else compiled to run as fast as can be."""
 
-
-def _settled(family: str, kinds: Kind, shape: Shape) -> Shape:
-    return jax.vmap(jax.vmap(functools.partial(settled, family), in_axes=(None, 0)))(kinds, shape)
-
-
-def _said(
-    family: str,
-    names: tuple[str, ...],
-    model: KernelModel | None,
-    kinds: Kind,
-    levels: Mapping[str, Array],
-    shape: Shape,
-) -> Said:
-    def kernel(kind: Kind, levels: Mapping[str, Array], x: Shape) -> Said:
+    def say(model: KernelModel | None, kind: Kind, levels: Mapping[str, Array], x: Shape) -> Said:
         return said(family, model, names, describe(family, kind, x), levels)
 
-    return jax.vmap(jax.vmap(kernel, in_axes=(None, None, 0)))(kinds, levels, shape)
-
-
-def _told(family: str, bound: bool, said: Said, trust: Trust, shape: Shape) -> Answer:
-    return told(family, bound, said, jax.tree.map(lambda leaf: leaf[:, None], trust), shape)
+    points = {"settle": functools.partial(settled, family), "say": say, "tell": functools.partial(told, family, bound)}
+    return Programs(
+        **{
+            name: on_host(point, ALONG[name]) if few else compiled(point, ALONG[name], JOINTLY)
+            for name, point in points.items()
+        }
+    )

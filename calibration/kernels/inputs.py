@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,6 +18,7 @@ from calibration.datasets.text import as_text
 from calibration.kernels.asked import Shape
 from calibration.kernels.demand import POINTS, Demand
 from calibration.kernels.levels import Names, spell
+from calibration.kernels.mapped import BLOCK, ROW, compiled, on_host
 from calibration.kernels.model import Inputs
 from calibration.kernels.point import LEAST, MOST, Kind, Point, describe, load_kinds
 from jaxperf.core.numerics import as_float
@@ -156,8 +157,9 @@ def _points(
     if table.family not in POINTS or not len(table):
         return
     kinds, shape = load_kinds(table.take(groups.first), directories), shapes(table)
+    describing = _describing(table.family, groups.few)
     for kind, at in groups.chunks():
-        yield _described(table.family, kinds.rows(kind), taken(shape, at)), at
+        yield describing(kinds.rows(kind), taken(shape, at)), at
 
 
 def shapes(table: KernelTable) -> dict[str, np.ndarray]:
@@ -167,7 +169,7 @@ def shapes(table: KernelTable) -> dict[str, np.ndarray]:
     return found | _cached_tokens(table, found) if table.family == "attention_mixed" else found
 
 
-def taken(shape: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+def taken(shape: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, Any]:
     """The shapes of some rows, [C, B] like `rows`."""
     return {name: np.take(column, rows) for name, column in shape.items()}  # twice as quick as an index
 
@@ -184,7 +186,7 @@ def _cached_tokens(table: KernelTable, stated: Mapping[str, np.ndarray]) -> dict
     }
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _described(family: str, kinds: Kind, x: Shape) -> Point:
+@functools.cache
+def _describing(family: str, few: bool) -> Callable[[Kind, Shape], Point]:
     """The kernels of a chunk: kinds [C], shapes [C, B]."""
-    return jax.vmap(jax.vmap(functools.partial(describe, family), in_axes=(None, 0)))(kinds, x)
+    return (on_host if few else compiled)(functools.partial(describe, family), (BLOCK, ROW))

@@ -58,7 +58,7 @@ def explain(
     if len(arguments) == 1:
         found = [evaluate_once(one, level, arguments[0], techniques) for level in assumed]
         return [jax.device_get(_told_together(found))]
-    rows = jax.device_get(evaluate_over(one, stack(assumed), stack(arguments), techniques, along=(0, 1, None)))
+    rows = jax.device_get(evaluate_over(one, stack(assumed), stack(arguments), techniques, along=((0,), (1,), ())))
     levels = [jax.tree.map(lambda leaf, at=level: leaf[at], rows) for level in range(len(assumed))]
     together = jax.device_get(_told_together(levels))
     return [jax.tree.map(lambda leaf, at=point: leaf[at], together) for point in range(len(points))]

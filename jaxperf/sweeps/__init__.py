@@ -1,7 +1,7 @@
 """A pure JAX function of one point, evaluated over a product of named axes.
 
-One trace per sweep and at most one compile, bounded blocks, streaming to Parquet, top-k and Pareto selections on the fly. Knows pytrees and
-names only, nothing about hardware.
+One trace per sweep and at most one compile, bounded blocks, streaming to Parquet, top-k and Pareto selections on the
+fly. Knows pytrees and names only, nothing about hardware.
 """
 
 from jaxperf.sweeps.axes import Axis, axis, stack, zip_axes

@@ -2,22 +2,40 @@
 
 XLA takes seconds to compile a serving step of 4,000 operations, and in JAX each of them takes 50 us by itself; in NumPy
 it takes 1. What IEEE 754 rounds exactly has the same bits either way; powers, logarithms and sums may differ in the
-last place. What NumPy has no word for, and what takes programs as parameters (loops, branches), is left to JAX.
+last place. What NumPy has no word for, branches and loops of unknown length are left to JAX.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxperf.sweeps.program import Equation, Fixed, Operand, Program, dependencies
+from jaxperf.sweeps.program import Equation, Fixed, Operand, Program, flatten
 
 Axes = frozenset[int]
 Rule = Callable[..., Any]  # of the parameters, the number of axes and the operands
+
+
+def _divide(x: Any, y: Any) -> Any:
+    """Of whole numbers the quotient without its fraction."""
+    if np.issubdtype(x.dtype, np.floating):
+        return np.divide(x, y)
+    return np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))
+
+
+def _power(x: Any, y: Any) -> Any:
+    return np.power(x, y).astype(x.dtype)
+
+
+def _logistic(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
 
 SAME: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
@@ -25,6 +43,7 @@ SAME: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and,
     "ceil": np.ceil,
     "cos": np.cos,
+    "div": _divide,
     "eq": np.equal,
     "exp": np.exp,
     "exp2": np.exp2,
@@ -36,7 +55,7 @@ SAME: dict[str, Callable[..., Any]] = {
     "le": np.less_equal,
     "log": np.log,
     "log1p": np.log1p,
-    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "logistic": _logistic,
     "lt": np.less,
     "max": np.maximum,
     "min": np.minimum,
@@ -45,6 +64,7 @@ SAME: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "not": np.invert,
     "or": np.bitwise_or,
+    "pow": _power,
     "shift_left": np.left_shift,
     "shift_right_arithmetic": np.right_shift,
     "sign": np.sign,
@@ -61,6 +81,9 @@ REDUCED |= {"reduce_and": np.all, "reduce_or": np.any}
 ALONG = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate}
 
 
+TURNS = 64  # of a loop; longer ones are compiled
+
+
 def evaluate_on_host(
     program: Program, inputs: Sequence[Any], axes: Sequence[Axes] | None = None, shape: Mapping[int, int] | None = None
 ) -> list[np.ndarray]:
@@ -70,19 +93,12 @@ def evaluate_on_host(
     `shape`: length of each axis of the grid, by its number from 0 on.
     **Returns:** one array of the grid's shape, then its own, per output.
     """
-    lengths = dict(sorted((shape or {}).items()))
+    lengths = tuple((shape or {})[axis] for axis in sorted(shape or {}))
     held = axes or [frozenset()] * len(inputs)
-    depends = dependencies(program, held)
-    values = {
-        number: _with_every_axis(np.asarray(each), own, len(lengths))
-        for number, (each, own) in enumerate(zip(inputs, held, strict=True))
-    }
+    given = [_with_every_axis(np.asarray(each), own, len(lengths)) for each, own in zip(inputs, held, strict=True)]
     with np.errstate(all="ignore"):  # branches that are not taken divide by zero
-        for equation, done in zip(program.equations, program.last_uses, strict=True):
-            values.update(zip(equation.results, _applied(equation, values, depends, len(lengths)), strict=True))
-            for number in done:
-                del values[number]
-    return [_over_grid(_value(one, values, len(lengths)), lengths) for one in program.outputs]
+        found = _evaluated(program, given, len(lengths))
+    return [np.broadcast_to(value, (*lengths, *np.shape(value)[len(lengths) :])) for value in found]
 
 
 def _with_every_axis(value: np.ndarray, held: Axes, count: int) -> np.ndarray:
@@ -92,25 +108,30 @@ def _with_every_axis(value: np.ndarray, held: Axes, count: int) -> np.ndarray:
     return value.reshape((*every, *value.shape[len(held) :])) if count else value
 
 
+def _evaluated(program: Program, inputs: Sequence[Any], count: int) -> list[Any]:
+    """The outputs, each with a dimension for every axis, as the inputs have."""
+    values = dict(enumerate(inputs))
+    for equation, done in zip(program.equations, program.last_uses, strict=True):
+        given = [_value(one, values, count) for one in equation.operands]
+        values.update(zip(equation.results, _applied(equation, given, count), strict=True))
+        for number in done:
+            del values[number]
+    return [_value(one, values, count) for one in program.outputs]
+
+
 def _value(one: Operand, values: Mapping[int, Any], count: int) -> Any:
     return _with_every_axis(one.value, frozenset(), count) if isinstance(one, Fixed) else values[one]
 
 
-def _over_grid(value: Any, lengths: Mapping[int, int]) -> np.ndarray:
-    own = np.shape(value)[len(lengths) :]
-    return np.broadcast_to(value, (*lengths.values(), *own))
-
-
-def _applied(
-    equation: Equation, values: Mapping[int, Any], depends: Mapping[int, Axes], count: int
-) -> Sequence[np.ndarray]:
+def _applied(equation: Equation, given: Sequence[Any], count: int) -> Sequence[Any]:
     name = equation.primitive.name
-    given = [_value(one, values, count) for one in equation.operands]
     if name in SAME:
         return [SAME[name](*_aligned(given, count))]
+    if name == "scan" and equation.params["length"] <= TURNS:
+        return _scanned(equation.params, count, given)
     rule = RULES.get(name)
     found = None if rule is None else rule(equation.params, count, *given)
-    return _by_jax(equation, given, depends, count) if found is None else [found]
+    return _by_jax(equation, given, count) if found is None else [found]
 
 
 def _aligned(given: Sequence[Any], count: int) -> Sequence[Any]:
@@ -121,31 +142,69 @@ def _aligned(given: Sequence[Any], count: int) -> Sequence[Any]:
     return [np.reshape(x, (*x.shape[:count], *(1,) * (rank - np.ndim(x)), *x.shape[count:])) for x in given]
 
 
-def _by_jax(equation: Equation, given: Sequence[Any], depends: Mapping[int, Axes], count: int) -> Sequence[np.ndarray]:
-    """What NumPy has no word for, by JAX over the axes that its operands hold."""
-    held = [frozenset() if isinstance(one, Fixed) else depends[one] for one in equation.operands]
+def _by_jax(equation: Equation, given: Sequence[Any], count: int) -> Sequence[Any]:
+    """What NumPy has no word for, by JAX over the axes of which an operand has more than one point."""
+    held = [frozenset(axis for axis in range(count) if np.shape(value)[axis] > 1) for value in given]
     every = sorted(frozenset().union(*held))
     call = equation.bind
     for axis in reversed(every):
         call = jax.vmap(call, in_axes=tuple(0 if axis in own else None for own in held))
-    dense = [_without(value, own, count) for value, own in zip(given, held, strict=True)]
+    dense = [
+        np.squeeze(value, tuple(axis for axis in range(count) if axis not in own))
+        for value, own in zip(given, held, strict=True)
+    ]
     return [_with_every_axis(np.asarray(found), frozenset(every), count) for found in call(*dense)]
 
 
-def _without(value: Any, held: Axes, count: int) -> Any:
-    """A value with the dimensions of the axes it holds, and its own."""
-    return np.squeeze(value, tuple(axis for axis in range(count) if axis not in held))
+def _scanned(params: Any, count: int, given: Sequence[Any]) -> Sequence[Any]:
+    """A loop of a known number of turns, each of which takes a row of some operands and makes a row of some results."""
+    fixed, carried = params["num_consts"], params["num_consts"] + params["num_carry"]
+    carry, rows, turns = list(given[fixed:carried]), given[carried:], range(params["length"])
+    body, made = _body(params["jaxpr"]), []
+    for turn in reversed(turns) if params["reverse"] else turns:
+        row = [np.take(each, turn, axis=count) for each in rows]
+        consts = [_with_every_axis(np.asarray(const), frozenset(), count) for const in params["jaxpr"].consts]
+        found = _evaluated(body, [*consts, *given[:fixed], *carry, *row], count)
+        carry, made = found[: len(carry)], [*made, found[len(carry) :]]
+    order = made[::-1] if params["reverse"] else made
+    return [*carry, *(_stacked({"axis": 0}, count, *column) for column in zip(*order, strict=True))]
 
 
-def _divided(params: Any, count: int, x: Any, y: Any) -> Any:
-    return np.divide(x, y) if np.issubdtype(x.dtype, np.floating) else None
+@functools.lru_cache(maxsize=64)
+def _body(closed: Any) -> Program:
+    return flatten(closed)
 
 
 def _selected(params: Any, count: int, which: Any, *cases: Any) -> Any:
-    if which.dtype != np.bool_ or len(cases) != 2:
-        return None
-    which, no, yes = _aligned((which, *cases), count)
-    return np.where(which, yes, no)
+    at, *values = _aligned((which, *cases), count)
+    return np.where(at, values[1], values[0]) if at.dtype == np.bool_ else np.choose(at, values, mode="clip")
+
+
+def _rounded(params: Any, count: int, x: Any) -> Any:
+    even = params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN
+    return np.rint(x) if even else np.trunc(x + np.copysign(np.asarray(0.5, x.dtype), x))
+
+
+def _largest(params: Any, count: int, x: Any) -> Any:
+    (axis,) = params["axes"]
+    return np.argmax(x, axis=axis + count).astype(params["index_dtype"])
+
+
+def _product(params: Any, count: int, x: Any, y: Any) -> Any:
+    """The sum over some axes of both, alike at all of the batch's; the fast way where one is the same at all points."""
+    (over_x, over_y), (batch_x, batch_y) = params["dimension_numbers"]
+    kind = params["preferred_element_type"] or x.dtype
+    if math.prod(y.shape[:count]) == 1 and not batch_x:
+        found = np.tensordot(x, y.reshape(y.shape[count:]), ([axis + count for axis in over_x], over_y))
+        return found.astype(kind)
+    names = iter(string.ascii_letters)
+    of_x = [next(names) for _ in x.shape[count:]]
+    same = dict(zip((*over_y, *batch_y), (*over_x, *batch_x), strict=True))
+    of_y = [of_x[same[axis]] if axis in same else next(names) for axis in range(y.ndim - count)]
+    kept = [each for axis, each in enumerate(of_x) if axis not in (*over_x, *batch_x)]
+    kept += [each for axis, each in enumerate(of_y) if axis not in same]
+    wanted = "".join([*(of_x[axis] for axis in batch_x), *kept])
+    return np.einsum(f"...{''.join(of_x)},...{''.join(of_y)}->...{wanted}", x, y).astype(kind)
 
 
 def _converted(params: Any, count: int, x: Any) -> Any:
@@ -165,10 +224,6 @@ def _whole(kind: np.dtype, x: Any) -> Any:
 def _seen_as(params: Any, count: int, x: Any) -> Any:
     kind = np.dtype(params["new_dtype"])
     return np.asarray(x).view(kind) if kind.itemsize == x.dtype.itemsize else None
-
-
-def _power(params: Any, count: int, x: Any, y: Any) -> Any:
-    return np.power(x, y) if x.dtype == y.dtype else None
 
 
 def _integer_power(params: Any, count: int, x: Any) -> Any:
@@ -250,17 +305,18 @@ def _only(axis: int, rank: int) -> tuple[int, ...]:
 
 # None where the rule does not say what becomes of these operands.
 RULES: dict[str, Rule] = {
+    "argmax": _largest,
     "bitcast_convert_type": _seen_as,
     "broadcast_in_dim": _broadcast,
     "concatenate": _joined,
     "convert_element_type": _converted,
-    "div": _divided,
+    "dot_general": _product,
     "dynamic_slice": _dynamic_slice,
     "integer_pow": _integer_power,
     "iota": _counted,
-    "pow": _power,
     "reshape": _reshaped,
     "rev": _reversed,
+    "round": _rounded,
     "select_n": _selected,
     "slice": _slice,
     "squeeze": _squeezed,

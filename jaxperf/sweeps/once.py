@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.extend.core
+import numpy as np
 
 from jaxperf.sweeps.host import evaluate_on_host
 from jaxperf.sweeps.program import Program, flatten
@@ -21,28 +22,29 @@ def evaluate_once(fn: Any, *arguments: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), found)
 
 
-def evaluate_over(fn: Any, *arguments: Any, along: Sequence[int | None]) -> Any:
+def evaluate_over(fn: Any, *arguments: Any, along: Sequence[tuple[int, ...]]) -> Any:
     """`fn` of a jitted point function over the product of axes, which is traced once for all lengths.
 
-    **Arguments:** `along`: the axis, from 0 on, of the leading dimension of each argument; None for one that has none.
+    **Arguments:** `along`: the axes, from 0 on, of the leading dimensions of each argument, in order.
     **Returns:** results with a leading dimension for every axis.
     """
-    points, leaves, held = [], [], []
+    leaves = [jax.tree.leaves(argument) for argument in arguments]
     lengths: dict[int, int] = {}
-    for argument, axis in zip(arguments, along, strict=True):
-        own = jax.tree.leaves(argument)
-        leaves += own
-        held += [axis] * len(own)
-        if axis is not None:
-            lengths[axis] = len(own[0])
-        points.append(argument if axis is None else jax.tree.map(lambda leaf: leaf[0], argument))
-    traced = fn.trace(*points)
-    none = [frozenset[int]()] * len(traced.jaxpr.consts)
-    axes = none + [frozenset() if axis is None else frozenset({axis}) for axis in held]
-    found = evaluate_on_host(_flat(traced.jaxpr), [*traced.jaxpr.consts, *jax.device_get(leaves)], axes, lengths)
+    for own, axes in zip(leaves, along, strict=True):
+        lengths |= dict(zip(axes, np.shape(own[0]), strict=False)) if own else {}
+    traced = fn.trace(*(_first(argument, len(axes)) for argument, axes in zip(arguments, along, strict=True)))
+    consts = list(traced.jaxpr.consts)
+    held = [frozenset(axes) for own, axes in zip(leaves, along, strict=True) for _ in own]
+    given = [*consts, *jax.device_get([leaf for own in leaves for leaf in own])]
+    found = evaluate_on_host(_flat(traced.jaxpr), given, [frozenset[int]()] * len(consts) + held, lengths)
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), found)
 
 
-@functools.lru_cache(maxsize=8)
+def _first(argument: Any, dimensions: int) -> Any:
+    """The first point of an argument."""
+    return jax.tree.map(lambda leaf: leaf[(0,) * dimensions], argument) if dimensions else argument
+
+
+@functools.lru_cache(maxsize=32)
 def _flat(closed: jax.extend.core.ClosedJaxpr) -> Program:
     return flatten(closed)

@@ -46,7 +46,7 @@ def test_a_product_of_two_axes_is_each_of_its_points() -> None:
         return {"own": point[1], "both": scaled * point[1] + shift, "level": level["share"] + shift, "none": shift}
 
     levels, points = {"share": jnp.array([0.5, 1.0])}, (jnp.arange(1.0, 4.0), jnp.arange(6.0).reshape(3, 2))
-    found = evaluate_over(fn, levels, points, jnp.asarray(2.0), along=(0, 1, None))
+    found = evaluate_over(fn, levels, points, jnp.asarray(2.0), along=((0,), (1,), ()))
     assert {name: each.shape for name, each in found.items()} == {
         "own": (2, 3, 2),
         "both": (2, 3, 2),

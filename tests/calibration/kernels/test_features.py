@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.datasets.groups import BLOCKS, CHUNK_WASTE, CHUNKS, Groups, grouped
+from calibration.datasets.groups import BLOCKS, CHUNK_WASTE, CHUNKS, FEW_ROWS, Groups, grouped
 from calibration.datasets.text import Text, as_text, joined
 from calibration.kernels.hardware import load_hardware
 from calibration.kernels.inputs import Prepared, prepare
@@ -94,7 +94,13 @@ def test_very_many_groups_are_numbered_by_sorting() -> None:
     assert len(groups) == 20_000 and groups.chunks()[0][1].shape[1] == 1
 
 
-@pytest.mark.parametrize("rows", [1, CHUNKS[1] + 1, CHUNKS[0], 3 * CHUNKS[0] + 1, 20 * CHUNKS[0] + 1])
+@pytest.mark.parametrize("rows", [1, CHUNKS[1] + 1, FEW_ROWS])
+def test_few_rows_are_not_filled_up_to_chunks(rows: int) -> None:
+    groups = grouped([np.full(rows, "one", object)])
+    assert groups.few and sum(each.size for _, each in groups.chunks()) < rows + BLOCKS[0]
+
+
+@pytest.mark.parametrize("rows", [FEW_ROWS + 1, FEW_ROWS + CHUNKS[1], 5 * CHUNKS[0], 20 * CHUNKS[0] + 1])
 def test_a_large_chunk_is_taken_where_little_of_it_is_empty(rows: int) -> None:
     chunks = grouped([np.full(rows, "one", object)]).chunks()
     size, computed = chunks[0][1].size, sum(each.size for _, each in chunks)
