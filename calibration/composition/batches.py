@@ -28,6 +28,7 @@ from jaxperf.models.layers import transformer
 from jaxperf.models.step import check_decodes
 from jaxperf.serving.estimate import check_tensor_splits
 from jaxperf.serving.notes import multiplied_in
+from jaxperf.sweeps.once import evaluate_over
 
 ENDS = ("", "_lower", "_upper")
 MEASURED_FORMATS = ("bf16", "fp16")  # labels are in bf16; fp16 has its bytes and its rate
@@ -133,8 +134,8 @@ def _memory_shares(
     found, scalars = np.full(rows, np.nan), {name: as_float(value) for name, value in parameters.scalars.items()}
     for group in groups:
         network = transformer(models[group.at[0]])
-        shares = jax.jit(jax.vmap(lambda point, network=network: memory_share(network, scalars, point)))
-        found[group.at] = np.asarray(shares(group.points))[: len(group.at)]
+        share = jax.jit(lambda point, network=network: memory_share(network, scalars, point))
+        found[group.at] = evaluate_over(share, group.points, along=((0,),))[: len(group.at)]
     return found
 
 

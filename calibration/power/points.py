@@ -24,6 +24,7 @@ from jaxperf.models.step import decode_cost, prefill_cost
 from jaxperf.models.transformer import add_up
 from jaxperf.serving.study import assumed_at, deployment_of, formats_of
 from jaxperf.serving.techniques.power import PowerLaw, capped_clock, clocked_time, step_power
+from jaxperf.sweeps.once import evaluate_over
 
 
 class Points(eqx.Module):
@@ -70,7 +71,8 @@ def _one_model(runs: Sequence[Run], table: SustainedTable) -> Points:
     config = load_model(runs[0].model)
     devices = {run.device.name: calibration_of(run.device, table).calibrated for run in runs}
     counts = [as_float([getattr(run, name) for run in runs]) for name in ("tensor", "batch", "prompt", "output")]
-    prefill, decode = _compiled(config)(stack([devices[run.device.name] for run in runs]), *counts)
+    own = stack([devices[run.device.name] for run in runs])
+    prefill, decode = evaluate_over(_kernels(config), own, *counts, along=((0,),) * (1 + len(counts)))
     return Points(
         stack([device_from_spec(run.device) for run in runs]),
         prefill,
@@ -83,8 +85,8 @@ def _one_model(runs: Sequence[Run], table: SustainedTable) -> Points:
 
 
 @functools.cache
-def _compiled(config: ModelConfig) -> Callable[..., tuple[Kernels, Kernels]]:
-    """The kernels of the prefills and decode steps of a batch of runs of one model."""
+def _kernels(config: ModelConfig) -> Callable[..., tuple[Kernels, Kernels]]:
+    """The kernels of the prefill and of a decode step of a run of one model."""
     formats = formats_of(config.weight_format, "bf16")
 
     def kernels(device: Any, tensor: Scalar, batch: Scalar, prompt: Scalar, output: Scalar) -> tuple[Kernels, Kernels]:
@@ -94,7 +96,7 @@ def _compiled(config: ModelConfig) -> Callable[..., tuple[Kernels, Kernels]]:
         prefill = prefill_cost(at, model, batch, prompt, as_float(0.0))
         return prefill.kernels, decode_cost(at, model, batch, prompt + output / 2.0).kernels
 
-    return jax.jit(jax.vmap(kernels))
+    return jax.jit(kernels)
 
 
 def answer(law: PowerLaw, point: Points, limited: bool) -> Answer:

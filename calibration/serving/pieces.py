@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +17,6 @@ from calibration.serving.engines import cache_format, held_share
 from calibration.serving.kernel_counts import added_kernels, counted
 from calibration.serving.layouts import Deployed
 from hwspecs import DeviceSpec
-from jaxperf.core.compiler_options import UNOPTIMIZED
 from jaxperf.core.efficiency import AbstractEfficiency, SustainedEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
@@ -35,6 +31,7 @@ from jaxperf.models.step import COLLECTIVES, decode_cost, prefill_cost
 from jaxperf.models.towers import PREFIX, own_prompt, source_tokens, tower_positions
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
+from jaxperf.sweeps.once import evaluate_over
 
 KINDS = ("dense", "experts", "attention", "light", "collective", "peers", "floor")
 PRICED = KINDS[:-2]  # kinds of kernels; the others are of all kernels of a step
@@ -42,7 +39,6 @@ SEQUENCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0) 
 PROMPTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # in one prefill of an attention replica
 LINEAR = ("delta_rule", "selective_scan", "lightning", "recurrence")
 DENSE = ("projection", "router", "head", "absorb", "expansion")
-CHUNK = 32  # configurations a call: one compilation a model, whatever the table
 # What a kernel in a replayed graph takes to start and drain [s], alike in all formats; kernels measured alone are not
 # (products: 9 us in FP8, their quantization included, 3 us in BF16). The fitted `floor` multiplies it.
 KERNEL_GAP = 5e-6
@@ -69,7 +65,7 @@ class Pieces(eqx.Module):
 
 
 def pieces_of(points: Sequence[Deployed], table: SustainedTable, level: str = "nominal") -> Pieces:
-    """The pieces of every deployment, leaves [points, ...] on the host; one compilation for each model.
+    """The pieces of every deployment, leaves [points, ...] on the host; one trace for each model.
 
     **Arguments:** `level`: of `jaxperf.core.sustained.RATE_LEVELS`; "roofline" for every efficiency at 1.
     """
@@ -78,27 +74,16 @@ def pieces_of(points: Sequence[Deployed], table: SustainedTable, level: str = "n
     assumed = assumed_at(level, "graph")
     places = {model: [at for at, point in enumerate(points) if point.model == model] for model in _models(points)}
 
-    def priced(model: ModelConfig) -> list[Pieces]:
-        arguments = [_arguments(points[at], devices[_key(points[at].spec)]) for at in places[model]]
-        return _in_chunks(functools.partial(_compiled(model), assumed), arguments)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # XLA compiles one model while Python traces another
-        found = dict(zip(itertools.chain(*places.values()), itertools.chain(*pool.map(priced, places)), strict=True))
+    found: dict[int, Pieces] = {}
+    for model, own in places.items():
+        arguments = _stacked([_arguments(points[at], devices[_key(points[at].spec)]) for at in own])
+        rows = evaluate_over(_pieces(model), assumed, arguments, along=((), (0,)))
+        found |= {at: jax.tree.map(lambda leaf, row=row: leaf[row], rows) for row, at in enumerate(own)}
     return _stacked([found[at] for at in range(len(points))])
 
 
 def _models(points: Sequence[Deployed]) -> list[ModelConfig]:
     return list(dict.fromkeys(point.model for point in points))
-
-
-def _in_chunks(run: Callable[[dict[str, Any]], Pieces], arguments: Sequence[dict[str, Any]]) -> list[Pieces]:
-    """What `run` gives for each, asked of `CHUNK` at a time; the last one fills up the last call."""
-    found = []
-    for start in range(0, len(arguments), CHUNK):
-        own = list(arguments[start : start + CHUNK])
-        made = jax.device_get(run(_stacked(own + own[-1:] * (CHUNK - len(own)))))
-        found += [jax.tree.map(lambda leaf, at=at: leaf[at], made) for at in range(len(own))]
-    return found
 
 
 def _stacked(points: Sequence[Any]) -> Any:
@@ -135,8 +120,8 @@ def _formats(weights: str, cache: str) -> dict[str, NumberFormat]:
 
 
 @functools.cache
-def _compiled(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces]:
-    """The pieces of a batch of deployments of one model."""
+def _pieces(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces]:
+    """The pieces of a deployment of a model."""
     model = transformer(config)
 
     def one(assumed: Assumed, given: dict[str, Any]) -> Pieces:
@@ -177,7 +162,7 @@ def _compiled(config: ModelConfig) -> Callable[[Assumed, dict[str, Any]], Pieces
             reason=reason[0, 0],
         )
 
-    return jax.jit(jax.vmap(one, in_axes=(None, 0)), compiler_options=UNOPTIMIZED)
+    return jax.jit(one)
 
 
 def _over(step: Callable[[Scalar, Scalar], Any], counts: Sequence[float]) -> Any:

@@ -16,10 +16,7 @@ from jaxperf.sweeps.program import Program, flatten
 
 def evaluate_once(fn: Any, *arguments: Any) -> Any:
     """`fn(*arguments)` of a function made by `jax.jit`, which is traced once for all arguments of the same types."""
-    traced = fn.trace(*arguments)
-    given = jax.device_get(jax.tree.leaves(arguments))
-    found = evaluate_on_host(_flat(traced.jaxpr), [*traced.jaxpr.consts, *given])
-    return jax.tree.unflatten(jax.tree.structure(traced.out_info), found)
+    return evaluate_over(fn, *arguments, along=((),) * len(arguments))
 
 
 def evaluate_over(fn: Any, *arguments: Any, along: Sequence[tuple[int, ...]]) -> Any:
@@ -33,10 +30,11 @@ def evaluate_over(fn: Any, *arguments: Any, along: Sequence[tuple[int, ...]]) ->
     for own, axes in zip(leaves, along, strict=True):
         lengths |= dict(zip(axes, np.shape(own[0]), strict=False)) if own else {}
     traced = fn.trace(*(_first(argument, len(axes)) for argument, axes in zip(arguments, along, strict=True)))
-    consts = list(traced.jaxpr.consts)
+    consts, kinds = list(traced.jaxpr.consts), [each.dtype for each in traced.jaxpr.in_avals]
     held = [frozenset(axes) for own, axes in zip(leaves, along, strict=True) for _ in own]
-    given = [*consts, *jax.device_get([leaf for own in leaves for leaf in own])]
-    found = evaluate_on_host(_flat(traced.jaxpr), given, [frozenset[int]()] * len(consts) + held, lengths)
+    given = jax.device_get([leaf for own in leaves for leaf in own])
+    typed = [np.asarray(value, kind) for value, kind in zip(given, kinds, strict=True)]
+    found = evaluate_on_host(_flat(traced.jaxpr), [*consts, *typed], [frozenset[int]()] * len(consts) + held, lengths)
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), found)
 
 

@@ -29,6 +29,7 @@ from jaxperf.serving.queueing.engine import Engine
 from jaxperf.serving.queueing.law import StepLaw, probed_law
 from jaxperf.serving.queueing.pools import Sending
 from jaxperf.serving.study import Assumed, assumed_at, deployment_of, formats_of
+from jaxperf.sweeps.once import evaluate_over
 
 
 @dataclass(frozen=True)
@@ -85,19 +86,22 @@ def engine_facts(
 
     **Raises:** `InputError` for a model without a decoder.
     """
-    run = _compiled(model, reach)
+    facts = _facts(model, reach)
     arguments = stack(
         [
             formats_of(each.weights, kv_cache) | {name: as_float(count) for name, count in each.layout.items()}
             for each in candidates
         ]
     )
-    return {level: jax.device_get(run(assumed_at(level, "graph"), device, arguments)) for level in levels}
+    assumed = {level: assumed_at(level, "graph") for level in levels}
+    return {
+        level: evaluate_over(facts, each, device, arguments, along=((), (), (0,))) for level, each in assumed.items()
+    }
 
 
 @functools.lru_cache(maxsize=8)
-def _compiled(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
-    """The compiled function behind `engine_facts`, kept so that the next device costs no compile."""
+def _facts(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
+    """The facts of one candidate, kept so that the next device is not traced again."""
     model = transformer(config)
     check_decodes(model)
 
@@ -117,7 +121,7 @@ def _compiled(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
             reason=infeasibility(deployment, model, memory, layout.data_parallel, length),
         )
 
-    return jax.jit(jax.vmap(one, in_axes=(None, None, 0)))
+    return jax.jit(one)
 
 
 def sending(sender: EngineFacts, receiver: EngineFacts) -> Sending:
