@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -20,12 +20,14 @@ from jaxtyping import Array, Shaped
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.compiler_options import JOINTLY
 from jaxperf.core.device import Device
+from jaxperf.sweeps.once import evaluate_over
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.step import training_step
 
 BLOCK = 8192  # layouts; near the fastest of 512 ... 32768 in either precision, see docs/training.md
+HOST_BLOCK = 2**16  # and on the host, where each operation of each block is a call of NumPy
 METRICS = ("time", "unchecked_time", "memory.total", "mfu", "bubble_fraction", "energy", "reason")
 
 Column = Shaped[np.ndarray, " rows"]
@@ -42,11 +44,43 @@ def evaluate_block(
 ) -> dict[str, Shaped[Array, " block"]]:
     """`training_step` of one block of layouts: `base` with the fields of `columns` replaced."""
 
-    def point(fields: Mapping[str, Array]) -> dict[str, Array]:
-        step = training_step(model, dataclasses.replace(base, **fields), device, efficiencies)
+    return jax.vmap(_point(metrics), (None, None, 0, None, None))(model, base, columns, device, efficiencies)
+
+
+@functools.cache
+def _point(metrics: tuple[str, ...]) -> Callable[..., dict[str, Array]]:
+    """`metrics` of `training_step` for one layout."""
+
+    def point(
+        model: TrainingModel, base: Layout, fields: Mapping[str, Array], device: Device, rates: TrainingEfficiencies
+    ) -> dict[str, Array]:
+        step = training_step(model, dataclasses.replace(base, **fields), device, rates)
         return {name: operator.attrgetter(name)(step) for name in metrics}
 
-    return jax.vmap(point)(columns)
+    return jax.jit(point)
+
+
+def few_layouts(
+    model: TrainingModel,
+    columns: Mapping[str, Column],
+    device: Device,
+    efficiencies: TrainingEfficiencies,
+    *,
+    base: Layout | None = None,
+    metrics: Sequence[str] = METRICS,
+) -> dict[str, Column]:
+    """All results of `layout_blocks`, computed on the host (`jaxperf.sweeps.host`): nothing is compiled."""
+    rows, point = _check(columns), _point(tuple(metrics))
+    base = Layout() if base is None else base
+    kinds = {name: jnp.asarray(getattr(base, name)).dtype for name in columns}
+    along = ((), (), (0,), (), ())
+
+    def one(start: int) -> dict[str, Column]:
+        fields = {name: np.asarray(each[start : start + HOST_BLOCK], kinds[name]) for name, each in columns.items()}
+        return evaluate_over(point, model, base, fields, device, efficiencies, along=along)
+
+    blocks = [one(start) for start in range(0, rows, HOST_BLOCK)]
+    return {name: np.concatenate([found[name] for found in blocks]) for name in metrics}
 
 
 def layout_blocks(

@@ -12,7 +12,7 @@ from jaxperf.sweeps.program import flatten
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.model_build import training_model
-from jaxperf.training.sweep import METRICS, evaluate_block, evaluate_layouts, layout_blocks
+from jaxperf.training.sweep import METRICS, evaluate_block, evaluate_layouts, few_layouts, layout_blocks
 from tests.devices import A100, H100
 
 MODEL = training_model(load_model("llama-3-70b"))
@@ -43,6 +43,14 @@ def test_columns_agree_with_plain_python_and_compile_once() -> None:
     assert evaluate_block._cache_size() == compiled  # another model, device and base: the same program
 
 
+def test_few_layouts_are_not_compiled() -> None:
+    compiled = evaluate_block._cache_size()
+    few = few_layouts(MODEL, columns(700), H100, NOMINAL, metrics=METRICS)
+    assert evaluate_block._cache_size() == compiled
+    for name, found in evaluate_layouts(MODEL, columns(700), H100, NOMINAL, block=256).items():
+        np.testing.assert_allclose(few[name], found, rtol=1e-12, err_msg=name)
+
+
 def test_blocks_come_in_order_and_may_be_left() -> None:
     blocks = layout_blocks(MODEL, columns(700), H100, NOMINAL, block=256, metrics=("unchecked_time", "exposed.data"))
     rows, first = next(blocks)
@@ -64,8 +72,9 @@ def test_blocks_come_in_order_and_may_be_left() -> None:
     ],
 )
 def test_bad_columns_are_refused(bad: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        evaluate_layouts(MODEL, bad, H100, NOMINAL)
+    for evaluate in (evaluate_layouts, few_layouts):
+        with pytest.raises(InputError, match=message):
+            evaluate(MODEL, bad, H100, NOMINAL)
 
 
 def test_the_program_of_a_block_is_plain() -> None:

@@ -25,9 +25,11 @@ from jaxperf.training.layout_checks import TrainingReason, layout_reasons
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.search.space import GROUP_FIELDS, Columns, Space, crossed, frugal, kinds, splits, variants
 from jaxperf.training.search.terms import METRICS
-from jaxperf.training.sweep import BLOCK, evaluate_layouts
+from jaxperf.training.sweep import BLOCK, evaluate_layouts, few_layouts
 
 CHUNK = 8 * BLOCK  # layouts between two reports of progress
+# Up to so many nothing is compiled: 2 million take 7 s on the host, a plan of them 18 s with all else for 24.
+FEW_LAYOUTS = 2**21
 OBJECTIVES = ("time", "cost", "memory")  # at one number of equal devices cost follows time
 PASSED_ON = "passed on"  # of layers whose micro-batches go on to other devices: the step, and one micro-batch more
 
@@ -85,7 +87,7 @@ def search_layouts(
         for rows, others in plans:
             for part in _parts(rows, len(others["zero"])):
                 columns = crossed(table, part, others)
-                metrics = evaluate(model, columns, device, efficiencies, base)
+                metrics = evaluate(model, columns, device, efficiencies, base, total <= FEW_LAYOUTS)
                 _keep(found, columns, metrics, len(part), _score(columns, metrics, objective, base))
                 if progress is not None:
                     progress(found.tried, total)
@@ -95,9 +97,17 @@ def search_layouts(
 
 
 def evaluate(
-    model: TrainingModel, columns: Columns, device: Device, efficiencies: TrainingEfficiencies, base: Layout
+    model: TrainingModel,
+    columns: Columns,
+    device: Device,
+    efficiencies: TrainingEfficiencies,
+    base: Layout,
+    few: bool = True,
 ) -> Columns:
-    """`METRICS` of every row, in whole blocks, so that all calls share one compile."""
+    """`METRICS` of every row; on the host where all calls have `few` in all, else in whole blocks, which share one
+    compile."""
+    if few:
+        return few_layouts(model, columns, device, efficiencies, base=base, metrics=METRICS)
     rows = len(columns["tensor"])
     padded = {name: np.pad(values, (0, -rows % BLOCK), mode="edge") for name, values in columns.items()}
     found = evaluate_layouts(model, padded, device, efficiencies, base=base, metrics=METRICS)
