@@ -19,6 +19,7 @@ AXES = {
     "decode": {"tensor_parallel": [1, 2, 4, 8], "batch": [1, 8, 64], "context": [512, 4096]},
     "serve": {"tensor_parallel": [1, 2, 4, 8], "batch": [1, 8, 64], "prompt": [512, 4096], "output": [128, 256]},
 }
+OFTEN = 2**20  # so few points are not compiled for less
 METRICS = {
     "decode": ("tpot", "tokens_per_second", "memory", "limiter", "reason"),
     "serve": ("ttft", "tpot", "tokens_per_second", "memory", "limiter", "reason"),
@@ -47,7 +48,7 @@ def _seconds(
     axes = study.axes({"device": list(devices), **values, "weights": ["bf16", "fp8", "int4"]}, devices)
     jax.clear_caches()
     start = time.perf_counter()
-    sweep = Sweep(only(study.point(), names), axes)
+    sweep = Sweep(only(study.point(), names), axes, runs=OFTEN)
     traced = time.perf_counter()
     for _ in sweep.blocks():  # a few thousand points: compiling is all the time
         pass
