@@ -163,13 +163,20 @@ def _plan_sizes(asked: Asked, specs: Sequence[DeviceSpec], sizes: list[int]) -> 
 
 
 def _answers(asked: Asked, specs: Sequence[DeviceSpec], sizes: list[int]) -> list[Answer]:
-    """One answer a device and size, in their order; Ctrl-C ends with those that are there."""
+    """One answer a device and size, in their order; Ctrl-C ends with those that are there.
+
+    What the search needs once, at its end, is compiled beside it.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
     from jaxperf.cli.progress import progress_bar
     from jaxperf.core.device import device_from_spec
+    from jaxperf.training.search.plan import compile_outlook
     from jaxperf.training.search.plan import plan as search
 
     found: list[Answer] = []
-    with progress_bar("layouts", asked.quiet) as report:
+    with ThreadPoolExecutor(1) as aside, progress_bar("layouts", asked.quiet) as report:
+        aside.submit(compile_outlook, asked.request)
         for spec in specs:
             rates = asked.rates(spec)
             for size in sizes:
