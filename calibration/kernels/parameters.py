@@ -211,8 +211,8 @@ def _filled(start: str, tree: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     """A tree of the same shapes, with the arrays stored at its places. Raises as `_stored` does."""
     places, structure = jax.tree_util.tree_flatten_with_path(tree)
     named = [(f"{start}{jax.tree_util.keystr(place)}", leaf) for place, leaf in places]
-    # NumPy converts them: JAX would compile that for every shape.
-    found = [jnp.asarray(np.asarray(_stored(name, leaf.shape, tensors), leaf.dtype)) for name, leaf in named]
+    # NumPy converts them, and they are put on the device as they are: `jnp.asarray` compiles either for every shape.
+    found = [jax.device_put(np.asarray(_stored(name, leaf.shape, tensors), leaf.dtype)) for name, leaf in named]
     return jax.tree_util.tree_unflatten(structure, found)
 
 

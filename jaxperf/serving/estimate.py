@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from hwspecs.errors import InputError
 from jaxperf.core.feasible import sentences
 from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS
-from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained_file import SustainedTable, calibration_of, load_sustained_table
 from jaxperf.models.config import ModelConfig, Moe
 from jaxperf.models.deployment import Parallelism
@@ -25,6 +25,7 @@ from jaxperf.serving.room import largest_batch
 from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
 from jaxperf.serving.techniques.checks import check_with_techniques
 from jaxperf.serving.techniques.chosen import Techniques
+from jaxperf.sweeps.once import evaluate_over
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -122,7 +123,8 @@ def _check_media(model: ModelConfig, point: Mapping[str, Any]) -> None:
 def tensor_splits(model: ModelConfig) -> list[int]:
     """Tensor-parallel counts that divide every layer; key-value heads may also be replicated evenly."""
     arrays, counts = transformer(model), range(1, MOST_RANKS + 1)
-    uneven = jax.jit(jax.vmap(lambda ranks: uneven_ranks(Parallelism(ranks), arrays)))(as_float(counts))
+    refuses = jax.jit(lambda ranks: uneven_ranks(Parallelism(ranks), arrays))
+    uneven = evaluate_over(refuses, np.asarray(counts, float), along=((0,),))
     return [ranks for ranks, refused in zip(counts, uneven.tolist(), strict=True) if not refused]
 
 
