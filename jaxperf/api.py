@@ -34,6 +34,7 @@ from jaxperf.serving.study import (
     deployment_of,
 )
 from jaxperf.sweeps import Sweep, axis
+from jaxperf.sweeps.once import host_first
 
 if TYPE_CHECKING:
     import xarray
@@ -112,7 +113,8 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     `activations` (default those that go with the weights), `kv_cache` (default bf16), `routing_skew` (1), `level` of
     the efficiencies ("low", "nominal", "high" or "roofline"), and what `cost` itself takes. Numbers may be traced. A
     `CalibratedDevice` (`load_device`, or a name in its place) has the fitted efficiencies, a plain `Device` the assumed
-    ones. It raises `InputError` for what is none of these.
+    ones. It raises `InputError` for what is none of these. The first calls are evaluated on the host; one that is
+    called often, or of traced numbers, is compiled.
     """
     check_model(model)
     network = transformer(model)  # refuses a kind of layer that is not timed
@@ -120,6 +122,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     own = tuple(inspect.signature(cost).parameters)[2:]
     allowed = (*LAYOUT_NAMES, *own, "weights", "activations", "kv_cache", "routing_skew", "level")
 
+    @host_first
     @jax.jit
     def evaluate(assumed: Assumed, placed: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
         return cost(deployment_of(assumed, **placed), network, **arguments)

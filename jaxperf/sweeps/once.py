@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.extend.core
 import numpy as np
+from jax.core import Tracer
 
 from jaxperf.sweeps.host import evaluate_on_host
 from jaxperf.sweeps.program import Program, flatten
+
+OFTEN = 64  # calls of 20 to 50 ms each on the host, for the 2 to 6 s that a step of a model takes to compile
 
 
 def evaluate_once(fn: Any, *arguments: Any) -> Any:
@@ -36,6 +40,20 @@ def evaluate_over(fn: Any, *arguments: Any, along: Sequence[tuple[int, ...]]) ->
     typed = [np.asarray(value, kind) for value, kind in zip(given, kinds, strict=True)]
     found = evaluate_on_host(_flat(traced.jaxpr), [*consts, *typed], [frozenset[int]()] * len(consts) + held, lengths)
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), found)
+
+
+def host_first(fn: Any) -> Callable[..., Any]:
+    """A jitted point function that is compiled once it was called `OFTEN` times, and where a number is traced; until
+    then each call is evaluated on the host."""
+    calls = itertools.count()
+
+    def call(*arguments: Any) -> Any:
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments))
+        if traced or next(calls) >= OFTEN:
+            return fn(*arguments)
+        return jax.device_put(evaluate_once(fn, *arguments))
+
+    return call
 
 
 def _first(argument: Any, dimensions: int) -> Any:

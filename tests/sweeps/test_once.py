@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxperf.core.numerics import ceil_div
-from jaxperf.sweeps.once import evaluate_once, evaluate_over
+from jaxperf.sweeps.once import OFTEN, evaluate_once, evaluate_over, host_first
 
 
 class Tiled(NamedTuple):
@@ -59,3 +59,17 @@ def test_a_product_of_two_axes_is_each_of_its_points() -> None:
             wanted = fn({"share": levels["share"][i]}, (points[0][j], points[1][j]), jnp.asarray(2.0))
             for name, each in wanted.items():
                 np.testing.assert_allclose(found[name][i, j], each, rtol=1e-15)
+
+
+def test_what_is_called_often_or_traced_is_compiled() -> None:
+    @jax.jit
+    def fn(point: dict[str, jax.Array], factor: float) -> tuple[jax.Array, jax.Array]:
+        return ceil_div(point["m"], point["n"]) * factor, point["m"] > 3.0
+
+    point, call = {"m": jnp.asarray(7.0), "n": jnp.asarray(2.0)}, host_first(fn)
+    for number in range(OFTEN + 2):
+        found = call(point, 1.5)
+        assert (float(found[0]), bool(found[1])) == (6.0, True) and all(isinstance(each, jax.Array) for each in found)
+        assert fn._cache_size() == (number >= OFTEN)
+    slope = jax.grad(lambda m: host_first(fn)({**point, "m": m}, 1.5)[0])(jnp.asarray(7.0))
+    np.testing.assert_allclose(slope, 0.75)
