@@ -27,6 +27,7 @@ from jaxperf.network.nccl import (
     nccl_send_time,
 )
 from jaxperf.network.nccl_constants import NcclTier
+from jaxperf.sweeps.once import evaluate_over
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "moe_a2a_dispatch", "moe_a2a_combine")
 # Who runs it: the collective library, a serving engine's own all-reduce, or an exchange of tokens in one of two modes.
@@ -128,7 +129,12 @@ def alpha_beta_time(point: CollectivePoint) -> Scalar:
     return _choose(point.op, (2.0 * ring, ring, ring, direct, send(point.size, hop), tokens, tokens))
 
 
-laws = jax.jit(jax.vmap(law_time))
+def laws(points: CollectivePoint) -> LawTime:
+    """`law_time` of every point [rows], on the host: tables have as many lengths as there are tables."""
+    return evaluate_over(_law_time, points, along=((0,),))
+
+
+_law_time = jax.jit(law_time)
 
 
 def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:

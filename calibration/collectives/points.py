@@ -170,7 +170,7 @@ def _named(devices: np.ndarray, directories: Sequence[str | Path]) -> np.ndarray
 
 def _law(numbers: Mapping[str, np.ndarray], tier: NcclTier) -> LawTime:
     """The law at every row, on the host."""
-    return jax.device_get(laws(CollectivePoint(**jax.tree.map(as_float, dict(numbers)), tier=tier)))
+    return laws(CollectivePoint(**jax.tree.map(as_float, dict(numbers)), tier=tier))
 
 
 def _rows(tree: Tree, rows: np.ndarray) -> Tree:

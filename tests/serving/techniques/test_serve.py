@@ -23,6 +23,7 @@ from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, zipf_popula
 from jaxperf.serving.techniques.power import PowerCap, PowerLaw, step_power
 from jaxperf.serving.techniques.serve import technique_cost
 from jaxperf.serving.techniques.speculative import Speculation
+from jaxperf.sweeps.once import host_first
 from tests.devices import QUICK, close, deployment, model
 
 SMALL = model("gpt2")
@@ -30,16 +31,17 @@ AT = deployment(load_device("h100-sxm"))
 LAW = PowerLaw(0.3, 1.5, 0.4)
 WORKLOAD = {"batch": 4.0, "prompt": 512.0, "output": 64.0}
 FREE = PowerCap(LAW, 700.0)
-cost_of = jax.jit(technique_cost, compiler_options=QUICK)
+cost_of = host_first(jax.jit(technique_cost, compiler_options=QUICK))
 
 
 def costs(techniques: Techniques, at=AT, **changes: float):
     return cost_of(at, SMALL, techniques, *map(as_float, {**WORKLOAD, **changes}.values()))
 
 
+@host_first
 @functools.partial(jax.jit, compiler_options=QUICK)
 def plain_and_none(at, *workload):
-    """Compiled together: apart, the compiler may add the kernels in another order."""
+    """Traced together: compiled apart, the kernels may be added in another order."""
     return serving_cost(at, SMALL, *workload), technique_cost(at, SMALL, Techniques(), *workload)[0]
 
 

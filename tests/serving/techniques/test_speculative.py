@@ -21,6 +21,7 @@ from jaxperf.serving.techniques.break_even import first_of_the_rest, speculative
 from jaxperf.serving.techniques.drafts import DraftHeads, DraftLayer, DraftModel, as_draft
 from jaxperf.serving.techniques.speculative import Speculation, expected_tokens, token_distribution
 from jaxperf.serving.techniques.step import several_token_kernels, with_kernels
+from jaxperf.sweeps.once import host_first
 from tests.devices import H100, QUICK, close, deployment, model
 
 LLAMA, SMALL = model("llama-3.1-8b"), model("llama-3.2-1b")
@@ -35,6 +36,7 @@ proposing = jax.jit(
 )
 
 
+@host_first
 @functools.partial(jax.jit, compiler_options=QUICK)
 def plain_and_again(batch, context):
     """A decode step, and that of its own kernels: compiled together, for apart they may be added in another order."""
