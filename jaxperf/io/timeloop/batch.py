@@ -18,6 +18,7 @@ from jaxperf.loopnest.feasible import sentences
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.loopnest.problem import Names, Operand, Problem
 from jaxperf.loopnest.reuse import Rules
+from jaxperf.sweeps.once import evaluate_over
 
 Row = dict[str, Any]
 
@@ -74,9 +75,11 @@ def _cost(points: Sequence[Point], rules: Rules) -> NestCost:
     machine = {name: np.asarray([point.machine[name] for point in points]) for name in points[0].machine}
     architecture = Architecture(levels, **machine)
     # A field that no point names is one number, the same for all.
-    axes = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, architecture)
-    evaluate = functools.partial(nest_cost, rules=rules)
-    return jax.jit(jax.vmap(evaluate, in_axes=(0, axes, 0)))(problem, architecture, mapping)
+    whole = jax.tree.map(
+        lambda leaf: np.broadcast_to(leaf, (len(points),)) if np.ndim(leaf) == 0 else leaf, architecture
+    )
+    evaluate = jax.jit(functools.partial(nest_cost, rules=rules))
+    return evaluate_over(evaluate, problem, whole, mapping, along=((0,), (0,), (0,)))
 
 
 def _stacked(points: Sequence[Point], name: str) -> np.ndarray:
