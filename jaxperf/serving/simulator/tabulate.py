@@ -1,11 +1,12 @@
-"""Step times of our own models as a table: the composition of a deployment on a grid, computed once."""
+"""Step times of our own models as a table: the composition of a deployment on a grid, computed once, on the host."""
 
 from __future__ import annotations
 
-import equinox as eqx
+from collections.abc import Callable
+
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float64
+import numpy as np
+from jaxtyping import Float64
 
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.models.blocks.base import Kernels
@@ -16,6 +17,7 @@ from jaxperf.models.layers import Transformer
 from jaxperf.models.step import check_decodes, step_kernels
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.simulator.step_time import StepTimeTable
+from jaxperf.sweeps.once import evaluate_over
 
 CONTEXT_STEP = 64  # tokens between the contexts of the grid
 LENGTH_STEP = 16  # tokens between its lengths of prompts
@@ -35,56 +37,50 @@ def tabulated(
     **Raises:** `InputError` for a model without a decoder.
     """
     check_decodes(model)
-    prefixes = jnp.concatenate([jnp.zeros(1), _counts(max(context, cached), CONTEXT_STEP)])
+    prefixes = np.r_[0.0, _counts(max(context, cached), CONTEXT_STEP)]
     lengths, contexts = _counts(tokens, LENGTH_STEP), _counts(context, CONTEXT_STEP)
-    return _table(deployment, model, _counts(tokens, 1), _counts(decodes, 1), contexts, prefixes, lengths)
 
+    def over(step: Callable[..., Scalar], *counts: Float64[np.ndarray, " points"]) -> np.ndarray:
+        axes = tuple((axis,) for axis in range(len(counts)))
+        return evaluate_over(step, deployment, model, *counts, along=((), (), *axes))
 
-def _counts(largest: int, step: int) -> Float64[Array, " points"]:
-    """step, 2 step, ... up to the first that reaches `largest`."""
-    return jnp.arange(1, -(-largest // step) + 1, dtype=jnp.float64) * step
-
-
-@eqx.filter_jit  # once for a deployment at every level of what its kernels sustain
-def _table(
-    deployment: Deployment,
-    model: Transformer,
-    tokens: Array,
-    decodes: Array,
-    contexts: Array,
-    prefixes: Array,
-    lengths: Array,
-) -> StepTimeTable:
-    """Over so many tokens, decodes of so many contexts, and prompts after so many prefixes, each an axis of its own."""
-
-    def linear(length: Scalar) -> Scalar:
-        kernels = step_kernels(deployment, model, Prefill(1.0, length), as_float(1.0))
-        return _step(deployment, {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS})
-
-    def decode(number: Scalar, length: Scalar) -> Scalar:
-        return _step(deployment, step_kernels(deployment, model, Decode(number, length), number)) - linear(number)
-
-    def prefill(prefix: Scalar, length: Scalar) -> Scalar:
-        kernels = step_kernels(deployment, model, Prefill(1.0, length, prefix), as_float(1.0))
-        return _step(deployment, kernels) - linear(length)
-
+    put = jax.device_put
     return StepTimeTable(
-        tokens=_with_zero(jax.vmap(linear)(tokens), (0,)),
-        decode=_with_zero(_grid(decode, decodes, contexts), (0, 1)),
-        prefill=_with_zero(_grid(prefill, prefixes, lengths), (1,)),
-        shared_prefill=jnp.float64(1.0),
-        bucket=jnp.float64(CONTEXT_STEP),
-        length_step=jnp.float64(LENGTH_STEP),
+        tokens=put(_with_zero(over(_linear, _counts(tokens, 1)), (0,))),
+        decode=put(_with_zero(over(_decode, _counts(decodes, 1), contexts), (0, 1))),
+        prefill=put(_with_zero(over(_prefill, prefixes, lengths), (1,))),
+        shared_prefill=put(np.float64(1.0)),
+        bucket=put(np.float64(CONTEXT_STEP)),
+        length_step=put(np.float64(LENGTH_STEP)),
     )
 
 
-def _grid(point, rows: Array, columns: Array) -> Float64[Array, "rows columns"]:
-    return jax.vmap(jax.vmap(point, (None, 0)), (0, None))(rows, columns)
+def _counts(largest: int, step: int) -> Float64[np.ndarray, " points"]:
+    """step, 2 step, ... up to the first that reaches `largest`."""
+    return np.arange(1, -(-largest // step) + 1, dtype=np.float64) * step
 
 
-def _with_zero(values: Array, axes: tuple[int, ...]) -> Array:
+@jax.jit
+def _linear(deployment: Deployment, model: Transformer, length: Scalar) -> Scalar:
+    kernels = step_kernels(deployment, model, Prefill(1.0, length), as_float(1.0))
+    return _step(deployment, {name: cost for name, cost in kernels.items() if name not in CONTEXT_KERNELS})
+
+
+@jax.jit
+def _decode(deployment: Deployment, model: Transformer, number: Scalar, length: Scalar) -> Scalar:
+    kernels = step_kernels(deployment, model, Decode(number, length), number)
+    return _step(deployment, kernels) - _linear(deployment, model, number)
+
+
+@jax.jit
+def _prefill(deployment: Deployment, model: Transformer, prefix: Scalar, length: Scalar) -> Scalar:
+    kernels = step_kernels(deployment, model, Prefill(1.0, length, prefix), as_float(1.0))
+    return _step(deployment, kernels) - _linear(deployment, model, length)
+
+
+def _with_zero(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """A leading zero along `axes`: no tokens take no time."""
-    return jnp.pad(values, [(1, 0) if axis in axes else (0, 0) for axis in range(values.ndim)])
+    return np.pad(values, [(1, 0) if axis in axes else (0, 0) for axis in range(values.ndim)])
 
 
 def _step(deployment: Deployment, kernels: Kernels) -> Scalar:
