@@ -42,7 +42,7 @@ hypothesis.settings.load_profile("jaxperf")
 OPTIMIZED = ("benchmarks", "core", "validation")
 
 # Without the emitters of fused loops by MLIR, and with one LLVM module a program, most large programs compile in two to
-# four times less processor time. A program that is compiled unfused keeps them: unfused it takes longer without.
+# four times less processor time.
 QUICK_OPTIONS: dict[str, Any] = {"xla_cpu_parallel_codegen_split_count": 1, **STRAIGHT}
 
 # Tracing makes millions of small objects that go by themselves; to look through all others every time costs a seventh.
@@ -77,9 +77,7 @@ def plain_jax() -> Iterator[None]:
 def quick_options(compile_options: Callable[..., Any], *args: Any, **how: Any) -> Any:
     """JAX's compile options, with `QUICK_OPTIONS` beneath what a program is told itself; JAX has no setting for all."""
     own = dict(how.pop("env_options_overrides", None) or {})
-    unfused = "fusion" in own.get("xla_disable_hlo_passes", "").split(",")
-    quick = {} if unfused else QUICK_OPTIONS
-    return compile_options(*args, env_options_overrides=quick | own, **how)
+    return compile_options(*args, env_options_overrides=QUICK_OPTIONS | own, **how)
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,11 @@ import os
 
 import jaxlib.version
 
-# For a long program of a few points. Fusion copies an operation into every loop that reads it: the 4,000 of a serving
-# step become 25,000 to 47,000. Without it, and without LLVM's optimizer, it compiles in less than half the time.
-UNFUSED = {"xla_disable_hlo_passes": "fusion,cpu_multi_output_fusion", "xla_backend_optimization_level": 0}
-# The same for some hundreds of points, or some millions in stages, which fusion keeps from being slow.
+# Without LLVM's optimizer: for what runs so seldom that its passes are not repaid.
 UNOPTIMIZED = {"xla_backend_optimization_level": 0}
-# So that loops are written straight into LLVM's language, not by way of MLIR's: a million-point sweep compiles in 2.9 s
-# for 3.9, with half the processor time, and its blocks take 23 ms for 10. Later ones refuse an option they do not have.
+# So that loops are written straight into LLVM's language, not by way of MLIR's: a sweep of 1.5 million points (which is
+# now left to the host) compiled in 2.9 s for 3.9, with half the processor time, and its blocks took 23 ms for 10. Later
+# ones refuse an option they do not have.
 STRAIGHT = {"xla_cpu_use_fusion_emitters": False} if jaxlib.version.__version_info__ < (0, 11) else {}
 # For many points. Up to 512 bits at once where the processor can; XLA:CPU stops at 256 by itself. With AVX-512 the
 # decode grid of `make bench` is a fifth faster.
@@ -47,11 +45,3 @@ def quicken_loops() -> None:
 def loops_are_quick() -> bool:
     """Whether this process has them."""
     return QUICK_LOOPS[0] in os.environ.get("XLA_FLAGS", "")
-
-
-def for_few_points() -> dict[str, str | int | bool]:
-    """What compiles a long program of a few points soonest. With `QUICK_LOOPS` fusion copies nothing, and loops that
-    are written straight compile in half the time of `UNFUSED`; without, in more."""
-    if loops_are_quick():
-        return {"xla_disable_hlo_passes": "cpu_multi_output_fusion"} | UNOPTIMIZED | STRAIGHT
-    return UNFUSED

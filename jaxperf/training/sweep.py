@@ -43,7 +43,6 @@ def evaluate_block(
     metrics: tuple[str, ...],
 ) -> dict[str, Shaped[Array, " block"]]:
     """`training_step` of one block of layouts: `base` with the fields of `columns` replaced."""
-
     return jax.vmap(_point(metrics), (None, None, 0, None, None))(model, base, columns, device, efficiencies)
 
 

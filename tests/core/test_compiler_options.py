@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxperf.core.compiler_options import JOINTLY, QUICK_LOOPS, UNFUSED, for_few_points, quicken_loops
+from jaxperf.core.compiler_options import JOINTLY, QUICK_LOOPS, quicken_loops
 
 
 def _results(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -29,10 +29,6 @@ def test_results_share_a_loop_where_a_program_says_so() -> None:
     assert (apart, jointly) == (3, 1)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_program_without_fusion_has_none_of_results_either() -> None:
-    assert _loops(UNFUSED)[0] > 3
 
 
 @pytest.mark.parametrize(
@@ -56,16 +52,3 @@ def test_flags_are_added_once_and_beside_none_of_the_users(
     for _ in range(2):
         quicken_loops()
         assert os.environ["XLA_FLAGS"] == kept
-
-
-def test_few_points_have_the_same_results_in_fewer_loops_than_unfused() -> None:
-    loops, found = _loops(for_few_points())
-    alone, plain = _loops(UNFUSED)
-    assert loops < alone
-    for one, other in zip(found, plain, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-15)
-
-
-def test_a_process_without_quick_loops_fuses_nothing_for_few_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    assert for_few_points() == UNFUSED

@@ -28,7 +28,7 @@ from jaxperf.training.search.terms import METRICS
 from jaxperf.training.sweep import BLOCK, evaluate_layouts, few_layouts
 
 CHUNK = 8 * BLOCK  # layouts between two reports of progress
-# Up to so many nothing is compiled: 2 million take 7 s on the host, a plan of them 18 s with all else for 24.
+# Up to so many nothing is compiled: 2 million take 7 s on the host.
 FEW_LAYOUTS = 2**21
 OBJECTIVES = ("time", "cost", "memory")  # at one number of equal devices cost follows time
 PASSED_ON = "passed on"  # of layers whose micro-batches go on to other devices: the step, and one micro-batch more
