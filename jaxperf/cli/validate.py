@@ -50,6 +50,12 @@ def validate(
         bool, typer.Option("--card", help="kernels: only the table that the parameters carry, without a refit.")
     ] = False,
     params: Annotated[Path | None, typer.Option("--params", help="--card: of these parameters.")] = None,
+    whole_folds: Annotated[
+        bool,
+        typer.Option(
+            "--whole-folds", help="kernels: hold out generations alone, each from a fit as long as the shipped one."
+        ),
+    ] = False,
     out: OutputFile = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -58,15 +64,18 @@ def validate(
     if level not in LEVELS:
         raise InputError(f"Cannot validate '{level}'; allowed: {', '.join(LEVELS)}.{did_you_mean(level, LEVELS)}")
     if level in VALIDATORS:
-        if family or card or params is not None:
-            raise InputError(f"--family, --card and --params go with validate kernels, not with {level}.")
+        if family or card or params is not None or whole_folds:
+            options = "--family, --card, --params and --whole-folds"
+            raise InputError(f"{options} go with validate kernels, not with {level}.")
         return VALIDATORS[level](data or [], out, as_json, quiet)
-    if card and (data or family):
-        raise InputError("--card is of parameters alone, which --params names; leave DATA and --family out.")
+    if card and (data or family or whole_folds):
+        raise InputError(
+            "--card is of parameters alone, which --params names; leave DATA, --family and --whole-folds out."
+        )
     if params is not None and not card:
         raise InputError("--params goes with --card; without it everything is fitted anew.")
     if card:
         from jaxperf.cli.card import show_card
 
         return show_card(params, out, as_json)
-    validate_kernels(data or [], family or [], out, as_json, quiet)
+    validate_kernels(data or [], family or [], whole_folds, out, as_json, quiet)

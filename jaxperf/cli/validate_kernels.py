@@ -30,9 +30,12 @@ ErrorRows = list[dict[str, Any]]
 
 
 def validate_kernels(
-    data: Sequence[Path], families: Sequence[str], out: Path | None, as_json: bool, quiet: bool
+    data: Sequence[Path], families: Sequence[str], whole: bool, out: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Fit every family anew with all that is held out, and print the errors of every split."""
+    """Fit every family anew with all that is held out, and print the errors of every split.
+
+    `whole`: only of generations held out, each by a fit as long as the one that ships.
+    """
     from jaxperf.cli.measured import (
         check_families,
         problems_record,
@@ -52,7 +55,7 @@ def validate_kernels(
         reads, left_out = read_measured_tables(data or shared_tables(), families)
         if not quiet:
             say_left_out([*left_out, *(f"{name}: {NO_GPU}." for name in not_gpus(reads))])
-        errors, stopped = finished(_evaluated(reads, families, quiet, cores))
+        errors, stopped = finished(_evaluated(reads, families, whole, quiet, cores))
     if not errors:
         raise InputError(NOTHING)
     record = {
@@ -73,7 +76,7 @@ def validate_kernels(
 
 
 def _evaluated(
-    reads: Sequence[Read], families: Sequence[str], quiet: bool, cores: Sequence[int]
+    reads: Sequence[Read], families: Sequence[str], whole: bool, quiet: bool, cores: Sequence[int]
 ) -> Iterator[ErrorRows]:
     """Error rows of the families as they are finished: one in this process, several each in its own."""
     import pyarrow.parquet as pq
@@ -81,18 +84,22 @@ def _evaluated(
     from calibration.kernels.evaluate import evaluate
     from jaxperf.cli.measured import only_families, step_log
 
+    as_asked = ["--whole-folds"] if whole else []
     own = apart.own_cores(len({table.family for read in reads for table in read.tables}), cores)
     with step_log(quiet) as progress:
 
         def elsewhere(tables: Mapping[str, KernelTable]) -> Iterator[ErrorRows]:
             commands = {
-                name: ["validate", "kernels", *_files(only_families(reads, [name])), "--family", name, "--quiet"]
+                name: [
+                    *("validate", "kernels", *_files(only_families(reads, [name]))),
+                    *("--family", name, *as_asked, "--quiet"),
+                ]
                 for name in apart.most_rows_first(tables.values())
             }
             for place in apart.written(commands, own, progress, NOTHING, ".parquet"):
                 yield pq.read_table(place).to_pylist()
 
-        yield from evaluate(reads, families, progress=progress, apart=elsewhere if len(own) > 1 else None)
+        yield from evaluate(reads, families, progress=progress, apart=elsewhere if len(own) > 1 else None, whole=whole)
 
 
 def _files(reads: Sequence[Read]) -> list[str]:

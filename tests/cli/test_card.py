@@ -46,9 +46,9 @@ def test_a_card_without_a_table_of_errors_is_refused(errors: object) -> None:
         stated_errors({"errors": errors})
 
 
-@pytest.mark.parametrize("also", [("data.csv",), ("--family", "gemm")])
+@pytest.mark.parametrize("also", [("data.csv",), ("--family", "gemm"), ("--whole-folds",)])
 def test_a_card_takes_neither_data_nor_a_family(refuse, also: tuple[str, ...]) -> None:
-    assert "leave DATA and --family out" in refuse("validate", "kernels", "--card", *also)
+    assert "leave DATA, --family and --whole-folds out" in refuse("validate", "kernels", "--card", *also)
     assert "--params goes with --card" in refuse("validate", "kernels", "--params", "mine", *also)
 
 

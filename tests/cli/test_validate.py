@@ -22,7 +22,9 @@ SIDES = ((1024, 1024), (1024, 4096), (4096, 1024), (4096, 4096), (8192, 2048), (
 PEAKS = {"a100-sxm-80gb": (312e12, 2.04e12), "h100-sxm": (989e12, 3.35e12)}
 NAMES = ("family", "format", "device", "split", "rows", "median", "mean", "p90", "roofline_median", "roofline_mean")
 NAMES = (*NAMES, "constant_median", "constant_mean", "coverage90", "half_width", "interval_score")
-BLANK = dict(zip(NAMES, ("gemm", "bf16", "h100-sxm", "unseen generation", 10, *map(float, range(10))), strict=True))
+BLANK: dict[str, Any] = dict(
+    zip(NAMES, ("gemm", "bf16", "h100-sxm", "unseen generation", 10, *map(float, range(10))), strict=True)
+)
 BLANK |= {"median": 4.0, "mean": 5.0, "p90": 9.0, "roofline_median": 40.0, "roofline_mean": 41.0}
 BLANK |= {"constant_median": 20.0, "constant_mean": 21.0, "coverage90": 90.0, "half_width": 30.0}
 CELLS: list[dict[str, Any]] = [
@@ -52,7 +54,7 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stands in for an evaluation of minutes; holds what it was asked."""
     asked: dict[str, Any] = {}
 
-    def evaluate(reads: Any, families: Any, *, progress: Any, apart: Any) -> Iterator[list[dict[str, Any]]]:
+    def evaluate(reads: Any, families: Any, *, progress: Any, apart: Any, whole: Any) -> Iterator[list[dict[str, Any]]]:
         asked.update(files=[Path(read.path).name for read in reads], families=families)
         yield from ([cell] for cell in CELLS)
 
@@ -110,8 +112,12 @@ def test_without_data_the_sentence_says_where_it_was_looked_for(refuse, monkeypa
         (("kernel",), "Did you mean kernels"),
         (("kernels", "gemm.csv", "--family", "gem"), "Did you mean gemm"),
         (("kernels", "gemm.csv", "--family", "moe"), "the data has no row of moe; it has gemm"),
-        (("gemmini", "gemm.csv", "--family", "gemm"), "--family, --card and --params go with validate kernels"),
+        (
+            ("gemmini", "gemm.csv", "--family", "gemm"),
+            "--family, --card, --params and --whole-folds go with validate kernels",
+        ),
         (("training", "gemm.csv", "--card"), "not with training"),
+        (("training", "gemm.csv", "--whole-folds"), "not with training"),
         (("serving", "gemm.csv", "--params", "own"), "not with serving"),
         (("gemmini", "gemm.csv", "gemm.csv"), "takes one table"),
         (("gemmini", "gemm.csv"), "no row with target.gemmini_cycle"),
@@ -177,18 +183,25 @@ def test_a_tiny_evaluation_in_earnest(cli, table: Path, tiny: None, parse_json) 
     assert min(cell["constant_median"] for cell in none.values()) > 0.0
 
 
+@pytest.mark.parametrize("whole", [(), ("--whole-folds",)])
 def test_families_in_processes_of_their_own_say_the_same(
-    cli, table: Path, own_folder: Path, plain_jax: None, parse_json, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[str, ...],
+    cli,
+    table: Path,
+    own_folder: Path,
+    plain_jax: None,
+    parse_json,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def counted(data: Any, settings: Any, progress: Any) -> list[dict[str, Any]]:
-        return [BLANK | {"family": data.table.family, "rows": len(data.table)}]
+    def counted(data: Any, settings: Any, progress: Any, whole: bool) -> list[dict[str, Any]]:
+        return [BLANK | {"family": data.table.family, "split": f"whole {whole}", "rows": len(data.table)}]
 
     monkeypatch.setattr(calibration.kernels.evaluate, "evaluate_family", counted)
     moved = [line.split(",") for line in table.read_text().splitlines()[1:]]
     norms = ["device,framework,version,kernel,op,dtype,rows,columns,latency_us"]
     norms += [f"{row[0]},vllm,0.24.0,norm,norm,bf16,{row[5]},{row[6]},{row[8]}" for row in moved]
     (own_folder / "norm.csv").write_text("\n".join(norms) + "\n")
-    question = ("validate", "kernels", table, "norm.csv", "--json")
+    question = ("validate", "kernels", table, "norm.csv", *whole, "--json")
     monkeypatch.setattr(apart, "own_cores", lambda families, cores: [0])
     here = parse_json(cli(*question).stdout)
     played: list[str] = []
@@ -202,6 +215,7 @@ def test_families_in_processes_of_their_own_say_the_same(
     monkeypatch.setattr(apart, "own_cores", lambda families, cores: list(range(min(2, families))))
     monkeypatch.setattr(apart, "started", started)
     assert parse_json(cli(*question).stdout)["cells"] == here["cells"]
+    assert {cell["split"] for cell in here["cells"]} == {f"whole {bool(whole)}"}
     assert sorted(played) == ["gemm", "norm"]
 
 

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.datasets.schema import KernelTable
-from calibration.intervals import interval_score
+from calibration.intervals import Spread, interval_score
+from calibration.kernels import calibrate, evaluate
 from calibration.kernels.calibrate import joined
 from calibration.kernels.card import by_family, intervals
 from calibration.kernels.demand import STREAMS
-from calibration.kernels.fit import Settings, fit
+from calibration.kernels.fit import DEFAULT, Settings, fit
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import spell
 from calibration.kernels.model import LAW_LEVELS
 from calibration.kernels.priors import NAMED_BY_LIBRARY, priors_of
-from calibration.kernels.transfer import FEW, FEW_ROWS, TENTH, best_share, few_rows, transfer
+from calibration.kernels.transfer import FEW, FEW_ROWS, TENTH, Transfer, best_share, few_rows, transfer
 from tests.calibration.tables import blank_table, gemm_table, with_latency
 
 QUICK = Settings(steps=60, law_steps=200, law_rows=2000, batch=128, widths=(8,))
@@ -153,6 +154,15 @@ def test_few_rows_and_the_rest_share_no_shape(noisy: Prepared) -> None:
     shapes = [set(zip(*(data.table.shape[name] for name in ("m", "n", "k")), strict=True)) for data in (few, rest)]
     assert 0 < len(few.table) <= FEW
     assert not shapes[0] & shapes[1]
+
+
+def test_whole_folds_are_fitted_with_all_settings(noisy: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    def held(data: Prepared, settings: Settings, *others: object) -> Transfer:
+        return Transfer(0.0, Spread(), [{"steps": settings.steps}])
+
+    monkeypatch.setattr(evaluate, "transfer", held)
+    assert evaluate.evaluate_family(noisy, DEFAULT, lambda _: None, whole=True) == [{"steps": DEFAULT.steps}]
+    assert DEFAULT.steps > calibrate.FOLD["steps"]
 
 
 def test_one_generation_alone_teaches_nothing_of_others() -> None:
