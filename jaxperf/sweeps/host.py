@@ -120,7 +120,9 @@ def _evaluated(program: Program, inputs: Sequence[Any], count: int) -> list[Any]
 
 
 def _value(one: Operand, values: Mapping[int, Any], count: int) -> Any:
-    return _with_every_axis(one.value, frozenset(), count) if isinstance(one, Fixed) else values[one]
+    if not isinstance(one, Fixed):
+        return values[one]
+    return np.reshape(one.value, (*(1,) * count, *np.shape(one.value))) if count else one.value
 
 
 def _applied(equation: Equation, given: Sequence[Any], count: int) -> Sequence[Any]:
@@ -136,8 +138,9 @@ def _applied(equation: Equation, given: Sequence[Any], count: int) -> Sequence[A
 
 def _aligned(given: Sequence[Any], count: int) -> Sequence[Any]:
     """Values of the same own rank: a number beside arrays is the same for all that each of them holds."""
-    rank = max(np.ndim(value) for value in given)
-    if count == 0 or all(np.ndim(value) == rank for value in given):
+    ranks = [value.ndim for value in given] if count else [0]
+    rank = max(ranks)
+    if min(ranks) == rank:
         return given
     return [np.reshape(x, (*x.shape[:count], *(1,) * (rank - np.ndim(x)), *x.shape[count:])) for x in given]
 

@@ -24,6 +24,8 @@ from jaxperf.network.nccl import (
 from jaxperf.network.nccl_constants import NEW, OLD, TIERS, nccl_tier, tier_of
 
 MIB = 2.0**20
+# Compiled once for all tests: operation by operation each of their thousands of calls takes a hundred dispatches.
+all_reduce, gather, exchange = map(jax.jit, (nccl_all_reduce_time, nccl_gather_time, nccl_all_to_all_time))
 
 
 def group(ranks: float, nodes: float = 1.0, bus: float = 360e9, channels: float = 12.0, **changes: float) -> NcclGroup:
@@ -36,7 +38,7 @@ def named(found: NcclTime) -> str:
 
 
 def reduce(at: NcclGroup, size: float, tier: str = "hopper", version: str = NEW) -> NcclTime:
-    return nccl_all_reduce_time(at, nccl_tier(tier, version), as_float(size))
+    return all_reduce(at, nccl_tier(tier, version), as_float(size))
 
 
 def test_a_large_all_reduce_in_one_node_is_a_ring_of_the_simple_protocol() -> None:
@@ -74,9 +76,9 @@ def test_in_switch_reduction_wins_where_it_can() -> None:
 
 
 def test_gather_has_half_the_steps_and_no_tree() -> None:
-    found = nccl_gather_time(group(4.0), nccl_tier("hopper"), as_float(256 * MIB))
+    found = gather(group(4.0), nccl_tier("hopper"), as_float(256 * MIB))
     assert float(found.time) == pytest.approx((8.4 + 3 * 3.4) * 1e-6 + 256 * MIB * 3 / 4 / 360e9, rel=1e-12)
-    small = nccl_gather_time(group(4.0), nccl_tier("hopper"), as_float(512.0))
+    small = gather(group(4.0), nccl_tier("hopper"), as_float(512.0))
     assert named(small) == "ring-ll"
     assert float(small.time) == pytest.approx((6.6 + 3 * 0.6) * 1e-6 + 512 * 3 / 4 / 141e9, rel=1e-12)
 
@@ -122,7 +124,7 @@ def test_until_2_20_a_ring_with_ll_had_a_quarter_of_the_bus_between_nodes() -> N
     at = group(8.0, 2.0, bus=240e9, network_bandwidth=24e9, shared_port=1.0)
     slopes = []
     for version in (NEW, OLD):
-        times = [nccl_gather_time(at, nccl_tier("ampere", version), as_float(size)).time for size in (1024.0, 2048.0)]
+        times = [gather(at, nccl_tier("ampere", version), as_float(size)).time for size in (1024.0, 2048.0)]
         slopes.append(float(times[1] - times[0]) / 1024)
     assert slopes == pytest.approx([7 / 8 / 12e9, 7 / 8 / 6e9], rel=1e-6)
 
@@ -130,14 +132,14 @@ def test_until_2_20_a_ring_with_ll_had_a_quarter_of_the_bus_between_nodes() -> N
 def test_one_rank_has_nobody_to_talk_to() -> None:
     alone = group(1.0)
     assert float(reduce(alone, MIB).time) == 0.0
-    assert float(nccl_gather_time(alone, nccl_tier("hopper"), as_float(MIB)).time) == 0.0
-    assert float(nccl_send_time(alone, as_float(MIB))) == float(nccl_all_to_all_time(alone, as_float(MIB))) == 0.0
+    assert float(gather(alone, nccl_tier("hopper"), as_float(MIB)).time) == 0.0
+    assert float(nccl_send_time(alone, as_float(MIB))) == float(exchange(alone, as_float(MIB))) == 0.0
 
 
 def test_sends_of_a_group_share_the_rate_and_not_the_latency() -> None:
     # 6.6 us for the call, 3.4 us over NVLink beside 14 us between nodes, there at a rank's 50 GB/s of 400.
     near, far = group(8.0), group(16.0, 2.0, network_bandwidth=400e9)
-    exchange, send = nccl_all_to_all_time, nccl_send_time
+    send = nccl_send_time
     inside, between = 16 * MIB / 360e9, 16 * MIB / 50e9
     assert float(exchange(near, as_float(128 * MIB))) == pytest.approx(10e-6 + 7 * inside, rel=1e-12)
     assert float(exchange(far, as_float(256 * MIB))) == pytest.approx(20.6e-6 + 8 * between, rel=1e-12)
@@ -153,7 +155,7 @@ def test_cards_send_to_their_node_and_to_others_through_one_slot() -> None:
     time of the longer where NVLink and a port are two ways."""
     size, part = as_float(256 * MIB), 16 * MIB / 24e9
     wide = {"bus": 24e9, "network_bandwidth": 8 * 25e9}
-    two, one = (float(nccl_all_to_all_time(group(16.0, 2.0, **wide, pcie=pcie), size)) for pcie in (0.0, 1.0))
+    two, one = (float(exchange(group(16.0, 2.0, **wide, pcie=pcie), size)) for pcie in (0.0, 1.0))
     assert two == pytest.approx(20.6e-6 + 8 * part, rel=1e-12)
     assert one == pytest.approx(6.6e-6 + 15 * part, rel=1e-12)
 
@@ -167,8 +169,8 @@ def test_nothing_passes_the_ports_of_a_node_faster_than_they_carry(
     at = group(nodes * per_node, nodes, network_bandwidth=rate, shared_port=float(shared), nvls_bandwidth=320e9)
     left = (nodes - 1.0) / nodes * size
     assert float(reduce(at, size).time) >= left / rate
-    assert float(nccl_gather_time(at, nccl_tier("hopper"), as_float(size)).time) >= left / rate
-    assert float(nccl_all_to_all_time(at, as_float(size))) >= left * per_node / rate
+    assert float(gather(at, nccl_tier("hopper"), as_float(size)).time) >= left / rate
+    assert float(exchange(at, as_float(size))) >= left * per_node / rate
     assert float(nccl_send_time(at, as_float(size))) >= size / 25e9
 
 
