@@ -60,12 +60,14 @@ def validate_kernels(
         raise InputError(NOTHING)
     record = {
         "files": [{"file": Path(read.path).name, "rows": read.rows} for read in reads],
+        "whole_folds": whole,
         "pooled": pooled_rows(errors),
         "cells": errors,
         "problems": problems_record(reads),
     }
     if out is not None:
-        write_rows(errors, out, {"jaxperf": json_text({key: record[key] for key in ("files", "pooled")})})
+        about = {key: record[key] for key in ("files", "whole_folds", "pooled")}
+        write_rows(errors, out, {"jaxperf": json_text(about)})
     if as_json:
         typer.echo(json_text(record))
     else:

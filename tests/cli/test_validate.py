@@ -204,6 +204,7 @@ def test_families_in_processes_of_their_own_say_the_same(
     question = ("validate", "kernels", table, "norm.csv", *whole, "--json")
     monkeypatch.setattr(apart, "own_cores", lambda families, cores: [0])
     here = parse_json(cli(*question).stdout)
+    assert here["whole_folds"] == bool(whole)
     played: list[str] = []
 
     def started(command: list[str], out: Path, core: int) -> Any:
