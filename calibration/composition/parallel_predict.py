@@ -67,7 +67,9 @@ def predict_parallel(
         if isinstance(own, str):
             found.append((row, None, own))
             continue
-        parts = [Part(stage, *(answers[piece] for piece in _pieces(row, place))) for place, stage in enumerate(own)]
+        parts = [
+            Part(stage, *(answers[_key(piece)] for piece in _pieces(row, place))) for place, stage in enumerate(own)
+        ]
         one = joined(row.layout, parts, registry.load(row.device), curves, overhead)
         found.append((row, one, NOTE) if math.isfinite(one.time) else (row, None, NO_MODEL))
     return found
@@ -84,11 +86,17 @@ def _opened(row: Row) -> tuple[Stage, ...] | str:
 
 
 def _pieces(row: Row, place: int) -> tuple[Row, Row]:
-    """The rows that stand for one micro-batch and for the update of a row's stage on one device; alike ones equal."""
+    """The rows that stand for one micro-batch and for the update of a row's stage on one device; alike ones have one
+    `_key`."""
     alone = dataclasses.replace(row, place=0, layout=ONE_DEVICE, label=math.nan, label_forward=math.nan, peers=())
     named = [dataclasses.replace(alone, part=f"{row.variant} {part} {place}") for part in ("stage", "update")]
     passes, update = (dataclasses.replace(each, variant=VARIANT) for each in named)
     return passes, update
+
+
+def _key(piece: Row) -> tuple:
+    """What its prediction depends on. Rows themselves are unlike for their labels, NaN here, from Python 3.13 on."""
+    return piece.device, piece.configuration
 
 
 def _answers(
@@ -96,17 +104,17 @@ def _answers(
     compositions: Mapping[str, Composition],
     kernels: Parameters,
     directories: Sequence[str],
-) -> dict[Row, Prediction]:
-    """The prediction of every piece of some rows."""
+) -> dict[tuple, Prediction]:
+    """The prediction of every piece of some rows, by its `_key`."""
     laid: dict[tuple, Laid] = {}
-    pieces: dict[Row, None] = {}
+    pieces: dict[tuple, Row] = {}
     for row, own in stages.items():
         for place, stage in enumerate(own):
             for piece, graph in zip(_pieces(row, place), (stage.graph, stage.update), strict=True):
-                pieces[piece] = None
+                pieces.setdefault(_key(piece), piece)
                 if piece.configuration not in laid:
                     laid[piece.configuration] = lay_out(graph)
-    return dict(zip(pieces, predict_able(list(pieces), laid, compositions, kernels, directories), strict=True))
+    return dict(zip(pieces, predict_able(list(pieces.values()), laid, compositions, kernels, directories), strict=True))
 
 
 def joined(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
+from jaxperf.core.loop_operands import scan_operands
 from jaxperf.io.jaxpr_writer import Names, Place, Trace, edge, inside, scopes
 from jaxperf.io.program import Kind
 
@@ -15,7 +16,7 @@ Enter = Callable[[Trace, ClosedJaxpr, Names, Place], list[str | None]]  # walks 
 def _scan(made: Trace, equation: JaxprEqn, names: Names, place: Place, enter: Enter) -> list[str]:
     """The body once a trip: it reads a slice of every stacked input and writes one of every stacked output."""
     p = equation.params
-    body, constants, carried = p["jaxpr"].jaxpr, p["num_consts"], p["num_carry"]
+    body, (constants, carried) = p["jaxpr"].jaxpr, scan_operands(p)
     within = _loop(made, equation, place, float(p["length"]))
     given: list[str | None] = list(names[:constants])
     for position in range(constants, len(names)):

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxperf.core.loop_operands import scan_operands
 from jaxperf.sweeps.program import Equation, Fixed, Operand, Program, flatten
 
 Axes = frozenset[int]
@@ -161,8 +162,8 @@ def _by_jax(equation: Equation, given: Sequence[Any], count: int) -> Sequence[An
 
 def _scanned(params: Any, count: int, given: Sequence[Any]) -> Sequence[Any]:
     """A loop of a known number of turns, each of which takes a row of some operands and makes a row of some results."""
-    fixed, carried = params["num_consts"], params["num_consts"] + params["num_carry"]
-    carry, rows, turns = list(given[fixed:carried]), given[carried:], range(params["length"])
+    fixed, carried = scan_operands(params)
+    carry, rows, turns = list(given[fixed:][:carried]), given[fixed + carried :], range(params["length"])
     body, made = _body(params["jaxpr"]), []
     for turn in reversed(turns) if params["reverse"] else turns:
         row = [np.take(each, turn, axis=count) for each in rows]

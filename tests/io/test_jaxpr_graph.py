@@ -338,7 +338,7 @@ def test_calls_are_entered_and_recomputation_is_counted() -> None:
 
 
 def test_collectives_are_named_not_timed() -> None:
-    mesh = jax.sharding.AbstractMesh((4,), ("ranks",))
+    mesh = jax.sharding.AbstractMesh((4,), ("ranks",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("ranks")
 
     def summed(x):

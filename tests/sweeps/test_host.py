@@ -45,6 +45,7 @@ POINTS: dict[str, Point] = {
     "an array's choice": lambda a, b, c: lax.select_n(a > b, _row(a, b, c), _row(c, b, a)),
     "whole numbers": lambda a, b, c: (
         a.astype(jnp.int32) // 2,
+        (a.astype(jnp.int32) - 3) >> 1,
         lax.div(a.astype(int), -2),
         (b * 1e12).astype(jnp.int32),
         (1 << c.astype(int)) ^ 5,
