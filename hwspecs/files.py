@@ -58,7 +58,8 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
     """Read a device file and fill what it leaves out from its `base`.
 
     A base of the same name means the file that this one overrides. Whole values are inherited or replaced, never
-    parts of a value: a new quantity under an old source would be wrong.
+    parts of a value: a new quantity under an old source would be wrong. A file that states `memory_capacity` does not
+    inherit `usable_memory`, which a driver reported of the base's memory and which models are placed by.
     """
     raw = read_toml(path)
     if "base" not in raw:
@@ -77,6 +78,8 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
     if raw.get("name") != base:
         inherited.pop("aliases", None)  # they would mean two devices
         inherited["display_name"] = raw.get("name")
+    if "memory_capacity" in raw:
+        inherited.pop("usable_memory", None)
     return _merge(inherited, raw)
 
 

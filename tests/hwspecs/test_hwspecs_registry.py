@@ -125,6 +125,17 @@ def test_a_user_directory_adds_a_device_from_a_base(tmp_path: Path) -> None:
     assert hwspecs.load("h100", [tmp_path]) == shipped
 
 
+def test_what_a_driver_reports_of_the_base_is_not_inherited_beside_another_memory(tmp_path: Path) -> None:
+    reported = 'usable_memory = { quantity = "260 GiB", source = "mine", confidence = "single source" }'
+    assert hwspecs.load("b200").usable_memory is not None
+    assert hwspecs.load(str(write(tmp_path, "larger", base="b200", memory="288 GB"))).usable_memory is None
+    stated = hwspecs.load(str(write(tmp_path, "stated", base="b200", memory="288 GB", extra=reported)))
+    assert stated.usable_memory is not None and stated.usable_memory.si == 260 * 2**30
+    same_memory = tmp_path / "same.toml"
+    same_memory.write_text('name = "same"\nbase = "b200"\n')
+    assert hwspecs.load(str(same_memory)).usable_memory == hwspecs.load("b200").usable_memory
+
+
 def test_a_user_directory_overrides_a_shipped_device(tmp_path: Path) -> None:
     write(tmp_path, "h100-sxm", base="h100-sxm")
     assert hwspecs.load("H100", [tmp_path]).memory_capacity.si == 96e9
