@@ -17,9 +17,12 @@ from hwspecs.errors import InputError
 Row = Mapping[str, Any]
 
 
-def write_rows(rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str]) -> None:
+def write_rows(
+    rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str], columns: Sequence[str] = ()
+) -> None:
     """Write rows that share their keys to `path`; `metadata` (provenance) goes into JSON and Parquet.
 
+    **Arguments:** `columns`: the keys that rows would have, for a table that may have none.
     **Raises:** `InputError` for another ending or a path that cannot be written; no half-written file is left.
     """
     path = Path(path)
@@ -28,7 +31,7 @@ def write_rows(rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str
     temporary = path.with_name(f".tmp-{path.name}")
     try:
         with _plain_errors(path):
-            WRITERS[path.suffix](rows, temporary, metadata)
+            WRITERS[path.suffix](rows, list(rows[0] if rows else columns), temporary, metadata)
             os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
@@ -124,22 +127,22 @@ def _plain_errors(path: Path) -> Iterator[None]:
         raise InputError(f"Cannot write '{path}': {error.strerror or error}.") from None
 
 
-def _write_csv(rows: Sequence[Row], path: Path, metadata: Mapping[str, str]) -> None:
+def _write_csv(rows: Sequence[Row], columns: Sequence[str], path: Path, metadata: Mapping[str, str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
 
 
-def _write_json(rows: Sequence[Row], path: Path, metadata: Mapping[str, str]) -> None:
+def _write_json(rows: Sequence[Row], columns: Sequence[str], path: Path, metadata: Mapping[str, str]) -> None:
     path.write_text(json_text({"metadata": dict(metadata), "rows": list(rows)}) + "\n", encoding="utf-8")
 
 
-def _write_parquet(rows: Sequence[Row], path: Path, metadata: Mapping[str, str]) -> None:
+def _write_parquet(rows: Sequence[Row], columns: Sequence[str], path: Path, metadata: Mapping[str, str]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({name: _array([row.get(name) for row in rows]) for name in (rows[0] if rows else ())})
+    table = pa.table({name: _array([row.get(name) for row in rows]) for name in columns})
     pq.write_table(table.replace_schema_metadata(dict(metadata)), path)
 
 
@@ -179,7 +182,7 @@ def _numbers(cells: list[Any]) -> list[Any]:
     return cells
 
 
-WRITERS: dict[str, Callable[[Sequence[Row], Path, Mapping[str, str]], None]] = {
+WRITERS: dict[str, Callable[[Sequence[Row], Sequence[str], Path, Mapping[str, str]], None]] = {
     ".csv": _write_csv,
     ".json": _write_json,
     ".parquet": _write_parquet,

@@ -193,7 +193,7 @@ def write_kept(
     if out.suffix == ".parquet":
         write_selection(built, selections[0], out, metadata=metadata, units=units)
     else:
-        write_rows(_rows(built, selections[0]), out, metadata)
+        write_rows(_rows(built, selections[0]), out, metadata, list(built.rows(selections[0])))
     return _apart(selections, len(reducers))
 
 

@@ -24,6 +24,13 @@ def test_no_rows_is_a_file_too(tmp_path: Path, ending: str) -> None:
     assert (tmp_path / f"rows{ending}").is_file()
 
 
+def test_no_rows_have_columns_all_the_same(tmp_path: Path) -> None:
+    for ending in (".csv", ".parquet"):
+        write_rows([], tmp_path / f"rows{ending}", {}, ["name", "time"])
+    assert (tmp_path / "rows.csv").read_text() == "name,time\n"
+    assert pq.read_table(tmp_path / "rows.parquet").column_names == ["name", "time"]
+
+
 def test_round_trip(tmp_path: Path) -> None:
     write_rows(ROWS, tmp_path / "rows.parquet", {"origin": "here"})
     write_rows(ROWS, tmp_path / "rows.json", {"origin": "here"})
