@@ -56,6 +56,13 @@ OutputFile = Annotated[
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw a picture (.png .svg .pdf).")]
 
 
+def say_not_written(*paths: Path | None) -> None:
+    """One line for each file that was asked for and is not written because nothing can run."""
+    for path in paths:
+        if path is not None:
+            typer.echo(f"jaxperf: '{path}' is not written: nothing is feasible.", err=True)
+
+
 def parse_option(option: str, text: str, unit: str) -> float:
     """`30ms` as a number in `unit`. Raises `InputError` naming the option."""
     import hwspecs

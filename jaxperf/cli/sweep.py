@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Plot, Quiet, SustainedRates
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Plot, Quiet, SustainedRates, say_not_written
 
 if TYPE_CHECKING:
     from jaxperf.io.sweep_file import Keep, SweepFile
@@ -58,13 +58,14 @@ def sweep(
     except InputError as error:
         raise InputError(str(error) if str(error).startswith("Cannot write") else f"{spec}: {error}") from None
     with progress_bar(f"{built.plan.points:,} points", quiet) as progress:
-        selections, reasons = write_kept(built, prepared, keep, reducers, out, progress, overwrite)
-    report = SweepReport(prepared, built, reducers, selections, reasons, out, time.monotonic() - started)
+        kept = write_kept(built, prepared, keep, reducers, out, progress, overwrite)
+    report = SweepReport(prepared, built, reducers, *kept, time.monotonic() - started)
     if as_json:
         typer.echo(json_text(sweep_record(report)))
     else:
         print_sweep(report, quiet)
     if report.front_size == 0:
+        say_not_written(out if report.out is None else None, plot)
         raise typer.Exit(EXIT_INFEASIBLE)
     if plot is not None:
         draw_front(report, plot)

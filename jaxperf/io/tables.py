@@ -17,9 +17,7 @@ from hwspecs.errors import InputError
 Row = Mapping[str, Any]
 
 
-def write_rows(
-    rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str], columns: Sequence[str] = ()
-) -> None:
+def write_rows(rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str], columns: Sequence[str] = ()) -> None:
     """Write rows that share their keys to `path`; `metadata` (provenance) goes into JSON and Parquet.
 
     **Arguments:** `columns`: the keys that rows would have, for a table that may have none.
@@ -36,6 +34,26 @@ def write_rows(
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def json_metadata(path: Path) -> dict[str, str]:
+    """What `write_rows` was given beside the rows of a JSON file; nothing for a file of another kind."""
+    try:
+        with _plain_errors(path):
+            found = json.loads(path.read_bytes())["metadata"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+
+
+def csv_holds(path: Path, rows: Sequence[Row], columns: Sequence[str]) -> bool:
+    """Whether a CSV file holds exactly these rows, none of whose cells is empty."""
+    wanted = [list(columns), *([str(cell) for cell in row.values()] for row in rows)]
+    with _plain_errors(path), path.open(newline="", encoding="utf-8") as file:
+        try:
+            return list(csv.reader(file)) == wanted
+        except (UnicodeDecodeError, csv.Error):
+            return False
 
 
 def check_output(path: str | Path | None, endings: Sequence[str] | None = None, new_folder: bool = False) -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jaxperf
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.metric import MetricFacts, column_units
-from jaxperf.io.tables import WRITERS, check_folder_of, check_output, json_text, write_rows
+from jaxperf.io.tables import WRITERS, check_folder_of, check_output, csv_holds, json_metadata, json_text, write_rows
 from jaxperf.report.text import console, table
 from jaxperf.sweeps import (
     COUNTED,
+    SWEEP_KEY,
     Axis,
     Count,
     Pareto,
@@ -21,10 +22,13 @@ from jaxperf.sweeps import (
     Selection,
     Sweep,
     TopK,
+    fingerprint,
     reduce_sweep,
+    require_mine,
     stream_parquet,
     write_selection,
 )
+from jaxperf.sweeps.files import stored_metadata
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,14 +81,14 @@ class Prepared(NamedTuple):
 class SweepReport:
     """A finished sweep: `selections` are the best points and the front of `reducers`, in that order; both are empty
     where no metric says which points run. `reasons`: how many points have each value of the metric `reason`, none
-    where the sweep does not have it."""
+    where the sweep does not have it. `out`: where the rows are, none where they were not written."""
 
     asked: Prepared
     sweep: Sweep
     reducers: Sequence[Reducer]
     selections: Sequence[Selection]
     reasons: Selection | None
-    out: Path
+    out: Path | None
     seconds: float
 
     @property
@@ -157,6 +161,14 @@ def _front(study: Question, metrics: Sequence[str]) -> Pareto:
     return Pareto({name: study.facts[name].better or "min" for name in metrics}, **_feasible(study))
 
 
+class Kept(NamedTuple):
+    """One selection per reducer, how many rows have each `reason`, and where rows were written, if they were."""
+
+    selections: Sequence[Selection]
+    reasons: Selection | None
+    out: Path | None
+
+
 def write_kept(
     built: Sweep,
     asked: Prepared,
@@ -165,12 +177,13 @@ def write_kept(
     out: Path,
     progress: Callable[[int, int], None] | None,
     overwrite: bool,
-) -> tuple[Sequence[Selection], Selection | None]:
-    """Write every row (resumable) or only the selected ones; returns one selection per reducer, and how many rows have
-    each `reason`."""
+) -> Kept:
+    """Write every row (resumable) or only the selected ones.
+
+    **Raises:** `InputError` where `out` holds something else and is not to be overwritten.
+    """
     study, origin = asked.study, asked.origin
     wanted = [*reducers, *([Count(REASON)] if REASON in study.metrics else [])]
-    units = column_units(study.facts)
     metadata = {
         "jaxperf.version": jaxperf.__version__,
         "jaxperf.model": study.model.name,
@@ -183,18 +196,41 @@ def write_kept(
             built,
             out,
             metadata=metadata,
-            units=units,
+            units=column_units(study.facts),
             progress=progress,
             reducers=wanted,
             overwrite=overwrite,
         )
-        return _apart(stored.selections, len(reducers))
+        return Kept(*_apart(stored.selections, len(reducers)), out)
+    mine = fingerprint(built, metadata | {"keep": str(keep)})
+    if not overwrite:
+        _require_same_file(out, mine)
     selections = reduce_sweep(built, wanted, progress)
+    kept = selections[0]
+    if not len(kept) and out.exists():
+        return Kept(*_apart(selections, len(reducers)), None)
+    metadata[SWEEP_KEY] = json_text(mine)
     if out.suffix == ".parquet":
-        write_selection(built, selections[0], out, metadata=metadata, units=units)
+        write_selection(built, kept, out, metadata=metadata, units=column_units(study.facts))
     else:
-        write_rows(_rows(built, selections[0]), out, metadata, list(built.rows(selections[0])))
-    return _apart(selections, len(reducers))
+        rows, columns = _rows(built, kept), list(built.rows(kept))
+        if out.suffix == ".csv" and not overwrite:
+            _require_same_csv(out, rows, columns)
+        write_rows(rows, out, metadata, columns)
+    return Kept(*_apart(selections, len(reducers)), out)
+
+
+def _require_same_file(out: Path, mine: Mapping[str, str]) -> None:
+    """Refuse to replace what another sweep wrote, or no sweep, before anything is computed; a CSV does not tell."""
+    if out.exists() and out.suffix != ".csv":
+        stored = stored_metadata(out) if out.suffix == ".parquet" else json_metadata(out)
+        require_mine(out, stored.get(SWEEP_KEY), mine)
+
+
+def _require_same_csv(out: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Refuse to replace other rows; of which sweep a CSV is, its rows alone tell."""
+    if out.exists() and not csv_holds(out, rows, columns):
+        raise InputError(f"'{out}' holds other rows: name another path, delete it, or ask to overwrite it.")
 
 
 def _apart(selections: Sequence[Selection], reducers: int) -> tuple[Sequence[Selection], Selection | None]:
@@ -218,7 +254,7 @@ def check_place(keep: Keep, out: Path) -> None:
 def sweep_record(report: SweepReport) -> dict[str, Any]:
     """Summary of a sweep as plain data, SI units."""
     return {
-        "out": str(report.out),
+        "out": report.out and str(report.out),
         "points": report.sweep.plan.points,
         "axes": {one.name: one.size for one in report.sweep.axes},
         "seconds": report.seconds,
@@ -240,7 +276,8 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     out = console()
     plan = report.sweep.plan
     axes = " x ".join(f"{one.size} {one.name}" for one in report.sweep.axes if one.size > 1) or "one of each axis"
-    out.print(f"{plan.points:,} points ({axes}) in {report.seconds:.1f} s -> {report.out}", soft_wrap=True)
+    place = f" -> {report.out}" if report.out else ""
+    out.print(f"{plan.points:,} points ({axes}) in {report.seconds:.1f} s{place}", soft_wrap=True)
     if report.front_size == 0:
         out.print(f"Nothing is feasible: see the column `reason` (bits of {report.asked.study.reasons}).")
     if report.infeasible and not quiet:

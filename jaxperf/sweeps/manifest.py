@@ -125,6 +125,15 @@ def require_same(where: Path, found: Fingerprint, mine: Fingerprint) -> None:
         )
 
 
+def require_mine(where: Path, stored: str | None, mine: Fingerprint) -> None:
+    """**Raises:** `InputError` unless `stored`, what the file at `where` says of its sweep as JSON, is `mine`."""
+    if stored is None:
+        raise InputError(
+            f"'{where}' exists and is not the result of a sweep: name another path, delete it, or ask to overwrite it."
+        )
+    require_same(where, json.loads(stored), mine)
+
+
 def _axis_hash(one: Axis) -> str:
     """Labels and values: an edited device file is another sweep even if every name stays."""
     digest = hashlib.sha256()

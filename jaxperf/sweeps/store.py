@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from hwspecs.errors import InputError
 from jaxperf.sweeps.columns import arrow_schema, arrow_table, codes_of_block, codes_of_rows
 from jaxperf.sweeps.files import join_parts, plain_errors, read_columns, stored_metadata, whole_part, write_atomically
-from jaxperf.sweeps.manifest import Fingerprint, Place, fingerprint, require_same
+from jaxperf.sweeps.manifest import Fingerprint, Place, fingerprint, require_mine, require_same
 from jaxperf.sweeps.reduce import Reducer, Selection, update_all
 from jaxperf.sweeps.run import BlockResult, Progress, Sweep
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KEY = "jaxperf.sweep"  # the schema metadata entry that holds the fingerprint
+SWEEP_KEY = "jaxperf.sweep"  # the schema metadata entry that holds the fingerprint
 
 
 class Interrupted(KeyboardInterrupt):
@@ -87,7 +87,7 @@ def stream_parquet(
         reducer.check(tuple(sweep.metrics))
     metadata = dict(metadata or {})
     mine = fingerprint(sweep, metadata if identity is None else identity)
-    schema = arrow_schema(sweep.axes, sweep.metrics, units, metadata | {_KEY: json.dumps(mine)})
+    schema = arrow_schema(sweep.axes, sweep.metrics, units, metadata | {SWEEP_KEY: json.dumps(mine)})
     place = Place.named(path)
     run = _Run(sweep, place, schema, tuple(reducers), progress)
     with plain_errors(place.target):
@@ -208,14 +208,9 @@ def _is_complete(place: Place, mine: Fingerprint, overwrite: bool) -> bool:
     """
     if not place.single or not place.target.exists():
         return False
-    stored = stored_metadata(place.target).get(_KEY)
+    stored = stored_metadata(place.target).get(SWEEP_KEY)
     if stored is not None and json.loads(stored) == mine:
         return True
     if not overwrite:
-        if stored is None:
-            raise InputError(
-                f"'{place.target}' exists and is not the result of a sweep: "
-                "name another path, delete it, or ask to overwrite it."
-            )
-        require_same(place.target, json.loads(stored), mine)
+        require_mine(place.target, stored, mine)
     return False

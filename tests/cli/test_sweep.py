@@ -155,6 +155,7 @@ def test_nothing_feasible_exits_with_three(cli, own_folder: Path, sweep_file, pa
     result = cli("sweep", "sweep.yaml", "-o", "rows.parquet", "--plot", "front.png")
     assert result.exit_code == 3 and "Nothing is feasible" in result.stdout
     assert (own_folder / "rows.parquet").is_file() and not (own_folder / "front.png").exists()
+    assert result.stderr.splitlines()[-1] == "jaxperf: 'front.png' is not written: nothing is feasible."
     result = cli("sweep", "sweep.yaml", "-o", "rows.parquet", "--json")
     said = parse_json(result.stdout)
     assert result.exit_code == 3 and said["front_size"] == 0
@@ -209,6 +210,36 @@ def test_another_sweep_is_not_overwritten_unasked(cli, own_folder: Path, sweep_f
     assert result.exit_code == 2 and "overwrite" in result.stderr
     assert (own_folder / "rows.parquet").read_bytes() == before
     run(cli, "--overwrite")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json", "csv"])
+def test_a_selection_replaces_only_what_its_sweep_wrote(cli, own_folder: Path, sweep_file, ending: str) -> None:
+    axes = {"device": "h100-sxm", "context": [64, 128]}
+    out = own_folder / f"kept.{ending}"
+    sweep_file(axes=axes, metrics=["tpot"], keep="top(1, tpot)")
+    run(cli, out=out.name)
+    before = out.read_bytes()
+    run(cli, out=out.name)
+    assert out.read_bytes() == before, "the same command again"
+    sweep_file(axes=axes | {"context": [96, 128]}, metrics=["tpot"], keep="top(1, tpot)")
+    result = cli("sweep", "sweep.yaml", "-o", out.name)
+    assert result.exit_code == 2 and "overwrite" in result.stderr and out.read_bytes() == before
+    run(cli, "--overwrite", out=out.name)
+    kept = out.read_bytes()
+    assert kept != before
+    sweep_file(axes=axes | {"context": 4096}, metrics=["tpot"], keep="top(1, tpot)")
+    result = cli("sweep", "sweep.yaml", "-o", out.name, "--overwrite")
+    assert result.exit_code == 3 and f"'{out.name}' is not written" in result.stderr
+    assert out.read_bytes() == kept, "by nothing"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json", "csv"])
+def test_a_selection_does_not_replace_other_files(cli, own_folder: Path, sweep_file, ending: str) -> None:
+    out = own_folder / f"notes.{ending}"
+    out.write_bytes(b"mine \xff")
+    sweep_file(axes={"device": "h100-sxm", "context": 64}, metrics=["tpot"], keep="top(1, tpot)")
+    result = cli("sweep", "sweep.yaml", "-o", out.name)
+    assert result.exit_code == 2 and "overwrite" in result.stderr and out.read_bytes() == b"mine \xff"
 
 
 def test_a_folder_of_parts(cli, own_folder: Path, sweep_file) -> None:
