@@ -157,7 +157,7 @@ def test_bad_numbers_are_refused_with_the_field(tmp_path: Path, field: str, valu
         ({"head_dim": 0}, "head_dim is 0"),
         (
             {"max_position_embeddings": 8, "rope_scaling": {"type": "yarn", "factor": "4"}},
-            'rope_scaling.factor is "4"; YaRN needs a number from 1',
+            'rope_scaling.factor is "4"; YaRN scaling needs a number from 1',
         ),
         ({"architectures": "LlamaForCausalLM"}, "architectures is "),
         ({"architectures": []}, "architectures is a list of 0"),

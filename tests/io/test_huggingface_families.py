@@ -258,11 +258,18 @@ def test_other_wrapped_models_are_refused_by_name() -> None:
         ),
         (32768, {"type": "yarn", "factor": 4}, 131072),
         (163840, {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}, 163840),  # DeepSeek-V3
-        (16384, {"type": "linear", "factor": 4.0}, 16384),  # deepseek-coder: stretched already
+        (4096, {"type": "linear", "factor": 4.0}, 16384),  # vicuna-7b-v1.5-16k
+        (4096, {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 2048}, 8192),
+        (4096, {"rope_type": "longrope", "factor": 32.0}, 4096),
         (131072, {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}, 131072),
     ],
 )
-def test_yarn_stretches_the_context(name: str, limit: int, scaling: dict[str, Any], expected: int) -> None:
+def test_scaled_positions_stretch_the_context(name: str, limit: int, scaling: dict[str, Any], expected: int) -> None:
     config = read("LlamaForCausalLM", ROTARY, max_position_embeddings=limit, **{name: scaling})
     assert config.max_context == expected
     assert any("stretches the context" in note for note in config.assumptions) == (expected > limit)
+
+
+def test_the_limit_of_gemma_3_is_of_after_its_linear_scaling() -> None:
+    config = read("Gemma3ForCausalLM", ROTARY, sliding_window=128, rope_scaling={"rope_type": "linear", "factor": 8.0})
+    assert config.max_context == 512

@@ -173,23 +173,34 @@ def tied_embeddings(fields: Fields, default: bool) -> bool:
     return fields.flag("tie_word_embeddings", default)
 
 
-def context_limit(fields: Fields) -> int | None:
-    """`max_position_embeddings`, or what YaRN (arXiv:2309.00071) stretches the original positions to, if that is more.
+# Kinds of `rope_scaling` that stretch the limit, in words; those of Llama 3 and LongRoPE state the stretched one.
+STRETCHES = {"yarn": "YaRN", "linear": "linear", "dynamic": "dynamic"}
 
-    Model cards have `rope_scaling` added and the limit left as it is; engines then serve `factor` x the original.
+
+def context_limit(fields: Fields) -> int | None:
+    """`max_position_embeddings`, or what `rope_scaling` stretches the positions to, if that is more.
+
+    YaRN (arXiv:2309.00071) stretches the original positions, linear and dynamic scaling the limit: model cards have
+    `rope_scaling` added and leave the limit as it is, and engines then serve `factor` x as much (vLLM but for Gemma 3,
+    whose limit is of after its linear scaling).
     """
     limit = fields.optional_count("max_position_embeddings")
     for name in ("rope_parameters", "rope_scaling"):
         scaling = fields.data.get(name)
-        if limit is None or not isinstance(scaling, Mapping) or "yarn" not in map(scaling.get, ("rope_type", "type")):
+        if limit is None or not isinstance(scaling, Mapping) or fields.architecture.startswith("Gemma3"):
             continue
-        original = fields.nested(name).optional_count("original_max_position_embeddings") or limit
+        kind = next((each for each in STRETCHES if each in map(scaling.get, ("rope_type", "type"))), None)
+        if kind is None:
+            continue
+        original = fields.nested(name).optional_count("original_max_position_embeddings") if kind == "yarn" else None
         factor = 1.0 if scaling.get("factor") is None else scaling["factor"]
         if type(factor) not in (int, float) or not 1.0 <= factor <= LARGEST_COUNT:
-            raise InputError(f"{name}.factor is {show(factor)}; YaRN needs a number from 1.")
-        stretched = min(int(original * factor), LARGEST_COUNT)
+            raise InputError(f"{name}.factor is {show(factor)}; {STRETCHES[kind]} scaling needs a number from 1.")
+        stretched = min(int((original or limit) * factor), LARGEST_COUNT)
         if stretched > limit:
-            fields.notes.append(f"{name} stretches the context from {limit:,} to {stretched:,} tokens (YaRN).")
+            fields.notes.append(
+                f"{name} stretches the context from {limit:,} to {stretched:,} tokens ({STRETCHES[kind]})."
+            )
             return stretched
     return limit
 
