@@ -270,6 +270,14 @@ def test_scaled_positions_stretch_the_context(name: str, limit: int, scaling: di
     assert any("stretches the context" in note for note in config.assumptions) == (expected > limit)
 
 
+def test_a_context_without_limit_is_said() -> None:
+    config = read("LlamaForCausalLM", ROTARY, max_position_embeddings=None)
+    assert config.max_context is None
+    assert "max_position_embeddings is absent; the context was taken to have no limit." in config.assumptions
+    wrapped = {"model_type": "gemma3_text"} | {key: ROTARY[key] for key in ("hidden_size", "num_hidden_layers")}
+    assert read("Gemma3ForConditionalGeneration", {}, text_config=wrapped).max_context == 131072
+
+
 def test_the_limit_of_gemma_3_is_of_after_its_linear_scaling() -> None:
     config = read("Gemma3ForCausalLM", ROTARY, sliding_window=128, rope_scaling={"rope_type": "linear", "factor": 8.0})
     assert config.max_context == 512

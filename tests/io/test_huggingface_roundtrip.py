@@ -58,7 +58,7 @@ def qwen_moe_models(draw: st.DrawFn) -> ModelConfig:
         embedding_width=hidden,
         final_norm=True,
         norm_bias=False,
-        max_context=draw(st.none() | SIZE),
+        max_context=draw(SIZE),  # none is an assumption of what is read
         weight_format=draw(st.sampled_from(["bf16", "fp16", "fp32"])),
     )
 

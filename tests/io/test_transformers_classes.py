@@ -14,6 +14,7 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.io.families import MODEL_TYPES
+from jaxperf.io.families.multimodal import TEXT_DEFAULTS
 from jaxperf.io.huggingface import model_names, read_config
 from jaxperf.models.parameters import parameter_count
 
@@ -54,6 +55,13 @@ def test_default_configs_are_described_or_refused_by_a_sentence(kind: str) -> No
         assert "\n" not in str(error) and kind in INCOMPLETE, error
     else:
         assert parameter_count(config) > 0 and kind not in INCOMPLETE
+
+
+@pytest.mark.parametrize("kind", TEXT_DEFAULTS)
+def test_defaults_of_language_parts_are_those_of_the_class(kind: str) -> None:
+    made = transformers.MllamaConfig().text_config if kind == "mllama_text_model" else CLASSES[kind]()
+    values = made.to_dict()
+    assert TEXT_DEFAULTS[kind].items() <= values.items()
 
 
 @pytest.mark.parametrize("name", KNOWN)

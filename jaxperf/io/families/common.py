@@ -218,6 +218,9 @@ def decoder(fields: Fields, layers: tuple[Layer, ...], tied: bool = False, **par
     """
     hidden = fields.count("hidden_size")
     weight_format, quantization = stored_format(fields)
+    limit = context_limit(fields)
+    if limit is None and any(getattr(layer.mixer, "rotary", False) for layer in layers):
+        fields.notes.append("max_position_embeddings is absent; the context was taken to have no limit.")
     usual: dict[str, Any] = dict(
         name=fields.name,
         architecture=fields.architecture,
@@ -230,7 +233,7 @@ def decoder(fields: Fields, layers: tuple[Layer, ...], tied: bool = False, **par
         final_norm=True,
         norm_bias=layers[0].norm_bias,
         norm_weight=layers[0].norm_weight,
-        max_context=context_limit(fields),
+        max_context=limit,
         weight_format=weight_format,
         quantization=quantization,
     )

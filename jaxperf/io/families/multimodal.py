@@ -24,10 +24,11 @@ LLAMA_TEXT = {
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
     "num_key_value_heads": 32,
+    "max_position_embeddings": 2048,
 }
 TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": LLAMA_TEXT,
-    "mistral": LLAMA_TEXT | {"intermediate_size": 14336, "num_key_value_heads": 8},
+    "mistral": LLAMA_TEXT | {"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072},
     "gemma": LLAMA_TEXT
     | {
         "vocab_size": 256000,
@@ -37,6 +38,7 @@ TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "num_attention_heads": 16,
         "num_key_value_heads": 16,
         "head_dim": 256,
+        "max_position_embeddings": 8192,
     },
     "gemma3_text": LLAMA_TEXT
     | {
@@ -48,9 +50,16 @@ TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 4,
         "head_dim": 256,
         "sliding_window": 4096,
+        "max_position_embeddings": 131072,
     },
     "mllama_text_model": LLAMA_TEXT
-    | {"vocab_size": 128256, "intermediate_size": 14336, "num_hidden_layers": 40, "num_key_value_heads": 8},
+    | {
+        "vocab_size": 128256,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 40,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+    },
 }
 
 # Classes of language parts whose `model_type` names the wrapper's own class and not a family.
