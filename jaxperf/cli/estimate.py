@@ -20,6 +20,7 @@ from jaxperf.cli.options import (
     Quiet,
     SustainedRates,
     Weights,
+    say_not_written,
 )
 from jaxperf.cli.technique_lines import technique_lines, technique_record
 from jaxperf.cli.technique_options import (
@@ -116,6 +117,7 @@ def estimate(
         for line in technique_lines(answer):
             typer.echo(line)
     if not answer.feasible:
+        say_not_written(out, plot)
         raise typer.Exit(EXIT_INFEASIBLE)
     if out is not None:
         write_rows(kernel_rows(answer), out, {"jaxperf": json_text(_provenance(record))})

@@ -23,6 +23,7 @@ from jaxperf.cli.options import (
     Weights,
     parse_assignments,
     parse_prices,
+    say_not_written,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def rank(
     if plot is not None and report.ranking.ranked:
         _draw(report, plot)
     if not report.ranking.ranked:
+        say_not_written(plot)
         raise typer.Exit(EXIT_INFEASIBLE)
 
 

@@ -77,7 +77,8 @@ def read_sweep_file(path: str | Path) -> SweepFile:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as usual, except that a key given twice is a mistake and not silently the second one."""
+    """YAML as usual, except that a key given twice is a mistake and not silently the second one, and that `1e6` is a
+    number as YAML 1.2 has it, and not text as in 1.1."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -88,6 +89,11 @@ class _Loader(yaml.SafeLoader):
                 )
             seen |= {key.value} if key.value.__hash__ else set()
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z"), "-+.0123456789"
+)
 
 
 def _values(path: Path, key: str, value: Any, inside: bool = False) -> Any:

@@ -33,6 +33,7 @@ SHOWN = {
     "tokens_per_second_per_device": ("per device", "tokens/s", 1.0),
     "energy_per_token": ("energy", "J/token at TDP", 1.0),
 }
+CAPPED = "J/token at cap"  # of the energy where a limit is given
 
 
 def estimate_record(answer: Estimate) -> dict[str, Any]:
@@ -126,6 +127,7 @@ def _print_metrics(answer: Estimate) -> None:
         ends = interval(float(metrics[f"{name}_lower"]), float(metrics[f"{name}_upper"]), scale)
         value = number(float(metrics[name]) * scale)
         limited = f"   limited by {why[name]}" if name in why else ""
+        unit = CAPPED if name == "energy_per_token" and answer.capped else unit
         out.print(f"{word:11s}{value:>9s} {unit:15s}{ends}{limited}", soft_wrap=True)
 
 

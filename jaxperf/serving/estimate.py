@@ -70,6 +70,11 @@ class Estimate:
         return sentences(int(self.explanation.cost.reason))
 
     @property
+    def capped(self) -> bool:
+        """Whether devices are under a power limit that was asked for."""
+        return self.techniques is not None and self.techniques.cap is not None
+
+    @property
     def feasible(self) -> bool:
         """Whether the configuration runs at all."""
         return not self.reasons
@@ -106,7 +111,9 @@ def estimate(
     most = largest_batch(study, device, checked, explanation, techniques)
     peak = float(device.peak_flops[COMPUTE_FORMATS.index(FORMATS[checked["weights"]].compute)])
     provenance = provenance_of(model, {spec.name: calibration}, [checked["weights"]])
-    notes = tuple(notes_of(model, spec, checked, techniques is not None and techniques.speculation is not None))
+    speculative = techniques is not None and techniques.speculation is not None
+    capped = techniques is not None and techniques.cap is not None
+    notes = tuple(notes_of(model, spec, checked, speculative, capped))
     return Estimate(model, spec, checked, explanation, peak, provenance, notes, most, techniques, no_gain)
 
 

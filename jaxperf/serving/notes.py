@@ -13,7 +13,7 @@ from jaxperf.models.excluded import unquantized_blocks
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.quantization import bits_per_weight
 from jaxperf.serving.study import MEDIA, makes_tokens
-from jaxperf.serving.unit_costs import ENERGY_NOTE
+from jaxperf.serving.unit_costs import CAPPED_ENERGY_NOTE, ENERGY_NOTE
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -28,10 +28,13 @@ PAIR = 2  # ranks whose PCIe is as fast as its rate
 NAMED = 12  # so many devices are named in a sentence; more are counted
 
 
-def notes_of(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], speculative: bool = False) -> list[str]:
+def notes_of(
+    model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], speculative: bool = False, capped: bool = False
+) -> list[str]:
     """Of one configuration on one device.
 
-    **Arguments:** `speculative`: whether decoding is; what it proposes with is then said elsewhere.
+    **Arguments:** `speculative`: whether decoding is; what it proposes with is then said elsewhere; `capped`: whether
+    devices are under a power limit that was asked for.
     """
     notes = model_notes(model, [point["weights"]], [point["kv_cache"]], MEDIA in point, speculative)
     weights = FORMATS[point["weights"]]
@@ -44,7 +47,7 @@ def notes_of(model: ModelConfig, spec: DeviceSpec, point: Mapping[str, Any], spe
         notes.append(f"{scales}: counted at its {weights.compute} rate.")
     if spec.node.topology == "pcie" and point.get("tensor_parallel", 1) > PAIR:
         notes.append(f"{spec.name}: links are PCIe of the host, {HOST_LINKS}.")
-    return [*notes, ENERGY_NOTE]
+    return [*notes, CAPPED_ENERGY_NOTE if capped else ENERGY_NOTE]
 
 
 def model_notes(

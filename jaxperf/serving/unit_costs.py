@@ -22,6 +22,9 @@ SECONDS_PER_HOUR = 3600.0
 KILOWATT_HOUR = 3.6e6  # J
 ENERGY, DOLLARS = "kwh_per_million_tokens", "dollars_per_million_tokens"
 ENERGY_NOTE = "energy: uncalibrated: the power limit (TDP) all the time, an upper bound of what is drawn."
+CAPPED_ENERGY_NOTE = (
+    "energy: uncalibrated: the limit of --power-cap all the time, or what is drawn where no clock is low enough for it."
+)
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,7 @@ def check_size(sizes: Mapping[str, int], max_points: int = MAX_POINTS) -> None:
     if points > max_points:
         shown = " x ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise InputError(
-            f"This sweep has {points:,} points ({shown}), above the limit of {max_points:,}: "
-            "shorten an axis, or raise max_points if you mean it."
+            f"This sweep has {points:,} points ({shown}), above the limit of {max_points:,}: shorten an axis."
         )
 
 

@@ -79,6 +79,9 @@ def test_infeasible_exits_with_three_and_says_why(cli, parse_json, own_folder) -
     result = cli(*arguments, "-o", "rows.csv", "--plot", "roofline.png")
     assert result.exit_code == 3 and "do not fit in device memory" in result.stdout
     assert list(own_folder.iterdir()) == []
+    assert all(
+        f"'{name}' is not written: nothing is feasible" in result.stderr for name in ("rows.csv", "roofline.png")
+    )
     result = cli(*arguments, "--json")
     answer = parse_json(result.stdout)
     assert result.exit_code == 3 and not answer["feasible"] and answer["metrics"]["tpot"] is None

@@ -19,6 +19,7 @@ LIMITED = (*GPT2, "--kv-offload", "hit=.5,share=.25", "--power-cap", "350W")
 def test_lines_and_numbers(cli, parse_json) -> None:
     text = cli(*LIMITED, "--quiet").stdout
     assert "kv-offload prefill: " in text and "power      prefill " in text and "energy: uncalibrated" in text
+    assert "J/token at cap [" in text and "at TDP" not in text
     answer = parse_json(cli(*LIMITED, "--json").stdout)
     told = answer["techniques"]
     assert told["decode_power"] <= 350.0 * (1 + 1e-9) and 0.0 < told["decode_clock"] <= 1.0

@@ -42,6 +42,11 @@ def read(folder: Path, text: str | bytes) -> SweepFile:
     return read_sweep_file(path)
 
 
+def test_powers_of_ten_are_numbers(tmp_path: Path) -> None:
+    found = read(tmp_path, "model: gpt2\naxes: {batch: [1e2, 1.5E+3, -2e-1, .5e1], device: 1e100-sxm}\n")
+    assert found.axes == {"batch": [100.0, 1500.0, -0.2, 5.0], "device": "1e100-sxm"}
+
+
 def test_the_example(tmp_path: Path) -> None:
     found = read(tmp_path, EXAMPLE)
     assert found.axes["device"] == "all(memory >= 64 GB)"
