@@ -2,7 +2,7 @@
 
 For each family, each hardware generation is held out in turn: that chooses how much of the learned correction an unseen
 device gets, and gives the transfer interval. Then all devices are fitted on nine tenths of the shapes; the last tenth
-gives the intervals of measured cells.
+gives the intervals of measured cells. A table so small that all its shapes are of that tenth is fitted whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from calibration.kernels.card import UNSEEN_SHAPES
 from calibration.kernels.demand import POINTS
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import DEFAULT, Settings, fit, log_times
-from calibration.kernels.held_out import constants, error_rows, held_shapes, shape_hash
+from calibration.kernels.held_out import constants, error_rows, held_of_fit, shape_hash
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.regimes import regime, regimes
@@ -158,7 +158,7 @@ def calibrate_family(
     data: Prepared, settings: Settings, progress: Progress, directories: Sequence[str] = ()
 ) -> Calibrated:
     """Fit one family, with its share and its intervals."""
-    family, held = regime(data.table), held_shapes(data.table)
+    family, held = regime(data.table), held_of_fit(data.table)
     unseen = transfer(data, of_a_fold(settings), progress, directories)
     learned = data.take(np.flatnonzero(~held))
     fitted = fit(learned, settings, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,10 @@ def _is_row(row: Any) -> bool:
     return all(isinstance(value, int | float) for value in stated) and row["rows"] > 0
 
 
-def few_held_out(card: Mapping[str, Any]) -> list[str]:
-    """A sentence for each family with fewer held-out rows than a 90 % quantile needs, or no other generation."""
+def few_held_out(card: Mapping[str, Any], families: Iterable[str]) -> list[str]:
+    """A sentence for each of the fitted families with fewer held-out rows than a 90 % quantile needs."""
     errors, told = stated_errors(card), []
-    for family in sorted({row["family"] for row in errors}):
+    for family in sorted(families):
         rows = sum(row["rows"] for row in errors if row["family"] == family and row["split"] == UNSEEN_SHAPES)
         if rows < LEAST_QUANTILE:
             width = "those of Student's distribution" if rows else "assumed, a factor 5 either way"

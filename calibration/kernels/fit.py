@@ -27,6 +27,7 @@ from calibration.kernels.levels import LEVELS, NO_NAMES, PRECISION, Names
 from calibration.kernels.model import Correction, Inputs, KernelModel, Law, law_habits, law_offsets, no_heads
 from calibration.kernels.priors import HABIT_OFFSET_SPREAD, HABIT_SPREAD, Priors, priors_of
 from calibration.kernels.regimes import regime
+from hwspecs.errors import InputError
 from jaxperf.core.mappings import release_compiled
 from jaxperf.core.numerics import as_float
 
@@ -55,12 +56,12 @@ DEFAULT = Settings()
 def fit(data: Prepared, settings: Settings = DEFAULT, progress: Callable[[str], None] = lambda _: None) -> FittedFamily:
     """Fit one family on all usable rows with a latency.
 
-    **Raises:** `ValueError` if there are none.
+    **Raises:** `InputError` if there are none.
     """
     release_compiled()  # every fit compiles anew: shapes and names are others
     data = usable_rows(data)
     if not len(data.table):
-        raise ValueError(f"{data.table.family}: no row to fit")
+        raise InputError(f"{data.table.family}: no row to fit: it takes rows with a known device and a latency.")
     family = regime(data.table)
     data = data.take(sample(data.spelled["cell"], settings.rows_per_cell, settings.seed))
     names = NO_NAMES.extended(data.spelled)

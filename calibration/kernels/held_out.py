@@ -40,6 +40,12 @@ def held_shapes(table: KernelTable, salt: int = 0) -> np.ndarray:
     return shape_hash(table, salt) % np.uint64(HELD_SHAPES) == 0
 
 
+def held_of_fit(table: KernelTable) -> np.ndarray:
+    """Which rows a fit does not learn from: `held_shapes`, or none where that would leave no row to learn from."""
+    held = held_shapes(table)
+    return held & (not held.all())
+
+
 def generation(device: str, directories: Sequence[str] = ()) -> str:
     """The hardware generation of a device: the family name of its architecture, such as "ampere" or "cdna"."""
     architecture = hwspecs.load(device, directories).architecture

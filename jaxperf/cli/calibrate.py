@@ -65,7 +65,7 @@ def calibrate(
     cores, families = usable_cores(), family or []
     with on_core(cores[0]):  # before JAX begins, so that the parameters are alike on any number of cores
         start_single_precision()
-        from calibration.kernels.card import stated_errors
+        from calibration.kernels.card import few_held_out, stated_errors
         from calibration.kernels.carry import carried, with_command
         from calibration.kernels.parameters import load_parameters, save_parameters
         from jaxperf.cli.calibrate_rates import base_rates, save_rates
@@ -75,7 +75,7 @@ def calibrate(
         _check_question(data, adapt, adapt_device, params, exclude_device, families, seed)
         _check_directories(devices_dir or [], data)
         rates = base_rates(params)
-        read, few, excluded = [], [], exclude_device or []
+        read, few, excluded, notes = [], [], exclude_device or [], []
         kept = Kept(out)
         command = _command(data or [], adapt or [], adapt_device or [], exclude_device or [], families, seed)
         if data:
@@ -86,7 +86,8 @@ def calibrate(
             excluded = [*excluded, *beside_gpus(read, excluded, quiet)]
             with kept.said():
                 save = lambda new, left: kept.save(finished(new), left)  # noqa: E731
-                parameters = finished(fit(read, excluded, settings(seed), save, quiet, cores))
+                new = fit(read, excluded, settings(seed), save, quiet, cores)
+                parameters, notes = finished(new), few_held_out(new.card, new.families)
         else:
             parameters = with_command(load_parameters(params), command)
         with kept.said():
@@ -95,7 +96,7 @@ def calibrate(
             save_parameters(parameters, out)
             own = save_rates(parameters, [*read, *few], rates, out, excluded, devices_dir or [])
         kept.remove()
-        _report(parameters, own, [*read, *few], out, as_json, quiet)
+        _report(parameters, own, [*read, *few], notes, out, as_json, quiet)
 
 
 def settings(seed: int | None) -> Settings:
@@ -207,16 +208,21 @@ def _command(
 
 
 def _report(
-    parameters: Parameters, own: OwnRates, reads: Sequence[Read], out: Path, as_json: bool, quiet: bool
+    parameters: Parameters,
+    own: OwnRates,
+    reads: Sequence[Read],
+    notes: Sequence[str],
+    out: Path,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    from calibration.kernels.card import few_held_out, stated_errors
+    from calibration.kernels.card import stated_errors
     from jaxperf.cli.calibrate_rates import rates_record, rates_sentences
     from jaxperf.cli.measured import print_problems, problems_record
     from jaxperf.io.tables import json_text
     from jaxperf.report.text import console
 
     problems, files = problems_record(reads), list(map(str, written(out)))
-    notes = few_held_out(parameters.card)
     if as_json:
         record = {"written": files, "problems": problems, "notes": notes, "sustained": rates_record(own)}
         typer.echo(json_text(record | {"card": parameters.card}))

@@ -174,6 +174,15 @@ def test_intervals_of_few_rows_are_told(fitted: Path) -> None:
     assert note.startswith("gemm: ") and "a 90 % quantile needs 9" in note and "Student" in note
 
 
+def test_a_family_whose_only_shape_would_be_held_out_is_fitted_whole(cli, own_folder: Path, parse_json) -> None:
+    (own_folder / "one.csv").write_text("device,dtype,op,rows,columns,latency_us\nh100-sxm,bf16,rmsnorm,100,4096,10\n")
+    result = cli("calibrate", "one.csv", "-o", "p", "--json")
+    assert result.exit_code == 0, result.output
+    (note,) = parse_json(result.stdout)["notes"]
+    assert note.startswith("norm: 0 rows were held out") and "a factor 5 either way" in note
+    assert list(load_parameters("p").families) == ["norm"]
+
+
 def test_an_excluded_device_has_no_shipped_rates_either(fitted: Path) -> None:
     """The fixture has learned nothing from an H100; of the others' 20 rows half are held out."""
     table = load_sustained_table(fitted)

@@ -17,12 +17,13 @@ from calibration.kernels.demand import POINTS, demand
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import Settings, cell_weights, fit, log_times, sample
 from calibration.kernels.hardware import load_hardware
-from calibration.kernels.held_out import generation, held_shapes
+from calibration.kernels.held_out import generation, held_of_fit, held_shapes
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.model import BOUND, FOREIGN_BOUND, KernelModel
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.predict import predict_table
 from calibration.kernels.transfer import Transfer
+from hwspecs.errors import InputError
 from tests.calibration.tables import blank_table, gemm_table, with_latency
 
 QUICK = Settings(steps=250, law_steps=200, law_rows=2000, batch=256, widths=(16, 16))
@@ -188,6 +189,17 @@ def test_held_shapes_are_the_same_on_every_device() -> None:
     one, other = gemm_table(300, devices=("h100-sxm",)), gemm_table(300, devices=("l40s",))
     np.testing.assert_array_equal(held_shapes(one), held_shapes(other))
     assert 0 < held_shapes(one).mean() < 0.3
+
+
+def test_a_fit_holds_out_no_shape_where_no_other_would_remain(data: Prepared) -> None:
+    held = held_shapes(data.table)
+    np.testing.assert_array_equal(held_of_fit(data.table), held)
+    assert not held_of_fit(data.table.take(np.flatnonzero(held))).any()
+
+
+def test_a_fit_to_no_row_is_one_sentence(data: Prepared) -> None:
+    with pytest.raises(InputError, match="gemm: no row to fit: it takes rows with a known device and a latency"):
+        fit(data.take(np.flatnonzero(np.zeros(len(data.table)))), QUICK)
 
 
 @pytest.mark.parametrize("salt", [0, 1])
