@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxperf.cli.onnx import ModelOrOnnx, OnnxFile, OnnxShapes, estimate_onnx, one_of
+from jaxperf.cli.onnx import ModelOrOnnx, OnnxFile, OnnxShapes, batch_of, estimate_onnx, one_of
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
@@ -77,7 +77,8 @@ def estimate(
     model = one_of(context, model, onnx)
     if onnx is not None:
         refuse_techniques(speculate, lora, kv_offload, power_cap)
-        return estimate_onnx(onnx, shapes, batch, device, devices_dir, params, launch, out, plot, as_json, quiet)
+        given = batch_of(context, batch)
+        return estimate_onnx(onnx, shapes, given, device, devices_dir, params, launch, out, plot, as_json, quiet)
     from jaxperf.cli.compute import start_jax
 
     start_jax()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hwspecs.errors import InputError
+
+if TYPE_CHECKING:
+    from jaxperf.io.program import Program
 
 ModelOrOnnx = Annotated[
     str | None,
@@ -44,6 +47,11 @@ def one_of(context: typer.Context, model: str | None, path: Path | None) -> str:
     return model or ""
 
 
+def batch_of(context: typer.Context, batch: int) -> int | None:
+    """`--batch` where it was given; the default of a MODEL says nothing of a file."""
+    return batch if any(name == "batch" for name, _ in _given(context)) else None
+
+
 def _given(context: typer.Context) -> list[tuple[str, str]]:
     """Name and spelling of every option on the command line."""
     found = []
@@ -57,7 +65,7 @@ def _given(context: typer.Context) -> list[tuple[str, str]]:
 def estimate_onnx(
     path: Path,
     shapes: Sequence[str] | None,
-    batch: int,
+    batch: int | None,
     device: str,
     devices_dir: Sequence[Path] | None,
     params: Path | None,
@@ -69,16 +77,31 @@ def estimate_onnx(
 ) -> None:
     """Time, share and limiter of each kernel of an ONNX model.
 
-    **Arguments:** `shapes`: `input=1,3,224,224` or `dimension=128` each; `batch`: of first dimensions that stay free.
-    **Raises:** `InputError` as `jaxperf.io.onnx_graph.read_onnx` and `jaxperf.cli.breakdown.answer` do.
+    **Arguments:** `shapes`: `input=1,3,224,224` or `dimension=128` each; `batch`: of first dimensions that stay free,
+    which are 1 where it is not given.
+    **Raises:** `InputError` for a batch that no input has, and as `jaxperf.io.onnx_graph.read_onnx` and
+    `jaxperf.cli.breakdown.answer` do.
     """
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision(quick=True)
     from jaxperf.cli.breakdown import answer, check_outputs
     from jaxperf.io.onnx_graph import read_onnx
-    from jaxperf.io.shapes import parse_bindings
+    from jaxperf.io.shapes import LARGEST, parse_bindings
 
+    if batch is not None and not 1 <= batch <= LARGEST:
+        raise InputError(f"--batch is {batch}; it must be a whole number from 1 to 2^53.")
     check_outputs(out, plot)
-    program = read_onnx(path, parse_bindings(shapes or ()), batch)
+    program = read_onnx(path, parse_bindings(shapes or ()), batch or 1)
+    if batch is not None:
+        _check_batch(program, path, batch, "in the file or by --shapes" if shapes else "in the file")
     answer(program, device, devices_dir or (), params, "", launch, True, out, plot, as_json, quiet)
+
+
+def _check_batch(program: Program, path: Path, batch: int, bound: str) -> None:
+    """Raises `InputError` for a batch that is the first dimension of no input; `bound`: where these come from."""
+    shapes = {name: program.values[name].shape for name in program.inputs if name in program.values}
+    first = {name: shape[0] for name, shape in shapes.items() if shape}
+    if batch not in first.values():
+        there = [f"the first dimension of input '{name}' is {size} {bound}" for name, size in first.items()]
+        raise InputError(f"{path}: --batch {batch}: {there[0] if there else 'no input has a first dimension'}.")

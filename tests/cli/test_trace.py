@@ -260,5 +260,10 @@ def test_what_estimate_refuses_of_onnx(refuse, onnx_file: Path) -> None:
         "estimate", "--onnx", onnx_file, *on, "--tp", "2"
     )
     assert "--shapes goes with --onnx" in refuse("estimate", "gpt2", *on, "--shapes", "x=1")
+    for batch in ("0", "-2", str(2**64)):
+        said = refuse("estimate", "--onnx", onnx_file, *on, "--batch", batch)
+        assert said == f"jaxperf: --batch is {batch}; it must be a whole number from 1 to 2^53.\n"
+    said = refuse("estimate", "--onnx", onnx_file, *on, "--shapes", "x=8,64,256", "--batch", "4")
+    assert "mlp.onnx: --batch 4: the first dimension of input 'x' is 8 in the file or by --shapes." in said
     onnx_file.write_bytes(onnx_file.read_bytes()[:1000])
     assert "is not an ONNX model, or it is truncated (1000 bytes)" in refuse("estimate", "--onnx", onnx_file, *on)
