@@ -48,10 +48,11 @@ def answer(
 ) -> None:
     """Print, write and draw the operations of a program on a device.
 
-    **Raises:** `InputError` for a program without kernels or parameters that cannot be read; `typer.Exit` with 3
-    where no operation has a time on the device.
+    **Raises:** `InputError` for a program without kernels, parameters that cannot be read or a framework that they do
+    not know; `typer.Exit` with 3 where no operation has a time on the device.
     """
-    from jaxperf.cli.composed import check_launch, compose, kernels_for
+    from calibration.datasets.names import framework_name
+    from jaxperf.cli.composed import check_framework, check_launch, compose, kernels_for
     from jaxperf.cli.measured import parameters_record
     from jaxperf.cli.priced import price
     from jaxperf.io.lowering import lower
@@ -62,7 +63,9 @@ def answer(
     check_launch(launch)
     spec, directories = device_of(device, devices_dir)
     traced = lower(program, fuse)
+    framework, _ = framework_name(framework)
     parameters = kernels_for(launch, framework, params)
+    check_framework(framework, parameters)
     ops = (op for node in traced.graph.nodes for op in node.forward)
     prices = price(ops, spec.name, parameters, framework, directories)
     rows = operation_rows(traced, prices)

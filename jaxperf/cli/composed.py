@@ -26,6 +26,16 @@ def check_launch(launch: str) -> None:
         raise InputError(f"--launch: '{launch}' is not one of {', '.join(MODES)}.{did_you_mean(launch, MODES)}")
 
 
+def check_framework(framework: str, parameters: Parameters) -> None:
+    """Raises `InputError` for a framework that neither the fitted kernels nor the fitted host are of; "" is none."""
+    known = sorted({"torch"}.union(*(each.names.known["framework"] for each in parameters.families.values())))
+    if framework and framework not in known:
+        raise InputError(
+            f"--framework: '{framework}' is no framework that kernels were measured of.{did_you_mean(framework, known)}"
+            f" Known: {', '.join(known)}; leave it out for what they have in common."
+        )
+
+
 def kernels_for(launch: str, framework: str, params: Path | None) -> Parameters:
     """The fitted kernels: those given, those that the fitted host of PyTorch goes with, or the shipped ones."""
     if params is None and launch == "eager" and framework == "torch":

@@ -128,7 +128,8 @@ def test_an_eager_host_is_what_many_short_kernels_wait_for(cli, parse_json, modu
     assert graph["whole"]["host"] == 0.0
     assert eager["whole"]["host"] == pytest.approx(3 * 7e-6, rel=1e-5)
     assert eager["whole"]["time"] >= max(3 * 7e-6, graph["whole"]["time"])
-    fitted = parse_json(cli(*command, "--launch", "eager", "--framework", "torch").stdout)
+    fitted = parse_json(cli(*command, "--launch", "eager", "--framework", "PyTorch").stdout)
+    assert fitted["framework"] == "torch"
     assert "fitted on measured iterations of PyTorch" in fitted["whole"]["source"]
     assert fitted["whole"]["time"] > graph["whole"]["time"]
     for answer in (graph, eager, fitted):
@@ -212,6 +213,12 @@ def test_what_cannot_be_traced_is_said_in_a_sentence(
 def test_a_module_that_fails_to_import_is_named(refuse, own_folder: Path) -> None:
     (own_folder / "broken_model.py").write_text("import sys\nsys.exit(4)\n")
     assert "'broken_model' cannot be imported: SystemExit: 4" in refuse(*trace("broken_model:f", "--shapes", "f32[1]"))
+
+
+def test_a_framework_that_nothing_was_measured_of_is_refused(refuse, module: Path) -> None:
+    said = refuse(*trace(f"{module}:mlp", "--shapes", SHAPES, "--framework", "SGLangg"))
+    assert "'sglangg' is no framework that kernels were measured of. Did you mean sglang?" in said
+    assert "trtllm, v" in said and "leave it out for what they have in common" in said
 
 
 def test_devices_and_outputs_are_checked_first(refuse, own_folder: Path, module: Path) -> None:
