@@ -6,7 +6,7 @@ With no row a device has the transfer prediction; with many, the rows decide.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,23 +25,31 @@ from calibration.kernels.regimes import INSTEAD, regimes
 def adapt(parameters: Parameters, reads: Sequence[Read], directories: Sequence[str] = ()) -> Parameters:
     """All families that the tables have rows of, adapted to them; a family without parameters is left out."""
     families, adapted = dict(parameters.families), {**parameters.card.get("adapted", {})}
+    for _, name, rows in rows_of_adaptation(parameters, reads, directories):
+        source = name if name in families else INSTEAD[name]
+        base = families[source] if source == name else dataclasses.replace(families[source], local={})
+        families[name] = adapt_family(base, rows)
+        cells = {*rows.spelled["cell"].astype(str).tolist(), *adapted.get(name, ())}
+        adapted[name] = sorted(cells)
+    files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
+    card = {**parameters.card, "adapted": adapted, "adapted_to": [*parameters.card.get("adapted_to", ()), *files]}
+    return Parameters(families, card)
+
+
+def rows_of_adaptation(
+    parameters: Parameters, reads: Sequence[Read], directories: Sequence[str] = ()
+) -> Iterator[tuple[Read, str, Prepared]]:
+    """What there is to learn from: a file, a family that the parameters have or have a stand-in of, and its rows there
+    with a known device, a time and no flag."""
     for read in reads:
         for table in read.tables:
             known = table.take(np.flatnonzero((table.device != "") & (table.flag == 0)))
             for name, at in regimes(known):
-                source = name if name in families else INSTEAD.get(name)
-                if source not in families or table.latency is None:
+                if table.latency is None or not {name, INSTEAD.get(name)} & set(parameters.families):
                     continue
                 rows = usable_rows(prepare(known.take(at), directories))
-                if not len(rows.table):
-                    continue
-                base = families[source] if source == name else dataclasses.replace(families[source], local={})
-                families[name] = adapt_family(base, rows)
-                cells = {*rows.spelled["cell"].astype(str).tolist(), *adapted.get(name, ())}
-                adapted[name] = sorted(cells)
-    files = [{"file": Path(read.path).name, "sha256": data_hash(read.path), "rows": read.rows} for read in reads]
-    card = {**parameters.card, "adapted": adapted, "adapted_to": [*parameters.card.get("adapted_to", ()), *files]}
-    return Parameters(families, card)
+                if len(rows.table):
+                    yield read, name, rows
 
 
 def adapt_family(fitted: FittedFamily, data: Prepared) -> FittedFamily:

@@ -6,6 +6,7 @@ kernels go the rates of composed steps, which estimate, rank and sweep read.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
 
 if TYPE_CHECKING:
     from calibration.datasets import Read
+    from calibration.kernels.adaptation import Adaptation, FileUsed
     from calibration.kernels.fit import Settings
     from calibration.kernels.parameters import Parameters
     from calibration.sustained.own import OwnRates
@@ -65,6 +67,7 @@ def calibrate(
     cores, families = usable_cores(), family or []
     with on_core(cores[0]):  # before JAX begins, so that the parameters are alike on any number of cores
         start_single_precision()
+        from calibration.kernels.adaptation import adaptations
         from calibration.kernels.card import few_held_out, stated_errors
         from calibration.kernels.carry import carried, with_command
         from calibration.kernels.parameters import load_parameters, save_parameters
@@ -91,12 +94,15 @@ def calibrate(
         else:
             parameters = with_command(load_parameters(params), command)
         with kept.said():
+            base = parameters
             if adapt:
                 parameters, few = _adapt(parameters, adapt, adapt_device or [], families, devices_dir or [], quiet)
             save_parameters(parameters, out)
             own = save_rates(parameters, [*read, *few], rates, out, excluded, devices_dir or [])
         kept.remove()
-        _report(parameters, own, [*read, *few], notes, out, as_json, quiet)
+        adapted = adaptations(base, parameters, few, [str(folder) for folder in devices_dir or []])
+        errors = stated_errors(parameters.card) if data else []
+        _report(parameters, _Found(errors, notes, adapted, own), [*read, *few], out, as_json, quiet)
 
 
 def settings(seed: int | None) -> Settings:
@@ -207,32 +213,41 @@ def _command(
     return shlex.join(words + ([] if seed is None else ["--seed", str(seed)]))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """What the command tells beside the card: `errors` of the fit, if there was one, and notes on it; `adapted`: see
+    `adaptations`; the rates of composed steps."""
+
+    errors: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+    adapted: tuple[list[Adaptation], list[FileUsed]]
+    rates: OwnRates
+
+
 def _report(
-    parameters: Parameters,
-    own: OwnRates,
-    reads: Sequence[Read],
-    notes: Sequence[str],
-    out: Path,
-    as_json: bool,
-    quiet: bool,
+    parameters: Parameters, found: _Found, reads: Sequence[Read], out: Path, as_json: bool, quiet: bool
 ) -> None:
-    from calibration.kernels.card import stated_errors
+    from jaxperf.cli.calibrate_adapted import adapted_record, adapted_table, unused_sentences
     from jaxperf.cli.calibrate_rates import rates_record, rates_sentences
     from jaxperf.cli.measured import print_problems, problems_record
     from jaxperf.io.tables import json_text
     from jaxperf.report.text import console
 
     problems, files = problems_record(reads), list(map(str, written(out)))
+    adapted, used = found.adapted
     if as_json:
-        record = {"written": files, "problems": problems, "notes": notes, "sustained": rates_record(own)}
-        typer.echo(json_text(record | {"card": parameters.card}))
+        record = {"written": files, "problems": problems, "notes": found.notes, "sustained": rates_record(found.rates)}
+        typer.echo(json_text(record | {"adapted": adapted_record(adapted, used), "card": parameters.card}))
         return
     screen = console()
     screen.width = max(screen.width, WIDTH)
-    screen.print(error_table(stated_errors(parameters.card)))
+    if found.errors:
+        screen.print(error_table(found.errors))
+    if adapted:
+        screen.print(adapted_table(adapted))
     if not quiet:
         print_problems(screen, problems)
-        for sentence in (*notes, *rates_sentences(own)):
+        for sentence in (*found.notes, *unused_sentences(used), *rates_sentences(found.rates)):
             screen.print(f"note: {sentence}", soft_wrap=True)
     screen.print(f"written: {', '.join(files[:-1])} and {files[-1]}", soft_wrap=True)
 

@@ -118,7 +118,10 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     write(own_folder / "few.csv", "h100-sxm", reached=0.35)
     result = cli("calibrate", "-o", "p", "--params", fitted, "--adapt", "few.csv")
     assert result.exit_code == 0, result.output
-    assert "unseen shapes" in result.stdout and "written: p.safetensors, p.json and p.sustained.json" in result.stdout
+    assert "unseen shapes" not in result.stdout  # the errors of the fit that was adapted
+    assert "written: p.safetensors, p.json and p.sustained.json" in result.stdout
+    (said,) = [line.split() for line in result.stdout.splitlines() if " h100-sxm " in line]
+    assert said[:6] == ["gemm", "h100-sxm", "vllm", "0.24.0", "cublas", "20"] and float(said[7]) < float(said[6]) / 2
     errors = []
     for params in (fitted, "p"):
         predicted = cli("kernels", "few.csv", "-o", "out.parquet", "--params", params)
@@ -131,13 +134,18 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     assert json.loads(Path("p.json").read_text())["command"] == how
 
 
-def test_only_some_devices_of_a_table_adapt(cli, fitted: Path, own_folder: Path) -> None:
+def test_only_some_devices_of_a_table_adapt(cli, fitted: Path, own_folder: Path, parse_json) -> None:
     """As if the other device's rows were not there."""
     write(own_folder / "both.csv", "a40", "h100-sxm", reached=0.35)
     write(own_folder / "one.csv", "h100-sxm", reached=0.35)
     question = ("calibrate", "--params", fitted, "--adapt")
-    assert cli(*question, "both.csv", "--adapt-device", "H100", "-o", "p").exit_code == 0
-    assert cli(*question, "one.csv", "-o", "q").exit_code == 0
+    result = cli(*question, "both.csv", "--adapt-device", "H100", "-o", "p")
+    assert result.exit_code == 0 and "note: both.csv: 20 of 40 rows were not learned from" in result.stdout
+    told = parse_json(cli(*question, "one.csv", "-o", "q", "--json").stdout)["adapted"]
+    assert told["files"] == [{"path": "one.csv", "rows": 20, "used": 20}]
+    (device,) = told["devices"]
+    assert (device["family"], device["device"], device["rows"]) == ("gemm", "h100-sxm", 20)
+    assert device["software"] == ["vllm 0.24.0 cublas"] and 0.0 < device["after"] < device["before"]
     some, alone = (load_parameters(own_folder / name) for name in "pq")
     assert sorted(some.families["gemm"].local) == ["h100-sxm"]
     arrays, others = (load_file(own_folder / f"{name}.safetensors") for name in "pq")
