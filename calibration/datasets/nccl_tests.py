@@ -138,11 +138,17 @@ def _follow(run: _Run, line: str, op: str | None) -> _Run:
 
 def _ranks(run: _Run, num_gpus: int | None, path: str | Path) -> int:
     if not run.op:
-        raise InputError(f"{path}: which collective this is cannot be told; state op, such as all_reduce.")
+        raise InputError(
+            f"{path}: which collective this is cannot be told: no line names its binary; name the file after the "
+            "test, such as all_reduce_perf.log (in Python: op='all_reduce')."
+        )
     # Without MPI, "nThread 1 nGpus 8" is all there is; with it, that counts one process only, but ranks are listed.
     ranks = num_gpus or len(run.ranks) or run.threads_gpus
     if ranks < 2:
-        raise InputError(f"{path}: how many ranks took part cannot be told; state num_gpus, at least 2.")
+        raise InputError(
+            f"{path}: how many ranks took part cannot be told: fewer than 2 are listed; keep the log's lines "
+            "'# Rank ...' (in Python: num_gpus=8)."
+        )
     return ranks
 
 

@@ -129,7 +129,7 @@ def test_ranks_without_a_list(tmp_path: Path) -> None:
 
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     nameless = put(tmp_path / "run.log", LOG.removeprefix(START))
-    with pytest.raises(InputError, match="state op"):
+    with pytest.raises(InputError, match=r"name the file after the test, such as all_reduce_perf.log"):
         read_nccl_log(nameless)
     assert read_nccl_log(nameless, op="all_gather").read.tables[0].text["op"].tolist() == ["all_gather"] * 2
     with pytest.raises(InputError, match="not a log of nccl-tests"):
