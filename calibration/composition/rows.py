@@ -17,6 +17,7 @@ from calibration.datasets.columns import parse_numbers, parse_text
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name
 from calibration.datasets.shapes import MOST
+from calibration.datasets.spellings import stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.io.op_graph import read_op_graph
@@ -29,6 +30,7 @@ from jaxperf.models.workloads.shards import TOKEN_TABLE
 from jaxperf.models.workloads.tape import ITEMSIZES, Tape
 
 TEXT = ("device", "model", "mode", "variant", "dtype")
+ALIASES = {"device": "gpu"}  # column -> what tables of other commands call it
 NUMBERS = ("seq", "batch")
 MODES = {"inf": "inf", "inference": "inf", "train": "train", "training": "train"}
 VARIANTS = {"": "plain", "plain": "plain", "fusion": "fusion", "fused": "fusion"}
@@ -80,12 +82,8 @@ def read_rows(path: str | Path, directories: Sequence[str] = ()) -> list[Row]:
     registry = hwspecs.open_registry(list(directories))
     rows: list[Row] = []
     for table in read_pieces(path, 1 << 16):
-        missing = [name for name in (*TEXT[:3], *NUMBERS) if name not in table.column_names]
-        if missing:
-            hint = did_you_mean(missing[0], table.column_names)
-            needed = ", ".join((*TEXT[:3], *NUMBERS))
-            raise InputError(f"{path} has no column '{missing[0]}'; a table of iterations has {needed}.{hint}")
-        text = {name: _texts(table, name) for name in TEXT}
+        _check_columns(path, table.column_names)
+        text = {name: _texts(table, name) for name in (*TEXT, *ALIASES.values())}
         numbers = {name: _numbers(table, name) for name in (*NUMBERS, *LABELS, *PEERS)}
         for place in range(len(table)):
             one = {name: column[place] for name, column in text.items()}
@@ -94,6 +92,16 @@ def read_rows(path: str | Path, directories: Sequence[str] = ()) -> list[Row]:
     if not rows:
         raise InputError(f"{path} has no rows.")
     return rows
+
+
+def _check_columns(path: str | Path, columns: Sequence[str]) -> None:
+    """Raises `InputError` for a column that is missing, naming the nearest of those that mean nothing here."""
+    required = (*TEXT[:3], *NUMBERS)
+    missing = [name for name in required if not {name, ALIASES.get(name)} & set(columns)]
+    if missing:
+        read = {*TEXT, *ALIASES.values(), *NUMBERS, *LABELS, *PEERS}
+        hint = did_you_mean(missing[0], [name for name in columns if name not in read])
+        raise InputError(f"{path} has no column '{missing[0]}'; a table of iterations has {', '.join(required)}.{hint}")
 
 
 def _texts(table, name: str) -> list[str]:
@@ -108,8 +116,7 @@ def _numbers(table, name: str) -> np.ndarray:
 
 
 def _row(place: int, text: dict[str, str], number: dict[str, float], registry: hwspecs.Registry) -> Row:
-    device, reason = device_name(text["device"], registry)
-    reason = reason or ("" if device else "the device is not given")
+    device, reason = _device(text, registry)
     mode = MODES.get(text["mode"].strip().lower(), "")
     if not mode:
         reason = reason or f"mode '{text['mode']}' is neither inf nor train"
@@ -142,6 +149,16 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
         layout or ONE_DEVICE,
         dtype=dtype,
     )
+
+
+def _device(text: dict[str, str], registry: hwspecs.Registry) -> tuple[str, str]:
+    """A row's device and "", or "" and why it has none."""
+    try:
+        cells = {column: text[column] for column in ("device", ALIASES["device"])}
+        device, reason = device_name(stated("device", cells, lambda cell: device_name(cell, registry)[0]), registry)
+    except InputError as error:
+        return "", str(error)
+    return device, reason or ("" if device else "the device is not given")
 
 
 def _dtype(written: str, layout: Layout) -> tuple[str, str]:

@@ -229,8 +229,21 @@ def test_rows_say_why_they_cannot_be_predicted(tmp_path: Path):
         assert reason in each.reason
 
 
+def test_the_device_may_be_called_gpu(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    path.write_text("gpu,model,mode,seq,batch\nTesla T4,gpt2_large,inf,512,8\n,gpt2_large,inf,512,8\n")
+    known, none = read_rows(path)
+    assert (known.device, known.reason, none.reason) == ("t4", "", "the device is not given")
+    path.write_text("device,gpu,model,mode,seq,batch\nt4,Tesla T4,m,inf,1,1\n,t4,m,inf,1,1\na40,t4,m,inf,1,1\n")
+    same, other, both = read_rows(path)
+    assert same.device == other.device == "t4" and "'device' says a40 and 'gpu' t4" in both.reason
+
+
 def test_bad_tables_of_rows_are_refused(tmp_path: Path):
     path = tmp_path / "rows.csv"
+    path.write_text("devices,model,mode,seq,batch\nt4,m,inf,1,1\n")
+    with pytest.raises(InputError, match="no column 'device'.*Did you mean devices"):
+        read_rows(path)
     path.write_text("device,model,mode,sequence,batch\nt4,m,inf,1,1\n")
     with pytest.raises(InputError, match="no column 'seq'.*Did you mean sequence"):
         read_rows(path)
