@@ -119,7 +119,8 @@ def model_inputs(graph: GraphProto) -> dict[str, ValueInfoProto]:
 def infer_values(model: ModelProto, path: Path) -> dict[str, Value]:
     """Shape and format of every value whose shape is known, by ONNX's own shape inference.
 
-    **Raises:** `InputError` naming the file and, as ONNX says it, the node whose shapes contradict.
+    **Raises:** `InputError` naming the file and, as ONNX says it, the node that it stops at: shapes that contradict, an
+    operator of a domain that the file does not declare.
     """
     onnx = import_onnx()
     shadow = onnx.ModelProto()
@@ -137,7 +138,7 @@ def infer_values(model: ModelProto, path: Path) -> dict[str, Value]:
     try:
         inferred = onnx.shape_inference.infer_shapes(shadow, strict_mode=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path}: shapes contradict each other: {' '.join(str(error).split())}") from None
+        raise InputError(f"{path}: ONNX's shape inference stops: {' '.join(str(error).split())}") from None
     found = {name: value for name, info in declared.items() if (value := _value(info, path)) is not None}
     for info in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         value = _value(info, path)

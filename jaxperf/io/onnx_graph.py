@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +31,11 @@ def read_onnx(path: str | Path, shapes: Mapping[str, tuple[int, ...]] = NO_SHAPE
     path = Path(path)
     model = read_model(path)
     bind_inputs(model, path, shapes, batch)
+    _check_edges(model, path)
     values = infer_values(model, path)
     weights = [tensor.name for tensor in model.graph.initializer]
     inputs = tuple(model_inputs(model.graph))
-    steps, constants = _steps(model, path, values, {*weights, *inputs})
+    steps, constants = _steps(model, path, values, weights)
     outputs = tuple(info.name for info in model.graph.output)
     for name in outputs:
         if name not in values:
@@ -46,18 +47,15 @@ def read_onnx(path: str | Path, shapes: Mapping[str, tuple[int, ...]] = NO_SHAPE
 
 
 def _steps(
-    model: ModelProto, path: Path, values: dict[str, Value], known: set[str]
+    model: ModelProto, path: Path, values: dict[str, Value], weights: Sequence[str]
 ) -> tuple[list[Step], tuple[str, ...]]:
     """The steps in the order of the file, and the values that are computed once, when the model is loaded."""
     steps: list[Step] = []
-    free = set(model_inputs(model.graph))
-    folded = known - free
+    folded = set(weights)
     host = {name for name in folded if _is_small(values, name)}
     constants: list[str] = []
     for position, node in enumerate(model.graph.node):
-        label = node.name or f"{node.op_type}.{position}"
-        _check_inputs(node, label, path, known)
-        known.update(node.output)
+        label = _label(node, position)
         if _on_host(node, values, host):
             host.update(node.output)
         if _is_constant(node, folded):
@@ -122,10 +120,19 @@ def _step(node: NodeProto, label: str, path: Path, values: dict[str, Value]) -> 
 NOTHING = Value((0,), "token", 0.0)  # an optional input or output that is left out
 
 
-def _check_inputs(node: NodeProto, label: str, path: Path, known: set[str]) -> None:
-    for name in node.input:
-        if name and name not in known:
-            raise InputError(f"{path}: node '{label}' ({node.op_type}) reads '{name}', which no node before it writes.")
+def _label(node: NodeProto, position: int) -> str:
+    return node.name or f"{node.op_type}.{position}"
+
+
+def _check_edges(model: ModelProto, path: Path) -> None:
+    """Raises `InputError` for what a node reads and nobody writes, of which shape inference does not say the name."""
+    known = {tensor.name for tensor in model.graph.initializer} | set(model_inputs(model.graph))
+    for position, node in enumerate(model.graph.node):
+        for name in node.input:
+            if name and name not in known:  # an optional input that is left out has no name
+                label = f"node '{_label(node, position)}' ({node.op_type})"
+                raise InputError(f"{path}: {label} reads '{name}', which no node before it writes.")
+        known.update(node.output)
 
 
 def _shape_of(values: Mapping[str, Value], name: str, node: NodeProto, label: str, path: Path) -> Value:

@@ -373,9 +373,10 @@ def test_files_that_are_no_model(tmp_path: Path) -> None:
         read_onnx(tmp_path)
 
 
-def test_a_dangling_edge_names_node_and_value(tmp_path: Path) -> None:
-    node = helper.make_node("Add", ["x", "ghost"], ["y"], name="sum")
-    with pytest.raises(InputError, match=r"node 'sum' \(Add\) reads 'ghost', which no node before it writes"):
+@pytest.mark.parametrize("operator", ["Add", "MatMul"])
+def test_a_dangling_edge_names_node_and_value(tmp_path: Path, operator: str) -> None:
+    node = helper.make_node(operator, ["ghost", "x"], ["y"], name="both")
+    with pytest.raises(InputError, match=rf"node 'both' \({operator}\) reads 'ghost', which no node before it writes"):
         read_onnx(save(tmp_path, [node], {"x": [4]}, ["y"]))
 
 
@@ -389,8 +390,14 @@ def test_a_cycle_names_the_node_that_reads_too_early(tmp_path: Path) -> None:
 
 
 def test_shapes_that_contradict_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="model.onnx: .*(contradict|cannot have inputs)"):
+    with pytest.raises(InputError, match="model.onnx: .*(shape inference stops|cannot have inputs)"):
         one(tmp_path, "MatMul", {"a": [4, 8], "b": [9, 4]})
+
+
+def test_a_domain_that_is_not_declared_is_no_contradiction(tmp_path: Path) -> None:
+    node = helper.make_node("MyOp", ["x"], ["y"], domain="com.x", name="mine")
+    with pytest.raises(InputError, match="model.onnx: ONNX's shape inference stops: .*node name mine.*domain com.x"):
+        read_onnx(save(tmp_path, [node], {"x": [4]}, ["y"]))
 
 
 def test_without_the_package_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch) -> None:
