@@ -56,10 +56,17 @@ def parse_bindings(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
         name, sign, text = (part.strip() for part in entry.rpartition("="))
         if not sign or not name:
             raise InputError(f"--shapes: '{entry}' names no input; write input=1,3,224,224.")
+        if re.search(r"=[^=]*,[^=]*=", entry):  # a name may hold a "=" itself
+            raise InputError(f"--shapes: '{entry}' has several '='; repeat --shapes for each: {_apart(entry)}.")
         if name in found:
             raise InputError(f"--shapes: {name} is given twice; give it once.")
         found[name] = _extents(text, entry)
     return found
+
+
+def _apart(entry: str) -> str:
+    """`batch=8,seq=16` as `--shapes batch=8 --shapes seq=16`."""
+    return " ".join(f"--shapes {part.strip()}" for part in re.split(r",(?=[^,=]*=)", entry))
 
 
 def _dtype(word: str) -> str:

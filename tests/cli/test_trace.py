@@ -263,6 +263,8 @@ def test_what_estimate_refuses_of_onnx(refuse, onnx_file: Path) -> None:
     assert "Give either MODEL or --onnx FILE." in refuse("estimate", *on)
     assert "not both" in refuse("estimate", "gpt2", "--onnx", onnx_file, *on)
     assert "names no input; write input=1,3,224,224" in refuse("estimate", "--onnx", onnx_file, *on, "--shapes", "7")
+    several = refuse("estimate", "--onnx", onnx_file, *on, "--shapes", "x=1,64,256,batch=8")
+    assert "repeat --shapes for each: --shapes x=1,64,256 --shapes batch=8." in several
     assert "--tensor-parallel means nothing for an ONNX file" in refuse(
         "estimate", "--onnx", onnx_file, *on, "--tp", "2"
     )
