@@ -35,11 +35,12 @@ def save_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], card: Mappin
 
 
 def load_arrays(
-    path: str | Path | None, shipped: str, schema: int, remedy: str
+    path: str | Path | None, shipped: str, schema: int, remedy: str, part: str = ""
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and card at PATH (.safetensors and .json beside each other), or the shipped ones of a name.
 
-    **Raises:** `InputError` for files that are missing, damaged or of another schema; `remedy` says what to do.
+    `part`: of the card, which tells parameters of this kind from others that state how they were made.
+    **Raises:** `InputError` for files that are missing, damaged, of another kind or schema; `remedy` says what to do.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -52,6 +53,9 @@ def load_arrays(
         raise InputError(f"Cannot read parameters '{missing}': {error.strerror}; {remedy}.") from None
     try:
         card = json.loads(text)
+        if part and part not in card and "command" in card:
+            made = f"'{card_path}' are of another kind, made by '{card['command']}' and without '{part}'"
+            raise InputError(f"Parameters {made}; name others, or {remedy}.")
         _check(card, body, (card_path, tensors_path), schema, remedy)
         return load(body), card
     except InputError:

@@ -78,9 +78,9 @@ def save_parameters(parameters: Parameters, path: str | Path) -> None:
 def load_parameters(path: str | Path | None = None) -> Parameters:
     """The parameters at PATH (.safetensors and .json beside each other), or the shipped ones.
 
-    **Raises:** `InputError` for a file that is missing, damaged or of another schema, saying what to do.
+    **Raises:** `InputError` for a file that is missing, damaged, of another kind or schema, saying what to do.
     """
-    tensors, card = load_arrays(path, SHIPPED, SCHEMA, REMEDY)
+    tensors, card = load_arrays(path, SHIPPED, SCHEMA, REMEDY, part="families")
     try:
         _check_card(card)
         families = {name: _restored(name, each, tensors) for name, each in card.pop("families").items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from importlib import resources
 from pathlib import Path
 
 import jax
@@ -57,6 +58,14 @@ def test_a_law_of_before_has_no_throttle_one_kind_of_memory_dram_after_l2_and_no
     assert [float(getattr(law, name)) for name in later[:-2]] == [1.0, 0.0, 0.0, 0.0]
     assert float(law.special) < -60.0  # what pipelines beside the matrix units take is nothing
     assert float(law.ahead) < -60.0  # and so is the share of a host's time before the device starts
+
+
+def test_parameters_of_another_kind_are_told_from_those_of_another_schema() -> None:
+    said = (
+        r"batches.json' are of another kind, made by 'python -m calibration\.composition\.batches_refit .*name others"
+    )
+    with pytest.raises(InputError, match=said):
+        load_parameters(Path(str(resources.files("calibration") / "fitted" / "batches")))
 
 
 @pytest.mark.parametrize("law", [1, LAWS["gemm"] + 1])
