@@ -39,12 +39,13 @@ def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pai
     sends = _shown(2 * run.interleave * _send(model, run, device, e, tokens), compute, e.overlap_pipeline)
     waits = sends + run.interleave * e.stage_overhead
     one = times[busy] + waits
-    idle = sum(times) + run.pipeline * waits - one if run.pipeline > 1 else 0.0
+    own = _parameters(model, run, layers, float(busy in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied)
+    data = _data(run, device, e, own, layers, layers * layer["forward"], layers * layer["backward"], m)
+    sent = data / m if run.zero == 3 else 0.0  # for every micro-batch, on every stage
+    idle = sum(times) + run.pipeline * waits - one + (run.pipeline - 1) * sent if run.pipeline > 1 else 0.0
     if run.schedule == 2 and run.pipeline > 1:  # chunks of fewer micro-batches than stages wait for each other
         turns = max(run.pipeline - m, 0) + (min(m, run.pipeline) - 1) / run.interleave
         idle *= turns / (run.pipeline - 1)
-    own = _parameters(model, run, layers, float(busy in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied)
-    data = _data(run, device, e, own, layers, layers * layer["forward"], layers * layer["backward"], m)
     optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
     optimizer += run.quantized * (run.weight_bytes + 2 * run.operand_bytes) * sum(own)
     work = m * (one - sends - layers * layer["messages"]) + idle + e.step_overhead

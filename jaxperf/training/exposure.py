@@ -59,6 +59,16 @@ class Both(eqx.Module):
     exposed: Float[Array, "*batch"]
 
 
+class DataExchange(eqx.Module):
+    """Communication among the data-parallel ranks of one step, in all and what the step waits for; and of the latter
+    what every micro-batch has before its forward and behind its backward pass, none but in ZeRO-3 [s]."""
+
+    total: Float[Array, "*batch"]
+    exposed: Float[Array, "*batch"]
+    forward: Float[Array, "*batch"]
+    backward: Float[Array, "*batch"]
+
+
 def layer_exchanges(
     model: TrainingModel,
     layout: Layout,
@@ -126,7 +136,7 @@ def data_exchange(
     forward: Scalar,
     backward: Scalar,
     efficiencies: TrainingEfficiencies,
-) -> Both:
+) -> DataExchange:
     """Gradients and weights among the data-parallel ranks, of one step.
 
     ZeRO-0 all-reduces gradients once a step; ZeRO-1 scatters them and gathers weights; ZeRO-2 scatters after each
@@ -136,7 +146,7 @@ def data_exchange(
 
     **Arguments:** `own`: parameters of the stage [1]; `layers` it has [1]; `forward`, `backward`: its compute for one
     micro-batch [s].
-    **Returns:** `Both`: what is sent, and what compute cannot hide: never the first and the last layer's.
+    **Returns:** `DataExchange`. Compute never hides the first and the last layer's.
     """
     dense, experts = own.learned(layout)
 
@@ -157,11 +167,14 @@ def data_exchange(
     reduced = jnp.where(layout.zero > 0.5, scatter, 2.0 * scatter)  # a gather of gradients too
     updated = jnp.where(layout.zero > 0.5, gather, 0.0)
     share = layout.overlap_data * efficiencies.overlap_data * inner_share(layers)
-    before = jnp.where(each > 0.0, m * exposed_time(whole, forward, share), exposed_time(updated, forward, share))
+    gathered = exposed_time(whole, forward, share)
+    before = jnp.where(each > 0.0, m * gathered, exposed_time(updated, forward, share))
     behind = exposed_time(reduced + each * whole, backward, share)
-    return Both(
+    return DataExchange(
         total=scatters * reduced + replicas + jnp.where(each > 0.0, 2.0 * m * whole, updated),
         exposed=before + scatters * behind + exposed_time(replicas, backward, share),
+        forward=each * gathered,
+        backward=each * behind,
     )
 
 

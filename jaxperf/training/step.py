@@ -19,6 +19,7 @@ from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.energy import step_energy
 from jaxperf.training.exposure import (
     Communication,
+    DataExchange,
     LayerExchange,
     data_exchange,
     layer_exchanges,
@@ -82,7 +83,7 @@ def training_step(
     data = data_exchange(own, layout, groups, stage.layers, forward, backward, efficiencies)
     waits = sends.exposed + offload.exposed + layout.interleave * efficiencies.stage_overhead
     one = stage.time(layer.total, ends) + waits
-    idle = _idle(model, layout, layer, ends, stage, one, waits)
+    idle = _idle(model, layout, layer, ends, stage, one, waits, data)
     optimizer = optimizer_time(own, layout, rates.memory)
     m = layout.microbatches
     parts = _compute_parts(compute, layer, ends, stage, m, optimizer, layout, efficiencies)
@@ -120,13 +121,25 @@ def _overhead(model: TrainingModel, layout: Layout, efficiencies: TrainingEffici
 
 
 def _idle(
-    model: TrainingModel, layout: Layout, layer: _Layer, ends: Ends, stage: BusiestStage, one: Scalar, waits: Scalar
+    model: TrainingModel,
+    layout: Layout,
+    layer: _Layer,
+    ends: Ends,
+    stage: BusiestStage,
+    one: Scalar,
+    waits: Scalar,
+    data: DataExchange,
 ) -> Scalar:
-    """Idle time of the busiest stage: what the others take for one micro-batch, as the schedule fills it."""
+    """Idle time of the busiest stage: what the others take for one micro-batch, as the schedule fills it.
+
+    What ZeRO-3 sends for every micro-batch is waited for on every stage (`data`). Behind the backward pass that is a
+    wait of W's, which may come in any gap, as W itself.
+    """
     everything = model.layers * layer.total + ends.embedding + ends.head + layout.pipeline * waits
-    fill = jnp.where(layout.pipeline > 1.0, everything - one, 0.0)
-    passes = (layer.forward, layer.backward, layer.weight)
-    return idle_time(layout, fill, *(stage.layers * each for each in passes))
+    gathers = (layout.pipeline - 1.0) * (data.forward + data.backward)
+    fill = jnp.where(layout.pipeline > 1.0, everything - one + gathers, 0.0)
+    forward, backward, weight = (stage.layers * each for each in (layer.forward, layer.backward, layer.weight))
+    return idle_time(layout, fill, forward + data.forward, backward, weight + data.backward)
 
 
 def _compute_parts(

@@ -68,6 +68,32 @@ def test_time_is_the_sum_of_its_parts(case: str) -> None:
     assert 0 < float(found.mfu) <= float(found.hfu) < 1
 
 
+def test_what_zero_3_sends_for_every_micro_batch_is_waited_for_on_every_stage() -> None:
+    """1F1B takes (m + p - 1) passes of a stage, waits and all (arXiv:2104.04473)."""
+    layout = training_layout(pipeline=8, data=8, global_batch=64, microbatch=1)
+    whole, split = (
+        step(model("llama-3-8b"), dataclasses.replace(layout, zero=as_float(zero)), H100, NOMINAL) for zero in (1, 3)
+    )
+    micro_batches, others = 8, 7
+    assert float(split.idle - whole.idle) == pytest.approx(others * float(split.exposed.data) / micro_batches)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "zb-h2"])
+def test_a_faster_memory_never_makes_zero_3_slower(schedule: str) -> None:
+    layout = training_layout(
+        zero=3, pipeline=8, data=8, context=4, tensor=4, global_batch=512, microbatch=4, schedule=schedule
+    )
+    times = [
+        float(
+            step(
+                model("qwen3-30b-a3b"), layout, H100.replace(memory_bandwidth=by * H100.memory_bandwidth), NOMINAL
+            ).unchecked_time
+        )
+        for by in (1.0, 2.0, 4.0)
+    ]
+    assert times[0] > times[1] > times[2]
+
+
 def test_nothing_to_send_costs_nothing() -> None:
     found = run("one device")
     assert float(found.communication.total) == 0 and float(found.idle) == 0
