@@ -36,7 +36,7 @@ Timed = tuple[Any, float]
 def run() -> list[Row]:
     """Search, proof, random search, rate of scoring, and a network."""
     jax.config.update("jax_enable_x64", True)
-    layers = network_layers("resnet-50", 224)
+    layers = network_layers("resnet-50", 224).layers
     width = max(len(prime_factors(int(bound))) for layer in layers for bound in layer.problem.bounds)
     nests = [eyeriss(layer.problem, layer.loops, width) for layer in layers]
     begin = time.process_time()

@@ -14,6 +14,7 @@ from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Outpu
 
 if TYPE_CHECKING:
     from jaxperf.io.codesign.search import Budgets, Question, Searched, Task
+    from jaxperf.io.map_network import Network
 
 METHODS = ("sweep", "gradient")
 MAPPED = 12  # machines of a search by gradients
@@ -120,7 +121,7 @@ def codesign(
     searching = {"--generations": (generations, 1), "--seed": (seed, 0), "--machines": (machines, 1)}
     check_integers(searching | {"--size": (size, 1), "--batch": (batch, 1)})
     limits = _limits(clock, power_budget, technology, area_budget)
-    task = _task(base, network, constraints, size, batch)
+    task, known = _task(base, network, constraints, size, batch)
     effort = (machines, objective, seed, generations)
     texts = (free or [], energy or [], technology, area or [], mac_bits, case_node)
     asked = _question(task, base, texts, method, limits, effort)
@@ -129,7 +130,7 @@ def codesign(
     rows = design_rows(searched, compare(searched, task, objective), task, objective, limits)
     given = {"network": network, "base": str(base), "constraints": constraints}
     given |= {"technology": technology, "case_node": case_node}
-    record = given | {"method": method} | _record(asked, searched)
+    record = given | {"method": method} | _record(asked, searched, known)
     names = [axis.name for axis in asked.axes]
     typer.echo(json_text({**record, "rows": rows})) if as_json else print_machines(record, rows, names, quiet)
     if out is not None:
@@ -142,8 +143,8 @@ def codesign(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _record(asked: Question, searched: list[Searched]) -> dict[str, Any]:
-    """How the machines were searched, and how many."""
+def _record(asked: Question, searched: list[Searched], known: Network) -> dict[str, Any]:
+    """How the machines were searched, how many, and what of the network is in it."""
     from jaxperf.io.codesign.machines import law_notes
 
     return {
@@ -155,7 +156,8 @@ def _record(asked: Question, searched: list[Searched]) -> dict[str, Any]:
         "machines": asked.machines,
         "mapped": sum(each.evaluations > 0 for each in searched),
         "evaluations": sum(each.evaluations for each in searched),
-        "notes": law_notes(asked.axes, asked.knobs),
+        "left_out": known.left_out,
+        "notes": [*law_notes(asked.axes, asked.knobs), *known.notes],
     }
 
 
@@ -171,15 +173,16 @@ def _limits(clock: str | None, power: str | None, technology: str | None, area: 
     return Budgets(*(None if text is None else parse_option(each, text, unit) for each, (text, unit) in given.items()))
 
 
-def _task(base: Path, network: str | None, given: str | None, size: int, batch: int) -> Task:
-    """The layers of the network, or the nest of the case itself, on the base machine."""
+def _task(base: Path, network: str | None, given: str | None, size: int, batch: int) -> tuple[Task, Network]:
+    """The layers of the network, or the nest of the case itself, on the base machine, and what was left out."""
     from jaxperf.io.codesign.search import build_task
-    from jaxperf.io.map_network import Layer, network_layers
+    from jaxperf.io.map_network import Layer, Network, network_layers
     from jaxperf.io.timeloop.json_case import load_case
 
     case = load_case(base)
-    own = [Layer((base.stem,), case.problem, case.names)]
-    return build_task(case, own if network is None else network_layers(network, size, batch), given)
+    own = Network([Layer((base.stem,), case.problem, case.names)], {})
+    known = own if network is None else network_layers(network, size, batch)
+    return build_task(case, known.layers, given), known
 
 
 def _question(

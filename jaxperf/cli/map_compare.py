@@ -35,9 +35,9 @@ def map_compare(
 
     check_output(out, TABLES)
     start = time.perf_counter()
-    layers = network_layers(network, size, batch)
+    known = network_layers(network, size, batch)
     rows = layer_rows(
-        path, layers, given, quiet, lambda own, limits, width: compared_methods(own, limits, wanted, width)
+        path, known.layers, given, quiet, lambda own, limits, width: compared_methods(own, limits, wanted, width)
     )
     best = {name: sum(row[name] <= min(row[other] for other in METHODS) for row in rows) for name in METHODS}
     record = {
@@ -46,12 +46,14 @@ def map_compare(
         "shapes": len(rows),
         "best": best,
         "gradient_at_most_random": sum(row["gradient"] <= row["random"] for row in rows),
+        "left_out": known.left_out,
+        "notes": known.notes,
         "seconds": time.perf_counter() - start,
     }
     typer.echo(json_text({**record, "layers": rows})) if as_json else _print(record, rows, tuple(METHODS), quiet)
     if out is not None:
         write_rows(rows, out, {"jaxperf": json_text(record)})
-    if len(rows) < len(layers):
+    if len(rows) < len(known.layers):
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -67,4 +69,6 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], methods: tuple[st
     out.print(f"best or equal of {record['shapes']} shapes: {best}", soft_wrap=True)
     out.print(f"gradient at most random: {record['gradient_at_most_random']} of {record['shapes']}", soft_wrap=True)
     if not quiet:
+        for note in record["notes"]:
+            out.print(f"note: {note}", soft_wrap=True)
         out.print(f"{record['seconds']:.1f} s with compilation", soft_wrap=True)

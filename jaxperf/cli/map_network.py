@@ -42,14 +42,15 @@ def map_network(
 
     check_output(out, TABLES)
     start = time.perf_counter()
-    layers = network_layers(network, size, batch)
-    rows = layer_rows(path, layers, given, quiet, lambda own, limits, width: _answer(own, limits, wanted, width))
-    record = _totals(rows) | {"network": network, "objective": wanted.objective, "seconds": time.perf_counter() - start}
+    known = network_layers(network, size, batch)
+    rows = layer_rows(path, known.layers, given, quiet, lambda own, limits, width: _answer(own, limits, wanted, width))
+    asked = {"network": network, "objective": wanted.objective, "left_out": known.left_out, "notes": known.notes}
+    record = _totals(rows) | asked | {"seconds": time.perf_counter() - start}
     typer.echo(json_text({**record, "layers": rows})) if as_json else _print(record, rows, quiet)
     if out is not None:
         plain = [{**row, **{name: json.dumps(row[name]) for name in ("mapping", "rejected")}} for row in rows]
         write_rows(plain, out, {"jaxperf": json_text(record)})
-    if len(rows) < len(layers):
+    if len(rows) < len(known.layers):
         raise typer.Exit(EXIT_INTERRUPTED)
     if record["infeasible"]:
         raise typer.Exit(EXIT_INFEASIBLE)
@@ -128,6 +129,8 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> N
         soft_wrap=True,
     )
     if not quiet:
+        for note in record["notes"]:
+            out.print(f"note: {note}", soft_wrap=True)
         out.print(f"{record['seconds']:.1f} s with compilation", soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jaxperf.io.codesign.machines import word_bytes
-from jaxperf.io.map_network import Layer
+from jaxperf.io.map_network import Layer, Network
 from jaxperf.io.timeloop.nest import read_problem
 from jaxperf.loopnest.area import mac_area, register_area, sram_area
 
@@ -71,10 +71,14 @@ def test_the_machine_of_the_case_costs_what_its_own_search_says(cli, parse_json,
 
 def test_layers_count_as_often_as_they_run(cli, parse_json, case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer(("one", "two", "three"), *read_problem(CASE["problem"], "case"))
-    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: [layer, layer._replace(names=("last",))])
+    monkeypatch.setattr(
+        "jaxperf.io.map_network.network_layers",
+        lambda *at: Network([layer, layer._replace(names=("last",))], {"norm": 3}),
+    )
     at = ("--base", case, "--free", "memory.read_bandwidth=4", *QUICK, "--json")
     one, four = (parse_json(cli("codesign", *network, *at).stdout) for network in ((), ("any",)))
     assert (one["layers"], four["layers"], four["shapes"]) == (1, 4, 2)
+    assert one["left_out"] == {} and four["left_out"] == {"norm": 3} and "norm 3" in four["notes"][-1]
     assert four["rows"][0]["cycles"] == 4 * one["rows"][0]["cycles"]
     assert four["rows"][0]["energy_j"] == pytest.approx(4 * one["rows"][0]["energy_j"])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jaxperf.io.map_network import Layer
+from jaxperf.io.map_network import Layer, Network
 from jaxperf.io.timeloop.nest import read_problem
 from jaxperf.loopnest.mapper import Found
 
@@ -121,7 +121,7 @@ def test_methods_are_compared_at_equal_evaluations(
         assert (objective, seed, effort.generations, effort.patience) == ("edp", 5, 12, 12)
         return Found(None, None, scores[method], 12 * 8192, {}, False)
 
-    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: [layer, layer])
+    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: Network([layer, layer], {}))
     monkeypatch.setattr("jaxperf.io.map_case.find_mapping", found)
     command = ("map", case, "--network", "any", "--compare", "--seed", "5", "--generations", "15")
     result = cli(*command, "--json", "-o", "methods.csv")
@@ -139,10 +139,11 @@ def test_a_total_says_how_many_layers_are_in_it(cli, case: Path, monkeypatch: py
     small = Layer(("first", "second"), *read_problem(CASE["problem"], "case"))
     bounds = {name: 2**40 for name in ("M", "N", "K")}
     large = Layer(("third",), *read_problem({**CASE["problem"], "instance": bounds}, "case"))
-    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: [small, large])
+    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: Network([small, large], {"softmax": 2}))
     result = cli("map", case, "--network", "any", *EFFORT)
     assert result.exit_code == 3, result.output
     assert "2 of 3 layers of 2 shapes" in result.stdout
+    assert "note: operations that are not mapped and cost nothing here: softmax 2" in result.stdout
 
 
 def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> None:
@@ -219,13 +220,17 @@ def test_layers_of_one_shape_are_searched_once_and_counted(
     cli, parse_json, case: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer = Layer(("first", "second", "third"), *read_problem(CASE["problem"], "case"))
-    monkeypatch.setattr("jaxperf.io.map_network.network_layers", lambda *at: [layer, layer._replace(names=("last",))])
+    monkeypatch.setattr(
+        "jaxperf.io.map_network.network_layers",
+        lambda *at: Network([layer, layer._replace(names=("last",))], {"softmax": 2}),
+    )
     result = cli("map", case, "--network", "any", *EFFORT, "--json", "-o", "layers.csv")
     assert result.exit_code == 0, result.output
     said = parse_json(result.stdout)
     one, other = said["layers"]
     assert (said["count"], said["shapes"], one["count"], other["count"]) == (4, 2, 3, 1)
     assert one["mapping"] == other["mapping"]
+    assert said["left_out"] == {"softmax": 2} and "softmax 2" in said["notes"][0]
     assert said["cycles"] == 4 * one["cycles"] and said["energy_j"] == pytest.approx(4 * one["energy_j"])
     assert 0.0 <= one["gap"] == one["score"] / one["bound"] - 1.0
     assert len((own_folder / "layers.csv").read_text().splitlines()) == 3

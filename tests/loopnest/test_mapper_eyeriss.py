@@ -30,7 +30,7 @@ def wide() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def layers() -> list[Layer]:
-    return network_layers("resnet-50", 224)
+    return network_layers("resnet-50", 224).layers
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,21 @@ def test_the_layers_are_those_of_the_paper(layers: list[Layer]) -> None:
     assert macs == pytest.approx(4.09e9, rel=1e-3)
     first = dict(zip(layers[0].loops.dimensions, map(float, layers[0].problem.bounds), strict=True))
     assert first == {"N": 1, "G": 1, "C": 3, "M": 64, "P": 112, "Q": 112, "R": 7, "S": 7}
+
+
+def test_the_products_of_attention_are_layers_and_what_is_left_out_is_counted() -> None:
+    """BERT-base at 512 tokens: 12 heads of 64, 12 layers, both products of attention."""
+    known = network_layers("bert-base", 512)
+    shapes = [
+        (len(layer.names), dict(zip(layer.loops.dimensions, map(float, layer.problem.bounds), strict=True)))
+        for layer in known.layers
+    ]
+    one = {"P": 1, "Q": 1, "R": 1, "S": 1}
+    assert (12, {"N": 512, "G": 12, "C": 64, "M": 512, **one}) in shapes
+    assert (12, {"N": 512, "G": 12, "C": 512, "M": 64, **one}) in shapes
+    assert known.left_out["softmax"] == 12 and "none" not in known.left_out
+    assert "softmax 12" in known.notes[0]
+    assert network_layers("resnet-50", 224).left_out == {"elementwise": 120}
 
 
 def test_grouped_convolutions_are_refused() -> None:
