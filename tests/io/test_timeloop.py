@@ -160,6 +160,16 @@ mapping:
         ("levels/buffer/specs/Size", "large", 'Size is "large"'),
         ("levels/buffer/specs/Instances", 0, "Instances is 0"),
         ("levels", [], "levels is a list of 0; it must be an object"),
+        ("levels/buffer/specs", {"size": 32, "Instances": 4}, "buffer: 'size' is not a field. Did you mean Size?"),
+        ("levels/DRAM/specs", {"Read Bandwidth": 4.0}, "'Read Bandwidth' is not a field. Did you mean Read bandwidth?"),
+        ("levels/mac/specs", {"instances": 4}, "mac: 'instances' is not a field. Did you mean Instances?"),
+        ("ert_pJ_per_action/buffer/updat", 1.0, "'updat' is not a field. Did you mean update?"),
+        ("problem/instance", {"K": 8, "R": 3, "P": 16, "strid": 2}, "'strid' is not a field. Did you mean stride?"),
+        ("problem/shape/coefficients/0", {"name": "st", "default": 1}, "'stride' is not a field. Did you mean st?"),
+        ("problem/shape/dimensions", ["K", "R", "P", "P"], "dimension P is named twice"),
+        ("problem/shape/data_spaces/1/name", "Weights", "data space Weights is named twice"),
+        ("problem/shape/data_spaces/2/read_write", False, "none is read_write; a nest writes one of Weights, Inputs"),
+        ("mapping_outer_to_inner/2", {"level": "buffer", "Keep": ["Inputs"], "loops": []}, "Did you mean keep?"),
     ],
 )
 def test_bad_cases_are_refused_with_file_and_field(path: str, value: Any, said: str) -> None:
@@ -183,6 +193,18 @@ def test_what_cannot_run_says_why(path: str, value: Any, said: str) -> None:
     assert any(said in reason for reason in answer["reasons"])
 
 
+def test_fields_that_timeloop_has_and_this_program_does_not_use_are_left_alone(tmp_path: Path) -> None:
+    case = changed("problem/instance", {**CASE["problem"]["instance"], "H": 32, "Wpad": 1, "name": "conv"})
+    case["levels"]["buffer"]["specs"] |= {"Compute energy": "-", "Word bits": 16, "Technology": "45nm"}
+    case["ert_pJ_per_action"]["buffer"] |= {"idle": 0.1, "gated_read": 0.2, "metadata_read": 0.3}
+    assert json_text(evaluate(read_case(case, "case.json"))) == json_text(evaluate(read_case(CASE, "case.json")))
+    text = yaml_text(mapping_yaml(read_case(CASE, "case.json")))
+    more = "depth: 16, technology: 45nm, n_rdwr_ports: 2, n_banks: 4, data_storage_width: 8, memory_width: 16"
+    path = tmp_path / "case.yaml"
+    path.write_text(text.replace("depth: 16", more), encoding="utf-8")
+    assert load_yaml_case(path).levels == ("buffer", "DRAM")
+
+
 def test_a_density_is_said_to_be_unused() -> None:
     case = changed("problem/instance/densities", {"Weights": {"density": "0.5", "distribution": "fixed_structured"}})
     assert "computed as dense" in evaluate(read_case(case, "case.json"))["notes"][0]
@@ -196,6 +218,11 @@ def test_a_density_is_said_to_be_unused() -> None:
         ("- {target: buffer, type: temporal", "- {target: bufer, type: temporal", "target bufer is no level"),
         ("type: temporal", "type: temporary", "type temporary is not one of temporal"),
         ("R=3", "R3", 'factor "R3" must read like P=16'),
+        ("depth: 16", "dept: 16", "buffer: 'dept' is not a field. Did you mean depth?"),
+        ("meshX: 4", "mesh_x: 4", "columns: spatial: 'mesh_x' is not a field. Did you mean meshX?"),
+        ("spatial: {", "spacial: {", "columns: 'spacial' is not a field. Did you mean spatial?"),
+        ("permutation: [R, P]", "permutations: [R, P]", "'permutations' is not a field. Did you mean permutation?"),
+        ("ERT:", "ert:", "'ert' is not a field. Did you mean ERT?"),
         ("bypass: [Weights]", "bypass: [Weight]", "Weight is no data space. Did you mean Weights?"),
         ("architecture:", "architecture: {nodes: [", "is not valid YAML"),
     ],

@@ -15,13 +15,13 @@ from jaxperf.io.codesign.free import Axis
 from jaxperf.io.timeloop.case import Case
 from jaxperf.io.timeloop.fields import count
 from jaxperf.io.timeloop.json_case import is_yaml, load_json
+from jaxperf.io.timeloop.machine import WORD_BITS
 from jaxperf.io.timeloop.yaml_case import load_yaml, yaml_machine
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.codesign.energy import DEEPEST
 from jaxperf.loopnest.constraints import Constraints, LevelConstraints, check_constraints
 from jaxperf.loopnest.redesign import MESHES, Knob, redesigned
 
-WORD_BITS = "Word bits"
 SMALL = 1024.0  # below, the line for SRAM is nearly flat [byte]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping as Dictionary
 from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError
-from jaxperf.io.timeloop.fields import amount, count, list_of, object_if_any, text_of
+from jaxperf.io.timeloop.fields import amount, check_spelling, count, list_of, object_if_any, text_of
 from jaxperf.models.checks import show
 
 ATTRIBUTES = ("depth", "width", "datawidth", "sizeKB", "block_size", "cluster_size", "multiple_buffering")
@@ -19,6 +19,10 @@ METADATA = {
     "metadata_storage_width": "Metadata storage width",
     "metadata_storage_depth": "Metadata storage depth",
 }
+# Sparseloop's, spelled nearly as what is read.
+UNUSED = ("data_storage_width", "data_storage_depth")
+NODE = ("name", "class", "spatial", "attributes")
+MESH = ("meshX", "meshY")
 
 
 class Nodes(NamedTuple):
@@ -43,8 +47,11 @@ def read_nodes(architecture: Dictionary[str, Any], source: str) -> Nodes:
         where = f"{source}: architecture: {name}"
         if name in order:
             raise InputError(f"{where}: the name is used twice.")
+        check_spelling(node, NODE, where)
         mesh = object_if_any(node, "spatial", where)
-        instances *= count(mesh.get("meshX", 1), f"{where}: meshX") * count(mesh.get("meshY", 1), f"{where}: meshY")
+        check_spelling(mesh, MESH, f"{where}: spatial")
+        for side in MESH:
+            instances *= count(mesh.get(side, 1), f"{where}: {side}")
         order.append(name)
         if node["!"] == "Component":
             levels[name] = {"specs": _specs(node, instances, where), "computes": False}
@@ -63,6 +70,7 @@ def _specs(node: Dictionary[str, Any], instances: float, where: str) -> dict[str
 def attribute_specs(attributes: Dictionary[str, Any], where: str) -> dict[str, Any]:
     """Specs from attributes; sizes in words of `datawidth` bits, a block is what fits into `width` bits."""
     given = {str(key).replace("-", "_"): value for key, value in attributes.items()}
+    check_spelling(given, (*ATTRIBUTES, *BANDWIDTHS, *METADATA, *UNUSED), where)
     numbers = {key: _number(given[key], f"{where}: {key}") for key in ATTRIBUTES if key in given}
     bits = numbers.get("datawidth", 1.0)
     block = numbers.get("block_size", numbers.get("width", bits) // bits)

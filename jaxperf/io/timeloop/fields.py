@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.models.checks import show
 
 LARGEST = 2.0**53  # a count beyond it is no exact integer in a double
+ALIKE = 0.75  # of 1; files hold many keys that are not used here, so only what is hardly another word is refused
 MOST = 1e30  # beyond it products of amounts overflow
 
 
@@ -56,6 +57,27 @@ def flag(value: Any, where: str) -> bool:
     if text not in ("true", "false"):
         raise InputError(f"{where} is {show(value)}; it must be true or false.")
     return text == "true"
+
+
+def check_spelling(data: Mapping[str, Any], known: Iterable[str], where: str, alike: float = ALIKE) -> None:
+    """Raises `InputError` for a key that is spelled nearly as a known one that is not there, which it was meant to be.
+
+    Other keys are not looked at: Timeloop's files hold many that this program has no use for.
+    """
+    known = tuple(known)
+    absent = [key for key in known if key not in data]
+    for key in map(str, data):
+        meant = [] if key in known else nearest(key, absent, count=1, cutoff=alike)
+        if meant:
+            raise InputError(f"{where}: '{key}' is not a field. Did you mean {meant[0]}?")
+
+
+def check_distinct(names: Iterable[str], what: str, where: str) -> None:
+    """Raises `InputError` for a name that stands twice."""
+    names = list(names)
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where}: {what} {name} is named twice; give each a name of its own.")
 
 
 def object_if_any(data: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.json_text import parse_json
 from jaxperf.io.timeloop.case import Case
-from jaxperf.io.timeloop.fields import count, list_of, object_of, text_of, words_if_any
+from jaxperf.io.timeloop.fields import check_spelling, count, list_of, object_of, text_of, words_if_any
 from jaxperf.io.timeloop.machine import COUNTS, Machine, read_machine
 from jaxperf.io.timeloop.nest import Block, read_mapping, read_problem
 from jaxperf.io.timeloop.yaml_case import load_yaml_case
@@ -23,6 +23,7 @@ from jaxperf.loopnest.mapping import Mapping
 from jaxperf.models.checks import show
 
 MAPPING = "mapping_outer_to_inner"
+BLOCK = ("level", "keep", "loops")
 
 
 def load_json(path: str | Path) -> Any:
@@ -73,6 +74,7 @@ def _block(each: Any, machine: Machine, source: str) -> Block:
     if not isinstance(each, Dictionary):
         raise InputError(f"{source}: {MAPPING} holds {show(each)}; it must be a list of objects with level and loops.")
     level = text_of(each, "level", f"{source}: {MAPPING}")
+    check_spelling(each, BLOCK, f"{source}: mapping of {level}")
     kept = words_if_any(each, "keep", f"{source}: mapping of {level}")
     if kept and level not in machine.levels:
         raise InputError(f"{source}: {MAPPING}: level {level} has no specs.{did_you_mean(level, machine.levels)}")

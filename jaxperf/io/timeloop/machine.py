@@ -7,9 +7,12 @@ from collections.abc import Mapping as Dictionary
 from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop.fields import amount, count, object_of
+from jaxperf.io.timeloop.fields import amount, check_spelling, count, object_of
 
 PICO = 1e-12
+TABLE = "ert_pJ_per_action"  # what JSON calls the energies of all levels
+WORD_BITS = "Word bits"
+COMPUTE = "compute"
 # Field of `Level` -> its key among a level's specs.
 COUNTS = {"instances": "Instances", "block": "Block size", "cluster": "Cluster size", "buffering": "Multiple buffering"}
 LIMITS = {
@@ -36,34 +39,43 @@ class Machine(NamedTuple):
     levels: dict[str, dict[str, float]]
 
 
-def read_machine(data: Dictionary[str, Any], source: str) -> Machine:
-    """The machine of `levels` (their specs) and `ert_pJ_per_action`. Raises `InputError` naming file and field."""
+def read_machine(data: Dictionary[str, Any], source: str, table: str = TABLE) -> Machine:
+    """The machine of `levels` (their specs) and the energies of their actions.
+
+    **Arguments:** `table`: what the file calls the energies. **Raises:** `InputError` naming file and field.
+    """
     levels = object_of(data, "levels", source)
-    energies = object_of(data, "ert_pJ_per_action", source)
+    energies = object_of(data, table, source)
     specs = {name: object_of(object_of(levels, name, source), "specs", f"{source}: {name}") for name in levels}
-    actions = {name: object_of(energies, name, f"{source}: ert_pJ_per_action") for name in levels}
-    computing = [name for name in levels if "compute" in actions[name]]
+    actions = {name: object_of(energies, name, f"{source}: {table}") for name in levels}
+    computing = [name for name in levels if COMPUTE in actions[name]]
     if len(computing) != 1:
         found = len(computing)
-        raise InputError(f"{source}: ert_pJ_per_action has the action compute at {found} levels; it must be one.")
+        raise InputError(f"{source}: {table} has the action {COMPUTE} at {found} levels; it must be one.")
     unit = computing[0]
+    check_spelling(specs[unit], (COUNTS["instances"],), f"{source}: {unit}")
     units = {
         "macs": count(specs[unit].get("Instances", 1), f"{source}: {unit}: Instances"),
-        "mac_energy": amount(actions[unit]["compute"], f"{source}: {unit}: compute") * PICO,
+        "mac_energy": amount(actions[unit][COMPUTE], f"{source}: {unit}: {COMPUTE}") * PICO,
     }
-    storage = {name: level_fields(specs[name], actions[name], f"{source}: {name}") for name in levels if name != unit}
+    stores = [name for name in levels if name != unit]
+    storage = {name: level_fields(specs[name], actions[name], f"{source}: {name}", table) for name in stores}
     return Machine(unit, units, storage)
 
 
-def level_fields(specs: Dictionary[str, Any], energies: Dictionary[str, Any], where: str) -> dict[str, float]:
+def level_fields(
+    specs: Dictionary[str, Any], energies: Dictionary[str, Any], where: str, table: str = TABLE
+) -> dict[str, float]:
     """Fields of a `Level` from the specs of a storage level and the energies of its actions [pJ]."""
+    check_spelling(specs, (*COUNTS.values(), *LIMITS.values(), WORD_BITS), where)
+    check_spelling(energies, ENERGIES.values(), f"{where}: {table}")
     fields = {field: count(specs.get(key, 1), f"{where}: {key}") for field, key in COUNTS.items()}
     fields |= {field: _limit(specs.get(key, "-"), f"{where}: {key}") for field, key in LIMITS.items()}
     # An update without an entry of its own is a write; what does not say that it leaks or has wires does not.
     actions = {"update": energies.get("write"), "leak": 0.0, "hop": 0.0, **energies}
     for field, key in ENERGIES.items():
         if key not in actions:
-            raise InputError(f"{where}: ert_pJ_per_action has no energy of {key}.{did_you_mean(key, energies)}")
+            raise InputError(f"{where}: {table} has no energy of {key}.{did_you_mean(key, energies)}")
         fields[field] = amount(actions[key], f"{where}: energy of {key}") * PICO
     return fields
 

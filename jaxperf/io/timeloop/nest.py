@@ -9,10 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop.fields import count, flag, list_of, object_of, text_of
+from jaxperf.io.timeloop.fields import check_distinct, check_spelling, count, flag, list_of, object_of, text_of
 from jaxperf.loopnest.problem import NamedAxis, Names, Problem, build_problem
 from jaxperf.models.checks import show
 
+SHAPE = ("name", "dimensions", "coefficients", "data_spaces")
+COEFFICIENT = ("name", "default")
+SPACE = ("name", "projection", "read_write")
+DENSITIES = "densities"
+LOOSELY = 0.5  # of 1: an instance holds little but bounds and coefficients, so a word that is hardly alike is meant
 KINDS = ("t", "x", "y")  # temporal, spatial along the mesh's columns, along its rows
 
 
@@ -29,13 +34,15 @@ class Block(NamedTuple):
 def read_problem(problem: Dictionary[str, Any], source: str) -> tuple[Problem, Names]:
     """A problem with `shape` and `instance`.
 
-    **Raises:** `InputError` naming file and field for a missing bound, or a projection that is no sum of dimensions
-    times coefficients.
+    **Raises:** `InputError` naming file and field for a missing bound, a projection that is no sum of dimensions times
+    coefficients, a name that stands twice, or a problem that writes nothing.
     """
     shape = object_of(problem, "shape", f"{source}: problem")
     where = f"{source}: problem.shape"
     given = object_of(problem, "instance", f"{source}: problem")
+    check_spelling(shape, SHAPE, where)
     dimensions = [str(name) for name in list_of(shape, "dimensions", where)]
+    check_distinct(dimensions, "dimension", where)
     bounds = {}
     for name in dimensions:
         if name not in given:
@@ -44,14 +51,21 @@ def read_problem(problem: Dictionary[str, Any], source: str) -> tuple[Problem, N
     coefficients = {}
     for each in list_of({"coefficients": [], **shape}, "coefficients", where):
         name = text_of(each, "name", f"{where}.coefficients")
+        check_spelling(each, COEFFICIENT, f"{where}.coefficients.{name}")
         coefficients[name] = count(given.get(name, each.get("default", 1)), f"{source}: problem.instance.{name}")
+    check_spelling(given, (*bounds, *coefficients, DENSITIES), f"{source}: problem.instance", LOOSELY)
     operands, written = {}, []
-    for space in list_of(shape, "data_spaces", where):
+    spaces = list_of(shape, "data_spaces", where)
+    check_distinct((text_of(space, "name", f"{where}.data_spaces") for space in spaces), "data space", where)
+    for space in spaces:
         name = text_of(space, "name", f"{where}.data_spaces")
+        check_spelling(space, SPACE, f"{where}.data_spaces.{name}")
         axes = list_of(space, "projection", f"{where}.data_spaces.{name}")
         operands[name] = [_axis(axis, dimensions, coefficients, f"{where}.data_spaces.{name}") for axis in axes]
         if flag(space.get("read_write", False), f"{where}.data_spaces.{name}.read_write"):
             written.append(name)
+    if not written:
+        raise InputError(f"{where}.data_spaces: none is read_write; a nest writes one of {', '.join(operands)}.")
     return build_problem(bounds, operands, written, coefficients)
 
 

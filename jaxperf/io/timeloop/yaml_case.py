@@ -16,15 +16,18 @@ import yaml
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.timeloop.architecture import read_nodes
 from jaxperf.io.timeloop.case import Case
-from jaxperf.io.timeloop.fields import amount, count, list_of, object_of, text_of, words_if_any
+from jaxperf.io.timeloop.fields import amount, check_spelling, count, list_of, object_of, text_of, words_if_any
 from jaxperf.io.timeloop.machine import Machine, read_machine
 from jaxperf.io.timeloop.nest import Block, read_mapping, read_problem
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.models.checks import show
 
+TABLE = "ERT"
 NODES = ("Component", "Container")
 KINDS = ("temporal", "spatial", "dataspace", "bypass", "datatype")
+PARTS = ("problem", "architecture", "mapping", TABLE)
+ENTRY = ("target", "type", "factors", "permutation", "split", "keep", "bypass")
 
 
 class _Loader(yaml.SafeLoader):
@@ -67,15 +70,16 @@ def load_yaml(
 
 def read_yaml_case(data: Dictionary[str, Any], source: str) -> Case:
     """A case from what its YAML holds. Raises `InputError` naming file and field."""
+    check_spelling(data, PARTS, source)
     problem, names = read_problem(underscored(object_of(data, "problem", source)), source)
     nodes = read_nodes(object_of(data, "architecture", source), source)
-    machine = read_machine({"levels": nodes.levels, "ert_pJ_per_action": _energies(data, nodes.levels, source)}, source)
+    machine = read_machine({"levels": nodes.levels, TABLE: _energies(data, nodes.levels, source)}, source, TABLE)
     if machine.unit != nodes.unit:
-        raise InputError(f"{source}: ERT: {machine.unit} computes, but the innermost node is {nodes.unit}.")
+        raise InputError(f"{source}: {TABLE}: {machine.unit} computes, but the innermost node is {nodes.unit}.")
     blocks = _blocks(list_of(data, "mapping", source), nodes.order, machine, names.operands, source)
     factors, levels = read_mapping(blocks, names, source)
     architecture = Architecture(tuple(Level(**machine.levels[name]) for name in levels), **machine.units)
-    notes = () if "ERT" in data else ("no ERT is given: energies are zero",)
+    notes = () if TABLE in data else ("no ERT is given: energies are zero",)
     return Case(problem, architecture, Mapping(*factors), names, levels, machine.unit, "head", notes)
 
 
@@ -95,10 +99,10 @@ def underscored(value: Any) -> Any:
 def _energies(data: Dictionary[str, Any], levels: Dictionary[str, Any], source: str) -> dict[str, dict[str, Any]]:
     """pJ by action of each level, from the tables of an ERT; zero where there is no ERT."""
     found: dict[str, dict[str, Any]] = {}
-    if "ERT" in data:
-        for table in list_of(object_of(data, "ERT", source), "tables", f"{source}: ERT"):
-            name = text_of(table, "name", f"{source}: ERT").split("[")[0].split(".")[-1]
-            where = f"{source}: ERT: {name}"
+    if TABLE in data:
+        for table in list_of(object_of(data, TABLE, source), "tables", f"{source}: {TABLE}"):
+            name = text_of(table, "name", f"{source}: {TABLE}").split("[")[0].split(".")[-1]
+            where = f"{source}: {TABLE}: {name}"
             actions = list_of(table, "actions", where)
             found[name] = {text_of(each, "name", where): each.get("energy") for each in actions}
     else:
@@ -117,6 +121,7 @@ def _blocks(
         where = f"{source}: mapping, entry {number}"
         if not isinstance(entry, Dictionary):
             raise InputError(f"{where} is {show(entry)}; it must be an object with target and type.")
+        check_spelling(entry, ENTRY, where)
         target, kind = text_of(entry, "target", where), text_of(entry, "type", where)
         if target not in loops:
             raise InputError(f"{where}: target {target} is no level.{did_you_mean(target, loops)}")
