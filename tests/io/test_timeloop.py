@@ -63,7 +63,7 @@ ERT = {
     "version": "0.4",
     "tables": [
         {
-            "name": f"system.columns.{level}[1..4]",
+            "name": f"system.columns[0..3].{level}[1..4]",
             "actions": [{"name": action, "arguments": {}, "energy": energy} for action, energy in actions.items()],
         }
         for level, actions in CASE["ert_pJ_per_action"].items()
@@ -147,6 +147,11 @@ mapping:
         ("mapping_outer_to_inner", [], "the mapping has no storage level"),
         ("mapping_outer_to_inner/0", {"level": "grid", "loops": [["P", 4, "x"]]}, "outside of the outermost storage"),
         ("mapping_outer_to_inner/2/level", "bufer", "level bufer has no specs. Did you mean buffer?"),
+        (
+            "mapping_outer_to_inner/2",
+            {"level": "bufer", "loops": [["R", 3, "x"]]},
+            "has no specs. Did you mean buffer?",
+        ),
         ("mapping_outer_to_inner/2/keep", {"Inputs": 0, "Outputz": 0}, "'Outputz' is no operand"),
         ("mapping_outer_to_inner/0/keep", {"Inputs": 0, "Outputs": 0}, "no level of the mapping keeps Weights"),
         ("mapping_outer_to_inner/2/loops", [["P", 2, "t"], ["P", 2, "t"]], "P has two temporal loops"),
@@ -193,6 +198,13 @@ def test_what_cannot_run_says_why(path: str, value: Any, said: str) -> None:
     assert any(said in reason for reason in answer["reasons"])
 
 
+def test_a_level_that_the_mapping_does_not_name_is_said_to_be_left_out() -> None:
+    case = changed("mapping_outer_to_inner/2", {"level": "tile", "keep": {}, "loops": [["P", 4, "x"], ["R", 3, "y"]]})
+    answer = evaluate(read_case(case, "case.json"))
+    assert "buffer" not in answer["levels"]
+    assert "buffer: has specs but the mapping does not name it; left out" in answer["notes"]
+
+
 def test_fields_that_timeloop_has_and_this_program_does_not_use_are_left_alone(tmp_path: Path) -> None:
     case = changed("problem/instance", {**CASE["problem"]["instance"], "H": 32, "Wpad": 1, "name": "conv"})
     case["levels"]["buffer"]["specs"] |= {"Compute energy": "-", "Word bits": 16, "Technology": "45nm"}
@@ -222,6 +234,8 @@ def test_a_density_is_said_to_be_unused() -> None:
         ("meshX: 4", "mesh_x: 4", "columns: spatial: 'mesh_x' is not a field. Did you mean meshX?"),
         ("spatial: {", "spacial: {", "columns: 'spacial' is not a field. Did you mean spatial?"),
         ("permutation: [R, P]", "permutations: [R, P]", "'permutations' is not a field. Did you mean permutation?"),
+        ("columns[0..3].buffer[", "columns[0..3].bufer[", "ERT: buffer is missing. Did you mean bufer?"),
+        ("name: read", "name: leak", "ERT has no energy of read"),
         ("ERT:", "ert:", "'ert' is not a field. Did you mean ERT?"),
         ("bypass: [Weights]", "bypass: [Weight]", "Weight is no data space. Did you mean Weights?"),
         ("architecture:", "architecture: {nodes: [", "is not valid YAML"),

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.io.json_text import parse_json
 from jaxperf.io.timeloop.case import Case
-from jaxperf.io.timeloop.fields import check_spelling, count, list_of, object_of, text_of, words_if_any
+from jaxperf.io.timeloop.fields import ALIKE, check_spelling, count, list_of, object_of, text_of, words_if_any
 from jaxperf.io.timeloop.machine import COUNTS, Machine, read_machine
 from jaxperf.io.timeloop.nest import Block, read_mapping, read_problem
 from jaxperf.io.timeloop.yaml_case import load_yaml_case
@@ -64,9 +64,10 @@ def read_dense_case(data: Any, source: str) -> Case:
     problem, names = read_problem(object_of(data, "problem", source), source)
     machine = read_machine(data, source)
     blocks = [_block(each, machine, source) for each in list_of(data, MAPPING, source)]
+    unnamed = _unnamed_levels(blocks, machine, source)
     factors, levels = read_mapping(blocks, names, source)
     architecture = Architecture(tuple(Level(**machine.levels[name]) for name in levels), **machine.units)
-    notes = _assumed_notes(data["levels"], levels)
+    notes = (*_unnamed_notes(unnamed), *_assumed_notes(data["levels"], levels))
     return Case(problem, architecture, Mapping(*factors), names, levels, machine.unit, "2024", notes)
 
 
@@ -84,6 +85,17 @@ def _block(each: Any, machine: Machine, source: str) -> Block:
     return Block(level, loops, kept, stores=level in machine.levels)
 
 
+def _unnamed_levels(blocks: Sequence[Block], machine: Machine, source: str) -> list[str]:
+    """Storage levels that no block names. Raises `InputError` for a block without specs that may be meant for one."""
+    named = {block.level for block in blocks}
+    unnamed = [level for level in machine.levels if level not in named]
+    for block in blocks:
+        meant = [] if block.stores else nearest(block.level, unnamed, count=1, cutoff=ALIKE)
+        if meant:
+            raise InputError(f"{source}: {MAPPING}: level {block.level} has no specs. Did you mean {meant[0]}?")
+    return unnamed
+
+
 def _loop(loop: Any, where: str) -> tuple[str, float, str]:
     if not isinstance(loop, Sequence) or isinstance(loop, str) or len(loop) != 3:
         raise InputError(f"{where}: loop {show(loop)} is no [dimension, bound, t | x | y].")
@@ -96,6 +108,11 @@ def zeros_ignored(problem: Dictionary[str, Any], source: str) -> tuple[str, ...]
     if not names:
         return ()
     return (f"densities of {names} are given but no gating, skipping or format: computed as dense",)
+
+
+def _unnamed_notes(unnamed: Sequence[str]) -> tuple[str, ...]:
+    names = ", ".join(unnamed)
+    return (f"{names}: has specs but the mapping does not name it; left out",) if unnamed else ()
 
 
 def _assumed_notes(described: Dictionary[str, Any], levels: Sequence[str]) -> tuple[str, ...]:

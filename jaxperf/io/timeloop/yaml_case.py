@@ -6,6 +6,7 @@ numbers, no expressions. Mappings list temporal and spatial factors and the data
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping as Dictionary
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,7 +102,7 @@ def _energies(data: Dictionary[str, Any], levels: Dictionary[str, Any], source: 
     found: dict[str, dict[str, Any]] = {}
     if TABLE in data:
         for table in list_of(object_of(data, TABLE, source), "tables", f"{source}: {TABLE}"):
-            name = text_of(table, "name", f"{source}: {TABLE}").split("[")[0].split(".")[-1]
+            name = _own_name(text_of(table, "name", f"{source}: {TABLE}"))
             where = f"{source}: {TABLE}: {name}"
             actions = list_of(table, "actions", where)
             found[name] = {text_of(each, "name", where): each.get("energy") for each in actions}
@@ -109,6 +110,11 @@ def _energies(data: Dictionary[str, Any], levels: Dictionary[str, Any], source: 
         storage, unit = {"read": 0.0, "write": 0.0}, {"compute": 0.0}
         found = {name: unit if specs["computes"] else storage for name, specs in levels.items()}
     return found
+
+
+def _own_name(path: str) -> str:
+    """The last part of a name such as `system.PE[0..3].mac[1..4]`, without how many there are."""
+    return re.sub(r"\[[^\]]*\]", "", path).rsplit(".", 1)[-1]
 
 
 def _blocks(
