@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.map import Batch, Limits, Objective, Seed, Size, check_integers, check_names
+from jaxperf.cli.map import (
+    Batch,
+    Limits,
+    Objective,
+    Seed,
+    Size,
+    check_integers,
+    check_names,
+    check_without,
+    given_options,
+)
 from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, OutputFile, Plot, Quiet, parse_option
 
 if TYPE_CHECKING:
@@ -72,6 +82,7 @@ AreaBudget = Annotated[
 
 
 def codesign(
+    context: typer.Context,
     base: Base,
     network: Annotated[
         str | None, typer.Argument(metavar="NETWORK", help="A model, such as resnet-50 (default: the case's nest).")
@@ -112,6 +123,8 @@ def codesign(
 
     check_output(out)
     check_picture(plot)
+    if network is None:
+        check_without("NETWORK", ("--size", "--batch"), given_options(context))
     base = machine_path(base)
     check_apart(out, (base, constraints))
     check_names({"--objective": (objective, OBJECTIVES), "--method": (method, METHODS)})

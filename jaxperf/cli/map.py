@@ -124,7 +124,7 @@ def map_nest(
     from jaxperf.loopnest.search import OBJECTIVES
     from jaxperf.report.plots import check_picture
 
-    _check_together(_given(context))
+    _check_together(given_options(context))
     check_output(out, ENDINGS)
     check_picture(plot)
     case = machine_path(case)
@@ -150,7 +150,7 @@ def map_nest(
         _map_one(case, bounds, constraints, wanted, out, plot, as_json, quiet)
 
 
-def _given(context: typer.Context) -> set[str]:
+def given_options(context: typer.Context) -> set[str]:
     """The options that the command line names."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
@@ -163,7 +163,14 @@ def _check_together(given: set[str]) -> None:
             if {option, other} <= given:
                 raise InputError(f"{other} does not go with {option}; leave one of the two away.")
     for option, needed in NEEDS.items():
-        if option in given and needed not in given:
+        if needed not in given:
+            check_without(needed, (option,), given)
+
+
+def check_without(needed: str, options: tuple[str, ...], given: set[str]) -> None:
+    """Raises `InputError` for options that mean nothing where what is `needed` is not given."""
+    for option in options:
+        if option in given:
             raise InputError(f"{option} goes with {needed}; give that too, or leave {option} away.")
 
 

@@ -88,6 +88,7 @@ def test_machines_that_cannot_run_come_last_with_their_reasons(cli, parse_json, 
     rows = parse_json(cli("codesign", *starved, "--json").stdout)["rows"]
     assert [row["feasible"] for row in rows] == [True, False]
     assert "no bandwidth" in rows[1]["reason"] and not rows[1]["pareto"] and rows[1]["energy_j"] is None
+    assert all(rows[1][f"energy_j.{name}"] is None for name in ("mac", "buffer", "memory"))
     text = cli("codesign", *starved).stdout
     assert "infeasible: memory.read_bandwidth=0: case: a level has to move words" in text and "best" in text
     small = cli("codesign", "--base", case, "--free", "buffer.size=1", *QUICK, "--json")
@@ -122,6 +123,8 @@ def test_a_power_budget_is_energy_per_cycle_times_the_clock(cli, parse_json, cas
 def test_mistakes_are_named(refuse, case: Path, own_folder: Path) -> None:
     at = ("codesign", "--base", case)
     assert "--free is missing" in refuse(*at)
+    for option in ("--size", "--batch"):
+        assert f"{option} goes with NETWORK" in refuse(*at, "--free", "buffer.size=4", option, "8")
     assert "must read like" in refuse(*at, "--free", "buffer=3")
     assert "'bufer' is no level; there are buffer, memory. Did you mean buffer" in refuse(*at, "--free", "bufer.size=3")
     assert "'sizes' is no field of buffer" in refuse(*at, "--free", "buffer.sizes=3")

@@ -24,6 +24,8 @@ def design_rows(
     """Rows that share their keys; machines that cannot run come last, in the order of the grid. Areas are told where
     the machines have any."""
     parts = [task.cases[0].unit, *task.cases[0].levels]
+    # A machine that cannot run has no energies: those of its best mapping are of one that is refused.
+    energies = np.where(totals.failed.any(axis=1, keepdims=True), np.nan, totals.parts)
     reasons = [_why_not(each, failed, task) for each, failed in zip(searched, totals.failed, strict=True)]
     power = totals.energy / totals.cycles * (math.nan if limits.clock is None else limits.clock)
     area = np.asarray([float(machine_area(each.design.architecture)) for each in searched])
@@ -44,7 +46,7 @@ def design_rows(
             "edp_j_cycle": totals.energy[index] * totals.cycles[index],
             **({} if limits.clock is None else {"power_w": power[index]}),
             **({} if np.isnan(area).any() else {"area_m2": area[index]}),
-            **{f"energy_j.{name}": energy for name, energy in zip(parts, totals.parts[index], strict=True)},
+            **{f"energy_j.{name}": energy for name, energy in zip(parts, energies[index], strict=True)},
             "waits_for": parts[int(np.argmax(totals.waits[index]))] if runs[index] else "",
             "feasible": bool(runs[index]),
             "pareto": bool(front[index]),
