@@ -155,9 +155,10 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _level_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each operand of each level."""
+    """One row for each operand of each level, with whether the mapping can run and why not."""
+    runs = {"feasible": answer["feasible"], "reason": "; ".join(answer["reasons"])}
     return [
-        {"level": level, "instances": found["instances"], "tensor": tensor, **counts}
+        {"level": level, "instances": found["instances"], "tensor": tensor, **counts, **runs}
         for level, found in answer["levels"].items()
         for tensor, counts in found["tensors"].items()
     ]
@@ -181,12 +182,8 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
     ]
     columns = ("level", "instances", "tensor", *(name.replace("_", " ") for name in shown), "energy")
     out.print(table("Words of one instance; energy of all instances", columns, rows))
-    total = answer["energy_j"]
-    for name, found in reversed(answer["levels"].items()):
-        energy = found["energy_j"]
-        share = f"{energy / total:6.1%}" if total else ""
-        out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {share}", soft_wrap=True)
-    _print_totals(out, answer)
+    if answer["feasible"]:
+        _print_totals(out, answer)
     if "operations" in answer:
         made = "  ".join(f"{name} {count:,.0f}" for name, count in answer["operations"].items())
         out.print(f"operations {answer['macs']:,.0f}: {made}", soft_wrap=True)
@@ -197,8 +194,14 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
 
 
 def _print_totals(out: Console, answer: dict[str, Any]) -> None:
+    """Energy by level, and the cost of all; there is none of what cannot run."""
     from jaxperf.report.text import quantity
 
+    total = answer["energy_j"]
+    for name, found in reversed(answer["levels"].items()):
+        energy = found["energy_j"]
+        share = f"{energy / total:6.1%}" if total else ""
+        out.print(f"{name:24s} {quantity(energy, 'J', 5):>12s}  {share}", soft_wrap=True)
     out.print(
         f"cycles {answer['cycles']:,.0f}  utilization {answer['utilization']:.2%}  limited by {answer['limiter']}\n"
         f"energy {quantity(answer['energy_j'], 'J', 5)}  {answer['energy_j'] / answer['macs'] * 1e15:,.2f} fJ/MAC"

@@ -95,9 +95,13 @@ def test_what_cannot_run_says_why_and_exits_3(cli: Cli, case: Path) -> None:
     small = json.loads(case.read_text())
     small["levels"]["buffer"]["specs"]["Size"] = 2
     case.write_text(json.dumps(small), encoding="utf-8")
-    result = cli("loopnest", case)
+    result = cli("loopnest", case, "-o", "counts.csv")
     assert result.exit_code == 3
     assert "infeasible: buffer: 9 words are kept where 2 fit" in result.stdout
+    assert "nan" not in result.stdout and "limited by" not in result.stdout
+    with Path("counts.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert all(row["feasible"] == "False" and "9 words are kept" in row["reason"] for row in rows)
 
 
 def test_a_table_comes_back_in_its_order(cli: Cli, own_folder: Path) -> None:

@@ -189,7 +189,15 @@ def test_bad_cases_are_refused_with_file_and_field(path: str, value: Any, said: 
         ("problem/instance/P", "17", "P: the factors multiply to 16, the bound is 17"),
         ("levels/buffer/specs/Size", 12.0, "buffer: 13 words are kept where 12 fit"),
         ("levels/buffer/specs/Instances", 3.0, "more instances are used than the machine has"),
+        ("levels/buffer/specs/Instances", 3.0, "buffer: 4 instances are used where 3 are"),
+        ("levels/mac/specs/Instances", 2.0, "mac: 4 instances are used where 2 are"),
         ("levels/buffer/specs/Read bandwidth", 0.0, "has to move words but has no bandwidth"),
+        (
+            "levels/buffer/specs/Read bandwidth",
+            0.0,
+            "buffer: 160 words of an instance have to pass and the read bandwidth is 0",
+        ),
+        ("levels/DRAM/specs/Shared bandwidth", 0.0, "words of an instance have to pass and the shared bandwidth is 0"),
     ],
 )
 def test_what_cannot_run_says_why(path: str, value: Any, said: str) -> None:

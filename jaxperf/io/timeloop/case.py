@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import LevelCost, NestCost, nest_cost
-from jaxperf.loopnest.feasible import Reason, held, sentences
+from jaxperf.loopnest.feasible import Reason, held, needed, sentences
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.reuse import RULES
@@ -120,15 +120,64 @@ def _explained(case: Case, cost: NestCost) -> dict[str, Any]:
         reasons += _over_capacity(case, cost)
     if bits & Reason.FACTORS:
         reasons += _wrong_factors(case)
+    if bits & Reason.FAN_OUT:
+        reasons += [*_too_many(case, cost), *_too_wide(case, cost)]
+    if bits & Reason.BANDWIDTH:
+        reasons += _starved(case, cost)
     return {"feasible": not bits, "reasons": reasons, "notes": list(case.notes)}
 
 
 def _over_capacity(case: Case, cost: NestCost) -> list[str]:
     found = []
     for name, level, answer in zip(case.levels, case.architecture.levels, cost.levels, strict=True):
-        needed, size = float(held(answer.accesses) * level.buffering), float(level.size)
-        if needed > size:
-            found.append(f"{name}: {needed:,.0f} words are kept where {size:,.0f} fit")
+        taken, size = float(held(answer.accesses) * level.buffering), float(level.size)
+        if taken > size:
+            found.append(f"{name}: {taken:,.0f} words are kept where {size:,.0f} fit")
+    return found
+
+
+def _too_many(case: Case, cost: NestCost) -> list[str]:
+    """Instances that are used and are not there."""
+    machine = case.architecture
+    used = [(case.unit, cost.units, machine.macs)]
+    used += [
+        (name, answer.instances, level.instances)
+        for name, level, answer in zip(case.levels, machine.levels, cost.levels, strict=True)
+    ]
+    return [
+        f"{name}: {float(taken):,.0f} instances are used where {float(there):,.0f} are"
+        for name, taken, there in used
+        if float(taken) > float(there)
+    ]
+
+
+def _too_wide(case: Case, cost: NestCost) -> list[str]:
+    """Children of an instance that do not fit along a side of its mesh."""
+    machine = case.architecture
+    counted = [answer.accesses for answer in cost.levels]
+    return [
+        f"{name}: {float(taken):,.0f} children lie along {side} where {float(there):,.0f} fit"
+        for name, level, (_, *spread) in zip(
+            case.levels, machine.levels, needed(machine, case.mapping, counted), strict=True
+        )
+        for side, taken, there in zip("XY", spread, (level.fan_x, level.fan_y), strict=True)
+        if float(taken) > float(there)
+    ]
+
+
+def _starved(case: Case, cost: NestCost) -> list[str]:
+    """Words of one instance that have no bandwidth to pass."""
+    found = []
+    for name, level, answer in zip(case.levels, case.architecture.levels, cost.levels, strict=True):
+        kept = [each for each in answer.accesses if each is not None]
+        read = sum(float(each.reads) for each in kept)
+        written = sum(float(each.fills + each.updates) for each in kept)
+        words = {"read": read, "write": written, "shared": read + written}
+        found += [
+            f"{name}: {moved:,.0f} words of an instance have to pass and the {kind} bandwidth is 0"
+            for kind, moved in words.items()
+            if moved and float(getattr(level, f"{kind}_bandwidth")) <= 0.0
+        ]
     return found
 
 
