@@ -29,7 +29,10 @@ Version = Annotated[
 def loopnest(
     case: Annotated[
         Path,
-        typer.Argument(metavar="CASE", help="A case (.json, Timeloop's .yaml, MAESTRO's .m), or a table of mappings."),
+        typer.Argument(
+            metavar="CASE",
+            help="A case (.json, Timeloop's .yaml, MAESTRO's .m), a machine such as hbm_pim, or a table of mappings.",
+        ),
     ],
     version: Version = None,
     sparse: Annotated[
