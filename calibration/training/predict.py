@@ -18,6 +18,7 @@ from calibration.training.parameters import TrainingParameters
 from calibration.training.points import Known, Point, known_runs
 from calibration.training.scalars import CHANGED, MEASURED, Design, assumed_starts, design_of, levels_of
 from calibration.training.shares import starts_of
+from calibration.training.stacks import stack_note
 from hwspecs.changed import changed_facts
 from jaxperf.training.layout import RECOMPUTE
 from jaxperf.training.layout_checks import TrainingReason, reason_sentences
@@ -182,4 +183,5 @@ def _reason(known: Known, place: int, bits: int, found: dict[str, np.ndarray], b
         recomputed = f"{OVER_RECOMPUTED:g} times it on with everything recomputed"
         limit = f"{OVER:g} times it on" if known.runs[place].recompute else recomputed
         told.append(f"memory over capacity (about {needed:,.0f} of {there:,.0f} GB; infeasible from {limit})")
-    return "; ".join(text for text in (*told, beside, known.notes[place]) if text)
+    software = stack_note(known.stacks[place])
+    return "; ".join(text for text in (*told, beside, software, known.notes[place]) if text)

@@ -11,7 +11,7 @@ from calibration.datasets.training import read_training
 from calibration.training.evaluate import explored_rows
 from calibration.training.models import differing, shipped_model
 from calibration.training.points import Known, known_runs
-from calibration.training.stacks import NEWEST, release_of, stack_of
+from calibration.training.stacks import NEWEST, release_of, stack_note, stack_of
 from tests.calibration.training.runs import SHAPE, write
 
 
@@ -182,12 +182,42 @@ def test_a_framework_brings_what_it_does(tmp_path: Path) -> None:
         ({"source": "dgxc-benchmarking", "model": "Llama3-70B(MaxText)"}, "maxtext"),
         ({"source": "Megatron-SC21-T2", "zero": 3}, "deepspeed-zero3"),
         ({"source": "", "notes": "run with torchtitan"}, "composer-fsdp"),
+        ({"source": "", "notes": "hardware-accelerated run of NeMo 25.04"}, "megatron-core"),
+        ({"source": "", "notes": "to accelerate transformers with fsdp: NeMo25.04"}, "megatron-core"),
+        ({"source": "", "notes": "transformers, accelerate"}, "eager"),
+        ({"source": "", "notes": "Nemotron in our own code, accelerated, eagerly"}, "unknown"),
+        ({"source": "Megatron-LM"}, "megatron-2021"),
+        ({"source": "Megatron-LM v2.6; 0.41 of the peak"}, "megatron-2021"),
+        ({"source": "Megatron-LM core_r0.12"}, "megatron-core"),
+        ({"source": "Megatron-LM (core 0.12)"}, "megatron-core"),
+        ({"source": "Megatron-LM 24.09"}, "megatron-core"),
+        ({"source": "Megatron-LM, MCore"}, "megatron-core"),
+        ({"source": "DeepSpeed 0.16, transformers"}, "megatron-deepspeed"),
         ({"source": "somewhere else"}, "unknown"),
     ],
 )
 def test_the_software_of_a_run(tmp_path: Path, change: dict[str, object], name: str) -> None:
     (run,) = read_training(write(tmp_path, change)).runs
     assert stack_of(run).name == name
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"source": "DeepSpeed 0.16, flash attention 2"}, "software taken as megatron-deepspeed"),
+        ({"source": "DeepSpeed", "notes": "FlashAttention"}, "software taken as megatron-deepspeed"),
+        ({"source": "DeepSpeed 0.16"}, "software taken as megatron-deepspeed: attention scores in memory"),
+        (
+            {"source": "DeepSpeed, no flash attention"},
+            "software taken as megatron-deepspeed: attention scores in memory",
+        ),
+        ({"source": "somewhere else"}, ""),
+    ],
+)
+def test_which_software_was_taken_is_told(tmp_path: Path, change: dict[str, object], note: str) -> None:
+    found = known(tmp_path, change)
+    assert stack_note(found.stacks[0]) == note
+    assert float(found.points[0].layout.flash) == float("in memory" not in note)
 
 
 @pytest.mark.parametrize(
