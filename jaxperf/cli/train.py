@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,7 +93,7 @@ def summary(read: TrainingTable, columns: dict[str, np.ndarray]) -> dict[str, An
 
     known = np.isfinite(columns["predicted_step_time_s"])
     reasons = columns["reason"]
-    notes = Counter(text.partition(" (")[0] for each in reasons[known].tolist() for text in each.split("; ") if text)
+    notes = Counter(note for each in reasons[known].tolist() for note in _notes(each))
     without = Counter(reasons[~known].tolist())
     return {
         "rows": read.rows,
@@ -103,6 +104,11 @@ def summary(read: TrainingTable, columns: dict[str, np.ndarray]) -> dict[str, An
         "without_prediction": counted(without),
         "notes": counted(notes),
     }
+
+
+def _notes(reason: str) -> list[str]:
+    """The notes of a row, each without the figures of this row that it has in parentheses."""
+    return [text.partition(" (")[0] for text in re.split(r"; (?![^(]*\))", reason) if text]
 
 
 def _errors(read: TrainingTable, columns: dict[str, np.ndarray]) -> list[dict[str, Any]]:

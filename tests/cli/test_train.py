@@ -188,6 +188,8 @@ def test_what_is_printed_names_reasons_and_scalars(cli, table: Path, kernels: Pa
     assert heads in [" ".join(line.split()) for line in result.stdout.splitlines()], "few rows are printed"
     assert "no prediction (1): unknown_model: 'lama'" in result.stdout
     assert "note (1): recompute is not stated: none" in result.stdout
+    assert "note (1): memory over capacity\n" in result.stdout
+    assert "GB)" not in result.stdout and "everything recomputed)" not in result.stdout, "figures are of a row"
     assert "made 2026-11-21 on 0 pairs" in result.stdout
 
 
