@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxperf.core.numerics import as_float
@@ -83,17 +83,26 @@ def _sizes(answers: Sequence[Answer]) -> Any:
 def pick_lines(answers: Sequence[Answer]) -> list[str]:
     """Which device and size is best by each measure."""
     found = [(answer, answer.choices[0]) for answer in answers if answer.choices]
+    cost, unit = _cost(found)
     measures = {
-        "fastest": lambda choice: choice.metrics["time"],
-        "cheapest": lambda choice: choice.device_hours if choice.cost is None else choice.cost,
-        "smallest": lambda choice: choice.metrics["memory.total"],
+        "fastest": (lambda choice: choice.metrics["time"], ""),
+        "cheapest": (cost, f" ({unit})"),
+        "smallest": (lambda choice: choice.metrics["memory.total"], " (memory of a device)"),
     }
-    words = {"cheapest": "device-hours, or dollars where there are prices", "smallest": "memory of a device"}
     lines = []
-    for name, measure in measures.items() if found else ():
-        answer, _ = min(found, key=lambda pair: measure(pair[1]))
-        lines.append(f"{name:9s} {answer.devices:,} x {answer.device}" + (f" ({words[name]})" if name in words else ""))
+    for name, (measure, words) in measures.items() if found else ():
+        answer, _ = min(found, key=lambda pair, measure=measure: measure(pair[1]))
+        lines.append(f"{name:9s} {answer.devices:,} x {answer.device}{words}")
     return lines
+
+
+def _cost(found: Sequence[tuple[Answer, Choice]]) -> tuple[Callable[[Choice], float], str]:
+    """What the cheapest is by, and in which unit: dollars only where every answer has a price."""
+    unpriced = dict.fromkeys(answer.device for answer, choice in found if choice.cost is None)
+    if not unpriced:
+        return lambda choice: choice.cost or 0.0, "dollars"
+    some = any(choice.cost is not None for _, choice in found)
+    return lambda choice: choice.device_hours, "device-hours" + (f"; no price of {', '.join(unpriced)}" if some else "")
 
 
 def _figures(choice: Choice) -> tuple[str, ...]:
