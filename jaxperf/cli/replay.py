@@ -90,7 +90,7 @@ def replay(
     from jaxperf.io.chakra.traces import read_groups, read_traces
     from jaxperf.io.fleet import select_device
     from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
-    from jaxperf.training.replay.demands import Rules
+    from jaxperf.training.replay.demands import Rules, untimed_notes
     from jaxperf.training.replay.prices import assumed_machine
     from jaxperf.training.replay.run import replay as run
     from jaxperf.training.replay.world import world_of
@@ -113,6 +113,7 @@ def replay(
     notes = _format_notes(spec, dtype, float(assumed_machine(wired, dtype).peak))
     known = read_groups(groups) if groups else {}
     world = world_of(read, ranks, recorded, known, parse_sizes("--dims", dims), (*(grow or ()), *(sharded or ())))
+    notes += untimed_notes(read, world)
     rules = Rules(compute == "recorded", world.names_of(sharded or ()))
 
     def at(level: str) -> Replay:

@@ -72,6 +72,20 @@ def test_what_is_assumed_is_said_with_its_range(cli: Cli, trace: Path) -> None:
     assert f"note: {found['notes'][0]}" in said and found["provenance"] in said
 
 
+def test_what_takes_no_time_is_said(cli: Cli, own_folder: Path) -> None:
+    steps = (
+        Operation(0, "one", "compute"),
+        Operation(1, "two", "compute", flops=1e9),
+        Operation(2, "grad", "collective", collective="all_reduce", size=1e8),
+    )
+    write_chakra(Trace(0, steps), own_folder / "step.0.et")
+    asked = ("replay", "step.0.et", "--device", "h100-sxm", "--json")
+    empty = "1 nodes have neither work nor duration: they take no time."
+    alone = "one rank: 1 collectives take no time; say --recorded N, the ranks of the run."
+    assert json.loads(cli(*asked).stdout)["notes"] == [empty, alone]
+    assert json.loads(cli(*asked, "--recorded", "8").stdout)["notes"] == [empty]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -269,6 +269,11 @@ def node(**fields: Any) -> NodeMessage:
         ),
         ([node(type="COMM_COLL_NODE")], "comm_type is null"),
         ([node(type="COMM_COLL_NODE", attr={"comm_type": 10})], "comm_type is 10"),
+        (
+            [node(type="COMM_COLL_NODE", attr={"comm_type": 0, "com_size": 8})],
+            "node 1 'n' has no comm_size, the bytes of the message. Did you mean com_size",
+        ),
+        ([node(type="COMM_SEND_NODE", attr={"comm_dst": 1})], "has no comm_size"),
         ([node(type="COMM_SEND_NODE")], "has no comm_dst"),
         ([node(attr={"num_ops": -1})], "num_ops is -1"),
         ([node(type="METADATA_NODE", inputs="pg_name [{}, 5, {}]")], "must be a list of objects"),
@@ -280,6 +285,11 @@ def test_what_means_nothing_is_refused_with_the_node(nodes: list[NodeMessage], s
     with pytest.raises(InputError) as error:
         trace_of(nodes, 0, "file")
     assert says in str(error.value) and str(error.value).startswith("file")
+
+
+def test_a_barrier_has_no_size() -> None:
+    (found,) = trace_of([node(type="COMM_COLL_NODE", attr={"comm_type": "BARRIER"})], 0, "file").operations
+    assert (found.collective, found.size) == ("barrier", 0.0)
 
 
 def test_binary_faults_name_byte_and_node() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwspecs.errors import InputError
+from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.chakra.messages import NodeMessage
 from jaxperf.io.json_text import parse_json
 from jaxperf.models.checks import show
@@ -78,8 +78,11 @@ def _operation(message: NodeMessage, source: str) -> Operation:
         "duration": message.duration_micros * _MICRO,
     }
     if kind in COMMUNICATION:
-        fields |= {"size": _number(attributes, "comm_size", where), "group": group_name(attributes.get("pg_name", ""))}
         fields |= _collective(attributes, where) if kind == "collective" else _message(attributes, kind, where)
+        if "comm_size" not in attributes and fields.get("collective") != "barrier":
+            nearest = did_you_mean("comm_size", list(attributes))
+            raise InputError(f"{where} has no comm_size, the bytes of the message.{nearest}")
+        fields |= {"size": _number(attributes, "comm_size", where), "group": group_name(attributes.get("pg_name", ""))}
     elif kind != "none":
         fields |= {"flops": _number(attributes, "num_ops", where)}
         fields |= {"bytes_moved": _number(attributes, "tensor_size", where)}

@@ -52,6 +52,17 @@ def demands_of(
     return found
 
 
+def untimed_notes(traces: Sequence[Trace], world: World) -> list[str]:
+    """What takes no time because the traces do not say how much it is, or among how many ranks."""
+    operations = [each for trace in traces for each in trace.operations]
+    empty = sum(each.kind in WORK and each.flops == each.bytes_moved == each.duration == 0.0 for each in operations)
+    sent = sum(each.kind == "collective" for each in operations) if world.ranks == 1 else 0
+    return [
+        *([f"{empty:,} nodes have neither work nor duration: they take no time."] if empty else []),
+        *([f"one rank: {sent:,} collectives take no time; say --recorded N, the ranks of the run."] if sent else []),
+    ]
+
+
 def _placed(operation: Operation, ranks: Ranks, world: World, node_size: int, where: str) -> tuple[int, int, int]:
     """(ranks, ranks in a node, nodes) of a group in the replayed run; of a message, its two ends."""
     if operation.kind == "collective" or world.factor == 1 or not world.parts(ranks):
