@@ -119,10 +119,13 @@ def alpha_beta_time(point: CollectivePoint) -> Scalar:
     """The closed form with the datasheet's rates and one latency a step [s].
 
     Ring all-reduce 2 (n-1) alpha + 2 (n-1)/n S / B, all-gather and reduce-scatter half of it, all-to-all alpha +
-    (n-1)/n S / B, send alpha + S / B, exchange of tokens alpha + T c b / B; between nodes alpha and B of the slowest.
+    (n-1)/n S / B, send alpha + S / B, exchange of tokens alpha + T c b / B. Between nodes alpha and B are of the
+    slowest: of a ring, which goes round through all ports of a node, the least of the link and the ports together; else
+    that of a rank.
     """
-    hop = Hop(_slowest_latency(point), _slowest_rate(point))
-    ring = ring_all_gather(point.ranks, point.size, hop)
+    ports, _ = _ports(point)
+    hop = Hop(_slowest_latency(point), _slowest_rate(point, point.network))
+    ring = ring_all_gather(point.ranks, point.size, Hop(hop.latency, _slowest_rate(point, ports)))
     direct = direct_all_gather(point.ranks, point.size, hop)
     copies = expert_exchange.remote_copies(point.ranks, point.topk)
     tokens = send(point.tokens * point.token_bytes * copies, hop)
@@ -139,10 +142,7 @@ _law_time = jax.jit(law_time)
 
 def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     inside = point.link * jnp.where(point.pcie > 0.0, PCIE_SHARE, point.tier.link_share)
-    per_node = point.ranks / point.nodes
-    filled = jnp.minimum(ceil_div(per_node, PAIR) / jnp.maximum(point.port_pairs, 1.0), 1.0)
-    shared = (point.port_pairs > 0.0).astype(per_node.dtype)
-    ports = point.network * jnp.where(shared > 0.0, filled, per_node)
+    ports, shared = _ports(point)
     switch = point.nvls * point.link * point.tier.nvls_share
     parts = (inside, point.tier.channels, point.pcie, switch, ports, shared)
     group = NcclGroup(point.ranks, point.nodes, *parts)
@@ -153,6 +153,14 @@ def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     times = (reduced.time, gathered.time, gathered.time, scattered, sent, gathered.time, gathered.time)
     kinds = (reduced.algorithm, gathered.algorithm, gathered.algorithm, send, send, send, send)
     return _choose(point.op, times), _choose(point.op, kinds)
+
+
+def _ports(point: CollectivePoint) -> tuple[Scalar, Scalar]:
+    """Rate of a node to the network [byte/s], and 1 where its ranks share one port."""
+    per_node = point.ranks / point.nodes
+    filled = jnp.minimum(ceil_div(per_node, PAIR) / jnp.maximum(point.port_pairs, 1.0), 1.0)
+    shared = (point.port_pairs > 0.0).astype(per_node.dtype)
+    return point.network * jnp.where(shared > 0.0, filled, per_node), shared
 
 
 def _exchanges(point: CollectivePoint) -> tuple[Scalar, Scalar]:
@@ -175,8 +183,8 @@ def _exchanges(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     )
 
 
-def _slowest_rate(point: CollectivePoint) -> Scalar:
-    return jnp.where(point.nodes > 1.0, jnp.minimum(point.link, point.network), point.link)
+def _slowest_rate(point: CollectivePoint, between: Scalar) -> Scalar:
+    return jnp.where(point.nodes > 1.0, jnp.minimum(point.link, between), point.link)
 
 
 def _slowest_latency(point: CollectivePoint) -> Scalar:

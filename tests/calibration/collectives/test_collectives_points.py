@@ -188,3 +188,13 @@ def test_the_law_is_finite_for_every_operation_and_runner(points) -> None:
         assert np.isfinite(times).all()
         assert (times > 0.0).all()
     assert (law.empty <= law.time).all()
+
+
+def test_the_closed_form_of_a_ring_counts_all_ports_of_a_node(points) -> None:
+    """Two nodes of eight H100: a ring goes at 8 x 50 GB/s, a send at the 50 GB/s of its own port."""
+    size = 10**10  # beside which latencies are nothing
+    row = "h100,nccl,2.27,nccl,{},,half,{},8,{},0,0,0,0"
+    cases = (("all_reduce", 16), ("all_gather", 16), ("all_reduce", 2 * 16), ("send_recv", 16), ("all_reduce", 8))
+    times = points(*(row.format(op, ranks, size) for op, ranks in cases)).law.alpha_beta
+    rates = [2 * 15 / 16 / 400e9, 15 / 16 / 400e9, 2 * 31 / 32 / 400e9, 1 / 50e9, 2 * 7 / 8 / 450e9]
+    assert times == pytest.approx(size * np.asarray(rates), rel=0.01)
