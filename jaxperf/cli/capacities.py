@@ -155,6 +155,7 @@ def _rows(
                 "requests_per_second": rate,
                 **({"requests_per_second_lower": lower, "requests_per_second_upper": upper} if ends else {}),
                 "fails_at": fails,
+                "limited_by": str(found.limited_by[lane]),
                 "requests_per_second_per_device": rate / size,
                 "output_tokens_per_second": float(found.tokens_per_second[lane]),
                 **costs[lane],

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SHARE = 0.9
 ONE, BY_LOAD = "1", "least_outstanding"
 WORDS = {"requests_per_second": "requests/s", "fails_at": "fails at", "requests_per_second_per_device": "per device"}
+WORDS |= {"limited_by": "by"}
 WORDS |= {"output_tokens_per_second": "tokens/s out"}
 WORDS |= {"requests_per_second_lower": "from", "requests_per_second_upper": "to"}  # its interval
 WORDS |= {"kwh_per_million_tokens": "kWh/Mtoken", "dollars_per_million_tokens": "$/Mtoken"}
@@ -165,7 +166,9 @@ def _print(rows: list[dict[str, Any]], record: dict[str, Any], quiet: bool) -> N
 
     out = console()
     columns = [name for name in rows[0] if name != "monotone"]
-    cells = [[str(row[name]) if isinstance(row[name], int) else number(row[name]) for name in columns] for row in rows]
+    cells = [
+        [str(row[name]) if isinstance(row[name], int | str) else number(row[name]) for name in columns] for row in rows
+    ]
     title = f"largest rate with {record['slo']}"
     out.print(table(title, [WORDS.get(name, name.replace("_", " ")) for name in columns], cells))
     if not any(row["requests_per_second"] for row in rows):

@@ -136,19 +136,30 @@ def step_notes(found: Simulated) -> list[str]:
 def backlog_notes(requests: Mapping[str, np.ndarray]) -> list[str]:
     """Whether requests of an open loop come faster than they are completed, in a sentence; none where all come at once.
 
+    Beyond what a request takes at the pace of the fastest prefill and of the fastest decodes there is a queue, or a
+    batch that grows.
+
     **Arguments:** `requests`: of `request_columns`, or of pools and fleets; perhaps empty.
     """
     import numpy as np
 
     from jaxperf.serving.fleet.capacity import KEPT_UP, middle_spans
+    from jaxperf.serving.simulator.metrics import request_metrics
 
     if not requests:
         return []
-    came, went = middle_spans({**requests, "real": np.ones(len(requests["arrived"]), bool)})
+    told, prompt = request_metrics(requests), requests["prompt"]
+    alone = prompt * _least(told["prefill"] / prompt) + (requests["output"] - 1) * _least(told["tpot"])
+    came, went = middle_spans({**requests, "real": np.ones(len(requests["arrived"]), bool)}, alone)
     if not came > 0.0 or KEPT_UP * went <= came:
         return []
     share = f"completed at {came / went:.0%} of the rate at which they come"
     return [f"requests are {share}: the queue, and with it every latency, grows with the length of the trace"]
+
+
+def _least(values: np.ndarray) -> float:
+    """The smallest of the numbers among `values`; 0 where there is none."""
+    return min((value for value in values.tolist() if value == value), default=0.0)
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]], cells: Cells) -> list[dict[str, Any]]:

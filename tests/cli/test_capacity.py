@@ -40,6 +40,7 @@ def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, 
     assert one["requests_per_second"] < one["fails_at"] <= 1.1 * one["requests_per_second"]
     assert any("burst" in note for note in said["notes"]) and "energy: uncalibrated" in said["notes"][-1]
     for row in said["rows"]:
+        assert row["limited_by"] in ("slo", "completions")
         assert row["requests_per_second_lower"] < row["requests_per_second"] < row["requests_per_second_upper"]
         assert 0.0 < row["output_tokens_per_second"] < 8 * row["requests_per_second"]  # the last one takes its time too
         hours = 1e6 / row["output_tokens_per_second"] * row["replicas"] / 3600.0  # 400 W each

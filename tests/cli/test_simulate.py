@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxperf.cli.simulated import span_words
+from jaxperf.cli.simulated import backlog_notes, span_words
 
 REQUESTS = """note,req,arrived_at,prefill_tokens,decode_tokens
 "a, b",0,0.010,100,3
@@ -241,6 +241,17 @@ def test_a_queue_that_grows_is_said(cli, files: tuple[str, ...], own_folder: Pat
         found[name] = [note for note in notes if "of the rate at which they come" in note]
     assert found["slow"] == found["burst"] == [] and len(found["fast"]) == 1
     assert "completed at 5" in found["fast"][0], "41.7 of 80 requests/s"
+
+
+def test_a_long_output_at_the_end_is_no_queue() -> None:
+    """Each request is served alone at once; the last ones have a hundred times the tokens."""
+    arrived, output = np.arange(20.0), np.where(np.arange(20) < 15, 2, 200)
+    requests = {"arrived": arrived, "scheduled": arrived, "first_token": arrived + 0.1, "prompt": np.full(20, 10)}
+    requests |= {"output": output, "completed": arrived + 0.1 + (output - 1) * 0.1}
+    assert backlog_notes(requests) == []
+    late = np.arange(20) * 2.0
+    behind = {name: times + late for name, times in requests.items() if name not in ("arrived", "prompt", "output")}
+    assert len(backlog_notes({**requests, **behind})) == 1
 
 
 def test_step_times_are_fitted_to_a_log(cli, files: tuple[str, ...], own_folder: Path, arrays, parse_json) -> None:

@@ -31,6 +31,7 @@ RATES, PRECISION = 4, 0.02
 KEPT_UP = 0.9  # of the rate at which requests come, completed at least
 ENDS = 10  # one of so many requests is left out of that at either end, while the system fills and empties
 FINEST, COARSEST = 1e-9, 1.0  # precision: finer, and two rates may have none between them
+BY_SLO, BY_COMPLETIONS = "slo", "completions"  # why a rate fails
 
 Simulate = Callable[[Float64[np.ndarray, "L K"]], Columns]
 
@@ -39,7 +40,8 @@ Simulate = Callable[[Float64[np.ndarray, "L K"]], Columns]
 class Capacity:
     """For each configuration L the largest rate that `meets` the SLO and the smallest above it that `fails` [1/s].
 
-    A rate meets it if requests are completed as fast as they come, too (`keeps_up`).
+    A rate meets it if requests are completed as fast as they come, too (`keeps_up`). `limited_by`: why `fails` does,
+    `BY_SLO` or else `BY_COMPLETIONS`; empty where it is infinite.
 
     `meets` is 0 where the SLO fails even for requests that are served alone; `fails` is infinite where it holds even
     when all come at once. `monotone`: no rate above `fails` was seen to meet it again; where that is false, `meets` is
@@ -50,6 +52,7 @@ class Capacity:
 
     meets: np.ndarray
     fails: np.ndarray
+    limited_by: np.ndarray
     monotone: np.ndarray
     e2e: np.ndarray
     tokens_per_second: np.ndarray
@@ -69,13 +72,20 @@ def capacity(
         raise InputError(f"{rates} rates a round cannot try both ends; there must be 2 at least.")
     met_at, fails = np.zeros(configurations), np.full(configurations, np.inf)
     highest, e2e = np.zeros(configurations), np.full(configurations, np.nan)
-    tokens = np.full(configurations, np.nan)
+    tokens, limited_by = np.full(configurations, np.nan), np.full(configurations, "", object)
+    alone = None
     tried, rounds = np.tile(np.geomspace(SLOWEST, FASTEST, rates), (configurations, 1)), 0
     while True:
         columns, rounds = simulate(tried), rounds + 1
-        met = meets(columns, slo) & keeps_up(columns)
+        alone = latencies(columns)[:, :1] if alone is None else alone  # the first rate is `SLOWEST`
+        kept = meets(columns, slo)
+        met = kept & keeps_up(columns, alone)
         highest = np.maximum(highest, np.where(met, tried, 0.0).max(axis=1))
-        fails = np.minimum(fails, np.where(met, np.inf, tried).min(axis=1))
+        failing = np.where(met, np.inf, tried)
+        lower = failing.min(axis=1) < fails
+        worst = lower, failing.argmin(axis=1)[lower]
+        fails[lower] = failing[worst]
+        limited_by[lower] = np.where(kept[worst], BY_COMPLETIONS, BY_SLO)
         below = np.where(met & (tried < fails[:, None]), tried, 0.0)
         better = below.max(axis=1) > met_at
         best = better, below.argmax(axis=1)[better]
@@ -83,7 +93,7 @@ def capacity(
         met_at = np.where(better, below.max(axis=1), met_at)
         wide = (met_at > 0.0) & np.isfinite(fails) & (fails > met_at * (1.0 + precision))
         if not wide.any():
-            return Capacity(met_at, fails, highest <= met_at, e2e, tokens, rounds)
+            return Capacity(met_at, fails, limited_by, highest <= met_at, e2e, tokens, rounds)
         low, high = (np.where(wide, end, SLOWEST) for end in (met_at, fails))
         tried = np.geomspace(low, high, rates + 2, axis=1)[:, 1:-1]
 
@@ -94,17 +104,23 @@ def check_precision(precision: float) -> None:
         raise InputError(f"precision is {precision:g}; it must be a number from {FINEST:g} to {COARSEST:g}.")
 
 
-def keeps_up(columns: Columns) -> np.ndarray:
+def keeps_up(columns: Columns, alone: np.ndarray) -> np.ndarray:
     """Whether requests are completed at `KEPT_UP` of the rate at which they come, without those at both ends [L, K].
 
     A trace is finite: one that comes faster than it is served may be over before its queue costs too many their limits.
+
+    **Arguments:** `alone` as of `middle_spans`.
     """
-    came, went = middle_spans(columns)
+    came, went = middle_spans(columns, alone)
     return KEPT_UP * went <= came
 
 
-def middle_spans(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """The time in which the completed requests came, and in which they were completed, without both ends [L, K] s."""
+def middle_spans(columns: Columns, alone: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The time in which the completed requests came, and in which they were completed, without both ends [L, K] s.
+
+    **Arguments:** `alone`: what each request takes when it is served alone [L, K, R] s, which is not waiting and comes
+    off its completion: else a few long outputs at the end of a short trace look like a queue.
+    """
     done = _completed(columns)
     number = done.sum(axis=-1)
     first = number // ENDS
@@ -115,7 +131,7 @@ def middle_spans(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
         begin, end = (np.take_along_axis(ordered, place[..., None], axis=-1)[..., 0] for place in (first, last))
         return np.where(number > 0, end, 0.0) - np.where(number > 0, begin, 0.0)
 
-    return span(columns.get("asked", columns["arrived"])), span(columns["completed"])
+    return span(_asked(columns)), span(columns["completed"] - alone)
 
 
 def _tokens_per_second(columns: Columns) -> np.ndarray:
@@ -128,10 +144,16 @@ def _tokens_per_second(columns: Columns) -> np.ndarray:
 
 def _mean_e2e(columns: Columns) -> np.ndarray:
     """Mean latency of the completed requests [L, K] s; of none it is zero."""
-    done = _completed(columns)
-    asked = columns.get("asked", columns["arrived"])
-    latency = np.where(done, columns["completed"] - asked, 0.0)
-    return latency.sum(axis=-1) / np.maximum(done.sum(axis=-1), 1)
+    return latencies(columns).sum(axis=-1) / np.maximum(_completed(columns).sum(axis=-1), 1)
+
+
+def latencies(columns: Columns) -> np.ndarray:
+    """From when each request is asked to its completion [L, K, R] s, 0 where there is none."""
+    return np.where(_completed(columns), columns["completed"] - _asked(columns), 0.0)
+
+
+def _asked(columns: Columns) -> np.ndarray:
+    return columns.get("asked", columns["arrived"])
 
 
 def _completed(columns: Columns) -> np.ndarray:
@@ -155,9 +177,9 @@ def fleet_capacity(
     units = unit_arrivals(load.requests)
 
     def simulate(tried: Float64[np.ndarray, "L K"]) -> Columns:
-        lanes, _, asked = after_stages(at_rates(load, units, tried), stages)
+        lanes, order, asked = after_stages(at_rates(load, units, tried), stages)
         found = simulate_whole(with_lanes(pool, rates), lanes).requests
-        return columns_of(found, lanes.requests, tried.shape, asked)
+        return columns_of(found, lanes.requests, tried.shape, order, asked)
 
     return capacity(simulate, slo, units.shape[0], rates, precision)
 
@@ -214,10 +236,15 @@ def repeated(tree: Any, times: int) -> Any:
     return jax.tree.map(lambda values: jnp.repeat(values, times, axis=0), tree)
 
 
-def columns_of(found: Requests, requests: Trace, shape: tuple[int, int], asked: np.ndarray | None = None) -> Columns:
-    """Simulated lanes L x K as `slo.meets` takes them, arrays [L, K, R]; `asked` as of `after_stages`."""
+def columns_of(
+    found: Requests, requests: Trace, shape: tuple[int, int], order: np.ndarray, asked: np.ndarray | None
+) -> Columns:
+    """Simulated lanes L x K as `slo.meets` takes them, arrays [L, K, R], every request at the same place at all rates;
+    `order` and `asked` as of `after_stages`."""
     number = requests.arrived.shape[-1]
     columns = {name: getattr(found, name) for name in ("arrived", "scheduled", "first_token", "completed")}
     columns |= {} if asked is None else {"asked": asked}
     columns |= {"output": requests.output, "real": np.arange(number) < np.asarray(requests.count)[:, None]}
-    return {name: np.asarray(values).reshape(*shape, number) for name, values in columns.items()}
+    places = np.argsort(order, axis=1)
+    placed = {name: np.take_along_axis(np.asarray(values), places, axis=1) for name, values in columns.items()}
+    return {name: values.reshape(*shape, number) for name, values in placed.items()}

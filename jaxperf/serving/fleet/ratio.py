@@ -83,7 +83,7 @@ def disaggregated_capacity(
         sent = repeated(transfer, rates)
         sent = dataclasses.replace(sent, wire=jnp.take_along_axis(sent.wire, jnp.asarray(order), axis=1))
         found = simulate_whole_disaggregated(*pools, sent, lanes, first_from_decode)
-        return columns_of(found.requests, lanes.requests, tried.shape, asked)
+        return columns_of(found.requests, lanes.requests, tried.shape, order, asked)
 
     return capacity(simulate, slo, units.shape[0], rates, precision)
 

@@ -81,12 +81,13 @@ def test_the_capacity_of_a_queue_is_bracketed() -> None:
     exact = 1.0 / (service - (limit - service) / last)
     assert (found.meets <= exact).all() and (exact <= found.fails).all()
     assert (found.fails <= found.meets * 1.001).all() and found.monotone.all()
+    assert found.limited_by.tolist() == ["slo", "slo"]
 
 
 def test_a_rate_is_one_that_is_served() -> None:
     """A server of 0.1 s a request makes ten a second, however many are over before a limit of 1,000 s is near."""
     found = capacity(queue(np.array([0.1])), Slo({"ttft": 1e3}), 1, precision=0.001)
-    assert found.meets[0] <= 10.0 / 0.9 <= found.fails[0]
+    assert found.meets[0] <= 10.0 / 0.9 <= found.fails[0] and found.limited_by[0] == "completions"
     assert found.tokens_per_second[0] == pytest.approx(10.0, rel=1e-6)
 
 
@@ -94,9 +95,24 @@ def test_what_fills_and_empties_a_system_does_not_count() -> None:
     """A thousand requests of 1 s in a second, all at work at once: they are completed as fast as they come."""
     arrived = np.arange(1000)[None, None, :] / 1000.0
     columns = {"arrived": arrived, "completed": arrived + 1.0, "real": np.ones_like(arrived, bool)}
-    assert keeps_up(columns).all()
-    assert not keeps_up({**columns, "completed": 1.2 * arrived}).any()
-    assert keeps_up({**columns, "completed": np.full_like(arrived, -1.0)}).all()  # which meets no limit
+    alone = np.zeros_like(arrived)
+    assert keeps_up(columns, alone).all()
+    assert not keeps_up({**columns, "completed": 1.2 * arrived}, alone).any()
+    assert keeps_up({**columns, "completed": np.full_like(arrived, -1.0)}, alone).all()  # which meets no limit
+
+
+def test_long_outputs_at_the_end_of_a_short_trace_are_no_queue() -> None:
+    """Ten servers that never share: of 20 requests in 20 s the last five take a minute each, with or without others."""
+    takes = np.where(np.arange(20) < 15, 1.0, 60.0)
+
+    def simulate(rates: np.ndarray):
+        arrived = np.arange(20) / rates[:, :, None]
+        ones = np.ones_like(arrived)
+        times = {"arrived": arrived, "scheduled": arrived, "first_token": arrived + 0.5, "completed": arrived + takes}
+        return {**times, "output": ones, "real": ones > 0}
+
+    found = capacity(simulate, Slo({"ttft": 1.0}), 1)
+    assert np.isinf(found.fails[0]) and found.limited_by[0] == ""
 
 
 def test_what_never_meets_and_what_always_does() -> None:
@@ -174,7 +190,8 @@ def test_more_replicas_take_more_requests_and_the_bracket_holds() -> None:
     for rates, expected in ((found.meets, True), (found.fails, False)):
         lanes = at_rates(load, unit_arrivals(load.requests), rates[:, None])
         requests = simulate_fleets(pool, lanes).requests
-        assert (meets(columns_of(requests, lanes.requests, (2, 1)), slo) == expected).all()
+        _, *placed = after_stages(lanes, [])
+        assert (meets(columns_of(requests, lanes.requests, (2, 1), *placed), slo) == expected).all()
 
 
 def test_divisions_use_all_devices_that_can_be_used() -> None:
