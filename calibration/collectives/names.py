@@ -74,6 +74,20 @@ def usual_topologies(cells: Sequence[str]) -> dict[tuple[str, str], str]:
     return {place: topologies.most_common(1)[0][0] for place, topologies in found.items()}
 
 
+def measured_topologies(cells: Sequence[str]) -> dict[str, set[str]]:
+    """Of each device the topologies that "cell setting" names are of."""
+    found: dict[str, set[str]] = {}
+    for name in cells:
+        device, topology = name.split("/")[KIND_PARTS : KIND_PARTS + DEVICE_PARTS]
+        found.setdefault(device, set()).add(topology)
+    return found
+
+
+def measured_frameworks(cells: Sequence[str]) -> set[str]:
+    """The frameworks that "cell setting" names are of."""
+    return {name.split("/")[KIND_PARTS + DEVICE_PARTS + KERNEL_PARTS] for name in cells}
+
+
 def stack_of(cell: str) -> str:
     """The name of a cell's stack: without the device and its topology."""
     parts = cell.split("/")

@@ -34,11 +34,12 @@ NO_OP = -1.0
 CHANGED = " (changed)"  # behind the name of a shipped device that a user gave other links: nothing was measured on it
 IDENTITY = ("device", "framework", "version", "kernel", "dtype")
 OF_GROUP = ("num_gpus", "gpus_per_node", "sms", "hidden", "topk")
+NO_OPERATION = f"the operation is none of {', '.join(OPS)}"
 # Why a row has no prediction; the first that holds.
 PROBLEMS = (
     "",
     "the device is unknown or has no specification",
-    f"the operation is none of {', '.join(OPS)}",
+    NO_OPERATION,
     "num_gpus is not a whole number of at least 2",
     "nothing is sent: bytes, and of an exchange of tokens also tokens, hidden and topk, must be above zero",
     "topk is above experts",

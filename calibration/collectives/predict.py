@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy as np
 from calibration.collectives.as_known import with_known_kernels
 from calibration.collectives.facts import load_facts
 from calibration.collectives.launch import launch_of
-from calibration.collectives.laws import KINDS, RUNNERS, LawTime
+from calibration.collectives.laws import KINDS, OPS, RUNNERS, LawTime
 from calibration.collectives.learn import kernel_time
-from calibration.collectives.names import kernel_word, usual_topologies
+from calibration.collectives.names import kernel_word, measured_frameworks, measured_topologies, usual_topologies
 from calibration.collectives.parameters import (
     ADAPTED,
     DEVICE,
@@ -23,9 +23,10 @@ from calibration.collectives.parameters import (
     TRANSFER,
     CollectiveParameters,
 )
-from calibration.collectives.points import PROBLEMS, Points, points_of
+from calibration.collectives.points import NO_OPERATION, PROBLEMS, Points, points_of
 from calibration.datasets.schema import KernelTable
-from calibration.datasets.text import Text, repeated
+from calibration.datasets.text import Column, Text, as_text, repeated
+from hwspecs.errors import did_you_mean
 
 MICRO = 1e6
 NUMBERS = ("predicted_us", "lower_us", "upper_us", "roofline_us")
@@ -36,7 +37,7 @@ REMARKS = {
     MEASURED: "",
     ADAPTED: "adapted to a few rows",
     DEVICE: "this setting or version was not measured on the device",
-    TRANSFER: "transfer: nothing of this device was measured for this operation",
+    TRANSFER: "transfer: nothing of this device and topology was measured for this operation",
     LAW: "law only: nothing alike was measured",
 }
 UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a full one"
@@ -74,8 +75,11 @@ def predict_collectives(
             (np.asarray(table.dtype == ""), NO_FORMAT),
             (points.numbers["size"] > table.shape["bytes"], OF_A_RANK),
         )
-        for told, remark in remarks:
+        cells = parameters.learned.curves.known["cell setting by size"]
+        for told, remark in (*remarks, *_unheard_names(table, points, cells)):
             own_texts["reason"] = _with_remark(own_texts["reason"], told & (points.problem == 0), remark)
+        for told, remark in _unknown_operations(table, points):
+            own_texts["reason"] = _with_remark(own_texts["reason"], told, remark)
         for name in NUMBERS:
             numbers[name][table.row] = own_numbers[name]
         texts = {name: _placed(texts[name], table.row, own_texts[name]) for name in TEXTS}
@@ -111,6 +115,45 @@ def _foreign(points: Points, parameters: CollectiveParameters) -> np.ndarray:
     known = {kernel_word(name) for name in parameters.learned.curves.known["cell by size"]}
     unheard = np.array([kernel_word(name) not in known for name in points.names["cell"]], bool)[points.group]
     return unheard & (points.numbers["runner"] == RUNNERS.index("engine"))
+
+
+def _unheard_names(table: KernelTable, points: Points, cells: Sequence[str]) -> Iterator[tuple[np.ndarray, str]]:
+    """Which rows state a framework, or a topology of a device, that nobody measured, with the nearest that was."""
+    frameworks = measured_frameworks(cells)
+    yield from _by_word(
+        table.framework,
+        np.full(len(table), True),
+        lambda word: "" if word in frameworks else f"framework '{word}' was not measured{_nearest(word, frameworks)}",
+    )
+    for device, topologies in measured_topologies(cells).items():
+        measured = f"(measured: {', '.join(sorted(filter(None, topologies)))})"
+
+        def remark(word: str, known: set[str] = topologies, measured: str = measured) -> str:
+            return "" if word in known else f"topology '{word}' was not measured on the device {measured}"
+
+        of_device = (points.device == device)[points.group]
+        yield from _by_word(table.text.get("topology", repeated("", len(table))), of_device, remark)
+
+
+def _unknown_operations(table: KernelTable, points: Points) -> Iterator[tuple[np.ndarray, str]]:
+    """Which rows name no operation of the law, with the nearest that there is."""
+    unknown = points.problem == PROBLEMS.index(NO_OPERATION)
+    ops = table.text.get("op", repeated("", len(table)))
+    yield from _by_word(ops, unknown, lambda word: f"it is '{word}'{_nearest(word, OPS)}")
+
+
+def _by_word(column: Column, rows: np.ndarray, remark: Callable[[str], str]) -> Iterator[tuple[np.ndarray, str]]:
+    """What `remark` says of every word that a column has in some of its rows [R], "" for nothing, with its rows."""
+    text = as_text(column)
+    for code in np.unique(text.codes[rows]).tolist():
+        word = str(text.values[code])
+        if word and (said := remark(word)):
+            yield rows & (text.codes == code), said
+
+
+def _nearest(word: str, known: Collection[str]) -> str:
+    """The nearest name as the end of a remark, "" for none near."""
+    return did_you_mean(word, sorted(known)).replace(" Did", ": did")
 
 
 def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:

@@ -229,6 +229,25 @@ def test_a_topology_that_is_not_stated_is_the_one_measured_most(
     assert not any(USUAL in reason for reason in expected["reason"])
 
 
+def test_names_that_nobody_measured_are_told(parameters: CollectiveParameters, tmp_path: Path) -> None:
+    rows = [
+        "gpu,framework,version,kernel,op,dtype,num_gpus,gpus_per_node,bytes,topology",
+        "a100,nccl,2.27,nccl,all_reduce,int8,8,8,4096,nodes",
+        "a100,ncll,2.27,nccl,all_reduce,int8,8,8,4096,node",
+        "a100,nccl,2.27,nccl,all_reduec,int8,8,8,4096,node",
+        "a100,nccl,2.27,nccl,all_reduce,int8,8,8,4096,node",
+    ]
+    path = tmp_path / "wanted.csv"
+    path.write_text("\n".join(rows) + "\n")
+    read = read_collectives(path)
+    found = predict_collectives(read.table(FAMILY), read.rows, parameters)
+    topology, framework, op, known = np.asarray(found["reason"]).tolist()
+    assert topology.endswith("; topology 'nodes' was not measured on the device (measured: node)")
+    assert framework.endswith("; framework 'ncll' was not measured: did you mean nccl?")
+    assert "moe_a2a_combine; it is 'all_reduec': did you mean all_reduce" in op
+    assert "was not measured:" not in known and "topology" not in known
+
+
 def test_adapting_to_few_rows_of_a_new_device_beats_the_transfer(
     parameters: CollectiveParameters, tmp_path: Path
 ) -> None:
