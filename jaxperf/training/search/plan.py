@@ -191,7 +191,8 @@ def plan_train(
     """The best training layouts of a model on `devices` devices, of all there are: `answer.choices`, best first.
 
     **Arguments:** `device`: a `Device` or its name; `global_batch` sequences of `sequence` tokens a step; `objective`:
-    "time", "cost" or "memory". Efficiencies are the assumed ones.
+    "time", "cost" or "memory". Efficiencies are the assumed ones, where the command `plan train` takes those fitted to
+    measured steps (docs/plan-train.md has how to plan with them).
     **Raises:** `InputError` for an unknown name, or a number below one.
     """
     check_model(model)
