@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,6 +16,11 @@ from jaxperf.core.numerics import as_float
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe")
 CONTEXT_METHODS = ("ring", "all-gather", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
+# Numbers from 1, and the stages of ZeRO.
+FROM_ONE = tuple(
+    "tensor pipeline context expert expert_tensor data interleave microbatch global_batch sequence".split()
+)
+MOST_ZERO = 3.0
 
 
 class Layout(eqx.Module):
@@ -148,12 +154,15 @@ def training_layout(
 ) -> Layout:
     """A `Layout` from names and plain numbers; `dtype` sets the formats and bytes that `numbers` does not.
 
-    **Raises:** `InputError` for a name that does not exist, with the nearest one.
+    **Raises:** `InputError` for a name that does not exist, with the nearest one, and a plain number out of its range;
+    of a traced one `structure_checks` tell that.
     """
     unknown = [name for name in numbers if name not in Layout.__dataclass_fields__]
     if unknown:
         allowed = tuple(Layout.__dataclass_fields__)
         raise InputError(f"Layout has no field '{unknown[0]}'.{did_you_mean(unknown[0], allowed)}")
+    for name, value in numbers.items():
+        _check_range(name, value)
     codes = {
         "schedule": _code("schedule", schedule, SCHEDULES),
         "recompute": _code("recompute", recompute, RECOMPUTE),
@@ -185,6 +194,16 @@ def format_fields(dtype: str) -> dict[str, float]:
         "dispatch_bytes": 4.0 if single else 2.0,
         "quantized": float(narrow),
     }
+
+
+def _check_range(name: str, value: Any) -> None:
+    """Raises `InputError` for a plain number that a layout cannot have."""
+    if not isinstance(value, int | float):
+        return
+    if name in FROM_ONE and not value >= 1.0:
+        raise InputError(f"Layout.{name} is {value}; it must be a number from 1.")
+    if name == "zero" and not 0.0 <= value <= MOST_ZERO:
+        raise InputError(f"Layout.zero is {value}; it must be a stage of ZeRO, 0 to {MOST_ZERO:g}.")
 
 
 def _code(what: str, name: str, allowed: Sequence[str]) -> float:

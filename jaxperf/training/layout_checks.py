@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import operator
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
@@ -10,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 from jaxperf.core.device import Device
 from jaxperf.core.feasible import reason_bits, sentences
 from jaxperf.core.numerics import Scalar, divides
-from jaxperf.training.layout import Layout
+from jaxperf.training.layout import FROM_ONE, MOST_ZERO, Layout
 from jaxperf.training.model import TrainingModel
 
 
@@ -30,6 +32,7 @@ class TrainingReason(enum.IntFlag):
     SHARD_GROUP = 1024
     FORMAT = 2048
     NETWORK = 4096
+    COUNT = 8192
 
 
 SENTENCES = {
@@ -46,6 +49,7 @@ SENTENCES = {
     TrainingReason.SHARD_GROUP: "the shard group does not divide the data-parallel ranks, or does not fit the experts'",
     TrainingReason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
     TrainingReason.NETWORK: "the layout spans nodes that no network joins",
+    TrainingReason.COUNT: "a number of ranks, chunks, sequences or tokens is below one, or ZeRO's stage is not 0 to 3",
 }
 
 
@@ -79,7 +83,14 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
         TrainingReason.SCHEDULE: (chunked & (layout.pipeline <= 1.0)) | needs_chunks,
         TrainingReason.SHARD_GROUP: (layout.shard_group > 0.0)
         & (~divides(layout.shard_group, layout.data) | (has_experts & apart)),
+        TrainingReason.COUNT: _out_of_range(layout),
     }
+
+
+def _out_of_range(layout: Layout) -> Bool[Array, ""]:
+    """Whether a number is none that a run can have."""
+    stage = (layout.zero >= 0.0) & (layout.zero <= MOST_ZERO)
+    return functools.reduce(operator.or_, (~(getattr(layout, name) >= 1.0) for name in FROM_ONE), ~stage)
 
 
 def _keys_fit(model: TrainingModel, ranks: Scalar) -> Bool[Array, ""]:

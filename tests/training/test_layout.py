@@ -75,6 +75,19 @@ def test_why_a_layout_cannot_run(fields: dict, reason: TrainingReason) -> None:
     assert why(**fields) == reason
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("zero", 7), ("zero", -1), ("global_batch", 0), ("tensor", -1), ("sequence", 0), ("interleave", 0), ("data", 0.5)],
+)
+def test_numbers_that_no_run_can_have(name: str, value: float) -> None:
+    """A plain number is refused; one that is traced has its reason."""
+    with pytest.raises(InputError, match=rf"Layout\.{name} is {value}; it must be"):
+        training_layout(**{name: value})  # type: ignore[arg-type]
+    layout = dataclasses.replace(training_layout(global_batch=64), **{name: value})
+    found = TrainingReason(int(reasons(LLAMA, layout, H100, as_float(1e9))))
+    assert TrainingReason.COUNT in found
+
+
 def test_every_reason_has_its_sentence() -> None:
     assert set(SENTENCES) == set(TrainingReason)
     assert reason_sentences(0) == []
