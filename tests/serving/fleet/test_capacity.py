@@ -190,8 +190,8 @@ def test_more_replicas_take_more_requests_and_the_bracket_holds() -> None:
     for rates, expected in ((found.meets, True), (found.fails, False)):
         lanes = at_rates(load, unit_arrivals(load.requests), rates[:, None])
         requests = simulate_fleets(pool, lanes).requests
-        _, *placed = after_stages(lanes, [])
-        assert (meets(columns_of(requests, lanes.requests, (2, 1), *placed), slo) == expected).all()
+        _, order, asked = after_stages(lanes, [])
+        assert (meets(columns_of(requests, lanes.requests, (2, 1), order, asked), slo) == expected).all()
 
 
 def test_divisions_use_all_devices_that_can_be_used() -> None:
