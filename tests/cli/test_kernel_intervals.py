@@ -21,7 +21,9 @@ def test_ends_hold_the_value_whichever_is_larger() -> None:
 @pytest.mark.parametrize(("ends", "told"), [([], None), ([np.array([1.0]), np.array([3.0])], [1.0, 3.0])])
 def test_rates_of_a_table_of_step_times_have_no_interval(ends: list[np.ndarray], told: list[float] | None) -> None:
     one = np.ones(1)
-    found: Any = SimpleNamespace(meets=2.0 * one, fails=2.1 * one, tokens_per_second=one, monotone=one > 0.0)
+    found: Any = SimpleNamespace(
+        meets=2.0 * one, fails=2.1 * one, limited_by=["slo"], tokens_per_second=one, monotone=one > 0.0
+    )
     (row,) = _rows([{"replicas": 1}], [1], found, ends, [{}])
     names = ("requests_per_second_lower", "requests_per_second_upper")
     assert [row[name] for name in names if name in row] == (told or [])

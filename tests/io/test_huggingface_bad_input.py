@@ -236,7 +236,7 @@ BART: dict[str, Any] = {
 TEXT: dict[str, Any] = {key: value for key, value in LLAMA.items() if key != "architectures"} | {"head_dim": 16}
 LLAVA: dict[str, Any] = {
     "architectures": ["LlavaForConditionalGeneration"],
-    "text_config": TEXT | {"model_type": "llama"},
+    "text_config": TEXT | {"model_type": "llama", "max_position_embeddings": 4096},
     "vision_config": {key: VIT[key] for key in VIT if key not in ("architectures", "vocab_size", "torch_dtype")},
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",

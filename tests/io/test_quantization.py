@@ -31,6 +31,7 @@ LLAMA: dict[str, Any] = {
     "head_dim": 16,
     "intermediate_size": 96,
     "vocab_size": 1000,
+    "max_position_embeddings": 4096,
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
