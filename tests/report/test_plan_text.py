@@ -25,6 +25,6 @@ def test_the_cheapest_is_by_dollars_only_where_every_device_has_a_price() -> Non
 
 
 def test_a_size_that_does_not_fit_needs_no_price() -> None:
-    unfit = SimpleNamespace(device="l4", devices=8, choices=())
+    unfit: Any = SimpleNamespace(device="l4", devices=8, choices=())
     assert cheapest(answer("h100", 1.0, 30.0), unfit) == "cheapest  8 x h100 (dollars)"
     assert pick_lines([unfit]) == []
