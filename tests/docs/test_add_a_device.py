@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import jax
 import pytest
 from typer.testing import CliRunner
 
 from jaxperf.cli.main import app
+from tests.docs import page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "add-a-device.md"
-
-
-def load_page() -> ModuleType:
-    """`page.py` beside this file; the test folders are no packages."""
-    spec = importlib.util.spec_from_file_location("docs_page", Path(__file__).with_name("page.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_page"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-page = load_page()
 
 
 @pytest.fixture

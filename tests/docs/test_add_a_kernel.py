@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.docs import page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "add-a-kernel.md"
 
 
-def load_page() -> ModuleType:
-    """`page.py` beside this file; the test folders are no packages."""
-    spec = importlib.util.spec_from_file_location("docs_page", Path(__file__).with_name("page.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_page"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-page = load_page()
 BLOCKS = page.blocks(PAGE)
 FILES = {block.info: block.text for block in BLOCKS if block.language == "python"}
 COMMANDS = [pair for block in BLOCKS if block.language == "console" for pair in page.commands(block)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import jax
 import pytest
@@ -17,22 +14,12 @@ from jaxperf.cli.main import app
 from jaxperf.io.tables import json_text
 from jaxperf.io.timeloop.case import evaluate
 from jaxperf.io.timeloop.json_case import load_case
+from tests.docs import page
 
 PAGE = "loopnest.md"
 FILES = ("gemm.json", "gemm.yaml")
 
 
-def load_page() -> ModuleType:
-    """`page.py` beside this file; the test folders are no packages."""
-    spec = importlib.util.spec_from_file_location("docs_page", Path(__file__).with_name("page.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_page"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-page = load_page()
 BLOCKS = page.blocks(PAGE)
 
 
