@@ -39,7 +39,7 @@ from jaxperf.sweeps.once import host_first
 if TYPE_CHECKING:
     import xarray
 
-OPTIONAL = ("source", "media_tokens")
+OPTIONAL = ("source", "media_tokens", "outputs")
 FIXED = ("level", "activations")  # arguments of a step that no axis stands for
 LAYOUT_NAMES = tuple(Parallelism.__dataclass_fields__)
 Step = Callable[..., StepCost]
@@ -65,7 +65,8 @@ def decode_step(model: ModelConfig, launch: str = "graph") -> Step:
 def prefill_step(model: ModelConfig, launch: str = "graph") -> Step:
     """The prefill of `batch` prompts of `prompt` tokens with `prefix` cached ones each; otherwise as `decode_step`.
 
-    `media_tokens` of each prompt come from images or sound; where it is not given these encoders stay idle.
+    `media_tokens` of each prompt come from images or sound; where it is not given these encoders stay idle. `outputs`
+    positions of each prompt have logits, as where its log-probabilities are asked; the last alone where not given.
     """
 
     def cost(
@@ -76,8 +77,9 @@ def prefill_step(model: ModelConfig, launch: str = "graph") -> Step:
         prompt: Any = 2048.0,
         prefix: Any = 0.0,
         media_tokens: Any = None,
+        outputs: Any = None,
     ) -> StepCost:
-        lengths = as_float(prompt), as_float(prefix), _optional(media_tokens)
+        lengths = as_float(prompt), as_float(prefix), _optional(media_tokens), _optional(outputs)
         return prefill_cost(deployment, network, as_float(batch), *lengths)
 
     return deployed(model, cost, launch)

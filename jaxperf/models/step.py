@@ -125,6 +125,7 @@ def prefill_cost(
     prompt: Scalar,
     prefix: Scalar,
     media: Scalar | None = None,
+    outputs: Scalar | None = None,
 ) -> StepCost:
     """The prompts of `batch` sequences in one step, `prefix` tokens of each already cached.
 
@@ -133,7 +134,7 @@ def prefill_cost(
 
     **Arguments:** `batch`: sequences over all data-parallel replicas [1]; `prompt`: new tokens of each [1];
     `prefix`: cached tokens of each [1]; `media`: tokens of each prompt that encoders make from images or sound, None
-    where these encoders stay idle [1].
+    where these encoders stay idle [1]; `outputs`: positions of each that have logits, None for the last alone [1].
     **Returns:** `StepCost` of scalars; `time` is the time to the first token, without queueing.
     """
     sequences = ceil_div(batch, deployment.layout.data_parallel)
@@ -141,7 +142,8 @@ def prefill_cost(
     kernels = tower_kernels(deployment, model, sequences, prompt, media)
     if model.groups:
         phase = Prefill(sequences, tokens, prefix, source)
-        kernels = step_kernels(deployment, model, phase, sequences) | kernels
+        logits = sequences if outputs is None else sequences * outputs
+        kernels = step_kernels(deployment, model, phase, logits) | kernels
     positions = tower_positions(model, sequences, prompt, media)
     memory = memory_use(deployment, model, sequences, prefix + tokens, sequences * tokens, source, positions)
     length = prefix + (jnp.maximum(tokens, prompt) if model.encodes_prompt else tokens)
