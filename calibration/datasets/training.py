@@ -118,7 +118,16 @@ def read_training(path: str | Path, directories: Sequence[str] = ()) -> Training
 
     **Raises:** `InputError` for a file that cannot be read or a column that is missing, naming the nearest there is.
     """
-    records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
+    return training_table(path, [record for piece in read_pieces(path) for record in piece.to_pylist()], directories)
+
+
+def training_table(
+    path: str | Path, records: Sequence[Mapping[str, Any]], directories: Sequence[str] = ()
+) -> TrainingTable:
+    """The runs of `records`, column -> cell, all with the same columns; `path`: where they are from, for messages.
+
+    **Raises:** `InputError` for a column that is missing, naming the nearest there is.
+    """
     places = _places(path, list(records[0]) if records else [])
     registry = hwspecs.open_registry(directories)
     runs: list[Run] = []
