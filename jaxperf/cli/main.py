@@ -32,6 +32,7 @@ from jaxperf.cli.options import EXIT_INPUT, EXIT_INTERRUPTED
 from jaxperf.cli.plan import plan
 from jaxperf.cli.rank import rank
 from jaxperf.cli.replay import replay
+from jaxperf.cli.rl import rl
 from jaxperf.cli.scenarios import scenarios
 from jaxperf.cli.serve import serve
 from jaxperf.cli.simulate import simulate
@@ -83,6 +84,7 @@ for command in (
     simulate,
     capacity,
     colocate,
+    rl,
     replay,
     loopnest,
     codesign,

@@ -25,6 +25,7 @@ COMMANDS = (
     "simulate",
     "capacity",
     "colocate",
+    "rl",
     "trace",
     "replay",
     "loopnest",
