@@ -19,7 +19,7 @@ COMMANDS = [(each.id, command) for each in SCENARIOS.values() for command in eac
 
 def test_the_list_has_every_scenario_once(cli, parse_json) -> None:
     text = cli("scenarios").stdout
-    assert "40 scenarios, 37 answered" in text
+    assert "40 scenarios, 39 answered" in text
     for scenario in SCENARIOS.values():
         (line,) = (line for line in text.splitlines() if line.strip().startswith(f"{scenario.id} "))
         assert scenario.name in line and (scenario.commands[0] if scenario.answered else scenario.lacks) in line
@@ -79,6 +79,14 @@ def test_engines_on_one_device_obey_their_bounds(cli, parse_json) -> None:
         own = [row for row in rows if row["sharing"] == way]
         assert sum(row["bandwidth_share"] for row in own) <= 1.0
         assert all(row["ttft_p99_s"] > alone["ttft_p99_s"] for row, alone in zip(own, rows, strict=False))
+
+
+@pytest.mark.long
+def test_iterations_of_reinforcement_learning_obey_their_checks(cli, parse_json) -> None:
+    ppo, grpo = (_run(cli, parse_json, name) for name in ("E33", "E34"))
+    assert ppo["generation_share"] > 0.5 and ppo["straggler_penalty"] == 0.0
+    assert grpo["straggler_penalty"] > 0.2 < grpo["tail_share"] and grpo["longest_output"] == 16384
+    assert grpo["iteration_s"] < sum(each["seconds"] for each in grpo["phases"].values())
 
 
 @pytest.mark.long
