@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jaxperf.cli.logged import FIRST_TOKEN_OF_VIDUR, Cells, agreement, agreement_words
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -13,16 +15,7 @@ if TYPE_CHECKING:
     from jaxperf.serving.simulator.run import Simulated
     from jaxperf.serving.simulator.settings import Scheduler
 
-Cells = dict[str, list[Any]]
 TIMES = {"scheduled_at": "scheduled", "first_token_at": "first_token", "completed_at": "completed"}
-FIRST_TOKEN_OF_VIDUR = "prefill_completed_at"  # filled too where the file has such a column
-# Our column -> the names under which another simulator's times may be in the input.
-REFERENCES = {
-    "first_token_at": (FIRST_TOKEN_OF_VIDUR, "first_token_at"),
-    "completed_at": ("completed_at", "last_token_at"),
-    "scheduled_at": ("scheduled_at",),
-}
-AGREEMENT = 1e-6  # s: requests of a reference that are so close are counted
 NEVER = "never admitted: it does not fit into an empty replica"
 OUTGREW = "not completed: it outgrew the cache of an empty replica"
 UNSENT = "never sent: the request it follows was not completed"
@@ -89,7 +82,7 @@ def summary(trace: RequestTrace, cells: Cells) -> dict[str, Any]:
         "rows": len(trace.rows),
         "completed": sum(time is not None for time in cells["completed_at"]),
         "without_times": [{"reason": reason, "rows": rows} for reason, rows in reasons.most_common()],
-        "agreement": _agreement(trace.rows, cells),
+        "agreement": agreement(trace.rows, cells),
     }
 
 
@@ -162,44 +155,6 @@ def _least(values: np.ndarray) -> float:
     return min((value for value in values.tolist() if value == value), default=0.0)
 
 
-def _agreement(rows: Sequence[Mapping[str, Any]], cells: Cells) -> list[dict[str, Any]]:
-    """Where the file has times of its own: how many rows are within 1 us of them, mean and largest distance."""
-    import numpy as np
-
-    found = []
-    for ours in REFERENCES:
-        name, reference = own_times(rows, ours)
-        known = np.isfinite(reference)
-        if not known.any():
-            continue
-        distance = np.abs(np.array([_number(time) for time in cells[ours]]) - reference)[known]
-        found.append(
-            {
-                "column": name,
-                "rows": int(known.sum()),
-                "within_1us": int((distance <= AGREEMENT).sum()),
-                "mean_s": distance.mean(),
-                "largest_s": distance.max(),
-            }
-        )
-    return found
-
-
-def own_times(rows: Sequence[Mapping[str, Any]], ours: str) -> tuple[str, np.ndarray]:
-    """The column of the file that has the times of our column `ours`, and its times [rows] s, NaN where it has none."""
-    import numpy as np
-
-    name = next((each for each in REFERENCES[ours] if each in rows[0]), "")
-    return name, np.array([_number(row.get(name)) for row in rows])
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
-
-
 def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
     """The table of latencies, the replica's figures, and what to know of them."""
     from jaxperf.report.text import console, number, table, unit_cost_words
@@ -221,9 +176,7 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
     else:
         out.print(title)
     for entry in record["agreement"]:
-        within = f"{entry['within_1us']:,} of {entry['rows']:,} within 1 us"
-        distance = f"distance {entry['mean_s']:.3g} s in the mean, {entry['largest_s']:.3g} s at most"
-        out.print(f"{entry['column']} of the file: {within}, {distance}")
+        out.print(agreement_words(entry), soft_wrap=True)
     for entry in record["without_times"]:
         out.print(f"no times ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)
     if not quiet:

@@ -147,7 +147,8 @@ def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[Ste
     import numpy as np
 
     from jaxperf.cli.fleets import requests_of
-    from jaxperf.cli.simulated import own_times, used_options
+    from jaxperf.cli.logged import own_times
+    from jaxperf.cli.simulated import used_options
     from jaxperf.io.request_options import with_options
     from jaxperf.io.request_traces import read_requests
     from jaxperf.serving.simulator.adapt import fit_terms, with_terms

@@ -1,0 +1,68 @@
+"""Times that a file of requests has of its own, of an engine or of another simulator, and how ours agree with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Cells = dict[str, list[Any]]
+FIRST_TOKEN_OF_VIDUR = "prefill_completed_at"  # filled too where the file has such a column
+# Our column -> the names under which another's times may be in the input.
+REFERENCES = {
+    "first_token_at": (FIRST_TOKEN_OF_VIDUR, "first_token_at"),
+    "completed_at": ("completed_at", "last_token_at"),
+    "scheduled_at": ("scheduled_at",),
+}
+AGREEMENT = 1e-6  # s: requests of a reference that are so close are counted
+
+
+def agreement(rows: Sequence[Mapping[str, Any]], cells: Cells) -> list[dict[str, Any]]:
+    """Where the file has times of its own: how many rows are within 1 us of them, mean and largest distance, of those
+    that have a time here too; how many have none is `left_out`."""
+    import numpy as np
+
+    found = []
+    for ours in REFERENCES:
+        name, reference = own_times(rows, ours)
+        stated = int(np.isfinite(reference).sum())
+        distance = np.abs(np.array([_number(time) for time in cells[ours]]) - reference)
+        distance = distance[np.isfinite(distance)]
+        mean, largest = (distance.mean(), distance.max()) if len(distance) else (None, None)
+        entry = {
+            "column": name,
+            "rows": len(distance),
+            "left_out": stated - len(distance),
+            "within_1us": int((distance <= AGREEMENT).sum()),
+            "mean_s": mean,
+            "largest_s": largest,
+        }
+        found += [entry] if stated else []
+    return found
+
+
+def agreement_words(entry: Mapping[str, Any]) -> str:
+    """How the times of one column of the file agree with ours."""
+    words = [f"{entry['within_1us']:,} of {entry['rows']:,} within 1 us"]
+    if entry["rows"]:
+        words.append(f"distance {entry['mean_s']:.3g} s in the mean, {entry['largest_s']:.3g} s at most")
+    if entry["left_out"]:
+        words.append(f"{entry['left_out']:,} left out, without a time here")
+    return f"{entry['column']} of the file: {', '.join(words)}"
+
+
+def own_times(rows: Sequence[Mapping[str, Any]], ours: str) -> tuple[str, np.ndarray]:
+    """The column of the file that has the times of our column `ours`, and its times [rows] s, NaN where it has none."""
+    import numpy as np
+
+    name = next((each for each in REFERENCES[ours] if each in rows[0]), "")
+    return name, np.array([_number(row.get(name)) for row in rows])
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")

@@ -1,0 +1,42 @@
+"""What `jaxperf simulate` says of its cells: agreement with a log, reasons, intervals; nothing is simulated here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxperf.cli.logged import Cells
+from jaxperf.cli.simulated import print_simulated, summary
+from jaxperf.io.request_traces import RequestTrace, read_requests
+
+LOG = "arrived_at,prefill_tokens,decode_tokens,first_token_at,completed_at\n"
+
+
+def log_of(folder: Path, rows: str) -> RequestTrace:
+    path = folder / "log.csv"
+    path.write_text(LOG + rows)
+    return read_requests(path)
+
+
+def cells_at(first: list[float | None], last: list[float | None]) -> Cells:
+    nowhere: list[Any] = [None] * len(first)
+    return {"scheduled_at": nowhere, "first_token_at": first, "completed_at": last, "reason": [""] * len(first)}
+
+
+def printed(said: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    print_simulated({**said, "scheduler": "vllm", "step_time": "", "notes": [], "out": "out.csv"}, quiet=True)
+    return capsys.readouterr().out
+
+
+def test_rows_without_an_answer_are_left_out_of_the_agreement(tmp_path: Path, capsys) -> None:
+    trace = log_of(tmp_path, "0,9,3,0.1,0.2\n1,900,3,1.1,1.2\n2,9,3,2.1,\n")
+    said = summary(trace, cells_at([0.1, None, 2.4], [None, None, 2.5]))
+    first, last = said["agreement"]
+    assert (first["rows"], first["left_out"], first["within_1us"]) == (2, 1, 1)
+    assert (first["mean_s"], first["largest_s"]) == pytest.approx((0.15, 0.3))
+    assert (last["rows"], last["left_out"], last["mean_s"]) == (0, 2, None)
+    text = printed(said, capsys)
+    assert "first_token_at of the file: 1 of 2 within 1 us, distance 0.15 s in the mean, 0.3 s at most, 1 left" in text
+    assert "completed_at of the file: 0 of 0 within 1 us, 2 left out, without a time here" in text
