@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from jaxperf.io.request_traces import RequestTrace
 
 Cells = dict[str, list[Any]]
 FIRST_TOKEN_OF_VIDUR = "prefill_completed_at"  # filled too where the file has such a column
@@ -19,16 +21,16 @@ REFERENCES = {
 AGREEMENT = 1e-6  # s: requests of a reference that are so close are counted
 
 
-def agreement(rows: Sequence[Mapping[str, Any]], cells: Cells) -> list[dict[str, Any]]:
+def agreement(trace: RequestTrace, cells: Cells) -> list[dict[str, Any]]:
     """Where the file has times of its own: how many rows are within 1 us of them, mean and largest distance, of those
     that have a time here too; how many have none is `left_out`."""
     import numpy as np
 
     found = []
     for ours in REFERENCES:
-        name, reference = own_times(rows, ours)
+        name, reference = own_times(trace, ours)
         stated = int(np.isfinite(reference).sum())
-        distance = np.abs(np.array([_number(time) for time in cells[ours]]) - reference)
+        distance = np.abs(np.array(cells[ours], float) - reference)
         distance = distance[np.isfinite(distance)]
         mean, largest = (distance.mean(), distance.max()) if len(distance) else (None, None)
         entry = {
@@ -53,16 +55,7 @@ def agreement_words(entry: Mapping[str, Any]) -> str:
     return f"{entry['column']} of the file: {', '.join(words)}"
 
 
-def own_times(rows: Sequence[Mapping[str, Any]], ours: str) -> tuple[str, np.ndarray]:
+def own_times(trace: RequestTrace, ours: str) -> tuple[str, np.ndarray]:
     """The column of the file that has the times of our column `ours`, and its times [rows] s, NaN where it has none."""
-    import numpy as np
-
-    name = next((each for each in REFERENCES[ours] if each in rows[0]), "")
-    return name, np.array([_number(row.get(name)) for row in rows])
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
+    name = next((each for each in REFERENCES[ours] if each in trace.rows[0]), "")
+    return name, trace.times(name)

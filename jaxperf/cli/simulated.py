@@ -82,7 +82,7 @@ def summary(trace: RequestTrace, cells: Cells) -> dict[str, Any]:
         "rows": len(trace.rows),
         "completed": sum(time is not None for time in cells["completed_at"]),
         "without_times": [{"reason": reason, "rows": rows} for reason, rows in reasons.most_common()],
-        "agreement": agreement(trace.rows, cells),
+        "agreement": agreement(trace, cells),
     }
 
 

@@ -156,7 +156,7 @@ def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[Ste
     trace, options = with_options(read_requests(log))
     requests = requests_of(trace, scheduler, used_options(scheduler, options)[0])
     names = {"first_token": "first_token_at", "completed": "completed_at"}
-    measured = {name: own_times(trace.rows, column)[1][trace.row] for name, column in names.items()}
+    measured = {name: own_times(trace, column)[1][trace.row] for name, column in names.items()}
     compared = int(np.isfinite(measured["first_token"] + measured["completed"]).sum())
     try:
         terms = fit_terms(times, scheduler, requests, measured)

@@ -47,7 +47,8 @@ class RequestTrace:
 
     `rows`: the cells as they are; `row` [R]: which row each request is; `arrived` [R] s; `prompt`, `output` [R] tokens;
     `hashes`: of each request's prompt, None where the file has no `hash_ids`; `reasons`: row -> why it is no request;
-    `notes`: what was found and assumed, in sentences.
+    `notes`: what was found and assumed, in sentences; `origin`: where arrivals are dates, the first of them, from which
+    `arrived` counts [s since `EPOCH`].
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -58,6 +59,18 @@ class RequestTrace:
     hashes: Sequence[Sequence[int]] | None
     reasons: Mapping[int, str]
     notes: tuple[str, ...]
+    origin: float | None = None
+
+    def times(self, column: str) -> np.ndarray:
+        """Other times of the rows on the clock of `arrived` [rows] s: dates count from the first arrival, numbers as
+        they are; NaN for a cell that is neither, and for a date beside arrivals that are numbers."""
+        return np.array([self._time(row.get(column)) for row in self.rows], float)
+
+    def _time(self, cell: Any) -> float:
+        moment = _moment(cell)
+        if moment is None:
+            return _number(cell)
+        return math.nan if self.origin is None else _since_epoch(moment) - self.origin
 
 
 def read_requests(path: str | Path) -> RequestTrace:
@@ -89,15 +102,18 @@ def read_requests(path: str | Path) -> RequestTrace:
                 reasons.setdefault(index, f"{columns[name]}: {value}")
     known = np.array([index for index in range(len(rows)) if index not in reasons], int)
     arrived = np.array([cells["arrived_at"][index] for index in known], float)
-    notes, arrived = _since_first(arrived, [rows[index].get(columns["arrived_at"]) for index in known], path)
-    notes = (*assumed, *notes)
+    origin = _origin(arrived, [rows[index].get(columns["arrived_at"]) for index in known], path)
+    notes = assumed
+    if origin is not None:
+        arrived, notes = arrived - origin, (*assumed, "times are dates; they count from the first arrival")
     order = np.argsort(arrived, kind="stable")
     late = int((np.diff(arrived) < 0.0).sum())
     if late:
         notes += (f"{late} rows arrive before the row above them; simulated in order of arrival, ties as in the file",)
     prompt, output = (np.array([cells[name][index] for index in known], int) for name in list(NAMES)[1:])
     hashes = [cells[HASHES][index] for index in known[order]] if HASHES in cells else None
-    return RequestTrace(rows, known[order], arrived[order], prompt[order], output[order], hashes, reasons, notes)
+    told = (hashes, reasons, notes, origin)
+    return RequestTrace(rows, known[order], arrived[order], prompt[order], output[order], *told)
 
 
 def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
@@ -242,7 +258,7 @@ def _hashes(cell: Any) -> list[int] | str:
 def _seconds(cell: Any, column: str) -> float | str:
     """A time, or a sentence."""
     moment = _moment(cell)
-    value = _number(cell) if moment is None else (moment - EPOCH).total_seconds()
+    value = _number(cell) if moment is None else _since_epoch(moment)
     if moment is None and column.strip().casefold() == MILLISECONDS:
         value /= 1e3
     if not (value <= LATEST and (value >= 0.0 or moment is not None)):
@@ -270,11 +286,13 @@ def _moment(cell: Any) -> datetime | None:
     return cell.replace(tzinfo=UTC) if cell.tzinfo is None else cell
 
 
-def _since_first(arrived: np.ndarray, cells: Sequence[Any], path: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """Dates count from the first arrival; plain numbers are kept as they are."""
+def _since_epoch(moment: datetime) -> float:
+    return (moment - EPOCH).total_seconds()
+
+
+def _origin(arrived: np.ndarray, cells: Sequence[Any], path: Path) -> float | None:
+    """The first arrival where they are dates, None where they are plain numbers, which are kept as they are."""
     dates = sum(_moment(cell) is not None for cell in cells)
-    if not dates:
-        return (), arrived
-    if dates < len(cells):
+    if 0 < dates < len(cells):
         raise InputError(f"{path}: {dates} arrivals are dates and {len(cells) - dates} numbers; write them alike.")
-    return ("times are dates; they count from the first arrival",), arrived - arrived.min()
+    return float(arrived.min()) if dates else None

@@ -40,3 +40,11 @@ def test_rows_without_an_answer_are_left_out_of_the_agreement(tmp_path: Path, ca
     text = printed(said, capsys)
     assert "first_token_at of the file: 1 of 2 within 1 us, distance 0.15 s in the mean, 0.3 s at most, 1 left" in text
     assert "completed_at of the file: 0 of 0 within 1 us, 2 left out, without a time here" in text
+
+
+def test_a_log_of_dates_is_compared(tmp_path: Path) -> None:
+    day = "2024-03-01 10:00:"
+    trace = log_of(tmp_path, f"{day}01,9,3,{day}01.500,{day}04\n{day}03,9,3,{day}03.500,{day}05\n")
+    first, last = summary(trace, cells_at([0.5, 2.5], [3.0, 4.5]))["agreement"]
+    assert (first["rows"], first["within_1us"]) == (2, 2)
+    assert (last["rows"], last["within_1us"], last["largest_s"]) == (2, 1, pytest.approx(0.5))

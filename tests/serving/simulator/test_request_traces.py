@@ -98,6 +98,18 @@ def test_dates_without_a_zone_are_of_utc_and_count_from_the_first_that_is_there(
     assert "is not a time from 0 to 1e+10 s" in trace.reasons[3]
 
 
+def test_other_times_of_a_row_are_on_the_clock_of_arrivals(tmp_path: Path) -> None:
+    """Dates count from the first arrival, in whatever zone; what no clock is known of is no time."""
+    head, lengths = "arrived_at,done,prefill_tokens,decode_tokens\n", ",5,1\n"
+    moments = ["2024-03-31 00:30:01,2024-03-31 03:30:03+02:00", "2024-03-31 00:30:00,2.5", "2024-03-31 00:30:02,"]
+    trace = read_requests(written(tmp_path, head + "".join(each + lengths for each in moments)))
+    assert trace.arrived.tolist() == [0.0, 1.0, 2.0]
+    assert trace.times("done").tolist() == pytest.approx([3603.0, 2.5, np.nan], nan_ok=True)
+    trace = read_requests(written(tmp_path, head + "7,9.5" + lengths + "8,2024-03-31 00:30:01" + lengths))
+    assert trace.times("done").tolist() == pytest.approx([9.5, np.nan], nan_ok=True)
+    assert np.isnan(trace.times("absent")).all()
+
+
 def test_numbers_beyond_all_doubles_are_no_requests(tmp_path: Path) -> None:
     row = '{"arrived_at": 0, "prefill_tokens": %s, "decode_tokens": 1}\n' % ("9" * 400)
     assert "prefill_tokens: 999" in read_requests(written(tmp_path, row, "t.jsonl")).reasons[0]
