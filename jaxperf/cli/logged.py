@@ -57,5 +57,7 @@ def agreement_words(entry: Mapping[str, Any]) -> str:
 
 def own_times(trace: RequestTrace, ours: str) -> tuple[str, np.ndarray]:
     """The column of the file that has the times of our column `ours`, and its times [rows] s, NaN where it has none."""
-    name = next((each for each in REFERENCES[ours] if each in trace.rows[0]), "")
-    return name, trace.times(name)
+    import numpy as np
+
+    name = next((each for each in REFERENCES[ours] if each in trace.rows[0]), None)
+    return ("", np.full(len(trace.rows), np.nan)) if name is None else (name, trace.times(name))

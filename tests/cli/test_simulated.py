@@ -48,3 +48,10 @@ def test_a_log_of_dates_is_compared(tmp_path: Path) -> None:
     first, last = summary(trace, cells_at([0.5, 2.5], [3.0, 4.5]))["agreement"]
     assert (first["rows"], first["within_1us"]) == (2, 2)
     assert (last["rows"], last["within_1us"], last["largest_s"]) == (2, 1, pytest.approx(0.5))
+
+
+def test_a_column_without_a_name_has_no_times(tmp_path: Path) -> None:
+    """As pandas writes the index of its rows."""
+    path = tmp_path / "log.csv"
+    path.write_text(",arrived_at,prefill_tokens,decode_tokens\n0,0,9,3\n1,1,9,3\n")
+    assert summary(read_requests(path), cells_at([0.5, 2.5], [3.0, 4.5]))["agreement"] == []
