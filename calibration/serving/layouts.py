@@ -52,6 +52,8 @@ IN_FP4 = frozenset({"deepseek-v3", "llama-2-70b", "llama-3.1-405b", "llama-3.1-8
 OF_TASK = "recalled of MLPerf's task"  # what is said of these: means of lengths that differ
 OFFLINE_TURNS = 8.0  # requests in flight over those that can run together, where all are there from the start
 SERVER_SEQUENCES = 64.0  # where nothing at all is said of the load
+# Mode -> the loads it goes by, the first that is stated; of all others as of agg.
+LOADED_BY = {"static": ("batch", "concurrency"), "agg": ("concurrency", "qps", "batch")}
 MOST_RANKS = 4096
 FILLED = 0.7  # of the memory, by weights, where a table leaves the ranks open: the rest is for the cache
 
@@ -235,16 +237,15 @@ def _lengths(given: Configuration, model: ModelConfig) -> tuple[float, float, st
 
 
 def _load(given: Configuration, replicas: float, spec: DeviceSpec) -> tuple[float, float, str]:
-    """(concurrency, rate, what was assumed): a closed loop where a concurrency is known, else an open one."""
-    load = given.load
+    """(concurrency, rate, what was assumed or not used): a closed loop where a concurrency is known, else an open one;
+    a fixed batch is a concurrency of its own."""
+    order = LOADED_BY.get(given.mode, LOADED_BY["agg"])
+    used = next((name for name in order if math.isfinite(given.load[name])), None)
+    if used is not None:
+        value, said = given.load[used], "; ".join(_loads_said(given, order[0], used))
+        return (math.nan, value, said) if used == "qps" else (value, math.nan, said)
     if given.mode == "static":
-        return _or(load["batch"], _or(load["concurrency"], 1.0)), math.nan, ""
-    if math.isfinite(load["concurrency"]):
-        return load["concurrency"], math.nan, ""
-    if math.isfinite(load["qps"]):
-        return math.nan, load["qps"], ""
-    if math.isfinite(load["batch"]):
-        return load["batch"], math.nan, f"{_unstated(given, 'concurrency')}: the batch"
+        return 1.0, math.nan, "; ".join([f"{_unstated(given, 'batch')}: 1", *_loads_said(given, "batch", "batch")])
     if "single" in given.scenario:
         return 1.0, math.nan, ""
     if "offline" in given.scenario:
@@ -257,6 +258,15 @@ def _load(given: Configuration, replicas: float, spec: DeviceSpec) -> tuple[floa
     zeros = "".join(f"{_unstated(given, name)}; " for name in ("concurrency", "qps", "batch") if name in given.zeros)
     note = f"{zeros}no load is stated: {SERVER_SEQUENCES:.0f} requests at a time on a replica"
     return SERVER_SEQUENCES * replicas, math.nan, note
+
+
+def _loads_said(given: Configuration, wanted: str, used: str) -> list[str]:
+    """That the load `used` stands for the one that is `wanted`, and which others say something else; in sentences."""
+    stands = [f"{_unstated(given, wanted)}: the {used}"] if used not in (wanted, "qps") else []
+    value = given.load[used]
+    others = {name: each for name, each in given.load.items() if name in LOADED_BY["agg"] and math.isfinite(each)}
+    unused = (name for name, each in others.items() if name != used and ("qps" in (name, used) or each != value))
+    return [*stands, *(f"{name} is {others[name]:g}: not used beside {used}" for name in unused)]
 
 
 def _unstated(given: Configuration, name: str) -> str:

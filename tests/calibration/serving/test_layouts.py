@@ -173,6 +173,28 @@ def test_loads_are_closed_open_or_assumed(tmp_path: Path):
     assert any("no load" in note for note in priced(tmp_path, concurrency="").notes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"qps": "2"}, ("qps is 2: not used beside concurrency",)),
+        ({"batch": "32"}, ("batch is 32: not used beside concurrency",)),
+        ({"batch": "8"}, ()),  # the same number
+        ({"concurrency": "", "qps": "2", "batch": "32"}, ("batch is 32: not used beside qps",)),
+        ({"concurrency": "", "batch": "8"}, ("concurrency is not stated: the batch",)),
+        ({"mode": "static"}, ("batch is not stated: the concurrency",)),
+        ({"mode": "static", "concurrency": ""}, ("batch is not stated: 1",)),
+        (
+            {"mode": "static", "batch": "4", "qps": "2"},
+            ("concurrency is 8: not used beside batch; qps is 2: not used beside batch",),
+        ),
+    ],
+)
+def test_a_load_that_is_not_used_or_stands_for_another_is_said(
+    tmp_path: Path, changes: dict[str, str], said: tuple[str, ...]
+):
+    assert priced(tmp_path, **changes).notes == said
+
+
 def test_benchmarks_that_state_no_lengths_have_those_of_their_task(tmp_path: Path):
     given = {"source": "MLPerf x", "model": "llama2-70b-99.9", "input_len": "", "output_len": "", "dtype": ""}
     point = priced(tmp_path, **given)
