@@ -186,8 +186,8 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
     """The layout of a replica and their number, and a sentence for each choice the table leaves open and each number
     in it that contradicts another.
 
-    **Arguments:** `least`: tensor-parallel ranks where none are stated. **Raises:** `InputError` where no number of
-    devices can be told.
+    **Arguments:** `least`: tensor-parallel ranks where none are stated. **Raises:** `InputError` for numbers that no
+    layout has.
     """
     counts, notes = given.counts, []
     for name, value in counts.items():
@@ -195,15 +195,13 @@ def _layout(given: Configuration, spec: DeviceSpec, least: float) -> tuple[dict[
             raise InputError(f"{name}: {value:g} must be a whole number.")
     tensor, pipeline, data, expert = (counts[name] for name in ("tp", "pp", "dp", "ep"))
     devices = counts["n_gpu"]
+    tensor, pipeline, data = _or(tensor, least), _or(pipeline, 1.0), _or(data, 1.0)
     if not math.isfinite(devices):
-        if not math.isfinite(tensor):
-            raise InputError("n_gpu: neither the number of devices nor tp is stated.")
-        devices = math.prod(_or(each, 1.0) for each in (tensor, pipeline, data))
-        if "n_gpu" in given.zeros:
+        devices = tensor * pipeline * data
+        if "n_gpu" in given.zeros or not math.isfinite(counts["tp"]):
             notes.append(f"{_unstated(given, 'n_gpu')}: tp x pp x dp = {devices:.0f}")
-    pipeline, data = _or(pipeline, 1.0), _or(data, 1.0)
-    if not math.isfinite(tensor):
-        tensor = min(least, devices // (pipeline * data))
+    if not math.isfinite(counts["tp"]):
+        tensor = min(tensor, devices // (pipeline * data))
         notes.append(f"{_unstated(given, 'tp')}: the fewest ranks that hold the weights, and replicas of them")
     expert = _or(expert, 1.0)
     group = tensor * pipeline * data

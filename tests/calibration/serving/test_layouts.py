@@ -108,6 +108,15 @@ def test_missing_ranks_are_the_fewest_that_hold_the_weights(tmp_path: Path):
     assert any("tp is not stated" in note for note in priced(tmp_path, tp="").notes)
 
 
+def test_without_devices_and_ranks_one_replica_has_the_fewest_that_hold_the_weights(tmp_path: Path):
+    open_layout = {"n_gpu": "", "tp": "", "dtype": "bf16"}  # 66 GB on 80 GB
+    for changes, devices in (({}, 2), ({"dp": "4"}, 8), ({"gpu": "h200_sxm"}, 1)):
+        point = priced(tmp_path, **open_layout, **changes)
+        assert (point.group, point.replicas) == (devices, 1.0)
+        assert point.notes[:1] == (f"n_gpu is not stated: tp x pp x dp = {devices}",)
+        assert point.notes[1].startswith("tp is not stated: the fewest ranks")
+
+
 def test_a_layout_is_priced_as_it_is_stated(tmp_path: Path):
     point = priced(tmp_path, model="deepseek-ai/DeepSeek-R1", gpu="h200_sxm", n_gpu="64", tp="64", dp="1", ep="8")
     assert (point.tensor, point.expert, point.replicas) == (64.0, 8.0, 1.0)
@@ -158,7 +167,7 @@ def test_a_power_cap_in_the_name_lowers_the_power_and_nothing_else(tmp_path: Pat
         ({"input_len": ""}, "input_len"),
         ({"input_len": "0.5"}, "input_len: 0.5 is less than one token"),
         ({"output_len": "1e-9"}, "output_len: 1e-09 is less than one token"),
-        ({"n_gpu": "", "tp": ""}, "n_gpu"),
+        ({"n_gpu": "2", "tp": "", "pp": "4"}, "n_gpu: 2 devices are fewer than pp x dp"),
         ({"tp": "100000"}, "at most"),
     ],
 )
