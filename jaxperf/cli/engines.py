@@ -80,13 +80,15 @@ class Served:
         return found.spec.name, device if self.slices == 1 else slice_of(device, self.slices)
 
     def notes(self, table: Path | None, schedulers: Sequence[Scheduler]) -> list[str]:
-        """What our own steps of the model assume, leave out and rest on, as `estimate` says it; nothing of tables."""
+        """What our own steps of the model assume, leave out and rest on, as `estimate` says it; with a table of step
+        times which options do not change them."""
         from jaxperf.core.formats import CACHE_FORMATS, FORMATS, format_name
         from jaxperf.serving.notes import notes_of_many
         from jaxperf.serving.provenance import provenance_of
 
         if table is not None:
-            return []
+            given = self._options()
+            return [f"step times are those of {table}, whatever {' and '.join(given)} say"] if given else []
         config = self.config(schedulers[0].model)
         weights = [format_name(self.weights or config.weight_format, FORMATS)]
         found = {(each := self.calibration(scheduler.device)).spec.name: each for scheduler in schedulers}
@@ -95,13 +97,24 @@ class Served:
         notes = notes_of_many(config, specs, weights, [format_name(self.kv_cache, CACHE_FORMATS)], ranks=ranks)
         return [*notes, provenance_of(config, found, weights).sentence]
 
+    def _options(self) -> list[str]:
+        """The options given that our own step times go by."""
+        given = {
+            "--device": self.device is not None,
+            "--weights": self.weights is not None,
+            "--kv-cache": self.kv_cache != Served.kv_cache,
+            "--params": self.params is not None,
+        }
+        return [name for name, there in given.items() if there]
+
 
 Paid = tuple[list[str] | None, float | None]  # --price and --electricity
 Placed = list[tuple["DeviceSpec", float]]
 
 
 def placed(served: Served, engines: Sequence[tuple[Scheduler, int]]) -> Placed:
-    """The devices of so many replicas of each engine, and their number; none where no device is named that is known."""
+    """The devices of so many replicas of each engine, and their number; none where settings name no device that is
+    known. Raises `InputError` for one that an option names."""
     from jaxperf.io.fleet import select_device
 
     try:
@@ -112,7 +125,9 @@ def placed(served: Served, engines: Sequence[tuple[Scheduler, int]]) -> Placed:
             )
             for scheduler, replicas in engines
         ]
-    except InputError:  # with a table of step times the name of a device is only a name
+    except InputError:  # with a table of step times the name of a device in settings is only a name
+        if served.device is not None:
+            raise
         return []
 
 

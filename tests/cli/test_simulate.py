@@ -95,6 +95,18 @@ def test_energy_of_a_device_that_is_not_known_is_not_told(cli, files: tuple[str,
     assert result.exit_code == 2 and "no device that is known" in result.stderr
 
 
+def test_options_that_do_not_change_a_table_of_step_times_are_said(cli, refuse, files, parse_json) -> None:
+    asked = ("simulate", *files, "-o", "out.csv", "--json")
+    notes = {}
+    for options in ((), ("--device", "h100", "--weights", "fp8"), ("--kv-cache", "fp8", "--params", "mine")):
+        notes[options[::2]] = parse_json(cli(*asked, *options).stdout)["notes"]
+    said = {names: [note for note in each if "whatever" in note] for names, each in notes.items()}
+    assert said.pop(()) == []
+    for names, each in said.items():
+        assert each == [f"step times are those of t.npz, whatever {' and '.join(names)} say"]
+    assert "h1000" in refuse(*asked[:-1], "--device", "h1000")
+
+
 def test_numbers_of_a_csv_are_numbers_in_parquet(cli, files: tuple[str, ...], own_folder: Path) -> None:
     import pyarrow.parquet as pq
 
