@@ -178,7 +178,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
     # Parsed with a stand-in first, so that what is wrong with the rest is said before a model is looked for.
     assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
     try:
-        found = cache_memory(*placed_in_memory(assumed, served), share)
+        found = cache_memory(*placed_in_memory(assumed, served), share, assumed.step_setting)
     except InputError as error:
         raise InputError(f"{where}: no {'num_blocks' if counted else 'block_bytes'}: {error}") from None
     blocks = {"num_blocks": found.blocks} if counted else {}

@@ -31,10 +31,12 @@ class Footprint(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What a device has [byte], 0 bytes of a block where the model caches nothing; `words`: the same in words."""
+    """What a device has [byte], 0 bytes of a block where the model caches nothing; `activations` of the largest step;
+    `words`: the same in words."""
 
     capacity: float
     weights: float
+    activations: float
     left: float
     block: float
     words: str
@@ -44,14 +46,20 @@ class _Room(NamedTuple):
         """Blocks in what is left."""
         return int(floor_div(max(self.left, 0.0), self.block))
 
-    @property
-    def full(self) -> InputError:
-        """That there is no block in it."""
-        return InputError(f"no memory is left for a block of KV cache: {self.words}.")
+    def full(self, setting: str = "") -> InputError:
+        """That there is no block in it; where there is one beside a smaller step, the `setting` to lower."""
+        fits = self.left + self.activations >= self.block
+        lower = f"; a smaller step has room: lower {setting}" if fits and setting else ""
+        return InputError(f"no memory is left for a block of KV cache: {self.words}{lower}.")
 
 
 def cache_memory(
-    deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float
+    deployment: Deployment,
+    model: Transformer,
+    block_size: int,
+    step_tokens: int,
+    utilization: float,
+    setting: str = "",
 ) -> CacheMemory:
     """Blocks on the fullest device: floor((u C - weights - activations) / bytes of a block), with capacity C.
 
@@ -59,14 +67,14 @@ def cache_memory(
     is left out.
 
     **Arguments:** `step_tokens`: the most one step computes [1]; `utilization` u: the share of the memory that the
-    engine takes (vLLM's `gpu_memory_utilization`) [1].
+    engine takes (vLLM's `gpu_memory_utilization`) [1]; `setting`: by which `step_tokens` can be lowered.
     **Raises:** `InputError` where nothing is left for a block, or the model caches nothing.
     """
     room = _room(deployment, model, block_size, step_tokens, utilization)
     if not room.block > 0.0:
         raise InputError("the model keeps no keys and values, so num_blocks cannot be counted; state it.")
     if not room.blocks:
-        raise room.full
+        raise room.full(setting)
     return CacheMemory(room.blocks, room.block, f"num_blocks is {room.blocks:,}, of {room.words}")
 
 
@@ -79,7 +87,7 @@ def check_blocks(
     """
     room = _room(deployment, model, block_size, step_tokens, utilization)
     if room.weights > room.capacity:
-        raise room.full
+        raise room.full()
     if not room.block > 0.0 or blocks <= room.blocks:
         return ()
     return (f"num_blocks is {blocks:,}, but there is room for {room.blocks:,}, of {room.words}",)
@@ -100,5 +108,5 @@ def _room(deployment: Deployment, model: Transformer, block_size: int, step_toke
     left = capacity * utilization - weights - activations
     gigabytes = [each / GIGABYTE for each in (capacity, weights, activations)]
     words = "{:.4g} GB of memory, {:.4g} GB of weights, {:.3g} GB of activations".format(*gigabytes)
-    used = f"{words}, {utilization:g} of the memory used"
-    return _Room(capacity, weights, left, block, used)
+    used = f"{words} (a step of {step_tokens:,} tokens), {utilization:g} of the memory used"
+    return _Room(capacity, weights, activations, left, block, used)

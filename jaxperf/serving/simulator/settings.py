@@ -100,6 +100,14 @@ class Scheduler:
         limit = self.numbers["chunk" if self.name in CHUNKED else "batch_tokens"]
         return max(limit, self.numbers["cap"])
 
+    @property
+    def step_setting(self) -> str:
+        """The setting to lower for fewer tokens in a step, another name of it in brackets: see `most_tokens`."""
+        if self.name in RESERVING:
+            return "batch_size_cap (or max_batch_size)"
+        limit = "chunk_size" if self.name in USED_BY["chunk_size"] else "max_tokens_in_batch"
+        return limit if self.most_tokens(0) > self.numbers["cap"] else "batch_size_cap"
+
     def fragmentation(self, requests: Mapping[str, np.ndarray]) -> dict[str, float]:
         """How much of the blocks that these requests hold is empty: see `waste.fragmentation`."""
         reserved = 0 if self.policy.paged else self.numbers["reserved"]

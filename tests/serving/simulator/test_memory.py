@@ -15,10 +15,12 @@ LLAMA_2_7B = 6_738_415_616  # parameters, as its checkpoint has them
 TOKEN = 2 * 32 * 4096 * 2  # bytes of keys and values of its 32 layers, 4,096 wide, of two bytes
 
 
-def blocks(tensor_parallel: int = 1, stages: int = 1, size: int = 16, utilization: float = 0.9) -> CacheMemory:
+def blocks(
+    tensor_parallel: int = 1, stages: int = 1, size: int = 16, utilization: float = 0.9, step: int = 2048
+) -> CacheMemory:
     model, device = load_model("llama-2-7b"), load_device("a100-sxm-80gb")
     deployment = deployment_for(model, device, tensor_parallel, pipeline_parallel=stages)
-    return cache_memory(deployment, transformer(model), size, 2048, utilization)
+    return cache_memory(deployment, transformer(model), size, step, utilization, "chunk_size")
 
 
 def test_llama_on_an_a100_by_hand() -> None:
@@ -43,6 +45,14 @@ def test_smaller_blocks_are_more_and_less_memory_is_fewer() -> None:
 
 def test_a_model_that_leaves_no_room_is_said_with_its_bytes() -> None:
     with pytest.raises(InputError, match="no memory is left for a block of KV cache: 80 GB of memory, 13.48 GB"):
+        blocks(utilization=0.1)
+
+
+def test_the_setting_of_a_step_is_named_where_its_activations_leave_no_room() -> None:
+    """Logits of half a million tokens are more than the memory; weights that are too large are no step's fault."""
+    with pytest.raises(InputError, match=r"a step of 524,288 tokens.*: lower chunk_size\.$"):
+        blocks(step=2**19)
+    with pytest.raises(InputError, match=r"0\.1 of the memory used\.$"):
         blocks(utilization=0.1)
 
 

@@ -161,3 +161,22 @@ def test_a_key_that_only_others_use_is_noted(name: str) -> None:
 def test_who_uses_a_key_is_said() -> None:
     (note,) = parse_scheduler({"sched": "vllm_v1", "num_blocks": 600, "chunk_size": 300}).notes
     assert note == "chunk_size is not used by vllm_v1, but by sarathi and sarathi_fixed"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"sched": "orca"}, "batch_size_cap (or max_batch_size)"),
+        ({"sched": "orca"}, "max_batch_size"),
+        ({"sched": "vllm"}, "max_tokens_in_batch"),
+        ({"sched": "vllm", "batch_size_cap": 8192}, "batch_size_cap"),
+        ({"sched": "vllm_v1"}, "max_tokens_in_batch"),
+        ({"sched": "sarathi_fixed"}, "chunk_size"),
+    ],
+)
+def test_lowering_the_setting_of_a_step_lowers_its_tokens(given: dict[str, Any], name: str) -> None:
+    scheduler, key = parse_scheduler({"num_blocks": 600, **given}), name.split()[0]
+    assert name in scheduler.step_setting
+    lower = parse_scheduler({"num_blocks": 600, **given, key: 64 if "batch_size" in key else 256})
+    before, after = (each.most_tokens(each.numbers["batch_tokens"]) for each in (scheduler, lower))
+    assert after < before and lower.notes == ()
