@@ -73,6 +73,15 @@ def parse_option(option: str, text: str, unit: str) -> float:
         raise InputError(f"{option}: {error}") from None
 
 
+def parse_seconds(option: str, text: str) -> float:
+    """`30ms` or `2`, of seconds, or 0 as seconds. Raises `InputError` as `parse_option` does."""
+    try:
+        plain = float(text)
+    except ValueError:
+        plain = math.nan
+    return plain if 0.0 <= plain < math.inf else parse_option(option, text, "s")
+
+
 def parse_assignments(option: str, text: str, allowed: Sequence[str], unit: str) -> dict[str, float]:
     """`ttft=1s,tpot=30ms` as numbers in `unit`.
 

@@ -21,6 +21,7 @@ from jaxperf.cli.options import (
     SustainedRates,
     Weights,
     parse_assignments,
+    parse_seconds,
 )
 
 MOST = 1 << 20  # replicas, or requests under way
@@ -56,8 +57,8 @@ def simulate(
         str | None, typer.Option("--slo", metavar="LIMITS", help="Such as ttft=1s,tpot=30ms, for the goodput.")
     ] = None,
     warm_up: Annotated[
-        float, typer.Option("--warm-up", metavar="SECONDS", help="Arrivals so early are left out of the summary.")
-    ] = 0.0,
+        str, typer.Option("--warm-up", metavar="TIME", help="Arrivals so early are left out of the summary, as 30s.")
+    ] = "0",
     price: Price = None,
     electricity: Electricity = None,
     params: SustainedRates = None,
@@ -71,7 +72,8 @@ def simulate(
 
     check_output(out)
     check_apart(out, (requests, settings, adapt))
-    _check(warm_up, {"--replicas": replicas, "--concurrency": concurrency})
+    _check({"--replicas": replicas, "--concurrency": concurrency})
+    early = parse_seconds("--warm-up", warm_up)
     start_jax(quick=True)
     from jaxperf.cli.engines import Served, context_of, read_settings
     from jaxperf.cli.simulated import backlog_notes, cells_of, print_simulated, summary
@@ -84,7 +86,7 @@ def simulate(
 
     limits = parse_assignments("--slo", slo, SLO_METRICS, "s") if slo else {}
     served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
-    asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, warm_up, (price, electricity))
+    asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, early, (price, electricity))
     data = read_settings(settings)
     trace, options = within_context(*with_options(read_sessions(requests)), context_of(data, served))
     answer = answer_of(data, str(settings), trace, options, served, asked)
@@ -113,10 +115,8 @@ def simulate(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _check(warm_up: float, counts: Mapping[str, int | None]) -> None:
+def _check(counts: Mapping[str, int | None]) -> None:
     """Raises `InputError` for numbers that are out of range."""
     for option, number in counts.items():
         if number is not None and not 1 <= number <= MOST:
             raise InputError(f"{option}: {number} is not a whole number from 1 to {MOST:,}.")
-    if not 0.0 <= warm_up < float("inf"):
-        raise InputError(f"--warm-up: {warm_up} is not a number of seconds at or above zero.")
