@@ -144,7 +144,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """The settings of a scheduler as they are written, by our names."""
     from jaxperf.io.huggingface import read_text
     from jaxperf.io.json_text import parse_written_json
-    from jaxperf.serving.simulator.settings import in_our_words
+    from jaxperf.serving.simulator.names import in_our_words
 
     data = parse_written_json(read_text(path), str(path))
     if not isinstance(data, dict):

@@ -10,7 +10,8 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
 from jaxperf.serving.fleet.routing import ROUTINGS
 from jaxperf.serving.simulator.cells import choice_of, count_of
-from jaxperf.serving.simulator.settings import KEYS, WHOLE_BATCHES, Scheduler, parse_scheduler, unknown_keys
+from jaxperf.serving.simulator.names import unknown_keys
+from jaxperf.serving.simulator.settings import KEYS, WHOLE_BATCHES, Scheduler, parse_scheduler
 
 MOST_REPLICAS = 1 << 10
 LINKS = ("network", "node")

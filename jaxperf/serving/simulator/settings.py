@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from hwspecs.errors import InputError, did_you_mean, nearest
+from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
 from jaxperf.serving.simulator.cells import LARGEST, choice_of, count_of, positive_of, share_of, text_of
+from jaxperf.serving.simulator.names import in_our_words, unknown_keys
 from jaxperf.serving.simulator.policies import POLICIES, Policy
 from jaxperf.serving.simulator.state import Settings
 from jaxperf.serving.simulator.waste import fragmentation
@@ -45,13 +46,6 @@ OTHERS = (
     *("setup_s", "sim_s", "iters", "sim_time", "network", "memory_margin_fraction"),
 )
 KEYS = (*COUNTS, *OTHERS)
-# Names that mean one of our keys elsewhere: in the rest of this project, and vLLM's engine arguments.
-SPELLINGS = {
-    **dict.fromkeys(("tensor_parallel", "tensor_parallel_size"), "tp"),
-    **dict.fromkeys(("pipeline_parallel", "pipeline_parallel_size"), "pp"),
-    **{"max_num_seqs": "batch_size_cap", "max_num_batched_tokens": "max_tokens_in_batch", "scheduler": "sched"},
-}
-ALIKE = 0.6  # of a name that is left out of the run: less alike than a slip of the pen, a hint would only mislead
 PREEMPTIONS = ("recompute", "swap")
 QUEUES = ("fcfs", "priority")
 # What some schedulers have no use for. Blocks may be counted from the others, and Vidur's files state all of those.
@@ -272,28 +266,3 @@ def _notes(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
         if data.get(key) is not None and name not in users
     )
     return (*unknown_keys(data, (*KEYS, "pools")), *unused)
-
-
-def in_our_words(data: Mapping[str, Any], where: str = "settings") -> dict[str, Any]:
-    """Settings with vLLM's names of engine arguments as ours, those of pools too.
-
-    **Raises:** `InputError` where one number has two names.
-    """
-    found: dict[str, Any] = {}
-    for name, value in data.items():
-        key = SPELLINGS.get(name, name)
-        if key in found or (key != name and key in data):
-            raise InputError(f"{where}: {name} and another name of {key} are both given; leave one out.")
-        pools = isinstance(value, Mapping) and name in ("pools", "prefill", "decode")
-        found[key] = in_our_words(value, f"{where}: {name}") if pools else value
-    return found
-
-
-def unknown_keys(data: Mapping[str, Any], known: Sequence[str]) -> tuple[str, ...]:
-    """A sentence for every key of `data` that is not among those `known` at its place, with the nearest of them."""
-    spelled = {name: key for name, key in SPELLINGS.items() if key in known} | {key: key for key in known}
-    found = {key: nearest(key, spelled, 1, ALIKE) for key in data if key not in known}
-    return tuple(
-        f"{key} is not a setting" + "".join(f". Did you mean {spelled[name]}?" for name in near)
-        for key, near in found.items()
-    )

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.serving.simulator.settings import in_our_words, parse_scheduler
+from jaxperf.serving.simulator.names import in_our_words
+from jaxperf.serving.simulator.settings import parse_scheduler
 
 VIDUR = {
     "num_blocks": 7424.0,
@@ -124,6 +125,10 @@ def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:
         ("max_num_seq", "max_num_seq is not a setting. Did you mean batch_size_cap?"),
         ("pool", "pool is not a setting. Did you mean pools?"),
         ("replica", "replica is not a setting"),
+        ("data_parallel_size", "data_parallel_size is not a setting"),
+        ("expert_parallel", "expert_parallel is not a setting"),
+        ("pipeline_paralel_size", "pipeline_paralel_size is not a setting. Did you mean pp?"),
+        ("max_tokens", "max_tokens is not a setting. Did you mean max_tokens_in_batch?"),
     ],
 )
 def test_a_key_that_is_none_is_noted_with_the_nearest(key: str, note: str) -> None:
