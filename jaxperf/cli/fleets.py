@@ -26,7 +26,7 @@ OF_DECODE = "busy, batch and KV cache are those of the decode pool; single gaps 
 @dataclass(frozen=True)
 class Answer:
     """A simulated fleet: `columns` of its requests as `cli.simulated` has them, `figures`, what to print of the
-    scheduler, its numbers and the step times, and sentences."""
+    scheduler, its numbers and the step times, and sentences; `alike`: the scheduler, where all replicas have one."""
 
     columns: Mapping[str, np.ndarray]
     figures: dict[str, Any]
@@ -34,6 +34,7 @@ class Answer:
     numbers: Mapping[str, Any]
     source: str
     notes: list[str]
+    alike: Scheduler | None = None
 
 
 def requests_of(
@@ -130,7 +131,7 @@ def answer_of_replicas(
         figures |= scheduler.fragmentation(columns)
     unsent = int((run.found.routed[: len(trace.row)] < 0).sum())
     notes = [*step_notes(found), *([f"{unsent} requests were {UNSENT}"] if unsent else [])]
-    return Answer(columns, figures, scheduler.name, scheduler.numbers, source, notes)
+    return Answer(columns, figures, scheduler.name, scheduler.numbers, source, notes, scheduler)
 
 
 def answer_of_pools(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +40,13 @@ def request_columns(trace: RequestTrace, found: Simulated) -> dict[str, np.ndarr
     return columns | {"prompt": trace.prompt, "output": trace.output}
 
 
-def cells_of(trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sent: bool) -> Cells:
+def cells_of(
+    trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sent: bool, scheduler: Scheduler | None = None
+) -> Cells:
     """New cells for every row of the file; None where the request did not get so far.
 
     **Arguments:** `requests`: of `request_columns`, None where there are none; `sent`: whether to say when the client
-    sent each request.
+    sent each request; `scheduler` of all replicas, to say what it lacks for a request that it never admits.
     """
     from jaxperf.serving.simulator.state import Status
 
@@ -58,16 +59,25 @@ def cells_of(trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sen
         return cells
     values = {name: requests[field].tolist() for name, field in names.items()}
     values |= {name: requests[field].tolist() for name, field in counts.items()}
-    status, ends = requests["status"].tolist(), {Status.REJECTED: NEVER, Status.WAITING: UNSENT}
+    status, ends = requests["status"].tolist(), {Status.WAITING: UNSENT}
     for place, row in enumerate(trace.row.tolist()):
         for name in counts:
             cells[name][row] = values[name][place]
         cells["reason"][row] = ends.get(status[place], "")
-        if status[place] == Status.REJECTED and requests["scheduled"][place] >= 0.0:
-            cells["reason"][row] = OUTGREW
+        if status[place] == Status.REJECTED:
+            outgrew = requests["scheduled"][place] >= 0.0
+            cells["reason"][row] = OUTGREW if outgrew else _never(trace, place, scheduler)
         for name in names:
             cells[name][row] = values[name][place] if values[name][place] >= 0.0 else None
     return cells
+
+
+def _never(trace: RequestTrace, place: int, scheduler: Scheduler | None) -> str:
+    from jaxperf.serving.simulator.refusals import refusal
+
+    lengths = int(trace.prompt[place]), int(trace.output[place])
+    lacks = "" if scheduler is None else refusal(scheduler, *lengths)
+    return f"{NEVER} ({lacks})" if lacks else NEVER
 
 
 def with_columns(trace: RequestTrace, cells: Cells) -> list[dict[str, Any]]:
@@ -77,13 +87,21 @@ def with_columns(trace: RequestTrace, cells: Cells) -> list[dict[str, Any]]:
 
 def summary(trace: RequestTrace, cells: Cells) -> dict[str, Any]:
     """How many rows became what, and how they agree with times in the file, as plain data."""
-    reasons = Counter(reason for reason in cells["reason"] if reason)
+    groups: dict[str, list[str]] = {}
+    for reason in filter(None, cells["reason"]):
+        groups.setdefault(NEVER if reason.startswith(NEVER) else reason, []).append(reason)
+    without = sorted(groups.values(), key=len, reverse=True)
     return {
         "rows": len(trace.rows),
         "completed": sum(time is not None for time in cells["completed_at"]),
-        "without_times": [{"reason": reason, "rows": rows} for reason, rows in reasons.most_common()],
+        "without_times": [{"reason": _common(each), "rows": len(each)} for each in without],
         "agreement": agreement(trace, cells),
     }
+
+
+def _common(reasons: Sequence[str]) -> str:
+    """The first of some reasons that differ in numbers at most."""
+    return reasons[0] + ("" if len(set(reasons)) == 1 else ", and others like it")
 
 
 def figures(

@@ -139,7 +139,7 @@ def _answer_in_turn(
     found = simulate_requests(scheduler, times, shares, OPEN if asked.concurrency is None else asked.concurrency)
     columns = request_columns(trace, found)
     told = figures(columns, found, scheduler, asked.limits, asked.warm_up, asked.replicas)
-    return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found))
+    return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found), scheduler)
 
 
 def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[StepTimeTable, str]:

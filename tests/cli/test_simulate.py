@@ -77,6 +77,7 @@ def test_the_same_rows_come_back_with_their_times(cli, files: tuple[str, ...], o
     assert float(rows[4]["completed_at"]) == pytest.approx(9.0 + 24 * 120e-6)
     assert [bool(row["completed_at"]) for row in rows] == [True, True, False, False, True]
     assert 'prefill_tokens: "0"' in rows[2]["reason"] and "never admitted" in rows[3]["reason"]
+    assert "57 blocks of 16 tokens for its prompt, num_blocks is 40" in rows[3]["reason"]
     said = parse_json(result.stdout)
     assert said["rows"] == 5 and said["completed"] == 3 and said["preemptions"] == 0
     assert said["goodput"]["share"] == pytest.approx(2 / 4)

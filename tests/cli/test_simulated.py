@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jaxperf.cli.logged import Cells
-from jaxperf.cli.simulated import print_simulated, summary
+from jaxperf.cli.simulated import NEVER, print_simulated, summary
 from jaxperf.io.request_traces import RequestTrace, read_requests
 
 LOG = "arrived_at,prefill_tokens,decode_tokens,first_token_at,completed_at\n"
@@ -55,3 +55,14 @@ def test_a_column_without_a_name_has_no_times(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(",arrived_at,prefill_tokens,decode_tokens\n0,0,9,3\n1,1,9,3\n")
     assert summary(read_requests(path), cells_at([0.5, 2.5], [3.0, 4.5]))["agreement"] == []
+
+
+def test_requests_that_are_never_admitted_are_one_line(tmp_path: Path) -> None:
+    """Each row has its own numbers; thousands of them are counted together."""
+    trace = log_of(tmp_path, "0,9,3,,\n1,9,3,,\n2,9,3,,\n3,9,3,,\n")
+    cells = cells_at([None] * 4, [None] * 4)
+    cells["reason"] = [f"{NEVER} (41 blocks)", "other", f"{NEVER} (42 blocks)", ""]
+    told = [(entry["reason"], entry["rows"]) for entry in summary(trace, cells)["without_times"]]
+    assert told == [(f"{NEVER} (41 blocks), and others like it", 2), ("other", 1)]
+    cells["reason"][2] = f"{NEVER} (41 blocks)"
+    assert summary(trace, cells)["without_times"][0]["reason"] == f"{NEVER} (41 blocks)"
