@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -205,10 +206,11 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
 
 
 def span_words(span: Sequence[float], scale: float = 1.0) -> str:
-    """Both ends of an interval."""
+    """Both ends of an interval; as a number that is not known where either is not."""
     from jaxperf.report.text import number
 
-    return " - ".join(number(end * scale) for end in span)
+    known = all(math.isfinite(end) for end in span)
+    return " - ".join(number(end * scale) for end in span) if known else number(math.nan)
 
 
 def _replica_words(record: Mapping[str, Any]) -> str:

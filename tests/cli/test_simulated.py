@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jaxperf.cli.logged import Cells
-from jaxperf.cli.simulated import NEVER, print_simulated, summary
+from jaxperf.cli.simulated import NEVER, print_simulated, span_words, summary
 from jaxperf.io.request_traces import RequestTrace, read_requests
 
 LOG = "arrived_at,prefill_tokens,decode_tokens,first_token_at,completed_at\n"
@@ -66,3 +66,8 @@ def test_requests_that_are_never_admitted_are_one_line(tmp_path: Path) -> None:
     assert told == [(f"{NEVER} (41 blocks), and others like it", 2), ("other", 1)]
     cells["reason"][2] = f"{NEVER} (41 blocks)"
     assert summary(trace, cells)["without_times"][0]["reason"] == f"{NEVER} (41 blocks)"
+
+
+def test_an_interval_that_is_not_known_is_one_dash() -> None:
+    assert span_words([0.25, 0.5], 1e3) == "250 - 500"
+    assert span_words([float("nan"), float("nan")], 1e3) == "-"
