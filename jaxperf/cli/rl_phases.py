@@ -167,8 +167,8 @@ def _engine(asked: Iteration, where: str, served: Served, kept: Kept) -> Engine:
         if share <= 0.0:
             stays = (kept.states + kept.weights) / 1e9
             raise InputError(
-                f"{place}: of {capacity / 1e9:.0f} GB of memory {stays:.1f} stay with what is trained and scores, which "
-                "leaves none to generate in; offload: true has it on the host meanwhile."
+                f"{place}: of {capacity / 1e9:.0f} GB of memory {stays:.1f} stay with what is trained and scores, "
+                "which leaves none to generate in; offload: true has it on the host meanwhile."
             )
     scheduler = scheduler_of({**data, "gpu_memory_utilization": share}, served, place)
     parts = scheduler.tensor_parallel * scheduler.pipeline_parallel
