@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from jaxperf.models.fusion_contract import contracted, kernels, readers
 from jaxperf.models.graph import Graph, Node, Op
-from jaxperf.models.workloads.attention import BIAS, CAUSAL
+from jaxperf.models.workloads.attention import BIAS, CAUSAL, FLASH_BACKWARD
 
-BACKWARD = 2.5  # FLOP of the backward pass over the forward one: five products for two (arXiv:2307.08691, section 3.1)
 BETWEEN = frozenset(("elementwise", "softmax", "dropout", "view"))
 
 
@@ -91,7 +90,7 @@ def _node(graph: Graph, found: _Found, place: int) -> Node:
     shape = {"q_len": x["m"], "prefix": prefix, "heads": x["batch"], "kv_heads": x["batch"] / found.group}
     op = Op("attention_prefill", shape | {"head_dim": x["k"]}, dtype=found.scores.dtype, note="attention")
     trained = any(kernels(graph.nodes[each].backward) for each in found.members)
-    backward = Op(op.family, op.shape, op.dtype, BACKWARD, "attention gradient")
+    backward = Op(op.family, op.shape, op.dtype, FLASH_BACKWARD, "attention gradient")
     return Node(
         f"{last.name}~flash",
         "attention",

@@ -17,7 +17,7 @@ from jaxperf.models.workloads.operations import add, embedding, linear, matmul, 
 from jaxperf.models.workloads.tape import Tape
 
 TEXT = ["bert-base", "gpt2", "opt-125m", "t5-small", "switch-base-8", "llama-3.2-1b", "gemma-3-1b", "falcon-7b"]
-MAPS = {"resnet-18": 64, "mobilenet-v2": 64, "dit-xl-2": 8}
+MAPS = {"resnet-18": 64, "mobilenet-v2": 64, "dit-xl-2": 8, "wan-2.1-1.3b": 24}
 
 
 def activations(graph: Graph) -> float:

@@ -5,11 +5,13 @@ The scores of masked tokens are computed too: only `jaxperf.models.fusion.flash_
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 from hwspecs.errors import InputError
 from jaxperf.models.mixers import Attention
+from jaxperf.models.workloads import kernels
 from jaxperf.models.workloads.kernels import movement, stream
 from jaxperf.models.workloads.operations import (
     add,
@@ -32,6 +34,7 @@ from jaxperf.models.workloads.operations import (
 from jaxperf.models.workloads.styles import Style
 from jaxperf.models.workloads.tape import Tape, Tensor
 
+FLASH_BACKWARD = 2.5  # FLOP of the backward pass over the forward one: five products for two (arXiv:2307.08691, 3.1)
 CORE = "core"  # scope of what the scores and their softmax need: what selective recomputation runs again
 CAUSAL, PADDING, BIAS = "causal_mask", "padding_mask", "head_bias"  # names of the node that adds to the scores
 REFUSED = ("sinks", "output_gate", "shared_kv", "keys_as_values")
@@ -80,6 +83,14 @@ def attended(tape: Tape, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tenso
     with tape.scope(CORE):
         weights = _weights(tape, matmul(tape, q, turned, "scores"), given)
         return matmul(tape, weights, v, "values")
+
+
+def flash(tape: Tape, q: Tensor, k: Tensor, v: Tensor, name: str = "flash") -> Tensor:
+    """The same of [batch, heads, seq, head_dim] each, unmasked and unscaled, by one kernel that writes no scores."""
+    batch, heads, queries, width = q.shape
+    op = kernels.attention(batch, heads, queries, k.shape[-2], width)
+    backward = dataclasses.replace(op, count=FLASH_BACKWARD, note="attention gradient")
+    return tape.record(name, "attention", (q, k, v), q.shape, [op], [backward])
 
 
 def _counts(mixer: Attention) -> tuple[int, int, int]:

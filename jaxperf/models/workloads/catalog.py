@@ -15,12 +15,14 @@ from jaxperf.models.workloads.diffusion import DIFFUSION
 from jaxperf.models.workloads.encoders import encoder
 from jaxperf.models.workloads.tape import Tape, Tensor
 from jaxperf.models.workloads.transformer import decoder
+from jaxperf.models.workloads.video import VIDEO
 
 MODES = {"inf": "inf", "inference": "inf", "train": "train", "training": "train"}
 VARIANTS = ("plain", "fusion")
 
-# Models whose structure is code: (tape, batch, size) -> output. `size` is the side of an image or of a latent map.
-BUILT_IN: Mapping[str, Callable[[Tape, int, int], Tensor]] = MappingProxyType({**CONVOLUTIONAL, **DIFFUSION})
+# Models whose structure is code: (tape, batch, size) -> output. `size` is the side of an image or of a latent map, of
+# `VIDEO` the tokens of a video.
+BUILT_IN: Mapping[str, Callable[[Tape, int, int], Tensor]] = MappingProxyType({**CONVOLUTIONAL, **DIFFUSION, **VIDEO})
 
 
 def workload(
@@ -30,9 +32,9 @@ def workload(
 
     **Arguments:** `model`: a description, or a name of `BUILT_IN`; `mode`: "inf" (one forward pass over all tokens)
     or "train" (forward, backward, and accumulation into gradients, without loss and optimizer: see `training_step`);
-    `seq`: tokens of a sequence; of built-in models the pixels or latents of a side; ViT has a side of its own;
-    `batch`: sequences or images; `variant`: "plain" (each operation a kernel) or "fusion" (`jaxperf.models.fusion`);
-    `dtype` of all tensors: "fp32", "tf32", "bf16" or "fp16".
+    `seq`: tokens of a sequence or of a video (`video.video_tokens`); of the other built-in models the pixels or latents
+    of a side; ViT has a side of its own; `batch`: sequences, images or videos; `variant`: "plain" (each operation a
+    kernel) or "fusion" (`jaxperf.models.fusion`); `dtype` of all tensors: "fp32", "tf32", "bf16" or "fp16".
     **Raises:** `InputError` naming the argument, what is allowed and the nearest of it.
     """
     if variant not in VARIANTS:

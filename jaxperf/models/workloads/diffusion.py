@@ -31,7 +31,7 @@ GIVEN = Given(Style(mask="none"))
 LATENT_CHANNELS = 4
 
 
-def _time_embedding(tape: Tape, batch: int, frequencies: int, width: int) -> Tensor:
+def time_embedding(tape: Tape, batch: int, frequencies: int, width: int) -> Tensor:
     """Sines and cosines of the step through two dense layers with a SiLU between (arXiv:2006.11239)."""
     with tape.scope("time"):
         n = batch * frequencies
@@ -53,7 +53,7 @@ def stable_diffusion(tape: Tape, batch: int, size: int) -> Tensor:
     if size % 8:
         raise InputError(f"The latent map of the UNet has a side of {size}; it must be a multiple of 8.")
     text = tape.input("text", batch, TEXT_TOKENS, TEXT_WIDTH)
-    moment = _time_embedding(tape, batch, CHANNELS[0], 4 * CHANNELS[0])
+    moment = time_embedding(tape, batch, CHANNELS[0], 4 * CHANNELS[0])
     x = tape.input("latents", batch, LATENT_CHANNELS, size, size)
     x = convolution(tape, x, CHANNELS[0], 3, "stem", padding=1, bias=True)
     skips = [x]
@@ -145,12 +145,12 @@ def dit_xl2(tape: Tape, batch: int, size: int) -> Tensor:
     x = contiguous(tape, x, batch, tokens, WIDTH, name="to_tokens")
     x = add(tape, x, tape.input("positions", 1, tokens, WIDTH))
     label = embedding(tape, tape.input("label", batch), CLASSES + 1, WIDTH, "labels")
-    signal = ACTIVATIONS["silu"](tape, add(tape, _time_embedding(tape, batch, 256, WIDTH), label))
+    signal = ACTIVATIONS["silu"](tape, add(tape, time_embedding(tape, batch, 256, WIDTH), label))
     with tape.block(x, DEPTH, "blocks") as inner:
         x = _dit_block(tape, inner, signal)
     with tape.scope("final"):
         shift, scale = _modulation(tape, signal, 2)
-        x = linear(tape, _modulated(tape, x, shift, scale), 2 * LATENT_CHANNELS * PATCH * PATCH, "linear")
+        x = linear(tape, modulated(tape, x, shift, scale), 2 * LATENT_CHANNELS * PATCH * PATCH, "linear")
     return contiguous(tape, x, batch, 2 * LATENT_CHANNELS, size, size, name="to_map")
 
 
@@ -162,10 +162,10 @@ def _dit_block(tape: Tape, x: Tensor, signal: Tensor) -> Tensor:
     shift0, scale0, gate0, shift1, scale1, gate1 = _modulation(tape, signal, 6)
     with tape.scope("attention"):
         joint = Given(Style(mask="none", joined=True))
-        mixed = attention(tape, _modulated(tape, x, shift0, scale0), mixer, joint)
+        mixed = attention(tape, modulated(tape, x, shift0, scale0), mixer, joint)
         x = add(tape, x, multiply(tape, mixed, gate0))
     with tape.scope("mlp"):
-        inner = linear(tape, _modulated(tape, x, shift1, scale1), 4 * WIDTH, "up")
+        inner = linear(tape, modulated(tape, x, shift1, scale1), 4 * WIDTH, "up")
         inner = linear(tape, ACTIVATIONS["gelu"](tape, inner), WIDTH, "down")
         return add(tape, x, multiply(tape, inner, gate1))
 
@@ -177,7 +177,7 @@ def _modulation(tape: Tape, signal: Tensor, parts: int) -> tuple[Tensor, ...]:
     return tuple(view(tape, piece, piece.shape[0], 1, WIDTH) for piece in pieces)
 
 
-def _modulated(tape: Tape, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+def modulated(tape: Tape, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """norm(x) (1 + scale) + shift, the norm without weights."""
     normed = layer_norm(tape, x, "norm", weight=False)
     return add(tape, multiply(tape, normed, shifted(tape, scale)), shift)

@@ -17,6 +17,19 @@ def bmm(batch: float, m: float, n: float, k: float) -> Op:
     return Op("bmm", {"batch": batch, "m": m, "n": n, "k": k}, note="bmm")
 
 
+def attention(batch: float, heads: float, queries: float, keys: float, width: float) -> Op:
+    """softmax(q k^T) v in one kernel, every query seeing every key (arXiv:2205.14135).
+
+    Query i of the family sees `prefix` + i keys: with K - (Q + 1) / 2 all Q see K in the mean, so that the FLOP are
+    exact. Queries that are more than the keys are taken in the fewest equal blocks that are not, which have no negative
+    prefix; thread blocks take them apart as well.
+    """
+    blocks = -(-queries // keys)
+    own = queries / blocks
+    shape = {"batch": batch * blocks, "q_len": own, "prefix": keys - (own + 1) / 2}
+    return Op("attention_prefill", shape | {"heads": heads, "kv_heads": heads, "head_dim": width}, note="attention")
+
+
 def stream(note: str, inputs: float, outputs: float, rows: float = 1.0) -> Op:
     """An elementwise kernel that reads `inputs` elements and writes `outputs`, over `rows` rows."""
     return Op("elementwise", {"elements_in": inputs, "elements_out": outputs, "rows": max(rows, 1.0)}, note=note)
