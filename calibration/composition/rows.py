@@ -13,6 +13,7 @@ import numpy as np
 
 import hwspecs
 from calibration.composition.parallel import ONE_DEVICE, Layout, parse_layout
+from calibration.composition.row_sizes import stated_seq
 from calibration.datasets.columns import parse_numbers, parse_text
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name
@@ -28,6 +29,7 @@ from jaxperf.models.workloads.catalog import BUILT_IN
 from jaxperf.models.workloads.operations import cross_entropy
 from jaxperf.models.workloads.shards import TOKEN_TABLE
 from jaxperf.models.workloads.tape import ITEMSIZES, Tape
+from jaxperf.models.workloads.video import VIDEO
 
 TEXT = ("device", "model", "mode", "variant", "dtype")
 ALIASES = {"device": "gpu"}  # column -> what tables of other commands call it
@@ -83,7 +85,7 @@ def read_rows(path: str | Path, directories: Sequence[str] = ()) -> list[Row]:
     rows: list[Row] = []
     for table in read_pieces(path, 1 << 16):
         _check_columns(path, table.column_names)
-        text = {name: _texts(table, name) for name in (*TEXT, *ALIASES.values())}
+        text = {name: _texts(table, name) for name in (*TEXT, *ALIASES.values(), "seq")}
         numbers = {name: _numbers(table, name) for name in (*NUMBERS, *LABELS, *PEERS)}
         for place in range(len(table)):
             one = {name: column[place] for name, column in text.items()}
@@ -120,6 +122,8 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
     mode = MODES.get(text["mode"].strip().lower(), "")
     if not mode:
         reason = reason or f"mode '{text['mode']}' is neither inf nor train"
+    number["seq"], wrong = stated_seq(text["model"].strip(), text["seq"], number["seq"])
+    reason = reason or wrong
     for name in NUMBERS:
         if not (1 <= number[name] <= MOST and number[name] == round(number[name])):
             reason = reason or f"{name} is not a whole number from 1 to 2**53"
@@ -225,7 +229,9 @@ def _built(row: Row) -> tuple[Graph | None, str]:
 def taken(row: Row) -> str:
     """What a row's numbers are taken for where that is not plain, in a sentence; "" for sequences in `FITTED`."""
     notes = [] if row.dtype == FITTED else [f"all tensors in {row.dtype}; the composition was fitted in {FITTED}"]
-    if row.model.lower() in BUILT_IN:
+    if row.model.lower() in VIDEO:
+        notes.append(f"one step without guidance on {row.seq:,} tokens; text encoder and video decoder are not in it")
+    elif row.model.lower() in BUILT_IN:
         notes.append("seq is the side of the image or latent map")
     elif _image_side(row.model):
         notes.append("seq is not used: the image's side is the model's")

@@ -61,3 +61,24 @@ def test_rows_have_the_layout_of_their_variant(tmp_path: Path):
     assert [row.variant for row in rows] == ["dp4", "pp4_2", "plain", "fusion", "dp4q"]
     assert all(row.layout == ONE_DEVICE and row.reason == "" for row in rows[2:4])
     assert "variant 'dp4q' is neither plain, fusion nor devices" in rows[4].reason
+
+
+@pytest.mark.parametrize(
+    ("model", "seq", "reason"),
+    [
+        ("Wan-2.1-14B", "81x720x1280", ""),
+        ("wan-2.1-14b", "81 x 720 x 1280", ""),
+        ("wan-2.1-14b", "75600", ""),
+        ("wan-2.1-14b", "80x720x1280", "seq '80x720x1280': A video's frames cannot be 80"),
+        ("wan-2.1-14b", "81x720", "seq '81x720' is neither tokens nor a video as in 81x720x1280"),
+        ("gpt2", "81x720x1280", "seq '81x720x1280' is the size of a video, which wan-2.1-1.3b, wan-2.1-14b take; gpt2"),
+        ("gpt2", "1k", "seq is not a whole number from 1"),
+    ],
+)
+def test_seq_is_tokens_or_a_video(tmp_path: Path, model: str, seq: str, reason: str):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"device,model,mode,seq,batch,variant\nt4,{model},inf,{seq},1,\nt4,gpt2,inf,16,1,\n")
+    row, other = read_rows(path)
+    assert row.reason.startswith(reason) and bool(row.reason) == bool(reason)
+    assert reason or row.seq == 75_600
+    assert (other.seq, other.reason) == (16, "")
