@@ -46,7 +46,8 @@ class Width:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One row's answer in seconds; `common`, `separate`: (sum w c)^2 and sum w^2 c^2 of its kernels [1]."""
+    """One row's answer in seconds; `common`, `separate`: (sum w c)^2 and sum w^2 c^2 of its kernels [1]; `exposed`: how
+    much of the time a device waits for what others send."""
 
     time: float
     forward: float
@@ -56,6 +57,7 @@ class Prediction:
     common: float
     separate: float
     tier: str
+    exposed: float = 0.0
 
     def sigma(self, width: Width) -> float:
         """Standard deviation of the logarithm of the time [log 1]."""

@@ -13,7 +13,7 @@ from calibration.composition.batches_links import ASSUMED_LINK, Curve, all_reduc
 from hwspecs import DeviceSpec
 from jaxperf.core.device import device_from_spec
 from jaxperf.core.numerics import as_float
-from jaxperf.network.collectives import all_reduce_cost, send_cost
+from jaxperf.network.collectives import all_reduce_cost, all_to_all_cost, send_cost
 from jaxperf.network.link import group_fabric, pair_fabric
 
 
@@ -35,6 +35,12 @@ def sending_time(spec: DeviceSpec, devices: int, size: float) -> float:
     return float(send_cost(fabric, as_float(size)).time)
 
 
+def exchange_time(spec: DeviceSpec, ranks: int, size: float) -> float:
+    """All-to-all over `ranks` devices, each of which hands on `size` bytes [s]."""
+    fabric = group_fabric(device_from_spec(spec), as_float(ranks), as_float(ASSUMED_LINK))
+    return float(all_to_all_cost(fabric, as_float(size)).time)
+
+
 def ideal_reduction(spec: DeviceSpec, ranks: int, span: int, size: float) -> float:
     """The same all-reduce at the published rates of the links, without latency [s].
 
@@ -44,6 +50,18 @@ def ideal_reduction(spec: DeviceSpec, ranks: int, span: int, size: float) -> flo
     nodes = -(-ranks // local)
     inside = 2.0 * (local - 1.0) / local * size / spec.node.link_bandwidth.si
     return inside + 2.0 * (nodes - 1.0) / nodes * size / local / spec.node.network_bandwidth.si
+
+
+def ideal_exchange(spec: DeviceSpec, ranks: int, size: float) -> float:
+    """The same all-to-all at the published rates of the links, without latency [s].
+
+    Of n ranks in each of N nodes what stays inside, (n - 1)/(n N) S / B_link, beside what leaves, (N - 1)/N S /
+    B_network.
+    """
+    local = _local(spec, ranks, ranks)
+    nodes = -(-ranks // local)
+    inside = (local - 1.0) / (local * nodes) * size / spec.node.link_bandwidth.si
+    return max(inside, (nodes - 1.0) / nodes * size / spec.node.network_bandwidth.si)
 
 
 def ideal_sending(spec: DeviceSpec, devices: int, size: float) -> float:

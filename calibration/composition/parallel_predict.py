@@ -22,6 +22,7 @@ from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.models.composition import Composition
 from jaxperf.models.graph_steps import Laid, lay_out
+from jaxperf.models.workloads.video import DENOISERS
 
 VARIANT = "plain"
 # Standard deviations of the logarithm, assumed, since hardly any iteration over several devices was measured: of what
@@ -78,7 +79,7 @@ def predict_parallel(
 def _opened(row: Row) -> tuple[Stage, ...] | str:
     """The stages of a row, or why there are none."""
     if row.mode != "train":
-        return "over several devices only training is predicted"
+        return f"over several devices only training is predicted, and inference of {', '.join(DENOISERS)} as in cp8"
     try:
         return stages_of(described(row.model), row.layout, row.seq, row.batch)
     except InputError as error:
@@ -140,6 +141,7 @@ def joined(
         common=(common + links * LINKS) ** 2 + FRAMEWORK**2,
         separate=separate**2 + (links * LINKS) ** 2 + FRAMEWORK**2,
         tier=max((part.passes.tier for part in parts), key=TIERS.index),
+        exposed=time - alone,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from calibration.composition.context_predict import predict_context
 from calibration.composition.graph_answers import NO_MODEL, Answer, Prediction, Width, predict_able
 from calibration.composition.parallel import ONE_DEVICE
 from calibration.composition.parallel_predict import predict_parallel
@@ -22,7 +23,8 @@ __all__ = ["GraphParameters", "Prediction", "Width", "predict_rows"]
 
 MILLI = 1e3
 NO_KERNEL = "the graph launches no kernel"
-NUMBERS = ("predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms")
+NUMBERS = ("predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms", "exposed_communication_ms")
+FRACTION = "exposed_communication_fraction"
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,23 @@ class GraphParameters:
 def predict_rows(
     rows: Sequence[Row], graphs: Graphs, parameters: GraphParameters, directories: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """The columns of a table of rows: `NUMBERS` [ms], `tier` and `reason`, NaN and "" where there is no prediction.
+    """The columns of a table of rows: `NUMBERS` [ms], `FRACTION` of the predicted time [1], `tier` and `reason`, NaN
+    and "" where there is no prediction.
 
     **Raises:** `InputError` for a graph that is not understood.
     """
-    numbers = {name: np.full(len(rows), np.nan) for name in NUMBERS}
+    numbers = {name: np.full(len(rows), np.nan) for name in (*NUMBERS, FRACTION)}
     texts = {name: np.full(len(rows), "", dtype=object) for name in ("tier", "reason")}
     for row, one, note in _predicted(rows, graphs, parameters, directories):
         texts["reason"][row.place] = note
         if one is None:
             continue
         half = parameters.width.half(one)
-        times = (one.time, one.time * math.exp(-half), one.time * math.exp(half), one.kernel, one.host, one.roofline)
+        ends = (one.time * math.exp(-half), one.time * math.exp(half))
+        times = (one.time, *ends, one.kernel, one.host, one.roofline, one.exposed)
         for name, value in zip(NUMBERS, times, strict=True):
             numbers[name][row.place] = MILLI * value
+        numbers[FRACTION][row.place] = one.exposed / one.time
         texts["tier"][row.place] = one.tier
     return {**numbers, **texts}
 
@@ -62,7 +67,11 @@ def _predicted(
     """Every row with its answer, in another order."""
     asked = [row for row in rows if not row.reason]
     several = [row for row in asked if row.layout != ONE_DEVICE]
-    parallel = predict_parallel(several, parameters.compositions, parameters.kernels, directories)
+    given = (parameters.compositions, parameters.kernels, directories)
+    parallel = [
+        *predict_parallel([row for row in several if row.layout.context_parallel == 1], *given),
+        *predict_context([row for row in several if row.layout.context_parallel > 1], *given),
+    ]
     return [
         *((row, None, row.reason) for row in rows if row.reason),
         *((row, one, _together(note, graphs.unused(row))) for row, one, note in parallel),

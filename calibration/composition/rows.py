@@ -131,7 +131,7 @@ def _row(place: int, text: dict[str, str], number: dict[str, float], registry: h
     variant = VARIANTS.get(written, written)
     layout = ONE_DEVICE if variant in VARIANTS.values() else parse_layout(written)
     if layout is None:
-        reason = reason or f"variant '{written}' is neither plain, fusion nor devices as in dp4, tp4 and pp4_1"
+        reason = reason or f"variant '{written}' is neither plain, fusion nor devices as in dp4, tp4, pp4_1 and cp8"
     elif variant not in VARIANTS.values() and layout == ONE_DEVICE:
         variant = "plain"
     dtype, wrong = _dtype(text["dtype"], layout or ONE_DEVICE)
@@ -171,7 +171,7 @@ def _dtype(written: str, layout: Layout) -> tuple[str, str]:
     dtype = dtype or FITTED
     if wrong or dtype not in ITEMSIZES:
         return FITTED, wrong or f"dtype '{written}' is none of {', '.join(ITEMSIZES)}"
-    if dtype != FITTED and layout != ONE_DEVICE:
+    if dtype != FITTED and layout != ONE_DEVICE and layout.context_parallel == 1:
         return dtype, f"several devices are predicted in {FITTED} only; dtype is {dtype}"
     return dtype, ""
 

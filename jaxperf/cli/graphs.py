@@ -29,7 +29,10 @@ SHOWN = {
     "kernel_ms": ("device ms", 1.0),
     "host_ms": ("host ms", 1.0),
     "roofline_ms": ("roofline ms", 1.0),
+    "exposed_communication_ms": ("exposed ms", 1.0),
+    "exposed_communication_fraction": ("exposed %", 100.0),
 }
+BETWEEN = ("exposed_communication_ms", "exposed_communication_fraction")  # 0 on one device
 
 
 def graphs(
@@ -145,7 +148,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} iterations predicted"
     out.print(table(title, heads, cells) if cells else title)
-    print_few(out, record["answers"], SHOWN)
+    several = any(answer[BETWEEN[0]] for answer in record["answers"])
+    print_few(out, record["answers"], {name: each for name, each in SHOWN.items() if several or name not in BETWEEN})
     print_reasons(out, record, quiet)
     if not quiet:
         out.print(f"parameters made {record['created']}; no test of them where they have seen the rows", soft_wrap=True)

@@ -17,7 +17,8 @@ c,A100-PCIE-40GB,gpt2_large,train,1024,4,dp4,452.3
 d,A100-PCIE-40GB,no-such-model,inf,1024,4,plain,
 e,h100-pcie,gpt2_large,train,1024,1,,
 """
-ADDED = ["predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms", "tier", "reason"]
+ADDED = ["predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms"]
+ADDED += ["exposed_communication_ms", "exposed_communication_fraction", "tier", "reason"]
 
 
 pytestmark = pytest.mark.usefixtures("plain_jax")
@@ -53,6 +54,9 @@ def test_what_rows_get(predict, table: Path, own_folder: Path) -> None:
         assert row["roofline_ms"] < row["predicted_ms"] and 0 < row["host_ms"] < row["kernel_ms"]
     assert first["tier"] == "measured" and other["tier"] == "transfer"
     assert "several devices" in parallel["reason"]
+    share = parallel["exposed_communication_ms"] / parallel["predicted_ms"]
+    assert 0.0 < share < 0.5 and parallel["exposed_communication_fraction"] == pytest.approx(share)
+    assert first["exposed_communication_ms"] == first["exposed_communication_fraction"] == 0.0
     assert abs(first["predicted_ms"] / first["label_ms"] - 1.0) < 0.25
     for row, reason in ((unknown, "not a known device"), (nameless, "no graph")):
         assert row["predicted_ms"] is None and reason in row["reason"]

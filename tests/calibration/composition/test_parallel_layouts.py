@@ -26,21 +26,44 @@ DEGREES = st.integers(1, 65536)
         ("tp4-dp2", Layout(2, 4)),
         ("dp2_tp4_pp8_16", Layout(2, 4, 8, 16)),
         ("dp1", ONE_DEVICE),
+        ("cp8", Layout(context_parallel=8)),
+        ("cp8_ulysses", Layout(context_parallel=8)),
+        ("cp8_ring", Layout(context_parallel=8, context_method="ring")),
+        ("dp2-cp4_ring", Layout(2, context_parallel=4, context_method="ring")),
+        ("cp1_ring", ONE_DEVICE),
     ],
 )
 def test_the_layout_that_a_variant_names(text: str, layout: Layout):
     assert parse_layout(text) == layout
 
 
-@given(data=DEGREES, tensor=DEGREES, stages=DEGREES, micro=DEGREES)
-def test_layouts_come_back_as_written(data: int, tensor: int, stages: int, micro: int):
-    written = Layout(data, tensor, stages, micro)
-    assert parse_layout(f"dp{data}-tp{tensor}-pp{stages}_{micro}") == written
-    assert written.devices == data * tensor * stages
+@given(data=DEGREES, tensor=DEGREES, stages=DEGREES, micro=DEGREES, context=DEGREES)
+def test_layouts_come_back_as_written(data: int, tensor: int, stages: int, micro: int, context: int):
+    written = Layout(data, tensor, stages, micro, context)
+    assert parse_layout(f"dp{data}-tp{tensor}-pp{stages}_{micro}-cp{context}") == written
+    assert written.devices == data * tensor * stages * context
 
 
 @pytest.mark.parametrize(
-    "text", ["", "dp", "dp0", "tp4_2", "dp4dp2", "pp4_0", "ddp4", "dp4x", "dp-4", "4", "dp4 tp", "ép4"]
+    "text",
+    [
+        "",
+        "dp",
+        "dp0",
+        "tp4_2",
+        "dp4dp2",
+        "pp4_0",
+        "cp8_rings",
+        "cp8_2",
+        "tp4_ring",
+        "cp2cp4",
+        "ddp4",
+        "dp4x",
+        "dp-4",
+        "4",
+        "dp4 tp",
+        "ép4",
+    ],
 )
 def test_other_texts_are_no_layout(text: str):
     assert parse_layout(text) is None

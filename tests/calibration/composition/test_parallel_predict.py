@@ -79,6 +79,7 @@ def test_the_interval_adds_links_and_framework():
     assert 0.0 < links < 1e-2 and one.tier == "transfer"
     assert one.common == pytest.approx((0.2 * (1 - links) + links * LINKS) ** 2 + FRAMEWORK**2)
     assert one.separate == pytest.approx((0.1 * (1 - links)) ** 2 + (links * LINKS) ** 2 + FRAMEWORK**2)
+    assert one.exposed == pytest.approx(links * one.time)
     assert one.forward == pytest.approx(0.8) and one.kernel == pytest.approx(1.0)
 
 
