@@ -19,7 +19,7 @@ COMMANDS = [(each.id, command) for each in SCENARIOS.values() for command in eac
 
 def test_the_list_has_every_scenario_once(cli, parse_json) -> None:
     text = cli("scenarios").stdout
-    assert "40 scenarios, 39 answered" in text
+    assert "40 scenarios, 40 answered" in text
     for scenario in SCENARIOS.values():
         (line,) = (line for line in text.splitlines() if line.strip().startswith(f"{scenario.id} "))
         assert scenario.name in line and (scenario.commands[0] if scenario.answered else scenario.lacks) in line
@@ -93,6 +93,18 @@ def test_iterations_of_reinforcement_learning_obey_their_checks(cli, parse_json)
 def test_chunks_shorten_the_longest_gaps(cli, parse_json) -> None:
     chunked, whole = (_run(cli, parse_json, "I2.2", place)["latency_s"] for place in (0, 1))
     assert chunked["itl"]["p99"] < whole["itl"]["p99"] and chunked["ttft"]["mean"] > whole["ttft"]["mean"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("plain_jax")
+def test_a_divided_video_obeys_its_check(cli, parse_json, own_folder: Path) -> None:
+    small, whole, *divided, ring = _run(cli, parse_json, "E36")["answers"]
+    tokens = 75_600 / 32_760
+    assert tokens < (tokens + tokens**2) / 2 < whole["predicted_ms"] / small["predicted_ms"] < tokens**2
+    speedup = [whole["predicted_ms"] / each["predicted_ms"] for each in divided]
+    assert all(0.9 * ranks < found < ranks for found, ranks in zip(speedup, (2, 4, 8), strict=True))
+    assert all(0.0 < each["exposed_communication_fraction"] < 0.05 for each in divided)
+    assert divided[-1]["predicted_ms"] < ring["predicted_ms"] < 1.1 * divided[-1]["predicted_ms"]
 
 
 @pytest.mark.usefixtures("plain_jax")

@@ -23,7 +23,7 @@ INPUTS = (".csv", ".json", ".yaml")
 
 def test_there_are_forty_in_their_layers() -> None:
     assert len(SCENARIOS) == 40 and {each.layer for each in SCENARIOS.values()} == set(LAYERS)
-    assert sum(each.answered for each in SCENARIOS.values()) == 39
+    assert sum(each.answered for each in SCENARIOS.values()) == 40
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
