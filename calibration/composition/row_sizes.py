@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from hwspecs.errors import InputError
+from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.workloads.video import DENOISERS, video_tokens
 
 _VIDEO = re.compile(r"([0-9]{1,9}) *[x*] *([0-9]{1,9}) *[x*] *([0-9]{1,9})")
@@ -22,7 +22,8 @@ def stated_seq(model: str, text: str, number: float) -> tuple[float, str]:
         wrong = takes and not number > 0
         return number, f"seq '{text}' is neither tokens nor a video as in 81x720x1280" if wrong else ""
     if not takes:
-        return math.nan, f"seq '{text}' is the size of a video, which {', '.join(DENOISERS)} take; {model} does not"
+        hint = did_you_mean(model, DENOISERS)
+        return math.nan, f"seq '{text}' is the size of a video, which {', '.join(DENOISERS)} take; not {model}.{hint}"
     try:
         return float(video_tokens(*map(int, video.groups()))), ""
     except InputError as error:

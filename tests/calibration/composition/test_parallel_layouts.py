@@ -94,7 +94,8 @@ def test_rows_have_the_layout_of_their_variant(tmp_path: Path):
         ("wan-2.1-14b", "75600", ""),
         ("wan-2.1-14b", "80x720x1280", "seq '80x720x1280': A video's frames cannot be 80"),
         ("wan-2.1-14b", "81x720", "seq '81x720' is neither tokens nor a video as in 81x720x1280"),
-        ("gpt2", "81x720x1280", "seq '81x720x1280' is the size of a video, which wan-2.1-1.3b, wan-2.1-14b take; gpt2"),
+        ("gpt2", "81x720x1280", "seq '81x720x1280' is the size of a video, which wan-2.1-1.3b, wan-2.1-14b take; "),
+        ("wan-2.1", "81x720x1280", "seq '81x720x1280' is the size of a video, which wan-2.1-1.3b, wan-2.1-14b take; "),
         ("gpt2", "1k", "seq is not a whole number from 1"),
     ],
 )
@@ -104,4 +105,5 @@ def test_seq_is_tokens_or_a_video(tmp_path: Path, model: str, seq: str, reason: 
     row, other = read_rows(path)
     assert row.reason.startswith(reason) and bool(row.reason) == bool(reason)
     assert reason or row.seq == 75_600
+    assert ("Did you mean" in row.reason) == (model == "wan-2.1")
     assert (other.seq, other.reason) == (16, "")
