@@ -49,12 +49,14 @@ Tiers = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class SustainedTable:
-    """The table of one file: `families` and `power` as stored, and where it is from."""
+    """The table of one file: `families` and `power` as stored, where it is from, and the card of `others`, parameters
+    that lie beside it and that it was not made from; "" where it was."""
 
     families: Mapping[str, Mapping[str, Any]]
     power: Mapping[str, float]
     card: Mapping[str, Any]
     path: str
+    others: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,23 @@ def load_sustained_table(path: str | Path | None = None) -> SustainedTable:
         raise InputError(f"Sustained rates '{file}' are damaged ({error}); {remedy}.") from None
     shipped = SHIPPED_ORIGIN if path is None else str(file)
     rest = {name: value for name, value in card.items() if name not in ("families", "power")}
-    return SustainedTable(card["families"], card["power"], rest, shipped)
+    others = "" if path is None else _others(file, rest.get("parameters_sha256"))
+    return SustainedTable(card["families"], card["power"], rest, shipped, others)
+
+
+def _others(file: Path, made_from: str | None) -> str:
+    """The card of the parameters beside a table of one's own, if their checksum is not the one it was `made_from`.
+
+    The shipped table's parameters are shipped with it: a test compares them, so that no command has to.
+    """
+    beside = Path(str(file).removesuffix(ENDING) + ".json")
+    if made_from is None or not str(file).endswith(ENDING) or not beside.is_file():
+        return ""
+    try:
+        found = json.loads(beside.read_text(encoding="utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""  # no parameters; who reads them is told
+    return "" if found == made_from else str(beside)
 
 
 def checksum(record: Mapping[str, Any]) -> str:

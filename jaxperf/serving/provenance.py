@@ -30,13 +30,14 @@ WHY = {
 class Provenance:
     """`tiers`: device -> family -> tier; `created`: when the parameters were fitted; `path`: which they are;
     `as_shipped`: device -> families that one's own parameters do not cover; `changed`: device -> facts in which it is
-    not the device of that name that was measured."""
+    not the device of that name that was measured; `others`: parameters beside the rates that these are not of."""
 
     tiers: Mapping[str, Mapping[str, str]]
     created: str
     path: str
     as_shipped: Mapping[str, Sequence[str]] = field(default_factory=dict)
     changed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    others: str = ""
 
     @property
     def calibrated(self) -> bool:
@@ -49,7 +50,12 @@ class Provenance:
         if not self.calibrated:
             return PROVENANCE
         told = _one(*self.tiers.values()) if len(self.tiers) == 1 else _many(self.tiers)
-        return f"calibrated: {told}, fitted {self.created[:7]}{self._taken_over()}{self._differing()}; {WIDTHS}"
+        beside = f"{self._taken_over()}{self._differing()}{self._apart()}"
+        return f"calibrated: {told}, fitted {self.created[:7]}{beside}; {WIDTHS}"
+
+    def _apart(self) -> str:
+        """That the rates were made from other parameters than those that they lie beside."""
+        return f" ({self.path} was made from other parameters than {self.others})" if self.others else ""
 
     def _differing(self) -> str:
         """Which devices are not those that were measured by their names."""
@@ -84,6 +90,7 @@ class Provenance:
             record
             | ({"as_shipped": taken_over} if taken_over else {})
             | ({"changed_facts": changed} if changed else {})
+            | ({"other_parameters": self.others} if self.others else {})
         )
 
 
@@ -103,7 +110,8 @@ def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], w
     tables = [calibration.table for calibration in calibrations.values()]
     created = str(tables[0].card.get("created", "")) if tables else ""
     changed = {device: calibration.changed for device, calibration in calibrations.items()}
-    return Provenance(tiers, created, tables[0].path if tables else "", as_shipped, changed)
+    path, others = (tables[0].path, tables[0].others) if tables else ("", "")
+    return Provenance(tiers, created, path, as_shipped, changed, others)
 
 
 def families_of(model: ModelConfig) -> tuple[str, ...]:

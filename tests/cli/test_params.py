@@ -53,3 +53,19 @@ def test_a_changed_byte_is_told(cli, own_folder: Path) -> None:
     Path("mine.sustained.json").write_text(text.replace('"memory": 0.8', '"memory": 0.7', 1))
     result = cli(*question)
     assert result.exit_code == 2 and "a byte was changed" in result.stderr
+
+
+def test_rates_that_were_made_from_other_parameters_say_so(cli, own_folder: Path, parse_json) -> None:
+    table = load_sustained_table()
+    record = {**table.card, "families": table.families, "power": table.power}
+    Path("mine.sustained.json").write_text(json.dumps(record))
+    question = ("estimate", "gpt2", "--device", "h100-sxm", "--params", "mine", "--json")
+
+    def told(sha256: str | None) -> dict:
+        Path("mine.json").write_text(json.dumps({"sha256": sha256} if sha256 else []))
+        return parse_json(cli(*question).stdout)["provenance"]
+
+    assert told("another")["other_parameters"] == "mine.json"
+    assert "mine.sustained.json was made from other parameters than mine.json" in told("another")["efficiencies"]
+    for same in (table.card["parameters_sha256"], None):
+        assert "other_parameters" not in told(same) and "other parameters" not in told(same)["efficiencies"]
