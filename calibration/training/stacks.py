@@ -14,6 +14,11 @@ NEWEST = "newest"  # of releases that are not stated; sorts after every one that
 # A release named by year and month, as NVIDIA's containers are: "26.04.01 NeMo Container", "v25.03".
 _MONTH = r"(2\d\.[01]\d(?:\.\d\d)?)"
 _RELEASE = re.compile(rf"\b(?:v|nemo[ :]?){_MONTH}\b|\b{_MONTH} nemo", re.IGNORECASE)
+_PLAIN = re.compile(rf"(?<![\d.]){_MONTH}(?![\d.])")  # of a source, which has no other numbers of this form
+_CORE = re.compile(r"(?<![a-z])(?:m-?core|core|megatron-?lm)[ _:/@(=-]*[rv]?0\.(\d{1,3})(?!\d)", re.IGNORECASE)
+# Minor version of Megatron-Core 0 -> the container that came with it (docs/releases/software-versions.md of
+# Megatron-Bridge). Older ones are before all of these, newer ones after them.
+CONTAINERS = {14: "25.09", 15: "25.11", 16: "26.02", 17: "26.04"}
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,19 @@ def stack_note(stack: Stack) -> str:
 
 
 def release_of(run: Run, stack: Stack) -> str:
-    """The release by a run's notes, such as "26.04.01", else `NEWEST`; "" of software whose releases are as one."""
+    """The release by a run's notes or source: of a container, such as "26.04.01", or of Megatron-Core as the container
+    that came with it; else `NEWEST`; "" of software whose releases are as one. They sort by age."""
     if not stack.released:
         return ""
-    found = _RELEASE.search(run.notes)
-    return (found[1] or found[2]) if found else NEWEST
+    found = _RELEASE.search(run.notes) or _RELEASE.search(run.source) or _PLAIN.search(run.source)
+    if found:
+        return next(filter(None, found.groups()))
+    core = _CORE.search(run.notes) or _CORE.search(run.source)
+    return _container(int(core[1])) if core else NEWEST
+
+
+def _container(minor: int) -> str:
+    """The container of a Megatron-Core, or a text that sorts before or after all that are known of."""
+    if minor in CONTAINERS:
+        return CONTAINERS[minor]
+    return f"0.{minor:03d}" if minor < min(CONTAINERS) else f"core 0.{minor:03d}"

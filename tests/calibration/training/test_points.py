@@ -10,6 +10,7 @@ import pytest
 from calibration.datasets.training import read_training
 from calibration.training.evaluate import explored_rows
 from calibration.training.models import differing, shipped_model
+from calibration.training.parameters import load_training
 from calibration.training.points import Known, known_runs
 from calibration.training.stacks import NEWEST, release_of, stack_note, stack_of
 from tests.calibration.training.runs import SHAPE, write
@@ -228,6 +229,15 @@ def test_which_software_was_taken_is_told(tmp_path: Path, change: dict[str, obje
         ({"source": "", "notes": "image nvcr.io/nvidia/nemo:25.09, Megatron"}, "25.09"),
         ({"source": "Megatron-Bridge", "notes": "model TFLOPs 26.04; MFU=25.11"}, NEWEST),
         ({"source": "llm-foundry", "notes": "v25.03"}, ""),
+        ({"source": "NeMo 25.04"}, "25.04"),
+        ({"source": "Megatron-LM 24.09"}, "24.09"),
+        ({"source": "Megatron-Bridge", "notes": "26.04.01 NeMo Container, mcore 0.17"}, "26.04.01"),
+        ({"source": "Megatron-LM core_r0.12"}, "0.012"),
+        ({"source": "Megatron-LM (core 0.9)"}, "0.009"),
+        ({"source": "Megatron-LM v0.15.1"}, "25.11"),
+        ({"source": "", "notes": "Megatron-Core==0.14.0"}, "25.09"),
+        ({"source": "mcore", "notes": "score 0.12, 36 cores"}, NEWEST),
+        ({"source": "megatron-core 0.18"}, "core 0.018"),
     ],
 )
 def test_the_release_of_the_software(tmp_path: Path, change: dict[str, object], release: str) -> None:
@@ -235,6 +245,13 @@ def test_the_release_of_the_software(tmp_path: Path, change: dict[str, object], 
     assert release_of(run, stack_of(run)) == release
     told = "the release of the software is not stated: the newest" in known(tmp_path, change).notes[0]
     assert told == (release == NEWEST)
+
+
+def test_releases_sort_by_age(tmp_path: Path) -> None:
+    sources = [f"Megatron-LM core_r0.{minor}" for minor in (9, 12, 14, 17, 18)]
+    found = [release_of(run, stack_of(run)) for run in known(tmp_path, *({"source": each} for each in sources)).runs]
+    measured = [name.rpartition("/")[2] for name in load_training().deviations if "/release/" in name]
+    assert found == sorted(found) and found[1] < min(measured) and max(measured) < found[-1] < NEWEST
 
 
 def test_adapters_learn_and_the_model_does_not(tmp_path: Path) -> None:
