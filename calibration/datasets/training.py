@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import hwspecs
-from calibration.datasets.columns import standard_columns
+from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, device_name
 from calibration.datasets.spellings import Meaning, spelled, stated
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.core.formats import format_name
 
 # Column -> other names it goes by.
@@ -52,6 +52,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
 }
 LABEL = "step_time_s"
 COLUMNS = {**NEEDED, **LAYOUT, **{name: () for name in (*SHAPE, *EXPERTS)}, "params": (), **TEXTS}
+KNOWN = {**COLUMNS, LABEL: ()}
 
 TASKS = ("pretrain", "sft", "lora")
 RECOMPUTE = ("", "none", "selective", "full", "offload")  # "": not stated
@@ -69,6 +70,7 @@ _DTYPE_SPELLINGS = {
     "fp8_mx": "mxfp8",
 }
 LARGEST = 1e15  # of any count; beyond it a row is a mistake
+ALIKE = 0.7  # of 1; tables hold many columns that are not read, so only what is hardly another word is told
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,13 @@ class Run:
 
 @dataclass(frozen=True)
 class TrainingTable:
-    """`runs`: the rows that could be read; `reasons`: row -> why it could not; `rows` of the file."""
+    """`runs`: the rows that could be read; `reasons`: row -> why it could not; `rows` of the file; `notes` on all."""
 
     path: str
     runs: tuple[Run, ...]
     reasons: Mapping[int, str]
     rows: int
+    notes: tuple[str, ...] = ()
 
 
 def read_training(path: str | Path, directories: Sequence[str] = ()) -> TrainingTable:
@@ -128,7 +131,8 @@ def training_table(
 
     **Raises:** `InputError` for a column that is missing, naming the nearest there is.
     """
-    places = _places(path, list(records[0]) if records else [])
+    columns = list(records[0]) if records else []
+    places = _places(path, columns)
     registry = hwspecs.open_registry(directories)
     runs: list[Run] = []
     reasons: dict[int, str] = {}
@@ -137,20 +141,30 @@ def training_table(
             runs.append(_run(row, _given(record, places, registry), registry))
         except InputError as error:
             reasons[row] = str(error)
-    return TrainingTable(str(path), tuple(runs), reasons, len(records))
+    return TrainingTable(str(path), tuple(runs), reasons, len(records), _misspelled(columns, places))
 
 
 def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Name -> the columns that hold it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    places = spelled({**COLUMNS, LABEL: ()}, standard_columns(path, columns))
+    places = spelled(KNOWN, standard_columns(path, columns))
     for name in NEEDED:
         if name not in places:
             raise InputError(
                 f"{path}: the column '{name}' is missing; needed: {', '.join(NEEDED)}.{did_you_mean(name, columns)}"
             )
     return places
+
+
+def _misspelled(columns: Sequence[str], places: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """A sentence for each column that nobody reads and that is spelled nearly as one that is not there."""
+    read = {column for held in places.values() for column in held}
+    absent = [each for name, others in KNOWN.items() if name not in places for each in (name, *others)]
+    found = {column: nearest(standard_name(column), absent, 1, ALIKE) for column in columns if column not in read}
+    return tuple(
+        f"the column '{column}' is not read. Did you mean {meant[0]}?" for column, meant in found.items() if meant
+    )
 
 
 def _given(

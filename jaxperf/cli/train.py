@@ -102,7 +102,7 @@ def summary(read: TrainingTable, columns: dict[str, np.ndarray]) -> dict[str, An
         "tiers": dict(Counter(columns["tier"][known].tolist())),
         "errors": _errors(read, columns),
         "without_prediction": counted(without),
-        "notes": counted(notes),
+        "notes": [*({"reason": note, "rows": read.rows} for note in read.notes), *counted(notes)],
     }
 
 

@@ -71,6 +71,15 @@ def test_two_spellings_of_one_column_are_refused(tmp_path: Path) -> None:
         read_training(write(tmp_path, {"TP": 4}))
 
 
+def test_columns_spelled_nearly_as_absent_ones_are_told(tmp_path: Path) -> None:
+    extra = {"Micro Bath": 2, "recomp": "full", "tpp": 8, "my_own": 1, "vp_known": True, "step_time_ms": 3}
+    found = read_training(write(tmp_path, extra, drop=("micro_batch", "recompute"))).notes
+    assert found == (
+        "the column 'Micro Bath' is not read. Did you mean micro_batch?",
+        "the column 'recomp' is not read. Did you mean recompute?",
+    )
+
+
 def test_an_empty_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no rows"):
         read_training(write(tmp_path))
@@ -81,7 +90,7 @@ def test_every_row_of_the_shared_table_is_read(data_directory: Path) -> None:
     if not path.is_file():
         pytest.skip(f"{path} is absent")
     table = read_training(path)
-    assert table.rows == 445 and not table.reasons
+    assert table.rows == 445 and not table.reasons and not table.notes
     assert sum(run.native for run in table.runs) == 21 and sum(run.repeat for run in table.runs) == 103
 
 
