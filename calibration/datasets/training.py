@@ -70,6 +70,14 @@ _DTYPE_SPELLINGS = {
     "fp8_mx": "mxfp8",
 }
 LARGEST = 1e15  # of any count; beyond it a row is a mistake
+# What a column may hold; what is a number and not this is told where it matters (`calibration.training.points`).
+_COUNT = f"a whole number from 1 to {LARGEST:g}"
+ALLOWED = {
+    **dict.fromkeys(("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch"), _COUNT),
+    "zero": "0, 1, 2 or 3",
+    **dict.fromkeys(("seq_par", "gated"), "0 or 1"),
+    "params": f"a number from 1 to {LARGEST:g}",
+}
 ALIKE = 0.7  # of 1; tables hold many columns that are not read, so only what is hardly another word is told
 
 
@@ -221,7 +229,7 @@ def _needed(name: str, given: Mapping[str, str]) -> int:
     """A whole number from 1 on."""
     value = _number(name, given[name])
     if not (value >= 1.0 and value == int(value)):
-        raise InputError(f"{name}: {given[name]!r} must be a whole number from 1.")
+        raise InputError(f"{name}: {given[name]!r} must be {ALLOWED[name]}.")
     return int(value)
 
 
@@ -240,7 +248,7 @@ def _number(name: str, text: str, strict: bool = True) -> float:
     if 0.0 <= value <= LARGEST:
         return value
     if strict:
-        raise InputError(f"{name}: {text!r} must be a number from 0 to {LARGEST:g}.")
+        raise InputError(f"{name}: {text!r} must be {ALLOWED.get(name, f'a whole number from 0 to {LARGEST:g}')}.")
     return math.nan
 
 

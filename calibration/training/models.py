@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from calibration.datasets.training import SHAPE, Run
+from calibration.datasets.training import ALLOWED, SHAPE, Run
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, model_aliases, model_names
 from jaxperf.models.config import ModelConfig
@@ -163,5 +163,5 @@ def _count(name: str, value: float) -> int:
     if math.isnan(value):
         return 0
     if value != int(value) or (name == "gated" and value > 1.0):
-        raise InputError(f"{name}: {value:g} must be {'0 or 1' if name == 'gated' else 'a whole number'}.")
+        raise InputError(f"{name}: {value:g} must be {ALLOWED.get(name, 'a whole number')}.")
     return int(value)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import equinox as eqx
 
 import hwspecs
-from calibration.datasets.training import Run, TrainingTable
+from calibration.datasets.training import ALLOWED, Run, TrainingTable
 from calibration.training.models import Models
 from calibration.training.stacks import NEVER, NEWEST, UNFUSED, UNKNOWN, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
@@ -21,7 +21,7 @@ from jaxperf.core.device import Device, device_from_spec, stand_in_of, unscaled
 from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
 from jaxperf.serving.notes import multiplied_in
-from jaxperf.training.layout import Layout, training_layout
+from jaxperf.training.layout import ZERO_STAGES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
 
 ADAPTER_RANK = 16.0  # of LoRA where notes do not say
@@ -29,7 +29,7 @@ ADAPTER_RANK = 16.0  # of LoRA where notes do not say
 _RANK = re.compile(
     r"(?:lora[\s_-]*(?:rank|dim|r)|(?<![a-z_])(?:rank|r(?=\s*[=:])))\s*(?:of|is|[=:-])?\s*([1-9]\d{0,5})(?!\.?\d)", re.I
 )
-ZERO_STAGES = (0.0, 1.0, 2.0, 3.0)
+FLAG = (0.0, 1.0)
 MOST_CHUNKS = 4.0  # of a pipeline stage where a table does not say
 NO_OPTIMIZER = "no optimizer"  # of notes: a step that ends with the gradients
 
@@ -135,8 +135,8 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "microbatch": microbatch,
         "global_batch": float(run.global_batch),
         "sequence": float(run.sequence),
-        "zero": _zero(run),
-        "sequence_parallel": _or(run.layout["seq_par"], float(ranks["tp"] > 1.0)),
+        "zero": _one_of("zero", _or(run.layout["zero"], 1.0), ZERO_STAGES),
+        "sequence_parallel": _one_of("seq_par", _or(run.layout["seq_par"], float(ranks["tp"] > 1.0)), FLAG),
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
         "deduplicate": float(stack.deduplicates),
@@ -209,11 +209,10 @@ def _adapter_rank(run: Run) -> tuple[float, str]:
     return (float(stated[1]), "") if stated else (ADAPTER_RANK, f"LoRA rank is not stated: {ADAPTER_RANK:g}")
 
 
-def _zero(run: Run) -> float:
-    stage = _or(run.layout["zero"], 1.0)
-    if stage not in ZERO_STAGES:
-        raise InputError(f"zero: {stage:g} must be 0, 1, 2 or 3.")
-    return stage
+def _one_of(name: str, value: float, choices: Sequence[float]) -> float:
+    if value not in choices:
+        raise InputError(f"{name}: {value:g} must be {ALLOWED[name]}.")
+    return value
 
 
 def _recompute(run: Run, stack: Stack) -> tuple[str, str]:
@@ -227,7 +226,7 @@ def _recompute(run: Run, stack: Stack) -> tuple[str, str]:
 
 def _whole(name: str, value: float) -> float:
     if not _is_whole(value):
-        raise InputError(f"{name}: {value:g} must be a whole number from 1.")
+        raise InputError(f"{name}: {value:g} must be {ALLOWED[name]}.")
     return value
 
 

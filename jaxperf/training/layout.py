@@ -20,7 +20,7 @@ RECOMPUTE = ("none", "selective", "full")
 FROM_ONE = tuple(
     "tensor pipeline context expert expert_tensor data interleave microbatch global_batch sequence".split()
 )
-MOST_ZERO = 3.0
+ZERO_STAGES = (0.0, 1.0, 2.0, 3.0)
 
 
 class Layout(eqx.Module):
@@ -202,8 +202,10 @@ def _check_range(name: str, value: Any) -> None:
         return
     if name in FROM_ONE and not value >= 1.0:
         raise InputError(f"Layout.{name} is {value}; it must be a number from 1.")
-    if name == "zero" and not 0.0 <= value <= MOST_ZERO:
-        raise InputError(f"Layout.zero is {value}; it must be a stage of ZeRO, 0 to {MOST_ZERO:g}.")
+    if name == "zero" and value not in ZERO_STAGES:
+        raise InputError(f"Layout.zero is {value}; it must be a stage of ZeRO: 0, 1, 2 or 3.")
+    if name == "sequence_parallel" and value not in (0.0, 1.0):
+        raise InputError(f"Layout.sequence_parallel is {value}; it must be 0 or 1.")
 
 
 def _code(what: str, name: str, allowed: Sequence[str]) -> float:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 from jaxperf.core.device import Device
 from jaxperf.core.feasible import reason_bits, sentences
 from jaxperf.core.numerics import Scalar, divides
-from jaxperf.training.layout import FROM_ONE, MOST_ZERO, Layout
+from jaxperf.training.layout import FROM_ONE, ZERO_STAGES, Layout
 from jaxperf.training.model import TrainingModel
 
 
@@ -89,7 +89,7 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
 
 def _out_of_range(layout: Layout) -> Bool[Array, ""]:
     """Whether a number is none that a run can have."""
-    stage = (layout.zero >= 0.0) & (layout.zero <= MOST_ZERO)
+    stage = (layout.zero >= ZERO_STAGES[0]) & (layout.zero <= ZERO_STAGES[-1])
     return functools.reduce(operator.or_, (~(getattr(layout, name) >= 1.0) for name in FROM_ONE), ~stage)
 
 

@@ -88,6 +88,12 @@ def test_numbers_that_no_run_can_have(name: str, value: float) -> None:
     assert TrainingReason.COUNT in found
 
 
+@pytest.mark.parametrize(("name", "value"), [("zero", 2.5), ("sequence_parallel", 2)])
+def test_choices_are_no_ranges(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"Layout\.{name} is {value}; it must be"):
+        training_layout(**{name: value})  # type: ignore[arg-type]
+
+
 def test_every_reason_has_its_sentence() -> None:
     assert set(SENTENCES) == set(TrainingReason)
     assert reason_sentences(0) == []
