@@ -45,12 +45,14 @@ def load_arrays(
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    tensors_path, card_path = paths(_given(path, shipped))
+    given = _given(path, shipped)  # the file that was named is the first to be missed
+    tensors_path, card_path = paths(given)
     try:
-        body, text = tensors_path.read_bytes(), card_path.read_bytes()
+        read = {file: file.read_bytes() for file in sorted((tensors_path, card_path), key=lambda file: file != given)}
     except OSError as error:
-        missing = error.filename or path
-        raise InputError(f"Cannot read parameters '{missing}': {error.strerror}; {remedy}.") from None
+        missing = "" if str(given) == error.filename else f"'{error.filename}': "
+        raise InputError(f"Cannot read parameters '{given}': {missing}{error.strerror}; {remedy}.") from None
+    body, text = read[tensors_path], read[card_path]
     try:
         card = json.loads(text)
         if part and part not in card and "command" in card:
