@@ -304,8 +304,8 @@ def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, s
         gradients = sum(own if run.zero == 2 and p > 1 else _sharded(run, own, 2))
         states = sum(_sharded(run, own, 3)) * run.weight_bytes + gradients * run.gradient_bytes
         states += sum(_sharded(run, own, 1)) * run.optimizer_bytes
-        one = _parameters(model, run, 1, 0)
-        buffers = (2 * sum(one) * run.weight_bytes if run.zero == 3 else 0) + (layer if run.recompute == 2 else 0)
+        split = [each for each, copies in zip(_parameters(model, run, 1, 0), _copies(run), strict=True) if copies > 1]
+        buffers = (2 * sum(split) * run.weight_bytes if run.zero == 3 else 0) + (layer if run.recompute == 2 else 0)
         if stage == p - 1:
             buffers += tokens * model.vocab / run.tensor * (run.activation_bytes + 4)
         totals.append(states + stages[int(stage)] * min(ahead, m) * kept + buffers)

@@ -58,6 +58,11 @@ class StageParameters(eqx.Module):
         weights = 1.0 - layout.frozen
         return weights * self.dense + self.dense_adapters, weights * self.experts + self.expert_adapters
 
+    def split_layer(self, layout: Layout) -> Scalar:
+        """Of one layer's, what other ranks have copies of, so that ZeRO can split it [1]."""
+        dense = jnp.where(layout.shard > 1.0, self.layer, 0.0)
+        return dense + jnp.where(layout.expert_shard > 1.0, self.expert_layer, 0.0)
+
 
 def kept_parameters(layout: Layout, dense: Scalar, experts: Scalar, sharded: Bool[Array, ""]) -> Scalar:
     """Of the `dense` and `experts` of a stage, what one rank keeps: where `sharded`, its share of the group that has
@@ -127,7 +132,7 @@ def _one_stage(
     learned = own.learned(layout)
     weights = kept_parameters(layout, own.dense, own.experts, layout.split_weights > 0.0)
     weights = weights + own.dense_adapters + own.expert_adapters
-    gathered = layout.split_weights * LIVE_LAYERS * (own.layer + own.expert_layer) * layout.weight_bytes
+    gathered = layout.split_weights * LIVE_LAYERS * own.split_layer(layout) * layout.weight_bytes
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
     return StageMemory(

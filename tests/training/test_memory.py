@@ -72,6 +72,36 @@ def test_states_by_zero_stage(zero: int, expected: float) -> None:
     assert states / 1e9 == pytest.approx({0: 120, 1: 31.4, 2: 16.6, 3: 1.9}[zero], rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("model", "ranks"),
+    [
+        ("llama-3-8b", {}),
+        ("llama-3-8b", {"tensor": 4, "pipeline": 2}),
+        ("llama-3-8b", {"data": 4, "shard_group": 1}),
+        ("mixtral-8x7b", {}),
+        ("mixtral-8x7b", {"tensor": 4, "expert": 4}),
+    ],
+)
+def test_zero_3_gathers_nothing_where_nothing_is_split(model: str, ranks: dict[str, int]) -> None:
+    described = training_model(load_model(model))
+    none, all_split = (
+        stage_memory(described, training_layout(**{"zero": zero, "global_batch": 16, **ranks}), ONE, as_float(0.0))
+        for zero in (0, 3)
+    )
+    assert float(all_split.total) == float(none.total)
+
+
+def test_zero_3_gathers_the_part_of_a_layer_that_is_split() -> None:
+    """Of eight ranks each has the only copy of its expert, and all have one of the rest."""
+    model = training_model(load_model("mixtral-8x7b"))
+    layout = training_layout(data=8, global_batch=8, expert=8, zero=3)
+    own = stage_parameters(model, layout, model.layers, ONE)
+    assert float(own.split_layer(layout)) == float(own.layer)
+    shared = dataclasses.replace(layout, expert=as_float(4.0))
+    both = stage_parameters(model, shared, model.layers, ONE)
+    assert float(both.split_layer(shared)) == float(both.layer + both.expert_layer)
+
+
 def test_zero_2_keeps_whole_gradients_in_a_pipeline() -> None:
     base = {"zero": 2, "data": 8, "global_batch": 64}
     assert float(training_layout(pipeline=4, **base).split_gradients) == 0
