@@ -1,4 +1,5 @@
-"""What an adaptation did: the rows of each device that a family learned from, and how far off it is on them."""
+"""What an adaptation did: the rows of each device that a family learned from, how far off it is on them, and how far
+where it did not learn from a row's shape."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy as np
 from calibration.datasets.schema import KernelTable, Read
 from calibration.kernels.adapt import rows_of_adaptation
 from calibration.kernels.fit import sample_all
+from calibration.kernels.local import left_out
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.predict import predict_table
 
@@ -20,7 +22,8 @@ MOST_SCORED = 2000  # rows of a device in a file: as many as tell a median error
 @dataclass(frozen=True)
 class Adaptation:
     """One device and family: its software, rows learned from, and the median of |predicted / measured - 1| on these
-    very rows, by the parameters before and after [1]; NaN where these predict none of them."""
+    very rows, by the parameters before and after [1]; NaN where these predict none of them. `left_out`: that of each
+    row as it is predicted without the rows of its shape, those of an earlier adaptation included [1]."""
 
     family: str
     device: str
@@ -28,6 +31,7 @@ class Adaptation:
     rows: int
     before: float
     after: float
+    left_out: float
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ def adaptations(
             sum(map(len, own)),
             _error(before, own, directories),
             _error(after, own, directories),
+            float(np.median(np.abs(np.expm1(-left_out(after.families[family], device))))),
         )
         for (family, device), own in sorted(tables.items())
     ]

@@ -84,10 +84,21 @@ def learn(
     residual = np.clip(residual, *np.quantile(residual, [TAIL, 1.0 - TAIL]))
     start = prior(places.features.shape[1], deviation**2)
     covariance = learned(start, places, residual, learning_sets(start, places))
-    judged = sample_all(len(residual), JUDGED, 0)
-    shapes = _shapes(fitted, places)
-    error, spread = Neighbours(covariance, places, residual).left_out(judged, shapes)
-    return Local(names, places, residual, covariance, ratio_width(error / spread, shapes[judged]))
+    error, spread, shapes = _left_out(fitted, Neighbours(covariance, places, residual))
+    return Local(names, places, residual, covariance, ratio_width(error / spread, shapes))
+
+
+def left_out(fitted: FittedFamily, device: str) -> np.ndarray:
+    """Of the rows that a device was adapted to, measured over predicted [rows judged] [log 1], where each is predicted
+    without the rows of its shape."""
+    return _left_out(fitted, fitted.local[device].process)[0]
+
+
+def _left_out(fitted: FittedFamily, process: Neighbours) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of at most `JUDGED` rows, each without those of its shape: error, its expected deviation, number of the shape."""
+    judged = sample_all(len(process.residual), JUDGED, 0)
+    shapes = _shapes(fitted, process.places)
+    return *process.left_out(judged, shapes), shapes[judged]
 
 
 def learning_sets(start: Covariance, places: Places) -> list[np.ndarray]:

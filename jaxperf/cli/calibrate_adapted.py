@@ -1,4 +1,4 @@
-"""What `jaxperf calibrate --adapt` says of the adaptation: devices, software, rows, and the error on these."""
+"""What `jaxperf calibrate --adapt` says of the adaptation: devices, software, rows, and the errors on these."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from calibration.kernels.adaptation import Adaptation, FileUsed
 
 SHOWN = 2  # so many software stacks of a device are named
-TITLE = "Adapted; median errors on the rows that were learned from, in percent of the measured time"
+TITLE = (
+    "Adapted; median errors in percent of the measured time: on the rows that were learned from before and after, and "
+    "where the rows of their shape are left out"
+)
 
 
 def adapted_record(found: Sequence[Adaptation], files: Sequence[FileUsed]) -> dict[str, Any]:
@@ -24,10 +27,13 @@ def adapted_table(found: Sequence[Adaptation]) -> Any:
     from jaxperf.report.text import table
 
     cells = [
-        (each.family, each.device, _named(each.software), f"{each.rows:,}", _percent(each.before), _percent(each.after))
+        (
+            *(each.family, each.device, _named(each.software), f"{each.rows:,}"),
+            *map(_percent, (each.before, each.after, each.left_out)),
+        )
         for each in found
     ]
-    return table(TITLE, ("family", "device", "software", "rows", "before", "after"), cells)
+    return table(TITLE, ("family", "device", "software", "rows", "before", "after", "left out"), cells)
 
 
 def unused_sentences(files: Sequence[FileUsed]) -> list[str]:

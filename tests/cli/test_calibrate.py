@@ -121,7 +121,10 @@ def test_a_few_rows_adapt_to_another_device(cli, fitted: Path, own_folder: Path)
     assert "unseen shapes" not in result.stdout  # the errors of the fit that was adapted
     assert "written: p.safetensors, p.json and p.sustained.json" in result.stdout
     (said,) = [line.split() for line in result.stdout.splitlines() if " h100-sxm " in line]
-    assert said[:6] == ["gemm", "h100-sxm", "vllm", "0.24.0", "cublas", "20"] and float(said[7]) < float(said[6]) / 2
+    assert said[:6] == ["gemm", "h100-sxm", "vllm", "0.24.0", "cublas", "20"]
+    before, after, left_out = map(float, said[6:])
+    assert after < before / 2 and after < left_out
+    assert "where the rows of their shape are left out" in " ".join(result.stdout.split())
     errors = []
     for params in (fitted, "p"):
         predicted = cli("kernels", "few.csv", "-o", "out.parquet", "--params", params)
@@ -146,6 +149,7 @@ def test_only_some_devices_of_a_table_adapt(cli, fitted: Path, own_folder: Path,
     (device,) = told["devices"]
     assert (device["family"], device["device"], device["rows"]) == ("gemm", "h100-sxm", 20)
     assert device["software"] == ["vllm 0.24.0 cublas"] and 0.0 < device["after"] < device["before"]
+    assert device["after"] < device["left_out"]
     some, alone = (load_parameters(own_folder / name) for name in "pq")
     assert sorted(some.families["gemm"].local) == ["h100-sxm"]
     arrays, others = (load_file(own_folder / f"{name}.safetensors") for name in "pq")

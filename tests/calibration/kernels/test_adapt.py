@@ -16,7 +16,7 @@ from calibration.kernels.fit import Settings, counts, new_correction, new_law
 from calibration.kernels.gaussian_process import Places, prior
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import NO_NAMES
-from calibration.kernels.local import BESIDE, DRAWN, LEARNED_ON, VIEW, learning_sets, placed, stated
+from calibration.kernels.local import BESIDE, DRAWN, LEARNED_ON, VIEW, learning_sets, left_out, placed, stated
 from calibration.kernels.model import KernelModel
 from calibration.kernels.neighbours import NEAREST
 from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
@@ -71,6 +71,17 @@ def test_few_rows_move_and_narrow(fitted: FittedFamily, adapted: FittedFamily, s
     inside = np.abs(log_time - np.log(rest.table.measured)) <= width
     assert 0.8 < inside.mean() < 0.99
     assert np.median(width) < 0.3 * np.median(stated(fitted, rest)[1])
+
+
+def test_what_is_left_out_is_as_far_off_as_shapes_never_measured(
+    fitted: FittedFamily, adapted: FittedFamily, slow: Prepared
+) -> None:
+    told = np.median(np.abs(np.expm1(left_out(adapted, NAME))))
+    assert np.median(errors(adapted, slow.take(np.arange(30)))) < told
+    assert told == pytest.approx(np.median(errors(adapted, slow.take(np.arange(30, 120)))), rel=0.5)
+    alone = slow.take(np.arange(1))  # nothing is left that helps
+    (error,) = left_out(adapt_family(fitted, alone), NAME)
+    assert error == pytest.approx(np.log(alone.table.measured[0]) - stated(fitted, alone)[0][0], rel=1e-5)
 
 
 def test_other_devices_are_left_as_they_were(fitted: FittedFamily, adapted: FittedFamily) -> None:
