@@ -68,14 +68,12 @@ def validate(
             options = "--family, --card, --params and --whole-folds"
             raise InputError(f"{options} go with validate kernels, not with {level}.")
         return VALIDATORS[level](data or [], out, as_json, quiet)
-    if card and (data or family or whole_folds):
-        raise InputError(
-            "--card is of parameters alone, which --params names; leave DATA, --family and --whole-folds out."
-        )
+    if card and (data or whole_folds):
+        raise InputError("--card is of parameters alone, which --params names; leave DATA and --whole-folds out.")
     if params is not None and not card:
         raise InputError("--params goes with --card; without it everything is fitted anew.")
     if card:
         from jaxperf.cli.card import show_card
 
-        return show_card(params, out, as_json)
+        return show_card(params, family or [], out, as_json)
     validate_kernels(data or [], family or [], whole_folds, out, as_json, quiet)

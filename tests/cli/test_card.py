@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calibration.kernels.card import by_family, pooled, stated_errors
+from calibration.kernels.parameters import Parameters
 from hwspecs.errors import InputError
 
 ERRORS = [
@@ -46,9 +47,20 @@ def test_a_card_without_a_table_of_errors_is_refused(errors: object) -> None:
         stated_errors({"errors": errors})
 
 
-@pytest.mark.parametrize("also", [("data.csv",), ("--family", "gemm"), ("--whole-folds",)])
-def test_a_card_takes_neither_data_nor_a_family(refuse, also: tuple[str, ...]) -> None:
-    assert "leave DATA, --family and --whole-folds out" in refuse("validate", "kernels", "--card", *also)
+def test_some_families_of_a_card(cli, refuse, parse_json, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [*ERRORS, *(row | {"family": "moe", "median": 1.0} for row in ERRORS)]
+    monkeypatch.setattr("calibration.kernels.parameters.load_parameters", lambda path: Parameters({}, {}))
+    monkeypatch.setattr("calibration.kernels.card.stated_errors", lambda card: errors)
+    command = ("validate", "kernels", "--card", "--json")
+    whole, some = (parse_json(cli(*command, *more).stdout) for more in ((), ("--family", "moe")))
+    assert [row["family"] for row in whole["families"]] == ["gemm", "moe"]
+    assert some["families"] == whole["families"][1:] and some["pooled"]["unseen shapes"]["median"] == 1.0
+    assert "no errors of 'gem'. Did you mean gemm? It has gemm, moe." in refuse(*command, "--family", "gem")
+
+
+@pytest.mark.parametrize("also", [("data.csv",), ("--whole-folds",)])
+def test_a_card_takes_neither_data_nor_folds(refuse, also: tuple[str, ...]) -> None:
+    assert "leave DATA and --whole-folds out" in refuse("validate", "kernels", "--card", *also)
     assert "--params goes with --card" in refuse("validate", "kernels", "--params", "mine", *also)
 
 
