@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from hwspecs.errors import InputError
-
-if TYPE_CHECKING:
-    from jaxperf.io.program import Program
 
 ModelOrOnnx = Annotated[
     str | None,
@@ -79,29 +76,15 @@ def estimate_onnx(
 
     **Arguments:** `shapes`: `input=1,3,224,224` or `dimension=128` each; `batch`: of first dimensions that stay free,
     which are 1 where it is not given.
-    **Raises:** `InputError` for a batch that no input has, and as `jaxperf.io.onnx_graph.read_onnx` and
-    `jaxperf.cli.breakdown.answer` do.
+    **Raises:** `InputError` as `jaxperf.io.onnx_graph.read_onnx` and `jaxperf.cli.breakdown.answer` do.
     """
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision(quick=True)
     from jaxperf.cli.breakdown import answer, check_outputs
     from jaxperf.io.onnx_graph import read_onnx
-    from jaxperf.io.shapes import LARGEST, parse_bindings
+    from jaxperf.io.shapes import parse_bindings
 
-    if batch is not None and not 1 <= batch <= LARGEST:
-        raise InputError(f"--batch is {batch}; it must be a whole number from 1 to 2^53.")
     check_outputs(out, plot)
-    program = read_onnx(path, parse_bindings(shapes or ()), batch or 1)
-    if batch is not None:
-        _check_batch(program, path, batch, "in the file or by --shapes" if shapes else "in the file")
+    program = read_onnx(path, parse_bindings(shapes or ()), batch, free_batch=1)
     answer(program, device, devices_dir or (), params, "", launch, True, out, plot, as_json, quiet)
-
-
-def _check_batch(program: Program, path: Path, batch: int, bound: str) -> None:
-    """Raises `InputError` for a batch that is the first dimension of no input; `bound`: where these come from."""
-    shapes = {name: program.values[name].shape for name in program.inputs if name in program.values}
-    first = {name: shape[0] for name, shape in shapes.items() if shape}
-    if batch not in first.values():
-        there = [f"the first dimension of input '{name}' is {size} {bound}" for name, size in first.items()]
-        raise InputError(f"{path}: --batch {batch}: {there[0] if there else 'no input has a first dimension'}.")

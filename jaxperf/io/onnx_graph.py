@@ -12,6 +12,7 @@ from jaxperf.io.onnx_ops.describe import RULES, describe
 from jaxperf.io.onnx_ops.kinds import CONTROL_FLOW
 from jaxperf.io.primitives.call import Call
 from jaxperf.io.program import Program, Step, Value, without_dead_steps
+from jaxperf.io.shapes import LARGEST
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -20,17 +21,28 @@ FEW = 64  # elements; integers no more than these, made from shapes alone, are c
 NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 
 
-def read_onnx(path: str | Path, shapes: Mapping[str, tuple[int, ...]] = NO_SHAPES, batch: int | None = None) -> Program:
+def read_onnx(
+    path: str | Path,
+    shapes: Mapping[str, tuple[int, ...]] = NO_SHAPES,
+    batch: int | None = None,
+    *,
+    free_batch: int | None = None,
+) -> Program:
     """The program in an ONNX file.
 
     **Arguments:** `shapes`: of inputs by name, or one number by the name of a symbolic dimension; `batch`: for the
-    first dimensions that are still free.
+    first dimensions that are still free, `free_batch` where it is not given.
     **Raises:** `InputError` naming file, node and operator: a file that is missing, truncated or no ONNX model, a
-    dimension without a number, an operator whose output has no known shape, a node that reads what nobody writes.
+    dimension without a number, a batch that no input has, an operator whose output has no known shape, a node that
+    reads what nobody writes.
     """
     path = Path(path)
+    if batch is not None and not 1 <= batch <= LARGEST:
+        raise InputError(f"--batch is {batch}; it must be a whole number from 1 to 2^53.")
     model = read_model(path)
-    bind_inputs(model, path, shapes, batch)
+    bind_inputs(model, path, shapes, free_batch if batch is None else batch)
+    if batch is not None:
+        _check_batch(model, path, batch, "in the file or by --shapes" if shapes else "in the file")
     _check_edges(model, path)
     values = infer_values(model, path)
     weights = [tensor.name for tensor in model.graph.initializer]
@@ -44,6 +56,15 @@ def read_onnx(path: str | Path, shapes: Mapping[str, tuple[int, ...]] = NO_SHAPE
     read = {name for step in kept for name in step.inputs}
     parameters = tuple(name for name in (*weights, *constants) if name in read)
     return Program(path.name, kept, values, inputs, outputs, parameters)
+
+
+def _check_batch(model: ModelProto, path: Path, batch: int, bound: str) -> None:
+    """Raises `InputError` for a batch that is the first dimension of no input; `bound`: where these come from."""
+    dims = {name: info.type.tensor_type.shape.dim for name, info in model_inputs(model.graph).items()}
+    first = {name: own[0].dim_value for name, own in dims.items() if own}
+    if batch not in first.values():
+        there = [f"the first dimension of input '{name}' is {size} {bound}" for name, size in first.items()]
+        raise InputError(f"{path}: --batch {batch}: {there[0] if there else 'no input has a first dimension'}.")
 
 
 def _steps(

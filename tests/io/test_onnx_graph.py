@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -318,6 +319,26 @@ def test_free_dimensions_are_bound_by_shape_by_name_or_by_batch(tmp_path: Path) 
     ):
         program = read_onnx(path, shapes, batch)
         assert program.values["y"].shape == (2, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "shapes", "batch", "said"),
+    [
+        ([2, 8], {}, 4, "model.onnx: --batch 4: the first dimension of input 'x' is 2 in the file."),
+        (["n", 8], {"n": (2,)}, 4, "--batch 4: the first dimension of input 'x' is 2 in the file or by --shapes."),
+        ([], {}, 4, "--batch 4: no input has a first dimension."),
+        (["n", 8], {}, 0, "--batch is 0; it must be a whole number from 1 to 2^53."),
+    ],
+)
+def test_a_batch_that_no_input_has(tmp_path: Path, shape: Shape, shapes: dict, batch: int, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_onnx(relu(tmp_path, shape), shapes, batch)
+
+
+def test_a_batch_that_is_not_given_may_have_a_default(tmp_path: Path) -> None:
+    for shape, size in ((["n", 8], 1), ([2, 8], 2)):
+        assert read_onnx(relu(tmp_path, shape), free_batch=1).values["y"].shape == (size, 8)
+    assert read_onnx(relu(tmp_path, [2, 8]), batch=2).values["y"].shape == (2, 8)
 
 
 @pytest.mark.parametrize(
