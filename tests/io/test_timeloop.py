@@ -219,10 +219,29 @@ def test_fields_that_timeloop_has_and_this_program_does_not_use_are_left_alone(t
     case["ert_pJ_per_action"]["buffer"] |= {"idle": 0.1, "gated_read": 0.2, "metadata_read": 0.3}
     assert json_text(evaluate(read_case(case, "case.json"))) == json_text(evaluate(read_case(CASE, "case.json")))
     text = yaml_text(mapping_yaml(read_case(CASE, "case.json")))
-    more = "depth: 16, technology: 45nm, n_rdwr_ports: 2, n_banks: 4, data_storage_width: 8, memory_width: 16"
+    more = "depth: 16, technology: 45nm, n_rdwr_ports: 2, n_banks: 4"
     path = tmp_path / "case.yaml"
     path.write_text(text.replace("depth: 16", more), encoding="utf-8")
     assert load_yaml_case(path).levels == ("buffer", "DRAM")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "depth: 16, width: 16, word-bits: 8",
+        "memory_depth: 16, memory_width: 16, word_width: 8",
+        "data_storage_depth: 16, n_words: 2",
+        "entries: 32, block-size: 2",
+        "entries: 32, depth: 16, block-size: 2",
+    ],
+)
+def test_the_same_buffer_under_timeloops_other_names(tmp_path: Path, attributes: str) -> None:
+    text = yaml_text(mapping_yaml(read_case(CASE, "case.json")))
+    assert "depth: 16, width: 16, datawidth: 8" in text
+    path = tmp_path / "case.yaml"
+    path.write_text(text.replace("depth: 16, width: 16, datawidth: 8", attributes), encoding="utf-8")
+    buffer = load_yaml_case(path).architecture.levels[0]
+    assert (float(buffer.size), float(buffer.block)) == (32.0, 2.0)
 
 
 def test_a_density_is_said_to_be_unused() -> None:
@@ -239,6 +258,14 @@ def test_a_density_is_said_to_be_unused() -> None:
         ("type: temporal", "type: temporary", "type temporary is not one of temporal"),
         ("R=3", "R3", 'factor "R3" must read like P=16'),
         ("depth: 16", "dept: 16", "buffer: 'dept' is not a field. Did you mean depth?"),
+        ("width: 16, datawidth: 8", "width: 16", "buffer: width needs datawidth, the bits of a word"),
+        ("depth: 16, width: 16, datawidth: 8", "sizeKB: 1", "buffer: sizeKB needs datawidth, the bits of a word"),
+        ("datawidth: 8, read", "datawidth: 8, word_bits: 16, read", "datawidth is 8 and word_bits, another name of it"),
+        ("depth: 16", "depth: 16, entries: 16", "buffer: its words are 16 by entries, 32 by depth; state one"),
+        ("depth: 16", "leakage: 2", "buffer: 'leakage' is not a field; what a level leaks is the energy of its action"),
+        ("name: update", "name: leakage", "DRAM: ERT: 'leakage' is not a field; what a level leaks is the energy"),
+        ("name: update", "name: gated_raed", "DRAM: ERT: 'gated_raed' is not a field. Did you mean gated_read?"),
+        ("ERT:", "sparse-optimization: {}\nERT:", "is not a field. Did you mean sparse_optimizations?"),
         ("meshX: 4", "mesh_x: 4", "columns: spatial: 'mesh_x' is not a field. Did you mean meshX?"),
         ("spatial: {", "spacial: {", "columns: 'spacial' is not a field. Did you mean spatial?"),
         ("permutation: [R, P]", "permutations: [R, P]", "'permutations' is not a field. Did you mean permutation?"),

@@ -72,12 +72,35 @@ def check_spelling(data: Mapping[str, Any], known: Iterable[str], where: str, al
             raise InputError(f"{where}: '{key}' is not a field. Did you mean {meant[0]}?")
 
 
+def check_known(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Raises `InputError` for a key of a small object that is not one of all that it may have."""
+    known = tuple(known)
+    for key in map(str, data):
+        if key not in known:
+            raise InputError(f"{where}: {key} is not one of {', '.join(known)}.{did_you_mean(key, known)}")
+
+
+def check_said_otherwise(data: Mapping[str, Any], how: Mapping[str, str], where: str) -> None:
+    """Raises `InputError` for a key of other tools that has a meaning here under another name or in another place.
+
+    **Arguments:** `how`: by key, in small letters, how it is said.
+    """
+    for key in map(str, data):
+        if key.casefold() in how:
+            raise InputError(f"{where}: '{key}' is not a field; {how[key.casefold()]}.")
+
+
 def check_distinct(names: Iterable[str], what: str, where: str) -> None:
     """Raises `InputError` for a name that stands twice."""
     names = list(names)
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{where}: {what} {name} is named twice; give each a name of its own.")
+
+
+def underscored_keys(data: Mapping[Any, Any]) -> dict[str, Any]:
+    """The keys as texts, with the underscores that older files spell as hyphens."""
+    return {str(key).replace("-", "_"): value for key, value in data.items()}
 
 
 def object_if_any(data: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:

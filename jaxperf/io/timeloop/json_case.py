@@ -15,14 +15,16 @@ from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.io.json_text import parse_json
 from jaxperf.io.timeloop.case import Case
 from jaxperf.io.timeloop.fields import ALIKE, check_spelling, count, list_of, object_of, text_of, words_if_any
-from jaxperf.io.timeloop.machine import COUNTS, Machine, read_machine
+from jaxperf.io.timeloop.machine import COUNTS, TABLE, Machine, read_machine
 from jaxperf.io.timeloop.nest import Block, read_mapping, read_problem
+from jaxperf.io.timeloop.sparse import KEY
 from jaxperf.io.timeloop.yaml_case import load_yaml_case
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.models.checks import show
 
 MAPPING = "mapping_outer_to_inner"
+PARTS = ("problem", "levels", TABLE, MAPPING, KEY)
 BLOCK = ("level", "keep", "loops")
 
 
@@ -61,6 +63,7 @@ def read_dense_case(data: Any, source: str) -> Case:
     """`read_case`, without a word about densities."""
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; a case is an object with problem and {MAPPING}.")
+    check_spelling(data, PARTS, source)
     problem, names = read_problem(object_of(data, "problem", source), source)
     machine = read_machine(data, source)
     blocks = [_block(each, machine, source) for each in list_of(data, MAPPING, source)]

@@ -7,12 +7,12 @@ from collections.abc import Mapping as Dictionary
 from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop.fields import amount, check_spelling, count, object_of
+from jaxperf.io.timeloop.actions import COMPUTE, ENERGIES, OF_LEVELS, OF_UNITS
+from jaxperf.io.timeloop.fields import amount, check_said_otherwise, check_spelling, count, object_of
 
 PICO = 1e-12
 TABLE = "ert_pJ_per_action"  # what JSON calls the energies of all levels
 WORD_BITS = "Word bits"
-COMPUTE = "compute"
 # Field of `Level` -> its key among a level's specs.
 COUNTS = {"instances": "Instances", "block": "Block size", "cluster": "Cluster size", "buffering": "Multiple buffering"}
 LIMITS = {
@@ -21,13 +21,9 @@ LIMITS = {
     "write_bandwidth": "Write bandwidth",
     "shared_bandwidth": "Shared bandwidth",
 }
-ENERGIES = {
-    "read_energy": "read",
-    "write_energy": "write",
-    "update_energy": "update",
-    "hop_energy": "hop",  # of a word, from one child to the next
-    "leakage": "leak",
-}
+# Fields that other tools have, and how it is said here.
+LEAKAGE = {"leakage": "what a level leaks is the energy of its action leak [pJ a cycle and instance]"}
+LEAKS = {**LEAKAGE, "leak": LEAKAGE["leakage"]}
 
 
 class Machine(NamedTuple):
@@ -54,6 +50,7 @@ def read_machine(data: Dictionary[str, Any], source: str, table: str = TABLE) ->
         raise InputError(f"{source}: {table} has the action {COMPUTE} at {found} levels; it must be one.")
     unit = computing[0]
     check_spelling(specs[unit], (COUNTS["instances"],), f"{source}: {unit}")
+    check_spelling(actions[unit], OF_UNITS, f"{source}: {unit}: {table}")
     units = {
         "macs": count(specs[unit].get("Instances", 1), f"{source}: {unit}: Instances"),
         "mac_energy": amount(actions[unit][COMPUTE], f"{source}: {unit}: {COMPUTE}") * PICO,
@@ -68,7 +65,9 @@ def level_fields(
 ) -> dict[str, float]:
     """Fields of a `Level` from the specs of a storage level and the energies of its actions [pJ]."""
     check_spelling(specs, (*COUNTS.values(), *LIMITS.values(), WORD_BITS), where)
-    check_spelling(energies, ENERGIES.values(), f"{where}: {table}")
+    check_said_otherwise(specs, LEAKS, where)
+    check_spelling(energies, OF_LEVELS, f"{where}: {table}")
+    check_said_otherwise(energies, LEAKAGE, f"{where}: {table}")
     fields = {field: count(specs.get(key, 1), f"{where}: {key}") for field, key in COUNTS.items()}
     fields |= {field: _limit(specs.get(key, "-"), f"{where}: {key}") for field, key in LIMITS.items()}
     # An update without an entry of its own is a write; what does not say that it leaks or has wires does not.

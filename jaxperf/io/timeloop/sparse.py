@@ -12,15 +12,29 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop.fields import amount, flag, list_of, object_if_any, object_of, text_of, words_if_any
+from jaxperf.io.timeloop.fields import (
+    amount,
+    check_known,
+    flag,
+    list_of,
+    object_if_any,
+    object_of,
+    text_of,
+    words_if_any,
+)
 from jaxperf.loopnest.problem import Names
 from jaxperf.loopnest.sparse.formats import KINDS, Format, Rank
 from jaxperf.loopnest.sparse.optimization import GATING, SKIPPING, Directive, Option, keeping_level
 from jaxperf.models.checks import show
 
+KEY = "sparse_optimizations"
 ORDER = "outer_to_inner"
 SPELLED = {"BITMASK": "B", "CSR": "CSR", **{kind: kind for kind in KINDS}}
 FIELDS = ("name", "representation_format", "action_optimization", "compute_optimization")  # of a target
+SPACE = ("name", "ranks", "rank_application_order")
+RANK = ("format", "flattened_rankIDs", "metadata_word_bits", "payload_word_bits")
+ACTION = ("type", "options")
+OPTION = ("target", "condition_on")
 COMPUTE = {"gate_on_zero_operand": "gates_zeros", "skip_on_not_aligned_operands": "skips_unaligned"}
 
 
@@ -49,9 +63,7 @@ def read_optimizations(data: Dictionary[str, Any], parts: Parts, where: str) -> 
     for target in list_of(data, "targets", where):
         name = text_of(target, "name", f"{where}: targets")
         at = f"{where}: {name}"
-        for key in target:
-            if key not in FIELDS:
-                raise InputError(f"{at}: {key} is not one of {', '.join(FIELDS)}.{did_you_mean(str(key), FIELDS)}")
+        check_known(target, FIELDS, at)
         if name == parts.unit:
             units |= _units(target, at)
             continue
@@ -71,10 +83,12 @@ def _position(name: str, known: Sequence[str], what: str, where: str) -> int:
 def _formats(target: Dictionary[str, Any], parts: Parts, where: str) -> dict[int, Format]:
     found = {}
     representation = object_if_any(target, "representation_format", where)
+    check_known(representation, ("data_spaces",), f"{where}: representation_format")
     for space in list_of({"data_spaces": [], **representation}, "data_spaces", f"{where}: representation_format"):
         name = text_of(space, "name", f"{where}: data_spaces")
         operand = _position(name, parts.names.operands, "data space", f"{where}: data_spaces")
         at = f"{where}: {name}"
+        check_known(space, SPACE, at)
         order = space.get("rank_application_order", ORDER)
         if order != ORDER:
             raise InputError(f"{at}: rank_application_order is {show(order)}; only {ORDER} is supported.")
@@ -93,6 +107,7 @@ def _ranks(data: Any, names: Names, where: str) -> list[Rank]:
     if given not in SPELLED:
         known = ", ".join(SPELLED)
         raise InputError(f"{where}: format {given} is not one of {known}.{did_you_mean(given, SPELLED)}")
+    check_known(data, RANK, where)
     lists = list_of({"flattened_rankIDs": [], **data}, "flattened_rankIDs", where)
     if len(lists) > 1:
         raise InputError(f"{where}: flattened_rankIDs has {len(lists)} lists; one is supported.")
@@ -113,6 +128,7 @@ def _directives(target: Dictionary[str, Any], level: int, parts: Parts, where: s
     for entry in list_of({"action_optimization": [], **target}, "action_optimization", where):
         at = f"{where}: action_optimization"
         kind = text_of(entry, "type", at)
+        check_known(entry, ACTION, at)
         if kind not in (GATING, SKIPPING):
             hint = did_you_mean(kind, (GATING, SKIPPING))
             raise InputError(f"{at}: type {kind} is not supported; it must be {GATING} or {SKIPPING}.{hint}")
@@ -126,6 +142,7 @@ def _directives(target: Dictionary[str, Any], level: int, parts: Parts, where: s
 def _option(data: Any, level: int, parts: Parts, where: str) -> Option:
     operands = parts.names.operands
     target = _position(text_of(data, "target", where), operands, "data space", f"{where}: target")
+    check_known(data, OPTION, where)
     named = words_if_any(data, "condition_on", where)
     leaders = tuple(_position(name, operands, "data space", f"{where}: condition_on") for name in named)
     if not leaders:
@@ -144,9 +161,7 @@ def _units(target: Dictionary[str, Any], where: str) -> dict[str, bool]:
     found = {}
     for entry in entries:
         holder = object_of({"compute_optimization": entry}, "compute_optimization", where)
+        check_known(holder, COMPUTE, f"{where}: compute_optimization")
         for key, value in holder.items():
-            if key not in COMPUTE:
-                known = ", ".join(COMPUTE)
-                raise InputError(f"{where}: {key} is not one of {known}.{did_you_mean(key, COMPUTE)}")
             found[COMPUTE[key]] = flag(value, f"{where}: {key}")
     return found

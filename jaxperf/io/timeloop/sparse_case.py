@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.timeloop.architecture import attribute_specs
 from jaxperf.io.timeloop.case import Case
-from jaxperf.io.timeloop.fields import object_if_any, object_of
+from jaxperf.io.timeloop.fields import check_spelling, object_if_any, object_of
 from jaxperf.io.timeloop.json_case import is_yaml, load_json, read_dense_case, zeros_ignored
-from jaxperf.io.timeloop.sparse import Parts, read_optimizations
+from jaxperf.io.timeloop.sparse import KEY, Parts, read_optimizations
 from jaxperf.io.timeloop.sparse_designs import design_of
 from jaxperf.io.timeloop.sparse_levels import WIDTHS, read_densities, sparse_level, stated, unit_energies
 from jaxperf.io.timeloop.yaml_case import load_yaml, read_yaml_case, underscored, yaml_machine
@@ -20,8 +20,6 @@ from jaxperf.loopnest.sparse.density import Density
 from jaxperf.loopnest.sparse.formats import tile_extents
 from jaxperf.loopnest.sparse.sparsity import Sparsity
 from jaxperf.models.checks import show
-
-KEY = "sparse_optimizations"
 
 
 class Given(NamedTuple):
@@ -52,6 +50,7 @@ def load_directives(path: str | Path) -> Given:
     data = load_yaml(path, expected) if is_yaml(path) else load_json(path)
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; {expected}.")
+    check_spelling(underscored(data), (KEY, "targets", "attributes"), source)
     found = data if "targets" in data else object_of(data, KEY, source)
     attributes = object_if_any(data, "attributes", source)
     return Given(underscored(found), attributes, source, (f"directives of {source}",))

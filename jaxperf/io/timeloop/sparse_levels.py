@@ -6,7 +6,8 @@ from collections.abc import Mapping as Dictionary
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop.fields import amount, object_if_any
+from jaxperf.io.timeloop.actions import COMPUTE, COUNTED, GATED_COMPUTE, KINDS, SKIPPED_COMPUTE, VERBS
+from jaxperf.io.timeloop.fields import amount, check_spelling, object_if_any
 from jaxperf.io.timeloop.machine import PICO
 from jaxperf.loopnest.sparse.density import Density
 from jaxperf.loopnest.sparse.hardware import Energies, SparseLevel
@@ -18,19 +19,9 @@ DISTRIBUTIONS = {
     "uniform": "hypergeometric",
     "banded": "banded",
 }
+DENSITY = ("distribution", "density", "band_width", "workload_tensor_size")
 WIDTHS = {"word_bits": "Word bits", "metadata_bits": "Metadata word bits", "metadata_width": "Metadata storage width"}
 DEPTH = "Metadata storage depth"
-# Actions of a level and what energy tables call each, in the order in which they are looked for.
-VERBS = {"reads": ("read",), "fills": ("fill", "write"), "updates": ("update", "write")}
-KINDS = {
-    "gated": ("gated_{}",),
-    "skipped": ("skipped_{}", "gated_{}"),
-    "metadata": ("metadata_{}",),
-    "gated_metadata": ("gated_metadata_{}",),
-    "skipped_metadata": ("skipped_metadata_{}", "gated_metadata_{}"),
-}
-GATED_COMPUTE = ("gated_compute", "compute_gated", "mac_gated")
-SKIPPED_COMPUTE = ("skipped_compute", "compute_skipped", "mac_skipped")
 
 
 def read_densities(instance: Dictionary[str, Any], operands: tuple[str, ...], where: str) -> tuple[Density, ...]:
@@ -52,6 +43,7 @@ def _density(given: Any, where: str) -> Density:
     kind = DISTRIBUTIONS[name]
     if kind != "banded" and "density" not in data:
         raise InputError(f"{where}: density is missing.{did_you_mean('density', map(str, data))}")
+    check_spelling(data, DENSITY, where)
     share = amount(data["density"], where) if "density" in data else 1.0
     if share > 1.0:
         raise InputError(f"{where} is {share:g}; it must be a number from 0 to 1.")
@@ -70,13 +62,13 @@ def sparse_level(specs: Dictionary[str, Any], energies: Dictionary[str, Any], wh
     if stated(specs, DEPTH):
         fields["metadata_size"] = amount(specs[DEPTH], f"{where}: {DEPTH}") * fields.get("metadata_width", 0.0)
     fields |= {kind: _energies(patterns, energies, where) for kind, patterns in KINDS.items()}
-    fields |= {name: _energy((f"{name}_count",), energies, where) for name in ("decompression", "compression")}
+    fields |= {name.removesuffix("_count"): _energy((name,), energies, where) for name in COUNTED}
     return SparseLevel(**fields)
 
 
 def unit_energies(energies: Dictionary[str, Any], where: str) -> dict[str, float]:
     """Energies of an operation that is gated, by default that of one that is made, or skipped, by default zero [J]."""
-    gated = _energy((*GATED_COMPUTE, "compute"), energies, where)
+    gated = _energy((*GATED_COMPUTE, COMPUTE), energies, where)
     return {"gated_mac_energy": gated, "skipped_mac_energy": _energy(SKIPPED_COMPUTE, energies, where)}
 
 

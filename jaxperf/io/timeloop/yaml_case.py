@@ -17,9 +17,19 @@ import yaml
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.timeloop.architecture import read_nodes
 from jaxperf.io.timeloop.case import Case
-from jaxperf.io.timeloop.fields import amount, check_spelling, count, list_of, object_of, text_of, words_if_any
+from jaxperf.io.timeloop.fields import (
+    amount,
+    check_spelling,
+    count,
+    list_of,
+    object_of,
+    text_of,
+    underscored_keys,
+    words_if_any,
+)
 from jaxperf.io.timeloop.machine import Machine, read_machine
 from jaxperf.io.timeloop.nest import Block, read_mapping, read_problem
+from jaxperf.io.timeloop.sparse import KEY
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.models.checks import show
@@ -27,7 +37,7 @@ from jaxperf.models.checks import show
 TABLE = "ERT"
 NODES = ("Component", "Container")
 KINDS = ("temporal", "spatial", "dataspace", "bypass", "datatype")
-PARTS = ("problem", "architecture", "mapping", TABLE)
+PARTS = ("problem", "architecture", "mapping", TABLE, KEY)
 ENTRY = ("target", "type", "factors", "permutation", "split", "keep", "bypass")
 
 
@@ -71,7 +81,7 @@ def load_yaml(
 
 def read_yaml_case(data: Dictionary[str, Any], source: str) -> Case:
     """A case from what its YAML holds. Raises `InputError` naming file and field."""
-    check_spelling(data, PARTS, source)
+    check_spelling(underscored_keys(data), PARTS, source)
     problem, names = read_problem(underscored(object_of(data, "problem", source)), source)
     nodes = read_nodes(object_of(data, "architecture", source), source)
     machine = read_machine({"levels": nodes.levels, TABLE: _energies(data, nodes.levels, source)}, source, TABLE)
@@ -93,7 +103,7 @@ def yaml_machine(data: Dictionary[str, Any], source: str) -> tuple[dict[str, Any
 def underscored(value: Any) -> Any:
     """Keys such as `data-spaces`, as older files spell them, with underscores."""
     if isinstance(value, Dictionary):
-        return {str(key).replace("-", "_"): underscored(each) for key, each in value.items()}
+        return {key: underscored(each) for key, each in underscored_keys(value).items()}
     return [underscored(each) for each in value] if isinstance(value, list) else value
 
 

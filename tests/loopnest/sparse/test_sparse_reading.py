@@ -153,6 +153,7 @@ def test_attributes_beside_a_case_fill_what_it_leaves_open(in_yaml: Path, tmp_pa
         ("[1]", "directives are an object with sparse_optimizations"),
         ("targets: []\nattributes: {Bufer: {datawidth: 8}}", "Bufer is no level; there are Buffer, mac. Did you mean"),
         ("targets: []\nattributes: {3: {}}", "3 is no level"),
+        ("targets: []\natributes: {Buffer: {}}", "'atributes' is not a field. Did you mean attributes?"),
         ("targets: []\nattributes: {Buffer: 8}", "Buffer is 8; it must be an object"),
     ],
 )
@@ -225,6 +226,21 @@ def with_ranks(*ranks: Any, **more: Any) -> dict[str, Any]:
         (with_option(target="B"), "target B has no condition_on"),
         (with_option(target="B", condition_on="B"), "B cannot be conditioned on itself"),
         (with_option("spatial_skipping", target="B", condition_on="A"), "it must be gating or skipping"),
+        (
+            with_option(target="B", condition_on="A", conditon="Z"),
+            "conditon is not one of target, condition_on. Did you",
+        ),
+        (
+            with_target({"action_optimization": [{"type": GATING, "optoins": []}]}),
+            "action_optimization: optoins is not one of type, options. Did you mean options?",
+        ),
+        (
+            with_target({"representation_format": {"data_space": []}}),
+            "Buffer: representation_format: data_space is not one of data_spaces. Did you mean data_spaces?",
+        ),
+        (with_ranks({"format": "CP"}, rank_order="x"), "Buffer: A: rank_order is not one of name, ranks, rank_app"),
+        (with_ranks({"format": "CP", "flattened_rankID": []}), "Did you mean flattened_rankIDs?"),
+        ({**CASE, "sparse_optimization": SKIPS}, "is not a field. Did you mean sparse_optimizations?"),
         (with_ranks({"format": "COO"}), "format COO is not one of"),
         (with_ranks(), "ranks is empty"),
         (with_ranks({"format": "CP", "flattened_rankIDs": [["K"], ["M"]]}), "has 2 lists; one is supported"),
@@ -237,6 +253,7 @@ def with_ranks(*ranks: Any, **more: Any) -> dict[str, Any]:
         (with_target({"compute_optimization": [3]}, "mac"), "it must be an object"),
         (with_density({"density": 1.5}), "density of A is 1.5; it must be a number from 0 to 1"),
         (with_density({"densty": 0.5}), "density is missing. Did you mean densty?"),
+        (with_density({"density": 0.5, "bandwidth": 3}), "'bandwidth' is not a field. Did you mean band_width?"),
         (with_density({"density": "half"}), 'density of A is "half"'),
         (with_density({"density": 0.5, "distribution": "unifrom"}), "Did you mean uniform?"),
         (with_density(0.5, "C"), "densities: C is no data space"),
