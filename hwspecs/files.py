@@ -26,7 +26,11 @@ def scan(directory: Path) -> Layer:
     """List the `*.toml` files of a directory without reading them; the file name is the device name."""
     if not directory.is_dir():
         raise InputError(f"{directory} is not a directory; give a directory that holds device files (*.toml).")
-    return Layer(directory, MappingProxyType({path.stem: path for path in sorted(directory.glob("*.toml"))}))
+    return Layer(directory, MappingProxyType({path.stem: path for path in _device_files(directory)}))
+
+
+def _device_files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.suffix.lower() == ".toml")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

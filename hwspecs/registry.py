@@ -85,7 +85,7 @@ class Registry:
         (with the reason), or a file that does not fit the schema (a sentence per problem).
         """
         _check_name(name)
-        if name.endswith(".toml"):
+        if name.lower().endswith(".toml"):
             return self._read(Path(os.path.expanduser(name)))
         if name not in self.paths:
             resolution = self.resolve(name)
@@ -196,7 +196,7 @@ def load(name: str, directories: Iterable[Directory] = ()) -> DeviceSpec:
     """The specification of a device; see `Registry.load` and `open_registry`."""
     _check_name(name)
     registry = open_registry(directories)
-    own = registry is not _shipped() or name.endswith(".toml")
+    own = registry is not _shipped() or name.lower().endswith(".toml")
     return registry.load(name) if own else _load_shipped(name)
 
 

@@ -50,7 +50,7 @@ def read_text(path: str | Path) -> str:
     """
     try:
         raw = Path(path).read_bytes()
-        text = (gzip.decompress(raw) if str(path).endswith(".gz") else raw).decode("utf-8-sig")
+        text = (gzip.decompress(raw) if str(path).lower().endswith(".gz") else raw).decode("utf-8-sig")
     except READ_ERRORS as error:
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise InputError(f"Cannot read '{path}': {reason}.") from None
@@ -147,7 +147,11 @@ def line_numbers(path: Path) -> list[int]:
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file after its header, each with the line on which it begins."""
     delimiter, names = _header(path)
-    opened = gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="") if path.suffix == ".gz" else None
+    opened = (
+        gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+        if path.suffix.lower() == ".gz"
+        else None
+    )
     with opened or path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = text_csv.reader(file, delimiter=delimiter)
         next(rows, None)
@@ -165,7 +169,7 @@ def counts_lines(path: str | Path) -> bool:
 
 def _header(path: Path) -> tuple[str, list[str]]:
     """The delimiter and the column names of a CSV file."""
-    opened = gzip.open(path, "rt", encoding="utf-8-sig") if path.name.endswith(".gz") else None
+    opened = gzip.open(path, "rt", encoding="utf-8-sig") if path.name.lower().endswith(".gz") else None
     with opened or path.open(encoding="utf-8-sig") as file:
         line = file.readline()
     delimiter = max(",;\t", key=line.count)

@@ -54,7 +54,7 @@ def read_measured(path: str | Path) -> Read | KernelTimes | NcclLog:
 
 def _head(path: str | Path) -> str:
     try:
-        with gzip.open(path) if str(path).endswith(".gz") else Path(path).open("rb") as file:
+        with gzip.open(path) if str(path).lower().endswith(".gz") else Path(path).open("rb") as file:
             return file.read(_HEAD).decode("utf-8-sig", errors="replace")
     except READ_ERRORS as error:
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")

@@ -28,7 +28,7 @@ def save(rows: Sequence[Row], card: Mapping[str, Any], table: Path) -> None:
     """
     from jaxperf.io.tables import json_text, write_rows
 
-    if table.suffix not in ENDINGS:
+    if table.suffix.lower() not in ENDINGS:
         raise InputError(f"Cannot write '{table}': the ending must be one of {', '.join(ENDINGS)}.")
     write_rows(rows, table, {"jaxperf": json.dumps({"measured": card.get("created"), "device": card.get("device")})})
     digest = hashlib.sha256(table.read_bytes()).hexdigest()

@@ -29,7 +29,7 @@ def device_of(name: str, directories: Sequence[Path]) -> tuple[DeviceSpec, list[
     from jaxperf.io.fleet import select_device
 
     spec = select_device(name, directories)
-    own = [Path(name).absolute().parent] if name.endswith(".toml") else []
+    own = [Path(name).absolute().parent] if name.lower().endswith(".toml") else []
     return spec, [str(folder) for folder in (*directories, *own)]
 
 

@@ -117,7 +117,7 @@ def check_place(out: Path) -> None:
     from jaxperf.io.tables import check_card, check_output
 
     for path in written(out):
-        check_output(path, [path.suffix])
+        check_output(path, [path.suffix.lower()])
         if path.suffix == ".json":
             check_card(path, "table", False, "a measured table")
 

@@ -27,7 +27,7 @@ def as_table(
     from jaxperf.io.tables import write_rows
     from jaxperf.io.training_rows import ENDINGS, read_configuration
 
-    if not path.is_dir() and (path.suffix not in ENDINGS or _is_json_table(path)):
+    if not path.is_dir() and (path.suffix.lower() not in ENDINGS or _is_json_table(path)):
         if device is not None or devices is not None:
             raise InputError(f"{path} is a table, whose columns gpu and n_gpus say these; leave out --device and --n.")
         yield path
@@ -50,4 +50,4 @@ def _is_json_table(path: Path) -> bool:
     read."""
     from calibration.datasets.files import read_text
 
-    return path.suffix == ".json" and read_text(path).lstrip().startswith("[")
+    return path.suffix.lower() == ".json" and read_text(path).lstrip().startswith("[")

@@ -84,7 +84,7 @@ def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
     from jaxperf.io.tables import check_apart, check_output
 
     suffix_of(out)
-    check_output(out, [out.suffix])
+    check_output(out, [out.suffix.lower()])
     check_apart(out, (table,))
     first = next(read_pieces(table, 1), None)
     if first is not None and added in first.column_names:

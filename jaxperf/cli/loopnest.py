@@ -62,7 +62,7 @@ def loopnest(
     if version is not None and version not in RULES:
         raise InputError(f"--timeloop: '{version}' is not one of {', '.join(RULES)}.{did_you_mean(version, RULES)}")
     check_apart(out, (case,))
-    if case.suffix == ENDING:
+    if case.suffix.lower() == ENDING:
         _check_absent(f"{case} is MAESTRO's", {"--timeloop": version, "--sparse": sparse, "--plot": plot})
         return maestro_layers(case, hardware, out, as_json, quiet)
     if hardware is not None:
@@ -94,9 +94,9 @@ def _table(path: Path) -> list[dict[str, Any]] | None:
     from jaxperf.io.timeloop.json_case import load_json
     from jaxperf.io.timeloop.tables import read_rows
 
-    if path.name.endswith(TABLES):
+    if path.name.lower().endswith(TABLES):
         return read_rows(path)
-    if path.suffix != ".json":
+    if path.suffix.lower() != ".json":
         return None
     data = load_json(path)
     return data if isinstance(data, list) else None
@@ -131,7 +131,7 @@ def _predict_table(
     record = {"table": str(path), "out": str(out) if out else None, **summary(rows, predicted, str(path))}
     if out is not None:
         together = [{**row, **own} for row, own in zip(rows, predicted, strict=True)]
-        written = [_flat(row) for row in together] if out.suffix == ".csv" else together
+        written = [_flat(row) for row in together] if out.suffix.lower() == ".csv" else together
         write_rows(written, out, {"jaxperf": json_text(record)})
     if as_json:
         typer.echo(json_text(record if out is not None else {**record, "predictions": predicted}))

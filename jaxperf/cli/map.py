@@ -241,7 +241,7 @@ def _write(out: Path, answer: dict[str, Any], case: Case) -> None:
     from jaxperf.io.map_case import write_text
     from jaxperf.io.tables import json_text, write_rows
 
-    if out.suffix in (".yaml", ".yml"):
+    if out.suffix.lower() in (".yaml", ".yml"):
         from jaxperf.io.timeloop.write import mapping_yaml
 
         write_text(mapping_yaml(case), out)

@@ -115,7 +115,7 @@ def parse_prices(entries: Sequence[str], specs: Mapping[str, DeviceSpec]) -> dic
     """
     found: dict[str, float] = {}
     for entry in entries:
-        if entry.endswith(".toml"):
+        if entry.lower().endswith(".toml"):
             for name, value in _price_file(entry).items():
                 _add_price(found, _asked_device(name, specs), _price(name, value))
             continue

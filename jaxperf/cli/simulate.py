@@ -95,7 +95,7 @@ def simulate(
     behind = [] if follows or concurrency is not None else backlog_notes(answer.columns)
     about = {"settings": json_text(answer.numbers), "scheduler": answer.scheduler, "step_time": answer.source}
     rows = extended(trace, cells)
-    typed = out.suffix != ".csv" and requests.name.lower().endswith((".csv", ".csv.gz"))
+    typed = out.suffix.lower() != ".csv" and requests.name.lower().endswith((".csv", ".csv.gz"))
     write_rows(with_numbers(rows) if typed else rows, out, about)
     record = {
         "requests": str(requests),

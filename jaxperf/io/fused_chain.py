@@ -31,7 +31,7 @@ def read_chain(given: str) -> Built:
     if kind in KINDS and colon:
         sizes = _sizes(text, KINDS[kind], f"--chain: {kind}")
         return _attention(sizes) if kind == "attention" else mlp(*(_size(sizes, name, kind) for name in MLP))
-    if not given.endswith((".yaml", ".yml")):
+    if not given.lower().endswith((".yaml", ".yml")):
         known = ", ".join(f"{name}:{each[0]}=..." for name, each in KINDS.items())
         hint = "" if kind in KINDS else did_you_mean(kind, KINDS)
         raise InputError(f"--chain: '{given}' is neither {known} nor a .yaml file.{hint}")

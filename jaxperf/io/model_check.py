@@ -74,7 +74,7 @@ def _candidates(root: Path) -> Iterator[tuple[str, str]]:
     for folder, names, files in os.walk(root, followlinks=True, onerror=problems.append):
         names[:] = sorted(name for name in names if _is_new(os.path.join(folder, name), seen))
         for name in files:
-            if name.endswith(".json"):
+            if name.lower().endswith(".json"):
                 yield os.path.relpath(os.path.join(folder, name), root), ""
     for problem in problems:
         where = os.path.relpath(str(problem.filename), root)

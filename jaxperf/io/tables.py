@@ -24,12 +24,12 @@ def write_rows(rows: Sequence[Row], path: str | Path, metadata: Mapping[str, str
     **Raises:** `InputError` for another ending or a path that cannot be written; no half-written file is left.
     """
     path = Path(path)
-    if path.suffix not in WRITERS:
+    if path.suffix.lower() not in WRITERS:
         raise InputError(f"Cannot write '{path}': the ending must be one of {', '.join(WRITERS)}.")
     temporary = path.with_name(f".tmp-{path.name}")
     try:
         with _plain_errors(path):
-            WRITERS[path.suffix](rows, list(rows[0] if rows else columns), temporary, metadata)
+            WRITERS[path.suffix.lower()](rows, list(rows[0] if rows else columns), temporary, metadata)
             os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ def check_output(path: str | Path | None, endings: Sequence[str] | None = None, 
         return
     path = Path(path)
     endings = tuple(WRITERS) if endings is None else endings
-    if path.suffix not in endings:
+    if path.suffix.lower() not in endings:
         raise InputError(f"Cannot write '{path}': the ending must be one of {', '.join(endings)}.")
     with _plain_errors(path):
         if path.is_dir():

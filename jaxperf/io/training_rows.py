@@ -20,13 +20,17 @@ def read_configuration(
 
     **Raises:** `InputError` as `read_megatron` and `read_calculon` do, and for another ending.
     """
-    files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
-    if files and all(file.suffix == ".json" for file in files):
+    files = [file for path in map(Path, paths) for file in (_json_files(path) if path.is_dir() else [path])]
+    if files and all(file.suffix.lower() == ".json" for file in files):
         return read_calculon(files, device)
-    if len(files) == 1 and files[0].suffix in ENDINGS:
+    if len(files) == 1 and files[0].suffix.lower() in ENDINGS:
         return read_megatron(files[0], devices, device)
     shown = ", ".join(map(str, paths)) or "nothing"
     raise InputError(f"{shown}: give one file of Megatron's arguments ({', '.join(ENDINGS[:-1])}) or Calculon's .json.")
+
+
+def _json_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".json")
 
 
 def rows_from(*paths: str | Path, devices: int | None = None, device: str | None = None) -> list[dict[str, Any]]:

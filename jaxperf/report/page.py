@@ -62,7 +62,9 @@ class Tee:
 def pictures(values: Iterable[Any], before: Mapping[Path, int] | None = None) -> dict[Path, int]:
     """The PNG files among the values of options, with the time [ns] each was written; those alone that are new since
     `before`."""
-    paths = [value for value in values if isinstance(value, Path) and value.suffix == ".png" and value.is_file()]
+    paths = [
+        value for value in values if isinstance(value, Path) and value.suffix.lower() == ".png" and value.is_file()
+    ]
     found = {path: path.stat().st_mtime_ns for path in paths}
     return {path: at for path, at in found.items() if before is None or before.get(path) != at}
 

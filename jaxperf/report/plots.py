@@ -50,7 +50,7 @@ def save(figure: Figure, path: str | Path) -> None:
     make_folder_of(path)
     temporary = path.with_name(f".tmp-{path.name}")
     try:
-        figure.savefig(temporary, dpi=150, format=path.suffix[1:])
+        figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())
         os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"Cannot write '{path}': {error.strerror or error}.") from None

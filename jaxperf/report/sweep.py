@@ -210,11 +210,11 @@ def write_kept(
     if not len(kept) and out.exists():
         return Kept(*_apart(selections, len(reducers)), None)
     metadata[SWEEP_KEY] = json_text(mine)
-    if out.suffix == ".parquet":
+    if out.suffix.lower() == ".parquet":
         write_selection(built, kept, out, metadata=metadata, units=column_units(study.facts))
     else:
         rows, columns = _rows(built, kept), list(built.rows(kept))
-        if out.suffix == ".csv" and not overwrite:
+        if out.suffix.lower() == ".csv" and not overwrite:
             _require_same_csv(out, rows, columns)
         write_rows(rows, out, metadata, columns)
     return Kept(*_apart(selections, len(reducers)), out)
@@ -222,8 +222,8 @@ def write_kept(
 
 def _require_same_file(out: Path, mine: Mapping[str, str]) -> None:
     """Refuse to replace what another sweep wrote, or no sweep, before anything is computed; a CSV does not tell."""
-    if out.exists() and out.suffix != ".csv":
-        stored = stored_metadata(out) if out.suffix == ".parquet" else json_metadata(out)
+    if out.exists() and out.suffix.lower() != ".csv":
+        stored = stored_metadata(out) if out.suffix.lower() == ".parquet" else json_metadata(out)
         require_mine(out, stored.get(SWEEP_KEY), mine)
 
 
@@ -245,7 +245,7 @@ def check_place(keep: Keep, out: Path) -> None:
     """
     if keep.kind != "all":
         check_output(out, new_folder=True)
-    elif out.suffix in WRITERS and out.suffix != ".parquet":
+    elif out.suffix.lower() in WRITERS and out.suffix.lower() != ".parquet":
         raise InputError(f"Cannot write '{out}': all rows of a sweep go to a .parquet file or to a folder.")
     else:
         check_folder_of(out, new_folder=True)

@@ -46,7 +46,7 @@ class Place:
     def named(cls, path: str | os.PathLike) -> Place:
         """A path ending in .parquet is one file, with parts beside it until it is finished; any other is a folder."""
         target = Path(path)
-        single = target.suffix == ".parquet"
+        single = target.suffix.lower() == ".parquet"
         return cls(target, target.with_name(target.name + ".parts") if single else target)
 
     @property

@@ -160,6 +160,8 @@ def _text(path: Path, text: str) -> Path:
 
 def test_a_picture_of_a_case(cli: Cli, refuse: Refuse, case: Path, own_folder: Path) -> None:
     assert cli("loopnest", case, "--plot", "nest.png").exit_code == 0
+    assert cli("loopnest", case, "--plot", "NEST.PNG").exit_code == 0
+    assert (own_folder / "NEST.PNG").read_bytes().startswith(b"\x89PNG")
     assert (own_folder / "nest.png").read_bytes().startswith(b"\x89PNG")
     (own_folder / "rows.json").write_text(json.dumps(ROWS))
     assert "--plot goes with one case, a .json or .yaml; rows.json is a table" in refuse(

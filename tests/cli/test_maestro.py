@@ -35,6 +35,10 @@ def test_layers_come_back_in_their_order(cli, parse_json, mapping: Path, own_fol
     assert result.exit_code == 3 and "CONV2: infeasible: L1:" in result.stdout
 
 
+def test_an_ending_in_capitals_is_the_same(refuse, mapping: Path) -> None:
+    assert "ALEXNET.M says nothing of the machine" in refuse("loopnest", mapping.rename("ALEXNET.M"))
+
+
 def test_the_machine_must_be_given(refuse, mapping: Path, own_folder: Path) -> None:
     assert "says nothing of the machine" in refuse("loopnest", mapping)
     assert "Cannot read 'none.m'" in refuse("loopnest", mapping, "--hardware", "none.m")

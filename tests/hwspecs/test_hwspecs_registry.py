@@ -125,6 +125,11 @@ def test_a_user_directory_adds_a_device_from_a_base(tmp_path: Path) -> None:
     assert hwspecs.load("h100", [tmp_path]) == shipped
 
 
+def test_an_ending_in_capitals_is_a_device_file_too(tmp_path: Path) -> None:
+    path = write(tmp_path, "my-h100").rename(tmp_path / "my-h100.TOML")
+    assert hwspecs.load("my-h100", [tmp_path]) == hwspecs.load(str(path))
+
+
 def test_what_a_driver_reports_of_the_base_is_not_inherited_beside_another_memory(tmp_path: Path) -> None:
     reported = 'usable_memory = { quantity = "260 GiB", source = "mine", confidence = "single source" }'
     assert hwspecs.load("b200").usable_memory is not None

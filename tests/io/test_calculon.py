@@ -74,6 +74,12 @@ def test_the_order_of_the_files_and_a_folder_of_them_do_not_matter(files: Files)
     paths = files()
     assert read_calculon(paths) == read_calculon(paths[::-1]) == read_configuration(paths[0].parent)
     assert read_calculon(paths[:2]).system is None
+    shouted = paths[0].rename(paths[0].with_suffix(".JSON"))
+    assert (
+        read_configuration(shouted.parent)
+        == read_configuration(shouted, *paths[1:])
+        == read_calculon([shouted, *paths[1:]])
+    )
 
 
 def test_a_row_is_the_measured_one_of_the_same_run(files: Files, data_directory: Path) -> None:

@@ -323,7 +323,7 @@ def test_group_files_and_folders(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no trace"):
         read_traces([folder])
     for rank in (10, 2):
-        write_chakra(SMALL, folder / f"t.{rank}.et")
+        write_chakra(SMALL, folder / (f"t.{rank}.et" if rank == 2 else f"T.{rank}.ET"))
     assert [trace.rank for trace in read_traces([folder])] == [2, 10]
     write_chakra(SMALL, tmp_path / "noname.et")
     with pytest.raises(InputError, match="rank is not told"):

@@ -24,6 +24,14 @@ def test_no_rows_is_a_file_too(tmp_path: Path, ending: str) -> None:
     assert (tmp_path / f"rows{ending}").is_file()
 
 
+def test_endings_in_capitals_are_the_same_endings(tmp_path: Path) -> None:
+    for ending in ("csv", "json", "parquet"):
+        check_output(tmp_path / f"ROWS.{ending.upper()}")
+        for name in (f"rows.{ending}", f"ROWS.{ending.upper()}"):
+            write_rows(ROWS, tmp_path / name, {})
+        assert (tmp_path / f"rows.{ending}").read_bytes() == (tmp_path / f"ROWS.{ending.upper()}").read_bytes()
+
+
 def test_no_rows_have_columns_all_the_same(tmp_path: Path) -> None:
     for ending in (".csv", ".parquet"):
         write_rows([], tmp_path / f"rows{ending}", {}, ["name", "time"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.tables import json_text
 from jaxperf.io.timeloop.case import evaluate
 from jaxperf.io.timeloop.gemmini import parse_gemmini
-from jaxperf.io.timeloop.json_case import read_case
+from jaxperf.io.timeloop.json_case import load_case, read_case
 from jaxperf.io.timeloop.random import parse_random
 from jaxperf.io.timeloop.tables import predict_rows, summary
 from jaxperf.io.timeloop.write import mapping_yaml
@@ -117,6 +118,14 @@ def test_yaml_says_the_same_as_json(tmp_path: Path, version: str) -> None:
     read = load_yaml_case(path)
     assert read.levels == own.levels and read.names == own.names
     assert json_text(evaluate(read, version)) == json_text(evaluate(own, version))  # areas, unknown, are NaN
+
+
+@pytest.mark.parametrize("name", ["case.YAML", "case.Yml", "case.JSON"])
+def test_endings_in_capitals_are_the_same_endings(tmp_path: Path, name: str) -> None:
+    own = read_case(CASE, "case.json")
+    path = tmp_path / name
+    path.write_text(json.dumps(CASE) if name.endswith("JSON") else yaml_text(mapping_yaml(own)), encoding="utf-8")
+    assert load_case(path).levels == own.levels
 
 
 def test_a_mapping_that_targets_containers(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from jaxperf.io.json_text import parse_json
 from jaxperf.training.replay.trace import Trace
 
 ENDINGS = (".et", ".et.gz", ".json", ".json.gz")
-_RANK = re.compile(r"[._-](\d+)\.(?:et|json)(?:\.gz)?$")
+_RANK = re.compile(r"[._-](\d+)\.(?:et|json)(?:\.gz)?$", re.IGNORECASE)
 _GZIP = b"\x1f\x8b"
 
 
@@ -45,7 +45,7 @@ def read_traces(paths: Sequence[str | Path]) -> tuple[Trace, ...]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS) and _rank(file) is not None)
+    found = sorted(file for file in path.iterdir() if file.name.lower().endswith(ENDINGS) and _rank(file) is not None)
     if not found:
         raise InputError(f"{path} holds no trace: none of its files is named NAME.RANK.et.")
     return found
@@ -68,7 +68,7 @@ def read_chakra(path: str | Path) -> Trace:
         body = gzip.decompress(body) if body.startswith(_GZIP) else body
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    if path.name.endswith((".json", ".json.gz")):
+    if path.name.lower().endswith((".json", ".json.gz")):
         try:
             messages = decode_json(body.decode("utf-8"), str(path))
         except UnicodeDecodeError as error:

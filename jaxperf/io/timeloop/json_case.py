@@ -47,7 +47,7 @@ def load_case(path: str | Path) -> Case:
 
 
 def is_yaml(path: str | Path) -> bool:
-    return Path(path).suffix in (".yaml", ".yml")
+    return Path(path).suffix.lower() in (".yaml", ".yml")
 
 
 def read_case(data: Any, source: str) -> Case:

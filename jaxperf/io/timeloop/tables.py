@@ -90,7 +90,7 @@ def read_rows(path: Path) -> list[Row]:
 
     if not path.is_file():
         raise InputError(f"Cannot read '{path}': {'it is a folder' if path.is_dir() else 'No such file'}.")
-    read = parquet.read_table if path.suffix == ".parquet" else csv.read_csv
+    read = parquet.read_table if path.suffix.lower() == ".parquet" else csv.read_csv
     try:
         return read(str(path)).to_pylist()
     except OSError as error:
