@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Dictionary
 from dataclasses import dataclass, field, fields
 
@@ -38,6 +38,11 @@ class LevelConstraints:
         named: tuple[str, ...] | None = getattr(self, kind)
         return (dimensions if named is None else named) if open_here else ()
 
+    def free(self, kind: str, dimensions: tuple[str, ...]) -> tuple[str, ...]:
+        """The loops that may have a factor of a kind of `KINDS` which is not fixed."""
+        fixed = self.factors.get(kind, {})
+        return tuple(name for name in self.allowed(kind, dimensions) if name not in fixed)
+
 
 Constraints = Dictionary[str, LevelConstraints]  # by level; a level that is not named is open
 
@@ -59,6 +64,36 @@ def check_constraints(constraints: Constraints, levels: tuple[str, ...], names: 
         for direction in ("mesh_x", "mesh_y"):
             if not 1.0 <= getattr(limits, direction) < math.inf:
                 raise InputError(f"{where}: {direction} is {getattr(limits, direction)}; it must be an integer from 1.")
+
+
+def check_factors(
+    constraints: Constraints, levels: Sequence[str], names: Names, bounds: Sequence[float], source: str
+) -> None:
+    """Raises `InputError` naming loop and levels where fixed factors do not divide a bound, or nowhere remains for the
+    rest of it."""
+    limits = {level: constraints.get(level, LevelConstraints()) for level in levels}
+    for name, bound in zip(names.dimensions, bounds, strict=True):
+        fixed = {
+            f"{factor:g} at {level} ({kind})": factor
+            for level, limit in limits.items()
+            for kind, factors in limit.factors.items()
+            for loop, factor in factors.items()
+            if loop == name
+        }
+        product = math.prod(fixed.values())
+        said = f": {', '.join(fixed)}" if fixed else ""
+        if bound % product:
+            raise InputError(
+                f"{source}: {name}: the fixed factors multiply to {product:g}, which does not divide the bound "
+                f"{bound:g}{said}."
+            )
+        if product < bound and not any(
+            name in limit.free(kind, names.dimensions) for limit in limits.values() for kind in KINDS
+        ):
+            raise InputError(
+                f"{source}: {name}: no level may have its factors; its bound is {bound:g}, of which {product:g} is "
+                f"fixed{said}."
+            )
 
 
 def _check_known(given: Iterable[str], known: Iterable[str], what: str, where: str) -> None:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.loopnest.constraints import KINDS, Constraints, LevelConstraints
+from jaxperf.loopnest.constraints import KINDS, Constraints, LevelConstraints, check_factors
 from jaxperf.loopnest.mapping import Mapping, product
 from jaxperf.loopnest.problem import Names, Problem
 
@@ -75,6 +75,9 @@ def build_space(
     **Raises:** `InputError` where fixed factors do not divide a bound, nowhere remains for the rest of it, or 32 bits,
     in which mappings are searched, do not hold it.
     """
+    bounds = [float(bound) for bound in problem.bounds]
+    _check_exact(names, bounds)
+    check_factors(constraints, levels, names, bounds, "constraints")
     limits = [constraints.get(level, LevelConstraints()) for level in levels]
     may_keep = tuple(
         _kept(limit, held, names, bypass and level + 1 < len(limits))
@@ -93,7 +96,7 @@ def build_space(
         _choices(limits, may_keep) if bypass else (),
     )
     pins = [limits[slot.level].factors[KINDS[slot.kind]][names.dimensions[d]] for d, slot in structure.pinned]
-    primes = [_free_primes(d, float(bound), structure, pins, names) for d, bound in enumerate(problem.bounds)]
+    primes = [_free_primes(d, bound, structure, pins) for d, bound in enumerate(bounds)]
     padded = np.ones((len(primes), max(width, *map(len, primes))))
     for row, each in zip(padded, primes, strict=True):
         row[: len(each)] = each
@@ -124,7 +127,7 @@ def _slots(name: str, limits: Sequence[LevelConstraints], names: Names) -> tuple
         Slot(level, kind)
         for level in reversed(range(len(limits)))
         for kind, key in enumerate(KINDS)
-        if name in limits[level].allowed(key, names.dimensions) and name not in limits[level].factors.get(key, {})
+        if name in limits[level].free(key, names.dimensions)
     )
 
 
@@ -137,17 +140,18 @@ def _order(limit: LevelConstraints, names: Names) -> tuple[int, ...] | None:
     return (*[d for d in range(len(names.dimensions)) if d not in named], *named)
 
 
-def _free_primes(dimension: int, bound: float, structure: Structure, pins: Sequence[float], names: Names) -> list[int]:
-    name = names.dimensions[dimension]
-    if float(np.float32(bound)) != bound:  # where it is exact, all that divides it is
-        raise InputError(f"{name}: the search is in 32 bits, which do not hold the bound {bound:.0f}; split the loop.")
+def _check_exact(names: Names, bounds: Sequence[float]) -> None:
+    for name, bound in zip(names.dimensions, bounds, strict=True):
+        if float(np.float32(bound)) != bound:  # where it is exact, all that divides it is
+            raise InputError(
+                f"{name}: the search is in 32 bits, which do not hold the bound {bound:.0f}; split the loop."
+            )
+
+
+def _free_primes(dimension: int, bound: float, structure: Structure, pins: Sequence[float]) -> list[int]:
+    """Prime factors of what is not fixed of a bound."""
     fixed = int(np.prod([pin for (d, _), pin in zip(structure.pinned, pins, strict=True) if d == dimension]))
-    if bound % fixed:
-        raise InputError(f"{name}: the fixed factors multiply to {fixed}, which does not divide the bound {bound:g}.")
-    found = prime_factors(int(bound) // fixed)
-    if found and not structure.slots[dimension]:
-        raise InputError(f"{name}: no level may have its factors; its bound is {bound:g}, of which {fixed} is fixed.")
-    return found
+    return prime_factors(int(bound) // fixed)
 
 
 def prime_factors(number: int) -> list[int]:

@@ -158,6 +158,10 @@ def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> Non
     assert "'shared_glb' is no level; there are buffer, memory" in refuse("map", case, "--constraints", "eyeriss_like")
     assert "'temporel' is no constraint" in refuse("map", case, "--constraints", limits({"buffer": {"temporel": []}}))
     assert "mesh_x is 0" in refuse("map", case, "--constraints", limits({"memory": {"mesh_x": 0}}))
+    fixed = limits({"memory": {"factors": {"temporal": {"K": 3}}}, "buffer": {"factors": {"temporal": {"K": 2}}}})
+    said = refuse("map", case, "--constraints", fixed)
+    assert f"{fixed}: K: the fixed factors multiply to 6, which does not divide the bound 4" in said
+    assert "2 at buffer (temporal), 3 at memory (temporal)" in said
     assert "must be a list" in refuse("map", case, "--constraints", limits({"memory": {"keep": "A"}}))
     assert "is the input" in refuse("map", case, "-o", case)
     assert "the ending must be one of" in refuse("map", case, "-o", "best.txt")

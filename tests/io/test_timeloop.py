@@ -195,7 +195,7 @@ def test_bad_cases_are_refused_with_file_and_field(path: str, value: Any, said: 
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("problem/instance/P", "17", "P: the factors multiply to 16, the bound is 17"),
+        ("problem/instance/P", "17", "P: the factors multiply to 16, the bound is 17: 4 at DRAM, 4 at buffer"),
         ("levels/buffer/specs/Size", 12.0, "buffer: 13 words are kept where 12 fit"),
         ("levels/buffer/specs/Instances", 3.0, "more instances are used than the machine has"),
         ("levels/buffer/specs/Instances", 3.0, "buffer: 4 instances are used where 3 are"),

@@ -244,7 +244,9 @@ def test_wrong_constraints_are_named(limits: dict, said: str) -> None:
 
 def test_fixed_factors_must_divide_and_leave_a_place() -> None:
     problem, names = sliding()
-    with pytest.raises(InputError, match="does not divide the bound 6"):
+    with pytest.raises(
+        InputError, match=r"constraints: P: .* to 4, which does not divide the bound 6: 4 at registers \(temporal\)"
+    ):
         space_of(problem, names, registers=LevelConstraints(factors={"temporal": {"P": 4}}))
     nowhere = {"memory": LevelConstraints(temporal=()), "registers": LevelConstraints(temporal=("K", "P"))}
     with pytest.raises(InputError, match="M: no level may have its factors"):

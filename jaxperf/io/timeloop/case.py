@@ -183,9 +183,18 @@ def _starved(case: Case, cost: NestCost) -> list[str]:
 
 def _wrong_factors(case: Case) -> list[str]:
     mapping = case.mapping
-    tiles = (mapping.temporal * mapping.spatial_x * mapping.spatial_y).prod(axis=0)
+    factors = (mapping.temporal * mapping.spatial_x * mapping.spatial_y).T
+    tiles = factors.prod(axis=1)
     return [
-        f"{name}: the factors multiply to {float(tile):g}, the bound is {float(bound):g}"
-        for name, tile, bound in zip(case.names.dimensions, tiles, case.problem.bounds, strict=True)
+        f"{name}: the factors multiply to {float(tile):g}, the bound is {float(bound):g}{_where(own, case.levels)}"
+        for name, own, tile, bound in zip(case.names.dimensions, factors, tiles, case.problem.bounds, strict=True)
         if float(tile) != float(bound)
     ]
+
+
+def _where(factors: Sequence[float], levels: Sequence[str]) -> str:
+    """The factors that are not one, with their levels, from the outermost."""
+    at = [
+        f"{float(factor):g} at {level}" for factor, level in zip(factors, levels, strict=True) if float(factor) != 1.0
+    ]
+    return f": {', '.join(reversed(at))}" if at else ""
