@@ -77,14 +77,14 @@ def _sparse_counts(counts: SparseAccesses) -> dict[str, float]:
 
 
 def cost_record(cost: NestCost, names: Names, levels: Sequence[str], unit: str) -> dict[str, Any]:
-    """A cost of scalar leaves by name; innermost level first."""
+    """A cost of scalar leaves by name; innermost level first. Nothing limits what cannot run."""
     return {
         "cycles": float(cost.cycles),
         "energy_j": float(cost.energy),
         "utilization": float(cost.utilization),
         "edp_j_cycle": float(cost.edp),
         "area_m2": float(cost.area),
-        "limiter": [unit, *levels][int(cost.limiter)],
+        "limiter": None if int(cost.reason) else [unit, *levels][int(cost.limiter)],
         "macs": float(cost.macs),
         "levels": {
             unit: {"energy_j": float(cost.mac_energy), "instances": float(cost.units), "tensors": {}},
