@@ -7,6 +7,7 @@ OUT ?= out
 .PHONY: demo test test-long bench validate lint docs clean
 
 demo: $(VENV)/.installed
+	@mkdir -p $(OUT)
 	$(BIN)/jaxperf rank llama-3-70b --devices 'all(memory >= 24 GB, memory_bandwidth >= 300 GB/s)' --slo ttft=2s,tpot=50ms --plot $(OUT)/ranking.png
 	$(BIN)/jaxperf sweep benchmarks/million.yaml -o $(OUT)/million.parquet --plot $(OUT)/pareto.png
 

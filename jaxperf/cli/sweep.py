@@ -89,7 +89,6 @@ def _prepare(
     """Everything that can be found wrong with a question, before anything is computed or written; devices, which may
     take seconds to rate, come last."""
     from jaxperf.io.sweep_file import parse_keep
-    from jaxperf.io.tables import make_folder_of
     from jaxperf.report.sweep import check_front, check_place, reducers_of
     from jaxperf.serving.metrics import TASKS
     from jaxperf.serving.study import check_task
@@ -104,6 +103,4 @@ def _prepare(
     if plot is not None:
         check_front(reducers)
     prepared = prepare(study, question)
-    built = Sweep(study.point(), prepared.axes)
-    make_folder_of(out)
-    return prepared, keep, reducers, built
+    return prepared, keep, reducers, Sweep(study.point(), prepared.axes)

@@ -56,10 +56,9 @@ def csv_holds(path: Path, rows: Sequence[Row], columns: Sequence[str]) -> bool:
             return False
 
 
-def check_output(path: str | Path | None, endings: Sequence[str] | None = None, new_folder: bool = False) -> None:
+def check_output(path: str | Path | None, endings: Sequence[str] | None = None) -> None:
     """Refuse an output that cannot be written before anything is computed.
 
-    **Arguments:** `new_folder`: whether the folder may be missing, because `make_folder_of` makes it later.
     **Raises:** `InputError` for a wrong ending, a missing folder, or one that is not writable.
     """
     if path is None:
@@ -71,7 +70,7 @@ def check_output(path: str | Path | None, endings: Sequence[str] | None = None, 
     with _plain_errors(path):
         if path.is_dir():
             raise InputError(f"Cannot write '{path}': it is a folder.")
-    check_folder_of(path, new_folder)
+    check_folder_of(path)
 
 
 def check_apart(path: Path | None, inputs: Iterable[str | Path | None]) -> None:
@@ -101,24 +100,16 @@ def check_card(path: Path, mark: str, there: bool, what: str) -> None:
         raise InputError(f"'{path}' is the card of {what}, which would be lost; give another name with -o.")
 
 
-def check_folder_of(path: Path, new_folder: bool = False) -> None:
+def check_folder_of(path: Path) -> None:
     """Raises `InputError` unless something can be written at `path`, judging by the folder it will lie in."""
     with _plain_errors(path):
         folder = path.absolute().parent
-        while new_folder and not folder.exists() and folder != folder.parent:
-            folder = folder.parent
         if not folder.exists():
             raise InputError(f"Cannot write '{path}': the folder '{folder}' does not exist.")
         if not folder.is_dir():
             raise InputError(f"Cannot write '{path}': '{folder}' is not a folder.")
         if not os.access(folder, os.W_OK):
             raise InputError(f"Cannot write '{path}': the folder '{folder}' is not writable.")
-
-
-def make_folder_of(path: Path) -> None:
-    """Make the folder that `path` will lie in. Raises `InputError` where the file system refuses."""
-    with _plain_errors(path):
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
 def json_text(data: Any) -> str:

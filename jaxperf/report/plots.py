@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwspecs.errors import InputError
-from jaxperf.io.tables import check_output, make_folder_of
+from jaxperf.io.tables import check_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,12 +22,12 @@ MAX_COLORS = 10  # more devices than this share one gray
 
 
 def check_picture(path: Path | None) -> None:
-    """Refuse a picture that cannot be drawn before anything is computed; a missing folder is made when it is saved.
+    """Refuse a picture that cannot be drawn before anything is computed, as `check_output` does.
 
-    **Raises:** `InputError` for a wrong ending, a folder that is not writable, or a missing matplotlib.
+    **Raises:** `InputError` for a wrong ending, a folder that is missing or not writable, or a missing matplotlib.
     """
     if path is not None:
-        check_output(path, PICTURE_ENDINGS, new_folder=True)
+        check_output(path, PICTURE_ENDINGS)
         new_figure(1.0, 1.0)
 
 
@@ -47,7 +47,6 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 def save(figure: Figure, path: str | Path) -> None:
     """Write the picture, whole or not at all. Raises `InputError` where it cannot be written."""
     path = Path(path)
-    make_folder_of(path)
     temporary = path.with_name(f".tmp-{path.name}")
     try:
         figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())

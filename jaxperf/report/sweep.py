@@ -239,16 +239,16 @@ def _apart(selections: Sequence[Selection], reducers: int) -> tuple[Sequence[Sel
 
 
 def check_place(keep: Keep, out: Path) -> None:
-    """Refuse a place that cannot be written before anything is computed; a missing folder around it is made later.
+    """Refuse a place that cannot be written before anything is computed.
 
     **Raises:** `InputError`.
     """
     if keep.kind != "all":
-        check_output(out, new_folder=True)
+        check_output(out)
     elif out.suffix.lower() in WRITERS and out.suffix.lower() != ".parquet":
         raise InputError(f"Cannot write '{out}': all rows of a sweep go to a .parquet file or to a folder.")
     else:
-        check_folder_of(out, new_folder=True)
+        check_folder_of(out)
 
 
 def sweep_record(report: SweepReport) -> dict[str, Any]:

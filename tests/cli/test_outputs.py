@@ -37,6 +37,7 @@ def left(folder: Path) -> list[str]:
         ("-o", "a" * 300 + ".csv", "File name too long"),
         ("--plot", "picture.bmp", "the ending must be one of .png, .svg, .pdf"),
         ("--plot", "folder.png", "it is a folder"),
+        ("--plot", "missing/picture.png", "does not exist"),
         ("--plot", "file/picture.png", "is not a folder"),
         ("--plot", "a" * 300 + ".png", "File name too long"),
     ],
@@ -57,6 +58,8 @@ def test_places_that_cannot_be_written(
     [
         ("rows.csv", "go to a .parquet file or to a folder"),
         ("file", "'file' is a file where a folder is needed"),
+        ("missing/rows.parquet", "does not exist"),
+        ("missing/folder", "does not exist"),
         ("file/rows.parquet", "is not a folder"),
         ("folder.parquet", "it is a folder"),
         ("a" * 300 + ".parquet", "File name too long"),
@@ -138,9 +141,3 @@ def test_rows_are_the_same_in_every_format(cli, own_folder: Path, parse_json, co
     assert document["rows"]
     for provenance in (document["metadata"]["jaxperf"], table.schema.metadata[b"jaxperf"].decode()):
         assert "calibrated: " in json.dumps(parse_json(provenance))
-
-
-def test_a_missing_folder_is_made_for_pictures_and_sweeps(cli, own_folder: Path, sweep_file) -> None:
-    sweep_file()
-    assert cli("sweep", "sweep.yaml", "-o", "new/one/rows.parquet", "--plot", "new/two/front.png").exit_code == 0
-    assert (own_folder / "new/one/rows.parquet").is_file() and (own_folder / "new/two/front.png").stat().st_size > 1000

@@ -13,8 +13,11 @@ SMALL = ("--max-devices", "2", "--max-batch", "4")
 
 
 @pytest.mark.parametrize("command", [ESTIMATE, (*RANK, *SMALL), ("sweep", "sweep.yaml", "-o", "rows.parquet")])
-def test_a_png_is_written(cli, own_folder: Path, sweep_file, command: tuple[str, ...]) -> None:
+def test_a_png_is_written(cli, refuse, own_folder: Path, sweep_file, command: tuple[str, ...]) -> None:
     sweep_file()
+    assert "the folder '" in refuse(*command, "--plot", "new/picture.png")
+    assert {path.name for path in own_folder.iterdir()} == {"sweep.yaml"}  # refused before anything is computed
+    (own_folder / "new").mkdir()
     assert cli(*command, "--plot", "new/picture.png").exit_code == 0
     content = (own_folder / "new" / "picture.png").read_bytes()
     assert content.startswith(b"\x89PNG") and len(content) > 5000
