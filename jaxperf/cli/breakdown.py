@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jaxperf.cli.options import EXIT_INFEASIBLE
+from jaxperf.cli.options import EXIT_INFEASIBLE, say_not_written
 
 if TYPE_CHECKING:
     from hwspecs import DeviceSpec
@@ -84,6 +84,7 @@ def answer(
     else:
         print_breakdown(record, quiet)
     if record["totals"]["without_time"] == len(rows):
+        say_not_written(out, plot, why="no operation has a time on the device")
         raise typer.Exit(EXIT_INFEASIBLE)
     if out is not None:
         write_rows(rows, out, {"jaxperf": json_text({key: record[key] for key in record if key != "rows"})})

@@ -20,7 +20,16 @@ from jaxperf.cli.map import (
     check_without,
     given_options,
 )
-from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, OutputFile, Plot, Quiet, parse_option
+from jaxperf.cli.options import (
+    EXIT_INFEASIBLE,
+    EXIT_INTERRUPTED,
+    AsJson,
+    OutputFile,
+    Plot,
+    Quiet,
+    parse_option,
+    say_not_written,
+)
 
 if TYPE_CHECKING:
     from jaxperf.io.codesign.search import Budgets, Question, Searched, Task
@@ -148,7 +157,9 @@ def codesign(
     typer.echo(json_text({**record, "rows": rows})) if as_json else print_machines(record, rows, names, quiet)
     if out is not None:
         write_rows(rows, out, {"jaxperf": json_text(record)})
-    if plot is not None and rows[0]["feasible"]:
+    if not rows[0]["feasible"]:  # the best
+        say_not_written(plot)
+    elif plot is not None:
         draw_machines(rows, names, plot)
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -9,7 +9,7 @@ import typer
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.maestro import ENDING, maestro_layers
-from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Plot, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Plot, Quiet, say_not_written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,6 +74,7 @@ def loopnest(
         if out is not None:
             write_rows(_level_rows(answer), out, {"jaxperf": json_text(answer)})
         if not answer["feasible"]:
+            say_not_written(plot)
             raise typer.Exit(EXIT_INFEASIBLE)
         if plot is not None:
             draw_nest(given, answer, plot)

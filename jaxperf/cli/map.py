@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Plot, Quiet
+from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Plot, Quiet, say_not_written
 
 if TYPE_CHECKING:
     from jaxperf.io.map_case import Asked
@@ -195,6 +195,8 @@ def _map_one(
         _write(out, answer, found)
     if found is not None and plot is not None:
         draw_nest(found, answer, plot)
+    if found is None:
+        say_not_written(out, plot, why="no mapping that can run was found")
     if answer["interrupted"]:
         raise typer.Exit(EXIT_INTERRUPTED)
     if found is None:

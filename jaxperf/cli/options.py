@@ -56,11 +56,11 @@ OutputFile = Annotated[
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw a picture (.png .svg .pdf).")]
 
 
-def say_not_written(*paths: Path | None) -> None:
-    """One line for each file that was asked for and is not written because nothing can run."""
+def say_not_written(*paths: Path | None, why: str = "nothing is feasible") -> None:
+    """One line for each file that was asked for and is not written because nothing can run, or `why` else."""
     for path in paths:
         if path is not None:
-            typer.echo(f"jaxperf: '{path}' is not written: nothing is feasible.", err=True)
+            typer.echo(f"jaxperf: '{path}' is not written: {why}.", err=True)
 
 
 def parse_option(option: str, text: str, unit: str) -> float:

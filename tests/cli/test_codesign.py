@@ -91,8 +91,9 @@ def test_machines_that_cannot_run_come_last_with_their_reasons(cli, parse_json, 
     assert all(rows[1][f"energy_j.{name}"] is None for name in ("mac", "buffer", "memory"))
     text = cli("codesign", *starved).stdout
     assert "infeasible: memory.read_bandwidth=0: case: a level has to move words" in text and "best" in text
-    small = cli("codesign", "--base", case, "--free", "buffer.size=1", *QUICK, "--json")
+    small = cli("codesign", "--base", case, "--free", "buffer.size=1", *QUICK, "--json", "--plot", "a.png")
     assert small.exit_code == 3, small.output
+    assert "'a.png' is not written: nothing is feasible." in small.stderr
     assert "do not fit" in parse_json(small.stdout)["rows"][0]["reason"]
 
 

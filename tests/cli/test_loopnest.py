@@ -95,8 +95,9 @@ def test_what_cannot_run_says_why_and_exits_3(cli: Cli, case: Path) -> None:
     small = json.loads(case.read_text())
     small["levels"]["buffer"]["specs"]["Size"] = 2
     case.write_text(json.dumps(small), encoding="utf-8")
-    result = cli("loopnest", case, "-o", "counts.csv")
+    result = cli("loopnest", case, "-o", "counts.csv", "--plot", "nest.png")
     assert result.exit_code == 3
+    assert result.stderr == "jaxperf: 'nest.png' is not written: nothing is feasible.\n"
     assert "infeasible: buffer: 9 words are kept where 2 fit" in result.stdout
     assert "nan" not in result.stdout and "limited by" not in result.stdout
     with Path("counts.csv").open() as file:

@@ -87,8 +87,11 @@ def test_the_answer_in_words(cli, case: Path) -> None:
 
 def test_nothing_that_runs_ends_with_reasons(cli, parse_json, case: Path, limits) -> None:
     pinned = limits({"buffer": {"temporal": ["M", "N", "K"], "factors": {"temporal": {"M": 8, "N": 6}}}})
-    result = cli("map", case, "--constraints", pinned, *EFFORT, "--json")
+    files = ("-o", "best.yaml", "--plot", "best.png")
+    result = cli("map", case, "--constraints", pinned, *EFFORT, "--json", *files)
     assert result.exit_code == 3, result.output
+    for name in ("best.yaml", "best.png"):
+        assert f"'{name}' is not written: no mapping that can run was found." in result.stderr
     said = parse_json(result.stdout)
     assert said["mapping"] == [] and said["score"] is None
     (reason,) = said["rejected"]

@@ -171,8 +171,9 @@ def test_what_has_no_time_is_said_first(cli, parse_json, module: Path) -> None:
     assert "without 2 of 3 operations, which have no time there" in first
     answer = parse_json(cli(*command, "--json").stdout)
     assert answer["totals"]["without_time"] == 2 and answer["rows"][0]["time"] is None
-    only = cli("trace", "jax.numpy:matmul", "--shapes", "f64[8,8],f64[8,8]", "--device", "tpu-v5p")
+    only = cli("trace", "jax.numpy:matmul", "--shapes", "f64[8,8],f64[8,8]", "--device", "tpu-v5p", "-o", "a.csv")
     assert only.exit_code == 3
+    assert "'a.csv' is not written: no operation has a time on the device." in only.stderr
 
 
 def test_unknown_operations_are_counted_and_named(cli, parse_json, module: Path) -> None:
