@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hwspecs.checks import Deviation, expected_peaks, peak_deviations
     from hwspecs.energy import EnergyFacts, energy_of, flagship_of
-    from hwspecs.errors import InputError, did_you_mean, nearest
+    from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean, nearest
     from hwspecs.network import NetworkSpec, load_network, network_names
     from hwspecs.quantity import format_quantity, parse_quantity
     from hwspecs.registry import (
@@ -37,6 +37,7 @@ __all__ = [
     "Deviation",
     "DeviceSpec",
     "EnergyFacts",
+    "InconsistentPeaks",
     "InputError",
     "LinkSpec",
     "MemorySpec",
@@ -71,7 +72,7 @@ __all__ = [
 def _home(name: str) -> str | None:
     """The module that defines a public name, or None."""
     match name:
-        case "InputError" | "did_you_mean" | "nearest":
+        case "InconsistentPeaks" | "InputError" | "did_you_mean" | "nearest":
             return "errors"
         case "format_quantity" | "parse_quantity":
             return "quantity"

@@ -1,4 +1,4 @@
-"""The one exception class for a user's mistake, and the nearest-name hint that goes with it."""
+"""The one exception class for a user's mistake, the nearest-name hint that goes with it, and a warning."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ class InputError(ValueError):
 
     The command line prints the message without a traceback and exits with code 2.
     """
+
+
+class InconsistentPeaks(UserWarning):
+    """A user's device states peaks that do not follow from its cores and clock, without a note of why."""
 
 
 def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.4) -> list[str]:

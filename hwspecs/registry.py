@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean
 from hwspecs.files import SHIPPED, Layer, read_device, read_header, read_toml, scan
 from hwspecs.spelling import Spelling, spelling_of
 
@@ -160,7 +161,22 @@ class Registry:
                     _part_path(folder, named)
             except InputError as error:
                 raise InputError(f"{path}: {field}: {error} Leave it out where it is none of them.") from None
+        if SHIPPED not in path.parents:
+            _warn_of_peaks(spec, path)
         return spec
+
+
+def _warn_of_peaks(spec: DeviceSpec, path: Path) -> None:
+    """Warns of peaks of a user's device that do not follow from its cores and clock and have no note."""
+    from hwspecs.checks import deviations_sentence, unexplained
+
+    if spec.architecture not in _part_paths("architectures"):
+        return
+    raw = read_toml(path)
+    peaks = raw.get("peak_flops", ())
+    found = unexplained(spec, load_architecture(spec.architecture), {*raw, *(f"peak_flops.{name}" for name in peaks)})
+    if found:
+        warnings.warn(deviations_sentence(spec, found, str(path)), InconsistentPeaks, stacklevel=3)
 
 
 @functools.cache

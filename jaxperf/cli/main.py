@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from hwspecs.errors import InputError
+from hwspecs.errors import InconsistentPeaks, InputError
 from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.capacity import capacity
@@ -42,12 +44,29 @@ from jaxperf.cli.train import train
 from jaxperf.cli.validate import validate
 
 
+def _plain(show: Callable[..., None]) -> Callable[..., None]:
+    """How warnings are shown: those about a user's device in a sentence and once, others as `show` does."""
+    told: set[str] = set()
+
+    def plain(message: Any, category: type[Warning], *where: Any, **named: Any) -> None:
+        if not issubclass(category, InconsistentPeaks):
+            show(message, category, *where, **named)
+        elif str(message) not in told:
+            told.add(str(message))
+            typer.echo(f"jaxperf: warning: {message}", err=True)
+
+    return plain
+
+
 class Commands(TyperGroup):
     """Turns the user's mistakes into one sentence and an exit code, never a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", InconsistentPeaks)
+                warnings.showwarning = _plain(warnings.showwarning)
+                return super().invoke(ctx)
         except InputError as error:
             typer.echo(f"jaxperf: {error}", err=True)
             raise typer.Exit(EXIT_INPUT) from None

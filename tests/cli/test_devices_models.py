@@ -41,6 +41,24 @@ def test_own_devices_are_listed(cli, own_folder: Path, parse_json) -> None:
     assert cli("devices", "my-chip", "--devices-dir", ".").stdout.startswith("my-chip")
 
 
+def test_peaks_of_another_clock_are_warned_of_once(cli, own_folder: Path, parse_json) -> None:
+    clock = 'clock_rate = { quantity = "1 GHz", confidence = "estimated", source = "me", note = "as it is sold" }'
+    source = '[sources.me]\ntitle = "mine"\npublisher = "me"\nkind = "measurement"\nyear = 2026\n'
+    (own_folder / "slow.toml").write_text(f'name = "slow"\nbase = "l4"\n{clock}\n{source}')
+    for words in (
+        ("devices", "slow"),
+        ("devices", "slow", "--json"),
+        ("estimate", "gpt2", "--prompt", "64", "--device", "slow"),
+    ):
+        result = cli(*words, "--devices-dir", ".")
+        assert result.exit_code == 0, result.output
+        assert result.stderr.count("warning: ") == 1 and "slow.toml: peaks do not follow from 58 cores at 1 GHz" in (
+            result.stderr
+        )
+        assert "they give" in result.stderr and "Warning" not in result.output
+    assert cli("devices", "l4").stderr == ""
+
+
 def test_models_are_listed(cli, parse_json) -> None:
     text = cli("models").stdout
     listed = parse_json(cli("models", "--json").stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,40 @@ def test_a_user_directory_adds_a_device_from_a_base(tmp_path: Path) -> None:
     assert "H100" not in spec.aliases
     assert "my-h100" in hwspecs.names([tmp_path]) and "my-h100" not in hwspecs.names()
     assert hwspecs.load("h100", [tmp_path]) == shipped
+
+
+CLOCK = 'clock_rate = { quantity = "1.2 GHz", source = "mine", confidence = "single source" }'
+PEAK = 'peak_flops.bf16 = { quantity = "%s TFLOP/s", source = "mine", confidence = "single source"%s }'
+
+
+@pytest.mark.parametrize(
+    ("base", "extra", "said"),
+    [
+        ("h100-sxm", CLOCK, "132 cores at 1.2 GHz of hopper: .*bf16 989.4 TFLOP/s .they give 648.8 TFLOP/s.* more;"),
+        ("mi300x", CLOCK, "304 cores at 1.2 GHz of cdna3: "),  # where notes explain the peaks of another clock
+        ("h100-sxm", PEAK % (700, ""), r": peak_flops.bf16 700 TFLOP/s \(they give 989.4 TFLOP/s\); state"),
+        ("h100-sxm", PEAK % (700, ', note = "measured"'), None),
+        ("h100-sxm", PEAK % (990, ""), None),
+        ("mi300x", "", None),
+    ],
+)
+def test_peaks_that_do_not_follow_from_cores_and_clock_are_warned_of(
+    tmp_path: Path, base: str, extra: str, said: str | None
+) -> None:
+    path = str(write(tmp_path, "mine", base=base, extra=extra))
+    if said is not None:
+        with pytest.warns(hwspecs.InconsistentPeaks, match=said):
+            hwspecs.load(path)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hwspecs.load(path)
+
+
+def test_no_shipped_device_is_warned_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hwspecs.open_registry().load_all()
 
 
 def test_an_ending_in_capitals_is_a_device_file_too(tmp_path: Path) -> None:
