@@ -15,7 +15,7 @@ from jaxperf.models.layers import transformer
 from jaxperf.serving.estimate import check_tensor_splits
 from jaxperf.serving.simulator.run import power_of_two
 from jaxperf.serving.simulator.settings import Scheduler
-from jaxperf.serving.simulator.step_time import StepTimeTable
+from jaxperf.serving.simulator.step_time import ComposedStepTimes
 from jaxperf.serving.simulator.tabulate import CONTEXT_STEP, tabulated
 from jaxperf.serving.study import assumed_at, deployment_of, formats_of
 
@@ -32,7 +32,7 @@ def composed_times(
     kv_cache: str = "bf16",
     alike: bool = False,
     level: str = "nominal",
-) -> StepTimeTable:
+) -> ComposedStepTimes:
     """The composed step times of a deployment, as far as the scheduler and the requests reach.
 
     **Arguments:** `requests`: `prompt`, `output` [tokens], arrays of one length; `weights`: a format, None for the

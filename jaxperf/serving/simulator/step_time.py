@@ -66,19 +66,49 @@ class StepTimeTable(AbstractStepTime):
         total = jnp.sum(jnp.where(work.decoding, context, 0.0))
         mean = floor_div(total, jnp.maximum(decodes, 1).astype(jnp.float64))
         column = ceil_div(mean, self.bucket)
-        prefixes = jnp.sum(jnp.where(prompt, ceil_div(context, self.bucket), 0.0))
-        squares = jnp.sum(jnp.where(prompt, work.tokens.astype(jnp.float64) ** 2, 0.0))
-        factor = jnp.where(prompts > 1, self.shared_prefill, 1.0)
         linear, inside = _entry(self.tokens, jnp.sum(work.tokens, dtype=jnp.int32))
         decode, inside_decode = _entry(self.decode, decodes, column)
-        step = self.length_step
-        nearest = floor_div(2.0 * jnp.sqrt(squares) + step, 2.0 * step)  # round(sqrt / step)
-        prefill, inside_prefill = _entry(self.prefill, prefixes, nearest)
+        prefill, inside_prefill = self._prompts(
+            jnp.where(prompt, work.tokens, 0).astype(jnp.float64), jnp.where(prompt, context, 0.0), prompts
+        )
         return Timing(
-            seconds=linear + decode + prefill * factor,
+            seconds=linear + decode + prefill,
             alike=(column * self.bucket - mean + 1.0).astype(jnp.int32),
             covered=inside & inside_decode & inside_prefill,
         )
+
+    def _prompts(
+        self, tokens: Float64[Array, " S"], context: Float64[Array, " S"], prompts: Int32[Array, ""]
+    ) -> tuple[Float64[Array, ""], Bool[Array, ""]]:
+        """Attention of the `prompts`, zeros where a slot has none, and whether it was inside the table."""
+        found, inside = _entry(
+            self.prefill, jnp.sum(ceil_div(context, self.bucket)), self._length(jnp.sqrt(jnp.sum(tokens**2)))
+        )
+        return found * jnp.where(prompts > 1, self.shared_prefill, 1.0), inside
+
+    def _length(self, tokens: Float64[Array, ""]) -> Float64[Array, ""]:
+        """round(tokens / length_step)."""
+        return floor_div(2.0 * tokens + self.length_step, 2.0 * self.length_step)
+
+
+class ComposedStepTimes(StepTimeTable):
+    """The same tables, in which prompts do not attend to one another's cached tokens: instead of the law of their sums
+
+        prefill[C, Q], Q = sqrt(sum_i q_i^2), C = sum_i q_i c_i / Q
+
+    with the very scores of all prompts, Q (C + Q / 2) = sum_i q_i (c_i + q_i / 2), and of several at least the time in
+    which a short chunk reads all that is cached for them, prefill[sum_i ceil(c_i / bucket), 1].
+    """
+
+    def _prompts(
+        self, tokens: Float64[Array, " S"], context: Float64[Array, " S"], prompts: Int32[Array, ""]
+    ) -> tuple[Float64[Array, ""], Bool[Array, ""]]:
+        length = jnp.sqrt(jnp.sum(tokens**2))
+        prefix = jnp.sum(tokens * context) / jnp.maximum(length, 1.0)
+        scores, inside = _entry(self.prefill, ceil_div(prefix, self.bucket), self._length(length))
+        reading, inside_reading = _entry(self.prefill, jnp.sum(ceil_div(context, self.bucket)), jnp.ones_like(length))
+        cached = (prompts > 1) & (jnp.sum(context) > 0.0)
+        return jnp.where(cached, jnp.maximum(scores, reading), scores), inside & (inside_reading | ~cached)
 
 
 def _entry(table: Array, *place: Array) -> tuple[Float64[Array, ""], Bool[Array, ""]]:

@@ -16,7 +16,7 @@ from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
 from jaxperf.models.step import check_decodes, step_kernels
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
-from jaxperf.serving.simulator.step_time import StepTimeTable
+from jaxperf.serving.simulator.step_time import ComposedStepTimes
 from jaxperf.sweeps.once import evaluate_over
 
 CONTEXT_STEP = 64  # tokens between the contexts of the grid
@@ -25,7 +25,7 @@ LENGTH_STEP = 16  # tokens between its lengths of prompts
 
 def tabulated(
     deployment: Deployment, model: Transformer, decodes: int, tokens: int, context: int, cached: int = 0
-) -> StepTimeTable:
+) -> ComposedStepTimes:
     """The composed step times of one pipeline stage, for steps up to so many decodes, tokens and context, and prompts
     that find up to `cached` tokens, all together, of theirs computed (`context` of them, where that is more).
 
@@ -45,7 +45,7 @@ def tabulated(
         return evaluate_over(step, deployment, model, *counts, along=((), (), *axes))
 
     put = jax.device_put
-    return StepTimeTable(
+    return ComposedStepTimes(
         tokens=put(_with_zero(over(_linear, _counts(tokens, 1)), (0,))),
         decode=put(_with_zero(over(_decode, _counts(decodes, 1), contexts), (0, 1))),
         prefill=put(_with_zero(over(_prefill, prefixes, lengths), (1,))),

@@ -53,6 +53,36 @@ def test_a_mixed_step_takes_less_than_its_parts_one_after_the_other(table: StepT
     assert float(max(decode, prefill)) < float(mixed) < 0.9 * float(decode + prefill)
 
 
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        [(448, 16), (0, 256)],
+        [(320, 100), (0, 200), (64, 64)],
+        [(512, 16)] * 4,
+        [(0, 128), (0, 128)],
+        [(448, 3), (0, 32)],
+    ],
+)
+def test_prompts_in_one_step_take_no_longer_than_one_after_the_other(
+    table: StepTimeTable, prompts: list[tuple[int, int]]
+) -> None:
+    """A step takes the context rounded up to the table's, and lengths to the nearest: a part in a hundred."""
+    together = float(timing(table, [], prompts).seconds)
+    apart = [float(timing(table, [], [each]).seconds) for each in prompts]
+    assert max(apart) * 0.99 < together < 1.01 * sum(apart)
+
+
+def test_prompts_have_their_own_scores_and_none_of_one_another(table: StepTimeTable) -> None:
+    """One of 16 tokens after 448 has 16 x 448 more scores; by a law of sums the other 256 would have these too."""
+    fresh, both = (timing(table, [], prompts).seconds for prompts in ([(0, 256)], [(0, 256), (448, 16)]))
+    beside = float(both - fresh) - float(table.tokens[272] - table.tokens[256])
+    alone = float(timing(table, [], [(448, 16)]).seconds - table.tokens[16])
+    law_of_sums = StepTimeTable(**{name: getattr(table, name) for name in StepTimeTable.__dataclass_fields__})
+    assert 0.0 <= beside <= alone
+    assert float(timing(law_of_sums, [], [(0, 256), (448, 16)]).seconds) > float(both)
+    assert float(timing(law_of_sums, [], [(448, 16)]).seconds) == float(timing(table, [], [(448, 16)]).seconds)
+
+
 def test_a_table_repeats_until_the_context_leaves_its_bucket(table: StepTimeTable) -> None:
     first = timing(table, [100, 101], [])
     assert int(first.alike) == 29  # means 100 to 128 share an entry
