@@ -90,6 +90,8 @@ class Registry:
             return self._read(Path(os.path.expanduser(name)))
         if name not in self.paths:
             resolution = self.resolve(name)
+            if not name.strip():
+                raise InputError("The name of a device is empty; `jaxperf devices` lists all.")
             if resolution.name is None:
                 raise InputError(f"{name!r} is known but has no specification: {resolution.reason}")
             name = resolution.name

@@ -143,10 +143,10 @@ def priced(placed: Placed, price: Sequence[str] | None, electricity: float | Non
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings of a scheduler as they are written, by our names."""
     from jaxperf.io.huggingface import read_text
-    from jaxperf.io.json_text import parse_written_json
+    from jaxperf.io.json_text import parse_unique
     from jaxperf.serving.simulator.names import in_our_words
 
-    data = parse_written_json(read_text(path), str(path))
+    data = parse_unique(read_text(path), str(path))
     if not isinstance(data, dict):
         raise InputError(f'{path}: settings are an object with names and values, such as {{"sched": "vllm"}}.')
     return in_our_words(data, str(path))

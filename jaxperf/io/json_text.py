@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,34 +10,33 @@ from hwspecs.errors import InputError
 
 
 def parse_json(text: str, where: str) -> Any:
-    """What a JSON text holds; of a name that stands twice in an object the last.
+    """What a JSON text holds.
 
     **Raises:** `InputError`, which begins with `where`, for a text that is no JSON, brackets nested thousands deep and
     an integer of thousands of digits.
     """
-    return _parsed(text, where, None)
+    return _parsed(text, where)
 
 
-def parse_written_json(text: str, where: str) -> Any:
-    """What a JSON text holds that is written by hand.
-
-    **Raises:** `InputError` as `parse_json` does, and for a name that stands twice in an object.
-    """
-    twice: list[str] = []
-
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice.extend(name for name, count in Counter(name for name, _ in found).items() if count > 1)
-        return dict(found)
-
-    data = _parsed(text, where, pairs)
-    if twice:
-        raise InputError(f"{where}: {twice[0]} stands twice; leave one out.")
-    return data
+def parse_unique(text: str, where: str) -> Any:
+    """What a JSON text that people write holds: `parse_json`, which also refuses a key that stands twice."""
+    return _parsed(text, where, lambda pairs: _unique(pairs, where))
 
 
-def _parsed(text: str, where: str, pairs: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None) -> Any:
+def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{where}: the key '{twice}' is given twice in an object of {', '.join(found)}; give it once.")
+    return found
+
+
+def _parsed(text: str, where: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     try:
         return json.loads(text, object_pairs_hook=pairs)
+    except InputError:
+        raise
     except json.JSONDecodeError as error:
         raise InputError(f"{where} is not valid JSON: {error}.") from None
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.benchmark_files import CONVERSATION, conversation_rows, result_rows
-from jaxperf.io.json_text import parse_json
+from jaxperf.io.json_text import parse_json, parse_unique
 from jaxperf.models.checks import show
 from jaxperf.serving.simulator.workloads import draw_requests
 
@@ -182,7 +182,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
 
 def _json(path: Path) -> list[dict[str, Any]]:
     """Rows drawn from a workload that is described instead of listed, of conversations, or of a benchmark's result."""
-    described = parse_json(_text(path), str(path))
+    described = parse_unique(_text(path), str(path))
     if isinstance(described, list) and described and all(isinstance(row, dict) for row in described):
         return _alike(described)
     if isinstance(described, dict) and "input_lens" in described:

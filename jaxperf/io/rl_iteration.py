@@ -12,7 +12,7 @@ import hwspecs
 from hwspecs.errors import InputError, did_you_mean
 from hwspecs.problems import explain
 from jaxperf.io.huggingface import read_text
-from jaxperf.io.json_text import parse_json
+from jaxperf.io.json_text import parse_unique
 
 LEARNERS = ("actor", "critic")  # of the models, those that are trained
 GIVEN = ("model", "device")  # of an engine's settings: what the iteration itself says
@@ -94,7 +94,7 @@ def read_iteration(path: Path) -> Iteration:
 
     **Raises:** `InputError` naming file and field for what is missing, unknown, or does not go together.
     """
-    data = parse_json(read_text(path), str(path))
+    data = parse_unique(read_text(path), str(path))
     try:
         found = Iteration.model_validate(data)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxperf.io.huggingface import read_text
-from jaxperf.io.json_text import parse_json
+from jaxperf.io.json_text import parse_unique
 from jaxperf.io.request_traces import RequestTrace, read_requests
 from jaxperf.serving.workloads.drawn import Drawn, Stage, Text
 from jaxperf.serving.workloads.kinds import draw_workload
@@ -34,7 +34,7 @@ def read_sessions(path: str | Path) -> RequestTrace:
     path = Path(path)
     if not path.name.lower().endswith(".json"):
         return read_requests(path)
-    described = parse_json(read_text(path), str(path))
+    described = parse_unique(read_text(path), str(path))
     if not isinstance(described, dict) or "kind" not in described:
         return read_requests(path)
     return trace_of(draw_workload(described, str(path)))

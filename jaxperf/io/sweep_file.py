@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.expressions import expand
+from jaxperf.io.yaml_text import UniqueKeys
 from jaxperf.models.config import show
 
 # What a field of the sweep file holds, in words; every other field is a text.
@@ -76,19 +77,8 @@ def read_sweep_file(path: str | Path) -> SweepFile:
     return found.model_copy(update={"axes": {key: _values(path, key, value) for key, value in found.axes.items()}})
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as usual, except that a key given twice is a mistake and not silently the second one, and that `1e6` is a
-    number as YAML 1.2 has it, and not text as in 1.1."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.value.__hash__ and key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key.value}' is given twice", key.start_mark
-                )
-            seen |= {key.value} if key.value.__hash__ else set()
-        return super().construct_mapping(node, deep)
+class _Loader(UniqueKeys):
+    """`1e6` is a number as YAML 1.2 has it, and not text as in 1.1."""
 
 
 _Loader.add_implicit_resolver(

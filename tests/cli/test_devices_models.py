@@ -32,6 +32,7 @@ def test_one_device_as_json_by_alias(cli, parse_json) -> None:
 
 def test_an_unknown_device_names_the_nearest(refuse) -> None:
     assert "Did you mean" in refuse("devices", "h100sxmm")
+    assert "The name of a device is empty" in refuse("devices", " ")
 
 
 def test_own_devices_are_listed(cli, own_folder: Path, parse_json) -> None:

@@ -475,6 +475,6 @@ def test_files_that_are_no_tables(refuse, files: tuple[str, ...], own_folder: Pa
     (own_folder / "s.json").write_text('{"sched": []}')
     assert "is not a scheduler" in refuse("simulate", *files, "-o", "out.csv")
     (own_folder / "s.json").write_text('{"sched": "vllm", "pools": {"decode": {"tp": 1, "pp": 1, "tp": 2}}}')
-    assert "s.json: tp stands twice; leave one out." in refuse("simulate", *files, "-o", "out.csv")
+    assert "s.json: the key 'tp' is given twice in an object of" in refuse("simulate", *files, "-o", "out.csv")
     (own_folder / "s.json").write_text("[]")
     assert "settings are an object" in refuse("simulate", *files, "-o", "out.csv")

@@ -235,6 +235,28 @@ def test_fields_that_timeloop_has_and_this_program_does_not_use_are_left_alone(t
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("case.yaml", "problem: &a\n  shape: *a\n", "an alias (*name) stands in what it names"),
+        (
+            "case.yaml",
+            "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 99)}]\n" for i in range(1, 9)),
+            "repeats it beyond 1,000,000 values",
+        ),
+        ("case.yaml", "problem: {}\nproblem: {}\n", "the key 'problem' is given twice"),
+        ("case.json", '{"levels": {"L": {}, "M": {}, "L": {}}}', "the key 'L' is given twice in an object of L, M"),
+        ("case.json", json.dumps(changed("problem/shape/data_spaces", [])), "data_spaces is empty; name what is read"),
+    ],
+)
+def test_files_that_say_a_thing_twice_or_endlessly(tmp_path: Path, name: str, text: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_case(path)
+    assert said in str(caught.value) and name in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "attributes",
     [
         "depth: 16, width: 16, word-bits: 8",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean, nearest
-from jaxperf.io.json_text import parse_json
+from jaxperf.io.json_text import parse_unique
 from jaxperf.io.timeloop.case import Case
 from jaxperf.io.timeloop.fields import ALIKE, check_spelling, count, list_of, object_of, text_of, words_if_any
 from jaxperf.io.timeloop.machine import COUNTS, TABLE, Machine, read_machine
@@ -36,7 +36,7 @@ def load_json(path: str | Path) -> Any:
         raise InputError(f"Cannot read '{path}': {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not valid JSON: {error}.") from None
-    return parse_json(text, str(path))
+    return parse_unique(text, str(path))
 
 
 def load_case(path: str | Path) -> Case:

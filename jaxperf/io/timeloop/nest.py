@@ -64,6 +64,8 @@ def read_problem(problem: Dictionary[str, Any], source: str) -> tuple[Problem, N
         operands[name] = [_axis(axis, dimensions, coefficients, f"{where}.data_spaces.{name}") for axis in axes]
         if flag(space.get("read_write", False), f"{where}.data_spaces.{name}.read_write"):
             written.append(name)
+    if not operands:
+        raise InputError(f"{where}.data_spaces is empty; name what is read and what is written.")
     if not written:
         raise InputError(f"{where}.data_spaces: none is read_write; a nest writes one of {', '.join(operands)}.")
     return build_problem(bounds, operands, written, coefficients)

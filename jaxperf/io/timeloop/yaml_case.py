@@ -30,6 +30,7 @@ from jaxperf.io.timeloop.fields import (
 from jaxperf.io.timeloop.machine import Machine, read_machine
 from jaxperf.io.timeloop.nest import Block, read_mapping, read_problem
 from jaxperf.io.timeloop.sparse import KEY
+from jaxperf.io.yaml_text import UniqueKeys, check_finite
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.models.checks import show
@@ -41,8 +42,8 @@ PARTS = ("problem", "architecture", "mapping", TABLE, KEY)
 ENTRY = ("target", "type", "factors", "permutation", "split", "keep", "bypass")
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML whose tagged nodes are mappings that remember their tag, under the key `!`."""
+class _Loader(UniqueKeys):
+    """YAML whose tagged nodes are mappings that remember their tag, under the key `!`."""
 
 
 def _tagged(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
@@ -76,6 +77,7 @@ def load_yaml(
         raise InputError(f"{source} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; {expected}.")
+    check_finite(data, source)
     return data
 
 
