@@ -37,6 +37,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "moe_k",
             "top_k",
         ),
+        "n_group": ("n_group", "num_expert_group"),
         "num_shared_experts": (
             "num_shared_experts",
             "n_shared_experts",

@@ -31,7 +31,8 @@ class Moe:
     (Qwen2-MoE); `bias` on all matrices of the routed experts (gpt-oss); `router_bias` one for each expert in the
     router (gpt-oss); `correction_bias` one for each expert, used to choose and not to weigh (DeepSeek V3);
     `latent` width the routed experts read and write, projected from the hidden width and back, `None` for the
-    hidden width itself (Nemotron 3).
+    hidden width itself (Nemotron 3); the experts lie in `groups` of equal size, of which a token uses
+    `groups_per_token` (DeepSeek V2 and V3).
     """
 
     experts: int
@@ -44,9 +45,11 @@ class Moe:
     router_bias: bool = False
     correction_bias: bool = False
     latent: int | None = None
+    groups: int = 1
+    groups_per_token: int = 1
 
     def __post_init__(self) -> None:
-        check_counts(self, "experts", "experts_per_token", "intermediate")
+        check_counts(self, "experts", "experts_per_token", "intermediate", "groups", "groups_per_token")
         check_counts(self, "shared_intermediate", smallest=0)
         check_optional_counts(self, "latent")
         check_flags(self, "gated", "shared_gate", "bias", "router_bias", "correction_bias")
@@ -55,8 +58,29 @@ class Moe:
                 f"Moe.experts_per_token is {self.experts_per_token} and Moe.experts is {self.experts}; "
                 "a token cannot visit more experts than there are."
             )
+        check_groups(self.experts, self.experts_per_token, self.groups, self.groups_per_token)
         if self.shared_gate and not self.shared_intermediate:
             raise InputError("Moe.shared_gate is true but Moe.shared_intermediate is 0; a gate needs a shared expert.")
+
+
+def check_groups(
+    experts: int,
+    chosen: int,
+    groups: int,
+    allowed: int,
+    names: tuple[str, str] = ("Moe.groups", "Moe.groups_per_token"),
+) -> None:
+    """Raises `InputError`, with the `names` of the two counts, for `groups` that do not divide the experts, and for
+    `allowed` ones that are more than there are or have fewer experts than a token visits."""
+    if experts % groups:
+        raise InputError(f"{names[0]} is {groups}, which does not divide the {experts} experts.")
+    if allowed > groups:
+        raise InputError(f"{names[1]} is {allowed} and {names[0]} is {groups}; a token cannot use more than there are.")
+    if chosen > allowed * experts // groups:
+        raise InputError(
+            f"{names[1]} is {allowed} and {names[0]} is {groups}: a token's groups have {allowed * experts // groups} "
+            f"experts, fewer than the {chosen} that it visits."
+        )
 
 
 FeedForward = Mlp | Moe

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, safe_sqrt
+from jaxperf.network.limited_routing import GroupLimit, limited_hits
 from jaxperf.network.link import Fabric
 
 FP8_BYTES = 1.0 + 4.0 / 128.0  # an element, and its share of one fp32 scale for 128 of them (DeepSeek-V3, 3.3)
@@ -31,6 +32,11 @@ def expected_hits(bins: Scalar, draws: Scalar) -> Scalar:
     """Distinct bins among `bins` that `draws` uniform draws hit: n (1 - (1 - 1/n)^k); 1 of a single bin [1]."""
     missed = jnp.where(bins > 1.0, 1.0 - 1.0 / jnp.maximum(bins, 2.0), 1.0)
     return jnp.where(bins > 1.0, bins * (1.0 - missed**draws), 1.0)
+
+
+def token_hits(bins: Scalar, draws: Scalar, limit: GroupLimit | None = None) -> Scalar:
+    """Distinct bins that the `draws` experts of a token are in: of groups with a `limit`, else drawn evenly [1]."""
+    return expected_hits(bins, draws) if limit is None else limited_hits(limit, bins)
 
 
 def remote_copies(ranks: Scalar, topk: Scalar) -> Scalar:
@@ -102,20 +108,22 @@ def exchange_pass(
     node_limit: Scalar | float = 0.0,
     sharing: Scalar | float = 1.0,
     receivers: Scalar | float = 1.0,
+    limit: GroupLimit | None = None,
 ) -> Scalar:
     """One rank's tokens of `size` bytes in all, each sent to `copies` places drawn evenly: inside the node and between
     nodes at once, the slower counts [s].
 
     Without `deduplicate` a token travels once for each place; with it once for each rank and, between nodes, once
-    for each node, n (1 - (1 - 1/n)^k) of them, `node_limit` nodes at most where it is above 0; the rank of the same
-    place in that node passes it on inside (DeepSeek-V3, arXiv:2412.19437, section 3.2.2). A place is `sharing` ranks
-    (those that hold one expert together), `receivers` of which get the copy. Zero for one rank.
+    for each node, n (1 - (1 - 1/n)^k) of them or those of the groups of a `limit`, `node_limit` nodes at most where it
+    is above 0; the rank of the same place in that node passes it on inside (DeepSeek-V3, arXiv:2412.19437, section
+    3.2.2). A place is `sharing` ranks (those that hold one expert together), `receivers` of which get the copy. Zero
+    for one rank.
     """
     n, nodes = fabric.local_ranks * fabric.nodes, fabric.nodes
     merged, limited = as_float(deduplicate) > 0.0, as_float(node_limit) > 0.0
-    to_ranks = receivers * jnp.where(merged, expected_hits(n / sharing, copies), copies)
+    to_ranks = receivers * jnp.where(merged, token_hits(n / sharing, copies, limit), copies)
     spans = jnp.maximum(sharing / fabric.local_ranks, 1.0)  # nodes of a place
-    even = jnp.minimum(spans, receivers) * expected_hits(nodes / spans, copies)
+    even = jnp.minimum(spans, receivers) * token_hits(nodes / spans, copies, limit)
     once_a_node = jnp.where(limited, jnp.minimum(even, node_limit), even)
     to_nodes = jnp.where(merged, once_a_node, receivers * copies)
     senders = jnp.where(merged, fabric.local_ranks, n)  # of the copies that a rank gets: its node's, or all

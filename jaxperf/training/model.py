@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import as_float
+from jaxperf.network.limited_routing import GroupLimit
 
 
 class TrainingModel(eqx.Module):
@@ -25,8 +26,9 @@ class TrainingModel(eqx.Module):
 
     Feed-forward: `dense_layers` with `dense_ffn_weights` and `ffn_width`; `moe_layers` with `experts` of
     `expert_weights` and `expert_width` reading rows of `expert_hidden`, `topk` a token, `shared_weights` and
-    `shared_width` that every token visits, `router` weights. `*_adapters`: sum of inputs and outputs of the linear
-    layers of one block, which a LoRA adapter multiplies by its rank.
+    `shared_width` that every token visits, `router` weights; `limit`: the groups of experts that a token keeps to, None
+    for any (structure). `*_adapters`: sum of inputs and outputs of the linear layers of one block, which a LoRA adapter
+    multiplies by its rank.
 
     What ranks can share evenly in every layer, greatest common divisors (0: nothing to share): `tensor_shares` of heads
     and widths, `kv_shares` of the heads of keys and values, `expert_shares` of the experts' widths.
@@ -77,6 +79,8 @@ class TrainingModel(eqx.Module):
     router: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     shared_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     expert_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    limit: GroupLimit | None = eqx.field(static=True, default=None)
 
     tensor_shares: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     kv_shares: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwspecs.errors import InputError
+from jaxperf.models.blocks.moe import group_limit
 from jaxperf.models.checks import MOST_LAYERS, check_count
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
@@ -25,8 +26,9 @@ from jaxperf.training.model_fields import (
 def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     """The numbers of a described model; `parameters` is exactly its `parameter_count`.
 
-    Sizes that differ among layers are averaged over the layers of one kind, so that weights are exact. A tower beside
-    the language model (images, sound) is stored but not computed; a text encoder predicts tokens over its own table.
+    Sizes that differ among layers are averaged over the layers of one kind, so that weights are exact; groups of
+    experts are those of the first layer that has some. A tower beside the language model (images, sound) is stored but
+    not computed; a text encoder predicts tokens over its own table.
 
     **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe.
     """
@@ -51,7 +53,9 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     }
     tables = (2 - config.tied_embeddings) * vocabulary * config.hidden
     counted = tables + sum(layer_matrices(layer, config.hidden) for layer in layers)
-    return TrainingModel(**numbers, other_parameters=parameter_count(config) - counted)
+    sparse = [block for block in blocks if isinstance(block, Moe)]
+    limit = group_limit(sparse[0]) if sparse else None
+    return TrainingModel(**numbers, other_parameters=parameter_count(config) - counted, limit=limit)
 
 
 def training_model_from_shape(

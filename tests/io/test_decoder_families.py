@@ -282,6 +282,34 @@ def test_dense_and_sparse_layers_of_deepseek() -> None:
     assert "left out of the parameter counts" in " ".join(predicted.assumptions)
 
 
+def test_the_groups_that_a_token_keeps_to() -> None:
+    fields = without(SIZES, "head_dim") | LATENT | EXPERTS | {"first_k_dense_replace": 0}  # 2 of 8 experts
+
+    def groups(**changes: Any) -> tuple[int, int]:
+        ffn = read("DeepseekV3ForCausalLM", fields, **changes).layers[0].ffn
+        assert isinstance(ffn, Moe)
+        return ffn.groups, ffn.groups_per_token
+
+    assert groups() == groups(n_group=None, topk_group=None) == (1, 1)
+    assert groups(n_group=4, topk_group=2) == groups(num_expert_group=4, topk_group=2) == (4, 2)
+    assert groups(n_group=4, topk_group=2, topk_method="greedy") == (1, 1)
+    half = read("DeepseekV3ForCausalLM", fields, n_group=4)
+    assert half.layers[0].ffn == Moe(8, 2, 32, correction_bias=True)
+    assert "only one is given" in " ".join(half.assumptions)
+    for changes, said in (
+        ({"n_group": 3, "topk_group": 1}, "n_group is 3, which does not divide the 8 experts"),
+        ({"n_group": 4, "topk_group": 5}, "topk_group is 5 and n_group is 4; a token cannot use more than there are"),
+        ({"n_group": 8, "topk_group": 1}, "a token's groups have 1 experts, fewer than the 2 that it visits"),
+    ):
+        assert said in refusal("DeepseekV3ForCausalLM", fields, **changes)
+    shipped = {name: load_model(name).layers[-1].ffn for name in ("deepseek-v3", "deepseek-v2", "kimi-k2")}
+    assert {name: (ffn.groups, ffn.groups_per_token) for name, ffn in shipped.items() if isinstance(ffn, Moe)} == {
+        "deepseek-v3": (8, 4),
+        "deepseek-v2": (8, 3),
+        "kimi-k2": (1, 1),
+    }
+
+
 def test_glm5_layers_may_reuse_the_tokens_chosen_before() -> None:
     fields = without(SIZES, "head_dim") | LATENT | EXPERTS | {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 64}
     kinds = ["full", "shared", "full", "shared"]

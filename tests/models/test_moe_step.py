@@ -10,10 +10,18 @@ import pytest
 
 from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
+from jaxperf.core.numerics import as_float
+from jaxperf.kernels.moe import Routing
+from jaxperf.models.blocks.exchange import exchange_costs
+from jaxperf.models.blocks.moe import MoeFfn
+from jaxperf.models.blocks.phase import Decode, Phase, Prefill
+from jaxperf.models.layers import Transformer
 from jaxperf.models.step import StepCost
+from jaxperf.network.limited_routing import GroupLimit
 from tests.devices import H100, MI300X, TPU_V5P, decode_step, deployment, model, prefill_step
 
 MIXTRAL, QWEN, SHARED = model("mixtral-8x7b"), model("qwen3-30b-a3b"), model("qwen1.5-moe-a2.7b")
+V3 = model("deepseek-v3")
 ROOMY = H100.replace(memory_capacity=4e12)
 LINK, NETWORK = 0.75 * 450e9, 0.75 * 50e9
 ALPHA = float(ROOMY.launch_latency) + 2 * 3e-6  # a kernel's start, flags before and after
@@ -104,6 +112,25 @@ def test_tokens_cross_the_network_in_the_format_that_experts_multiply(data: int,
         alpha = 48 * (8e-6 if data == 16 else ALPHA)
         there, back = (float(step.kernels[f"expert_{name}"].time) - alpha for name in ("dispatch", "combine"))
         assert there == pytest.approx(width * back, rel=1e-9)
+
+
+def test_deepseek_sends_a_prompt_to_the_nodes_of_four_groups() -> None:
+    """Over eight nodes, a group on each: 3.63 copies of a token, where even draws make 5.25; decode one an expert."""
+    at = deployment(ROOMY.replace(link_bandwidth=1e15, network_latency=0.0, launch_latency=0.0), data=64, expert=64)
+    prompt, step, limit = Prefill(*map(as_float, (1, 4096, 0, 0))), Decode(*map(as_float, (16, 4096, 0))), limit_of(V3)
+
+    def combine(phase: Phase, limit: GroupLimit | None) -> float:
+        return float(exchange_costs(at, as_float(7168), Routing(256, 8), phase, limit)[1].network)
+
+    assert combine(prompt, limit) / combine(prompt, None) == pytest.approx(3.62901 / 5.25110, rel=1e-5)
+    assert combine(step, limit) == combine(step, None)
+
+
+def limit_of(transformer: Transformer) -> GroupLimit | None:
+    """That of the last layers."""
+    ffn = transformer.groups[-1].ffn
+    assert isinstance(ffn, MoeFfn)
+    return ffn.limit
 
 
 def test_experts_shared_by_ranks_of_two_nodes_get_every_token_in_both() -> None:

@@ -128,6 +128,16 @@ def test_expert_exchange_by_links() -> None:
     assert float(limited) == pytest.approx(size / 2 / PORT, rel=1e-12)
 
 
+def test_groups_of_experts_shorten_the_exchange_between_nodes() -> None:
+    model = training_model(load_model("deepseek-v3"))
+    wide = training_layout(data=64, expert=64, deduplicate=1)
+    kept, free = (
+        float(expert_exchange(m, wide, groups(wide), as_float(1.0)).backward)
+        for m in (model, dataclasses.replace(model, limit=None))
+    )
+    assert kept / free == pytest.approx(3.62901 / 5.25110, rel=1e-5)
+
+
 @pytest.mark.parametrize("method", ["experts", "ulysses"])
 def test_an_exchange_on_a_torus_crosses_its_middle(method: str) -> None:
     """64 chips in a closed cube of links of 50 GB/s: the whole send buffer times 4 / 8 a link."""

@@ -11,7 +11,7 @@ from jaxperf.io.config_fields import Fields
 from jaxperf.io.quantization.config import stored_format
 from jaxperf.models.checks import LARGEST_COUNT, check_count, show
 from jaxperf.models.config import Layer, ModelConfig
-from jaxperf.models.feedforward import FeedForward, Mlp, Moe
+from jaxperf.models.feedforward import FeedForward, Mlp, Moe, check_groups
 from jaxperf.models.mixers import Attention, Mixer
 
 Family = Callable[[Fields], ModelConfig]
@@ -141,7 +141,20 @@ def top_k(fields: Fields, experts: int) -> int:
 def routed(fields: Fields, width: str = "moe_intermediate_size", **kind: Any) -> Moe:
     """Experts from the usual fields; `width` names the field with the units of one expert."""
     experts = fields.count("num_experts")
-    return Moe(experts, top_k(fields, experts), fields.count(width), **kind)
+    chosen = top_k(fields, experts)
+    return Moe(experts, chosen, fields.count(width), **kind, **_groups(fields, experts, chosen))
+
+
+def _groups(fields: Fields, experts: int, chosen: int) -> dict[str, Any]:
+    """The groups of experts and those that a token uses; none where a config lacks the names, or says that the choice
+    does not look at groups (`topk_method` greedy, DeepSeek V2 Lite)."""
+    groups, allowed = fields.optional_count("n_group"), fields.optional_count("topk_group")
+    if (groups is None) != (allowed is None):
+        fields.notes.append("Of n_group and topk_group only one is given; tokens may use all groups of experts.")
+    if groups is None or allowed is None or fields.data.get("topk_method") == "greedy":
+        return {}
+    check_groups(experts, chosen, groups, allowed, ("n_group", "topk_group"))
+    return {"groups": groups, "groups_per_token": allowed}
 
 
 def sparse_where(fields: Fields, moe: Moe, sparse: Sequence[bool], **dense: Any) -> tuple[FeedForward, ...]:

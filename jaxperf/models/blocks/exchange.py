@@ -13,12 +13,15 @@ from jaxperf.models.blocks.launch import flagged
 from jaxperf.models.blocks.phase import Phase, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.network.collectives import all_gather_cost, all_reduce_cost, network_cost
-from jaxperf.network.expert_exchange import exchange_pass, expected_hits
+from jaxperf.network.expert_exchange import exchange_pass, token_hits
+from jaxperf.network.limited_routing import GroupLimit
 from jaxperf.network.link import Fabric, group_fabric
 
 
-def exchange_costs(deployment: Deployment, hidden: Scalar, routing: Routing, phase: Phase) -> tuple[Cost, Cost]:
-    """(dispatch, combine) of one MoE layer.
+def exchange_costs(
+    deployment: Deployment, hidden: Scalar, routing: Routing, phase: Phase, limit: GroupLimit | None = None
+) -> tuple[Cost, Cost]:
+    """(dispatch, combine) of one MoE layer; `limit`: the groups of experts that a token keeps to.
 
     With one attention replica every rank already holds every token: nothing is dispatched and one all-reduce of the
     tensor-parallel group combines. With several, each rank sends its share of the tokens to every rank that shares a
@@ -37,17 +40,25 @@ def exchange_costs(deployment: Deployment, hidden: Scalar, routing: Routing, pha
     narrow = operand_itemsize(deployment.device, deployment.weights, deployment.activations)
     narrowed = jnp.where(wide.nodes > 1.0, narrow / deployment.activations.itemsize, 1.0)
     several = layout.data_parallel > 1.0
-    there = _sent(wide, layout, routing, phase, load * narrowed, sharing)
+    there = _sent(wide, layout, routing, phase, load * narrowed, sharing, limit)
     dispatch = there * several.astype(ranks.dtype)
     expert_group = flagged(deployment, group_fabric(deployment.device, sharing, link))
-    outputs = activations * layout.data_parallel / ranks * expected_hits(ranks, routing.chosen)
-    back = _sent(wide, layout, routing, phase, load, as_float(1.0))
+    outputs = activations * layout.data_parallel / ranks * token_hits(ranks, routing.chosen, limit)
+    back = _sent(wide, layout, routing, phase, load, as_float(1.0), limit)
     spread = back + all_reduce_cost(expert_group, outputs) + all_gather_cost(tensor_fabric, activations)
     combine = jax.tree.map(lambda a, b: jnp.where(several, a, b), spread, reduce_all)
     return dispatch, combine
 
 
-def _sent(fabric: Fabric, layout: Parallelism, routing: Routing, phase: Phase, size: Scalar, receivers: Scalar) -> Cost:
+def _sent(
+    fabric: Fabric,
+    layout: Parallelism,
+    routing: Routing,
+    phase: Phase,
+    size: Scalar,
+    receivers: Scalar,
+    limit: GroupLimit | None,
+) -> Cost:
     """One rank's tokens of `size` bytes to `receivers` of the ranks of each chosen expert.
 
     Prefill: one copy to each rank, over the network one to each node; decode: one to each expert (the normal and the
@@ -55,6 +66,6 @@ def _sent(fabric: Fabric, layout: Parallelism, routing: Routing, phase: Phase, s
     """
     ranks, sharing = layout.expert_parallel, layout.expert_tensor_parallel
     merged = jnp.where(sharing > 1.0, 1.0, float(isinstance(phase, Prefill)))
-    time = exchange_pass(fabric, size, routing.chosen, merged, sharing=sharing, receivers=receivers)
-    copies = jnp.where(merged > 0.0, expected_hits(ranks, routing.chosen), routing.chosen)
+    time = exchange_pass(fabric, size, routing.chosen, merged, sharing=sharing, receivers=receivers, limit=limit)
+    copies = jnp.where(merged > 0.0, token_hits(ranks, routing.chosen, limit), routing.chosen)
     return network_cost(time, size * copies * receivers * (1.0 - 1.0 / (ranks * sharing)))

@@ -15,13 +15,15 @@ from jaxperf.models.blocks.launch import activation, linear, plain_linear, reduc
 from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.feedforward import Moe
+from jaxperf.network.limited_routing import GroupLimit
 
 
 class MoeFfn(AbstractFfn):
     """Mixture of experts: experts, experts per token, width of one expert and of the shared expert (0: none) [1].
 
     `latent`: width that the routed experts read and write, between two projections of their own; 0 where that is the
-    width of the layer. `plain_shared`: the shared expert stays unquantized whatever the routed ones are.
+    width of the layer. `plain_shared`: the shared expert stays unquantized whatever the routed ones are. `limit`: the
+    groups of experts that a token keeps to, None for any.
     """
 
     experts: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -32,6 +34,7 @@ class MoeFfn(AbstractFfn):
     latent: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     has_latent: bool = eqx.field(static=True, default=False)
     plain_shared: bool = eqx.field(static=True, default=False)
+    limit: GroupLimit | None = eqx.field(static=True, default=None)
 
     def width(self, hidden: Scalar) -> Scalar:
         """Elements of a token as the routed experts see it [1]."""
@@ -39,7 +42,7 @@ class MoeFfn(AbstractFfn):
 
     def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
         tokens, routing = phase.tokens, Routing(self.experts, self.chosen, deployment.routing_skew)
-        dispatch, combine = exchange_costs(deployment, self.width(hidden), routing, phase)
+        dispatch, combine = exchange_costs(deployment, self.width(hidden), routing, phase, self.limit)
         return (
             {"router": plain_linear(deployment, tokens, self.experts, hidden)}
             | self._latent_kernel("latent_down_projection", deployment, tokens, self.latent, hidden)
@@ -130,4 +133,12 @@ def moe_ffn(moe: Moe, unquantized: tuple[str, ...] = ()) -> MoeFfn:
         latent=moe.latent or 0,
         has_latent=moe.latent is not None,
         plain_shared="shared" in unquantized,
+        limit=group_limit(moe),
     )
+
+
+def group_limit(moe: Moe) -> GroupLimit | None:
+    """The groups that a token of a described block keeps to, None where it may use all of them."""
+    if moe.groups_per_token == moe.groups:
+        return None
+    return GroupLimit(moe.experts, moe.experts_per_token, moe.groups, moe.groups_per_token)

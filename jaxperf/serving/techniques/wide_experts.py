@@ -1,40 +1,17 @@
-"""Experts spread over many nodes: tokens that cross the network, and copies of hot experts against imbalance.
+"""Experts spread over many nodes: copies of hot experts against imbalance (DeepSeek-V3, arXiv 2412.19437, 3.4).
 
-Dispatch and combine are those of `network.expert_exchange` with a limit on the nodes of a token (DeepSeek-V3, arXiv
-2412.19437, 3.2.2 and 3.4). Copies: the expert with the most load a copy gets the next spare slot, then the copies are
-packed, the heaviest first, each on the least loaded rank with a slot left (DeepSeek's EPLB, 2025).
+The expert with the most load a copy gets the next spare slot, then the copies are packed, the heaviest first, each on
+the least loaded rank with a slot left (DeepSeek's EPLB, 2025).
 """
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hwspecs.errors import InputError
-from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.network.expert_exchange import ExpertGroup, exchange_time
-
-
-class Exchange(eqx.Module):
-    """`topk` experts a token, on at most `most_nodes` nodes [1]; bytes of a token in `dispatch` and in `combine`;
-    `imbalance`: load of the busiest rank over the mean, at least 1 [1]."""
-
-    topk: Float[Array, ""] = eqx.field(converter=as_float)
-    most_nodes: Float[Array, ""] = eqx.field(converter=as_float)
-    dispatch: Float[Array, ""] = eqx.field(converter=as_float)
-    combine: Float[Array, ""] = eqx.field(converter=as_float)
-    imbalance: Float[Array, ""] = eqx.field(converter=as_float)
-
-
-def exchange_times(group: ExpertGroup, exchange: Exchange, tokens: Scalar) -> tuple[Scalar, Scalar]:
-    """(dispatch, combine) of `tokens` tokens of one rank [s]."""
-    rest = (exchange.topk, exchange.imbalance, exchange.most_nodes)
-    return (
-        exchange_time(group, tokens, exchange.dispatch, *rest),
-        exchange_time(group, tokens, exchange.combine, *rest),
-    )
+from jaxperf.core.numerics import Scalar
 
 
 def expert_copies(load: Float[Array, " experts"], spare: int) -> Float[Array, " experts"]:

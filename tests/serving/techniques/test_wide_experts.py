@@ -1,4 +1,4 @@
-"""Wide expert parallelism: copies of hot experts, packing, node-limited exchange."""
+"""Wide expert parallelism: copies of hot experts and their packing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
-from jaxperf.network.expert_exchange import ExpertGroup, exchange_time
-from jaxperf.serving.techniques.wide_experts import Exchange, exchange_times, expert_copies, imbalance, rank_loads
+from jaxperf.serving.techniques.wide_experts import expert_copies, imbalance, rank_loads
 
 loads = st.lists(st.floats(0.1, 10.0), min_size=8, max_size=8)
 packed = jax.jit(rank_loads, static_argnames=("ranks", "spare"))
@@ -61,14 +60,3 @@ def test_equal_experts_are_balanced_and_one_hot_expert_is_split() -> None:
 def test_slots_that_ranks_do_not_share_out_evenly_are_refused(ranks: int, spare: int) -> None:
     with pytest.raises(InputError, match="not shared out evenly"):
         imbalance(as_float([1.0] * 8), ranks, spare)
-
-
-def test_dispatch_and_combine_are_the_exchange_with_a_limit_on_nodes() -> None:
-    """DeepSeek-V3: 8 of 256 experts on at most 4 nodes; fp8 out, bf16 back."""
-    group = ExpertGroup(*map(as_float, (64.0, 8.0, 450e9, 50e9, 5e-6)))
-    given = Exchange(8.0, 4.0, 7168.0 * 1.03, 7168.0 * 2.0, 1.2)
-    dispatch, combine = exchange_times(group, given, as_float(128.0))
-    want = exchange_time(group, *map(as_float, (128.0, 7168.0 * 1.03, 8.0, 1.2, 4.0)))
-    assert float(dispatch) == float(want) and float(combine) > float(dispatch)
-    everywhere = exchange_times(group, Exchange(8.0, 8.0, 7168.0 * 1.03, 7168.0 * 2.0, 1.2), as_float(128.0))
-    assert float(everywhere[0]) > float(dispatch)
