@@ -28,6 +28,7 @@ from jaxperf.cli.technique_options import (
     Lora,
     PowerLimit,
     Speculate,
+    WideExperts,
     refuse_techniques,
     techniques_of,
 )
@@ -72,11 +73,12 @@ def estimate(
     lora: Lora = None,
     kv_offload: KvOffload = None,
     power_cap: PowerLimit = None,
+    wide_experts: WideExperts = None,
 ) -> None:
     """TTFT, TPOT, tokens/s, memory and the limiter of every kernel for one configuration."""
     model = one_of(context, model, onnx)
     if onnx is not None:
-        refuse_techniques(speculate, lora, kv_offload, power_cap)
+        refuse_techniques(speculate, lora, kv_offload, power_cap, wide_experts)
         given = batch_of(context, batch)
         return estimate_onnx(onnx, shapes, given, device, devices_dir, params, launch, out, plot, as_json, quiet)
     from jaxperf.cli.compute import start_jax
@@ -106,7 +108,7 @@ def estimate(
     config = load_model(model)
     point |= {"weights": config.weight_format if weights is None else weights}
     point |= {} if media_tokens is None else {"media_tokens": media_tokens}
-    techniques = techniques_of(config, spec, tensor_parallel, speculate, lora, kv_offload, power_cap)
+    techniques = techniques_of(config, spec, tensor_parallel, speculate, lora, kv_offload, power_cap, wide_experts)
     answer = evaluate(config, spec, point, launch, load_sustained_table(params), techniques)
     record = estimate_record(answer)
     if techniques is not None:

@@ -19,6 +19,8 @@ def technique_record(answer: Estimate) -> dict[str, Any]:
     told: dict[str, Any] = {name: np.asarray(value).tolist() for name, value in answer.explanation.told.items()}
     if math.isfinite(answer.break_even):
         told["break_even_batch"] = answer.break_even
+    if math.isfinite(answer.paying):
+        told["two_batches_pay_from"] = answer.paying
     if answer.techniques is not None and answer.techniques.cap is not None:
         told["energy_calibrated"] = _energy_calibrated()
         limit = float(answer.techniques.cap.limit) * (1.0 + 1e-6)
@@ -39,6 +41,8 @@ def technique_lines(answer: Estimate) -> list[str]:
         lines.append(_adapters(answer, told))
     if techniques.offload is not None:
         lines.append(_offload(told))
+    if techniques.two_batches:
+        lines.append(_two_batches(answer, told))
     if techniques.cap is not None:
         lines.append(_power(answer, told))
     return lines
@@ -79,6 +83,16 @@ def _offload(told: dict[str, Any]) -> str:
         return f"{phase}: {load} ms of loading, {wait} ms not hidden"
 
     return f"kv-offload {'; '.join(map(of, PHASES))}; plain TTFT {milliseconds(told['plain_ttft'])} ms"
+
+
+def _two_batches(answer: Estimate, told: dict[str, Any]) -> str:
+    from jaxperf.report.text import milliseconds, number
+
+    waits = ", ".join(f"{phase} waits {milliseconds(told[f'{phase}_exchange_left'])} ms" for phase in PHASES)
+    metrics = answer.explanation.metrics
+    ttft, tpot = (number(told[f"plain_{name}"] / float(metrics[name])) for name in ("ttft", "tpot"))
+    pays = f"decode gains from batch {answer.paying:.0f} on" if math.isfinite(answer.paying) else "no gain in decode"
+    return f"batches    two: {waits} for its exchange; TTFT {ttft} x, TPOT {tpot} x as fast as plain; {pays}"
 
 
 def _power(answer: Estimate, told: dict[str, Any]) -> str:

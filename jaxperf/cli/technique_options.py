@@ -1,4 +1,4 @@
-"""`--speculate`, `--lora`, `--kv-offload`, `--power-cap`: what an engine does beside plain steps, as it is written."""
+"""`--speculate`, `--lora`, `--kv-offload`, `--power-cap`, `--wide-experts`: what an engine does beside plain steps."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ KvOffload = Annotated[
 PowerLimit = Annotated[
     str | None, typer.Option("--power-cap", metavar="WATTS", help="Power limit of a device, such as 400W.")
 ]
+WideExperts = Annotated[
+    str | None,
+    typer.Option(
+        "--wide-experts",
+        metavar="...",
+        help="With --dp and --ep: batches=2 (two micro-batches hide the exchange).",
+    ),
+]
 HEADS = ("mtp", "eagle", "medusa")
 MOST_POSITIONS = 64
 MOST_ADAPTERS = 100_000
@@ -54,13 +62,14 @@ def techniques_of(
     lora: str | None,
     kv_offload: str | None,
     power_cap: str | None,
+    wide_experts: str | None,
 ) -> Techniques | None:
-    """The techniques of the four options; None where none is given.
+    """The techniques of the five options; None where none is given.
 
     **Arguments:** `ranks`: tensor-parallel ranks of the target, and of a draft that states none.
     **Raises:** `InputError` naming the option, the key and what is allowed.
     """
-    if all(text is None for text in (speculate, lora, kv_offload, power_cap)):
+    if all(text is None for text in (speculate, lora, kv_offload, power_cap, wide_experts)):
         return None
     from jaxperf.serving.techniques.chosen import Techniques
 
@@ -69,13 +78,15 @@ def techniques_of(
         None if lora is None else _adapters(lora),
         None if kv_offload is None else _offload(kv_offload),
         None if power_cap is None else _cap(spec, power_cap),
+        two_batches=wide_experts is not None and _two_batches(wide_experts),
     )
 
 
 def refuse_techniques(*given: str | None) -> None:
     """Raises `InputError` where a technique is asked for of a graph, which has no phases of serving."""
     if any(text is not None for text in given):
-        raise InputError("--speculate, --lora, --kv-offload and --power-cap are for a MODEL, not for --onnx.")
+        options = "--speculate, --lora, --kv-offload, --power-cap and --wide-experts"
+        raise InputError(f"{options} are for a MODEL, not for --onnx.")
 
 
 def _speculation(model: ModelConfig, ranks: int, text: str) -> Speculation:
@@ -139,6 +150,12 @@ def _offload(text: str) -> OffloadedCache:
     hidden = word_of(option, given, "hidden", ("yes", "no")) == "yes"
     hits, from_host, share = (number_of(option, given, name, default, 0.0, 1.0) for name, default in OFFLOADED.items())
     return OffloadedCache(hits, from_host, share, host_bandwidth(option, given), hidden=hidden)
+
+
+def _two_batches(text: str) -> bool:
+    option = "--wide-experts"
+    given = settings_of(option, text, ("batches",))
+    return number_of(option, given, "batches", "1", 1, 2, whole=True) > 1
 
 
 def _cap(spec: DeviceSpec, text: str) -> PowerCap:

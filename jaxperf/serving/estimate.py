@@ -23,6 +23,7 @@ from jaxperf.serving.notes import notes_of
 from jaxperf.serving.provenance import Provenance, provenance_of
 from jaxperf.serving.room import largest_batch
 from jaxperf.serving.study import MEDIA, Study, check_has_task, checked_values, makes_tokens
+from jaxperf.serving.techniques.break_even import paying_batch
 from jaxperf.serving.techniques.checks import check_with_techniques
 from jaxperf.serving.techniques.chosen import Techniques
 from jaxperf.sweeps.once import evaluate_over
@@ -50,7 +51,8 @@ class Estimate:
     `peak`: dense peak the weights are multiplied at [FLOP/s]; `provenance`: where the efficiencies come from; `notes`:
     fallbacks and assumptions, said aloud; `largest_batch`: the most sequences of these lengths that fit, 0 where not
     one does, None where they keep nothing [1]; `techniques`: what the engine uses, None for plain steps; `break_even`:
-    the batch from which on its speculation does not pay, NaN without one [1].
+    the batch from which on its speculation does not pay, `paying`: the one from which on its two micro-batches pay, NaN
+    without [1].
     """
 
     model: ModelConfig
@@ -63,6 +65,7 @@ class Estimate:
     largest_batch: int | None = None
     techniques: Techniques | None = None
     break_even: float = math.nan
+    paying: float = math.nan
 
     @property
     def reasons(self) -> list[str]:
@@ -104,17 +107,19 @@ def estimate(
         check_with_techniques(transformer(model), checked, techniques)
     calibration = calibration_of(spec, load_sustained_table() if table is None else table)
     device = calibration.calibrated
-    study, no_gain = Study(model, "serve", ESTIMATE_METRICS, launch), math.nan
+    study, no_gain, paying = Study(model, "serve", ESTIMATE_METRICS, launch), math.nan, math.nan
     (explanation,) = explain(study, [device], [checked], techniques)
     if techniques is not None and techniques.speculation is not None:
         no_gain = break_even(study, device, checked, techniques.speculation)
+    if techniques is not None and techniques.two_batches:
+        paying = break_even(study, device, checked, techniques.speculation, paying_batch)
     most = largest_batch(study, device, checked, explanation, techniques)
     peak = float(device.peak_flops[COMPUTE_FORMATS.index(FORMATS[checked["weights"]].compute)])
     provenance = provenance_of(model, {spec.name: calibration}, [checked["weights"]])
     speculative = techniques is not None and techniques.speculation is not None
     capped = techniques is not None and techniques.cap is not None
     notes = tuple(notes_of(model, spec, checked, speculative, capped))
-    return Estimate(model, spec, checked, explanation, peak, provenance, notes, most, techniques, no_gain)
+    return Estimate(model, spec, checked, explanation, peak, provenance, notes, most, techniques, no_gain, paying)
 
 
 def _check_media(model: ModelConfig, point: Mapping[str, Any]) -> None:

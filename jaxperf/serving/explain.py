@@ -13,7 +13,7 @@ from jaxtyping import Array
 from jaxperf.core.cost import Limiter
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import LEVELS
-from jaxperf.core.numerics import as_float, stack
+from jaxperf.core.numerics import Scalar, as_float, stack
 from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice
 from jaxperf.models.layers import transformer
 from jaxperf.models.memory import MemoryUse
@@ -107,17 +107,22 @@ def _told_together(found: Sequence[Explanation]) -> Explanation:
 
 
 def break_even(
-    study: Study, device: Device | CalibratedDevice, point: Mapping[str, Any], speculation: Speculation
+    study: Study,
+    device: Device | CalibratedDevice,
+    point: Mapping[str, Any],
+    speculation: Speculation | None,
+    law: Callable[..., Scalar] = break_even_batch,
 ) -> float:
-    """From which batch on speculation does not pay for requests like those of the point; see `break_even_batch`."""
+    """From which batch on a technique does not pay, or pays, for requests like those of the point: a `law` of
+    `techniques.break_even`."""
     layout = {name: as_float(point[name]) for name in point if name.endswith("_parallel")}
     formats, context = formats_of(point["weights"], point["kv_cache"]), point["prompt"] + point["output"] / 2.0
     arguments = {"device": device, **formats, **layout}
 
     @jax.jit
-    def batch(given: Mapping[str, Any], speculation: Speculation) -> Array:
+    def batch(given: Mapping[str, Any], speculation: Speculation | None) -> Array:
         deployment = deployment_of(assumed_at("nominal", study.launch), **given)
-        return break_even_batch(deployment, transformer(study.model), speculation, as_float(context))
+        return law(deployment, transformer(study.model), speculation, as_float(context))
 
     return float(evaluate_once(batch, arguments, speculation))
 

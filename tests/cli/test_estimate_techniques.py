@@ -40,17 +40,23 @@ def test_a_line_a_technique() -> None:
         **{"plain_tpot": 0.018, "plain_ttft": 0.1, "distinct_adapters": 5.0, "adapter_bytes": 1.5e8},
         **{"miss_share": 0.1, "swap_time": 1e-3, "prefill_power": 350.0, "prefill_clock": 0.8},
         **{"decode_power": 420.0, "decode_clock": 0.15, "drawn_energy_per_token": 3.0},
+        **{"prefill_exchange_left": 0.05, "decode_exchange_left": 1e-3},
     }
     some = SimpleNamespace()
-    techniques = Techniques(some, some, None, PowerCap(PowerLaw(0.3, 1.0, 0.4), 350.0))  # type: ignore[arg-type]
-    explanation = SimpleNamespace(told=told, metrics={"tpot": 0.012})
+    techniques = Techniques(some, some, None, PowerCap(PowerLaw(0.3, 1.0, 0.4), 350.0), two_batches=True)  # type: ignore[arg-type]
+    explanation = SimpleNamespace(told=told, metrics={"tpot": 0.012, "ttft": 0.08})
     answer = SimpleNamespace(techniques=techniques, feasible=True, explanation=explanation, break_even=64.0)
-    speculation, adapters, power = technique_lines(answer)  # type: ignore[arg-type]
+    answer.paying = 128.0
+    speculation, adapters, batches, power = technique_lines(answer)  # type: ignore[arg-type]
     assert speculation == (
         "speculate  2.20 tokens a round (1 20%, 2 40%, 3 40%) of 20.0 ms, 25% of it the draft; TPOT 1.50 x as fast as "
         "the plain 18.0 ms; no gain from batch 64 on"
     )
     assert "5.00 adapters" in adapters and "10.0% of the requests load theirs, 1.00 ms" in adapters
+    assert batches == (
+        "batches    two: prefill waits 50.0 ms, decode waits 1.00 ms for its exchange; TTFT 1.25 x, TPOT 1.50 x as "
+        "fast as plain; decode gains from batch 128 on"
+    )
     assert "decode 420 W at clock 0.15 of 350 W" in power and "cannot be met at the lowest clock" in power
     answer.break_even, answer.feasible = math.inf, False
     assert technique_lines(answer) == []  # type: ignore[arg-type]
@@ -89,6 +95,9 @@ def test_a_line_a_technique() -> None:
         (("--kv-offload", "hit="), "'hit=' has no value"),
         (("--kv-offload", "hit=2"), "hit is '2'; it must be a number from 0 to 1"),
         (("--kv-offload", "hidden=maybe"), "hidden is 'maybe'; allowed: yes, no"),
+        (("--wide-experts", "batches=3"), "batches is '3'; it must be a whole number from 1 to 2"),
+        (("--wide-experts", "batch=2"), "unknown key 'batch'.*Did you mean batches"),
+        (("--wide-experts", "batches=2"), "takes a mixture of experts and data_parallel of 2 or more"),
         (("--power-cap", "fast"), "--power-cap: "),
         (("--power-cap", "40W"), "must be above the idle power, 70 W, and at most 700 W"),
         (("--power-cap", "900W"), "at most 700 W"),
@@ -106,3 +115,13 @@ def test_models_that_are_not_timed_are_refused(refuse) -> None:
     assert "LatentMixer are not timed" in refuse("estimate", "deepseek-v2-lite", *rest, "--lora", "n=8,rank=4")
     mixtral = ("estimate", "mixtral-8x7b", *rest, "--tp", "8", "--lora")
     assert "adapters of experts are not timed" in " ".join(refuse(*mixtral, "n=8,rank=4,targets=all").split())
+
+
+def test_two_micro_batches_need_something_to_halve(refuse) -> None:
+    point = ("estimate", "mixtral-8x7b", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--dp", "8")
+    asked = (*point, "--ep", "8", "--wide-experts", "batches=2")
+    assert "need 2 sequences for each of 8 attention replicas, batch 16" in " ".join(
+        refuse(*asked, "--batch", "8").split()
+    )
+    capped = refuse(*asked, "--batch", "16", "--power-cap", "350W")
+    assert "not timed together with LoRA adapters or a power limit" in " ".join(capped.split())

@@ -1,4 +1,5 @@
-"""From which batch on a speculative step no longer pays: its verification is compute-bound before the plain one is."""
+"""From which batch on a speculative step no longer pays, its verification being compute-bound before the plain one is;
+and from which on two micro-batches pay, once their exchange is longer than reading the weights again."""
 
 from __future__ import annotations
 
@@ -8,12 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.models.deployment import Deployment
+from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
 from jaxperf.models.step import StepCost, decode_cost
+from jaxperf.models.transformer import add_up
 from jaxperf.serving.techniques.speculative import Speculation, expected_tokens, round_kernels
-from jaxperf.serving.techniques.step import with_kernels
+from jaxperf.serving.techniques.step import Step, several_token_kernels, with_kernels
+from jaxperf.serving.techniques.two_batches import decode_in_two
 
 MOST_DOUBLINGS = 12  # of one sequence per attention replica
 
@@ -39,6 +43,30 @@ def break_even_batch(deployment: Deployment, model: Transformer, speculation: Sp
 
     batches = deployment.layout.data_parallel * 2.0 ** jnp.arange(MOST_DOUBLINGS + 1.0)
     return first_of_the_rest(~jax.vmap(pays)(batches), batches)
+
+
+def paying_batch(
+    deployment: Deployment, model: Transformer, speculation: Speculation | None, context: Scalar
+) -> Scalar:
+    """The smallest batch, doubling from two sequences per attention replica, from which on a step in two micro-batches
+    takes less time than in one, were there memory for it; infinite where it does not up to 2^`MOST_DOUBLINGS` [1]."""
+    zero = as_float(0.0)
+
+    def pays(batch: Scalar) -> Bool[Array, ""]:
+        sequences = ceil_div(batch, deployment.layout.data_parallel)
+
+        def time(step: Step) -> Scalar:
+            if speculation is None:
+                kernels = step(deployment, model, sequences, context, as_float(1.0), zero)
+            else:
+                kernels = round_kernels(deployment, model, speculation, batch, context, zero, step)
+            device_time = add_up(kernels, lambda cost: cost.time)
+            return step_time(deployment.host, device_time, add_up(kernels, lambda cost: cost.launches))
+
+        return time(decode_in_two) < time(several_token_kernels)
+
+    batches = deployment.layout.data_parallel * 2.0 ** jnp.arange(1.0, MOST_DOUBLINGS + 1.0)
+    return first_of_the_rest(jax.vmap(pays)(batches), batches)
 
 
 def first_of_the_rest(condition: Bool[Array, " n"], values: Float[Array, " n"]) -> Scalar:

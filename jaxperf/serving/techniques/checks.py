@@ -31,11 +31,31 @@ def check_with_techniques(model: Transformer, point: Mapping[str, Any], techniqu
         raise InputError(f"Techniques are timed on one pipeline stage; pipeline_parallel is {stages}.")
     if MEDIA in point:
         raise InputError(f"Techniques are timed for prompts of text; leave {MEDIA} out.")
+    if techniques.two_batches:
+        check_two_batches(model, point, techniques)
     if techniques.adapters is not None:
         check_adapted(model, techniques.adapters.everywhere)
     speculation = techniques.speculation
     if speculation is not None and isinstance(speculation.draft, DraftModel):
         check_draft(speculation.draft, point["tensor_parallel"], point["prompt"] + point["output"])
+
+
+def check_two_batches(model: Transformer, point: Mapping[str, Any], techniques: Techniques) -> None:
+    """Raises `InputError` where there is no exchange with experts to hide, nothing to halve, or another technique whose
+    part in the halves is not timed."""
+    replicas = point["data_parallel"]
+    if replicas == 1 or not any(isinstance(group.ffn, MoeFfn) for group in model.groups):
+        raise InputError(
+            "Two micro-batches hide the exchange of attention replicas with experts; this takes a mixture of experts "
+            f"and data_parallel of 2 or more (it is {replicas})."
+        )
+    if point["batch"] < 2 * replicas or point["prompt"] < 2:
+        raise InputError(
+            f"Two micro-batches need 2 sequences for each of {replicas} attention replicas, batch {2 * replicas}, and "
+            f"prompts of 2 tokens; batch is {point['batch']}, prompt {point['prompt']}."
+        )
+    if techniques.adapters is not None or techniques.cap is not None:
+        raise InputError("Two micro-batches are not timed together with LoRA adapters or a power limit.")
 
 
 def check_adapted(model: Transformer, everywhere: bool) -> None:

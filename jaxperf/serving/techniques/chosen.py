@@ -17,17 +17,20 @@ from jaxperf.serving.techniques.kv_offload import OffloadedCache
 from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, distinct_adapters, miss_share, swap_time
 from jaxperf.serving.techniques.power import PowerCap
 from jaxperf.serving.techniques.speculative import Speculation, expected_tokens, token_distribution
+from jaxperf.serving.techniques.two_batches import exchange_left
 
 Told = dict[str, Array]
 
 
 class Techniques(eqx.Module):
-    """What an engine uses beside the plain step; None where it does not (structure)."""
+    """What an engine uses beside the plain step; None or false where it does not (structure). `two_batches`: whether
+    two micro-batches hide each other's exchange with experts."""
 
     speculation: Speculation | None = None
     adapters: Adapters | None = None
     offload: OffloadedCache | None = None
     cap: PowerCap | None = None
+    two_batches: bool = eqx.field(static=True, default=False)
 
     @property
     def verified(self) -> Scalar:
@@ -74,6 +77,9 @@ def told_of(
             "miss_share": miss_share(techniques.adapters, sequences),
             "swap_time": swap_time(deployment, model, techniques.adapters, sequences),
         }
+    if techniques.two_batches:
+        steps = {"prefill": cost.prefill, "decode": cost.decode}
+        more |= {f"{phase}_exchange_left": exchange_left(step.kernels) for phase, step in steps.items()}
     if techniques.cap is not None:
         prefills, decodes = sequences * cost.prefill.stage_time, (output - 1.0) * cost.tpot
         spent = told["prefill_power"] * prefills + told["decode_power"] * decodes

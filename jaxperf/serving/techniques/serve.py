@@ -26,7 +26,8 @@ from jaxperf.serving.techniques.kv_offload import OffloadedCache, hit_tokens, la
 from jaxperf.serving.techniques.lora import adapter_bytes, adapter_kernels, adapters_there, swap_time
 from jaxperf.serving.techniques.power import capped_clock, clocked_kernels, step_power
 from jaxperf.serving.techniques.speculative import memory_with_draft, round_kernels
-from jaxperf.serving.techniques.step import with_kernels
+from jaxperf.serving.techniques.step import several_token_kernels, with_kernels
+from jaxperf.serving.techniques.two_batches import decode_in_two, prefill_in_two
 
 
 def technique_cost(
@@ -93,7 +94,7 @@ def _prefill(
         step = dataclasses.replace(found, reason=step.reason)
         load = offload.from_host * kv_cache_bytes(deployment, model, as_float(1.0), hits)
     one, new = as_float(1.0), prompt - hits
-    kernels = [step.kernels]
+    kernels = [prefill_in_two(deployment, model, new, hits) if techniques.two_batches else step.kernels]
     if techniques.speculation is not None:
         kernels.append(as_draft(techniques.speculation.draft.prompt_kernels(deployment, one, new, hits)))
     if techniques.adapters is not None:
@@ -106,9 +107,12 @@ def _decode(
 ) -> tuple[StepCost, Told]:
     """One step of all sequences at the mean context, a whole round where it is speculative."""
     sequences, offload = ceil_div(batch, deployment.layout.data_parallel), techniques.offload
-    kernels, load = [step.kernels], as_float(0.0)
+    kernels, load, no_source = [step.kernels], as_float(0.0), as_float(0.0)
+    together = decode_in_two if techniques.two_batches else several_token_kernels
     if techniques.speculation is not None:
-        kernels = [round_kernels(deployment, model, techniques.speculation, batch, context, as_float(0.0))]
+        kernels = [round_kernels(deployment, model, techniques.speculation, batch, context, no_source, together)]
+    elif techniques.two_batches:
+        kernels = [decode_in_two(deployment, model, sequences, context, as_float(1.0), no_source)]
     if techniques.adapters is not None:
         tokens = sequences * techniques.verified
         kernels.append(adapter_kernels(deployment, model, techniques.adapters, tokens, sequences))

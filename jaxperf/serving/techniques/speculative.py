@@ -25,7 +25,7 @@ from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import MemoryUse, activation_bytes
 from jaxperf.models.transformer import merged
 from jaxperf.serving.techniques.drafts import AbstractDraft, as_draft
-from jaxperf.serving.techniques.step import several_token_kernels
+from jaxperf.serving.techniques.step import Step, several_token_kernels
 
 
 class Speculation(eqx.Module):
@@ -54,11 +54,18 @@ def token_distribution(acceptance: Float[Array, " k"]) -> Float[Array, " k_plus_
 
 
 def round_kernels(
-    deployment: Deployment, model: Transformer, speculation: Speculation, batch: Scalar, context: Scalar, source: Scalar
+    deployment: Deployment,
+    model: Transformer,
+    speculation: Speculation,
+    batch: Scalar,
+    context: Scalar,
+    source: Scalar,
+    step: Step = several_token_kernels,
 ) -> Kernels:
-    """The kernels of one round: what proposes, as the kernel `draft`, and the verification; see `decode_cost`."""
+    """The kernels of one round: what proposes, as the kernel `draft`, and the verification, a `step` over several
+    tokens of each sequence; see `decode_cost`."""
     sequences = ceil_div(batch, deployment.layout.data_parallel)
-    verification = several_token_kernels(deployment, model, sequences, context, speculation.verified, source)
+    verification = step(deployment, model, sequences, context, speculation.verified, source)
     kept = expected_tokens(speculation.acceptance)
     proposing = speculation.draft.round_kernels(deployment, sequences, context, speculation.widths, kept)
     return merged([verification, as_draft(proposing)])

@@ -9,6 +9,7 @@ token after the other: their states or chosen keys are each token's own.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TypeGuard
 
 import jax.numpy as jnp
@@ -25,6 +26,9 @@ from jaxperf.models.layers import LayerGroup, Transformer
 from jaxperf.models.step import StepCost
 from jaxperf.models.transformer import add_up, edge_kernels, in_own_format, layer_kernels, merged
 
+# Kernels of (deployment, model, sequences, context, tokens of each, source), as `several_token_kernels` has them.
+Step = Callable[[Deployment, Transformer, Scalar, Scalar, Scalar, Scalar], Kernels]
+
 
 def several_token_kernels(
     deployment: Deployment, model: Transformer, sequences: Scalar, context: Scalar, tokens: Scalar, source: Scalar
@@ -38,12 +42,14 @@ def several_token_kernels(
     """
     parts = []
     for group in model.groups:
-        kernels = _group_kernels(deployment, model.hidden, group, Decode(sequences, context, source), tokens)
+        kernels = several_token_layer(deployment, model.hidden, group, Decode(sequences, context, source), tokens)
         parts.append({name: cost * group.repeats for name, cost in kernels.items()})
     return merged(parts) | edge_kernels(deployment, model, sequences * tokens, sequences * tokens)
 
 
-def _group_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, phase: Decode, tokens: Scalar) -> Kernels:
+def several_token_layer(
+    deployment: Deployment, hidden: Scalar, group: LayerGroup, phase: Decode, tokens: Scalar
+) -> Kernels:
     """One layer: the kernels of as many sequences as there are tokens, attention that shares a cache as it shares."""
     apart = dataclasses.replace(phase, sequences=phase.sequences * tokens)
     kernels = layer_kernels(deployment, hidden, group, apart)
