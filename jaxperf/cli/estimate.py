@@ -108,7 +108,9 @@ def estimate(
     config = load_model(model)
     point |= {"weights": config.weight_format if weights is None else weights}
     point |= {} if media_tokens is None else {"media_tokens": media_tokens}
-    techniques = techniques_of(config, spec, tensor_parallel, speculate, lora, kv_offload, power_cap, wide_experts)
+    techniques = techniques_of(
+        config, spec, tensor_parallel, expert_parallel, speculate, lora, kv_offload, power_cap, wide_experts
+    )
     answer = evaluate(config, spec, point, launch, load_sustained_table(params), techniques)
     record = estimate_record(answer)
     if techniques is not None:

@@ -41,6 +41,8 @@ def technique_lines(answer: Estimate) -> list[str]:
         lines.append(_adapters(answer, told))
     if techniques.offload is not None:
         lines.append(_offload(told))
+    if techniques.copies is not None:
+        lines.append(_copies(answer, told))
     if techniques.two_batches:
         lines.append(_two_batches(answer, told))
     if techniques.cap is not None:
@@ -83,6 +85,22 @@ def _offload(told: dict[str, Any]) -> str:
         return f"{phase}: {load} ms of loading, {wait} ms not hidden"
 
     return f"kv-offload {'; '.join(map(of, PHASES))}; plain TTFT {milliseconds(told['plain_ttft'])} ms"
+
+
+def _copies(answer: Estimate, told: dict[str, Any]) -> str:
+    from jaxperf.report.text import number, quantity
+
+    count, uneven = float(answer.techniques.copies.count), number(told["skew"])  # type: ignore[union-attr]
+    if not count:
+        return f"experts    no copies: the busiest rank has {uneven} x the mean load"
+    faster = "without copies it does not run"
+    if told["tpot_without_copies"] is not None:
+        ttft, tpot = (number(told[f"{name}_without_copies"] / told[f"plain_{name}"]) for name in ("ttft", "tpot"))
+        faster = f"plain TTFT {ttft} x, TPOT {tpot} x as fast"
+    return (
+        f"experts    {count:.0f} copies, {quantity(told['copy_bytes'], 'byte')} of weights a device: the busiest rank "
+        f"has {number(told['balanced_skew'])} x the mean load, {uneven} x without; {faster}"
+    )
 
 
 def _two_batches(answer: Estimate, told: dict[str, Any]) -> str:

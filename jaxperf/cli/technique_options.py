@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxperf.serving.techniques.lora import Adapters
     from jaxperf.serving.techniques.power import PowerCap
     from jaxperf.serving.techniques.speculative import Speculation
+    from jaxperf.serving.techniques.wide_experts import ExpertCopies
 
 Speculate = Annotated[
     str | None,
@@ -45,7 +46,7 @@ WideExperts = Annotated[
     typer.Option(
         "--wide-experts",
         metavar="...",
-        help="With --dp and --ep: batches=2 (two micro-batches hide the exchange).",
+        help="With --ep: [batches=2][,copies=64][,skew=1.5].",
     ),
 ]
 HEADS = ("mtp", "eagle", "medusa")
@@ -58,6 +59,7 @@ def techniques_of(
     model: ModelConfig,
     spec: DeviceSpec,
     ranks: int,
+    expert_ranks: int,
     speculate: str | None,
     lora: str | None,
     kv_offload: str | None,
@@ -66,7 +68,8 @@ def techniques_of(
 ) -> Techniques | None:
     """The techniques of the five options; None where none is given.
 
-    **Arguments:** `ranks`: tensor-parallel ranks of the target, and of a draft that states none.
+    **Arguments:** `ranks`: tensor-parallel ranks of the target, and of a draft that states none; `expert_ranks`: those
+    over which its experts are spread.
     **Raises:** `InputError` naming the option, the key and what is allowed.
     """
     if all(text is None for text in (speculate, lora, kv_offload, power_cap, wide_experts)):
@@ -78,7 +81,7 @@ def techniques_of(
         None if lora is None else _adapters(lora),
         None if kv_offload is None else _offload(kv_offload),
         None if power_cap is None else _cap(spec, power_cap),
-        two_batches=wide_experts is not None and _two_batches(wide_experts),
+        *(False, None) if wide_experts is None else _wide_experts(model, expert_ranks, wide_experts),
     )
 
 
@@ -152,10 +155,39 @@ def _offload(text: str) -> OffloadedCache:
     return OffloadedCache(hits, from_host, share, host_bandwidth(option, given), hidden=hidden)
 
 
-def _two_batches(text: str) -> bool:
+def _wide_experts(model: ModelConfig, ranks: int, text: str) -> tuple[bool, ExpertCopies | None]:
+    """(two micro-batches, copies), None where neither copies nor a skew is given."""
+    from jaxperf.serving.techniques.wide_experts import ExpertCopies, balanced_skew
+
     option = "--wide-experts"
-    given = settings_of(option, text, ("batches",))
-    return number_of(option, given, "batches", "1", 1, 2, whole=True) > 1
+    given = settings_of(option, text, ("batches", "copies", "skew"))
+    halved = number_of(option, given, "batches", "1", 1, 2, whole=True) > 1
+    if not {"copies", "skew"} & set(given):
+        return halved, None
+    experts = _experts(option, model)
+    if ranks < 2:
+        raise InputError(f"{option}: copies and skew are of ranks that hold experts; expert_parallel is {ranks}.")
+    copies = int(number_of(option, given, "copies", "0", 0, experts, whole=True))
+    below = copies - (experts + copies) % ranks
+    if below != copies:
+        near = " or ".join(str(count) for count in (below, below + ranks) if count > 0)
+        raise InputError(
+            f"{option}: {ranks} ranks do not share {experts} experts and {copies} copies; give {near} copies."
+        )
+    skew = number_of(option, given, "skew", "1", 1, ranks)
+    even = balanced_skew(experts, ranks, copies, skew) if copies else skew
+    return halved, ExpertCopies(copies, skew, even)
+
+
+def _experts(option: str, model: ModelConfig) -> int:
+    """Experts of every layer that has some. Raises `InputError` where none has, or layers differ."""
+    from jaxperf.models.feedforward import Moe
+
+    counts = {layer.ffn.experts for layer in model.layers if isinstance(layer.ffn, Moe)}
+    if len(counts) != 1:
+        found = f"layers of {', '.join(map(str, sorted(counts)))} experts" if counts else "no experts"
+        raise InputError(f"{option}: copies and skew are for layers with the same experts; {model.name} has {found}.")
+    return counts.pop()
 
 
 def _cap(spec: DeviceSpec, text: str) -> PowerCap:

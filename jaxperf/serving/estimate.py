@@ -101,7 +101,8 @@ def estimate(
     """
     check_has_task(model, "serve")
     checked = {name: checked_values(name, value)[0] for name, value in point.items()}
-    check_layout(model, checked)
+    copies = None if techniques is None else techniques.copies
+    check_layout(model, checked, 0 if copies is None else int(copies.count))
     _check_media(model, checked)
     if techniques is not None:
         check_with_techniques(transformer(model), checked, techniques)
@@ -110,9 +111,9 @@ def estimate(
     study, no_gain, paying = Study(model, "serve", ESTIMATE_METRICS, launch), math.nan, math.nan
     (explanation,) = explain(study, [device], [checked], techniques)
     if techniques is not None and techniques.speculation is not None:
-        no_gain = break_even(study, device, checked, techniques.speculation)
+        no_gain = break_even(study, device, checked, techniques)
     if techniques is not None and techniques.two_batches:
-        paying = break_even(study, device, checked, techniques.speculation, paying_batch)
+        paying = break_even(study, device, checked, techniques, paying_batch)
     most = largest_batch(study, device, checked, explanation, techniques)
     peak = float(device.peak_flops[COMPUTE_FORMATS.index(FORMATS[checked["weights"]].compute)])
     provenance = provenance_of(model, {spec.name: calibration}, [checked["weights"]])
@@ -154,8 +155,10 @@ def _no_split(model: ModelConfig, counts: str, allowed: Sequence[int]) -> str:
     )
 
 
-def check_layout(model: ModelConfig, point: Mapping[str, Any]) -> None:
+def check_layout(model: ModelConfig, point: Mapping[str, Any], copies: int = 0) -> None:
     """Refuse a layout the model cannot be split into, naming the numbers and what is allowed.
+
+    **Arguments:** `copies` of experts that ranks hold beside each once [1].
 
     **Raises:** `InputError`.
     """
@@ -164,8 +167,9 @@ def check_layout(model: ModelConfig, point: Mapping[str, Any]) -> None:
     if tensor not in allowed:
         raise InputError(_no_split(model, str(tensor), allowed))
     for layer in model.layers:
-        if isinstance(layer.ffn, Moe) and layer.ffn.experts % expert:
-            raise InputError(f"expert_parallel {expert} does not divide the {layer.ffn.experts} experts.")
+        if isinstance(layer.ffn, Moe) and (layer.ffn.experts + copies) % expert:
+            more = f" and {copies} copies" if copies else ""
+            raise InputError(f"expert_parallel {expert} does not divide the {layer.ffn.experts} experts{more}.")
     if point["pipeline_parallel"] > len(model.layers):
         raise InputError(f"pipeline_parallel {point['pipeline_parallel']} is more than {len(model.layers)} layers.")
     if expert > 1 and not any(isinstance(layer.ffn, Moe) for layer in model.layers):

@@ -23,7 +23,7 @@ from jaxperf.serving.study import MEDIA, Assumed, Study, assumed_at, deployment_
 from jaxperf.serving.techniques.break_even import break_even_batch
 from jaxperf.serving.techniques.chosen import Techniques, Told, limited
 from jaxperf.serving.techniques.serve import technique_cost
-from jaxperf.serving.techniques.speculative import Speculation
+from jaxperf.serving.techniques.wide_experts import with_copies
 from jaxperf.sweeps.once import evaluate_once, evaluate_over
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
@@ -110,7 +110,7 @@ def break_even(
     study: Study,
     device: Device | CalibratedDevice,
     point: Mapping[str, Any],
-    speculation: Speculation | None,
+    techniques: Techniques,
     law: Callable[..., Scalar] = break_even_batch,
 ) -> float:
     """From which batch on a technique does not pay, or pays, for requests like those of the point: a `law` of
@@ -120,11 +120,12 @@ def break_even(
     arguments = {"device": device, **formats, **layout}
 
     @jax.jit
-    def batch(given: Mapping[str, Any], speculation: Speculation | None) -> Array:
-        deployment = deployment_of(assumed_at("nominal", study.launch), **given)
-        return law(deployment, transformer(study.model), speculation, as_float(context))
+    def batch(given: Mapping[str, Any], techniques: Techniques) -> Array:
+        deployment, model = deployment_of(assumed_at("nominal", study.launch), **given), transformer(study.model)
+        copied = with_copies(deployment, model, techniques.copies)
+        return law(*copied, techniques.speculation, as_float(context))
 
-    return float(evaluate_once(batch, arguments, speculation))
+    return float(evaluate_once(batch, arguments, techniques))
 
 
 def limiter_shares(explanation: Explanation, phase: str) -> dict[Limiter, float]:

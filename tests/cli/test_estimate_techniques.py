@@ -11,6 +11,7 @@ import pytest
 from jaxperf.cli.technique_lines import technique_lines
 from jaxperf.serving.techniques.chosen import Techniques
 from jaxperf.serving.techniques.power import PowerCap, PowerLaw
+from jaxperf.serving.techniques.wide_experts import ExpertCopies
 
 GPT2 = ("estimate", "gpt2", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--batch", "4")
 LIMITED = (*GPT2, "--kv-offload", "hit=.5,share=.25", "--power-cap", "350W")
@@ -40,19 +41,26 @@ def test_a_line_a_technique() -> None:
         **{"plain_tpot": 0.018, "plain_ttft": 0.1, "distinct_adapters": 5.0, "adapter_bytes": 1.5e8},
         **{"miss_share": 0.1, "swap_time": 1e-3, "prefill_power": 350.0, "prefill_clock": 0.8},
         **{"decode_power": 420.0, "decode_clock": 0.15, "drawn_energy_per_token": 3.0},
-        **{"prefill_exchange_left": 0.05, "decode_exchange_left": 1e-3},
+        **{"prefill_exchange_left": 0.05, "decode_exchange_left": 1e-3, "skew": 1.5, "balanced_skew": 1.01},
+        **{"copy_bytes": 2.5e9, "ttft_without_copies": 0.12, "tpot_without_copies": None},
     }
     some = SimpleNamespace()
-    techniques = Techniques(some, some, None, PowerCap(PowerLaw(0.3, 1.0, 0.4), 350.0), two_batches=True)  # type: ignore[arg-type]
+    techniques = Techniques(
+        some, some, None, PowerCap(PowerLaw(0.3, 1.0, 0.4), 350.0), two_batches=True, copies=ExpertCopies(64, 1.5, 1.01)
+    )  # type: ignore[arg-type]
     explanation = SimpleNamespace(told=told, metrics={"tpot": 0.012, "ttft": 0.08})
     answer = SimpleNamespace(techniques=techniques, feasible=True, explanation=explanation, break_even=64.0)
     answer.paying = 128.0
-    speculation, adapters, batches, power = technique_lines(answer)  # type: ignore[arg-type]
+    speculation, adapters, copies, batches, power = technique_lines(answer)  # type: ignore[arg-type]
     assert speculation == (
         "speculate  2.20 tokens a round (1 20%, 2 40%, 3 40%) of 20.0 ms, 25% of it the draft; TPOT 1.50 x as fast as "
         "the plain 18.0 ms; no gain from batch 64 on"
     )
     assert "5.00 adapters" in adapters and "10.0% of the requests load theirs, 1.00 ms" in adapters
+    assert copies == (
+        "experts    64 copies, 2.5 GB of weights a device: the busiest rank has 1.01 x the mean load, 1.50 x without; "
+        "without copies it does not run"
+    )
     assert batches == (
         "batches    two: prefill waits 50.0 ms, decode waits 1.00 ms for its exchange; TTFT 1.25 x, TPOT 1.50 x as "
         "fast as plain; decode gains from batch 128 on"
@@ -96,6 +104,7 @@ def test_a_line_a_technique() -> None:
         (("--kv-offload", "hit=2"), "hit is '2'; it must be a number from 0 to 1"),
         (("--kv-offload", "hidden=maybe"), "hidden is 'maybe'; allowed: yes, no"),
         (("--wide-experts", "batches=3"), "batches is '3'; it must be a whole number from 1 to 2"),
+        (("--wide-experts", "copies=8"), "gpt2 has no experts"),
         (("--wide-experts", "batch=2"), "unknown key 'batch'.*Did you mean batches"),
         (("--wide-experts", "batches=2"), "takes a mixture of experts and data_parallel of 2 or more"),
         (("--power-cap", "fast"), "--power-cap: "),
@@ -120,8 +129,19 @@ def test_models_that_are_not_timed_are_refused(refuse) -> None:
 def test_two_micro_batches_need_something_to_halve(refuse) -> None:
     point = ("estimate", "mixtral-8x7b", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--dp", "8")
     asked = (*point, "--ep", "8", "--wide-experts", "batches=2")
-    assert "need 2 sequences for each of 8 attention replicas, batch 16" in " ".join(
-        refuse(*asked, "--batch", "8").split()
-    )
+    few = refuse(*asked, "--batch", "8")
+    assert "need 2 sequences for each of 8 attention replicas, batch 16" in " ".join(few.split())
     capped = refuse(*asked, "--batch", "16", "--power-cap", "350W")
     assert "not timed together with LoRA adapters or a power limit" in " ".join(capped.split())
+
+
+def test_ranks_share_experts_and_copies_evenly(refuse) -> None:
+    point = ("estimate", "mixtral-8x7b", "--device", "h100-sxm", "--prompt", "64", "--output", "8", "--batch", "16")
+
+    def said(*arguments: str) -> str:
+        return " ".join(refuse(*point, "--wide-experts", *arguments).split())
+
+    assert "4 ranks do not share 8 experts and 3 copies; give 4 copies" in said("copies=3", "--dp", "4", "--ep", "4")
+    assert "give 4 or 8 copies" in said("copies=5", "--dp", "4", "--ep", "4")
+    assert "skew is '5'; it must be a number from 1 to 4" in said("copies=4,skew=5", "--dp", "4", "--ep", "4")
+    assert "are of ranks that hold experts; expert_parallel is 1" in said("copies=4", "--dp", "4")

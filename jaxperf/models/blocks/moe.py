@@ -23,7 +23,7 @@ class MoeFfn(AbstractFfn):
 
     `latent`: width that the routed experts read and write, between two projections of their own; 0 where that is the
     width of the layer. `plain_shared`: the shared expert stays unquantized whatever the routed ones are. `limit`: the
-    groups of experts that a token keeps to, None for any.
+    groups of experts that a token keeps to, None for any. `copies`: more slots, which hold experts a second time.
     """
 
     experts: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -35,6 +35,12 @@ class MoeFfn(AbstractFfn):
     has_latent: bool = eqx.field(static=True, default=False)
     plain_shared: bool = eqx.field(static=True, default=False)
     limit: GroupLimit | None = eqx.field(static=True, default=None)
+    copies: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    @property
+    def slots(self) -> Scalar:
+        """Experts that all ranks hold together, copies included [1]."""
+        return self.experts + self.copies
 
     def width(self, hidden: Scalar) -> Scalar:
         """Elements of a token as the routed experts see it [1]."""
@@ -64,8 +70,8 @@ class MoeFfn(AbstractFfn):
         everyone = tokens * layout.data_parallel
         # Few tokens leave some ranks idle, never all: the rank that the others wait for has an expert to read.
         rows = jnp.maximum(rank_rows(routing, everyone, layout.expert_parallel), 1.0)
-        local = ceil_div(self.experts, layout.expert_parallel)
-        groups = jnp.maximum(touched_experts(routing, everyone, local), 1.0)
+        local = ceil_div(self.slots, layout.expert_parallel)
+        groups = jnp.maximum(touched_experts(Routing(self.slots, self.chosen), everyone, local), 1.0)
         width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
         up = GroupedGemm(rows, groups, (1.0 + self.gates) * width, depth)
         down = GroupedGemm(rows, groups, depth, width)
@@ -96,7 +102,7 @@ class MoeFfn(AbstractFfn):
         }
 
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
-        experts = ceil_div(self.experts, layout.expert_parallel)
+        experts = ceil_div(self.slots, layout.expert_parallel)
         width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
         routed = (2.0 + self.gates) * self.width(hidden) * experts * width + 2.0 * hidden * self.latent
         return routed if self.plain_shared else routed + self._shared_elements(hidden, layout)
@@ -118,7 +124,7 @@ class MoeFfn(AbstractFfn):
         return ~divides(layout.tensor_parallel, self.shared_intermediate)
 
     def uneven_experts(self, layout: Parallelism) -> Bool[Array, ""]:
-        spread = divides(layout.expert_parallel, self.experts)
+        spread = divides(layout.expert_parallel, self.slots)
         return ~(spread & divides(layout.expert_tensor_parallel, self.intermediate))
 
 

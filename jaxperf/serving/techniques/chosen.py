@@ -18,6 +18,7 @@ from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, distinct_ad
 from jaxperf.serving.techniques.power import PowerCap
 from jaxperf.serving.techniques.speculative import Speculation, expected_tokens, token_distribution
 from jaxperf.serving.techniques.two_batches import exchange_left
+from jaxperf.serving.techniques.wide_experts import ExpertCopies
 
 Told = dict[str, Array]
 
@@ -31,6 +32,7 @@ class Techniques(eqx.Module):
     offload: OffloadedCache | None = None
     cap: PowerCap | None = None
     two_batches: bool = eqx.field(static=True, default=False)
+    copies: ExpertCopies | None = None
 
     @property
     def verified(self) -> Scalar:
@@ -87,3 +89,14 @@ def told_of(
         energy = average * deployment.layout.num_devices / cost.tokens_per_second
         more |= {"average_power": average, "drawn_energy_per_token": energy}
     return more
+
+
+def told_of_copies(copies: ExpertCopies, without: ServingCost, plain: ServingCost) -> Told:
+    """Of experts' copies: how uneven ranks are `without` and with them, both in plain steps."""
+    return {
+        "skew": copies.skew,
+        "balanced_skew": copies.balanced,
+        "copy_bytes": plain.memory.weights - without.memory.weights,
+        "ttft_without_copies": without.ttft,
+        "tpot_without_copies": without.tpot,
+    }

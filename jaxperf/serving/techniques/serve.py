@@ -20,7 +20,7 @@ from jaxperf.models.step import StepCost, prefill_cost
 from jaxperf.models.transformer import add_up, merged
 from jaxperf.network.collectives import network_cost
 from jaxperf.serving.phases import ServingCost, serving_cost
-from jaxperf.serving.techniques.chosen import Techniques, Told, told_of
+from jaxperf.serving.techniques.chosen import Techniques, Told, told_of, told_of_copies
 from jaxperf.serving.techniques.drafts import as_draft
 from jaxperf.serving.techniques.kv_offload import OffloadedCache, hit_tokens, layered_time, load_time, resident
 from jaxperf.serving.techniques.lora import adapter_bytes, adapter_kernels, adapters_there, swap_time
@@ -28,6 +28,7 @@ from jaxperf.serving.techniques.power import capped_clock, clocked_kernels, step
 from jaxperf.serving.techniques.speculative import memory_with_draft, round_kernels
 from jaxperf.serving.techniques.step import several_token_kernels, with_kernels
 from jaxperf.serving.techniques.two_batches import decode_in_two, prefill_in_two
+from jaxperf.serving.techniques.wide_experts import with_copies, without_copies
 
 
 def technique_cost(
@@ -36,11 +37,16 @@ def technique_cost(
     """Requests as in `serving_cost`, and what there is to tell of each technique by name, nominal SI units.
 
     `decode` of the cost is a whole round of speculation, of which `tpot` is the share of one token. One pipeline stage;
-    several are infeasible.
+    several are infeasible. `plain_*` are of the steps without techniques but with the copies of experts.
 
     **Arguments:** as `serving_cost`; a model that `checks.check_with_techniques` lets pass.
     """
+    once = without_copies(deployment, techniques.copies), model
+    deployment, model = with_copies(deployment, model, techniques.copies)
     plain, length = serving_cost(deployment, model, batch, prompt, output), prompt + output
+    of_copies: Told = {}
+    if techniques.copies is not None:
+        of_copies = told_of_copies(techniques.copies, serving_cost(*once, batch, prompt, output), plain)
     sequences = ceil_div(batch, deployment.layout.data_parallel)
     memory = _memory(deployment, model, techniques, plain.memory, sequences, length)
     reason = infeasibility(deployment, model, memory, batch, length, prompt, output)
@@ -61,7 +67,7 @@ def technique_cost(
         prefill=prefill,
         decode=decode,
     )
-    told = {"plain_tpot": plain.tpot, "plain_ttft": plain.ttft, **of_prefill, **of_decode}
+    told = {"plain_tpot": plain.tpot, "plain_ttft": plain.ttft, **of_copies, **of_prefill, **of_decode}
     return cost, told | told_of(deployment, model, techniques, cost, told, sequences, output)
 
 
