@@ -123,12 +123,13 @@ def answer_of_replicas(
     from jaxperf.cli.simulated import UNSENT, step_notes
     from jaxperf.serving.fleet.build import simulate_fleet
     from jaxperf.serving.fleet.metrics import columns_of, summarize_fleet
+    from jaxperf.serving.simulator.metrics import after_warm_up
 
     run = simulate_fleet(scheduler, times, requests_of(trace, scheduler, options), replicas, routing)
     columns, found, figures = columns_of(run.requests, trace), run.found.replicas, {}
     if (columns["completed"] >= 0.0).any():
         figures = summarize_fleet(columns, run.shares, found, scheduler.numbers["blocks"], limits, warm_up)
-        figures |= scheduler.fragmentation(columns)
+        figures |= scheduler.fragmentation(after_warm_up(columns, warm_up))
     unsent = int((run.found.routed[: len(trace.row)] < 0).sum())
     notes = [*step_notes(found), *([f"{unsent} requests were {UNSENT}"] if unsent else [])]
     return Answer(columns, figures, scheduler.name, scheduler.numbers, source, notes, scheduler)

@@ -115,7 +115,7 @@ def figures(
 ) -> dict[str, Any]:
     """Latencies and rates as plain data, of `asked` replicas, some perhaps without a request; empty where nothing was
     completed."""
-    from jaxperf.serving.simulator.metrics import summarize
+    from jaxperf.serving.simulator.metrics import after_warm_up, summarize
 
     if not (requests["completed"] >= 0.0).any():
         return {}
@@ -123,7 +123,7 @@ def figures(
     shares = [{name: values[lane::replicas] for name, values in requests.items()} for lane in range(replicas)]
     pipelined = scheduler.pipeline_parallel > 1
     said = summarize(shares, found, scheduler.numbers["blocks"], limits, warm_up, pipelined)
-    said |= scheduler.fragmentation(requests)
+    said |= scheduler.fragmentation(after_warm_up(requests, warm_up))
     return said | {"utilization": said["utilization"] * replicas / asked}
 
 

@@ -55,4 +55,4 @@ def summarize_pools(
     """
     said = summarize([columns], run.found.decode.replicas, blocks[1], slo, warm_up, pipelined=True)
     first = {**columns, "restarts": np.asarray(run.found.prefill.requests.restarts)[: len(columns["arrived"])]}
-    return said | {"prefill": use(first, run.found.prefill.replicas, blocks[0])}
+    return said | {"prefill": use(first, run.found.prefill.replicas, blocks[0], warm_up)}

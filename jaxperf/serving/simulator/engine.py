@@ -52,7 +52,7 @@ def advance(policy: Policy, step_time: AbstractStepTime, settings: Settings, tra
         slots=_slots(view, event, plan, run, place, grown, state, passage.tokens_at),
         requests=requests_after(policy, trace, state, view, event, place, None if copies is None else copies.out > 0),
         totals=totals_after(settings, state, event, run, passage.busy),
-        log=log_after(state, event, run, passage),
+        log=log_after(settings, state, event, run, passage),
         cache=cache,
         swap=None if state.swap is None or copies is None else copied(state.swap, copies, event.run),
         order=None if state.order is None else _order(state.order, state, view, event, plan, place),

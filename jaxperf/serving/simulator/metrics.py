@@ -15,6 +15,7 @@ import numpy as np
 from hwspecs.errors import InputError
 from jaxperf.serving.simulator.run import Simulated
 from jaxperf.serving.simulator.state import Log
+from jaxperf.serving.simulator.used import used_in_all, used_since
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 SLO_METRICS = ("ttft", "tpot", "e2e")
@@ -124,26 +125,37 @@ def duration(requests: Columns) -> float:
     return float(requests["completed"].max() - requests["arrived"].min()) if done.any() else float("nan")
 
 
-def use(requests: Columns, simulated: Simulated, blocks: int) -> dict[str, float]:
+def use(requests: Columns, simulated: Simulated, blocks: int, warm_up: float = 0.0) -> dict[str, float]:
     """How the replicas were used from the first arrival to the end of the last step, which may be of a request that is
     then rejected; shares of batch and cache are means over their busy time.
 
-    **Arguments:** `simulated`: with an axis of replicas; `blocks` of one.
+    **Arguments:** `simulated`: with an axis of replicas; `blocks` of one; `warm_up`: as in `after_warm_up`, from whose
+    first arrival on everything counts, with the evictions of its requests [s].
     """
-    totals, log = simulated.totals, simulated.log
-    busy, replicas = float(np.sum(totals.busy)), len(totals.busy)
-    working = busy if busy > 0.0 else float("nan")
+    kept, log = after_warm_up(requests, warm_up), simulated.log
+    begin, replicas = float(kept["arrived"].min()), len(log.count)
+    used = used_since(log, begin) if warm_up > 0.0 else used_in_all(simulated.totals)
+    working = used.busy if used.busy > 0.0 else float("nan")
     written = np.arange(np.shape(log.start)[-1]) < np.asarray(log.count)[:, None]
     end = np.max(np.asarray(log.start) + np.asarray(log.steps) * log.seconds, where=written, initial=0.0)
-    span = max(float(end), float(requests["completed"].max())) - float(requests["arrived"].min())
+    span = max(float(end), float(kept["completed"].max())) - begin
     return {
-        "utilization": busy / span / replicas,
-        "steps": int(np.sum(totals.steps)),
-        "batch_occupancy": float(np.sum(totals.sequence_seconds)) / working,
-        "kv_use": float(np.sum(totals.block_seconds)) / working / blocks,
-        "kv_use_max": int(np.max(totals.most_blocks)) / blocks,
-        "preemptions": int(_evictions(requests).sum()),
+        "utilization": used.busy / span / replicas,
+        "steps": used.steps,
+        "batch_occupancy": used.sequence_seconds / working,
+        "kv_use": used.block_seconds / working / blocks,
+        "kv_use_max": used.most_blocks / blocks,
+        "preemptions": int(_evictions(kept).sum()),
     }
+
+
+def after_warm_up(requests: Columns, warm_up: float) -> dict[str, np.ndarray]:
+    """The requests that are sent `warm_up` [s] or more after the first."""
+    return _sent_since(requests, float(requests["arrived"].min()) + warm_up)
+
+
+def _sent_since(requests: Columns, begin: float) -> dict[str, np.ndarray]:
+    return {name: values[requests["arrived"] >= begin] for name, values in requests.items()}
 
 
 def goodput(metrics: Columns, slo: Mapping[str, float], duration: float) -> dict[str, float]:
@@ -168,12 +180,12 @@ def summarize(
     """Distributions of all latencies, the replicas' figures, and goodput where there is an SLO.
 
     **Arguments:** `replicas`: the requests of each, in the order of `simulated`'s leading axis; `blocks` of one;
-    `warm_up`: requests sent earlier than so long after the first are left out of latencies, rates and goodput [s];
+    `warm_up`: requests sent earlier than so long after the first are left out, and all steps before the next one [s];
     `pipelined`: several batches were under way at once, so that the log does not tell single gaps.
     **Raises:** `InputError` where no request is left.
     """
     begin = min(float(requests["arrived"].min()) for requests in replicas) + warm_up
-    kept = [{name: values[one["arrived"] >= begin] for name, values in one.items()} for one in replicas]
+    kept = [_sent_since(one, begin) for one in replicas]
     together = _joined(kept)
     if not len(together["arrived"]):
         raise InputError(f"no request is sent {warm_up:g} s or more after the first: the warm-up leaves none.")
@@ -184,7 +196,7 @@ def summarize(
     ]
     gaps, weights = (np.concatenate(each) for each in zip(*pairs, strict=True))
     weights = np.zeros_like(weights) if pipelined else weights
-    figures = rates(together) | use(_joined(replicas), simulated, blocks)
+    figures = rates(together) | use(_joined(replicas), simulated, blocks, warm_up)
     latencies = {name: distribution(values) for name, values in metrics.items()} | {"itl": distribution(gaps, weights)}
     good = {"goodput": goodput(metrics, slo, figures["duration"])} if slo else {}
     return {"latency_s": latencies, **figures, **good}

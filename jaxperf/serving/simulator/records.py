@@ -88,7 +88,7 @@ def totals_after(settings: Settings, state: State, event: Event, run: Run, elaps
     """Sums over the steps; blocks that a run adds count from its beginning."""
     old = state.totals
     sequences = run.sequences.astype(jnp.float64)
-    held = settings.blocks - state.free + jnp.where(event.run, add(run.needs), 0)
+    held = _held(settings, state, event, run)
     return Totals(
         steps=old.steps + jnp.where(event.run, run.steps, 0),
         busy=old.busy + elapsed,
@@ -99,7 +99,11 @@ def totals_after(settings: Settings, state: State, event: Event, run: Run, elaps
     )
 
 
-def log_after(state: State, event: Event, run: Run, passage: Passage) -> Log:
+def _held(settings: Settings, state: State, event: Event, run: Run) -> Int32[Array, ""]:
+    return settings.blocks - state.free + jnp.where(event.run, add(run.needs), 0)
+
+
+def log_after(settings: Settings, state: State, event: Event, run: Run, passage: Passage) -> Log:
     """The run written behind the others, while there is room; it is counted in any case."""
     log, size = state.log, state.log.start.shape[0]
     written = {}
@@ -112,6 +116,8 @@ def log_after(state: State, event: Event, run: Run, passage: Passage) -> Log:
             "sequences": run.sequences,
             "tokens": add(run.work.tokens),
             "decodes": count(run.work.decoding),
+            "busy": passage.busy,
+            "blocks": _held(settings, state, event, run),
         }
         written = {name: getattr(log, name).at[place].set(value, mode="drop") for name, value in entry.items()}
     return dataclasses.replace(log, count=log.count + as_count(event.run), **written)

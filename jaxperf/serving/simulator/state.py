@@ -109,7 +109,8 @@ class Totals(eqx.Module):
 
 class Log(eqx.Module):
     """The first L runs of steps: `count` there were, each of `steps` alike steps that began at `start` and took
-    `seconds` each, with `sequences` and `tokens` in the batch, of which `decodes` were decodes."""
+    `seconds` each, with `sequences` and `tokens` in the batch, of which `decodes` were decodes; a stage was `busy` [s]
+    with all of them, while `blocks` were held."""
 
     count: Int32[Array, "*lanes"]
     start: Float64[Array, "*lanes L"]
@@ -118,6 +119,8 @@ class Log(eqx.Module):
     sequences: Int32[Array, "*lanes L"]
     tokens: Int32[Array, "*lanes L"]
     decodes: Int32[Array, "*lanes L"]
+    busy: Float64[Array, "*lanes L"]
+    blocks: Int32[Array, "*lanes L"]
 
 
 class State(eqx.Module):
@@ -201,8 +204,8 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
         ),
         log=Log(
             count=zero,
-            **dict.fromkeys(("start", "seconds"), whole(never, log)),
-            **dict.fromkeys(("steps", "sequences", "tokens", "decodes"), whole(zero, log)),
+            **dict.fromkeys(("start", "seconds", "busy"), whole(never, log)),
+            **dict.fromkeys(("steps", "sequences", "tokens", "decodes", "blocks"), whole(zero, log)),
         ),
         cache=cache,
         swap=empty_swap_space() if swaps else None,

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from hwspecs.errors import InputError
+from jaxperf.cli.simulated import figures
 from jaxperf.serving.simulator.metrics import distribution, request_metrics, summarize, token_gaps
 from jaxperf.serving.simulator.run import Simulated, simulate_requests
 from jaxperf.serving.simulator.settings import parse_scheduler
+from jaxperf.serving.simulator.state import Log
+from jaxperf.serving.simulator.used import Used, used_in_all, used_since
 from jaxperf.serving.simulator.workloads import Requests, draw_requests
 from tests.serving.simulator import fuzz, reference
 
@@ -115,6 +118,48 @@ def test_the_summary_adds_up() -> None:
     strict = summarize([columns], found, 60, {"ttft": float(np.median(request_metrics(columns)["ttft"]))})
     assert strict["goodput"]["share"] == pytest.approx(0.5, abs=0.02)
     later = summarize([columns], found, 60, {}, warm_up=1.0)
-    assert later["utilization"] == said["utilization"] and later["duration"] < said["duration"]
+    assert later["steps"] < said["steps"] and later["duration"] < said["duration"]
     with pytest.raises(InputError, match="warm-up"):
         summarize([columns], found, 60, {}, warm_up=1e9)
+
+
+def test_after_a_warm_up_the_summary_is_that_of_the_requests_left_alone() -> None:
+    """A burst that fills the cache and evicts, and lone requests long after it: no figure knows of the burst."""
+    lone = Requests(arrived=100.0 + 5.0 * np.arange(6), prompt=np.full(6, 12), output=np.full(6, 9))
+    burst = drawn(rate=1e6)
+    pairs = ((getattr(burst, name), getattr(lone, name)) for name in ("arrived", "prompt", "output"))
+    (columns, found), (few, by_themselves) = simulated(Requests(*map(np.concatenate, pairs))), simulated(lone)
+    scheduler = parse_scheduler(SETTINGS)
+    whole, said = (figures(columns, found, scheduler, {}, warm_up, 1) for warm_up in (0.0, 50.0))
+    alone = figures(few, by_themselves, scheduler, {}, 0.0, 1)
+    assert whole["preemptions"] > 0 and whole["kv_use_max"] > 0.9 and whole["batch_occupancy"] > 2.0
+    assert said["preemptions"] == 0 and said["batch_occupancy"] == pytest.approx(1.0)
+    assert said["kv_use_max"] == alone["kv_use_max"] == 5 / 60  # 20 tokens in blocks of four
+    for name in ("utilization", "steps", "batch_occupancy", "kv_use", "kv_waste", "duration", "requests_per_second"):
+        assert said[name] == pytest.approx(alone[name], rel=1e-9)
+
+
+def test_steps_under_way_at_the_end_of_a_warm_up_count_by_the_time_that_is_left() -> None:
+    """Four steps of 2 s from 10 s on with three requests and 7 blocks, then one of 4 s with one and 2 blocks."""
+    columns = {
+        "start": [10.0, 18.0, -1.0],
+        "seconds": [2.0, 4.0, -1.0],
+        "steps": [4, 1, 0],
+        **{"sequences": [3, 1, 0], "tokens": [3, 1, 0], "decodes": [3, 1, 0]},
+        "busy": [8.0, 4.0, -1.0],
+        "blocks": [7, 2, 0],
+    }
+    log = Log(count=np.array([2]), **{name: np.array([values]) for name, values in columns.items()})
+    assert used_since(log, 0.0) == Used(5, 12.0, 28.0, 64.0, 7)
+    assert used_since(log, 14.0) == Used(3, 8.0, 16.0, 36.0, 7)
+    assert used_since(log, 15.0) == Used(3, 7.0, 13.0, 29.0, 7)
+    assert used_since(log, 18.0) == Used(1, 4.0, 4.0, 8.0, 2)
+    assert used_since(log, 21.0) == Used(1, 1.0, 1.0, 2.0, 2)
+    assert used_since(log, 22.0) == Used(0, 0.0, 0.0, 0.0, 0)
+
+
+def test_the_log_adds_up_to_the_totals() -> None:
+    _, found = simulated(drawn())
+    logged, whole = used_since(found.log, 0.0), used_in_all(found.totals)
+    np.testing.assert_allclose(logged[:-1], whole[:-1], rtol=1e-9)
+    assert 0 < logged.most_blocks <= whole.most_blocks

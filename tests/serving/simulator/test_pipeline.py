@@ -15,6 +15,7 @@ from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.simulator.state import Sizes
 from jaxperf.serving.simulator.step_time import AbstractStepTime, Timing, Work
 from jaxperf.serving.simulator.trace import pad_traces
+from jaxperf.serving.simulator.used import used_since
 
 STEP = 1.0  # s, of every step; a power of two, so that its shares are exact
 OUTPUT = 33
@@ -40,6 +41,8 @@ def test_a_request_alone_gains_nothing_from_a_pipeline(stages: int) -> None:
     found = simulated(stages, np.array([0.0]))
     assert found.requests.completed[0, 0] == OUTPUT * STEP
     assert found.totals.busy[0] == OUTPUT * STEP / stages
+    half = used_since(found.log, OUTPUT * STEP / 2)
+    assert half.busy == OUTPUT * STEP / stages / 2 and half.steps == OUTPUT // 2 + 1 and half.most_blocks == 3
 
 
 def test_requests_that_come_one_share_after_the_other_fill_the_stages_and_do_not_feel_each_other() -> None:
