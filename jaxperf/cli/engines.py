@@ -227,8 +227,16 @@ def step_times_of(
     name, device = served.calibrated(scheduler.device)
     alike = isinstance(trace, SessionTrace) or trace.hashes is not None
     times = composed_times(config, device, scheduler, trace, served.weights, served.kv_cache, alike, served.level)
-    stages = f" in {scheduler.pipeline_parallel} stages" if scheduler.pipeline_parallel > 1 else ""
-    return times, f"our model of {config.name} on {scheduler.tensor_parallel} x {name}{stages}"
+    return times, f"our model of {config.name} on {_placement_words(scheduler, name)}"
+
+
+def _placement_words(scheduler: Scheduler, device: str) -> str:
+    """`8 x h100-sxm (TP4 PP2)`: all devices of a replica, as `estimate` says them."""
+    from jaxperf.report.text import layout_words
+
+    ranks, stages = scheduler.tensor_parallel, scheduler.pipeline_parallel
+    layout = layout_words({"tensor_parallel": ranks, "pipeline_parallel": stages})
+    return f"{ranks * stages} x {device} ({layout})"
 
 
 def prefix_paths_of(trace: RequestTrace, scheduler: Scheduler) -> np.ndarray | None:

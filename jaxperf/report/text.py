@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -58,10 +59,10 @@ def unit_cost_words(costs: Mapping[str, float]) -> str:
     return f"{' and '.join(words)} a million output tokens"
 
 
-def layout_words(point: dict) -> str:
-    """A parallel layout the way people say it: `TP8`, `TP4 PP2`, `DP8 EP8`."""
+def layout_words(point: Mapping[str, Any]) -> str:
+    """A parallel layout the way people say it: `TP8`, `TP4 PP2`, `DP8 EP8`; ranks that are not told are one."""
     short = {"tensor_parallel": "TP", "pipeline_parallel": "PP", "data_parallel": "DP", "expert_parallel": "EP"}
-    parts = [f"{word}{int(point[name])}" for name, word in short.items() if int(point[name]) > 1]
+    parts = [f"{word}{int(point[name])}" for name, word in short.items() if int(point.get(name, 1)) > 1]
     return " ".join(parts) or "TP1"
 
 

@@ -140,10 +140,17 @@ def test_our_own_model_is_the_default(cli, files: tuple[str, ...], own_folder: P
     result = cli("simulate", *files[:3], "-o", "out.csv", "--json", "--device", "h100-sxm", "--weights", "fp4")
     assert result.exit_code == 0, result.output
     said = parse_json(result.stdout)
-    assert said["step_time"] == "our model of gpt2 on 1 x h100-sxm"
+    assert said["step_time"] == "our model of gpt2 on 1 x h100-sxm (TP1)"
     assert "no fp4 units, multiplied in bf16: h100-sxm" in said["notes"]
     first = rows_of(own_folder / "out.csv")[1]
     assert 1e-4 < float(first["first_token_at"]) < float(first["completed_at"]) < 0.1
+
+
+def test_all_devices_of_a_replica_are_counted(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,9,2\n")
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "device": "h100-sxm", "tp": 4, "pp": 2}))
+    said = parse_json(cli("simulate", *files[:3], "-o", "out.csv", "--json").stdout)
+    assert said["step_time"] == "our model of gpt2 on 8 x h100-sxm (TP4 PP2)"
 
 
 @pytest.mark.long
