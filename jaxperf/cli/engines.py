@@ -194,8 +194,7 @@ def placed_in_memory(scheduler: Scheduler, served: Served) -> tuple[Deployment, 
     config, (_, device) = served.config(scheduler.model), served.calibrated(scheduler.device)
     layout = (scheduler.tensor_parallel, served.weights, served.kv_cache, scheduler.pipeline_parallel, served.level)
     deployment = deployment_for(config, device, *layout)
-    step = scheduler.most_tokens(scheduler.numbers["batch_tokens"])
-    return deployment, transformer(config), scheduler.numbers["block_size"], step
+    return deployment, transformer(config), scheduler.numbers["block_size"], scheduler.most_tokens()
 
 
 def context_of(data: Mapping[str, Any], served: Served) -> int | None:

@@ -87,9 +87,11 @@ class Scheduler:
         """The function that plans its steps."""
         return POLICIES[self.name]
 
-    def most_tokens(self, longest: int) -> int:
-        """What one step may compute at most, with requests of up to `longest` tokens."""
+    def most_tokens(self, longest: int | None = None) -> int:
+        """What one step may compute at most, with requests of up to `longest` tokens: as blocks are reserved for, if it
+        is not told."""
         if self.name in RESERVING:
+            longest = self.numbers["reserved"] * self.numbers["block_size"] if longest is None else longest
             return self.numbers["cap"] * longest
         limit = self.numbers["chunk" if self.name in CHUNKED else "batch_tokens"]
         return max(limit, self.numbers["cap"])
@@ -100,7 +102,7 @@ class Scheduler:
         if self.name in RESERVING:
             return "batch_size_cap (or max_batch_size)"
         limit = "chunk_size" if self.name in USED_BY["chunk_size"] else "max_tokens_in_batch"
-        return limit if self.most_tokens(0) > self.numbers["cap"] else "batch_size_cap"
+        return limit if self.most_tokens() > self.numbers["cap"] else "batch_size_cap"
 
     def fragmentation(self, requests: Mapping[str, np.ndarray]) -> dict[str, float]:
         """How much of the blocks that these requests hold is empty: see `waste.fragmentation`."""

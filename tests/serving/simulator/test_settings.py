@@ -183,5 +183,15 @@ def test_lowering_the_setting_of_a_step_lowers_its_tokens(given: dict[str, Any],
     scheduler, key = parse_scheduler({"num_blocks": 600, **given}), name.split()[0]
     assert name in scheduler.step_setting
     lower = parse_scheduler({"num_blocks": 600, **given, key: 64 if "batch_size" in key else 256})
-    before, after = (each.most_tokens(each.numbers["batch_tokens"]) for each in (scheduler, lower))
-    assert after < before and lower.notes == ()
+    assert lower.most_tokens() < scheduler.most_tokens() and lower.notes == ()
+
+
+@pytest.mark.parametrize("name", ["orca", "faster_transformer"])
+def test_requests_of_the_largest_step_are_as_long_as_blocks_are_reserved_for(name: str) -> None:
+    """A key that is not used counts nothing; 4,096 tokens are reserved where nobody says otherwise."""
+    given = {"sched": name, "num_blocks": 600, "batch_size_cap": 8}
+    assert parse_scheduler(given).most_tokens() == 8 * 4096
+    assert parse_scheduler({**given, "max_tokens_in_batch": 512}).most_tokens() == 8 * 4096
+    assert parse_scheduler({**given, "max_blocks_per_seq": 32, "block_size": 8}).most_tokens() == 8 * 256
+    assert parse_scheduler({**given, "pred_max_tokens": 1024}).most_tokens() == 8 * 1024
+    assert parse_scheduler(given).most_tokens(100) == 800
