@@ -45,6 +45,12 @@ def agreement(trace: RequestTrace, cells: Cells) -> list[dict[str, Any]]:
     return found
 
 
+def uncompared_notes(trace: RequestTrace) -> list[str]:
+    """What the file has in place of times, and is not compared, in sentences."""
+    columns = {name for ours in REFERENCES if (name := own_times(trace, ours)[0])}
+    return [f"{name} is not compared: {why}" for name in sorted(columns) for why in trace.unread(name)]
+
+
 def agreement_words(entry: Mapping[str, Any]) -> str:
     """How the times of one column of the file agree with ours."""
     words = [f"{entry['within_1us']:,} of {entry['rows']:,} within 1 us"]

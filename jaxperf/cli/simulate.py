@@ -76,6 +76,7 @@ def simulate(
     early = parse_seconds("--warm-up", warm_up)
     start_jax(quick=True)
     from jaxperf.cli.engines import Served, context_of, read_settings
+    from jaxperf.cli.logged import uncompared_notes
     from jaxperf.cli.simulated import backlog_notes, cells_of, print_simulated, summary
     from jaxperf.cli.simulated import with_columns as extended
     from jaxperf.cli.simulations import Asked, answer_of
@@ -103,7 +104,7 @@ def simulate(
         "scheduler": answer.scheduler,
         "settings": answer.numbers,
         "step_time": answer.source,
-        "notes": [*trace.notes, *answer.notes, *behind],
+        "notes": [*trace.notes, *uncompared_notes(trace), *answer.notes, *behind],
         **summary(trace, cells),
         **answer.figures,
     }

@@ -92,8 +92,9 @@ def _answer_of(
     times, source = step_times_of(asked.step_time, scheduler, trace, served)
     notes += served.notes(asked.step_time, [scheduler])
     if asked.adapt is not None:
-        times, words = _adapted(asked.adapt, times, scheduler)
+        times, words, said = _adapted(asked.adapt, times, scheduler)
         source += words
+        notes += said
     if not routed:
         answer = _answer_in_turn(scheduler, trace, options, times, source, asked)
     else:
@@ -142,12 +143,12 @@ def _answer_in_turn(
     return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found), scheduler)
 
 
-def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[StepTimeTable, str]:
-    """Step times fitted to a measured log, and in words how."""
+def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[StepTimeTable, str, list[str]]:
+    """Step times fitted to a measured log, in words how, and what of the log is not compared."""
     import numpy as np
 
     from jaxperf.cli.fleets import requests_of
-    from jaxperf.cli.logged import own_times
+    from jaxperf.cli.logged import own_times, uncompared_notes
     from jaxperf.cli.simulated import used_options
     from jaxperf.io.request_options import with_options
     from jaxperf.io.request_traces import read_requests
@@ -157,11 +158,13 @@ def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[Ste
     requests = requests_of(trace, scheduler, used_options(scheduler, options)[0])
     names = {"first_token": "first_token_at", "completed": "completed_at"}
     measured = {name: own_times(trace, column)[1][trace.row] for name, column in names.items()}
+    said = uncompared_notes(trace)
     compared = int(np.isfinite(measured["first_token"] + measured["completed"]).sum())
     try:
         terms = fit_terms(times, scheduler, requests, measured)
     except InputError as error:
-        raise InputError(f"--adapt: {log}: {error}") from None
+        raise InputError(f"--adapt: {log}: {'; '.join([str(error).removesuffix('.'), *said])}.") from None
     fitted = f"linear x {terms.linear:.3g}, attention x {terms.attention:.3g}"
     added = f"{terms.step * 1e3:.3g} ms a step and {terms.decode * 1e6:.3g} us a decode"
-    return with_terms(times, terms), f", fitted to {compared} requests of {log}: {fitted}, {added}"
+    words = f", fitted to {compared} requests of {log}: {fitted}, {added}"
+    return with_terms(times, terms), words, [f"--adapt: {each}" for each in said]

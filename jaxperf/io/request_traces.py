@@ -10,7 +10,6 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,19 @@ import numpy as np
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.benchmark_files import CONVERSATION, conversation_rows, result_rows
 from jaxperf.io.json_text import parse_json, parse_unique
+from jaxperf.io.request_cells import (
+    HASHES,
+    hashes_of,
+    is_empty,
+    length_of,
+    moment_of,
+    number_of,
+    seconds_of,
+    since_epoch,
+)
 from jaxperf.models.checks import show
 from jaxperf.serving.simulator.workloads import draw_requests
 
-LARGEST_LENGTH = 1 << 24  # tokens of one request
-LATEST = 1e10  # s: beyond it a double no longer tells microseconds apart
 # Our name -> the names that trace files use for it.
 NAMES = {
     "arrived_at": ("arrived_at", "arrival_time", "arrival_s", "queued_at", "timestamp"),
@@ -36,9 +43,6 @@ NAMES = {
         *("generatedtokens", "output_toks"),
     ),
 }
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-HASHES = "hash_ids"  # of the prompt's beginning, one for so many tokens (Mooncake: 512)
-MILLISECONDS = "timestamp"  # a number under this name counts milliseconds (Mooncake); a date and time is read as one
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class RequestTrace:
     `rows`: the cells as they are; `row` [R]: which row each request is; `arrived` [R] s; `prompt`, `output` [R] tokens;
     `hashes`: of each request's prompt, None where the file has no `hash_ids`; `reasons`: row -> why it is no request;
     `notes`: what was found and assumed, in sentences; `origin`: where arrivals are dates, the first of them, from which
-    `arrived` counts [s since `EPOCH`].
+    `arrived` counts [s since 1970].
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -67,10 +71,20 @@ class RequestTrace:
         return np.array([self._time(row.get(column)) for row in self.rows], float)
 
     def _time(self, cell: Any) -> float:
-        moment = _moment(cell)
+        moment = moment_of(cell)
         if moment is None:
-            return _number(cell)
-        return math.nan if self.origin is None else _since_epoch(moment) - self.origin
+            return number_of(cell)
+        return math.nan if self.origin is None else since_epoch(moment) - self.origin
+
+    def unread(self, column: str) -> list[str]:
+        """Why cells of a column are no times on the clock of `arrived`, those of one kind in a sentence; an empty cell
+        and a NaN say that there is none."""
+        cells = [row.get(column) for row in self.rows]
+        bad = [cell for cell, time in zip(cells, self.times(column), strict=True) if not math.isfinite(time)]
+        dates = [cell for cell in bad if moment_of(cell) is not None]
+        others = [cell for cell in bad if moment_of(cell) is None and not is_empty(cell)]
+        said = {"is a date, but arrivals are numbers": dates, "is no time": others}
+        return [f"{show(each[0])} {why} ({len(each):,} such cells)" for why, each in said.items() if each]
 
 
 def read_requests(path: str | Path) -> RequestTrace:
@@ -89,11 +103,11 @@ def read_requests(path: str | Path) -> RequestTrace:
     columns = {name: _column(rows[0], name, path) for name in NAMES}
     _check_ids(rows, path)
     cells: dict[str, list[Any]] = {
-        "arrived_at": [_seconds(row.get(columns["arrived_at"]), columns["arrived_at"]) for row in rows],
-        **{name: [_length(row.get(columns[name])) for row in rows] for name in ("prefill_tokens", "decode_tokens")},
+        "arrived_at": [seconds_of(row.get(columns["arrived_at"]), columns["arrived_at"]) for row in rows],
+        **{name: [length_of(row.get(columns[name])) for row in rows] for name in ("prefill_tokens", "decode_tokens")},
     }
     if HASHES in rows[0]:
-        cells[HASHES] = [_hashes(row.get(HASHES)) for row in rows]
+        cells[HASHES] = [hashes_of(row.get(HASHES)) for row in rows]
         columns[HASHES] = HASHES
     reasons: dict[int, str] = {}
     for name, values in cells.items():
@@ -228,71 +242,9 @@ def _check_ids(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             raise InputError(f"{path}: rows {first} and {index} have the same req {row['req']}; ids must differ.")
 
 
-def _number(cell: Any) -> float:
-    try:
-        return math.nan if cell is None or isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-
-
-def _length(cell: Any) -> int | str:
-    """A count of tokens, or a sentence."""
-    value = _number(cell)
-    if not (1 <= value <= LARGEST_LENGTH and value == int(value)):
-        return f"{show(cell)} is not a whole number of tokens from 1 to {LARGEST_LENGTH:,}"
-    return int(value)
-
-
-def _hashes(cell: Any) -> list[int] | str:
-    """A list of whole numbers, in text as JSON; or a sentence. An empty cell is a prompt that is like no other."""
-    try:
-        found = parse_json(cell or "[]", HASHES) if isinstance(cell, str) else cell
-    except InputError:
-        found = cell
-    found = [] if found is None else found
-    if not isinstance(found, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
-        return f"{show(cell)} is not a list of whole numbers"
-    return found
-
-
-def _seconds(cell: Any, column: str) -> float | str:
-    """A time, or a sentence."""
-    moment = _moment(cell)
-    value = _number(cell) if moment is None else _since_epoch(moment)
-    if moment is None and column.strip().casefold() == MILLISECONDS:
-        value /= 1e3
-    if not (value <= LATEST and (value >= 0.0 or moment is not None)):
-        return f"{show(cell)} is not a time from 0 to {LATEST:.0e} s"
-    return value
-
-
-def _moment(cell: Any) -> datetime | None:
-    """A date and time, of UTC where it names no zone; None for any other cell.
-
-    Seconds may have more digits than Python reads (Azure has seven).
-    """
-    if isinstance(cell, str):
-        head, dot, digits = cell.strip().partition(".")
-        if "-" not in head[1:]:
-            return None
-        try:
-            cell = datetime.fromisoformat(
-                f"{head}.{digits[:6].ljust(6, '0')}" if dot and digits.isdigit() else cell.strip()
-            )
-        except ValueError:
-            return None
-    if not isinstance(cell, datetime):
-        return None
-    return cell.replace(tzinfo=UTC) if cell.tzinfo is None else cell
-
-
-def _since_epoch(moment: datetime) -> float:
-    return (moment - EPOCH).total_seconds()
-
-
 def _origin(arrived: np.ndarray, cells: Sequence[Any], path: Path) -> float | None:
     """The first arrival where they are dates, None where they are plain numbers, which are kept as they are."""
-    dates = sum(_moment(cell) is not None for cell in cells)
+    dates = sum(moment_of(cell) is not None for cell in cells)
     if 0 < dates < len(cells):
         raise InputError(f"{path}: {dates} arrivals are dates and {len(cells) - dates} numbers; write them alike.")
     return float(arrived.min()) if dates else None

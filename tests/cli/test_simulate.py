@@ -289,9 +289,13 @@ def test_step_times_are_fitted_to_a_log(cli, files: tuple[str, ...], own_folder:
         assert fitted["mean_s"] < 0.05 * plain["mean_s"]
 
 
-def test_a_log_without_times_is_refused(refuse, files: tuple[str, ...]) -> None:
+def test_a_log_without_times_is_refused(refuse, files: tuple[str, ...], own_folder: Path) -> None:
     said = refuse("simulate", *files, "-o", "out.csv", "--adapt", "requests.csv")
     assert "--adapt: requests.csv: only 0 requests of the log have both times" in said
+    dated = "arrived_at,prefill_tokens,decode_tokens,completed_at\n0,9,2,2024-03-01 10:00\n"
+    (own_folder / "dated.csv").write_text(dated)
+    said = refuse("simulate", *files, "-o", "out.csv", "--adapt", "dated.csv")
+    assert "both times" in said and '"2024-03-01 10:00" is a date, but arrivals are numbers' in said
 
 
 def test_a_prompt_that_is_cached_is_not_computed_again(cli, files: tuple[str, ...], own_folder: Path) -> None:

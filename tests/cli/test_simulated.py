@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jaxperf.cli.logged import Cells
+from jaxperf.cli.logged import Cells, uncompared_notes
 from jaxperf.cli.simulated import NEVER, print_simulated, span_words, summary
 from jaxperf.io.request_traces import RequestTrace, read_requests
 
@@ -48,6 +48,17 @@ def test_a_log_of_dates_is_compared(tmp_path: Path) -> None:
     first, last = summary(trace, cells_at([0.5, 2.5], [3.0, 4.5]))["agreement"]
     assert (first["rows"], first["within_1us"]) == (2, 2)
     assert (last["rows"], last["within_1us"], last["largest_s"]) == (2, 1, pytest.approx(0.5))
+
+
+def test_what_is_no_time_beside_arrivals_is_said(tmp_path: Path) -> None:
+    """Cells that are empty say nothing."""
+    dated = log_of(tmp_path, "0,9,3,0.1,2024-03-01 10:00:04\n1,9,3,soon,2024-03-01 10:00:05\n2,9,3,,nan\n")
+    last, first = uncompared_notes(dated)
+    assert last == (
+        'completed_at is not compared: "2024-03-01 10:00:04" is a date, but arrivals are numbers (2 such cells)'
+    )
+    assert first == 'first_token_at is not compared: "soon" is no time (1 such cells)'
+    assert uncompared_notes(log_of(tmp_path, "0,9,3,0.1,0.2\n1,900,3,,nan\n")) == []
 
 
 def test_a_column_without_a_name_has_no_times(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""What single cells of a file of requests say: numbers, tokens, times, hashes; a sentence where they do not."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from hwspecs.errors import InputError
+from jaxperf.io.json_text import parse_json
+from jaxperf.models.checks import show
+
+LARGEST_LENGTH = 1 << 24  # tokens of one request
+LATEST = 1e10  # s: beyond it a double no longer tells microseconds apart
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HASHES = "hash_ids"  # of the prompt's beginning, one for so many tokens (Mooncake: 512)
+MILLISECONDS = "timestamp"  # a number under this name counts milliseconds (Mooncake); a date and time is read as one
+
+
+def number_of(cell: Any) -> float:
+    """A number, also in text; NaN for any other cell."""
+    try:
+        return math.nan if cell is None or isinstance(cell, bool) else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def is_empty(cell: Any) -> bool:
+    """Whether a cell says that there is nothing: blank, or a NaN, in text too."""
+    text = "" if cell is None else str(cell).strip()
+    return not text or text.casefold() == "nan"
+
+
+def length_of(cell: Any) -> int | str:
+    """A count of tokens, or a sentence."""
+    value = number_of(cell)
+    if not (1 <= value <= LARGEST_LENGTH and value == int(value)):
+        return f"{show(cell)} is not a whole number of tokens from 1 to {LARGEST_LENGTH:,}"
+    return int(value)
+
+
+def hashes_of(cell: Any) -> list[int] | str:
+    """A list of whole numbers, in text as JSON; or a sentence. An empty cell is a prompt that is like no other."""
+    try:
+        found = parse_json(cell or "[]", HASHES) if isinstance(cell, str) else cell
+    except InputError:
+        found = cell
+    found = [] if found is None else found
+    if not isinstance(found, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
+        return f"{show(cell)} is not a list of whole numbers"
+    return found
+
+
+def seconds_of(cell: Any, column: str) -> float | str:
+    """A time, or a sentence."""
+    moment = moment_of(cell)
+    value = number_of(cell) if moment is None else since_epoch(moment)
+    if moment is None and column.strip().casefold() == MILLISECONDS:
+        value /= 1e3
+    if not (value <= LATEST and (value >= 0.0 or moment is not None)):
+        return f"{show(cell)} is not a time from 0 to {LATEST:.0e} s"
+    return value
+
+
+def moment_of(cell: Any) -> datetime | None:
+    """A date and time, of UTC where it names no zone; None for any other cell.
+
+    Seconds may have more digits than Python reads (Azure has seven).
+    """
+    if isinstance(cell, str):
+        head, dot, digits = cell.strip().partition(".")
+        if "-" not in head[1:]:
+            return None
+        try:
+            cell = datetime.fromisoformat(
+                f"{head}.{digits[:6].ljust(6, '0')}" if dot and digits.isdigit() else cell.strip()
+            )
+        except ValueError:
+            return None
+    if not isinstance(cell, datetime):
+        return None
+    return cell.replace(tzinfo=UTC) if cell.tzinfo is None else cell
+
+
+def since_epoch(moment: datetime) -> float:
+    """Seconds since the beginning of 1970."""
+    return (moment - EPOCH).total_seconds()
