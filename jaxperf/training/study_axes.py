@@ -59,7 +59,7 @@ DEFAULTS = {**{name: each.default for name, each in (FIELDS | NAMES).items()}, "
 
 
 def checked_values(name: str, value: Any) -> list[Any]:
-    """One value or a sequence of them as a list: numbers in range, rounded to whole ones, or names as spelled here.
+    """One value or a sequence of them as a list: whole numbers in range, or names as spelled here.
 
     **Raises:** `InputError` naming the parameter, the value and what is allowed.
     """
@@ -87,9 +87,9 @@ def _checked_name(name: str, entry: Any) -> str:
 def _checked_number(name: str, entry: Any, facts: Number) -> int:
     entry = entry.item() if isinstance(entry, np.generic) else entry
     number = isinstance(entry, int | float) and not isinstance(entry, bool)
-    if not number or not facts.least <= entry <= facts.most:
-        raise InputError(f"'{name}' is {show(entry)}; it must be a number from {facts.least} to {facts.most:,}.")
-    return round(entry)
+    if not number or not facts.least <= entry <= facts.most or entry != int(entry):
+        raise InputError(f"'{name}' is {show(entry)}; it must be a whole number from {facts.least} to {facts.most:,}.")
+    return int(entry)
 
 
 def names_axis(name: str, names: Sequence[str]) -> Axis:

@@ -68,7 +68,7 @@ def test_every_device_has_the_rates_of_each_format(monkeypatch: pytest.MonkeyPat
         ({"axes": {"dtype": {"tensor_parallel": [1]}}}, (), "The zip axis 'dtype' has the name of a parameter"),
         ({"task": "trian"}, (), "allowed: decode, prefill, serve, train. Did you mean train?"),
         ({"keep": "top(5, reason)"}, (), "keep: 'reason' "),
-        ({"axes": AXES | {"zero": [4]}}, (), "'zero' is 4; it must be a number from 0 to 3."),
+        ({"axes": AXES | {"zero": [4]}}, (), "'zero' is 4; it must be a whole number from 0 to 3."),
         ({"axes": AXES | {"data_parallel": [8]}}, (), "'world_size' and 'data_parallel' are both given"),
         ({"metrics": ["memory"]}, ("--plot", "front.png"), "A Pareto picture needs a latency and a throughput"),
     ],

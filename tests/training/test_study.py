@@ -21,6 +21,7 @@ from jaxperf.training.layout_checks import TrainingReason
 from jaxperf.training.model_build import training_model
 from jaxperf.training.step import training_step
 from jaxperf.training.study import METRICS, RatedDevice, TrainingStudy
+from jaxperf.training.study_axes import checked_values
 
 WIDTH = 0.2
 ASKED = {
@@ -100,6 +101,10 @@ def test_a_format_that_a_zip_axis_repeats_keeps_its_efficiencies() -> None:
     assert zipped.arguments["place"].tolist() == [0, 1, 0]
 
 
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    assert checked_values("zero", [2.0, np.float32(3.0)]) == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
@@ -108,11 +113,13 @@ def test_a_format_that_a_zip_axis_repeats_keeps_its_efficiencies() -> None:
         ({"schedule": ["1f1bb"]}, "Did you mean 1f1b?"),
         ({"schedule": [1]}, "must be the name of a schedule"),
         ({"dtype": ["bf17"]}, "bf16"),
-        ({"zero": [4]}, "must be a number from 0 to 3"),
-        ({"microbatch": [0]}, "must be a number from 1"),
-        ({"sequence": [math.nan]}, "must be a number from 1"),
+        ({"zero": [4]}, "must be a whole number from 0 to 3"),
+        ({"zero": [2.5]}, "'zero' is 2.5; it must be a whole number from 0 to 3"),
+        ({"world_size": [8, 8.5]}, "'world_size' is 8.5; it must be a whole number"),
+        ({"microbatch": [0]}, "must be a whole number from 1"),
+        ({"sequence": [math.nan]}, "must be a whole number from 1"),
         ({"recompute": []}, "is empty"),
-        ({"sequence": [10**400]}, "must be a number from 1"),
+        ({"sequence": [10**400]}, "must be a whole number from 1"),
         ({"dtype": {"tensor_parallel": [1]}}, "The zip axis 'dtype' has the name of a parameter"),
         ({"layout": {"dtype": ["bf16", "fp8"], "tensor_parallel": [1]}}, "axes of equal length"),
         ({"layout": {"world_size": [8], "data_parallel": [8]}}, "give one"),
