@@ -233,8 +233,11 @@ def _search(
     if bounds is not None:
         case = other_bounds(case, bounds)
     case, limits = constrained(case, given)
-    with progress_bar("mappings", quiet) as report:
-        answer, mapped = best_mapping(case, limits, wanted, report=report)
+    try:
+        with progress_bar("mappings", quiet) as report:
+            answer, mapped = best_mapping(case, limits, wanted, report=report)
+    except InputError as error:
+        raise InputError(f"{path}{'' if bounds is None else f', --bounds {bounds}'}: {error}") from None
     asked = {"case": str(path), "constraints": given, "objective": wanted.objective, "seed": wanted.seed}
     return {**asked, **answer, "seconds": time.perf_counter() - start}, mapped
 

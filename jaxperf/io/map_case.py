@@ -25,7 +25,7 @@ from jaxperf.loopnest.mapspace import build_space
 def other_bounds(case: Case, text: str) -> Case:
     """The case with other bounds of some loops, written `M=64,R=7`.
 
-    **Raises:** `InputError` for an unknown loop, one given twice, or a bound that is no integer from 1.
+    **Raises:** `InputError` for an unknown loop, one given twice, none, or a bound that is no integer from 1.
     """
     names = case.names.dimensions
     bounds = case.problem.bounds
@@ -40,6 +40,8 @@ def other_bounds(case: Case, text: str) -> Case:
             raise InputError(f"--bounds: {name} is given twice; give it once.")
         given.add(name)
         bounds = bounds.at[names.index(name)].set(jnp.asarray(count(value, f"--bounds: {name}"), bounds.dtype))
+    if not given:
+        raise InputError(f"--bounds: '{text}' names no loop; write {names[0]}=64, or leave --bounds away.")
     return dataclasses.replace(case, problem=dataclasses.replace(case.problem, bounds=bounds))
 
 

@@ -157,6 +157,11 @@ def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> Non
     assert "--bounds: 'Q' is no loop; there are M, N, K." in refuse("map", case, "--bounds", "Q=3")
     assert "--bounds: 'M' has no value" in refuse("map", case, "--bounds", "M")
     assert "--bounds: M is" in refuse("map", case, "--bounds", "M=2.5")
+    for nothing in ("", " , "):
+        assert f"--bounds: '{nothing}' names no loop; write M=64" in refuse("map", case, "--bounds", nothing)
+    large = "M=1000000000000001"
+    said = refuse("map", case, "--bounds", large)
+    assert f"{case}, --bounds {large}: M: the search is in 32 bits" in said
     assert "Did you mean eyeriss_like" in refuse("map", case, "--constraints", "eyeris_like")
     assert "'shared_glb' is no level; there are buffer, memory" in refuse("map", case, "--constraints", "eyeriss_like")
     assert "'temporel' is no constraint" in refuse("map", case, "--constraints", limits({"buffer": {"temporel": []}}))
