@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hwspecs.errors import InputError
+from jaxperf.core.parameter_files import file_of
 
 
 def save_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any], schema: int) -> None:
@@ -73,8 +74,7 @@ def damaged(path: str | Path | None, shipped: str, error: Exception, remedy: str
 
 def paths(path: str | Path) -> tuple[Path, Path]:
     """The arrays' and the card's path, by either or by what they have in common."""
-    base = str(path).removesuffix(".safetensors").removesuffix(".json")
-    return Path(base + ".safetensors"), Path(base + ".json")
+    return file_of(path, ".safetensors"), file_of(path, ".json")
 
 
 def write_whole(path: Path, body: bytes) -> None:

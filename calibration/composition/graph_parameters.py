@@ -14,6 +14,7 @@ from calibration.composition.predict_graphs import GraphParameters, Width
 from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
 from calibration.stored import load_arrays, save_arrays
 from hwspecs.errors import InputError
+from jaxperf.core.parameter_files import base_of
 from jaxperf.models.composition import Composition
 
 SCHEMA = 2
@@ -67,8 +68,7 @@ def _load(path: str | Path | None) -> tuple[dict[str, Composition], Width, dict[
 
 
 def _kernels(path: str | Path) -> Path:
-    base = str(path).removesuffix(".safetensors").removesuffix(".json")
-    return Path(base + "_kernels")
+    return Path(base_of(path) + "_kernels")
 
 
 def _shipped_kernels() -> Path:

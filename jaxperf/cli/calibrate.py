@@ -118,7 +118,7 @@ def check_place(out: Path) -> None:
 
     for path in written(out):
         check_output(path, [path.suffix.lower()])
-        if path.suffix == ".json":
+        if path.suffix.lower() == ".json":
             check_card(path, "table", False, "a measured table")
 
 

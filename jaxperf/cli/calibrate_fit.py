@@ -55,7 +55,9 @@ class Kept:
 
     @property
     def place(self) -> str:
-        return str(self.out).removesuffix(".safetensors").removesuffix(".json") + ".unfinished"
+        from jaxperf.core.parameter_files import base_of
+
+        return base_of(self.out) + ".unfinished"
 
     def save(self, parameters: Parameters, left: Sequence[str]) -> None:
         """Writes what there is by now; `left`: the families still to be fitted. A full disk stops no fit."""

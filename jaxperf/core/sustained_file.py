@@ -23,6 +23,7 @@ from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec, stand_in_of
 from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
 from jaxperf.core.formats import COMPUTE_FORMATS
+from jaxperf.core.parameter_files import file_of
 from jaxperf.core.relative_energy import relative_energy, spendable_power
 from jaxperf.core.sustained import CLASSES, CalibratedDevice, Rates, Sustained, format_class
 
@@ -113,8 +114,9 @@ def _others(file: Path, made_from: str | None) -> str:
 
     The shipped table's parameters are shipped with it: a test compares them, so that no command has to.
     """
-    beside = Path(str(file).removesuffix(ENDING) + ".json")
-    if made_from is None or not str(file).endswith(ENDING) or not beside.is_file():
+    text = str(file)
+    beside = file_of(text[: -len(ENDING)], ".json")
+    if made_from is None or not text.lower().endswith(ENDING) or not beside.is_file():
         return ""
     try:
         found = json.loads(beside.read_text(encoding="utf-8"))["sha256"]
@@ -133,10 +135,7 @@ def place_of(path: str | Path | None) -> Path:
     """The file of a table, by itself or the base name of the parameters it lies beside; `None` for the shipped one."""
     if path is None:
         return Path(str(resources.files("calibration") / "fitted" / SHIPPED))
-    text = str(path)
-    if text.endswith(ENDING) or Path(text).name == SHIPPED:
-        return Path(text)
-    return Path(text.removesuffix(".safetensors").removesuffix(".json") + ENDING)
+    return Path(path) if Path(path).name == SHIPPED else file_of(path, ENDING)
 
 
 def _check(card: Mapping[str, Any]) -> None:
