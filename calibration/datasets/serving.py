@@ -46,6 +46,11 @@ IDENTITY = (*NEEDED, *COUNTS, *LOADS, *TEXTS)
 MODES = ("agg", "disagg", "static")
 _MODE_SPELLINGS = {"": "agg", "aggregated": "agg", "disaggregated": "disagg", "pd": "disagg", "offline": "static"}
 LARGEST = 1e9  # of any count or length; beyond it a cell is a mistake
+# What a cell may state, 0 and nothing apart.
+ALLOWED = {
+    **dict.fromkeys(COUNTS, f"a whole number from 1 to {LARGEST:g}"),
+    **dict.fromkeys(("input_len", "output_len"), f"a number from 1 to {LARGEST:g}"),
+}
 # Metric of a row -> (what it is a label of, SI units of one: seconds a millisecond, 1 a token/s).
 METRICS: Mapping[str, tuple[str, float]] = {
     **dict.fromkeys(("ttft", "ttft_mean", "prompt_time"), ("ttft", 1e-3)),
@@ -211,7 +216,8 @@ def _number(name: str, text: str, strict: bool = True) -> float:
     if 0.0 <= value <= LARGEST:
         return value or math.nan
     if strict:
-        raise InputError(f"{name}: {text!r} must be a number from 0 to {LARGEST:g}.")
+        allowed = ALLOWED.get(name, f"a number above 0, at most {LARGEST:g}")
+        raise InputError(f"{name}: {text!r} must be {allowed}; leave it empty where it is not known.")
     return math.nan
 
 

@@ -50,7 +50,9 @@ def test_a_label_that_is_no_time_is_no_label_and_no_mistake(tmp_path: Path, cell
         (ROW.replace("fp8", "fp9"), "dtype: "),
         (ROW.replace("agg", "aggr"), "mode: 'aggr' is not one of agg, disagg, static"),
         (ROW.replace("Qwen/Qwen3-32B", ""), "model: "),
-        (ROW.replace("1024", "-5"), "input_len: '-5'"),
+        (ROW.replace("1024", "-5"), "input_len: '-5' must be a number from 1 to 1e+09; leave it empty"),
+        (ROW.replace(",2.0,", ",-2,"), "tp: '-2' must be a whole number from 1 to 1e+09; leave it empty"),
+        (ROW[:-1] + "-8", "concurrency: '-8' must be a number above 0, at most 1e+09; leave it empty"),
     ],
 )
 def test_a_bad_cell_costs_its_own_rows_only(tmp_path: Path, row: str, said: str):
