@@ -11,7 +11,8 @@ import pytest
 from jax import lax
 
 from jaxperf.core.numerics import ceil_div, next_power_of_two
-from jaxperf.sweeps.host import RULES, SAME, evaluate_on_host
+from jaxperf.sweeps.host import evaluate_on_host
+from jaxperf.sweeps.host_rules import RULES, SAME
 from jaxperf.sweeps.once import evaluate_over
 from jaxperf.sweeps.program import flatten
 
