@@ -15,7 +15,7 @@ from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, Plot, Quiet, SustainedR
 
 if TYPE_CHECKING:
     from jaxperf.io.sweep_file import Keep, SweepFile
-    from jaxperf.report.sweep import Prepared, Question
+    from jaxperf.report.sweep_question import Prepared, Question
     from jaxperf.sweeps import Reducer, Sweep
 
     MakeStudy = Callable[[SweepFile], Question]
@@ -47,7 +47,8 @@ def sweep(
     from jaxperf.io.sweep_file import read_sweep_file
     from jaxperf.io.tables import json_text
     from jaxperf.report.plots import check_picture
-    from jaxperf.report.sweep import SweepReport, draw_front, print_sweep, sweep_record, write_kept
+    from jaxperf.report.sweep import SweepReport, draw_front, print_sweep, sweep_record
+    from jaxperf.report.sweep_rows import write_kept
 
     started = time.monotonic()
     check_picture(plot)
@@ -89,7 +90,8 @@ def _prepare(
     """Everything that can be found wrong with a question, before anything is computed or written; devices, which may
     take seconds to rate, come last."""
     from jaxperf.io.sweep_file import parse_keep
-    from jaxperf.report.sweep import check_front, check_place, reducers_of
+    from jaxperf.report.sweep_question import check_front, reducers_of
+    from jaxperf.report.sweep_rows import check_place
     from jaxperf.serving.metrics import TASKS
     from jaxperf.serving.study import check_task
     from jaxperf.sweeps import Sweep

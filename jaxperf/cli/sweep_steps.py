@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jaxperf.core.sustained_file import SustainedTable
     from jaxperf.io.sweep_file import SweepFile
-    from jaxperf.report.sweep import Prepared
+    from jaxperf.report.sweep_question import Prepared
     from jaxperf.serving.study import Study
 
 
@@ -27,7 +27,7 @@ def prepare_steps(study: Study, question: SweepFile, table: SustainedTable) -> P
     """
     from jaxperf.core.sustained_file import calibration_of
     from jaxperf.io.fleet import select_axis_devices
-    from jaxperf.report.sweep import Prepared
+    from jaxperf.report.sweep_question import Prepared
     from jaxperf.serving.estimate import check_tensor_splits
     from jaxperf.serving.notes import notes_of_many
     from jaxperf.serving.provenance import provenance_of

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
     from jaxperf.io.sweep_file import SweepFile
     from jaxperf.models.config import ModelConfig
-    from jaxperf.report.sweep import Prepared
+    from jaxperf.report.sweep_question import Prepared
     from jaxperf.training.study import RatedDevice, TrainingStudy
 
 ONE_BATCH, ONE_SEQUENCE = 1024, 4096  # of the run that stands for a sweep where fitted scalars are looked up
@@ -68,7 +68,7 @@ def prepare_training(study: TrainingStudy, question: SweepFile) -> Prepared:
     **Raises:** `InputError` for what is wrong with the axes.
     """
     from jaxperf.io.fleet import select_axis_devices
-    from jaxperf.report.sweep import Prepared
+    from jaxperf.report.sweep_question import Prepared
     from jaxperf.sweeps.named import given_values
     from jaxperf.training.study_axes import DEFAULTS, checked_values
 
