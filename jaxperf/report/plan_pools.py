@@ -12,7 +12,10 @@ from jaxperf.training.search.plan import Answer, Request
 from jaxperf.training.search.pools import PoolPlan
 
 UNITS = {"replicas": "sequences", "stages": "layers", "alone": "sequences"}
-BETWEEN = {"replicas": "to reduce gradients between pools", "stages": "to fill the other pools and to hand over"}
+BETWEEN = {
+    "replicas": "to reduce gradients between pools and to wait for the slowest rank of all",
+    "stages": "to fill the other pools, to hand over and to wait for the slowest rank of all",
+}
 
 
 def pool_rows(plans: Sequence[PoolPlan]) -> list[dict[str, Any]]:

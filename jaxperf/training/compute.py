@@ -74,7 +74,7 @@ def ends_compute(model: TrainingModel, layout: Layout, rates: Rates) -> Ends:
     )
     loss = rows * columns * (3.0 * itemsize + LOSS_FP32) / rates.memory
     table = rows * model.hidden / layout.residual_split * 5.0 * itemsize / rates.memory  # gather, then scatter-add
-    return Ends(embedding=table, head=head.total + loss)
+    return Ends(embedding=model.table * table, head=model.head * (head.total + loss))
 
 
 def _dense_products(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:

@@ -40,6 +40,6 @@ def step_flops(model: TrainingModel, layout: Layout) -> tuple[Scalar, Scalar]:
     adapters = 2.0 * layout.lora_rank * model.active_layer_adapters * model.layers
     passes = 3.0 - layout.frozen
     core = attention + model.mixer_layers * model.state_flops
-    useful = passes * (layers + 2.0 * model.embedding) + 3.0 * (core + adapters)
+    useful = passes * (layers + 2.0 * model.head * model.embedding) + 3.0 * (core + adapters)
     again = jnp.where(layout.recompute > 1.5, layers + core, jnp.where(layout.recompute > 0.5, attention, 0.0))
     return tokens * useful, tokens * (useful + layout.recomputed_share * again)

@@ -31,13 +31,13 @@ class Layout(eqx.Module):
 
     `tensor`, `pipeline`, `context`, `expert`, `expert_tensor`, `data` ranks; `devices` there are, 0 for the product;
     `interleave` chunks of layers a stage; `microbatch` sequences of a replica at once, `global_batch` sequences a
-    step, of `sequence` tokens; `zero` stage 0..3; `shard_group` data-parallel ranks that share one copy (HSDP), 0 for
-    all; `sequence_parallel` 0 or 1; `recompute`, `schedule`, `context_method`: index into `RECOMPUTE`, `SCHEDULES`,
-    `CONTEXT_METHODS`; `recomputed_share` of the layers that recompute; `uneven` 1 where stages may hold different
-    numbers of layers; `flash` 0 where attention writes its scores to memory; `offload` share of the kept activations
-    sent to host memory; `lora_rank`, 0 for none; `frozen` 1 where the model's weights do not learn; `deduplicate` 1
-    where a token is sent to a rank, and to a node, once for all its experts there; `node_limit` nodes that the experts
-    of a token are on at most, 0 for any.
+    step, of `sequence` tokens; `behind` sequences that stages on other devices hold, behind these; `zero` stage 0..3;
+    `shard_group` data-parallel ranks that share one copy (HSDP), 0 for all; `sequence_parallel` 0 or 1; `recompute`,
+    `schedule`, `context_method`: index into `RECOMPUTE`, `SCHEDULES`, `CONTEXT_METHODS`; `recomputed_share` of the
+    layers that recompute; `uneven` 1 where stages may hold different numbers of layers; `flash` 0 where attention
+    writes its scores to memory; `offload` share of the kept activations sent to host memory; `lora_rank`, 0 for none;
+    `frozen` 1 where the model's weights do not learn; `deduplicate` 1 where a token is sent to a rank, and to a node,
+    once for all its experts there; `node_limit` nodes that the experts of a token are on at most, 0 for any.
 
     `overlap_*`: 1 where the software hides this communication behind compute, 0 where not.
 
@@ -59,6 +59,7 @@ class Layout(eqx.Module):
     microbatch: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     global_batch: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     sequence: Float[Array, "*batch"] = eqx.field(converter=as_float, default=4096.0)
+    behind: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     zero: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     shard_group: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     sequence_parallel: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)

@@ -98,17 +98,17 @@ def stage_memory(model: TrainingModel, layout: Layout, imbalance: Scalar, reserv
     stages = stage_layers(model, layout)
     live_first, live_second, live_last = live_microbatches(layout)
     single = layout.pipeline <= 1.0
-    head = jnp.where(single, 1.0 - model.tied, 1.0)  # a tied head on another stage is a copy
-    logits = layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
+    logits = model.head * layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
     none = jnp.zeros_like(logits)
-    first_tables = jnp.where(single, 1.0 + head, 1.0)
+    first_tables = jnp.where(single, model.tables, model.table)
+    last_tables = jnp.where(single, model.tables, model.head)  # a tied head on another stage is a copy
     fullest = _one_stage(
         model, layout, stages.first, first_tables, live_first, jnp.where(single, logits, none), imbalance
     )
     between = jnp.where(layout.pipeline > 2.0, stages.middle, none)
     for other in (
         _one_stage(model, layout, between, none, live_second, none, imbalance),
-        _one_stage(model, layout, stages.last, first_tables, live_last, logits, imbalance),
+        _one_stage(model, layout, stages.last, last_tables, live_last, logits, imbalance),
     ):
         fullest = _fuller(fullest, other)
     return dataclasses.replace(fullest, temporary=fullest.temporary + reserved)

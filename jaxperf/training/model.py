@@ -14,7 +14,8 @@ class TrainingModel(eqx.Module):
 
     Of the whole model: `layers`, `hidden`, `vocab`, `tied` (1: the output head is the token table),
     `other_parameters` (norms, biases, position tables: whatever is in no matrix below), `causal`, `dropout` (1: after
-    attention, in it and after the feed-forward block), `gated` (1: SwiGLU, three matrices).
+    attention, in it and after the feed-forward block), `gated` (1: SwiGLU, three matrices);
+    `table`, `head`: 0 where the token table or the output head is not here, but with another part of the layers.
 
     Softmax attention, in each of `attention_layers`: `attention_weights` of all its projections; `score_width` = heads
     x elements of a query, `value_width` = heads x elements of a value, `kv_width` elements of key and value a token
@@ -40,6 +41,8 @@ class TrainingModel(eqx.Module):
     hidden: Float[Array, "*batch"] = eqx.field(converter=as_float)
     vocab: Float[Array, "*batch"] = eqx.field(converter=as_float)
     tied: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    table: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    head: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     causal: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     dropout: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     gated: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
@@ -92,6 +95,11 @@ class TrainingModel(eqx.Module):
         return self.vocab * self.hidden
 
     @property
+    def tables(self) -> Float[Array, "*batch"]:
+        """Copies of it, token table and head: one where both are here and tied [1]."""
+        return self.table + self.head * (1.0 - self.table * self.tied)
+
+    @property
     def dense_layer_parameters(self) -> Float[Array, "*batch"]:
         """Matrices of the average layer that data parallelism replicates everywhere: all but the routed experts [1]."""
         blocks = (
@@ -138,9 +146,9 @@ class TrainingModel(eqx.Module):
     def parameters(self) -> Float[Array, "*batch"]:
         """All stored parameters [1]."""
         layer = self.dense_layer_parameters + self.expert_layer_parameters
-        return self.layers * layer + (2.0 - self.tied) * self.embedding + self.other_parameters
+        return self.layers * layer + self.tables * self.embedding + self.other_parameters
 
     @property
     def active_parameters(self) -> Float[Array, "*batch"]:
         """Parameters in use for one token, tables in full: the convention of published figures [1]."""
-        return self.layers * self.active_layer_parameters + (2.0 - self.tied) * self.embedding + self.other_parameters
+        return self.layers * self.active_layer_parameters + self.tables * self.embedding + self.other_parameters

@@ -68,13 +68,9 @@ def hand_over(size: Scalar, links: Float[Array, " pools"]) -> Float[Array, " bor
     return size / jnp.minimum(links[:-1], links[1:])
 
 
-def part_of(model: TrainingModel, layers: int, with_head: bool) -> TrainingModel:
-    """A pool's `layers` of a model, each the average one; the output head only where the last layers are.
-
-    The token table of the first pool is left out: a lookup costs little, and its memory is small beside a pool's.
-    """
+def part_of(model: TrainingModel, layers: int, first: bool, last: bool) -> TrainingModel:
+    """A pool's `layers` of a model, each the average one; the token table is with the `first`, the head with the `last`
+    of them."""
     share = layers / float(model.layers)
     scaled = {name: getattr(model, name) * share for name in (*LAYER_FIELDS, "other_parameters")}
-    return dataclasses.replace(
-        model, **scaled | {"layers": float(layers), "vocab": model.vocab if with_head else 0.0, "tied": 1.0}
-    )
+    return dataclasses.replace(model, **scaled | {"layers": float(layers), "table": float(first), "head": float(last)})

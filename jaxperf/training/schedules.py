@@ -95,9 +95,10 @@ def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar, Scalar]:
     GPipe m; 1F1B p - i on stage i; interleaved p (1 + (p-1) / (p v)) on the first, two chunks less on each that follows
     and 1 on the last but for the v - 1 chunks before it (arXiv:2205.05198, section 4.2.3); ZB-H1 and ZB-V p, ZB-H2 2 p
     - 1 (arXiv:2401.10241), on every stage, for what a W still needs counts as if its B had not been; DualPipe p + 1.
-    Never more than there are.
+    With those on their way in stages `behind`, but never more than there are.
     """
     p, v, m = layout.pipeline, layout.interleave, layout.microbatches
+    away = ceil_div(layout.behind, layout.data * layout.microbatch)
     ones = jnp.ones_like(p)
     first = {
         "gpipe": m,
@@ -110,8 +111,8 @@ def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar, Scalar]:
     }
     second = first | {"1f1b": p - 1.0, "interleaved": p + (p - 3.0) / v}
     last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v}
-    ahead, following, behind = (jnp.minimum(select_schedule(layout.schedule, at), m) for at in (first, second, last))
-    return ahead, following, behind
+    one, two, end = (jnp.minimum(select_schedule(layout.schedule, at) + away, m) for at in (first, second, last))
+    return one, two, end
 
 
 def weight_copies(layout: Layout) -> Scalar:

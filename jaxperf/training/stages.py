@@ -20,9 +20,10 @@ class BusiestStage(eqx.Module):
     embedding: Float[Array, "*batch"]
     head: Float[Array, "*batch"]
 
-    def tables(self, tied: Scalar) -> Scalar:
+    def tables(self, model: TrainingModel) -> Scalar:
         """Token tables it stores: one for both ends where they are on one stage and tied [1]."""
-        return self.embedding + self.head * (1.0 - self.embedding * tied)
+        table, head = self.embedding * model.table, self.head * model.head
+        return table + head * (1.0 - table * model.tied)
 
     def time(self, layer: Scalar, ends: Ends) -> Scalar:
         """One micro-batch [s]; `layer`: of one layer [s]."""

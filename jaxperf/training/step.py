@@ -79,7 +79,7 @@ def training_step(
     offload = offload_copies(
         stage.layers * kept_activations(model, layout, efficiencies.imbalance), forward, backward, layout, efficiencies
     )
-    own = stage_parameters(model, layout, stage.layers, stage.tables(model.tied))
+    own = stage_parameters(model, layout, stage.layers, stage.tables(model))
     data = data_exchange(own, layout, groups, stage.layers, forward, backward, efficiencies)
     waits = sends.exposed + offload.exposed + layout.interleave * efficiencies.stage_overhead
     one = stage.time(layer.total, ends) + waits

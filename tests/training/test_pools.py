@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import jax.numpy as jnp
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
+from jaxperf.training.layout import training_layout
+from jaxperf.training.memory import stage_memory
 from jaxperf.training.model_build import training_model_from_shape
 from jaxperf.training.pools import cross_pool_reduction, even_shares, hand_over, part_of, whole_shares
+from jaxperf.training.schedules import live_microbatches
 
 speeds = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=5)
 
@@ -62,10 +66,25 @@ def test_each_border_is_as_fast_as_its_narrower_side() -> None:
 
 def test_parts_are_the_model() -> None:
     model = training_model_from_shape(12, 1024, 16, 4, 64, 4096, True, 32000, experts=4, topk=2, moe_ffn=512)
-    parts = [part_of(model, 5, False), part_of(model, 7, True)]
-    tables = 2.0 * float(model.embedding)
+    parts = [part_of(model, 5, True, False), part_of(model, 7, False, True)]
     assert sum(float(part.layers * part.active_layer_parameters) for part in parts) == pytest.approx(
         float(model.layers * model.active_layer_parameters)
     )
     total = sum(float(part.parameters) for part in parts)
-    assert total == pytest.approx(float(model.parameters) - tables + float(model.embedding))
+    assert total == pytest.approx(float(model.parameters))
+
+
+def test_the_first_pool_keeps_what_the_first_stages_of_one_pipeline_keep() -> None:
+    """Eight stages of one model, or four and four: the first has the token table and as many live micro-batches."""
+    model = training_model_from_shape(32, 1024, 16, 4, 64, 4096, True, 32000)
+    layout = functools.partial(training_layout, tensor=2.0, data=2.0, microbatch=2.0, global_batch=128.0)
+    joined = stage_memory(model, layout(pipeline=8.0), as_float(1.0), as_float(0.0))
+    held = float(live_microbatches(layout(pipeline=4.0))[0]) * 4.0
+    first = stage_memory(
+        part_of(model, 16, True, False),
+        layout(pipeline=4.0, behind=held),
+        as_float(1.0),
+        as_float(0.0),
+    )
+    for kind in ("weights", "gradients", "optimizer", "activations", "temporary"):
+        assert float(getattr(first, kind)) == pytest.approx(float(getattr(joined, kind))), kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +15,12 @@ from jaxperf.io.huggingface import load_model
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.layout import training_layout
 from jaxperf.training.layout_checks import TrainingReason
+from jaxperf.training.memory import stage_memory
 from jaxperf.training.model_build import training_model, training_model_from_shape
+from jaxperf.training.pools import part_of
 from jaxperf.training.search.layouts import evaluate, search_layouts
 from jaxperf.training.search.plan import Rates, Request, assumed_rates, plan, plan_train
-from jaxperf.training.search.pools import Pool, check_pools, plan_pools
+from jaxperf.training.search.pools import Pool, check_pools, held_sequences, plan_pools
 from jaxperf.training.search.space import SPLIT_FIELDS, Space, crossed, frugal, splits, variants
 from jaxperf.training.search.terms import shares, terms
 
@@ -25,6 +28,7 @@ H100, A100 = load_device("h100-sxm"), load_device("a100-sxm-80gb")
 RATES = assumed_training_efficiencies()
 DENSE = training_model_from_shape(16, 2048, 16, 8, 128, 5632, True, 32000)
 SPARSE = training_model_from_shape(8, 1024, 8, 8, 128, 2816, True, 32000, experts=8, topk=2, moe_ffn=1408)
+ROWS = ("pipeline", "data", "microbatch")
 SMALL = Space(microbatches=(1, 2), interleaves=(2,))
 BASE = training_layout("bf16", global_batch=32.0, sequence=2048.0, devices=16.0)
 REQUEST = Request("shape", DENSE, 32, 2048, space=SMALL, top=3)
@@ -160,9 +164,31 @@ def test_pools_behind_one_another_wait_for_a_micro_batch_only() -> None:
     plans = {each.assigned: each for each in plan_pools(dataclasses.replace(REQUEST, top=1), pools)}
     stages = plans["stages"]
     best = [answer.choices[0] for answer in stages.answers]
-    one = [each.metrics["time"] * each.layout["data"] * each.layout["microbatch"] / 32 for each in best]
-    assert stages.between > sum(one) - one[stages.bound]
-    assert stages.between < 0.15 * stages.time
+    busy = [each.metrics["time"] - each.metrics["idle"] - each.metrics["compute.optimizer"] for each in best]
+    way = [time * math.prod(each.layout[name] for name in ROWS) / 32 for time, each in zip(busy, best, strict=True)]
+    assert stages.between > sum(way) - way[stages.bound]
+    assert stages.between < 0.2 * stages.time
+
+
+@pytest.mark.parametrize(("batch", "schedules"), [(4, ("1f1b",)), (32, ("1f1b",)), (32, ("interleaved", "zb-h1"))])
+def test_two_equal_pools_are_no_faster_than_one_of_both(batch: int, schedules: tuple[str, ...]) -> None:
+    """Stages on other devices fill and hold as those of one pipeline; even layers and next to no head leave pools no
+    advantage. A slow network between single devices makes pipelines the best."""
+    slow = dataclasses.replace(H100, node_size=jnp.asarray(1.0), network_bandwidth=0.1 * H100.network_bandwidth)
+    space = Space(microbatches=(1,), interleaves=(2,), schedules=schedules, recomputes=("none",))
+    model = training_model_from_shape(32, 4096, 32, 32, 128, 14336, True, 100)
+    request = Request("shape", model, batch, 4096, space=space, top=1)
+    joined = plan(request, "slow", slow, 8, assumed_rates()).choices[0]
+    plans = plan_pools(request, [Pool("slow", slow, 4, assumed_rates())] * 2)
+    stages = next(each for each in plans if each.assigned == "stages")
+    assert [answer.choices[0].layout["pipeline"] for answer in stages.answers] == [4.0, 4.0]
+    assert stages.time >= joined.metrics["time"]
+    ahead, after = (answer.choices[0] for answer in stages.answers)
+    held = held_sequences(request, stages.answers[1:])
+    assert held >= min(after.layout["pipeline"] * after.layout["data"], batch)
+    layout = dataclasses.replace(request.layout(4), behind=held, **ahead.layout)
+    needed = stage_memory(part_of(model, stages.shares[0], True, False), layout, RATES.imbalance, RATES.reserved_memory)
+    assert ahead.metrics["memory.total"] == pytest.approx(float(needed.total))
 
 
 def test_more_pools_than_layers_are_refused() -> None:

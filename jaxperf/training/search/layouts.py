@@ -31,7 +31,7 @@ CHUNK = 8 * BLOCK  # layouts between two reports of progress
 # Up to so many nothing is compiled: 2 million take 7 s on the host.
 FEW_LAYOUTS = 2**21
 OBJECTIVES = ("time", "cost", "memory")  # at one number of equal devices cost follows time
-PASSED_ON = "passed on"  # of layers whose micro-batches go on to other devices: the step, and one micro-batch more
+PASSED_ON = "passed on"  # where micro-batches go on to other devices: the step, and the way of one through all stages
 
 Progress = Callable[[int, int], None]
 
@@ -169,7 +169,8 @@ def _score(columns: Columns, metrics: Columns, objective: str, base: Layout) -> 
     if objective == "memory":
         return metrics["memory.total"]
     if objective == PASSED_ON:
-        return metrics["time"] * (1.0 + columns["data"] * columns["microbatch"] / float(base.global_batch))
+        rows = columns["pipeline"] * columns["data"] * columns["microbatch"]
+        return metrics["time"] * (1.0 + rows / float(base.global_batch))
     return metrics["time"]
 
 

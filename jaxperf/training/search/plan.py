@@ -62,8 +62,8 @@ class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
     is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does;
-    `passed_on`: micro-batches go on to other devices, which wait for the first of them; `max_context`: the longest
-    sequence that the model is made for, if it says."""
+    `passed_on`: micro-batches go on to other devices, which wait for the first of them; `behind`: sequences that those
+    devices which follow hold at most; `max_context`: the longest sequence that the model is made for, if it says."""
 
     name: str
     model: TrainingModel
@@ -80,6 +80,7 @@ class Request:
     save_pause: float = SAVE_PAUSE
     lora_rank: int = 0
     passed_on: bool = False
+    behind: float = 0.0
     max_context: int | None = None
 
     def __post_init__(self) -> None:
@@ -102,6 +103,7 @@ class Request:
             devices=count,
             global_batch=batch,
             sequence=sequence,
+            behind=self.behind,
             deduplicate=1.0,
             lora_rank=float(self.lora_rank),
             frozen=float(self.lora_rank > 0),

@@ -14,9 +14,12 @@ from jaxtyping import Array, Float
 from hwspecs.errors import InputError
 from jaxperf.core.device import Device
 from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, format_name
+from jaxperf.core.numerics import as_float
 from jaxperf.training.pools import cross_pool_reduction, hand_over, part_of, whole_shares
-from jaxperf.training.search.plan import Answer, Progress, Rates, Request, plan
+from jaxperf.training.schedules import live_microbatches
+from jaxperf.training.search.plan import Answer, Choice, Progress, Rates, Request, plan
 from jaxperf.training.search.space import divisors
+from jaxperf.training.stragglers import straggling_time
 
 ROUNDS = 3
 MOST_UNITS = 64  # parts a batch is divided into: a share is off by 1 % of the batch at most
@@ -88,12 +91,13 @@ def _replicas(request: Request, pools: Sequence[Pool], progress: Progress | None
         )
     size = request.global_batch // units
 
-    def asked(place: int, share: int) -> Request:
+    def asked(place: int, share: int, after: Sequence[Answer]) -> Request:
         return dataclasses.replace(request, global_batch=share * size)
 
     shares, answers = _balanced(asked, pools, units, request, progress, _slowest)
     gradients = request.learned_parameters() * request.layout(1).gradient_bytes
-    between = float(cross_pool_reduction(gradients, _links(pools, [1.0] * len(pools))))
+    reduced = float(cross_pool_reduction(gradients, _links(pools, [1.0] * len(pools))))
+    between = reduced + _for_all_ranks(pools, answers)
     sequences = [share * size for share in shares]
     return PoolPlan("replicas", pools, sequences, answers, _slowest(answers) + between, between)
 
@@ -101,9 +105,9 @@ def _replicas(request: Request, pools: Sequence[Pool], progress: Progress | None
 def _stages(request: Request, pools: Sequence[Pool], progress: Progress | None) -> PoolPlan:
     """Consecutive layers in each pool; every micro-batch passes through all pools."""
 
-    def asked(place: int, share: int) -> Request:
-        part = part_of(request.model, share, place == len(pools) - 1)
-        return dataclasses.replace(request, model=part, passed_on=True)
+    def asked(place: int, share: int, after: Sequence[Answer]) -> Request:
+        part = part_of(request.model, share, place == 0, place == len(pools) - 1)
+        return dataclasses.replace(request, model=part, passed_on=True, behind=held_sequences(request, after))
 
     def ends(answers: Sequence[Answer]) -> float:
         return _slowest(answers) + _behind_another(request, pools, answers)
@@ -113,7 +117,7 @@ def _stages(request: Request, pools: Sequence[Pool], progress: Progress | None) 
 
 
 def _balanced(
-    asked: Callable[[int, int], Request],
+    asked: Callable[[int, int, Sequence[Answer]], Request],
     pools: Sequence[Pool],
     units: int,
     request: Request,
@@ -121,7 +125,7 @@ def _balanced(
     ends: Callable[[Sequence[Answer]], float],
 ) -> tuple[list[int], list[Answer]]:
     """(units of each pool, its plan): shared by peak FLOP/s, then by the speeds found; of `ROUNDS` the one that `ends`
-    first [s]."""
+    first [s]. `asked` of a pool (its place, its units, the plans of the pools after it)."""
     peak = COMPUTE_FORMATS.index(FORMATS[format_name(request.dtype)].compute)
     speeds = [float(pool.device.peak_flops[peak]) * pool.devices for pool in pools]
     few = max(each for each in divisors(units) if each <= max(FEW_UNITS, len(pools)))
@@ -130,10 +134,10 @@ def _balanced(
         shares = [units // parts * share for share in whole_shares(parts, [0.0] * len(pools), speeds, least=1)]
         if any(shares == before for before, _ in tried):
             continue
-        answers = [
-            plan(asked(place, share), pool.name, pool.device, pool.devices, pool.rates, progress)
-            for place, (pool, share) in enumerate(zip(pools, shares, strict=True))
-        ]
+        answers: list[Answer] = []
+        for place, (pool, share) in reversed([*enumerate(zip(pools, shares, strict=True))]):
+            asks = asked(place, share, answers)
+            answers.insert(0, plan(asks, pool.name, pool.device, pool.devices, pool.rates, progress))
         tried.append((shares, answers))
         if any(answer.found.interrupted or not answer.choices for answer in answers):
             break
@@ -150,19 +154,52 @@ def _slowest(answers: Sequence[Answer]) -> float:
 
 
 def _behind_another(request: Request, pools: Sequence[Pool], answers: Sequence[Answer]) -> float:
-    """What stages behind one another add to the slowest pool [s]: the first micro-batch in all others, on its way
-    there and back, and where the borders are slower than every pool, what they take longer."""
+    """What stages behind one another add to the slowest pool [s]: the first micro-batch in every stage of all others,
+    each as long as the busiest, on its way there and back, and where the borders are slower than every pool, what they
+    take longer. The schedule of a pool fills gaps of its own stages alone."""
     if not all(answer.choices for answer in answers):
         return float("nan")
     best = [answer.choices[0] for answer in answers]
     rows = [each.layout["data"] * each.layout["microbatch"] for each in best]
     times = [each.metrics["time"] for each in best]
     bound = times.index(max(times))
-    fill = sum(row * time for place, (row, time) in enumerate(zip(rows, times, strict=True)) if place != bound)
+    fill = sum(_passage(each) * row for place, (row, each) in enumerate(zip(rows, best, strict=True)) if place != bound)
     row = request.sequence * float(request.model.hidden) * float(request.layout(1).activation_bytes)
     borders = np.asarray(hand_over(jnp.asarray(row), _links(pools, [each.layout["pipeline"] for each in best])))
     sent = 2.0 * float(borders @ np.maximum(rows[:-1], rows[1:]))
-    return fill / request.global_batch + sent + max(request.global_batch * float(borders.max()) - max(times), 0.0)
+    behind = fill / request.global_batch + sent + max(request.global_batch * float(borders.max()) - max(times), 0.0)
+    return behind + _for_all_ranks(pools, answers)
+
+
+def _for_all_ranks(pools: Sequence[Pool], answers: Sequence[Answer]) -> float:
+    """What the slowest pool waits for the slowest rank of all pools, beyond that of its own [s]."""
+    if not all(answer.choices for answer in answers):
+        return float("nan")
+    best = [answer.choices[0].metrics for answer in answers]
+    bound = max(range(len(best)), key=lambda place: best[place]["time"])
+    computed = sum(value for name, value in best[bound].items() if name.startswith("compute."))
+    work = as_float(computed + best[bound]["idle"] - best[bound]["compute.optimizer"])
+    everyone, own = (as_float(float(ranks)) for ranks in (sum(pool.devices for pool in pools), pools[bound].devices))
+    spread = pools[bound].rates.nominal.rank_spread
+    return float(straggling_time(work, everyone, spread) - straggling_time(work, own, spread))
+
+
+def _passage(choice: Choice) -> float:
+    """A step's sequences through all stages of a pool one after the other [s]: what is no wait for another stage, in
+    each of them."""
+    metrics = choice.metrics
+    busy = metrics["time"] - metrics["idle"] - metrics["compute.optimizer"]
+    return choice.layout["pipeline"] * busy
+
+
+def held_sequences(request: Request, after: Sequence[Answer]) -> float:
+    """Sequences that the pools `after` another hold at most before the first gradient comes back [1]."""
+    held = 0.0
+    for answer in reversed(after):
+        if answer.choices:
+            layout = dataclasses.replace(request.layout(0), behind=held, **answer.choices[0].layout)
+            held = float(live_microbatches(layout)[0] * layout.data * layout.microbatch)
+    return held
 
 
 def _links(pools: Sequence[Pool], stages: Sequence[float]) -> Float[Array, " pools"]:
