@@ -103,6 +103,8 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     stack = stack_of(run)
     model, of_model = models.of(run)
     layout, notes = layout_of(run, stack, float(model.layers))
+    if (rank := float(layout.lora_rank)) > (width := float(model.hidden)):
+        raise InputError(f"notes: a LoRA rank of {rank:,.0f} is above the model's width of {width:,.0f}.")
     point = Point(model, layout, device)
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")

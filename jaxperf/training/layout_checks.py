@@ -33,6 +33,7 @@ class TrainingReason(enum.IntFlag):
     FORMAT = 2048
     NETWORK = 4096
     COUNT = 8192
+    ADAPTERS = 16384
 
 
 SENTENCES = {
@@ -50,6 +51,7 @@ SENTENCES = {
     TrainingReason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
     TrainingReason.NETWORK: "the layout spans nodes that no network joins",
     TrainingReason.COUNT: "a number of ranks, chunks, sequences or tokens is below one, or ZeRO's stage is not 0 to 3",
+    TrainingReason.ADAPTERS: "the rank of LoRA is above the model's width",
 }
 
 
@@ -84,6 +86,7 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
         TrainingReason.SHARD_GROUP: (layout.shard_group > 0.0)
         & (~divides(layout.shard_group, layout.data) | (has_experts & apart)),
         TrainingReason.COUNT: _out_of_range(layout),
+        TrainingReason.ADAPTERS: layout.lora_rank > model.hidden,
     }
 
 

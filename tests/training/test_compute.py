@@ -103,6 +103,21 @@ def test_adapters_cost_less_than_gradients_of_all_weights() -> None:
     assert frozen < lora < full
 
 
+def test_wide_adapters_take_the_time_of_their_products() -> None:
+    """Narrow ones hide behind their streams; wide ones end no sooner than their FLOP at the rate of products."""
+    model = training_model(load_model("llama-3.1-8b"))
+    rates = sustained_rates(H100, training_layout(), ROOFLINE)
+    none, narrow, wide, wider = (
+        layer_compute(model, training_layout(frozen=1, lora_rank=rank), rates, as_float(1.0))
+        for rank in (0, 16, 2048, 4096)
+    )
+    assert float(narrow.gemm.total) == float(none.gemm.total)
+    more = 3 * 4096 * 2 * 2048 * float(model.active_layer_adapters) / float(rates.matrix)
+    assert float(wider.gemm.total - wide.gemm.total) == pytest.approx(more)
+    took = wide.total.total - none.total.total
+    assert float(took) == pytest.approx(more)
+
+
 @given(sequence=st.integers(1, 300), window=st.integers(1, 400))
 def test_mean_attended_tokens(sequence: int, window: int) -> None:
     """Half a token less than the integer mean over the queries, where each sees itself in full."""

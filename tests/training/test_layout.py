@@ -88,6 +88,13 @@ def test_numbers_that_no_run_can_have(name: str, value: float) -> None:
     assert TrainingReason.COUNT in found
 
 
+@pytest.mark.parametrize(("rank", "wide"), [(8192, False), (8193, True)])
+def test_adapters_are_no_wider_than_the_model(rank: int, wide: bool) -> None:
+    layout = training_layout(global_batch=64, lora_rank=rank, frozen=1)
+    found = TrainingReason(int(reasons(LLAMA, layout, H100, as_float(1e9))))
+    assert (TrainingReason.ADAPTERS in found) == wide
+
+
 @pytest.mark.parametrize(("name", "value"), [("zero", 2.5), ("sequence_parallel", 2)])
 def test_choices_are_no_ranges(name: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"Layout\.{name} is {value}; it must be"):

@@ -279,6 +279,12 @@ def test_notes_tell_the_rank_of_adapters(tmp_path: Path, notes: str, rank: float
     assert ["LoRA rank is not stated: 16" in note for note in found.notes] == [rank == 16.0, False]
 
 
+def test_a_rank_above_the_width_is_refused(tmp_path: Path) -> None:
+    found = known(tmp_path, {"task": "LoRA", "notes": "rank=100000"}, {})
+    assert len(found.points) == 1
+    assert any("a LoRA rank of 100,000 is above the model's width of" in str(why) for why in found.reasons.values())
+
+
 def test_a_format_the_device_lacks_has_the_share_of_its_stand_in_and_is_told(tmp_path: Path) -> None:
     """An A100 multiplies fp8 in bf16 (NVIDIA's white paper of 2020, table 1): at that peak with that share of it."""
     wide, narrow, native, scaled = (
