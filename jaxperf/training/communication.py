@@ -48,7 +48,8 @@ class Groups(eqx.Module):
 def layout_groups(device: Device, layout: Layout, efficiencies: TrainingEfficiencies) -> Groups:
     """Groups by their stride: tensor ranks are neighbours, then context, data and pipeline ranks."""
     tensor, one = layout.tensor, as_float(1.0)
-    replicas, experts = layout.data * layout.context / layout.shard, layout.expert * layout.expert_tensor
+    replicas = layout.data * layout.context * layout.copies / layout.shard
+    experts = layout.expert * layout.expert_tensor
 
     def group(members: Scalar, stride: Scalar) -> Fabric:
         return _sustained(group_link(device, members, stride), efficiencies)

@@ -142,7 +142,8 @@ def data_exchange(
     ZeRO-0 all-reduces gradients once a step; ZeRO-1 scatters them and gathers weights; ZeRO-2 scatters after each
     micro-batch, but with a pipeline once (Llama 3, arXiv:2407.21783, section 3.3.2); ZeRO-3 (FSDP) scatters after each
     and gathers weights before each forward and each backward pass, layer by layer; the others by buckets. With shard
-    groups (HSDP) their replicas all-reduce what a rank keeps. Context-parallel ranks hold copies of the weights.
+    groups (HSDP) their replicas all-reduce what a rank keeps. Context-parallel ranks hold copies of the weights, and
+    so does the other end of DualPipe: what is sent once a step is of both stages of a rank.
 
     **Arguments:** `own`: parameters of the stage [1]; `layers` it has [1]; `forward`, `backward`: its compute for one
     micro-batch [s].
@@ -156,11 +157,12 @@ def data_exchange(
         )
 
     m, each = layout.microbatches, layout.split_weights
-    scatter = passes(dense, experts, layout.gradient_bytes)
-    gather = passes(dense, experts, layout.weight_bytes)
+    stages = jnp.where(layout.split_gradients > 0.0, 1.0, layout.copies)
+    scatter = passes(stages * dense, stages * experts, layout.gradient_bytes)
+    gather = passes(layout.copies * dense, layout.copies * experts, layout.weight_bytes)
     whole = passes(own.dense + own.dense_adapters, own.experts + own.expert_adapters, layout.weight_bytes)
     scatters = jnp.where(layout.split_gradients > 0.0, m, 1.0)
-    replicas = 2.0 * (
+    replicas = (2.0 * layout.copies) * (
         ring_pass(groups.replica, dense * layout.gradient_bytes / layout.shard)
         + ring_pass(groups.expert_replica, experts * layout.gradient_bytes / layout.expert_shard)
     )

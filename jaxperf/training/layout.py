@@ -101,9 +101,15 @@ class Layout(eqx.Module):
         return self.tensor * self.context * self.data
 
     @property
+    def copies(self) -> Float[Array, "*batch"]:
+        """Ranks of a pipeline that hold a stage, and stages a rank holds: two in DualPipe, which runs the pipeline from
+        both ends [1]."""
+        return jnp.where(self.schedule > SCHEDULES.index("dualpipe") - 0.5, 2.0, 1.0)
+
+    @property
     def expert_data(self) -> Float[Array, "*batch"]:
         """Copies of one expert [1]."""
-        return self.stage_ranks / (self.expert * self.expert_tensor)
+        return self.copies * self.stage_ranks / (self.expert * self.expert_tensor)
 
     @property
     def microbatches(self) -> Float[Array, "*batch"]:
@@ -122,8 +128,9 @@ class Layout(eqx.Module):
 
     @property
     def shard(self) -> Float[Array, "*batch"]:
-        """Ranks that share one copy of what ZeRO splits, context-parallel ones included [1]."""
-        group = jnp.where(self.shard_group > 0.0, jnp.minimum(self.shard_group, self.data), self.data)
+        """Ranks that share one copy of what ZeRO splits, context-parallel ones and those of DualPipe's other end
+        included [1]."""
+        group = jnp.where(self.shard_group > 0.0, jnp.minimum(self.shard_group, self.data), self.data * self.copies)
         return group * self.context
 
     @property

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int
 
 from jaxperf.core.device import Device
 from jaxperf.core.feasible import reason_bits, sentences
-from jaxperf.core.numerics import Scalar, divides
+from jaxperf.core.numerics import Scalar, as_float, divides
 from jaxperf.training.layout import FROM_ONE, ZERO_STAGES, Layout
 from jaxperf.training.model import TrainingModel
 
@@ -46,7 +46,8 @@ SENTENCES = {
     TrainingReason.EXPERTS: "expert parallel does not divide the experts, expert-tensor their width, or there are none",
     TrainingReason.EXPERT_GROUP: "expert x expert-tensor ranks do not divide the devices of a pipeline stage",
     TrainingReason.BATCH: "data parallel x micro-batch does not divide the global batch",
-    TrainingReason.SCHEDULE: "the schedule needs several pipeline stages, or does not interleave chunks",
+    TrainingReason.SCHEDULE: "the schedule needs several pipeline stages, does not interleave chunks, or (DualPipe) "
+    "takes even numbers of stages and of micro-batches, two of these a stage at least",
     TrainingReason.SHARD_GROUP: "the shard group does not divide the data-parallel ranks, or does not fit the experts'",
     TrainingReason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
     TrainingReason.NETWORK: "the layout spans nodes that no network joins",
@@ -74,6 +75,7 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
     uneven = (layout.uneven <= 0.0) & ~divides(chunks, model.layers)
     chunked = layout.schedule > 1.5
     needs_chunks = (layout.schedule < 1.5) & (layout.interleave > 1.0)
+    two_ways = (layout.copies > 1.0) & ~_meets_in_the_middle(layout)
     return {
         TrainingReason.WORLD: (layout.devices > 0.0) & (layout.world != layout.devices),
         TrainingReason.TENSOR: ~(divides(layout.tensor, model.tensor_shares) & _keys_fit(model, layout.tensor)),
@@ -82,7 +84,7 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
         TrainingReason.EXPERTS: jnp.where(has_experts, ~spread, group > 1.0),
         TrainingReason.EXPERT_GROUP: has_experts & ~divides(group, layout.stage_ranks),
         TrainingReason.BATCH: ~divides(layout.data * layout.microbatch, layout.global_batch),
-        TrainingReason.SCHEDULE: (chunked & (layout.pipeline <= 1.0)) | needs_chunks,
+        TrainingReason.SCHEDULE: (chunked & (layout.pipeline <= 1.0)) | needs_chunks | two_ways,
         TrainingReason.SHARD_GROUP: (layout.shard_group > 0.0)
         & (~divides(layout.shard_group, layout.data) | (has_experts & apart)),
         TrainingReason.COUNT: _out_of_range(layout),
@@ -94,6 +96,14 @@ def _out_of_range(layout: Layout) -> Bool[Array, ""]:
     """Whether a number is none that a run can have."""
     stage = (layout.zero >= ZERO_STAGES[0]) & (layout.zero <= ZERO_STAGES[-1])
     return functools.reduce(operator.or_, (~(getattr(layout, name) >= 1.0) for name in FROM_ONE), ~stage)
+
+
+def _meets_in_the_middle(layout: Layout) -> Bool[Array, ""]:
+    """Whether two halves of the micro-batches, from both ends, have as many stages to the middle and fill them: what
+    DualPipe's own code asserts (github.com/deepseek-ai/DualPipe, dualpipe.py: ranks and chunks even, chunks at least
+    twice the ranks)."""
+    even = divides(as_float(2.0), layout.pipeline) & divides(as_float(2.0), layout.microbatches)
+    return even & (layout.microbatches >= 2.0 * layout.pipeline)
 
 
 def _keys_fit(model: TrainingModel, ranks: Scalar) -> Bool[Array, ""]:

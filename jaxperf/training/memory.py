@@ -18,7 +18,7 @@ from jaxperf.training.compute import routed_rows
 from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.schedules import live_microbatches, stage_layers, weight_copies
+from jaxperf.training.schedules import live_microbatches, stage_layers
 
 SCORE_COPIES = 2.0  # unfused attention keeps its softmax and what dropout made of it
 LOGIT_FP32 = 4.0  # bytes a logit of the fp32 copy that the loss reads
@@ -132,13 +132,14 @@ def _one_stage(
     learned = own.learned(layout)
     weights = kept_parameters(layout, own.dense, own.experts, layout.split_weights > 0.0)
     weights = weights + own.dense_adapters + own.expert_adapters
+    held = layout.copies  # stages of a rank
     gathered = layout.split_weights * LIVE_LAYERS * own.split_layer(layout) * layout.weight_bytes
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
     return StageMemory(
-        weights=weights * layout.weight_bytes * weight_copies(layout),
-        gradients=kept_parameters(layout, *learned, layout.split_gradients > 0.0) * layout.gradient_bytes,
-        optimizer=kept_parameters(layout, *learned, layout.zero > 0.5) * layout.optimizer_bytes,
+        weights=held * weights * layout.weight_bytes,
+        gradients=held * kept_parameters(layout, *learned, layout.split_gradients > 0.0) * layout.gradient_bytes,
+        optimizer=held * kept_parameters(layout, *learned, layout.zero > 0.5) * layout.optimizer_bytes,
         activations=layers * live * kept * (1.0 - layout.offload),
         temporary=gathered + again + logits,
     )

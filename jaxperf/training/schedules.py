@@ -113,8 +113,3 @@ def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar, Scalar]:
     last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v}
     one, two, end = (jnp.minimum(select_schedule(layout.schedule, at) + away, m) for at in (first, second, last))
     return one, two, end
-
-
-def weight_copies(layout: Layout) -> Scalar:
-    """Copies of a stage's weights a rank keeps: two in DualPipe, which runs the pipeline from both ends [1]."""
-    return jnp.where(layout.schedule > SCHEDULES.index("dualpipe") - 0.5, 2.0, 1.0)

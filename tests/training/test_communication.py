@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -156,7 +157,7 @@ def test_a_stage_sends_its_share_over_its_own_port() -> None:
     assert extra == pytest.approx(gather, rel=1e-9)
 
 
-def data(zero: float, *, window: float = 0.0, share: float = 0.0, **fields: float) -> tuple[float, float]:
+def data(zero: float, *, window: float = 0.0, share: float = 0.0, **fields: Any) -> tuple[float, float]:
     layout = training_layout(zero=zero, data=64, microbatch=1, global_batch=256, **fields)
     own = StageParameters(*map(as_float, (1e9, 0.0, 0.0, 0.0, 1e8, 0.0)))
     efficiencies = dataclasses.replace(IDEAL, overlap_data=as_float(share))
@@ -173,6 +174,15 @@ def test_data_parallel_bytes_by_zero_stage() -> None:
         total, exposed = data(zero)
         assert total == exposed == pytest.approx(bytes_each * pass_of, rel=1e-9)
     assert data(2, pipeline=4)[0] == pytest.approx((4 + 2) * 63 / 64 * 1e9 / (8 * PORT), rel=1e-9)
+
+
+def test_both_ends_of_dualpipe_have_copies() -> None:
+    """Twice the ranks; what is sent once a step is of two stages, a micro-batch needs one of them."""
+    pass_of = 127 / 128 * 1e9 / (8 * PORT)
+    dualpipe = {"schedule": "dualpipe", "pipeline": 2}
+    assert data(0, **dualpipe)[0] == pytest.approx(2 * 2 * 4 * pass_of, rel=1e-9)
+    assert data(1, **dualpipe)[0] == pytest.approx(2 * (4 + 2) * pass_of, rel=1e-9)
+    assert data(3, **dualpipe)[0] == pytest.approx(4 * (4 + 2 + 2) * pass_of, rel=1e-9)
 
 
 def test_the_first_and_last_layers_are_never_hidden() -> None:

@@ -108,6 +108,18 @@ def test_zero_2_keeps_whole_gradients_in_a_pipeline() -> None:
     assert float(training_layout(pipeline=1, **base).split_gradients) == 1
 
 
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_dualpipe_keeps_two_stages_and_splits_them_over_twice_the_ranks(zero: float) -> None:
+    """The states of a step are the same in sum: what ZeRO splits has one more copy to be split over."""
+    one, both = (
+        stage_memory(GPT_22B, training_layout(schedule=name, pipeline=8, data=4, zero=zero, global_batch=64), ONE, ONE)
+        for name in ("1f1b", "dualpipe")
+    )
+    split = {"optimizer": zero >= 1, "gradients": zero >= 3, "weights": zero >= 3}
+    for kind, shared in split.items():
+        assert float(getattr(both, kind)) == (1.0 if shared else 2.0) * float(getattr(one, kind)), kind
+
+
 def test_a_shard_group_splits_over_its_own_ranks_only() -> None:
     model = TrainingModel(layers=1, hidden=1, vocab=0, attention_layers=1, attention_weights=1e9)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jaxperf.core.numerics import as_float
 from jaxperf.training.layout import SCHEDULES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.schedules import idle_time, live_microbatches, stage_layers, weight_copies
+from jaxperf.training.schedules import idle_time, live_microbatches, stage_layers
 
 
 def idle(
@@ -123,7 +123,7 @@ def test_live_microbatches(schedule: str, interleave: int, expected: list[float]
 
 
 def test_only_dualpipe_keeps_two_copies() -> None:
-    copies = [float(weight_copies(training_layout(schedule=name, pipeline=4))) for name in SCHEDULES]
+    copies = [float(training_layout(schedule=name, pipeline=4).copies) for name in SCHEDULES]
     assert copies == [1, 1, 1, 1, 1, 1, 2]
 
 

@@ -57,7 +57,8 @@ def test_no_layout_comes_twice() -> None:
         alone = columns["pipeline"] == 1.0
         assert (columns["schedule"][alone] == SCHEDULES.index("1f1b")).all()
         assert (columns["sequence_parallel"][columns["tensor"] == 1.0] == 0.0).all()
-        assert (columns["zero"][columns["data"] * columns["context"] == 1.0] == 0.0).all()
+        one_way = columns["schedule"] < SCHEDULES.index("dualpipe")  # whose other end has copies to share with
+        assert (columns["zero"][(columns["data"] * columns["context"] == 1.0) & one_way] == 0.0).all()
         assert (columns["interleave"][columns["schedule"] == SCHEDULES.index("interleaved")] > 1.0).all()
     assert len(seen) == total
     groups = {tuple(row) for row in np.stack([table[name] for name in GROUP_FIELDS], axis=1).tolist()}

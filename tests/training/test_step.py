@@ -35,7 +35,7 @@ LAYOUTS = {
     "fsdp": ("llama-3-8b", training_layout(zero=3, data=64, shard_group=8, global_batch=64, microbatch=1)),
     "experts": (
         "deepseek-v3",
-        training_layout("fp8", pipeline=16, data=64, expert=64, schedule="dualpipe", global_batch=1024, deduplicate=1),
+        training_layout("fp8", pipeline=16, data=64, expert=64, schedule="dualpipe", global_batch=2048, deduplicate=1),
     ),
     "long": ("llama-3-8b", training_layout(context=16, sequence=131072, tensor=2, offload=0.5, recompute="selective")),
     "lora": ("llama-3-70b", training_layout(lora_rank=16, frozen=1, tensor=2, pipeline=4, schedule="zb-h1")),

@@ -77,14 +77,19 @@ def variants(split: Mapping[str, bool], node: int, space: Space) -> Columns:
     **Arguments:** `split`: whether there are several "tensor", "context" and "pipeline" ranks, ranks to "shard" over,
     and whole "nodes" of them; `node`: devices of one, and data-parallel ranks of a shard (HSDP) [1].
     """
-    sharding = [(0, 0), *([(1, 0), (2, 0), (3, 0)] if split["shard"] else []), *([(3, node)] if split["nodes"] else [])]
+    groups = [(3, node)] if split["nodes"] else []
+
+    def sharding(schedule: int) -> list[tuple[int, int]]:
+        shared = split["shard"] or schedule == SCHEDULES.index("dualpipe")  # whose other end has copies
+        return [(0, 0), *([(1, 0), (2, 0), (3, 0)] if shared else []), *groups]
+
     rows = [
         (*shard, recompute, sequence_parallel, method, *schedule)
-        for shard in sharding
         for recompute in map(RECOMPUTE.index, space.recomputes)
         for sequence_parallel in ((0, 1) if split["tensor"] else (0,))
         for method in (range(len(CONTEXT_METHODS)) if split["context"] else (0,))
         for schedule in (_schedules(space) if split["pipeline"] else [(SCHEDULES.index("1f1b"), 1)])
+        for shard in sharding(schedule[0])
     ]
     return dict(zip(VARIANT_FIELDS, np.array(rows, float).T, strict=True))
 
