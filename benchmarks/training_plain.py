@@ -35,12 +35,12 @@ def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pai
     times[-1] += head
     busy = max(range(len(times)), key=lambda stage: (times[stage], stage in (0, len(times) - 1), -stage))
     layers = stages[busy]
-    compute = layers * (layer["forward"] + layer["backward"])
-    sends = _shown(2 * run.interleave * _send(model, run, device, e, tokens), compute, e.overlap_pipeline)
+    forward, backward = layers * layer["forward"], layers * layer["backward"]  # compute alone
+    sends = _shown(2 * run.interleave * _send(model, run, device, e, tokens), forward + backward, e.overlap_pipeline)
     waits = sends + run.interleave * e.stage_overhead
     one = times[busy] + waits
     own = _parameters(model, run, layers, float(busy in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied)
-    data = _data(run, device, e, own, layers, layers * layer["forward"], layers * layer["backward"], m)
+    data = _data(run, device, e, own, layers, forward, backward, m)
     sent = data / m if run.zero == 3 else 0.0  # for every micro-batch, on every stage
     idle = sum(times) + run.pipeline * waits - one + (run.pipeline - 1) * sent if run.pipeline > 1 else 0.0
     if run.schedule == 2 and run.pipeline > 1:  # chunks of fewer micro-batches than stages wait for each other
@@ -160,13 +160,12 @@ def _layer(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: fl
     shown = _messages(model, run, device, e, tokens, (a, d, x), gemm, attention, (forward, backward))
     full = shown[0] if run.recompute == 2 else 0.0
     overhead = e.layer_overhead + (x * model.experts / run.expert * e.expert_overhead if x else 0.0)
-    passes = (forward + shown[0], backward + again + shown[1] + full)
-    total = sum(passes)
+    messages = sum(shown) + full
+    total = forward + backward + again + messages
     if e.host_layer:
         long, short = max(total, e.host_layer), min(total, e.host_layer)
         total = math.sqrt(long**2 + 0.25 * short**2)
-    messages = sum(shown) + full
-    return {"forward": passes[0], "backward": passes[1], "messages": messages, "total": total + overhead}
+    return {"forward": forward, "backward": backward + again, "messages": messages, "total": total + overhead}
 
 
 def _messages(

@@ -1,4 +1,8 @@
-"""What of a communication its compute cannot hide."""
+"""What of a communication its compute cannot hide.
+
+Windows are of compute alone, without what shows of other messages: with it, a faster link of the one would leave the
+other a shorter window, and a step could grow with a faster link.
+"""
 
 from __future__ import annotations
 

@@ -42,11 +42,13 @@ HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared:
 
 
 class _Layer(eqx.Module):
-    """The average layer and one micro-batch: passes with what shows of their communication, and recomputation [s]."""
+    """The average layer and one micro-batch: passes with what shows of their messages, `alone` forward and backward
+    without it, and recomputation [s]."""
 
     forward: Float[Array, "*batch"]
     backward: Float[Array, "*batch"]
     weight: Float[Array, "*batch"]
+    alone: tuple[Float[Array, "*batch"], Float[Array, "*batch"]]
     recompute: Float[Array, "*batch"]
     host: Float[Array, "*batch"]
 
@@ -74,11 +76,10 @@ def training_step(
     exchanges = layer_exchanges(model, layout, groups, compute, efficiencies)
     layer = _layer(layout, compute, exchanges, _overhead(model, layout, efficiencies), efficiencies.host_layer)
     stage = busiest_stage(model, layout, layer.total, ends)
-    forward, backward = stage.layers * layer.forward, stage.layers * (layer.backward + layer.weight)
+    forward, backward = (stage.layers * each for each in layer.alone)
     sends = pipeline_sends(model, layout, groups, forward + backward, efficiencies)
-    offload = offload_copies(
-        stage.layers * kept_activations(model, layout, efficiencies.imbalance), forward, backward, layout, efficiencies
-    )
+    kept = stage.layers * kept_activations(model, layout, efficiencies.imbalance)
+    offload = offload_copies(kept, forward, backward, layout, efficiencies)
     own = stage_parameters(model, layout, stage.layers, stage.tables(model))
     data = data_exchange(own, layout, groups, stage.layers, forward, backward, efficiencies)
     waits = sends.exposed + offload.exposed + layout.interleave * efficiencies.stage_overhead
@@ -111,7 +112,8 @@ def _layer(
     device_time = forward + backward + whole.weight
     elapsed = partial_overlap(device_time, launching, as_float(HOST_SHOWS))
     elapsed = jnp.where(launching > 0.0, elapsed, device_time)
-    return _Layer(forward, backward, whole.weight, again, elapsed - device_time + overhead)
+    alone = (whole.forward, whole.backward + again + whole.weight)
+    return _Layer(forward, backward, whole.weight, alone, again, elapsed - device_time + overhead)
 
 
 def _overhead(model: TrainingModel, layout: Layout, efficiencies: TrainingEfficiencies) -> Scalar:
