@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from hwspecs.errors import InputError
+from hwspecs.errors import InputError, did_you_mean
 
 
 @contextmanager
@@ -36,7 +36,16 @@ def as_table(
     run = read_configuration(path, devices=devices, device=device)
     if run.device is None:
         raise InputError(f"{path} does not say which device; give --device NAME.")
-    hwspecs.open_registry(directories).resolve(run.device)
+    registry = hwspecs.open_registry(directories)
+    try:
+        registry.resolve(run.device)
+    except InputError:
+        if device is not None:
+            raise
+        raise InputError(
+            f"{path}: its system file '{run.device}' has not the name of a known device, and its numbers are not used; "
+            f"give --device NAME.{did_you_mean(run.device, registry.names)}"
+        ) from None
     for note in () if quiet else run.notes:
         typer.echo(f"note: {note}", err=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hwspecs.errors import InputError
+from jaxperf.cli.described_run import as_table
 from jaxperf.io.calculon.files import read_calculon
 from jaxperf.io.training_configuration import COLUMNS
 from jaxperf.io.training_rows import read_configuration, rows_from
@@ -97,6 +98,26 @@ def test_a_row_is_the_measured_one_of_the_same_run(files: Files, data_directory:
         text = rows[0][name]
         assert own[name] == (float(text) if isinstance(own[name], int | float) else text), name
     assert list(own) == COLUMNS
+
+
+def test_the_numbers_of_a_system_are_not_used_and_that_is_said(files: Files) -> None:
+    paths = files()
+    said = "System file {}: not used, the device {} is taken."
+    assert said.format(paths[2].name, "l4") in read_calculon(paths, "l4").notes
+    assert said.format(paths[2].name, paths[2].stem) in read_calculon(paths).notes
+    assert not any("System file" in note for note in read_calculon(paths[:2], "l4").notes)
+
+
+def test_a_system_that_is_no_device_asks_for_one(files: Files) -> None:
+    folder = files()[2].parent
+    said = r"its system file 'h100_80g_nvl8' has not the name of a known device, .* give --device NAME\."
+    with pytest.raises(InputError, match=said), as_table(folder, None, None, (), True):
+        pass
+    with (
+        pytest.raises(InputError, match="'h100-sxn' is not a known device"),
+        as_table(folder, "h100-sxn", None, (), True),
+    ):
+        pass
 
 
 def test_what_calculon_calls_its_options_is_translated(files: Files) -> None:

@@ -56,12 +56,14 @@ def read_calculon(paths: Sequence[str | Path], device: str | None = None) -> Tra
         f"{path.name}: {key}" for part, (path, data) in found.items() for key in data if key not in _PARTS[part][0]
     )
     system_path, system = found.get("system", (None, None))
+    name = device or (system_path.stem if system_path else None)
     return _configuration(
         *found["application"],
         *found["execution"],
         system=None if system_path is None or system is None else read_system(system, str(system_path)),
-        device=device or (system_path.stem if system_path else None),
+        device=name,
         unknown=unknown,
+        unused=(f"System file {system_path.name}: not used, the device {name} is taken.",) if system_path else (),
     )
 
 
@@ -86,6 +88,7 @@ def _configuration(
     system: SystemNumbers | None,
     device: str | None,
     unknown: tuple[str, ...],
+    unused: tuple[str, ...],
 ) -> TrainingConfiguration:
     shape = {key: count_of(app, key, str(app_path)) for key in APPLICATION}
     source = str(run_path)
@@ -123,6 +126,7 @@ def _configuration(
             f"vocab is not stated; {_VOCABULARY}, which Calculon counts parameters with.",
             *_without_effect(run, source),
             *unknown_note(unknown, (*APPLICATION, *EXECUTION, *SYSTEM)),
+            *unused,
         ),
     )
 
