@@ -164,15 +164,39 @@ def test_the_program_ends_the_last_option_of_its_launcher(program: str, tmp_path
 
 
 def test_options_that_mean_nothing_are_one_sentence_with_typos_first(tmp_path: Path) -> None:
-    found = read(
-        ARGUMENTS + "--expert-tensor-parallel-size 2 --pipeline-model-paralel-size 2 --wandb-project x", tmp_path
-    )
-    assert found.unknown == ("--expert-tensor-parallel-size", "--pipeline-model-paralel-size")
+    found = read(ARGUMENTS + "--my-option 2 --pipeline-model-paralel-size 2 --wandb-project x", tmp_path)
+    assert found.unknown == ("--my-option", "--pipeline-model-paralel-size")
     assert found.notes[-1] == (
         "Not understood and left out: --pipeline-model-paralel-size (did you mean "
-        "--pipeline-model-parallel-size?), --expert-tensor-parallel-size."
+        "--pipeline-model-parallel-size?), --my-option."
     )
     assert not any("Not understood" in note for note in read(ARGUMENTS + "--save /checkpoints", tmp_path).notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --moe-layer-freq 1", ""),
+        ("--num-experts 4 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 1", ""),
+        (
+            "--num-experts 4 --tensor-model-parallel-size 2 --moe-layer-freq 2",
+            "--moe-layer-freq 2, --expert-tensor-parallel-size 2 (Megatron's default)",
+        ),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 2",
+            "--recompute-method block, --recompute-num-layers 2",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1",
+            "--decoder-first-pipeline-num-layers 1",
+        ),
+    ],
+)
+def test_options_that_change_a_step_and_have_no_column_are_said(given: str, said: str, tmp_path: Path) -> None:
+    found = read(ARGUMENTS + given, tmp_path)
+    notes = [note for note in found.notes if note.startswith("Not read")]
+    assert found.unknown == ()
+    assert notes == ([f"Not read, though this changes the answer: {said}."] if said else [])
 
 
 @given(st.text(alphabet="-abn=$(){}[];|\"' \n\\0123*", max_size=60))

@@ -28,6 +28,22 @@ _READ = frozenset(
     recompute_granularity checkpoint_activations sequence_parallel fp16 bf16 fp8_format fp8_hybrid fp8_recipe
     fp4_format nproc_per_node nnodes world_size""".split()
 )
+# What changes a step and has no column in a table of steps -> the value that is taken instead.
+_NO_COLUMN = {
+    "decoder_first_pipeline_num_layers": None,
+    "decoder_last_pipeline_num_layers": None,
+    "pipeline_model_parallel_layout": None,
+    "account_for_embedding_in_pipeline_split": None,
+    "account_for_loss_in_pipeline_split": None,
+    "moe_layer_freq": "1",
+    "expert_tensor_parallel_size": "1",
+    "recompute_method": "uniform",
+    "recompute_num_layers": "1",
+    "recompute_modules": "core_attn",
+    "multi_latent_attention": None,
+    "mtp_num_layers": None,
+    "window_size": None,
+}
 # What a run is told that changes neither the time nor the memory of a step.
 _WITHOUT_EFFECT = re.compile(
     r"""^(lr|min_lr|lr_\w+|train_iters|train_samples|eval_\w+|log_\w+|logging_\w+|tensorboard_\w+|wandb_\w+|save\w*|load
@@ -74,7 +90,9 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         notes.append("--sequence-parallel has no effect without tensor parallelism.")
     shape = _shape(reader, tensor, notes)
     unknown = tuple(
-        option_text(name) for name in reader.options if name not in _READ and not _WITHOUT_EFFECT.match(name)
+        option_text(name)
+        for name in reader.options
+        if name not in _READ and name not in _NO_COLUMN and not _WITHOUT_EFFECT.match(name)
     )
     return TrainingConfiguration(
         source=str(path),
@@ -95,8 +113,18 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         dtype=_dtype(reader),
         device=device,
         unknown=unknown,
-        notes=(*notes, *unknown_note(unknown, map(option_text, sorted(_READ)))),
+        notes=(*notes, *_left_out(reader), *unknown_note(unknown, map(option_text, sorted(_READ | _NO_COLUMN.keys())))),
     )
+
+
+def _left_out(reader: Reader) -> tuple[str, ...]:
+    """The sentence on options that change a step but have no column, unless they say what is taken anyway."""
+    told = {name: " ".join(reader.options[name]) for name in _NO_COLUMN if reader.flag(name)}
+    tensor = reader.count("tensor_model_parallel_size", 1)
+    if reader.flag("num_experts") and tensor > 1 and "expert_tensor_parallel_size" not in told:
+        told["expert_tensor_parallel_size"] = f"{tensor} (Megatron's default)"
+    said = [f"{option_text(name)} {value}".strip() for name, value in told.items() if value != _NO_COLUMN[name]]
+    return (f"Not read, though this changes the answer: {', '.join(said)}.",) if said else ()
 
 
 def _devices(reader: Reader, given: int | None) -> int:
