@@ -304,7 +304,9 @@ def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, s
         states = sum(_sharded(run, own, 3)) * run.weight_bytes + gradients * run.gradient_bytes
         states += sum(_sharded(run, own, 1)) * run.optimizer_bytes
         split = [each for each, copies in zip(_parameters(model, run, 1, 0), _copies(run), strict=True) if copies > 1]
-        buffers = (2 * sum(split) * run.weight_bytes if run.zero == 3 else 0) + (layer if run.recompute == 2 else 0)
+        table = model.vocab * model.hidden / run.tensor if tables and _copies(run)[0] > 1 else 0.0
+        gathered = sum(split) + max(sum(split), table) if run.zero == 3 else 0.0
+        buffers = gathered * run.weight_bytes + (layer if run.recompute == 2 else 0)
         if stage == p - 1:
             buffers += tokens * model.vocab / run.tensor * (run.activation_bytes + 4)
         totals.append(states + stages[int(stage)] * min(ahead, m) * kept + buffers)

@@ -22,7 +22,6 @@ from jaxperf.training.schedules import live_microbatches, stage_layers
 
 SCORE_COPIES = 2.0  # unfused attention keeps its softmax and what dropout made of it
 LOGIT_FP32 = 4.0  # bytes a logit of the fp32 copy that the loss reads
-LIVE_LAYERS = 2.0  # gathered at a time where weights are split: the present one and the next
 LOG_SUM = 4.0  # bytes a head and row that flash attention keeps of its softmax
 
 
@@ -133,7 +132,10 @@ def _one_stage(
     weights = kept_parameters(layout, own.dense, own.experts, layout.split_weights > 0.0)
     weights = weights + own.dense_adapters + own.expert_adapters
     held = layout.copies  # stages of a rank
-    gathered = layout.split_weights * LIVE_LAYERS * own.split_layer(layout) * layout.weight_bytes
+    layer = own.split_layer(layout)
+    table = jnp.where((tables > 0.0) & (layout.shard > 1.0), model.embedding / layout.tensor, 0.0)
+    live_weights = layer + jnp.maximum(layer, table)  # the present one and the next: at the ends of the model a table
+    gathered = layout.split_weights * live_weights * layout.weight_bytes
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
     return StageMemory(

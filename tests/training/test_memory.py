@@ -102,6 +102,26 @@ def test_zero_3_gathers_the_part_of_a_layer_that_is_split() -> None:
     assert float(both.split_layer(shared)) == float(both.layer + both.expert_layer)
 
 
+@pytest.mark.parametrize(("vocab", "live"), [(1000, 2 * 12 * 512**2), (128000, 12 * 512**2 + 128000 * 512)])
+def test_zero_3_gathers_a_layer_and_the_next_or_a_table(vocab: int, live: float) -> None:
+    """At both ends of the model a layer's neighbor is the token table or the head, in 16 bits; middle stages have
+    none."""
+    model = training_model_from_shape(8, 512, 4, 4, 128, 2048, False, vocab)
+
+    def buffers(zero: float) -> float:
+        layout = training_layout(zero=zero, data=8, global_batch=64)
+        return float(stage_memory(model, layout, ONE, as_float(0.0)).temporary)
+
+    assert buffers(3) - buffers(1) == pytest.approx(2 * live, rel=5e-3)  # vectors aside
+    middle = stage_memory(
+        dataclasses.replace(model, table=as_float(0.0), head=as_float(0.0)),
+        training_layout(zero=3, data=8, global_batch=64),
+        ONE,
+        as_float(0.0),
+    )
+    assert float(middle.temporary) == pytest.approx(2 * 2 * 12 * 512**2, rel=5e-3)
+
+
 def test_zero_2_keeps_whole_gradients_in_a_pipeline() -> None:
     base = {"zero": 2, "data": 8, "global_batch": 64}
     assert float(training_layout(pipeline=4, **base).split_gradients) == 0
