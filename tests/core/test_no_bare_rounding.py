@@ -39,6 +39,7 @@ ON_THE_HOST = (
     "serving/room.py",
     "serving/simulator/paths.py",
     "serving/simulator/policies/base.py",
+    "serving/simulator/refusals.py",
     "serving/simulator/settings.py",
     "serving/simulator/tabulate.py",
     "serving/simulator/waste.py",
