@@ -8,8 +8,8 @@ law: rings, trees, the switch, one shot, two shots.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ KIND_PARTS = 4  # of a kind's name: operation, runner, how the ranks are joined,
 DEVICE_PARTS = 2  # of a device's: name, topology
 KERNEL_PARTS = 2  # of a kernel's: name, number format
 SETTING_PARTS = 3  # of a setting's: ranks, nodes, cores
+SEPARATOR = "/"  # of the parts of a name
 NO_NAME = ""  # of a level that a row does not have
 
 
@@ -29,6 +30,7 @@ def level_names(
 
     **Arguments:** `text`: device, framework, version, kernel, dtype, op and topology; `numbers`: of the law; all [G].
     """
+    text = {name: np.char.replace(values.astype(str), SEPARATOR, "-") for name, values in text.items()}
     joined = np.where(numbers["nodes"] > 1.0, "network", np.where(numbers["pcie"] > 0.0, "pcie", "direct"))
     pairs = np.where(in_pairs(text["topology"]), "pairs", "")
     runners = np.array(RUNNERS)[numbers["runner"].astype(int)]
@@ -62,16 +64,24 @@ def way_names(names: Mapping[str, np.ndarray], way: np.ndarray) -> dict[str, np.
     return {f"{name} way": np.where(way == "", NO_NAME, _joined(names[name], way)) for name in ("kind", "device")}
 
 
-def usual_topologies(cells: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Of each (device, kind) and each (device, kind and stack) the topology that most of these "cell setting" names are
-    of."""
-    found: dict[tuple[str, str], Counter[str]] = {}
-    for name in cells:
-        parts = name.split("/")
-        (device, topology), kind = parts[KIND_PARTS : KIND_PARTS + DEVICE_PARTS], parts[:KIND_PARTS]
-        for whose in (kind, kind + parts[KIND_PARTS + DEVICE_PARTS : -SETTING_PARTS]):
-            found.setdefault((device, "/".join(whose)), Counter())[topology] += 1
-    return {place: topologies.most_common(1)[0][0] for place, topologies in found.items()}
+class Cell(NamedTuple):
+    """The parts of a cell's name."""
+
+    op: str
+    runner: str
+    joined: str
+    pairs: str
+    device: str
+    topology: str
+    kernel: str
+    dtype: str
+    framework: str
+    version: str
+
+
+def cell_of(name: str) -> Cell:
+    """The cell of a "cell setting"."""
+    return Cell(*name.split("/")[:-SETTING_PARTS])
 
 
 def measured_topologies(cells: Sequence[str]) -> dict[str, set[str]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from calibration.collectives.as_known import with_known_kernels
+from calibration.collectives.as_known import as_known
 from calibration.collectives.facts import load_facts
 from calibration.collectives.launch import launch_of
 from calibration.collectives.laws import KINDS, OPS, RUNNERS, LawTime
 from calibration.collectives.learn import kernel_time
-from calibration.collectives.names import kernel_word, measured_frameworks, measured_topologies, usual_topologies
+from calibration.collectives.names import kernel_word, measured_frameworks, measured_topologies
 from calibration.collectives.parameters import (
     ADAPTED,
     DEVICE,
@@ -43,8 +42,6 @@ REMARKS = {
 UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a full one"
 LARGE = "gpus_per_node is more than a node of the device has: taken to be joined by its links all the same"
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
-USUAL = "topology not stated: that of which most was measured on the device"
-ONLY = "kernel not stated: the only one measured of this release"
 OF_A_RANK = "bytes are those of one rank, as oneCCL's benchmark counts an all-gather"
 NO_FORMAT = "no known number format: 16 bits assumed"
 STAND_IN = "NCCL's constants of Ampere stand in"
@@ -62,21 +59,20 @@ def predict_collectives(
     numbers = {name: np.full(rows, np.nan) for name in NUMBERS}
     texts = {name: repeated(UNREAD if name == "reason" else "", rows) for name in TEXTS}
     if table is not None and len(table):
-        table, alone = with_known_kernels(table, parameters.learned.curves.known["cell setting by size"])
-        points, unstated = _points(table, parameters, directories)
+        cells = parameters.learned.curves.known["cell setting by size"]
+        no_format = np.asarray(table.dtype == "")
+        table, points, filled = _as_known(table, cells, directories)
         own_numbers, own_texts = predict_points(points, parameters)
         larger = table.shape["gpus_per_node"] > load_facts(points.device.tolist(), directories).node_size[points.group]
         remarks = (
-            (alone, ONLY),
-            (unstated, USUAL),
             (_uneven(table), UNEVEN),
             (larger, LARGE),
             (_foreign(points, parameters), FOREIGN),
-            (np.asarray(table.dtype == ""), NO_FORMAT),
+            (no_format, NO_FORMAT),
             (points.numbers["size"] > table.shape["bytes"], OF_A_RANK),
         )
-        cells = parameters.learned.curves.known["cell setting by size"]
-        for told, remark in (*remarks, *_unheard_names(table, points, cells)):
+        everything = np.full(len(table), True)
+        for told, remark in (*_by_word(filled, everything, str), *remarks, *_unheard_names(table, points, cells)):
             own_texts["reason"] = _with_remark(own_texts["reason"], told & (points.problem == 0), remark)
         for told, remark in _unknown_operations(table, points):
             own_texts["reason"] = _with_remark(own_texts["reason"], told, remark)
@@ -86,21 +82,13 @@ def predict_collectives(
     return {**numbers, **texts}
 
 
-def _points(
-    table: KernelTable, parameters: CollectiveParameters, directories: Sequence[str | Path]
-) -> tuple[Points, np.ndarray]:
-    """The points of a table, and which rows [R] state no topology and have the one of which most was measured."""
+def _as_known(
+    table: KernelTable, cells: Sequence[str], directories: Sequence[str | Path]
+) -> tuple[KernelTable, Points, Text]:
+    """The table with what its rows leave open, its points, and what to say of that [R]."""
     points = points_of(table, directories)
-    known = usual_topologies(parameters.learned.curves.known["cell setting by size"])
-    groups = zip(points.device, points.names["stack"], points.names["kind"], strict=True)
-    usual = [known.get((device, stack), known.get((device, kind), "")) for device, stack, kind in groups]
-    usual = np.array(usual, dtype=object)[points.group]
-    stated = np.asarray(table.text.get("topology", repeated("", len(table))))
-    unstated = (stated == "") & (usual != "")
-    if not unstated.any():
-        return points, unstated
-    topology = np.where(unstated, usual, stated)
-    return points_of(dataclasses.replace(table, text={**table.text, "topology": topology}), directories), unstated
+    found, said = as_known(table, points, cells)
+    return found, points if found is table else points_of(found, directories), said
 
 
 def _uneven(table: KernelTable) -> np.ndarray:
@@ -158,8 +146,11 @@ def _nearest(word: str, known: Collection[str]) -> str:
 
 def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:
     """The same text, of some rows [R] with a remark behind it."""
-    more = [f"{value}; {remark}" if value else remark for value in text.values.tolist()]
-    return Text(np.concatenate([text.values, _strings(*more)]), text.codes + np.where(rows, len(text.values), 0))
+    used, place = np.unique(text.codes[rows], return_inverse=True)
+    more = [f"{value}; {remark}" if value else remark for value in text.values[used].tolist()]
+    codes = text.codes.astype(np.int64)
+    codes[rows] = len(text.values) + place
+    return Text(np.concatenate([text.values, _strings(*more)]), codes)
 
 
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:

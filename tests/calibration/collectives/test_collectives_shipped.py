@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.collectives.as_known import with_known_kernels
 from calibration.collectives.parameters import CollectiveParameters, load_collectives
 from calibration.collectives.predict import predict_collectives
 from calibration.collectives.rows import FAMILY, read_collectives
@@ -60,43 +59,6 @@ def test_rows_that_were_learned_from_come_out_right(
         table.measured < np.asarray(columns["upper_us"]) * 1e-6
     )
     assert inside[known].mean() > 0.9
-
-
-def _predicted(tmp_path: Path, shipped: CollectiveParameters, *rows: str) -> list[tuple[float, str]]:
-    file = tmp_path / "c.csv"
-    file.write_text("gpu,framework,version,kernel,dtype,op,num_gpus,bytes,topology\n" + "\n".join(rows) + "\n")
-    read = read_collectives(file)
-    columns = predict_collectives(read.table(FAMILY), read.rows, shipped)
-    return list(zip(np.asarray(columns["predicted_us"]).tolist(), np.asarray(columns["reason"]).tolist(), strict=True))
-
-
-def test_a_release_without_a_kernel_has_the_only_one_measured_of_it(
-    tmp_path: Path, shipped: CollectiveParameters
-) -> None:
-    named, silent, other, unknown = _predicted(
-        tmp_path,
-        shipped,
-        "h100_sxm,nccl,2.27.3,NCCL,half,all_gather,8,1048576,intra_node",
-        "h100_sxm,nccl,2.27.3,,half,all_gather,8,1048576,intra_node",
-        "h100_sxm,nccl,2.27.3,,bfloat16,all_gather,8,1048576,intra_node",
-        "h100_sxm,nccl,9.9,,bfloat16,all_gather,8,1048576,intra_node",
-    )
-    assert silent[0] == named[0] and named[1] == ""
-    assert all("the only one measured of this release" in reason for _, reason in (silent, other))
-    assert unknown[0] != named[0] and "kernel not stated" not in unknown[1]
-
-
-def test_of_several_kernels_of_a_release_none_is_chosen(tmp_path: Path) -> None:
-    cells = [f"all_reduce/engine/direct//h100-sxm/intra/{kernel}/bf16/vllm/0.1/8/1/0" for kernel in ("a", "b")]
-    nccl = "all_reduce/library/direct//h100-sxm/intra/nccl/bf16/nccl/2.27/8/1/0"
-    file = tmp_path / "c.csv"
-    rows = ("vllm,0.1,bf16", "nccl,2.27,bf16", "nccl,2.27,fp16", "nccl,2.28,bf16")
-    lines = [f"h100_sxm,{row},all_reduce,8,1024" for row in rows]
-    file.write_text("\n".join(["gpu,framework,version,dtype,op,num_gpus,bytes", *lines]))
-    given = read_collectives(file).table(FAMILY)
-    assert given is not None
-    table, alone = with_known_kernels(given, [*cells, nccl])
-    assert table.kernel.tolist() == ["", "nccl", "nccl", ""] and alone.tolist() == [False, True, True, False]
 
 
 @pytest.mark.parametrize(("newer", "older"), [("b200", "h100-sxm"), ("gb200", "h200-sxm"), ("b300", "b200")])
