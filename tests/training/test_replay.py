@@ -152,6 +152,18 @@ def test_a_sharded_gather_keeps_its_whole_buffer_and_a_plain_one_its_shards() ->
     assert kept.time == pytest.approx(message("all_gather", 8e6, 8, 4), rel=1e-12)
 
 
+@pytest.mark.parametrize(("what", "passes"), [("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)])
+def test_links_of_nodes_and_network_move_chunks_at_once(what: str, passes: int) -> None:
+    """64 H100: 7/8 S over 450 GB/s in the nodes, 7/8 S/8 over 50 GB/s between them; added up it would be 1.9 times."""
+    size = 2.0**36  # beside which latencies are nothing
+    assert message(what, size, 8, 8) == pytest.approx(passes * 7 / 8 * size / 400e9, rel=1e-3)
+    slow = H100.replace(link_bandwidth=as_float(100e9))
+    assert message(what, size, 8, 8, slow) == pytest.approx(passes * 7 / 8 * size / 100e9, rel=1e-3)
+    empty, alone, one = (message(what, 1e-9, *shape) for shape in ((8, 8), (1, 8), (8, 1)))
+    hops = {"all_reduce": 2 * float(H100.link_latency)}.get(what, one)
+    assert empty == pytest.approx(hops + alone)
+
+
 # --- several ranks
 
 

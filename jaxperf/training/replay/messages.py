@@ -1,23 +1,25 @@
 """Collectives of a group that lies in several nodes: inside the nodes, and between them the fastest of what NCCL has.
 
 Inside, `jaxperf.network.collectives` on the links of a node; between nodes each rank has a port of its own and carries
-its share of the buffer, by rings or by trees (a closed form each, `jaxperf.network.alpha_beta`).
+its share of the buffer, by rings or by trees (a closed form each, `jaxperf.network.alpha_beta`). Gathers and reductions
+move chunks on both at once, as NCCL does.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.network.alpha_beta import Hop
-from jaxperf.network.alpha_beta_best import ALL_GATHER, ALL_REDUCE, BROADCAST, best
+from jaxperf.network.alpha_beta_best import ALL_GATHER, ALL_REDUCE, BROADCAST, Algorithm, best, fastest
 from jaxperf.network.collectives import all_gather_cost, all_reduce_cost, all_to_all_cost, send_cost
 from jaxperf.network.link import Fabric
 
+Stage = Callable[[Scalar], Scalar]  # of a buffer's bytes, in seconds
 BETWEEN_ALL_REDUCE = [ALL_REDUCE[name] for name in ("ring", "double-binary-tree")]
 BETWEEN_ALL_GATHER = [ALL_GATHER[name] for name in ("ring", "doubling")]
 ANY_BROADCAST = [BROADCAST[name] for name in ("binomial", "chain", "scatter-gather")]
@@ -26,16 +28,14 @@ ANY_BROADCAST = [BROADCAST[name] for name in ("binomial", "chain", "scatter-gath
 def all_reduce_time(fabric: Fabric, size: Scalar) -> Scalar:
     """Of `size` bytes on every rank: reduce-scatter inside, all-reduce of shares between, all-gather inside [s]."""
     inside = _inside(fabric)
-    share = size / fabric.local_ranks
-    hierarchical = 2.0 * all_gather_cost(inside, size).time
-    between = best(BETWEEN_ALL_REDUCE, fabric.nodes, share, _port(fabric)).time
-    return jnp.where(fabric.nodes > 1.0, hierarchical + between, all_reduce_cost(inside, size).time)
+    stages = _pipelined(lambda part: 2.0 * all_gather_cost(inside, part).time, BETWEEN_ALL_REDUCE, fabric, size)
+    return jnp.where(fabric.nodes > 1.0, stages, all_reduce_cost(inside, size).time)
 
 
 def all_gather_time(fabric: Fabric, size: Scalar) -> Scalar:
     """To a whole buffer of `size` bytes; a reduce-scatter is the same run backwards [s]."""
-    between = best(BETWEEN_ALL_GATHER, fabric.nodes, size / fabric.local_ranks, _port(fabric)).time
-    return all_gather_cost(_inside(fabric), size).time + between
+    inside = _inside(fabric)
+    return _pipelined(lambda part: all_gather_cost(inside, part).time, BETWEEN_ALL_GATHER, fabric, size)
 
 
 def all_to_all_time(fabric: Fabric, size: Scalar) -> Scalar:
@@ -73,6 +73,21 @@ MESSAGE_TIMES: Mapping[str, Callable[[Fabric, Scalar], Scalar]] = MappingProxyTy
         "send": send_time,
     }
 )
+
+
+def _pipelined(inside: Stage, between: Sequence[Algorithm], fabric: Fabric, size: Scalar) -> Scalar:
+    """A stage inside the nodes and the fastest between them, in chunks, so that both links are busy at once: their
+    latencies, and the longer of what they move, as `jaxperf.training.communication.ring_pass` [s]."""
+    latency, moving = _parts(inside, size)
+    share, port = size / fabric.local_ranks, _port(fabric)
+    others = [_parts(lambda part, run=run: run(fabric.nodes, part, port), share) for run in between]
+    return fastest([latency + first + jnp.maximum(moving, rest) for first, rest in others]).time
+
+
+def _parts(stage: Stage, size: Scalar) -> tuple[Scalar, Scalar]:
+    """What a stage takes without a byte, and what its bytes add [s]."""
+    empty = stage(jnp.zeros_like(size))
+    return empty, stage(size) - empty
 
 
 def _inside(fabric: Fabric) -> Fabric:
