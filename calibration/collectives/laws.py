@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.network import expert_exchange
 from jaxperf.network.alpha_beta import Hop, direct_all_gather, ring_all_gather
+from jaxperf.network.alpha_beta_best import BROADCAST, best
 from jaxperf.network.alpha_beta_exchange import send
 from jaxperf.network.custom_all_reduce import LIMIT, custom_all_reduce_time
 from jaxperf.network.expert_exchange import ExpertGroup
@@ -23,16 +24,21 @@ from jaxperf.network.nccl import (
     NcclGroup,
     nccl_all_reduce_time,
     nccl_all_to_all_time,
+    nccl_broadcast_time,
     nccl_gather_time,
     nccl_send_time,
 )
 from jaxperf.network.nccl_constants import NcclTier
 from jaxperf.sweeps.once import evaluate_over
 
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "moe_a2a_dispatch", "moe_a2a_combine")
+OPS = (
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "moe_a2a_dispatch", "moe_a2a_combine"),
+    *("broadcast", "reduce"),
+)
 # Who runs it: the collective library, a serving engine's own all-reduce, or an exchange of tokens in one of two modes.
 RUNNERS = ("library", "engine", "normal", "low-latency")
 KINDS = (*ALGORITHMS, "one-shot", "two-shot", "send-receive", "normal", "low-latency")
+BROADCASTS = [BROADCAST[name] for name in ("binomial", "chain", "scatter-gather")]
 # The way of each kind; only an all-reduce is run in several.
 WAYS = tuple(kind.partition("-")[0] if kind.endswith(("-ll", "-ll128", "-simple")) else kind for kind in KINDS)
 # What one streaming multiprocessor of a copy kernel moves: 20 of them use NVLink of 450 GB/s fully (DeepSeek-V3,
@@ -119,17 +125,19 @@ def alpha_beta_time(point: CollectivePoint) -> Scalar:
     """The closed form with the datasheet's rates and one latency a step [s].
 
     Ring all-reduce 2 (n-1) alpha + 2 (n-1)/n S / B, all-gather and reduce-scatter half of it, all-to-all alpha +
-    (n-1)/n S / B, send alpha + S / B, exchange of tokens alpha + T c b / B. Between nodes alpha and B are of the
-    slowest: of a ring, which goes round through all ports of a node, the least of the link and the ports together; else
-    that of a rank.
+    (n-1)/n S / B, send alpha + S / B, exchange of tokens alpha + T c b / B, broadcast and reduce the least of a chain,
+    a binomial tree, and a scatter with a gather. Between nodes alpha and B are of the slowest: of a ring or a
+    broadcast, which goes through all ports of a node, the least of the link and the ports together; else of a rank.
     """
     ports, _ = _ports(point)
     hop = Hop(_slowest_latency(point), _slowest_rate(point, point.network))
-    ring = ring_all_gather(point.ranks, point.size, Hop(hop.latency, _slowest_rate(point, ports)))
+    around = Hop(hop.latency, _slowest_rate(point, ports))
+    ring = ring_all_gather(point.ranks, point.size, around)
+    told = best(BROADCASTS, point.ranks, point.size, around).time
     direct = direct_all_gather(point.ranks, point.size, hop)
     copies = expert_exchange.remote_copies(point.ranks, point.topk)
     tokens = send(point.tokens * point.token_bytes * copies, hop)
-    return _choose(point.op, (2.0 * ring, ring, ring, direct, send(point.size, hop), tokens, tokens))
+    return _choose(point.op, (2.0 * ring, ring, ring, direct, send(point.size, hop), tokens, tokens, told, told))
 
 
 def laws(points: CollectivePoint) -> LawTime:
@@ -148,10 +156,11 @@ def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     group = NcclGroup(point.ranks, point.nodes, *parts)
     reduced = nccl_all_reduce_time(group, point.tier, point.size)
     gathered = nccl_gather_time(group, point.tier, point.size)
+    chained = nccl_broadcast_time(group, point.tier, point.size)
     sent, scattered = nccl_send_time(group, point.size), nccl_all_to_all_time(group, point.size)
     send = KINDS.index("send-receive")
-    times = (reduced.time, gathered.time, gathered.time, scattered, sent, gathered.time, gathered.time)
-    kinds = (reduced.algorithm, gathered.algorithm, gathered.algorithm, send, send, send, send)
+    times = (reduced.time, *2 * (gathered.time,), scattered, sent, *2 * (gathered.time,), *2 * (chained.time,))
+    kinds = (reduced.algorithm, *2 * (gathered.algorithm,), *4 * (send,), *2 * (chained.algorithm,))
     return _choose(point.op, times), _choose(point.op, kinds)
 
 

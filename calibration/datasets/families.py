@@ -47,6 +47,8 @@ COLLECTIVES = {
     "reducescatter": "reduce_scatter",
     "alltoall": "all_to_all",
     "sendrecv": "send_recv",
+    **dict.fromkeys(("send", "recv", "p2p"), "send_recv"),
+    "bcast": "broadcast",
 }
 
 

@@ -82,6 +82,17 @@ def nccl_gather_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> NcclTime
     return _fastest(group, rings)
 
 
+def nccl_broadcast_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> NcclTime:
+    """Broadcast, or reduce, of a buffer of `size` bytes: rings of n steps, which carry each byte once.
+
+    For the latency NCCL counts one step or n, by the channels that its search finds; here the hops of the chain are
+    counted as those of a gather.
+    """
+    crossings = group.nodes - 1.0
+    rings = [_ring(group, tier, size, group.ranks, crossings, protocol, plateau=False) for protocol in range(3)]
+    return _fastest(group, rings)
+
+
 def nccl_send_time(group: NcclGroup, size: Scalar) -> Scalar:
     """A send of `size` bytes from one rank to another, of the next node where there are several [s].
 

@@ -18,6 +18,7 @@ from jaxperf.network.nccl import (
     NcclTime,
     nccl_all_reduce_time,
     nccl_all_to_all_time,
+    nccl_broadcast_time,
     nccl_gather_time,
     nccl_send_time,
 )
@@ -25,7 +26,9 @@ from jaxperf.network.nccl_constants import NEW, OLD, TIERS, nccl_tier, tier_of
 
 MIB = 2.0**20
 # Compiled once for all tests: operation by operation each of their thousands of calls takes a hundred dispatches.
-all_reduce, gather, exchange = map(jax.jit, (nccl_all_reduce_time, nccl_gather_time, nccl_all_to_all_time))
+all_reduce, gather, exchange, broadcast = map(
+    jax.jit, (nccl_all_reduce_time, nccl_gather_time, nccl_all_to_all_time, nccl_broadcast_time)
+)
 
 
 def group(ranks: float, nodes: float = 1.0, bus: float = 360e9, channels: float = 12.0, **changes: float) -> NcclGroup:
@@ -73,6 +76,18 @@ def test_in_switch_reduction_wins_where_it_can() -> None:
     assert float(found.time) == pytest.approx(25e-6 + 512 * MIB / (320e9 * 0.85 * 15 / 16), rel=1e-12)
     assert named(reduce(group(8.0, nvls_bandwidth=240e9), 512 * MIB, "ampere")) == "ring-simple"
     assert named(reduce(group(16.0, 2.0, nvls_bandwidth=320e9), 512 * MIB)) != "nvls"  # no switch joins two nodes
+
+
+def test_a_broadcast_is_a_ring_that_carries_each_byte_once() -> None:
+    # tuning.cc: n steps, so that n / steps is 1: 8.4 + 4 x 3.4 us, and 256 MiB over 360 GB/s.
+    tier = nccl_tier("hopper")
+    found = broadcast(group(4.0), tier, as_float(256 * MIB))
+    assert named(found) == "ring-simple"
+    assert float(found.time) == pytest.approx((8.4 + 4 * 3.4) * 1e-6 + 256 * MIB / 360e9, rel=1e-12)
+    # 16 ranks on two nodes: 15 steps inside (Simple: at least 3 x 1 us), one between at 14 us, through all ports.
+    found = broadcast(group(16.0, 2.0, bus=200e9), tier, as_float(256 * MIB))
+    assert float(found.time) == pytest.approx((8.4 + 15 * 3.4 + 14.0) * 1e-6 + 256 * MIB / 200e9, rel=0.02)
+    assert float(broadcast(group(1.0), tier, as_float(MIB)).time) == 0.0
 
 
 def test_gather_has_half_the_steps_and_no_tree() -> None:

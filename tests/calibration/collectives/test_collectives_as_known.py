@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibration.collectives.as_known import as_known
-from calibration.collectives.parameters import CollectiveParameters, load_collectives
+from calibration.collectives.parameters import LAW, CollectiveParameters, load_collectives
 from calibration.collectives.points import points_of
 from calibration.collectives.predict import _with_remark, predict_collectives
 from calibration.collectives.rows import FAMILY, read_collectives
@@ -148,6 +148,15 @@ def test_an_all_reduce_between_nodes_is_no_other_system_than_its_gather(answers)
     reduce, gather, vidur = answers(*(row.format(*each) for each in ASKED))
     assert reduce.time < 4.0 * gather.time < vidur.time
     assert "topology not stated: intra_node" in reduce.reason and "topology not stated: dgx" in vidur.reason
+
+
+def test_broadcasts_and_sends_are_collectives(answers, shipped: CollectiveParameters) -> None:
+    """Nobody measured a broadcast, so that the law stands alone with its own interval; a send is a send_recv."""
+    words = ("broadcast", "bcast", "reduce", "all_reduce", "send", "recv", "send_recv")
+    told, short, back, both, *sends = answers(*(f"h100-sxm,nccl,2.27.3,,half,{word},8,16777216," for word in words))
+    assert told.time == short.time == back.time < both.time and len({each.time for each in sends}) == 1
+    assert {each.tier for each in (told, short, back)} == {LAW} and all(each.tier != LAW for each in sends)
+    assert shipped.half_width(LAW, "broadcast/library/direct/") == shipped.widths[LAW][""]
 
 
 def test_many_remarks_do_not_multiply_what_is_kept() -> None:

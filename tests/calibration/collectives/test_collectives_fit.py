@@ -244,7 +244,7 @@ def test_names_that_nobody_measured_are_told(parameters: CollectiveParameters, t
     topology, framework, op, known = np.asarray(found["reason"]).tolist()
     assert topology.endswith("; topology 'nodes' was not measured on the device (measured: node)")
     assert framework.endswith("; framework 'ncll' was not measured: did you mean nccl?")
-    assert "moe_a2a_combine; it is 'all_reduec': did you mean all_reduce" in op
+    assert "broadcast, reduce; it is 'all_reduec': did you mean all_reduce" in op
     assert "was not measured:" not in known and "topology" not in known
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.collectives.laws import ADDING_SHARE, CALL, KINDS, ROUND, RUNNERS
+import hwspecs
+from calibration.collectives.laws import ADDING_SHARE, CALL, KINDS, OPS, ROUND, RUNNERS
 from calibration.collectives.points import PROBLEMS, Network, Points, points_of
 from calibration.collectives.rows import FAMILY, read_collectives
 from calibration.collectives.versions import model_versions
@@ -175,12 +176,11 @@ def test_an_unknown_vendor_is_told_to_use_stand_in_constants(points) -> None:
 
 
 def test_the_law_is_finite_for_every_operation_and_runner(points) -> None:
-    ops = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv", "moe_a2a_dispatch", "moe_a2a_combine")
     rows = [
         f"{gpu},x,1,{kernel},{op},,half,{ranks},8,8192,4,2048,8,0"
         for gpu in ("h100", "l40s", "mi300x")
         for kernel in ("nccl", "custom", "deepep_ll")
-        for op in ops
+        for op in OPS
         for ranks in (2, 8, 64)
     ]
     law = points(*rows).law
@@ -198,3 +198,13 @@ def test_the_closed_form_of_a_ring_counts_all_ports_of_a_node(points) -> None:
     times = points(*(row.format(op, ranks, size) for op, ranks in cases)).law.alpha_beta
     rates = [2 * 15 / 16 / 400e9, 15 / 16 / 400e9, 2 * 31 / 32 / 400e9, 1 / 50e9, 2 * 7 / 8 / 450e9]
     assert times == pytest.approx(size * np.asarray(rates), rel=0.01)
+
+
+def test_the_closed_form_of_a_broadcast_is_a_chain_where_bytes_are_many(points) -> None:
+    """(sqrt((n-2) alpha) + sqrt(S / B))^2, through all ports of two nodes of eight H100; two ranks: S / B."""
+    size = 10**10
+    row = "h100,nccl,2.27,nccl,{},,half,{},8,{},0,0,0,0"
+    law = points(*(row.format(op, ranks, size) for op, ranks in (("broadcast", 16), ("reduce", 16), ("reduce", 2)))).law
+    node = hwspecs.load("h100-sxm").node
+    chain = (np.sqrt(14 * node.network_latency.si) + np.sqrt(size / 400e9)) ** 2
+    assert law.alpha_beta == pytest.approx([chain, chain, size / 450e9], rel=1e-4)
