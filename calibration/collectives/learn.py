@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from calibration.collectives.fit import Curves, adapted_curves, correction, fit_curves, flat_curves, merged
+from calibration.collectives.larger import least_of_larger
 from calibration.collectives.launch import launch_of, launch_times
 from calibration.collectives.networks import networks, networks_of_few
 from calibration.collectives.points import Network, Points
 from calibration.collectives.terms import TERMS, Term
+
+SETTING = "cell setting"  # the level of what was measured
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,22 @@ def learn_few(learned: Learned, points: Points, measured: np.ndarray) -> Learned
 
 
 def kernel_time(learned: Learned, points: Points) -> np.ndarray:
-    """The time of the law with its correction [R] [s]."""
+    """The time of the law with its correction [R] [s].
+
+    In a setting that was not measured curves of several levels add up, so that the sum may fall where each rises: it
+    has the least time of all larger sizes. What was measured keeps its own steps, where a library changes its way.
+    """
     joined = points.joined(learned.network)
-    return joined.time * np.exp(correction(learned.curves, joined))
+    time = _corrected(learned.curves, joined)
+    measured = np.isin(joined.names[SETTING], learned.curves.known[f"{SETTING} by size"])[joined.group]
+    rows = np.flatnonzero(~measured & (joined.problem == 0))
+    if len(rows):
+        time[rows] = least_of_larger(joined.take(rows), time[rows], partial(_corrected, learned.curves))
+    return time
+
+
+def _corrected(curves: Curves, points: Points) -> np.ndarray:
+    return points.time * np.exp(correction(curves, points))
 
 
 def predicted(learned: Learned, points: Points) -> np.ndarray:
