@@ -19,8 +19,15 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost
 from jaxperf.kernels.elementwise import Stream, activation_cost, stream_cost
-from jaxperf.kernels.gemm import Gemm, gemm_cost, linear_cost
-from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
+from jaxperf.kernels.gemm import linear_cost
+from jaxperf.kernels.moe import (
+    GroupedGemm,
+    Routing,
+    grouped_gemm_cost,
+    rank_rows,
+    routed_gemm_cost,
+    touched_experts,
+)
 from jaxperf.kernels.roofline import matrix_peak
 
 VECTOR_ITEMSIZE = 4.0  # operands that most devices multiply on vector units [byte]
@@ -30,7 +37,7 @@ def gemm(device: Device, x: Shape, f: Formats) -> Cost:
     """One product, quantized before where its software does so."""
     # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
     rows = products.rows(x)
-    product = gemm_cost(device, Gemm(rows, x["n"], x["k"]), f.weights, f.activations, products.tile(device, x), FULL)
+    product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL)
     ideal = product.flops / matrix_peak(device, f.weights)
     wide = f.weights.operand_itemsize >= VECTOR_ITEMSIZE
     # Libraries of products on vector units have smaller blocks and split reductions (`grid_z` of NeuSight's table), so
@@ -61,9 +68,9 @@ def experts(device: Device, x: Shape, f: Formats) -> Cost:
     width = x["inter"] / x["tp"]
     rows = jnp.maximum(rank_rows(routing, x["tokens"], x["ep"]), 1.0)
     groups = jnp.maximum(touched_experts(routing, x["tokens"], local), 1.0)
-    up = grouped_gemm_cost(device, GroupedGemm(rows, groups, 2.0 * width, x["hidden"]), f.weights, f.activations, FULL)
+    up = routed_gemm_cost(device, GroupedGemm(rows, groups, 2.0 * width, x["hidden"]), f.weights, f.activations, FULL)
     gate = activation_cost(device, rows, width, jnp.ones_like(rows), f.activations.itemsize, FULL)
-    down = grouped_gemm_cost(device, GroupedGemm(rows, groups, x["hidden"], width), f.weights, f.activations, FULL)
+    down = routed_gemm_cost(device, GroupedGemm(rows, groups, x["hidden"], width), f.weights, f.activations, FULL)
     # Every token's copies are written and added up again, those of other ranks' experts as zeros.
     copies = x["tokens"] * x["topk"] * x["hidden"] * f.activations.itemsize
     return up + gate + down + stream_cost(device, Stream(copies, copies), FULL)

@@ -27,11 +27,13 @@ from calibration.kernels.demand import NOMINAL_ENERGY, USABLE_POWER
 from calibration.kernels.hardware import REFERENCE
 from calibration.kernels.parameters import Parameters
 from calibration.stored import write_whole
-from calibration.sustained.fit import Law, fit_scalars, weighted_quantile, weights
+from calibration.sustained.fit import EXPOSED, Law, exposed_share, fit_scalars, step_errors, weighted_quantile, weights
 from calibration.sustained.rows import SERVING, SOURCES, Rows, Wanted, serving_rows
 from hwspecs.errors import InputError
 from jaxperf.core.sustained_file import SCHEMA, checksum, place_of
 
+# Families whose blocks fetch ahead while others multiply; of all others everything of the shorter shows.
+OVERLAPPING = ("gemm", "moe")
 SHAPES_HELD = 2  # every other shape is held out: three scalars need few rows, an interval many
 
 
@@ -49,7 +51,8 @@ def sustained(parameters: Parameters, tables: Mapping[str, KernelTable], wanted:
             continue
         cells = parameters.card.get("adapted", {})
         adapted = {cell for source in SOURCES[family] for cell in cells.get(source, ())}
-        entries = {form: _entry(cold(rows, parameters), law, adapted, wanted.least) for form, rows in classes.items()}
+        asked = (family, law, adapted, wanted.least)
+        entries = {form: _entry(cold(rows, parameters), *asked) for form, rows in classes.items()}
         families[family] = {"classes": entries}
     power = {"usable_share": USABLE_POWER, **REFERENCE}
     return {"schema": SCHEMA, "families": families, "power": power}
@@ -75,12 +78,14 @@ def cold(rows: Rows, parameters: Parameters) -> Rows:
     return dataclasses.replace(rows, memory=memory)
 
 
-def _entry(rows: Rows, law: Law, adapted: set[str], least: int) -> dict[str, Any]:
+def _entry(rows: Rows, family: str, law: Law, adapted: set[str], least: int) -> dict[str, Any]:
     """The family's scalars in one format class with the interval of generations left out, and its devices'."""
     held = held_out(rows)
     if held.all():
         held[:] = False
-    fit = fit_scalars(rows.take(np.flatnonzero(~held)), law)
+    learned = rows.take(np.flatnonzero(~held))
+    exposed = exposed_share(learned, law) if family in OVERLAPPING else EXPOSED[0]
+    fit = fit_scalars(learned, law, exposed).within_datasheet
     names, count = np.unique(rows.device, return_counts=True)
     tested = rows.take(np.flatnonzero(held))
     devices = {}
@@ -95,7 +100,8 @@ def _entry(rows: Rows, law: Law, adapted: set[str], least: int) -> dict[str, Any
             "tier": "adapted" if _all_adapted(cells, adapted) else "measured",
         }
     energy = NOMINAL_ENERGY * float(np.exp(fit.power))
-    return {**_scalars(fit.family), "energy": _digits(energy), **_transfer(rows, law), "devices": devices}
+    told = {"energy": _digits(energy), "exposed": exposed}
+    return {**_scalars(fit.family), **told, **_transfer(rows, law, exposed), "devices": devices}
 
 
 def held_out(rows: Rows) -> np.ndarray:
@@ -109,14 +115,14 @@ def _all_adapted(cells: set[str], adapted: set[str]) -> bool:
     return all(cell.split("/", 1)[0] in devices for cell in cells)
 
 
-def _transfer(rows: Rows, law: Law) -> dict[str, Any]:
+def _transfer(rows: Rows, law: Law, exposed: float) -> dict[str, Any]:
     """Interval and error of devices whose whole generation was left out: means over the generations."""
     left = []
     for name in np.unique(rows.generation):
         outside = rows.take(np.flatnonzero(rows.generation != name))
         if len(outside.time):
             unseen = rows.take(np.flatnonzero(rows.generation == name))
-            left.append(_spread(unseen, fit_scalars(outside, law).log_time(unseen)))
+            left.append(_spread(unseen, fit_scalars(outside, law, exposed).within_datasheet.log_time(unseen)))
     if not left:
         return {"half_width": list(UNKNOWN), "median": None, "p90": None, "generations": 1}
     mean = lambda name: _digits(float(np.mean([each[name] for each in left])))  # noqa: E731
@@ -133,7 +139,7 @@ def _spread(rows: Rows, predicted: np.ndarray) -> dict[str, Any]:
     if not len(rows.time):
         return {"half_width": list(UNKNOWN), "median": None, "p90": None}
     _, which = np.unique(rows.step, return_inverse=True)
-    residual = np.log(np.bincount(which, np.exp(predicted)) / np.bincount(which, np.exp(rows.time)))
+    residual = step_errors(rows, predicted)
     weight = np.bincount(which, weights(rows))
     error = 100.0 * np.abs(np.expm1(residual))
     width = [weighted_quantile(np.abs(residual), weight, share) for share in LEVELS_OF_TRUST]
@@ -145,9 +151,7 @@ def _spread(rows: Rows, predicted: np.ndarray) -> dict[str, Any]:
 
 
 def _scalars(logarithms: np.ndarray) -> dict[str, float]:
-    compute, memory = np.minimum(
-        np.exp(-logarithms[:2]), 1.0
-    )  # a rate above the datasheet's is the table's L2 or clock
+    compute, memory = np.exp(-logarithms[:2])
     return {"compute": _digits(compute), "memory": _digits(memory), "floor": _digits(np.exp(logarithms[2]))}
 
 

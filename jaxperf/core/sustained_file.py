@@ -154,6 +154,8 @@ def _check(card: Mapping[str, Any]) -> None:
                 raise ValueError(f"{family}: unknown format class {form!r}")
             for device, row in {"": entry, **entry["devices"]}.items():
                 where = f"{family}.{form}.{device or 'family'}"
+                if not 0.0 <= row.get("exposed", 1.0) <= 1.0:
+                    raise ValueError(f"{where}: exposed is {row['exposed']}, no share")
                 if not (0.0 < row["compute"] <= 1.0 and 0.0 < row["memory"] <= 1.0 and row["floor"] > 0.0):
                     raise ValueError(f"{where}: a share is not in (0, 1] or a floor not above 0")
                 if not 0.0 <= row["half_width"][0] <= row["half_width"][1]:
@@ -232,7 +234,8 @@ def _column(
     share = lambda value: [value * slower, value, min(value * faster, 1.0), 1.0]  # noqa: E731
     floor = values["floor"]
     floors = [floor / slower, floor, floor / faster, launch]
-    columns = [share(compute), share(values["memory"]), floors, [1.0, 1.0, 1.0, 0.0]]
+    exposed = values.get("exposed", entry.get("exposed", 1.0))  # older tables: all of it, a sum of squares
+    columns = [share(compute), share(values["memory"]), floors, [*[exposed] * 3, 0.0]]
     return _Column(columns, tier, values.get(ORIGIN) == SHIPPED_ORIGIN)
 
 

@@ -16,7 +16,9 @@ from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, safe_sqrt
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
 from jaxperf.kernels.schedules import Schedule, scheduled_work
+from jaxperf.kernels.tiling import SMALLEST_ROWS
 
+TALLEST = 128.0  # rows, and columns, of a library's largest tile of experts
 ROW_TOLERANCE = 0.01  # an expectation of 32.0000001 rows is 32 rows, not 33 in a tile of 64
 
 
@@ -61,6 +63,44 @@ def rank_rows(routing: Routing, tokens: Scalar, ranks: Scalar) -> Scalar:
     return tokens * routing.chosen / ranks * busiest_rank(routing, tokens, ranks)
 
 
+def routed_tiles(rows_each: Scalar) -> tuple[Scalar, Scalar]:
+    """Height of a tile, and how many of them an expert's rows take in the mean, for experts of `rows_each` rows in the
+    mean whom chance gives more or fewer.
+
+    Libraries take a tile as tall as the rows that they expect, 16 to 128 (vLLM's and TensorRT-LLM's configurations of
+    fused experts). Of random rows the last tile is half full: E[ceil(X / h)] = E[X] / h + 1/2 where X is spread over
+    more than a tile, and one where it is less. Whole tiles of the mean would make stairs that no measured kernel has.
+    """
+    height = jnp.clip(rows_each, SMALLEST_ROWS, TALLEST)
+    return height, jnp.maximum(rows_each / height + 0.5, 1.0)
+
+
+@jax.jit
+def routed_gemm_cost(
+    device: Device, gemm: GroupedGemm, weights: NumberFormat, activations: NumberFormat, efficiency: AbstractEfficiency
+) -> Cost:
+    """All touched experts of a rank in one launch, their rows as chance has it: `grouped_gemm_cost` of uneven groups.
+
+    **Returns:** `Cost` of scalars; `flops` counts useful rows only, tile padding appears in the time.
+    """
+    height, each = routed_tiles(jnp.maximum(gemm.rows / gemm.groups, 1.0))
+    tiles = gemm.groups * each * ceil_div(gemm.n, as_float(TALLEST))
+    busiest = jnp.maximum(tiles / device.num_cores, 1.0) * 2.0 * height * TALLEST * gemm.k
+    return kernel_cost(
+        device,
+        efficiency(gemm, device),
+        compute=busiest / matrix_peak(device, weights) * device.num_cores,
+        flops=2.0 * gemm.rows * gemm.n * gemm.k,
+        bytes_moved=_moved(device, gemm, weights, activations),
+    )
+
+
+def _moved(device: Device, gemm: GroupedGemm, weights: NumberFormat, activations: NumberFormat) -> Scalar:
+    """Rows in, the weights of the touched experts once, and rows out [byte]."""
+    rows_in = gemm.rows * gemm.k * operand_itemsize(device, weights, activations)
+    return rows_in + gemm.groups * gemm.n * gemm.k * weights.itemsize + gemm.rows * gemm.n * activations.itemsize
+
+
 @functools.partial(jax.jit, static_argnames="schedule")
 def grouped_gemm_cost(
     device: Device,
@@ -88,9 +128,6 @@ def grouped_gemm_cost(
         efficiency(gemm, device),
         compute=per_core * device.num_cores,
         flops=2.0 * gemm.rows * gemm.n * gemm.k,
-        bytes_moved=gemm.rows * gemm.k * operand_itemsize(device, weights, activations)
-        + gemm.groups * gemm.n * gemm.k * weights.itemsize
-        + gemm.rows * gemm.n * activations.itemsize
-        + 2.0 * spilled,
+        bytes_moved=_moved(device, gemm, weights, activations) + 2.0 * spilled,
         sharpness=sharpness,
     )

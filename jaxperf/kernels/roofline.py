@@ -1,7 +1,7 @@
 """The roofline with efficiencies applied per resource before the overlap (Williams, Waterman, Patterson, CACM 2009).
 
-Fitted efficiencies come with their own launch floor and with how much of the shorter resource shows: a sum of squares,
-the p-norm of `core.numerics.overlap` at p = 2, which costs a square root where another p costs powers.
+Fitted efficiencies come with their own launch floor and with how much of the shorter resource shows: see
+`partial_overlap`, which costs a square root where the p-norm of `core.numerics.overlap` costs powers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from jaxperf.core.efficiency import Utilization
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, overlap
 
-FITTED_SHARPNESS = 2.0  # of the overlap that the fitted efficiencies are fitted with
 LEAST_SQUARE = 1e-36  # keeps the slope of a square root finite where a kernel does nothing [s^2]
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.kernels.elementwise import activation_cost
-from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
+from jaxperf.kernels.moe import GroupedGemm, Routing, rank_rows, routed_gemm_cost, touched_experts
 from jaxperf.models.blocks.base import AbstractFfn, Kernels
 from jaxperf.models.blocks.exchange import exchange_costs
 from jaxperf.models.blocks.launch import activation, linear, plain_linear, reduce
@@ -76,11 +76,11 @@ class MoeFfn(AbstractFfn):
         up = GroupedGemm(rows, groups, (1.0 + self.gates) * width, depth)
         down = GroupedGemm(rows, groups, depth, width)
         return {
-            "expert_up_projection": grouped_gemm_cost(device, up, weights, activations, efficiencies.moe),
+            "expert_up_projection": routed_gemm_cost(device, up, weights, activations, efficiencies.moe),
             "expert_activation": activation_cost(
                 device, rows, width, self.gates, activations.itemsize, efficiencies.elementwise
             ),
-            "expert_down_projection": grouped_gemm_cost(device, down, weights, activations, efficiencies.moe),
+            "expert_down_projection": routed_gemm_cost(device, down, weights, activations, efficiencies.moe),
         }
 
     def _shared_kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar) -> Kernels:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
-from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost
+from jaxperf.kernels.moe import GroupedGemm, routed_gemm_cost
 from jaxperf.models.blocks.attention import AttentionMixer
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.mlp import DenseFfn
@@ -115,7 +115,7 @@ def adapter_kernels(
 
 
 def _product(at: Deployment, gemm: GroupedGemm) -> Cost:
-    return grouped_gemm_cost(at.device, gemm, at.activations, at.activations, at.efficiencies.moe)
+    return routed_gemm_cost(at.device, gemm, at.activations, at.activations, at.efficiencies.moe)
 
 
 def adapter_bytes(deployment: Deployment, model: Transformer, adapters: Adapters) -> Scalar:

@@ -15,7 +15,7 @@ import calibration
 from calibration.kernels.parameters import load_parameters
 from calibration.sustained import fit
 from calibration.sustained.__main__ import main
-from calibration.sustained.fit import Law, fit_scalars, weighted_quantile, weights
+from calibration.sustained.fit import Law, exposed_share, fit_scalars, weighted_quantile, weights
 from calibration.sustained.rows import Rows, newest, serving_rows
 from calibration.sustained.table import cold, held_out, law_of, sustained
 from jaxperf.core.sustained_file import load_sustained_table
@@ -60,6 +60,29 @@ def test_the_scalars_that_made_the_rows_are_found() -> None:
     found = fit_scalars(made_rows(), LAW)
     for name, offset in DEVICES.items():
         np.testing.assert_allclose(found.family + found.device[name], FAMILY + offset, atol=0.02)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_how_much_of_the_shorter_shows_is_found(share: float) -> None:
+    """Rows that were made with a share of the shorter of arithmetic and transfer."""
+    rows = made_rows()
+    offset = np.array([DEVICES[name] for name in rows.device])
+    core, transfer = rows.compute + FAMILY[0] + offset[:, 0], rows.memory + FAMILY[1] + offset[:, 1]
+    longer, shorter = np.exp(np.maximum(core, transfer)), np.exp(np.minimum(core, transfer))
+    time = np.log(np.exp(FAMILY[2] + offset[:, 2]) + np.sqrt(longer**2 + share * shorter**2))
+    made = dataclasses.replace(rows, time=time)
+    assert exposed_share(made, LAW) == pytest.approx(share, rel=0.41)  # the next of the shares that are tried
+    assert exposed_share(made.take(np.arange(100)), LAW) == 1.0
+
+
+def test_no_rate_is_above_the_datasheets() -> None:
+    quick = dataclasses.replace(fit_scalars(made_rows(), LAW), family=np.array([-0.3, 0.1, -12.0]))
+    found = quick.within_datasheet
+    for name, offset in quick.device.items():
+        limited = found.family + found.device[name]
+        np.testing.assert_allclose(
+            limited, np.r_[np.maximum((quick.family + offset)[:2], 0.0), (quick.family + offset)[2]]
+        )
 
 
 def test_the_best_of_several_starts_counts(monkeypatch: pytest.MonkeyPatch) -> None:
