@@ -58,7 +58,7 @@ def as_known(table: KernelTable, points: Points, names: Sequence[str]) -> tuple[
 
 
 def _by_group(values: Sequence[str], points: Points) -> Text:
-    return Text(np.array(values, object), points.group)
+    return Text(np.array(values, object), points.group).distinct()
 
 
 def _stated(table: KernelTable, points: Points) -> Iterable[Stated]:

@@ -63,7 +63,9 @@ def predict_collectives(
         no_format = np.asarray(table.dtype == "")
         table, points, filled = _as_known(table, cells, directories)
         own_numbers, own_texts = predict_points(points, parameters)
-        larger = table.shape["gpus_per_node"] > load_facts(points.device.tolist(), directories).node_size[points.group]
+        devices, at = np.unique(points.device.astype(str), return_inverse=True)
+        node_size = load_facts(devices.tolist(), directories).node_size[at]
+        larger = table.shape["gpus_per_node"] > node_size[points.group]
         remarks = (
             (_uneven(table), UNEVEN),
             (larger, LARGE),

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from calibration.collectives import predict
 from calibration.collectives.as_known import as_known
+from calibration.collectives.facts import load_facts
 from calibration.collectives.parameters import LAW, CollectiveParameters, load_collectives
 from calibration.collectives.points import points_of
-from calibration.collectives.predict import _with_remark, predict_collectives
 from calibration.collectives.rows import FAMILY, read_collectives
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import repeated
@@ -53,12 +54,12 @@ def table(tmp_path: Path) -> Callable[..., KernelTable]:
 
 @pytest.fixture
 def answers(table: Callable[..., KernelTable], shipped: CollectiveParameters) -> Callable[..., list[Answer]]:
-    def predict(*rows: str) -> list[Answer]:
-        columns = predict_collectives(table(*rows), len(rows), shipped)
+    def answer(*rows: str) -> list[Answer]:
+        columns = predict.predict_collectives(table(*rows), len(rows), shipped)
         parts = (np.asarray(columns[name]).tolist() for name in ("predicted_us", "tier", "reason"))
         return [Answer(*each) for each in zip(*parts, strict=True)]
 
-    return predict
+    return answer
 
 
 @pytest.fixture
@@ -162,6 +163,20 @@ def test_broadcasts_and_sends_are_collectives(answers, shipped: CollectiveParame
 def test_many_remarks_do_not_multiply_what_is_kept() -> None:
     text = repeated("first", 40)
     for place in range(40):
-        text = _with_remark(text, np.arange(40) == place, f"remark {place}")
+        text = predict._with_remark(text, np.arange(40) == place, f"remark {place}")
     assert text.tolist() == [f"first; remark {place}" for place in range(40)]
     assert len(text.values) == 41
+
+
+def test_many_groups_of_rows_look_each_device_and_remark_up_once(
+    table, shipped: CollectiveParameters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[list[str]] = []
+    monkeypatch.setattr(predict, "load_facts", lambda names, *_: looked.append(names) or load_facts(names))
+    given = table(*(f"h100-sxm,nccl,,,half,all_gather,{ranks},4096," for ranks in range(2, 40)))
+    predict.predict_collectives(given, len(given), shipped)
+    assert looked == [["h100-sxm"]]
+    points = points_of(given)
+    assert len(points.names["cell"]) == 38
+    _, said = as_known(given, points, shipped.learned.curves.known["cell setting by size"])
+    assert len(said.values) == 1
