@@ -24,6 +24,7 @@ from calibration.kernels.habits import habits
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
 from calibration.kernels.latents import ABSORBING
 from calibration.kernels.model import Inputs
+from calibration.kernels.prefill import as_seen
 from calibration.kernels.ways import ways_of
 from jaxperf.core.numerics import Scalar, as_float
 
@@ -115,6 +116,7 @@ class Point(eqx.Module):
 def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
     hardware, x = kind.hardware, whole_shape(kind, x)
+    x = as_seen(x) if family == "attention_prefill" else x
     asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars
     if family == "gemm" or family in ABSORBING:
         asked = dataclasses.replace(asked, power=asked.power * products.switched(hardware.device, kind.formats))

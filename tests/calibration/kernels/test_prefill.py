@@ -150,6 +150,28 @@ def test_only_a_kernel_that_is_given_the_window_leaves_products_out(framework: s
     assert (windowed < 0.15 * whole) if hides else windowed == whole
 
 
+def asked(found: Prepared) -> list[float]:
+    """All numbers that a model reads of one kernel."""
+    return [*found.features[0], *found.habits[0], found.core[0], found.special[0], found.waves[0], found.kernels[0]]
+
+
+@pytest.mark.parametrize("window", [1124.0, 1e6])
+@pytest.mark.parametrize(("framework", "kernel"), [("trtllm", "torch_flow"), ("vllm", "vllm_flash_attn")])
+def test_a_window_that_hides_no_key_is_none(framework: str, kernel: str, window: float) -> None:
+    shape = {"q_len": 1024.0, "prefix": 100.0, "heads": 32.0, "kv_heads": 8.0}
+    whole, wide, narrow = (named(shape | {"window": w}, framework, kernel) for w in (0.0, window, 1123.0))
+    assert asked(wide) == asked(whole)
+    assert asked(narrow) != asked(whole)
+
+
+@pytest.mark.parametrize(("kernel", "queries"), [("triton", 1024.0), ("flash_attn", 1.0)])
+def test_a_kernel_that_any_window_makes_go_another_way_keeps_one_that_hides_no_key(kernel: str, queries: float) -> None:
+    framework = {"triton": "sglang", "flash_attn": "vllm"}[kernel]
+    shape = {"q_len": queries, "heads": 142.0 * 8, "kv_heads": 142.0}
+    whole, wide = (named(shape | {"window": w}, framework, kernel) for w in (0.0, 1e6))
+    assert wide.waves[0] > whole.waves[0]
+
+
 def test_blocks_that_are_fewer_than_the_cores_share_the_keys() -> None:
     """One head of 1,024 queries: 8 blocks of 132, the longest of 8 tiles, and 16 shares of it; a core's share of 36
     tiles is less than half of one of them."""

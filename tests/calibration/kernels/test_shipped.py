@@ -135,6 +135,14 @@ def test_no_product_that_was_not_measured_is_above_the_peak(shipped: Parameters,
     assert (found["lower_us"] <= found["predicted_us"]).all() and (found["predicted_us"] < found["upper_us"]).all()
 
 
+def test_a_window_that_hides_no_key_takes_no_other_time(shipped: Parameters) -> None:
+    shape = {"batch": 4.0, "q_len": 2048.0, "prefix": 0.0, "heads": 32.0, "kv_heads": 8.0, "head_dim": 128.0}
+    columns = {name: np.full(3, value) for name, value in shape.items()} | {"window": np.array([0.0, 2048.0, 8192.0])}
+    table = blank_table("attention_prefill", columns, np.full(3, "a100-sxm-80gb", dtype=object))
+    found = predict_table(in_stack(table, "trtllm", "1.0.0", ""), shipped)
+    assert np.ptp(found["predicted_us"]) == 0.0
+
+
 def test_an_unknown_framework_falls_to_the_generic_level_aloud(shipped: Parameters) -> None:
     found = predict_table(in_stack(square_gemms("h100-sxm"), "mylib", "1", "mine"), shipped)
     assert all("generic" in reason for reason in found["reason"])
