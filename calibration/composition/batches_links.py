@@ -69,10 +69,24 @@ def curves_of(tables: Sequence[KernelTable]) -> tuple[Curve, ...]:
 
 
 def _knots(size: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Medians of log size and log time in bins of an octave."""
+    """Medians of log size and log time in bins of an octave; no smaller buffer takes longer."""
     which = np.maximum(np.log2(size) - LEAST_OCTAVE, 0.0) // 1.0
     bins = [which == each for each in np.unique(which)]
-    return tuple(np.array([np.median(np.log(values[own])) for own in bins]) for values in (size, time))  # type: ignore
+    places, times = (np.array([np.median(np.log(values[own])) for own in bins]) for values in (size, time))
+    return places, _never_falling(times)
+
+
+def _never_falling(values: np.ndarray) -> np.ndarray:
+    """The nearest sequence, by least squares, of which no value is below the one before: neighbours that are out of
+    order take their mean (pool adjacent violators; Ayer et al. 1955)."""
+    pools: list[tuple[float, int]] = []  # mean and how many
+    for value in values:
+        mean, count = float(value), 1
+        while pools and pools[-1][0] > mean:
+            before, more = pools.pop()
+            mean, count = (before * more + mean * count) / (more + count), more + count
+        pools.append((mean, count))
+    return np.repeat([mean for mean, _ in pools], [count for _, count in pools])
 
 
 def all_reduce_time(curves: Sequence[Curve], spec: DeviceSpec, ranks: int, size: float) -> float:

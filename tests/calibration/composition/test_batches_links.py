@@ -20,6 +20,7 @@ from calibration.composition.batches_links import (
     link_rate,
     without,
 )
+from calibration.composition.batches_parameters import load_steps
 from calibration.datasets.schema import KernelTable
 
 
@@ -106,11 +107,11 @@ def test_a_device_can_be_left_out() -> None:
     assert without([A100, H20, PCIE], ["h20", "rtx-6000-ada"]) == (A100,)
 
 
-def test_curves_hold_medians_of_usable_rows_on_one_node() -> None:
-    size = np.array([4096.0, 4096.0, 4096.0, 4096.0, 4096.0, 2.0**20])
+def all_reduces(size: list[float], time: list[float], node: list[float], flag: list[int]) -> KernelTable:
+    """Measured on four H20; `node`: devices of one."""
     rows = len(size)
     texts = lambda value: np.full(rows, value, dtype=object)  # noqa: E731
-    table = KernelTable(
+    return KernelTable(
         family="collective",
         row=np.arange(rows),
         device=texts("h20"),
@@ -119,16 +120,29 @@ def test_curves_hold_medians_of_usable_rows_on_one_node() -> None:
         kernel=texts(""),
         dtype=texts(""),
         cache=texts(""),
-        shape={
-            "bytes": size,
-            "num_gpus": np.full(rows, 4.0),
-            "gpus_per_node": np.array([4.0, 4.0, 4.0, 4.0, 2.0, math.nan]),
-        },
-        latency=np.array([1e-5, 2e-5, 9e-5, 5.0, 7.0, 1e-3]),
-        flag=np.array([0, 0, 0, 16, 0, 0]),
+        shape={"bytes": np.array(size), "num_gpus": np.full(rows, 4.0), "gpus_per_node": np.array(node)},
+        latency=np.array(time),
+        flag=np.array(flag),
         text={"op": texts("all_reduce")},
     )
-    (found,) = curves_of([table])
+
+
+def test_curves_hold_medians_of_usable_rows_on_one_node() -> None:
+    size, time = [*5 * [4096.0], 2.0**20], [1e-5, 2e-5, 9e-5, 5.0, 7.0, 1e-3]
+    (found,) = curves_of([all_reduces(size, time, [4.0, 4.0, 4.0, 4.0, 2.0, math.nan], [0, 0, 0, 16, 0, 0])])
     assert (found.device, found.ranks) == ("h20", 4)
     assert np.exp(found.size) == pytest.approx([4096.0, 2.0**20])
     assert np.exp(found.time) == pytest.approx([2e-5, 1e-3])  # neither the flagged row nor the one on two nodes
+
+
+def test_no_smaller_buffer_takes_longer_where_the_measured_ones_do() -> None:
+    """Octaves out of order take their geometric mean, others stay as measured."""
+    size, time = [2.0**12, 2.0**13, 2.0**14, 2.0**15, 2.0**16], [80e-6, 20e-6, 45e-6, 40e-6, 90e-6]
+    (found,) = curves_of([all_reduces(size, time, 5 * [4.0], 5 * [0])])
+    pooled = (45e-6 * 40e-6) ** 0.5
+    assert np.exp(found.time) == pytest.approx([40e-6, 40e-6, pooled, pooled, 90e-6])
+
+
+def test_no_smaller_buffer_takes_longer_on_any_shipped_curve() -> None:
+    for curve in load_steps().curves:
+        assert (np.diff(curve.time) >= 0.0).all(), (curve.device, curve.ranks)
