@@ -101,6 +101,13 @@ def waiting(x: Shape, hardware: Hardware) -> Scalar:
     return rounds(x, cores) * tiles * _way(x, "wait") / hardware.clock
 
 
+def idle(sequences: Scalar, heads: Scalar, context: Scalar, cores: Scalar) -> Scalar:
+    """How much longer all that is read and written takes because tiles leave cores idle; what the law was fitted with,
+    whose floor makes up for queries and outputs that a few cores hold [1]."""
+    tiles = sequences * ceil_div(heads, as_float(ROWS)) * ceil_div(context, as_float(TILE))
+    return ceil_div(tiles, cores) * cores / tiles
+
+
 def products_share(x: Shape) -> Scalar:
     """Time of the products over that of `mla_decode_cost`, which has fewer rows for few heads and no softmax [1]."""
     rows = jnp.minimum(ceil_div(x["heads"], as_float(HEADS_APART)) * HEADS_APART, ROWS)

@@ -72,6 +72,9 @@ def decode(device: Device, x: Shape, f: Formats) -> Cost:
     groups = jnp.where(by_heads, ceil_div(x["heads"], as_float(HEADS_APART)), 1.0)
     shape = _latent({"heads": x["heads"] / groups})
     divided = mla_decode_cost(device, shape, x["batch"] * groups, x["kv_len"], read, f.weights, FULL)
+    idle = latent_decoding.idle(x["batch"] * groups, shape.heads, x["kv_len"], device.num_cores)
+    stretched = divided.bytes_moved * idle / device.memory_bandwidth
+    divided = eqx.tree_at(lambda cost: cost.memory, divided, stretched)
     others = groups - latent_decoding.times_read(x, device.num_cores)  # find it in L2
     less = 1.0 - others * latents * read.itemsize / divided.bytes_moved
     spared = (divided.memory * less, divided.bytes_moved * less)

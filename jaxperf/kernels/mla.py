@@ -94,24 +94,30 @@ def mla_decode_cost(
     """Decode, absorbed: 2 heads context (2 kv_rank + rope_dim) FLOP, every cached latent read once for all heads.
 
     A block multiplies `BLOCK_HEADS` heads with `BLOCK_KEYS` latents at a time, and the cores share all such tiles
-    evenly, wherever a sequence ends (FlashMLA's `get_mla_metadata`); idle ones stretch the read. The partial outputs,
-    at most two of a core, are combined in L2.
+    evenly, wherever a sequence ends (FlashMLA's `get_mla_metadata`). Idle ones stretch the read of the latents, which
+    takes no longer where the last tile is left out; queries and outputs, which are the same for any context, are not
+    stretched. The partial outputs, at most two of a core, are combined in L2.
 
     **Arguments:** as `decode_attention_cost`. **Returns:** `Cost` of scalars.
     """
     rows = jnp.minimum(ceil_div(shape.heads, as_float(PACKED_QUERIES)) * PACKED_QUERIES, BLOCK_HEADS)
     head_blocks = ceil_div(shape.heads, as_float(BLOCK_HEADS))
-    tiles = batch * head_blocks * ceil_div(context, as_float(BLOCK_KEYS))
-    busiest = ceil_div(tiles, device.num_cores)
+    tiles = ceil_div(context, as_float(BLOCK_KEYS))
+    busiest = ceil_div(batch * head_blocks * tiles, device.num_cores)
     width = shape.cached_dim + shape.kv_rank  # of a query and an output
     multiplied = busiest * device.num_cores * rows * BLOCK_KEYS * 2.0 * width
+    whole = ceil_div(batch * head_blocks * (tiles - 1.0), device.num_cores) * BLOCK_KEYS
+    longest = jnp.maximum(busiest * context / tiles, whole)  # latents of the busiest core
+    latents = batch * context * shape.cached_dim * cache.itemsize
+    others = batch * shape.heads * width * activations.itemsize
+    read = longest * device.num_cores / head_blocks * shape.cached_dim * cache.itemsize
     return kernel_cost(
         device,
         efficiency(shape, device),
         compute=multiplied / matrix_peak(device, activations),
         flops=2.0 * width * shape.heads * batch * context,
-        bytes_moved=batch * (context * shape.cached_dim * cache.itemsize + shape.heads * width * activations.itemsize),
-        stretch=busiest * device.num_cores / tiles,
+        bytes_moved=latents + others,
+        stretch=(read + others) / (latents + others),
         sharpness=sharpness,
     )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxperf.core.efficiency import constant_efficiency
 from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.kernels.mla import (
@@ -58,6 +62,28 @@ def test_the_cores_share_all_tiles_of_64_heads_and_64_latents(heads: int, batch:
     rows = min(-(-heads // 16) * 16, 64)
     np.testing.assert_allclose(cost.compute, busiest * 132 * rows * 64 * 2 * 1088 / 989.4e12, rtol=1e-12)
     assert float(cost.compute) * 989.4e12 >= float(cost.flops) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize("batch", [1, 3, 8, 100])
+def test_a_longer_context_never_takes_less(batch: int, heads: int) -> None:
+    """Neither where few tiles leave cores idle nor where a last tile has begun."""
+    shape = LatentShape(heads, 128, 64, 128, 512)
+    contexts = jnp.array([1.0, 63, 64, 65, 128, 129, 256, 257, 1024, 4096, 4160, 4161, 4224, 4225, 4289, 8449, 16384])
+    times = jax.vmap(
+        lambda context: mla_decode_cost(H100, shape, as_float(batch), context, BF16, BF16, HIGH.mla_decode).time
+    )(contexts)
+    assert (jnp.diff(times) >= -1e-12 * times[1:]).all()
+
+
+@pytest.mark.parametrize("batch", [1, 66, 200])
+def test_the_busiest_core_stretches_the_read_of_latents_alone(batch: int) -> None:
+    """Whole tiles: the read takes what the busiest core's tiles do at its share of the bandwidth, of 64 latents each,
+    which two blocks of 64 heads share; queries and outputs come at all of it."""
+    cost = mla_decode_cost(H100, DEEPSEEK, as_float(batch), as_float(192), BF16, BF16, constant_efficiency(1.0, 1.0))
+    busiest = -(-batch * 2 * 3 // 132)
+    moved = busiest * 132 * 64 / 2 * 576 * 2 + batch * 128 * (576 + 512) * 2
+    np.testing.assert_allclose(cost.memory, moved / 3.35e12, rtol=1e-12)
 
 
 @given(*counts)
