@@ -39,6 +39,8 @@ def print_mapped(answer: dict[str, Any], quiet: bool) -> None:
         out.print("interrupted: the best until then")
     elif answer["bound"] is None:
         out.print("no bound: what each level keeps was searched, and a bound is of one choice of it")
+    elif answer["bound"] == 0.0:
+        out.print("no bound: the simple one is above the mapping found, so it is wrong; please report this case")
     if quiet and answer["mapping"]:
         return
     for note in answer.get("notes", ()):

@@ -24,6 +24,7 @@ from jaxperf.loopnest.problem import Problem
 LARGEST_SPACE, MOST_ROWS, MOST_ORDERS = 1e8, 500_000, 2_000
 EVALUATIONS = 65_536  # of one compiled call: nodes times orders
 TOLERANCE = 1e-3  # nodes that can be better by less than this share are left alone
+ROUNDING = 1e-6  # by which a bound may lie above a score
 
 Report = Callable[[int, int], None]
 
@@ -40,7 +41,9 @@ class Nodes(NamedTuple):
 
 class Proof(NamedTuple):
     """`bound` of the objective that no mapping of the space beats; `score` of the best mapping known, `mapping` where
-    it is a better one than the incumbent; `factorings`, `nodes`: examined; `exhaustive`: whether the orders were."""
+    it is a better one than the incumbent; `factorings`, `nodes`: examined; `exhaustive`: whether the orders were.
+
+    The bound is 0 where a mapping is known that a bound would exclude: it proves nothing."""
 
     bound: float
     score: float
@@ -78,6 +81,8 @@ def prove(
     """
     floor = compulsory(problem, architecture, space)
     least = {"edp": floor.energy * floor.cycles, "energy": floor.energy, "cycles": floor.cycles}[objective]
+    if float(least) > incumbent * (1.0 + ROUNDING):
+        return Proof(0.0, incumbent, None, 0, 0, False)
     simple = Proof(min(float(least), incumbent), incumbent, None, 0, 0, False)
     orders = best_orders(problem, space)
     if most_nodes == 0 or count_ways(space) > LARGEST_SPACE or len(orders) > MOST_ORDERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -12,8 +13,10 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import product
 from jaxperf.loopnest.mapspace import MapSpace
-from jaxperf.loopnest.problem import Operand, Problem
+from jaxperf.loopnest.problem import Axis, Operand, Problem
 from jaxperf.loopnest.reuse import tile_size
+
+MOST_SUMS = 1e7  # of an axis that are counted one by one
 
 
 class Compulsory(NamedTuple):
@@ -29,32 +32,54 @@ def compulsory(problem: Problem, architecture: Architecture, space: MapSpace) ->
     """The bound of one problem, whatever its factors and orders.
 
     The innermost level that keeps an operand serves every multiply-accumulate, unless children share its words; every
-    level further out, and each level's own filling, moves every word of the operand once.
+    level further out, and each level's own filling, moves every word of the operand once. Words between windows that no
+    window touches need not move: tiles of single windows leave them out.
     """
     macs = product(problem.bounds[d] for d in range(len(problem.bounds)))
     units = jnp.minimum(_spreads(problem, architecture, space, range(len(architecture.levels))), architecture.macs)
     energy = macs * architecture.mac_energy
     for index, operand in enumerate(problem.operands):
         keeping = [level for level, kept in enumerate(space.structure.kept) if kept[index]]
-        words = tile_size(operand, [problem.bounds[d] for d in range(len(problem.bounds))], problem)
+        words = as_float(distinct_words(operand, problem))
+        box = tile_size(operand, [problem.bounds[d] for d in range(len(problem.bounds))], problem)
         shared = _spreads(problem, architecture, space, range(keeping[0] + 1))
         for position, level in enumerate(keeping):
             served = macs / shared if position == 0 else words
-            energy = energy + _level_energy(operand, architecture.levels[level], served, words, units, level, keeping)
+            filled = words if level != keeping[-1] else jnp.zeros_like(words)
+            first = box * units
+            energy = energy + _level_energy(operand, architecture.levels[level], served, filled, first)
     return Compulsory(macs / units, energy, macs, units)
 
 
-def _level_energy(
-    operand: Operand, level: Level, served: Scalar, words: Scalar, units: Scalar, index: int, keeping: list[int]
-) -> Scalar:
-    """Energy of a level that hands out `served` words of an operand of `words` [J]; of results, each unit's first
-    value of a word is added to nothing and need not be read."""
-    filled = words if index != keeping[-1] else jnp.zeros_like(words)
+def distinct_words(operand: Operand, problem: Problem) -> int:
+    """Words of an operand that some iteration touches, or less where axes share loops or are too long to count."""
+    found: list[tuple[set[int], int]] = []  # loops of axes that share some, and the most indices of one of these axes
+    for axis in operand.axes:
+        loops, most = {d for d, _ in axis}, _distinct_indices(axis, problem)
+        linked = [each for each in found if each[0] & loops]
+        found = [each for each in found if not each[0] & loops]
+        found.append((loops.union(*(each[0] for each in linked)), max([most, *(each[1] for each in linked)])))
+    return math.prod(most for _, most in found)
+
+
+def _distinct_indices(axis: Axis, problem: Problem) -> int:
+    """Different values of sum_d coefficient_d i_d over the loops of an axis."""
+    terms = [(int(problem.bounds[d]), int(problem.coefficients[c])) for d, c in axis]
+    if len(terms) == 1 or math.prod(bound for bound, _ in terms) > MOST_SUMS:
+        return sum(bound - 1 for bound, _ in terms) + 1  # sums of two sets are as many as both less one, at least
+    sums = np.zeros(1, np.int64)
+    for bound, coefficient in terms:
+        sums = np.unique(np.add.outer(sums, coefficient * np.arange(bound)))
+    return len(sums)
+
+
+def _level_energy(operand: Operand, level: Level, served: Scalar, filled: Scalar, first: Scalar) -> Scalar:
+    """Energy of a level that hands out `served` words and takes `filled` ones [J]; of results, the `first` value of a
+    word on each unit is added to nothing and need not be read."""
     if not operand.written:
         spent = served * level.read_energy + filled * level.write_energy
     else:
-        again = jnp.maximum(served - words * units, 0.0)
-        spent = served * level.update_energy + again * level.read_energy
+        spent = served * level.update_energy + jnp.maximum(served - first, 0.0) * level.read_energy
     return spent / (level.block * level.cluster)
 
 

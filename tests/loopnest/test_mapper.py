@@ -22,7 +22,7 @@ from jaxperf.loopnest.feasible import Reason
 from jaxperf.loopnest.genomes import Genome, genome_mapping, random_genomes
 from jaxperf.loopnest.lower_bound import Relaxed, best_orders, relaxed_costs
 from jaxperf.loopnest.lower_bound_branch import TOLERANCE, prove
-from jaxperf.loopnest.lower_bound_compulsory import compulsory
+from jaxperf.loopnest.lower_bound_compulsory import compulsory, distinct_words
 from jaxperf.loopnest.mapper import Effort, find_mapping
 from jaxperf.loopnest.mapspace import MapSpace, build_space, prime_factors
 from jaxperf.loopnest.mapspace_factors import count_ways, factorings, feasible_rows
@@ -49,7 +49,7 @@ def machine(size: float = 24.0) -> Architecture:
     return Architecture((registers, memory), macs=4, mac_energy=5e-13)
 
 
-def sliding(positions: float = 6.0) -> tuple[Problem, Names]:
+def sliding(positions: float = 6.0, stride: float = 2.0) -> tuple[Problem, Names]:
     """A strided one-dimensional convolution, whose windows overlap."""
     operands = {
         "Weights": [[("M", "")], [("R", "")], [("K", "")]],
@@ -57,7 +57,7 @@ def sliding(positions: float = 6.0) -> tuple[Problem, Names]:
         "Outputs": [[("M", "")], [("P", "")]],
     }
     bounds = {"M": 4.0, "K": 2.0, "R": 3.0, "P": positions}
-    return build_problem(bounds, operands, ["Outputs"], {"stride": 2.0})
+    return build_problem(bounds, operands, ["Outputs"], {"stride": stride})
 
 
 def space_of(problem: Problem, names: Names, **limits: LevelConstraints) -> MapSpace:
@@ -132,6 +132,36 @@ def test_the_simple_bound_is_below_every_mapping(small: Small, objective: str) -
     bound = {"edp": floor.energy * floor.cycles, "energy": floor.energy, "cycles": floor.cycles}[objective]
     assert 0.3 * scores[objective].min() < float(bound) <= scores[objective].min()
     assert prove(problem, machine(), space, objective, np.inf, most_nodes=0).bound == float(bound)
+
+
+def test_words_that_no_window_touches_are_not_in_the_simple_bound(small: Small) -> None:
+    _, space, _ = small
+    problem, _ = sliding(stride=40.0)
+    found = find_mapping(problem, machine(), space, "energy", seed=1, effort=Effort(4), method="random")
+    assert float(compulsory(problem, machine(), space).energy) < found.score
+    proof = prove(problem, machine(), space, "energy", found.score)
+    assert 0.0 < proof.bound <= found.score
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        ([[("P", "s"), ("R", "")]], 18),
+        ([[("P", ""), ("R", "")]], 8),
+        ([[("P", "s"), ("R", "d")]], 13),  # even ones
+        ([[("P", "s")], [("R", "d")]], 18),
+        ([[("P", "")], [("P", "")]], 6),
+    ],
+)
+def test_distinct_words(axes: list[list[tuple[str, str]]], words: int) -> None:
+    problem, _ = build_problem({"P": 6.0, "R": 3.0}, {"A": axes}, [], {"s": 4.0, "d": 2.0})
+    assert distinct_words(problem.operands[0], problem) == words
+
+
+def test_a_bound_above_a_known_mapping_is_no_bound(small: Small) -> None:
+    problem, space, scores = small
+    proof = prove(problem, machine(), space, "energy", 0.01 * float(scores["energy"].min()), most_nodes=0)
+    assert proof.bound == 0.0 and not proof.exhaustive
 
 
 def test_the_bound_of_given_factors_is_below_every_order() -> None:
