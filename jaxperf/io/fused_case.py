@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.map_case import Asked, mapping_blocks
-from jaxperf.io.map_constraints import load_constraints, open_constraints, with_meshes
+from jaxperf.io.map_constraints import machine_constraints, with_meshes
 from jaxperf.io.timeloop.case import Case, cost_record
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.constraints import Constraints, LevelConstraints, check_constraints
@@ -39,10 +39,10 @@ class Task(NamedTuple):
 def chain_task(chain: Chain, names: ChainNames, case: Case, given: str | None) -> Task:
     """A chain on the machine of a case, whose nest is not used.
 
-    **Arguments:** `given`: constraints as of `load_constraints`; by default anything the instances allow.
+    **Arguments:** `given`: constraints as of `machine_constraints`; by default anything the instances allow.
     **Raises:** `InputError` for constraints of other levels, loops or arrays, or with fixed factors.
     """
-    limits = load_constraints(given) if given else open_constraints(case.architecture, case.levels)
+    limits = machine_constraints(given, case.architecture, case.levels)
     dimensions = tuple(dict.fromkeys(name for nest in names.nests for name in nest.dimensions))
     check_constraints(limits, case.levels, Names(dimensions, names.tensors), given or "case")
     for level, limit in limits.items():

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.map_constraints import load_constraints, open_constraints, with_meshes
+from jaxperf.io.map_constraints import machine_constraints, with_meshes
 from jaxperf.io.timeloop.case import Case, evaluate
 from jaxperf.io.timeloop.fields import count
 from jaxperf.io.timeloop.nest import KINDS
-from jaxperf.loopnest.constraints import Constraints, check_constraints, check_factors
+from jaxperf.loopnest.constraints import Constraints, check_constraints, check_factors, check_kept
 from jaxperf.loopnest.feasible import SENTENCES
 from jaxperf.loopnest.lower_bound_branch import Proof, prove
 from jaxperf.loopnest.mapper import METHODS, Effort, Found, Report, find_mapping
@@ -48,11 +48,13 @@ def other_bounds(case: Case, text: str) -> Case:
 def constrained(case: Case, given: str | None) -> tuple[Case, Constraints]:
     """The case with the meshes of its constraints, and these: of a name, of a file, or what its instances allow.
 
-    **Raises:** `InputError` for constraints of other levels, loops or operands, or factors that do not fit the bounds.
+    **Raises:** `InputError` for constraints of other levels, loops or operands, meshes that do not fit the machine,
+    factors that do not fit the bounds, or an operand that no level keeps.
     """
-    limits = load_constraints(given) if given else open_constraints(case.architecture, case.levels)
+    limits = machine_constraints(given, case.architecture, case.levels)
     source = given or "case"
     check_constraints(limits, case.levels, case.names, source)
+    check_kept(limits, case.levels, case.names, case.mapping.kept, source)
     check_factors(limits, case.levels, case.names, [float(bound) for bound in case.problem.bounds], source)
     return dataclasses.replace(case, architecture=with_meshes(case.architecture, case.levels, limits)), limits
 

@@ -27,36 +27,43 @@ def shipped_constraints() -> list[str]:
     return sorted(each.name.removesuffix(".json") for each in SHIPPED.iterdir())
 
 
-def load_constraints(given: str) -> Constraints:
+def load_constraints(given: str, default: Constraints | None = None) -> Constraints:
     """Constraints by the name of a shipped machine, or from a JSON file.
 
+    **Arguments:** `default`: levels that are not named are as there, so is a mesh that is not stated.
     **Raises:** `InputError` for an unknown name, a file that cannot be read, or a field that is wrong.
     """
     names = shipped_constraints()
     if given in names:
-        return read_constraints(load_json(str(SHIPPED / f"{given}.json")), given)
+        return read_constraints(load_json(str(SHIPPED / f"{given}.json")), given, default)
     if not Path(given).exists():
         hint = did_you_mean(given, names)
         raise InputError(f"--constraints: '{given}' is no file, nor one of {', '.join(names)}.{hint}")
-    return read_constraints(load_json(given), given)
+    return read_constraints(load_json(given), given, default)
 
 
-def read_constraints(data: Any, source: str) -> Constraints:
-    """Constraints by level from what a file holds under `levels`."""
+def read_constraints(data: Any, source: str, default: Constraints | None = None) -> Constraints:
+    """Constraints by level from what a file holds under `levels`; `default`: as of `load_constraints`."""
     if not isinstance(data, Dictionary):
         raise InputError(f"{source} holds {show(data)}; constraints are an object with levels.")
     levels = object_of(data, "levels", source)
-    return {level: _level(object_of(levels, level, source), f"{source}: {level}") for level in levels}
+    known = default or {}
+    given = {
+        level: _level(object_of(levels, level, source), known.get(level, LevelConstraints()), f"{source}: {level}")
+        for level in levels
+    }
+    return {**known, **given}
 
 
-def _level(data: Dictionary[str, Any], where: str) -> LevelConstraints:
+def _level(data: Dictionary[str, Any], default: LevelConstraints, where: str) -> LevelConstraints:
     for name in data:
         if name not in FIELDS:
             raise InputError(
                 f"{where}: '{name}' is no constraint; there are {', '.join(FIELDS)}.{did_you_mean(name, FIELDS)}"
             )
     found: dict[str, Any] = {name: _names(data, name, where) for name in LISTS if name in data}
-    found |= {name: count(data[name], f"{where}: {name}") for name in MESHES if name in data}
+    meshes = {name: count(data[name], f"{where}: {name}") for name in MESHES if name in data}
+    found |= meshes or {name: getattr(default, name) for name in MESHES}
     if "factors" in data:
         factors = object_of(data, "factors", where)
         found["factors"] = {kind: _factors(factors, kind, f"{where}: factors") for kind in factors}
@@ -78,6 +85,25 @@ def open_constraints(architecture: Architecture, levels: Sequence[str]) -> Const
     for name, level in zip(levels, architecture.levels, strict=True):
         found[name] = LevelConstraints(mesh_x=float(floor_div(children, level.instances)))
         children = level.instances
+    return found
+
+
+def machine_constraints(given: str | None, architecture: Architecture, levels: Sequence[str]) -> Constraints:
+    """Constraints of a name or a file, or without one what the instances of the machine allow.
+
+    **Raises:** `InputError` as `load_constraints`, and for a mesh that has not the children of an instance.
+    """
+    default = open_constraints(architecture, levels)
+    if not given:
+        return default
+    found = load_constraints(given, default)
+    for name, limits in default.items():
+        children, mesh = limits.mesh_x, found[name]
+        if mesh.mesh_x * mesh.mesh_y != children:
+            raise InputError(
+                f"{given}: {name}: mesh_x {mesh.mesh_x:g} times mesh_y {mesh.mesh_y:g} must be {children:g}, the "
+                "children of one of its instances; leave both away for one row."
+            )
     return found
 
 

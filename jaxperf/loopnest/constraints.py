@@ -66,6 +66,16 @@ def check_constraints(constraints: Constraints, levels: tuple[str, ...], names: 
                 raise InputError(f"{where}: {direction} is {getattr(limits, direction)}; it must be an integer from 1.")
 
 
+def check_kept(
+    constraints: Constraints, levels: Sequence[str], names: Names, kept: Sequence[Sequence[bool]], source: str
+) -> None:
+    """Raises `InputError` for an operand that no level keeps; `kept`: of the case, where constraints do not say."""
+    for operand, name in enumerate(names.operands):
+        stated = [constraints.get(level, LevelConstraints()).keep for level in levels]
+        if not any(held[operand] if named is None else name in named for named, held in zip(stated, kept, strict=True)):
+            raise InputError(f"{source}: no level keeps {name}; name it in keep of {levels[-1]}, the outermost level.")
+
+
 def check_factors(
     constraints: Constraints, levels: Sequence[str], names: Names, bounds: Sequence[float], source: str
 ) -> None:

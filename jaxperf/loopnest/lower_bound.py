@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxperf.core.numerics import Scalar
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import NestCost, nest_cost
 from jaxperf.loopnest.mapping import iterations, unroll
@@ -99,12 +99,17 @@ def _bound(architecture: Architecture, costs: NestCost, compute: Scalar, objecti
             for each in cost.accesses
             if each is not None
         ]
-        totals = [functools.reduce(jnp.add, counts) for counts in zip(*least, strict=True)]
         limits = (level.read_bandwidth, level.write_bandwidth, level.shared_bandwidth)
+        totals = [_sum([counts[kind] for counts in least]) for kind in range(len(limits))]
         for words, bandwidth in zip(totals, limits, strict=True):
             needed = words > 0.0  # nothing needs no bandwidth, not even none
             cycles = jnp.maximum(cycles, jnp.where(needed, words / jnp.where(needed, bandwidth, 1.0), 0.0))
     for level, cost in zip(architecture.levels, costs.levels, strict=True):
-        accessed = functools.reduce(jnp.add, [jnp.min(each) for each in cost.operand_energy])
+        accessed = _sum([jnp.min(each) for each in cost.operand_energy])
         energy = energy + accessed + level.leakage * cycles * cost.instances[0]
     return {"edp": energy * cycles, "energy": energy, "cycles": cycles}[objective]
+
+
+def _sum(terms: list[Scalar]) -> Scalar:
+    """Of a level that keeps nothing there are none."""
+    return functools.reduce(jnp.add, terms, as_float(0.0))

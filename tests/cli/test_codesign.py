@@ -161,11 +161,11 @@ def test_a_level_without_a_size_needs_a_fixed_energy(cli, refuse, case: Path, ow
     assert cli(*at, "--energy", "memory=fixed", *QUICK).exit_code == 0
 
 
-def test_half_a_child_is_refused(refuse, case: Path, own_folder: Path) -> None:
-    odd = {"levels": {"memory": {"mesh_x": 3}}}
-    (own_folder / "odd.json").write_text(json.dumps(odd))
-    at = ("codesign", "--base", case, "--constraints", "odd.json", "--free", "memory.mesh_x=4")
-    assert "there would be 5.33333 mac; it must be an integer" in refuse(*at)
+def test_half_a_child_is_refused(refuse, own_folder: Path) -> None:
+    levels = {**CASE["levels"], "mac": {"specs": {"Instances": 15}}, "buffer": {"specs": {"Instances": 2, "Size": 8}}}
+    (own_folder / "odd.json").write_text(json.dumps({**CASE, "levels": levels}))
+    at = ("codesign", "--base", "odd.json", "--free", "buffer.mesh_x=3")
+    assert "there would be 6.42857 mac; it must be an integer" in refuse(*at)
 
 
 def test_an_interruption_keeps_the_machines_that_are_done(

@@ -63,6 +63,17 @@ def limits(own_folder: Path) -> Callable[[dict], Path]:
     return write
 
 
+def test_meshes_that_constraints_do_not_state_are_those_of_the_instances(case: Path, limits: Callable) -> None:
+    from jaxperf.io.map_case import constrained
+    from jaxperf.io.timeloop.json_case import load_case
+
+    whole = load_case(case)
+    for named in ({}, {"memory": {"temporal": ["M"]}}, {"buffer": {}, "memory": {"mesh_x": 2, "mesh_y": 2}}):
+        machine, found = constrained(whole, str(limits(named)))
+        assert [level.fan_x * level.fan_y for level in machine.architecture.levels] == [1.0, 4.0]
+        assert found["memory"].mesh_x == named.get("memory", {}).get("mesh_x", 4.0)
+
+
 def test_the_mapping_costs_what_is_said(cli, parse_json, case: Path, own_folder: Path) -> None:
     result = cli("map", case, *EFFORT, "--json", "-o", "best.yaml")
     assert result.exit_code == 0, result.output
@@ -171,6 +182,10 @@ def test_mistakes_are_named(refuse, case: Path, limits, own_folder: Path) -> Non
     assert f"{fixed}: K: the fixed factors multiply to 6, which does not divide the bound 4" in said
     assert "2 at buffer (temporal), 3 at memory (temporal)" in said
     assert "must be a list" in refuse("map", case, "--constraints", limits({"memory": {"keep": "A"}}))
+    wide = refuse("map", case, "--constraints", limits({"memory": {"mesh_x": 3}}))
+    assert "memory: mesh_x 3 times mesh_y 1 must be 4, the children" in wide
+    kept = refuse("map", case, "--constraints", limits({"memory": {"keep": ["A", "Z"]}}))
+    assert "limits.json: no level keeps B; name it in keep of memory" in kept
     assert "is the input" in refuse("map", case, "-o", case)
     assert "the ending must be one of" in refuse("map", case, "-o", "best.txt")
     (own_folder / "list.json").write_text("[]")

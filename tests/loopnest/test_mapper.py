@@ -221,6 +221,13 @@ def test_the_proof_sees_that_nothing_fits() -> None:
     assert (proof.factorings, proof.mapping, proof.bound) == (0, None, np.inf)
 
 
+def test_a_level_may_keep_nothing() -> None:
+    problem, names = sliding(positions=2.0)
+    space = space_of(problem, names, registers=LevelConstraints(temporal=(), keep=()))
+    proof = prove(problem, machine(), space, "energy", np.inf)
+    assert proof.exhaustive and 0.0 < proof.bound <= proof.score < np.inf
+
+
 def test_an_interruption_keeps_the_best(small: Small) -> None:
     problem, space, _ = small
 
