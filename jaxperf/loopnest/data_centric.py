@@ -126,10 +126,8 @@ def phases(move: Move, covered: int, children: int) -> list[Phase]:
     size, places = min(move.size, covered), quotient(covered, move.size)
     abreast = min(places, children) if move.spatial else 1
     steps = quotient(places, abreast)
-    if move.spatial:
-        last = Phase(1, steps == 1, size, places - (steps - 1) * abreast)
-    else:
-        last = Phase(1, steps == 1, covered - (steps - 1) * size, 1)
+    before = (steps - 1) * abreast
+    last = Phase(1, steps == 1, min(size, covered - before * size), places - before)
     whole = [Phase(1, True, size, abreast), Phase(steps - 2, False, size, abreast)]
     return [phase for phase in whole[: steps - 1] if phase.often] + [last]
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from hwspecs.errors import InputError
 from jaxperf.io.maestro import load_machine, read_layers
 from jaxperf.io.maestro_case import layer_nest
-from jaxperf.loopnest.data_centric import Cluster, Dataflow, Move, Wires, dataflow_mapping, schedule_time, traffic
+from jaxperf.loopnest.data_centric import (
+    Cluster,
+    Dataflow,
+    Move,
+    Phase,
+    Wires,
+    dataflow_mapping,
+    schedule_time,
+    traffic,
+)
 from jaxperf.loopnest.data_centric import phases as phases_of
 from jaxperf.loopnest.shapes import convolution
 from tests.io.maestro_files import EYERISS_MACHINE, MAERI_MACHINE, eyeriss, layer, maeri
@@ -140,6 +149,19 @@ def test_a_depthwise_layer_has_a_filter_for_each_channel() -> None:
     bounds = dict(zip(nest.names.dimensions, nest.flow.bounds, strict=True))
     assert bounds == {"N": 1, "G": 6, "C": 1, "M": 1, "P": 4, "Q": 3, "R": 3, "S": 3}
     assert schedule_time(nest.flow, FREE) == 2 * 4 * 3 * 9  # two rounds of four channels
+
+
+@pytest.mark.parametrize(
+    ("covered", "children", "last"),
+    [
+        (8, 1, Phase(1, False, 2, 1)),  # two of three indices are left for the one child
+        (8, 2, Phase(1, False, 2, 1)),
+        (8, 3, Phase(1, True, 3, 3)),  # beside children that are full
+        (9, 1, Phase(1, False, 3, 1)),
+    ],
+)
+def test_the_last_spatial_step_covers_the_rest(covered: int, children: int, last: Phase) -> None:
+    assert phases_of(Move(0, 3, spatial=True), covered, children)[-1] == last
 
 
 SIMPLE = "K: 4, C: 2, R: 3, S: 3, Y: 8, X: 8"
