@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.collectives.laws import OPS
-from calibration.collectives.names import KIND_PARTS, SEPARATOR, Cell, cell_of
+from calibration.collectives.names import KIND_PARTS, SEPARATOR, Cell, cell_of, part_of_name
 from calibration.collectives.points import LIBRARIES, REDUCED_IN_SWITCH, Points
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, repeated
@@ -68,7 +68,7 @@ def _stated(table: KernelTable, points: Points) -> Iterable[Stated]:
     kinds = [name.split(SEPARATOR)[: KIND_PARTS + 1] for name in points.names["device"].tolist()]
     columns = (few.text.get("topology", repeated("", len(few))), few.kernel, few.dtype, few.framework, few.version)
     for kind, *words, nodes in zip(kinds, *columns, points.numbers["nodes"][first], strict=True):
-        yield Stated(kind[0], kind[-1], *words, between=nodes > 1.0)
+        yield Stated(kind[0], kind[-1], *map(part_of_name, words), between=nodes > 1.0)
 
 
 def _filled(stated: Stated, settings: Settings) -> tuple[Stated, str]:

@@ -20,6 +20,7 @@ DEVICE_PARTS = 2  # of a device's: name, topology
 KERNEL_PARTS = 2  # of a kernel's: name, number format
 SETTING_PARTS = 3  # of a setting's: ranks, nodes, cores
 SEPARATOR = "/"  # of the parts of a name
+INSTEAD = "-"  # in a part that a table states with it
 NO_NAME = ""  # of a level that a row does not have
 
 
@@ -30,7 +31,7 @@ def level_names(
 
     **Arguments:** `text`: device, framework, version, kernel, dtype, op and topology; `numbers`: of the law; all [G].
     """
-    text = {name: np.char.replace(values.astype(str), SEPARATOR, "-") for name, values in text.items()}
+    text = {name: np.char.replace(values.astype(str), SEPARATOR, INSTEAD) for name, values in text.items()}
     joined = np.where(numbers["nodes"] > 1.0, "network", np.where(numbers["pcie"] > 0.0, "pcie", "direct"))
     pairs = np.where(in_pairs(text["topology"]), "pairs", "")
     runners = np.array(RUNNERS)[numbers["runner"].astype(int)]
@@ -82,6 +83,11 @@ class Cell(NamedTuple):
 def cell_of(name: str) -> Cell:
     """The cell of a "cell setting"."""
     return Cell(*name.split("/")[:-SETTING_PARTS])
+
+
+def part_of_name(word: str) -> str:
+    """A word of a table as a part of names."""
+    return word.replace(SEPARATOR, INSTEAD)
 
 
 def measured_topologies(cells: Sequence[str]) -> dict[str, set[str]]:

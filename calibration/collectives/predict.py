@@ -12,7 +12,7 @@ from calibration.collectives.facts import load_facts
 from calibration.collectives.launch import launch_of
 from calibration.collectives.laws import KINDS, OPS, RUNNERS, LawTime
 from calibration.collectives.learn import kernel_time
-from calibration.collectives.names import kernel_word, measured_frameworks, measured_topologies
+from calibration.collectives.names import kernel_word, measured_frameworks, measured_topologies, part_of_name
 from calibration.collectives.parameters import (
     ADAPTED,
     DEVICE,
@@ -110,16 +110,17 @@ def _foreign(points: Points, parameters: CollectiveParameters) -> np.ndarray:
 def _unheard_names(table: KernelTable, points: Points, cells: Sequence[str]) -> Iterator[tuple[np.ndarray, str]]:
     """Which rows state a framework, or a topology of a device, that nobody measured, with the nearest that was."""
     frameworks = measured_frameworks(cells)
-    yield from _by_word(
-        table.framework,
-        np.full(len(table), True),
-        lambda word: "" if word in frameworks else f"framework '{word}' was not measured{_nearest(word, frameworks)}",
-    )
+
+    def unheard(word: str) -> str:
+        said = f"framework '{word}' was not measured{_nearest(word, frameworks)}"
+        return "" if part_of_name(word) in frameworks else said
+
+    yield from _by_word(table.framework, np.full(len(table), True), unheard)
     for device, topologies in measured_topologies(cells).items():
         measured = f"(measured: {', '.join(sorted(filter(None, topologies)))})"
 
         def remark(word: str, known: set[str] = topologies, measured: str = measured) -> str:
-            return "" if word in known else f"topology '{word}' was not measured on the device {measured}"
+            return "" if part_of_name(word) in known else f"topology '{word}' was not measured on the device {measured}"
 
         of_device = (points.device == device)[points.group]
         yield from _by_word(table.text.get("topology", repeated("", len(table))), of_device, remark)

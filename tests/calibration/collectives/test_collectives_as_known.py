@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 from calibration.collectives import predict
+from calibration.collectives.adapt import adapt
 from calibration.collectives.as_known import as_known
 from calibration.collectives.facts import load_facts
+from calibration.collectives.names import cell_of
 from calibration.collectives.parameters import LAW, CollectiveParameters, load_collectives
 from calibration.collectives.points import points_of
 from calibration.collectives.rows import FAMILY, read_collectives
@@ -158,6 +161,17 @@ def test_broadcasts_and_sends_are_collectives(answers, shipped: CollectiveParame
     assert told.time == short.time == back.time < both.time and len({each.time for each in sends}) == 1
     assert {each.tier for each in (told, short, back)} == {LAW} and all(each.tier != LAW for each in sends)
     assert shipped.half_width(LAW, "broadcast/library/direct/") == shipped.widths[LAW][""]
+
+
+def test_a_slash_in_a_stated_name_begins_no_part_of_it(table, shipped: CollectiveParameters) -> None:
+    """Names of what was measured are split at slashes."""
+    row = "h100-sxm,own/fork,1/2,,half,all_gather,8,{},a/b"
+    few = dataclasses.replace(table(row.format(4096)), latency=np.array([3e-5]))
+    adapted = adapt(shipped, few)
+    (cell,) = set(adapted.adapted)
+    assert cell_of(f"{cell}/8/1/20")[5:] == ("a-b", "", "fp16", "own-fork", "1-2")
+    columns = predict.predict_collectives(table(row.format(8192)), 1, adapted)
+    assert np.asarray(columns["reason"]).tolist() == ["adapted to a few rows"]
 
 
 def test_many_remarks_do_not_multiply_what_is_kept() -> None:
