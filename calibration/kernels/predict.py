@@ -13,7 +13,7 @@ import numpy as np
 import hwspecs
 from calibration.datasets.groups import Groups, group
 from calibration.datasets.reasons import with_problems
-from calibration.datasets.schema import KernelTable, Read
+from calibration.datasets.schema import FAMILIES, KernelTable, Read
 from calibration.datasets.stated_formats import UNKNOWN_CACHE
 from calibration.datasets.text import Text, as_text, repeated
 from calibration.intervals import UNKNOWN
@@ -31,6 +31,7 @@ from calibration.kernels.answers import (
     MEASURED,
     NO_CACHE,
     NO_FORMAT,
+    OVERFLOWING,
     REMARKS,
     ROOFLINE,
     STACK,
@@ -60,6 +61,7 @@ from hwspecs.changed import changed_facts
 NUMBERS = ("predicted", "lower", "upper", "roofline")
 UNREAD = "the row could not be read"
 TOO_LARGE = "its sizes are too large: the counts of its operations or bytes are beyond 3e38"
+EMPTY = "{} is 0: there is nothing to compute"
 ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
 AS_ANOTHER = "{} never measured: predicted as {}"
 UNKNOWN_DEVICE = "the device is unknown or has no specification"
@@ -140,6 +142,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     found = answers(table, groups, fitted, trust, directories)
     if fitted is not None and fitted.local:
         _adapt(found, fitted, table, groups, directories)
+    reasons += _name_empty(found, table)
     texts = {
         "limiter": Text(_strings(*LIMITERS), np.asarray(found.limiter)),
         "tier": Text(_strings(*TIERS), np.asarray(found.tier)),
@@ -217,6 +220,14 @@ def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Grou
         found.predicted[rows], found.lower[rows], found.upper[rows] = time, time / stretch, time * stretch
         far = FAR * (local.is_far(deviation) & np.isfinite(time))
         found.remarks[rows] = (found.remarks[rows] & ~np.uint16(FAR)) | far.astype(np.uint16)
+
+
+def _name_empty(found: Answer, table: KernelTable) -> list[str]:
+    """Put codes after the last one in place of `UNUSABLE` where a size is 0, and return what each stands for."""
+    sizes = [column.name for column in FAMILIES[table.family] if column.least > 0.0 and column.name in table.shape]
+    for code, name in enumerate(sizes, OVERFLOWING + 1):
+        found.remarks[(found.remarks == UNUSABLE) & (table.shape[name] == 0.0)] = code
+    return [EMPTY.format(name) for name in sizes]
 
 
 @functools.cache

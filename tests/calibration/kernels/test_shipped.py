@@ -143,6 +143,14 @@ def test_a_window_that_hides_no_key_takes_no_other_time(shipped: Parameters) -> 
     assert np.ptp(found["predicted_us"]) == 0.0
 
 
+def test_a_size_of_zero_is_named(shipped: Parameters) -> None:
+    shape = {"m": np.array([0.0, 64.0, 64.0]), "n": np.full(3, 64.0), "k": np.array([64.0, 0.0, 64.0])}
+    table = blank_table("gemm", shape | {"batch": np.ones(3)}, np.full(3, "h100-sxm", dtype=object))
+    found = predict_table(in_stack(table, "vllm", "0.24.0", "torch.nn.functional.linear"), shipped)
+    assert list(found["reason"][:2]) == [f"{name} is 0: there is nothing to compute" for name in ("m", "k")]
+    assert np.isnan(found["predicted_us"]).tolist() == [True, True, False]
+
+
 def test_an_unknown_framework_falls_to_the_generic_level_aloud(shipped: Parameters) -> None:
     found = predict_table(in_stack(square_gemms("h100-sxm"), "mylib", "1", "mine"), shipped)
     assert all("generic" in reason for reason in found["reason"])
