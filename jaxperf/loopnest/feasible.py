@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from jaxperf.core.feasible import reason_bits
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.loopnest.accesses import LevelAccesses
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import Mapping, Nest, fan_out, product
@@ -43,8 +43,10 @@ def infeasible(
     whole = [tile == problem.bounds[dimension] for dimension, tile in enumerate(nest.tile[-1])]
     used = [fan_out(nest, range(level, len(nest.spatial))) for level in range(len(pairs) + 1)]
     spread = [
-        (outside > level.instances) | (columns > level.fan_x) | (rows > level.fan_y)
-        for outside, (level, (_, columns, rows)) in zip(used[1:], taken, strict=True)
+        (outside > level.instances) | (columns > level.fan_x) | (rows > level.fan_y) | (columns * rows > children)
+        for outside, children, (level, (_, columns, rows)) in zip(
+            used[1:], children_of(architecture), taken, strict=True
+        )
     ]
     checks = {
         Reason.FACTORS: ~functools.reduce(jnp.logical_and, whole),
@@ -53,6 +55,15 @@ def infeasible(
         Reason.BANDWIDTH: _any([_starved(level, each) for level, each in pairs]),
     }
     return reason_bits(checks)
+
+
+def children_of(architecture: Architecture) -> list[Scalar]:
+    """Children of one instance of each level, from how many there are of both, one at least [1]."""
+    inside = [architecture.macs, *(level.instances for level in architecture.levels[:-1])]
+    return [
+        jnp.maximum(floor_div(there, level.instances), 1.0)
+        for there, level in zip(inside, architecture.levels, strict=True)
+    ]
 
 
 def held(counted: LevelAccesses) -> Scalar:

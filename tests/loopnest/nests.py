@@ -33,12 +33,15 @@ def problem() -> tuple[Problem, Names]:
     return convolution(channels, filters, height, width, (kernel[0], kernel[1]), strides, dilations)
 
 
+CHILDREN = 4096.0  # of one instance, more than any loops in space here
+
+
 def machine(**backing: float) -> Architecture:
     """Four levels that anything fits into; keywords change the backing store."""
-    inner = {"read_energy": 1e-12, "write_energy": 2e-12, "update_energy": 3e-12, "instances": 4096.0}
-    levels = [Level(**inner, size=1e6) for _ in range(3)]
+    inner = {"read_energy": 1e-12, "write_energy": 2e-12, "update_energy": 3e-12}
+    levels = [Level(**inner, size=1e6, instances=CHILDREN**outside) for outside in (3, 2, 1)]
     outer = {"read_energy": 1e-10, "write_energy": 1e-10, "update_energy": 1e-10, "block": 4.0, **backing}
-    return Architecture((*levels, Level(**outer)), macs=4096.0, mac_energy=1e-12)
+    return Architecture((*levels, Level(**outer)), macs=CHILDREN**4, mac_energy=1e-12)
 
 
 def random_factors(seed: int) -> Factors:

@@ -157,6 +157,20 @@ def test_factors_that_do_not_multiply_to_the_problem() -> None:
     assert int(nest_cost(nest, machine(), mapping_of(factors)).reason) == Reason.FACTORS
 
 
+def test_an_instance_spreads_over_its_own_children_alone() -> None:
+    """Eight registers of one unit each: no eight units are under one of them, though the machine has eight."""
+    nest, _ = gemm(8.0, 1.0, 1.0)
+    spads = Architecture((Level(instances=8), Level()), macs=8)
+    ones, kept, row = np.ones((2, 4)), ((True,) * 3,) * 2, np.array([1.0, 8.0, 1.0, 1.0])
+
+    def reason(level: int) -> int:
+        spread = ones.copy()
+        spread[level] = row
+        return int(nest_cost(nest, spads, Mapping(ones, spread, ones, np.tile(np.arange(4.0), (2, 1)), kept)).reason)
+
+    assert reason(0) == Reason.FAN_OUT and reason(1) == 0
+
+
 def test_too_wide_for_the_mesh() -> None:
     nest, _ = gemm(4, 1, 1)
     spread = np.ones((1, 4))

@@ -93,7 +93,12 @@ def random_stages(seed: int) -> tuple[Mapping, ...]:
 
 
 def test_kept_in_the_backing_store_a_chain_is_the_sum_of_its_nests() -> None:
-    architecture = machine(bandwidth=3.0, srams=64.0)
+    whole = machine(bandwidth=3.0)
+    levels = [
+        dataclasses.replace(level, instances=64**outside)
+        for outside, level in zip((2, 1, 0), whole.levels, strict=True)
+    ]
+    architecture = dataclasses.replace(whole, levels=tuple(levels), macs=64**3)  # children for loops in space anywhere
     unused = Mapping(*np.ones((4, 3, 2)), ((),) * 3)
     for seed in range(5):
         stages = random_stages(seed)

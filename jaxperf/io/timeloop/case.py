@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import LevelCost, NestCost, nest_cost
-from jaxperf.loopnest.feasible import Reason, held, needed, sentences
+from jaxperf.loopnest.feasible import Reason, children_of, held, needed, sentences
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.reuse import RULES
@@ -152,15 +152,19 @@ def _too_many(case: Case, cost: NestCost) -> list[str]:
 
 
 def _too_wide(case: Case, cost: NestCost) -> list[str]:
-    """Children of an instance that do not fit along a side of its mesh."""
+    """Children of an instance that it does not have, or that do not fit along a side of its mesh."""
     machine = case.architecture
     counted = [answer.accesses for answer in cost.levels]
-    return [
+    spread = needed(machine, case.mapping, counted)
+    many = [
+        f"{name}: {float(columns * rows):,.0f} children of an instance are used where {float(there):,.0f} are"
+        for name, there, (_, columns, rows) in zip(case.levels, children_of(machine), spread, strict=True)
+        if float(columns * rows) > float(there)
+    ]
+    return many + [
         f"{name}: {float(taken):,.0f} children lie along {side} where {float(there):,.0f} fit"
-        for name, level, (_, *spread) in zip(
-            case.levels, machine.levels, needed(machine, case.mapping, counted), strict=True
-        )
-        for side, taken, there in zip("XY", spread, (level.fan_x, level.fan_y), strict=True)
+        for name, level, (_, *sides) in zip(case.levels, machine.levels, spread, strict=True)
+        for side, taken, there in zip("XY", sides, (level.fan_x, level.fan_y), strict=True)
         if float(taken) > float(there)
     ]
 
