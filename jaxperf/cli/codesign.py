@@ -181,7 +181,7 @@ def _record(asked: Question, searched: list[Searched], known: Network) -> dict[s
         "mapped": sum(each.evaluations > 0 for each in searched),
         "evaluations": sum(each.evaluations for each in searched),
         "left_out": known.left_out,
-        "notes": [*law_notes(asked.axes, asked.knobs), *known.notes],
+        "notes": [*law_notes(asked.axes, asked.knobs), *asked.task.cases[0].notes, *known.notes],
     }
 
 

@@ -26,7 +26,8 @@ ORDERED = f"{STEPS} are operations of the units on one point, such as of a softm
 
 
 class Task(NamedTuple):
-    """A chain on a machine. `levels`: names from the innermost; `unit`: of the multiply-accumulate units."""
+    """A chain on a machine. `levels`: names from the innermost; `unit`: of the multiply-accumulate units; `notes`: of
+    the machine's case."""
 
     chain: Chain
     names: ChainNames
@@ -34,6 +35,7 @@ class Task(NamedTuple):
     levels: tuple[str, ...]
     unit: str
     limits: Constraints
+    notes: tuple[str, ...] = ()
 
 
 def chain_task(chain: Chain, names: ChainNames, case: Case, given: str | None) -> Task:
@@ -49,7 +51,7 @@ def chain_task(chain: Chain, names: ChainNames, case: Case, given: str | None) -
         if limit.factors:
             raise InputError(f"{given}: {level}: factors cannot be fixed for a chain; leave them away.")
     architecture = with_meshes(case.architecture, case.levels, limits)
-    return Task(chain, names, architecture, case.levels, case.unit, limits)
+    return Task(chain, names, architecture, case.levels, case.unit, limits, case.notes)
 
 
 def fusion_of(task: Task, level: str | None, pipelined: bool) -> Fusion:
@@ -82,7 +84,7 @@ def best_chain(task: Task, fusion: Fusion, asked: Asked, report: Report | None =
         "evaluations": found.evaluations,
         "rejected": [{"reason": sentences[why], "mappings": number} for why, number in found.rejected.items()],
         "interrupted": found.interrupted,
-        "notes": [ORDERED] if any(STEPS in nest.dimensions for nest in task.names.nests) else [],
+        "notes": [*([ORDERED] if any(STEPS in nest.dimensions for nest in task.names.nests) else []), *task.notes],
     }
 
 

@@ -75,6 +75,16 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return patch
 
 
+def test_a_chain_says_what_its_case_says(own_folder: Path) -> None:
+    from jaxperf.io.fused_case import chain_task
+    from jaxperf.io.fused_chain import read_chain
+    from jaxperf.io.timeloop.json_case import load_case
+
+    (own_folder / "zeros.json").write_text(json.dumps({**CASE, "sparse_optimizations": {"targets": []}}))
+    task = chain_task(*read_chain(MLP), load_case("zeros.json"), None)
+    assert "the search is dense" in task.notes[0]
+
+
 def test_every_word_passes_once(cli: Callable, case: Path, own_folder: Path, refused: Callable) -> None:
     """Energy is of the memory alone, and weights fit in parts: fused, X, U, D and Y pass once and H not at all."""
     refused(1)

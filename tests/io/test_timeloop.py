@@ -278,6 +278,8 @@ def test_the_same_buffer_under_timeloops_other_names(tmp_path: Path, attributes:
 def test_a_density_is_said_to_be_unused() -> None:
     case = changed("problem/instance/densities", {"Weights": {"density": "0.5", "distribution": "fixed_structured"}})
     assert "computed as dense" in evaluate(read_case(case, "case.json"))["notes"][0]
+    directed = read_case({**case, "sparse_optimizations": {"targets": []}}, "case.json")
+    assert directed.notes[0] == "the search is dense: the directives of sparse_optimizations are not used"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from jaxperf.io.timeloop.fields import ALIKE, check_spelling, count, list_of, ob
 from jaxperf.io.timeloop.machine import COUNTS, TABLE, Machine, read_machine
 from jaxperf.io.timeloop.nest import Block, read_mapping, read_problem
 from jaxperf.io.timeloop.sparse import KEY
-from jaxperf.io.timeloop.yaml_case import load_yaml_case
+from jaxperf.io.timeloop.yaml_case import load_yaml, read_yaml_case, underscored
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.mapping import Mapping
 from jaxperf.models.checks import show
@@ -42,7 +42,9 @@ def load_json(path: str | Path) -> Any:
 def load_case(path: str | Path) -> Case:
     """The case that a JSON or YAML file holds, without its zeros. Raises `InputError` naming file and field."""
     if is_yaml(path):
-        return load_yaml_case(path)
+        data = load_yaml(path)
+        case = read_yaml_case(data, str(path))
+        return dataclasses.replace(case, notes=_dense_notes(underscored(data), str(path)) + case.notes)
     return read_case(load_json(path), str(path))
 
 
@@ -56,7 +58,14 @@ def read_case(data: Any, source: str) -> Case:
     **Raises:** `InputError` naming file and field.
     """
     case = read_dense_case(data, source)
-    return dataclasses.replace(case, notes=zeros_ignored(data["problem"], source) + case.notes)
+    return dataclasses.replace(case, notes=_dense_notes(data, source) + case.notes)
+
+
+def _dense_notes(data: Dictionary[str, Any], source: str) -> tuple[str, ...]:
+    nodes = data.get("architecture", {}).get("nodes", ())  # of YAML, whose components may hold their own
+    if any(KEY in each for each in (data, *nodes)):
+        return (f"the search is dense: the directives of {KEY} are not used",)
+    return zeros_ignored(data["problem"], source)
 
 
 def read_dense_case(data: Any, source: str) -> Case:

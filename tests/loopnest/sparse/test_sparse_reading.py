@@ -135,6 +135,7 @@ def test_nodes_of_an_architecture_hold_their_own(in_yaml: Path) -> None:
     # Four coordinates of four bits: as many accesses of the metadata's storage, and two words of bandwidth.
     assert answer["levels"]["Buffer"]["tensors"]["A"]["energy_j"] == pytest.approx((4 * 2.0 + 4 * 0.25) * 1e-12)
     assert load_case(in_yaml).sparsity is None
+    assert "the search is dense" in load_case(in_yaml).notes[0]
 
 
 def test_attributes_beside_a_case_fill_what_it_leaves_open(in_yaml: Path, tmp_path: Path) -> None:
