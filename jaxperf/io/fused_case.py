@@ -12,7 +12,7 @@ from jaxperf.io.timeloop.case import Case, cost_record
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.constraints import Constraints, LevelConstraints, check_constraints
 from jaxperf.loopnest.evaluate import LevelCost
-from jaxperf.loopnest.feasible import SENTENCES
+from jaxperf.loopnest.feasible import SENTENCES, held
 from jaxperf.loopnest.fused.chain import STEPS, Chain, ChainNames
 from jaxperf.loopnest.fused.evaluate import SENTENCES as CHAIN_SENTENCES
 from jaxperf.loopnest.fused.evaluate import ChainCost
@@ -54,6 +54,28 @@ def chain_task(chain: Chain, names: ChainNames, case: Case, given: str | None) -
     return Task(chain, names, architecture, case.levels, case.unit, limits, case.notes)
 
 
+def alternating_notes(task: Task, fusion: Fusion, found: ChainFound) -> list[str]:
+    """What is said where stages take turns at levels inside of the shared one that do not hold the tiles of all."""
+    if (
+        found.cost is None
+        or found.mapping is None
+        or fusion.pipelined
+        or float(found.mapping.shared.temporal.prod()) == 1.0
+    ):
+        return []
+    small = [
+        name
+        for index, name in enumerate(task.levels[: fusion.level])
+        if sum(float(held(stage.levels[index].accesses)) for stage in found.cost.stages)
+        * float(task.architecture.levels[index].buffering)
+        > float(task.architecture.levels[index].size)
+    ]
+    return [
+        f"{name}: the stages take turns and their tiles do not fit together; what a turn evicts is not counted again"
+        for name in small
+    ]
+
+
 def fusion_of(task: Task, level: str | None, pipelined: bool) -> Fusion:
     """Where intermediate arrays are kept: a level by name, else the outermost inside of the backing store.
 
@@ -84,7 +106,11 @@ def best_chain(task: Task, fusion: Fusion, asked: Asked, report: Report | None =
         "evaluations": found.evaluations,
         "rejected": [{"reason": sentences[why], "mappings": number} for why, number in found.rejected.items()],
         "interrupted": found.interrupted,
-        "notes": [*([ORDERED] if any(STEPS in nest.dimensions for nest in task.names.nests) else []), *task.notes],
+        "notes": [
+            *([ORDERED] if any(STEPS in nest.dimensions for nest in task.names.nests) else []),
+            *task.notes,
+            *alternating_notes(task, fusion, found),
+        ],
     }
 
 

@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import stack
+from jaxperf.io.fused_case import Task, alternating_notes
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.evaluate import nest_cost
 from jaxperf.loopnest.feasible import Reason
@@ -304,3 +307,19 @@ def test_the_shared_level_must_keep_what_is_shared() -> None:
         chain_kept(CHAIN.links, NAMES, LEVELS, [None, ["Queries"], None], 1)
     with pytest.raises(InputError, match="No level keeps Keys"):
         chain_kept(CHAIN.links, NAMES, LEVELS, [["Queries", "Scores", "Probabilities"]] * 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "turns", "pipelined", "notes"), [(24, 2, False, 1), (32, 2, False, 0), (24, 1, False, 0), (24, 2, True, 0)]
+)
+def test_stages_that_evict_each_other_are_said(size: int, turns: int, pipelined: bool, notes: int) -> None:
+    """Two stages of 16 words each on registers inside of the shared level."""
+    whole = machine()
+    registers = dataclasses.replace(whole.levels[0], size=size)
+    architecture = dataclasses.replace(whole, levels=(registers, *whole.levels[1:]))
+    task = Task(PAIR, PAIR_NAMES, architecture, LEVELS, "mac", {})
+    shared = Mapping(np.full((3, 1), [[1.0], [1.0], [turns]]), *np.ones((3, 3, 1)), ((),) * 3)
+    stages = [SimpleNamespace(levels=[SimpleNamespace(accesses=(SimpleNamespace(tile=16.0), None))])] * 2
+    found: Any = SimpleNamespace(mapping=FusedMapping(shared, ()), cost=SimpleNamespace(stages=stages))
+    said = alternating_notes(task, Fusion(1, pipelined), found)
+    assert len(said) == notes and all(each.startswith(f"{LEVELS[0]}: the stages take turns") for each in said)
