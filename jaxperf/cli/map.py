@@ -63,7 +63,12 @@ Network = Annotated[
     str | None,
     typer.Option("--network", metavar="MODEL", help="Map every layer of a model, such as resnet-50, on the machine."),
 ]
-Size = Annotated[int, typer.Option("--size", metavar="N", help="Of a network: side of its image, or tokens.")]
+Size = Annotated[
+    int,
+    typer.Option(
+        "--size", metavar="N", help="Of a network: side of its image (denoisers: of the latent map), or tokens."
+    ),
+]
 Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Of a network: images or sequences.")]
 Chain = Annotated[
     str | None,
