@@ -25,7 +25,7 @@ from jaxperf.models.host import Host, assumed_host
 from jaxperf.models.layers import transformer
 from jaxperf.serving.metrics import METRICS, TASK_LENGTHS, TASK_METRICS, TASKS, Metrics, with_intervals
 from jaxperf.sweeps import Axis, axis, stack
-from jaxperf.sweeps.named import entries_of, named_axes
+from jaxperf.sweeps.named import entries_of, given_values, named_axes
 
 COUNTS = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "batch")
 LENGTHS = {"context": 2048, "prompt": 2048, "output": 256}  # tokens, where the user gives none
@@ -54,7 +54,12 @@ class Study:
     def parameters(self) -> tuple[str, ...]:
         """Names that can be an axis of this study."""
         media = (MEDIA,) if makes_tokens(self.model) else ()
-        return ("device", *COUNTS, *TASK_LENGTHS[self.task], *media, "weights", "kv_cache", "routing_skew")
+        return ("device", *COUNTS, *self.lengths, *media, "weights", "kv_cache", "routing_skew")
+
+    @property
+    def lengths(self) -> tuple[str, ...]:
+        """The lengths of its task; none of a model that reads tokens of its own."""
+        return () if own_tokens(self.model) else TASK_LENGTHS[self.task]
 
     @property
     def facts(self) -> dict[str, MetricFacts]:
@@ -98,6 +103,7 @@ class Study:
         """The metrics of one point, whose parameters are `given`."""
         rest: dict[str, Any] = {name: as_float(1.0) for name in (*COUNTS, "routing_skew")} | dict(given)
         batch = rest.pop("batch")
+        rest = {name: as_float(1.0) for name in TASK_LENGTHS[self.task] if name not in self.lengths} | rest  # not read
         lengths = {name: rest.pop(name) for name in (*TASK_LENGTHS[self.task], MEDIA) if name in rest}
         found = TASKS[self.task](deployment_of(assumed, **rest), transformer(self.model), batch, **lengths)
         return {name: found[name] for name in self.metrics}
@@ -107,9 +113,10 @@ class Study:
 
         **Arguments:** `values`: parameter -> a number, a name, or a sequence of them; a mapping of several parameters
         is a zip axis. `devices`: name -> device, the values of `device` in that order, calibrated all or none.
-        **Raises:** `InputError` for an unknown parameter or a value out of range.
+        **Raises:** `InputError` for an unknown parameter, one that the model does not read, or a value out of range.
         """
-        defaults = {name: LENGTHS[name] for name in TASK_LENGTHS[self.task]}
+        self._check_read(values)
+        defaults = {name: LENGTHS[name] for name in self.lengths}
         defaults |= {"weights": self.model.weight_format, "kv_cache": "bf16"}
         return named_axes(
             values,
@@ -119,6 +126,16 @@ class Study:
             checked_values,
             lambda name, each: axis_of(name, each, devices),
         )
+
+    def _check_read(self, values: Mapping[str, Any]) -> None:
+        """Raises `InputError` for a length of the task in a question about a model that has its own."""
+        for name, _ in given_values(values):
+            if name in TASK_LENGTHS[self.task] and name not in self.lengths:
+                own = " and ".join(f"{length:,} of {kind}" for kind, length in own_tokens(self.model).items())
+                raise InputError(
+                    f"'{name}' changes nothing of {self.model.name}, which reads tokens of its own ({own}); "
+                    "leave it out."
+                )
 
 
 def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device | CalibratedDevice]) -> Axis:
@@ -180,6 +197,13 @@ def makes_tokens(model: ModelConfig) -> bool:
     return bool(model.layers) and any(
         tower.kind == "image" or (tower.kind == "audio" and not crosses) for tower in model.encoders
     )
+
+
+def own_tokens(model: ModelConfig) -> dict[str, int]:
+    """Tokens that a model reads whatever the prompt, by kind of input: those of encoders of fixed lengths that are all
+    of it; empty for any other model."""
+    found = {tower.kind: tower.length for tower in model.encoders if tower.length is not None}
+    return {} if model.layers or any(tower.length is None for tower in model.encoders) else found
 
 
 class Assumed(NamedTuple):

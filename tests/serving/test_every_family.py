@@ -19,6 +19,7 @@ from jaxperf.serving.estimate import check_layout, estimate, tensor_splits
 from jaxperf.serving.metrics import TASK_METRICS
 from jaxperf.serving.notes import model_notes
 from jaxperf.serving.study import Study, formats_of, makes_tokens
+from jaxperf.sweeps import Sweep
 from tests.models.shipped import decoders, one_of_each, unlike_decoders
 
 H200 = hwspecs.load("h200-sxm")
@@ -77,6 +78,22 @@ def test_the_throughput_of_an_encoder_counts_its_positions() -> None:
     lengths = {"batch": as_float(8), "prompt": as_float(1)}
     found = study.at_level("nominal")(device=DEVICE, **lengths, **formats_of("bf16", "bf16"))
     assert float(found["tokens_per_second"]) == pytest.approx(8 * 197 / float(found["ttft"]), rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "own"), [("vit-base-16", "197 of image"), ("clip-vit-large-14", "77 of text")])
+def test_an_encoder_of_fixed_length_has_no_prompt(name: str, own: str) -> None:
+    study, devices = Study(load_model(name), "prefill", ("ttft", "reason")), {"h200-sxm": DEVICE}
+    assert "prompt" not in study.parameters
+    axes = study.axes({"device": None, "batch": 8}, devices)
+    assert "prompt" not in [one.name for one in axes]
+    assert int(Sweep(study.point(), axes).dense()["reason"].item()) == 0
+    for values in ({"prompt": [16, 4096]}, {"sizes": {"prompt": [16, 4096], "batch": [1, 2]}}):
+        with pytest.raises(InputError, match=rf"'prompt' changes nothing of {name}, which reads tokens of .*{own}"):
+            study.axes({"device": None, **values}, devices)
+
+
+def test_an_encoder_of_the_prompt_has_its_length() -> None:
+    assert "prompt" in Study(load_model("bert-base"), "prefill", ("ttft",)).parameters
 
 
 def said_of(model: ModelConfig, weights: str = "bf16", cache: str = "bf16", media: bool = False) -> list[str]:
