@@ -48,7 +48,7 @@ def sweep(
     from jaxperf.io.tables import json_text
     from jaxperf.report.plots import check_picture
     from jaxperf.report.sweep import SweepReport, draw_front, print_sweep, sweep_record
-    from jaxperf.report.sweep_rows import write_kept
+    from jaxperf.report.sweep_rows import reasons_of, write_kept
 
     started = time.monotonic()
     check_picture(plot)
@@ -60,6 +60,8 @@ def sweep(
         raise InputError(str(error) if str(error).startswith("Cannot write") else f"{spec}: {error}") from None
     with progress_bar(f"{built.plan.points:,} points", quiet) as progress:
         kept = write_kept(built, prepared, keep, reducers, out, progress, overwrite)
+    if kept.reasons is None and kept.selections and not len(kept.selections[-1]):
+        kept = kept._replace(reasons=reasons_of(prepared))
     report = SweepReport(prepared, built, reducers, *kept, time.monotonic() - started)
     if as_json:
         typer.echo(json_text(sweep_record(report)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class SweepReport:
     """A finished sweep: `selections` are the best points and the front of `reducers`, in that order; both are empty
     where no metric says which points run. `reasons`: how many points have each value of the metric `reason`, none
-    where the sweep does not have it. `out`: where the rows are, none where they were not written."""
+    where the sweep does not have it and something runs. `out`: where the rows are, none where they were not written."""
 
     asked: Prepared
     sweep: Sweep
@@ -69,7 +69,8 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     place = f" -> {report.out}" if report.out else ""
     out.print(f"{plan.points:,} points ({axes}) in {report.seconds:.1f} s{place}", soft_wrap=True)
     if report.front_size == 0:
-        out.print(f"Nothing is feasible: see the column `reason` (bits of {report.asked.study.reasons}).")
+        column = f": see the column `{REASON}` (bits of {report.asked.study.reasons})"
+        out.print(f"Nothing is feasible{column if report.out and REASON in report.asked.study.metrics else ''}.")
     if report.infeasible and not quiet:
         for number, reasons in report.infeasible:
             out.print(f"{number:,} of {plan.points:,} points do not run: {'; '.join(reasons)}", soft_wrap=True)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 class Kept(NamedTuple):
-    """One selection per reducer, how many rows have each `reason`, and where rows were written, if they were."""
+    """One selection per reducer, how many rows have each `reason` where it is known, and where rows were written, if
+    they were."""
 
     selections: Sequence[Selection]
     reasons: Selection | None
@@ -86,6 +87,12 @@ def write_kept(
             _require_same_csv(out, rows, columns)
         write_rows(rows, out, metadata, columns)
     return Kept(*_apart(selections, len(reducers)), out)
+
+
+def reasons_of(asked: Prepared) -> Selection:
+    """How many points have each `reason`, of a question that need not have it among its metrics."""
+    (counted,) = reduce_sweep(Sweep(asked.study.asking((REASON,)).point(), asked.axes), [Count(REASON)])
+    return counted
 
 
 def _require_same_file(out: Path, mine: Mapping[str, str]) -> None:

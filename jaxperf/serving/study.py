@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -74,6 +75,10 @@ class Study:
     def why_not(self, bits: int) -> list[str]:
         """What the bits of a `reason` say, in plain words."""
         return sentences(bits)
+
+    def asking(self, metrics: tuple[str, ...]) -> Study:
+        """The same question about other metrics."""
+        return dataclasses.replace(self, metrics=metrics)
 
     def at_level(self, level: str) -> Callable[..., Metrics]:
         """The pure function of one point at `level` of what is fitted or assumed: one of `RATE_LEVELS`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,10 @@ class TrainingStudy:
     def why_not(self, bits: int) -> list[str]:
         """What the bits of a `reason` say, in plain words."""
         return reason_sentences(bits)
+
+    def asking(self, metrics: tuple[str, ...]) -> TrainingStudy:
+        """The same question about other metrics."""
+        return dataclasses.replace(self, metrics=metrics)
 
     def axes(self, values: Mapping[str, Any], devices: Mapping[str, RatedDevice | float]) -> list[Axis]:
         """Axes from plain values; see `sweeps.named.named_axes`. `devices`: by name, rated in the formats of `dtype`

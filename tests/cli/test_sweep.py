@@ -162,6 +162,16 @@ def test_nothing_feasible_exits_with_three(cli, own_folder: Path, sweep_file, pa
     assert said["infeasible"] == [{"points": 2, "reasons": sentences(32)}]
 
 
+def test_why_nothing_is_feasible_is_said_whatever_the_metrics(cli, own_folder: Path, sweep_file, parse_json) -> None:
+    sweep_file(axes={"device": "h100-sxm", "context": [4096, 8192]}, metrics=["tpot"])
+    result = cli("sweep", "sweep.yaml", "-o", "rows.parquet")
+    assert result.exit_code == 3 and "Nothing is feasible." in result.stdout and "column" not in result.stdout
+    assert f"2 of 2 points do not run: {'; '.join(sentences(32))}" in result.stdout
+    assert "reason" not in pq.read_table(own_folder / "rows.parquet").column_names
+    said = parse_json(cli("sweep", "sweep.yaml", "-o", "rows.parquet", "--json").stdout)
+    assert said["infeasible"] == [{"points": 2, "reasons": sentences(32)}]
+
+
 def test_metrics_of_infeasible_rows_never_break_json(cli, sweep_file, parse_json) -> None:
     sweep_file(axes={"device": "h100-sxm", "context": [64, 4096]}, metrics=["memory", "limiter", "reason"])
     assert parse_json(run(cli, "--json").stdout)["points"] == 2
