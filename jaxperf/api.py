@@ -23,16 +23,8 @@ from jaxperf.models.host import assumed_host
 from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.step import StepCost, decode_cost, prefill_cost
 from jaxperf.serving.phases import ServingCost, serving_cost
-from jaxperf.serving.study import (
-    COUNTS,
-    LENGTHS,
-    Assumed,
-    assumed_at,
-    axis_of,
-    checked_number,
-    checked_values,
-    deployment_of,
-)
+from jaxperf.serving.study import Assumed, assumed_at, axis_of, deployment_of
+from jaxperf.serving.study_values import COUNTS, LENGTHS, checked_values, in_range
 from jaxperf.sweeps import Sweep, axis
 from jaxperf.sweeps.once import host_first
 
@@ -252,7 +244,7 @@ def _axis(name: str, value: Any) -> Any:
         given = np.asarray(values)
         extremes = [given.min(), given.max()] if given.dtype.kind in "if" and given.size else given.ravel()
         for each in extremes:
-            checked_number(name, each)
+            in_range(name, each)
     return axis(name, values)
 
 

@@ -136,7 +136,8 @@ def serve(
 def _request(model: str, weights: str, **asked: Any) -> Request:
     from jaxperf.io.huggingface import load_model
     from jaxperf.serving.plan.request import Request
-    from jaxperf.serving.study import check_has_task, checked_values
+    from jaxperf.serving.study import check_has_task
+    from jaxperf.serving.study_values import checked_values
 
     config = load_model(model)
     check_has_task(config, "serve")

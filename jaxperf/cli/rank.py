@@ -70,7 +70,7 @@ def rank(
     from jaxperf.report.plots import check_picture
     from jaxperf.report.ranking import print_ranking, ranking_rows
     from jaxperf.serving.ranking import TARGETS
-    from jaxperf.serving.study import checked_values
+    from jaxperf.serving.study_values import checked_values
 
     check_output(out)
     check_picture(plot)
@@ -127,7 +127,8 @@ def _evaluate(
     from jaxperf.serving.provenance import provenance_of
     from jaxperf.serving.ranking import batches_up_to, layouts
     from jaxperf.serving.ranking import rank as search
-    from jaxperf.serving.study import Study, checked_number
+    from jaxperf.serving.study import Study
+    from jaxperf.serving.study_values import checked_number
 
     group = int(checked_number("max_devices", max_devices))
     batches = batches_up_to(int(checked_number("max_batch", max_batch)))

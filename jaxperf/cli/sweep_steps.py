@@ -31,7 +31,7 @@ def prepare_steps(study: Study, question: SweepFile, table: SustainedTable) -> P
     from jaxperf.serving.estimate import check_tensor_splits
     from jaxperf.serving.notes import notes_of_many
     from jaxperf.serving.provenance import provenance_of
-    from jaxperf.serving.study import MEDIA
+    from jaxperf.serving.study_values import MEDIA
 
     directories = [question.devices_directory] if question.devices_directory else []
     specs, values = select_axis_devices(question.axes, directories)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.sweeps.values import arange, geomspace, linspace, powers
+from jaxperf.sweeps.values import Generated, arange, geomspace, linspace, powers
 
 FUNCTIONS = {"powers": powers, "linspace": linspace, "geomspace": geomspace, "range": arange, "arange": arange}
 _CALL = re.compile(r"^\s*([a-z_]+)\s*\((.*)\)\s*$")
 
 
 def expand(where: str, value: Any) -> Any:
-    """A number list from a call such as `powers(1, 512)`; anything else is returned as it is.
+    """A number list from a call such as `powers(1, 512)`, as `Generated`; anything else is returned as it is.
 
     **Arguments:** `where`: what the value belongs to, for messages.
     **Raises:** `InputError` for an unknown function or arguments that are not numbers.
@@ -28,7 +28,7 @@ def expand(where: str, value: Any) -> Any:
             f"{where}: unknown function '{name}'; allowed: {', '.join(FUNCTIONS)}.{did_you_mean(name, FUNCTIONS)}"
         )
     try:
-        return FUNCTIONS[name](*_arguments(where, name, inside))
+        return Generated(FUNCTIONS[name](*_arguments(where, name, inside)))
     except InputError as error:
         message = str(error)
         raise InputError(message if message.startswith(where) else f"{where}: {message}") from None

@@ -19,7 +19,8 @@ from jaxperf.models.layers import transformer
 from jaxperf.models.memory import MemoryUse
 from jaxperf.serving.metrics import Metrics, metrics_of, with_intervals
 from jaxperf.serving.phases import ServingCost, serving_cost
-from jaxperf.serving.study import MEDIA, Assumed, Study, assumed_at, deployment_of, formats_of
+from jaxperf.serving.study import Assumed, Study, assumed_at, deployment_of, formats_of
+from jaxperf.serving.study_values import MEDIA
 from jaxperf.serving.techniques.break_even import break_even_batch
 from jaxperf.serving.techniques.chosen import Techniques, Told, limited
 from jaxperf.serving.techniques.serve import technique_cost

@@ -20,20 +20,14 @@ from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_na
 from jaxperf.core.metric import MetricFacts, check_metrics
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice, sustained_efficiencies
-from jaxperf.models.config import ModelConfig, show
+from jaxperf.models.config import ModelConfig
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import Host, assumed_host
 from jaxperf.models.layers import transformer
 from jaxperf.serving.metrics import METRICS, TASK_LENGTHS, TASK_METRICS, TASKS, Metrics, with_intervals
+from jaxperf.serving.study_values import COUNTS, LENGTHS, MEDIA, checked_values
 from jaxperf.sweeps import Axis, axis, stack
-from jaxperf.sweeps.named import entries_of, given_values, named_axes
-
-COUNTS = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel", "batch")
-LENGTHS = {"context": 2048, "prompt": 2048, "output": 256}  # tokens, where the user gives none
-MEDIA = "media_tokens"  # tokens of each prompt that encoders make from images or sound; not given: they stay idle
-LARGEST = {**dict.fromkeys((*LENGTHS, MEDIA), 2**27), "batch": 2**20, "max_batch": 2**20}
-LARGEST_GROUP = 2**17  # ranks of one parallel axis
-LARGEST_SKEW = 1e4
+from jaxperf.sweeps.named import given_values, named_axes
 
 
 @dataclass(frozen=True)
@@ -155,25 +149,6 @@ def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device | Cal
     return axis(name, values)
 
 
-def checked_values(name: str, value: Any) -> list[Any]:
-    """One value or a sequence of them as a list: canonical format names, numbers in range.
-
-    **Raises:** `InputError` naming the parameter, the value and what is allowed.
-    """
-    entries = entries_of(name, value)
-    if name == "device":
-        return entries
-    if name in ("weights", "kv_cache"):
-        return [_checked_format(name, entry) for entry in entries]
-    return [checked_number(name, entry) for entry in entries]
-
-
-def _checked_format(name: str, entry: Any) -> str:
-    if not isinstance(entry, str):
-        raise InputError(f"'{name}' is {show(entry)}; it must be the name of a number format, such as bf16.")
-    return format_name(entry, FORMATS if name == "weights" else CACHE_FORMATS)
-
-
 def default_metrics(task: str) -> tuple[str, ...]:
     """What a sweep of `task` reports where the user names no metrics. Raises `InputError` for an unknown task."""
     check_task(task)
@@ -273,16 +248,3 @@ def weights_axis(names: Sequence[str]) -> Axis:
     formats = [formats_of(name, "bf16") for name in names]
     arguments = {key: stack(key, [each[key] for each in formats]) for key in ("weights", "activations")}
     return Axis("weights", arguments, {"weights": np.array(names)})
-
-
-def checked_number(name: str, value: Any) -> int | float:
-    """A positive number in range; counts and lengths are rounded to whole ones.
-
-    **Raises:** `InputError` naming the parameter, the value and what is allowed.
-    """
-    largest = LARGEST_SKEW if name == "routing_skew" else LARGEST.get(name, LARGEST_GROUP)
-    value = value.item() if isinstance(value, np.generic) else value
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 1 <= value <= largest:
-        raise InputError(f"'{name}' is {show(value)}; it must be a number from 1 to {largest:,.0f}.")
-    return value if name == "routing_skew" else round(value)

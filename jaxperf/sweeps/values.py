@@ -14,6 +14,11 @@ from hwspecs.errors import InputError
 Number = int | float
 Numbers = tuple[int, ...] | tuple[float, ...]
 
+
+class Generated(tuple[Number, ...]):
+    """Values that a rule made, which nobody wrote one by one: where whole ones are meant, they may be rounded."""
+
+
 # Longer lists are a slip of the pen (a step of 1e-9): refuse them before allocating anything.
 MAX_VALUES = 10_000_000
 _ROUNDING = 1e-9

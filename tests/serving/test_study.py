@@ -10,9 +10,11 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.core.device import load_devices
 from jaxperf.core.metric import column_units
+from jaxperf.io.expressions import expand
 from jaxperf.io.huggingface import load_model
 from jaxperf.serving.metrics import METRICS, TASK_METRICS, TASKS
-from jaxperf.serving.study import Study, checked_number, checked_values, default_metrics, formats_of
+from jaxperf.serving.study import Study, default_metrics, formats_of
+from jaxperf.serving.study_values import checked_number, checked_values
 from jaxperf.sweeps import Sweep, blocks, staged
 
 GPT2 = load_model("gpt2")
@@ -36,8 +38,8 @@ def test_device_values_choose_among_the_devices() -> None:
     assert first.size == 3 and list(first.labels["device"]) == ["l4", "h100-sxm", "l4"]
 
 
-def test_lengths_are_rounded_and_repeats_dropped() -> None:
-    values = {"device": None, "context": np.linspace(1.0, 4.0, 7), "batch": [2, 1, 2.2]}
+def test_generated_lengths_are_rounded_and_repeats_dropped() -> None:
+    values = {"device": None, "context": expand("context", "linspace(1, 4, 7)"), "batch": [2, 1, 2.0]}
     axes = {one.name: one for one in Study(GPT2, "decode", ("tpot",)).axes(values, DEVICES)}
     assert axes["context"].labels["context"].tolist() == [1, 2, 3, 4] and axes["batch"].labels["batch"].tolist() == [
         2,
@@ -54,6 +56,8 @@ def test_lengths_are_rounded_and_repeats_dropped() -> None:
         ({"batch": {"context": [1]}}, "has the name of a parameter"),
         ({"a": {"batch": [1]}, "b": {"batch": [1]}}, "'batch' is given twice"),
         ({"a": {"batch": [1, 2], "context": [1]}}, "equal length"),
+        ({"batch": [8, 8.5]}, "'batch' is 8.5; it must be a whole number from 1 to 1,048,576"),
+        ({"sizes": {"context": [100.4], "batch": [1]}}, "'context' is 100.4; it must be a whole number"),
         ({"batch": range(10**6), "context": range(10**6)}, "1,000,000,000,000 points"),
     ],
 )
@@ -72,7 +76,8 @@ def test_numbers_out_of_range(name: str, value: Any) -> None:
 def test_numbers_in_range() -> None:
     assert checked_number("batch", np.int64(3)) == 3 and type(checked_number("batch", np.float32(3.0))) is int
     assert checked_number("routing_skew", 1.25) == 1.25
-    assert checked_values("context", (1, 2.4)) == [1, 2] and checked_values("weights", "BF16") == ["bf16"]
+    assert checked_values("routing_skew", expand("", "linspace(1, 2, 3)")) == [1.0, 1.5, 2.0]
+    assert checked_values("context", (1, 2.0)) == [1, 2] and checked_values("weights", "BF16") == ["bf16"]
 
 
 # A request is a prefill and decodes: the two alone are looked at at length.

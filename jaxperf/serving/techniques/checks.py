@@ -11,7 +11,7 @@ from jaxperf.models.blocks.moe import MoeFfn
 from jaxperf.models.deployment import Parallelism
 from jaxperf.models.feasibility import uneven_ranks
 from jaxperf.models.layers import Transformer
-from jaxperf.serving.study import MEDIA
+from jaxperf.serving.study_values import MEDIA
 from jaxperf.serving.techniques.chosen import Techniques
 from jaxperf.serving.techniques.drafts import DraftModel
 from jaxperf.serving.techniques.power import PowerCap
