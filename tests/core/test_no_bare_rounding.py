@@ -42,7 +42,6 @@ ON_THE_HOST = (
     "serving/simulator/refusals.py",
     "serving/simulator/settings.py",
     "serving/simulator/tabulate.py",
-    "serving/simulator/used.py",
     "serving/simulator/waste.py",
     "serving/simulator/workloads.py",
     "serving/techniques/wide_experts.py",

@@ -43,7 +43,7 @@ def used_since(log: Log, begin: float) -> Used:
     over = np.divide(begin - start, seconds, out=np.where(start < begin, steps, 0.0), where=seconds > 0.0)
     over = np.clip(over, 0.0, steps)
     left = busy * (1.0 - over / steps)
-    behind = np.floor(over + SAME_STEP)
+    behind = (over + SAME_STEP).astype(int)  # whole steps
     return Used(
         steps=int((steps - behind).sum()),
         busy=float(left.sum()),
