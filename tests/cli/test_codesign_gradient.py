@@ -92,7 +92,8 @@ def test_mistakes_in_ranges_are_named(refuse, case: Path, own_folder: Path) -> N
     assert "a range goes with --method gradient" in refuse(*sweep, "--free", "buffer.size=2:4")
     assert "--machines goes with --method gradient" in refuse(*sweep, "--free", "buffer.size=2", "--machines", "3")
     (own_folder / "odd.json").write_text(json.dumps({"levels": {"memory": {"mesh_x": 3}}}))
-    assert "mesh_x 3 times mesh_y 1 must be 4, the children of one of its instances" in refuse(*at, "--constraints", "odd.json", "--free", "memory.mesh_x=2:6")
+    said = refuse(*at, "--constraints", "odd.json", "--free", "memory.mesh_x=2:6")
+    assert "mesh_x 3 times mesh_y 1 must be 4, the children of one of its instances" in said
 
 
 @pytest.mark.parametrize(
