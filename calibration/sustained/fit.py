@@ -58,7 +58,7 @@ class Fit:
 
     def log_time(self, rows: Rows) -> np.ndarray:
         """Prediction for rows of any device, the software unknown [log s]."""
-        return _log_time(*self._scalars(rows), self.power, self.exposed, rows)[0]
+        return _log_time(self._scalars(rows), self.power, self.exposed, rows)[0]
 
     @property
     def within_datasheet(self) -> Fit:
@@ -148,7 +148,7 @@ class _Problem:
 
     def _time(self, found: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         each = self.member @ found[:-1].reshape(3, -1).T
-        return _log_time(*each.T, found[-1], self.exposed, self.rows)
+        return _log_time(each.T, found[-1], self.exposed, self.rows)
 
 
 def weights(rows: Rows) -> np.ndarray:
@@ -167,9 +167,11 @@ def weighted_quantile(values: np.ndarray, weight: np.ndarray, share: float) -> f
 
 
 def _log_time(
-    compute: np.ndarray, memory: np.ndarray, floor: np.ndarray, power: float, exposed: float, rows: Rows
+    scalars: np.ndarray, power: float, exposed: float, rows: Rows
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """The equation above, and its slopes in (compute, memory, floor, power): the share each has of the time."""
+    """The equation above with `scalars` (compute, memory, floor) [3, R], and its slopes in these and the power: the
+    share each has of the time."""
+    compute, memory, floor = scalars
     core, free = _core(compute, power, rows)
     transfer = rows.memory + memory
     # Squares: the longer in full, the shorter as far as it shows.
