@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxperf.rl.answers import Answers
 
 SOFTWARE = "megatron-core"  # where the file names no software
+SPLITS_WEIGHTS = 3  # the stage of ZeRO
 NOT_STATED = ("model", "gpu", "n_gpus", "seq", "global_batch", "cfg_group", "model_key", "repeat_of_release")
 
 
@@ -65,6 +66,7 @@ def steps_of(asked: Iteration, answers: Answers, where: str) -> Steps:
     """
     from jaxperf.core.formats import format_name
     from jaxperf.rl.lengths import alike
+    from jaxperf.serving.simulator.cells import count_of
     from jaxperf.training.layout import format_fields
 
     tensor, pipeline, context, micro = (_whole(asked.train, name, where) for name in ("tp", "pp", "cp", "micro_batch"))
@@ -77,7 +79,8 @@ def steps_of(asked: Iteration, answers: Answers, where: str) -> Steps:
     batch = data * micro * math.ceil(step / (data * micro))
     longest = math.ceil(int(answers.lengths.max()) / context) * context
     dtype = format_name(str(asked.train.get("dtype", "bf16")))
-    split, bytes_each = asked.train.get("zero") == 3, format_fields(dtype)["weight_bytes"]
+    split = count_of(asked.train, "zero", f"{where}: train", 0) == SPLITS_WEIGHTS
+    bytes_each = format_fields(dtype)["weight_bytes"]
     count = asked.epochs * asked.mini_batches
     return Steps(sequence, batch, longest, count, tensor, pipeline, context, data, split, dtype, bytes_each)
 

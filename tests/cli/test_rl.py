@@ -97,6 +97,7 @@ WRONG = {
     "generate has 'model', which the iteration itself says": {"generate": {"sched": "vllm_v1", "model": "gpt2"}},
     "train has 'micro_bach'; allowed": {"train": {"micro_bach": 2}},
     "4 devices are no multiple of tp x pp x cp = 3": {"train": {"tp": 3}},
+    "train: zero is": {"train": {"tp": 2, "zero": "three"}},
     "generate: 4 devices are no multiple of tp x pp = 8": {"generate": {"sched": "vllm_v1", "tp": 8}},
     "ahead is 1, which needs devices that only generate": {"ahead": 1},
     "generate_devices is 4; it must leave some of 4 to train": {"generate_devices": 4},
