@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -196,7 +195,7 @@ def _scored(asked: Iteration, role: str, steps: Steps, served: Served) -> float:
 
     config, (_, device) = served.config(asked.models.named[role]), served.calibrated(asked.device)
     together = max(1, asked.score_tokens // steps.sequence)
-    sequences = steps.global_batch * asked.mini_batches / steps.data
+    sequences = steps.global_batch * asked.mini_batches // steps.data  # a replica's, whole
     layout = {"tensor_parallel": steps.tensor, "pipeline_parallel": steps.pipeline}
     outputs = {"outputs": steps.sequence} if role in READS_ALL else {}
     given = {"batch": together, "prompt": steps.sequence, "weights": steps.dtype, "level": served.level}
@@ -206,7 +205,7 @@ def _scored(asked: Iteration, role: str, steps: Steps, served: Served) -> float:
         weights = _weight_bytes(asked, role, steps, served) / (steps.tensor * steps.pipeline)
         ranks = as_float(steps.data * steps.context), as_float(steps.tensor)
         through = gathered_beside(through, device.device, as_float(weights), *ranks)
-    return float(scoring_time(through, through / steps.pipeline, as_float(math.ceil(sequences / together))))
+    return float(scoring_time(through, through / steps.pipeline, as_float(-(-sequences // together))))
 
 
 def _weight_bytes(asked: Iteration, role: str, steps: Steps, served: Served) -> float:

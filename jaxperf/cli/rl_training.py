@@ -65,6 +65,7 @@ def steps_of(asked: Iteration, answers: Answers, where: str) -> Steps:
     **Raises:** `InputError` for a layout that the devices are no multiple of.
     """
     from jaxperf.core.formats import format_name
+    from jaxperf.core.numerics import as_float, ceil_div
     from jaxperf.rl.lengths import alike
     from jaxperf.serving.simulator.cells import count_of
     from jaxperf.training.layout import format_fields
@@ -73,16 +74,21 @@ def steps_of(asked: Iteration, answers: Answers, where: str) -> Steps:
     parts, devices = tensor * pipeline * context, asked.training_devices
     if devices % parts:
         raise InputError(f"{where}: train: {devices} devices are no multiple of tp x pp x cp = {parts}.")
-    packed, data = alike(answers.lengths), devices // parts
-    sequence = math.ceil(packed.length / context) * context
-    step = packed.sequences * packed.length / sequence / asked.mini_batches
-    batch = data * micro * math.ceil(step / (data * micro))
-    longest = math.ceil(int(answers.lengths.max()) / context) * context
+    data, tokens = devices // parts, int(answers.lengths.sum())
+    sequence = context * int(ceil_div(as_float(alike(answers.lengths).length), as_float(context)))
+    # Whole micro-batches of whole numbers: a quotient of floats could round up to one more.
+    batch = _multiple(-(-tokens // (sequence * asked.mini_batches)), data * micro)
+    longest = _multiple(int(answers.lengths.max()), context)
     dtype = format_name(str(asked.train.get("dtype", "bf16")))
     split = count_of(asked.train, "zero", f"{where}: train", 0) == SPLITS_WEIGHTS
     bytes_each = format_fields(dtype)["weight_bytes"]
     count = asked.epochs * asked.mini_batches
     return Steps(sequence, batch, longest, count, tensor, pipeline, context, data, split, dtype, bytes_each)
+
+
+def _multiple(number: int, unit: int) -> int:
+    """The least multiple of `unit` that is no less."""
+    return -(-number // unit) * unit
 
 
 def learned(asked: Iteration, steps: Steps, where: str, folders: Sequence[str]) -> dict[str, Learned]:

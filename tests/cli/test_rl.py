@@ -7,7 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxperf.cli.rl_training import steps_of
+from jaxperf.io.rl_iteration import Iteration
+from jaxperf.rl.answers import Answers
 
 SMALL = {
     "device": "a100-sxm-80gb",
@@ -120,3 +127,23 @@ def test_every_mistake_is_one_sentence(cli, own_folder: Path, sentence: str) -> 
     assert result.exit_code == 2
     assert sentence in result.output and "it.json" in result.output
     assert "Traceback" not in result.output
+
+
+@given(
+    lengths=st.lists(st.integers(1, 10**5), min_size=1, max_size=40),
+    context=st.integers(1, 8),
+    micro=st.integers(1, 4),
+    mini=st.integers(1, 3),
+)
+def test_steps_hold_all_tokens_in_the_fewest_whole_micro_batches(
+    lengths: list[int], context: int, micro: int, mini: int
+) -> None:
+    train = {"cp": context, "micro_batch": micro}
+    asked = Iteration(**{**SMALL, "devices": 2 * context, "train": train, "prompts": 100, "mini_batches": mini})
+    prompt = np.zeros(len(lengths), int)
+    steps = steps_of(asked, Answers(np.arange(len(lengths)), prompt, np.array(lengths)), "it.json")
+    whole, tokens = steps.data * micro, sum(lengths)
+    assert steps.sequence % context == 0 == steps.global_batch % whole
+    assert steps.global_batch * steps.sequence * mini >= tokens
+    assert (steps.global_batch - whole) * steps.sequence * mini < tokens
+    assert max(lengths) <= steps.longest < max(lengths) + context
