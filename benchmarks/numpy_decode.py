@@ -112,14 +112,14 @@ def decode_step(
 def decode_attention(
     model: Model, device: Device, formats: Formats, assumed: Assumptions, ranks: Array, batch: Array, context: Array
 ) -> Array:
-    """Flash decoding, the keys split until every core has four blocks [s]."""
+    """Flash decoding, the keys split until every core has two blocks, which the cores share evenly [s]."""
     cores, width = device.num_cores, model.head_dim
     heads, kv_heads = shard_heads(model, ranks)
     groups = batch * kv_heads
     most = np.maximum(np.floor(context / 128), 1)
-    splits = np.minimum(np.maximum(np.floor(4 * cores / groups), 1), most)
+    splits = np.minimum(np.maximum(np.floor(2 * cores / groups), 1), most)
     blocks = groups * splits
-    busiest = np.ceil(blocks / cores) * cores
+    busiest = np.maximum(blocks, cores)
     packed = np.ceil(heads / kv_heads / 16) * 16
     outputs = batch * heads * width
     compute_rate = device.peak_activations * assumed.attention[0]
@@ -200,7 +200,7 @@ def linear_time(
     deepest = np.maximum(np.floor(k / 512), 1)
     load = np.full_like(m, np.inf)
     split = np.ones_like(m)
-    for most_rows, columns in ((256, 128), (128, 256), (128, 128)):
+    for most_rows, columns in ((256, 128), (64, 256), (64, 128)):
         height = np.minimum(rows, most_rows)
         tiles = np.ceil(m / height) * np.ceil(n / columns)
         parts = np.clip(np.floor(cores / tiles), 1, deepest)

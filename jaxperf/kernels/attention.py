@@ -18,7 +18,7 @@ from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 PARTIAL_ITEMSIZE = 4.0  # split-KV partial outputs are fp32 [byte]
 PACKED_QUERIES = 16.0  # query heads of one KV head fill a matrix instruction of that many rows
 MIN_SPLIT_KEYS = 128.0  # a shorter stretch of keys does not pay for combining partial outputs
-BLOCKS_PER_CORE = 4.0  # splits are made until the cores have this many blocks each, which evens out the last wave
+BLOCKS_PER_CORE = 2.0  # splits are made until the cores have this many blocks each
 ALIBI_FLOPS = 2.0  # slope x distance, added to the score (Press et al. 2021, arXiv 2108.12409)
 SOFTCAP_FLOPS = 3.0  # cap x tanh(score / cap) (Gemma 2, arXiv 2408.00118)
 SINK_FLOPS = 2.0  # the exponential of a sink's logit, added to the denominator of the softmax
@@ -140,9 +140,10 @@ def decode_attention_cost(
 ) -> Cost:
     """One new token per sequence against `context` cached keys, the KV cache split over idle cores.
 
-    Blocks = batch x KV heads x splits, split until the cores have a few blocks each. The query heads that share a KV
-    head are packed into one matrix instruction. With waves = ceil(blocks / cores), the read is stretched by the idle
-    cores of the last wave: waves x cores / blocks. Splits write and read fp32 partial outputs.
+    Blocks = batch x KV heads x splits, split until the cores have two blocks each. The query heads that share a KV
+    head are packed into one matrix instruction. Cores take even shares: today's kernels cut the longest blocks further
+    (FlashAttention 3, FlashInfer), so that no last wave is waited for; only with fewer blocks than cores is the read
+    stretched by the idle ones, cores / blocks. Splits write and read fp32 partial outputs.
 
     **Arguments:** `batch`: sequences [1]; `context`: tokens per sequence, the new one included [1]; the mask says how
     many of them it sees, and cross-attention sees its own number instead.
@@ -154,9 +155,9 @@ def decode_attention_cost(
     most = jnp.maximum(floor_div(keys, as_float(MIN_SPLIT_KEYS)), 1.0)
     splits = jnp.clip(floor_div(BLOCKS_PER_CORE * device.num_cores, groups), 1.0, most)
     blocks = groups * splits
-    waves = ceil_div(blocks, device.num_cores)
+    share = jnp.maximum(blocks / device.num_cores, 1.0)  # of the busiest core
     packed = ceil_div(shape.heads / shape.kv_heads, as_float(PACKED_QUERIES)) * PACKED_QUERIES
-    scores = waves * packed * ceil_div(keys, splits)  # on the busiest core
+    scores = share * packed * ceil_div(keys, splits)
     queries = batch * shape.heads
     partial_outputs = jnp.where(splits > 1.0, 2.0 * splits * queries * shape.value_width * PARTIAL_ITEMSIZE, 0.0)
     sink_flops, sink_bytes = sink_work(shape, batch, activations.itemsize)
@@ -170,6 +171,6 @@ def decode_attention_cost(
         + queries * width * activations.itemsize
         + partial_outputs
         + sink_bytes,
-        stretch=waves * device.num_cores / blocks,
+        stretch=share * device.num_cores / blocks,
         sharpness=sharpness,
     )
