@@ -1,4 +1,4 @@
-"""Where a user's device is not the shipped one of its name."""
+"""Where a user's device is not the shipped one of its name, or that its file started from."""
 
 from __future__ import annotations
 
@@ -18,12 +18,22 @@ COLLECTIVES_WITH = (
 )
 
 
+def origin_of(spec: DeviceSpec) -> DeviceSpec | None:
+    """The shipped device that a device is or was made from: of its name, else its `base`; None for one of its own."""
+    name = next((each for each in (spec.name, spec.base) if each in names()), None)
+    return None if name is None else load(name)
+
+
+def changed_from(origin: DeviceSpec, spec: DeviceSpec, among: Sequence[str] = KERNELS_WITH) -> tuple[str, ...]:
+    """Which facts differ from those of another device."""
+    return tuple(fact for fact in among if _number(spec, fact) != _number(origin, fact))
+
+
 def changed_facts(spec: DeviceSpec, among: Sequence[str] = KERNELS_WITH) -> tuple[str, ...]:
     """Which facts differ from the shipped device of that name; none where no such device is shipped."""
     if spec.name not in names():
         return ()
-    shipped = load(spec.name)
-    return tuple(fact for fact in among if _number(spec, fact) != _number(shipped, fact))
+    return changed_from(load(spec.name), spec, among)
 
 
 def _number(spec: DeviceSpec, fact: str) -> Any:

@@ -63,7 +63,8 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
 
     A base of the same name means the file that this one overrides. Whole values are inherited or replaced, never
     parts of a value: a new quantity under an old source would be wrong. A file that states `memory_capacity` does not
-    inherit `usable_memory`, which a driver reported of the base's memory and which models are placed by.
+    inherit `usable_memory`, which a driver reported of the base's memory and which models are placed by. The `base`
+    that it keeps is the nearest shipped one.
     """
     raw = read_toml(path)
     if "base" not in raw:
@@ -84,7 +85,8 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
         inherited["display_name"] = raw.get("name")
     if "memory_capacity" in raw:
         inherited.pop("usable_memory", None)
-    return _merge(inherited, raw)
+    shipped = known[base].is_relative_to(SHIPPED)
+    return _merge(inherited, raw) | {"base": base if shipped else inherited.get("base", base)}
 
 
 def _below(path: Path, layers: Sequence[Layer]) -> tuple[Layer, ...]:

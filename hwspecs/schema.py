@@ -113,6 +113,7 @@ class DeviceSpec(Spec):
     HBM has lines of its own for them, and workstation boards come with the correction switched off (nvidia-smi -e).
     `microscaling`: whether the matrix units take the scales of OCP MX blocks with their elements, as those of Blackwell
     (PTX ISA, `mma` with block scaling), CDNA 4 (`V_MFMA_SCALE_*`) and NeuronCore-v4 do; left out: they do not.
+    `base`: the shipped device that its file started from.
     """
 
     architecture: Slug
@@ -136,6 +137,7 @@ class DeviceSpec(Spec):
     die_area: Area | None = None
     launch_latency: Duration
     node: NodeSpec
+    base: Slug | None = None
 
     @model_validator(mode="after")
     def _check_sizes(self) -> DeviceSpec:

@@ -46,13 +46,15 @@ class Utilization(eqx.Module):
 
     What nobody fitted is `None`, which is structure. `floor`: what launching and draining add [s], else the device's
     launch latency; `exposed`: how much of the shorter of arithmetic and transfer shows beside the longer, 0 for perfect
-    overlap, 1 for the root of the sum of their squares [1].
+    overlap, 1 for the root of the sum of their squares [1]; `power`: how long the power limit has a useful FLOP wait,
+    the energy of one over what the limit leaves to them [s/FLOP].
     """
 
     compute: Float[Array, "*batch"]
     memory: Float[Array, "*batch"]
     floor: Float[Array, "*batch"] | None = None
     exposed: Float[Array, "*batch"] | None = None
+    power: Float[Array, "*batch"] | None = None
 
 
 class AbstractEfficiency(eqx.Module):
@@ -88,9 +90,10 @@ class SustainedEfficiency(AbstractEfficiency):
     memory: Float[Array, "*batch"] = eqx.field(converter=as_float)
     floor: Float[Array, "*batch"] = eqx.field(converter=as_float)
     exposed: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    power: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     def __call__(self, kernel: eqx.Module, device: eqx.Module) -> Utilization:
-        return Utilization(self.compute, self.memory, self.floor, self.exposed)
+        return Utilization(self.compute, self.memory, self.floor, self.exposed, self.power)
 
 
 class Efficiencies(eqx.Module):

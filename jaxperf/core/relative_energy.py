@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import hwspecs
+from hwspecs.changed import origin_of
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -39,13 +40,13 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
 
 def spendable_power(spec: DeviceSpec, facts: Mapping[str, float]) -> float:
     """What the power limit leaves to operations [W]: a device draws a part of it at its clock whatever it does, by
-    leakage, clocks and memory. Under a lower limit than the shipped device of its name has, it counts for what it would
-    do at the energies of the whole limit.
+    leakage, clocks and memory. Under a lower limit than that of the shipped device that it was made from, it counts for
+    what it would do at the energies of the whole limit.
 
     **Arguments:** `facts`: `standing_power`, that part by the area of a device's dies [W/m^2], and `standing_share`, of
     the limit where no area is known [1]; 0 in a table that lacks them.
     """
-    whole = hwspecs.load(spec.name).tdp.si if spec.name in hwspecs.names() else spec.tdp.si
+    whole = (origin_of(spec) or spec).tdp.si
     left = _beside_standing(spec, spec.tdp.si, facts)
     if spec.tdp.si >= whole:
         return left

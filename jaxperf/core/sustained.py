@@ -30,13 +30,14 @@ def format_class(compute: str) -> str:
 
 
 class Rates(eqx.Module):
-    """Of one family [levels of `RATE_LEVELS`, `CLASSES`]: `compute` and `memory`, shares of the peaks [1], the power
-    limit in them; `floor`: launch and drain [s]; `exposed`: see `Utilization`."""
+    """Of one family [levels of `RATE_LEVELS`, `CLASSES`]: `compute` and `memory`, shares of the peaks [1]; `floor`:
+    launch and drain [s]; `exposed` [1] and `power` [s/FLOP]: see `Utilization`."""
 
     compute: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
     memory: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
     floor: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
     exposed: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
+    power: Float[Array, "*batch levels classes"] = eqx.field(converter=as_float)
 
 
 class Sustained(eqx.Module):
@@ -82,7 +83,7 @@ def sustained_efficiencies(
 
     def efficiency(family: str, column: Int[Array, ""]) -> SustainedEfficiency:
         rates = sustained.rates[family]
-        leaves = (rates.compute, rates.memory, rates.floor, rates.exposed)
+        leaves = (rates.compute, rates.memory, rates.floor, rates.exposed, rates.power)
         return SustainedEfficiency(*(leaf[level, column] for leaf in leaves))
 
     per_family = {

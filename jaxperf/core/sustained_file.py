@@ -1,13 +1,12 @@
 """The fitted table of sustained rates on disk, and what it says of one device.
 
 A device with rows of a family has its own numbers. Another of the same kind has the family's, under its own power
-limit (`sustained_compute`), with the interval of generations left out. One of a kind that nobody measured, and a
+limit (`power_time`), with the interval of generations left out. One of a kind that nobody measured, and a
 family without a fit, keep the assumed efficiencies. Which of these it was is the tier.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hwspecs.changed import changed_facts
+from hwspecs.changed import changed_from, origin_of
 from hwspecs.errors import InputError
 from jaxperf.core.device import device_from_spec, stand_in_of
 from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
@@ -38,7 +37,6 @@ ORIGIN, SHIPPED_ORIGIN = "origin", "shipped"  # how a table of one's own marks w
 TIERS = ("measured", "adapted", "transfer", "assumed")
 STREAMED = "elementwise"  # the family on vector units
 KIND = "gpu"  # what the families were measured on, and so where they are transferred to
-POWER_SHARPNESS = 4.0  # how gradually the power limit takes over from the efficiency
 OPERANDS = {
     "32-bit": (("fp32",), 4.0),
     "16-bit": (("bf16", "fp16"), 2.0),
@@ -64,7 +62,7 @@ class SustainedTable:
 class Calibration:
     """What the table says of one device, `spec`: its arrays, the tier of every family and format class, the classes of
     each family that a table of one's own took over from the shipped one, and the facts that a user `changed`, so that
-    what was measured on the shipped device of that name is not of this one."""
+    what was measured on the shipped device of that name, or that it was made from, is not of this one."""
 
     spec: DeviceSpec
     calibrated: CalibratedDevice
@@ -165,12 +163,16 @@ def _check(card: Mapping[str, Any]) -> None:
 
 
 def calibration_of(spec: DeviceSpec, table: SustainedTable) -> Calibration:
-    """The rates of one device at every level, and where each comes from."""
-    assumed, changed = assumed_shares(), changed_facts(spec)
-    known = _without_shipped(spec.name, table) if changed else table
+    """The rates of one device at every level, and where each comes from.
+
+    A device made from a shipped one starts from what that sustains: as measured where no fact is changed that its
+    kernels were measured with, else with the interval of devices never measured.
+    """
+    assumed, origin = assumed_shares(), origin_of(spec)
+    changed = () if origin is None else changed_from(origin, spec)
     rates, tiers, as_shipped = {}, {}, {}
     for family in FAMILIES:
-        columns = [_column(spec, known, family, form, assumed[family]) for form in CLASSES]
+        columns = [_column(spec, origin, changed, table, family, form, assumed[family]) for form in CLASSES]
         leaves = np.array([column.values for column in columns])  # [classes, leaves, levels]
         rates[family] = Rates(*np.moveaxis(leaves, (0, 1, 2), (2, 0, 1)))
         named = dict(zip(CLASSES, columns, strict=True))
@@ -187,25 +189,9 @@ def class_on(spec: DeviceSpec, compute: str) -> str:
     return format_class(stand_in if stand_in in COMPUTE_FORMATS else compute)
 
 
-def _without_shipped(device: str, table: SustainedTable) -> SustainedTable:
-    """The table without its shipped rows of a device; those that a table of one's own fitted stay."""
-
-    def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
-        row = entry["devices"].get(device, {})
-        if table.path != SHIPPED_ORIGIN and row.get(ORIGIN) != SHIPPED_ORIGIN:
-            return dict(entry)
-        return {**entry, "devices": {name: each for name, each in entry["devices"].items() if name != device}}
-
-    families = {
-        family: {**each, "classes": {form: kept(entry) for form, entry in each["classes"].items()}}
-        for family, each in table.families.items()
-    }
-    return dataclasses.replace(table, families=families)
-
-
 class _Column(NamedTuple):
-    """`values`: (compute, memory, floor, exposed) at the levels of `RATE_LEVELS`; the tier; whether a table of one's
-    own took them over."""
+    """`values`: (compute, memory, floor, exposed, power) at the levels of `RATE_LEVELS`; the tier; whether a table of
+    one's own took them over."""
 
     values: list[list[float]]
     tier: str
@@ -213,30 +199,59 @@ class _Column(NamedTuple):
 
 
 def _column(
-    spec: DeviceSpec, table: SustainedTable, family: str, form: str, assumed: Mapping[str, Mapping[str, float]]
+    spec: DeviceSpec,
+    origin: DeviceSpec | None,
+    changed: Sequence[str],
+    table: SustainedTable,
+    family: str,
+    form: str,
+    assumed: Mapping[str, Mapping[str, float]],
 ) -> _Column:
     """What the table says of one device in one family and format class."""
     launch = spec.launch_latency.si
     classes = table.families.get(family, {}).get("classes", {})
     entry = next((classes[name] for name in nearest(form) if name in classes), None)
-    row = None if entry is None else entry["devices"].get(spec.name)
+    row = None if entry is None else _row(entry["devices"], spec, origin, changed, table)
     if entry is None or (row is None and spec.kind != KIND):
         shares = [[*(assumed[resource][level] for level in LEVELS), 1.0] for resource in ("compute", "memory")]
-        return _Column([*shares, [launch] * 4, [0.0] * 4], "assumed", False)
-    same = form in classes
-    tier = row["tier"] if row is not None and same else "transfer"
-    values = entry if row is None else row
-    width = (row if row is not None and same else entry)["half_width"][1]
+        return _Column([*shares, [launch] * 4, [0.0] * 4, [0.0] * 4], "assumed", False)
+    own = row is not None and row.own and form in classes
+    values = entry if row is None else row.values
+    tier = values["tier"] if own else "transfer"
+    width = (values if own else entry)["half_width"][1]
     energy = relative_energy(spec, table.power, on_matrix_units=family != STREAMED and form != "32-bit")
     energy *= values.get("energy", entry["energy"])  # a row's own where its entry is of another fit
-    compute = sustained_compute(spec, values["compute"], energy, form, table.power)
+    drawn = power_time(spec, origin, energy, form, table.power)
     slower, faster = float(np.exp(-width)), float(np.exp(width))
     share = lambda value: [value * slower, value, min(value * faster, 1.0), 1.0]  # noqa: E731
     floor = values["floor"]
     floors = [floor / slower, floor, floor / faster, launch]
     exposed = values.get("exposed", entry.get("exposed", 1.0))  # older tables: all of it, a sum of squares
-    columns = [share(compute), share(values["memory"]), floors, [*[exposed] * 3, 0.0]]
+    powers = [drawn / slower, drawn, drawn / faster, 0.0]
+    columns = [share(values["compute"]), share(values["memory"]), floors, [*[exposed] * 3, 0.0], powers]
     return _Column(columns, tier, values.get(ORIGIN) == SHIPPED_ORIGIN)
+
+
+class _Row(NamedTuple):
+    """The numbers of a device, or of the one that it was made from; whether they were measured on its like."""
+
+    values: Mapping[str, Any]
+    own: bool
+
+
+def _row(
+    devices: Mapping[str, Any],
+    spec: DeviceSpec,
+    origin: DeviceSpec | None,
+    changed: Sequence[str],
+    table: SustainedTable,
+) -> _Row | None:
+    """What is known of a device: rows of one's own table by its name, else those of the device it was made from."""
+    mine = devices.get(spec.name)
+    if mine is not None and table.path != SHIPPED_ORIGIN and mine.get(ORIGIN) != SHIPPED_ORIGIN:
+        return _Row(mine, True)
+    found = mine if origin is None else devices.get(origin.name)
+    return None if found is None else _Row(found, not changed)
 
 
 def nearest(form: str) -> Sequence[str]:
@@ -245,19 +260,19 @@ def nearest(form: str) -> Sequence[str]:
     return [*CLASSES[at::-1], *CLASSES[at + 1 :]]
 
 
-def sustained_compute(spec: DeviceSpec, share: float, energy: float, form: str, power: Mapping[str, float]) -> float:
-    """Share of the peak that the efficiency and the power limit leave: (share^-4 + (P / P_usable)^4)^(-1/4) [1].
+def power_time(
+    spec: DeviceSpec, origin: DeviceSpec | None, energy: float, form: str, power: Mapping[str, float]
+) -> float:
+    """How long the power limit has a useful FLOP wait: energy x operand bytes x (clock / reference)^2 / P_usable [s].
 
-    P = peak x energy x operand bytes x (clock / reference)^2 is what the peak would draw, beside what the device draws
-    whatever it does.
+    The clock is that of the device's design, so of `origin` where it was made from another: under its limit a chip runs
+    at the clock that it can pay, whatever its highest is.
 
-    **Arguments:** `share`: of the peak without a power limit [1]; `energy`: of one FLOP per byte of its operands, at
-    the reference clock on this device [J]; `form`: format class; `power`: the reference, what is drawn
-    whatever a device does, and the usable share of the rest.
+    **Arguments:** `energy`: of one FLOP per byte of its operands, at the reference clock on this device [J]; `form`:
+    format class, or the next that the device has; `power`: the reference, what is drawn whatever a device does, and
+    the usable share of the rest.
     """
-    peaks = {"fp32": spec.vector_flops.si} | {name: value.si for name, value in spec.peak_flops.items()}
-    names, size = next(OPERANDS[each] for each in nearest(form) if set(OPERANDS[each][0]) & set(peaks))
-    peak = max(peaks[name] for name in names if name in peaks)
-    clock = spec.clock_rate.si / power["reference_clock"]
-    drawn = peak * energy * size * clock**2 / (power["usable_share"] * spendable_power(spec, power))
-    return float((share**-POWER_SHARPNESS + drawn**POWER_SHARPNESS) ** (-1.0 / POWER_SHARPNESS))
+    peaks = {"fp32", *spec.peak_flops}
+    size = next(size for names, size in (OPERANDS[each] for each in nearest(form)) if set(names) & peaks)
+    clock = (origin or spec).clock_rate.si / power["reference_clock"]
+    return energy * size * clock**2 / (power["usable_share"] * spendable_power(spec, power))

@@ -15,6 +15,7 @@ from jaxperf.core.efficiency import Utilization
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, overlap
 
+LEAST_TIME = 1e-30  # stands under a fraction where a kernel multiplies nothing [s]
 LEAST_SQUARE = 1e-36  # keeps the slope of a square root finite where a kernel does nothing [s^2]
 
 
@@ -39,7 +40,10 @@ def kernel_cost(
     stretch: Scalar | float = 1.0,
     sharpness: Scalar | None = None,
 ) -> Cost:
-    """t = overlap(compute / e_compute, bytes / bandwidth / e_memory) + floor.
+    """t = overlap(core, bytes / bandwidth / e_memory) + floor.
+
+    core = ((compute / e_compute)^4 + (flops power)^4)^(1/4) where a power limit is known: the busiest core sets the
+    pace of the arithmetic, but power is drawn by those that work, so that the limit knows the useful FLOP alone.
 
     **Arguments:** `compute`: time of the busiest core at its peak rate [s]; `flops`: useful FLOP; `bytes_moved`: to
     and from device memory [byte]; `stretch`: how much longer the transfer takes because too few cores ask for data
@@ -47,6 +51,8 @@ def kernel_cost(
     **Returns:** `Cost` with the floor as its latency: the fitted one, else the device's launch latency.
     """
     busy_compute = compute / utilization.compute
+    if utilization.power is not None:
+        busy_compute = under_power_limit(busy_compute, flops * utilization.power)
     busy_memory = bytes_moved * stretch / (device.memory_bandwidth * utilization.memory)
     if sharpness is None and utilization.exposed is not None:
         busy = partial_overlap(busy_compute, busy_memory, utilization.exposed)
@@ -63,6 +69,18 @@ def kernel_cost(
         bytes_moved=bytes_moved,
         launches=1.0,
     )
+
+
+def under_power_limit(core: Scalar, drawn: Scalar) -> Scalar:
+    """t = (core^4 + drawn^4)^(1/4): the longer, with a corner as soft as that of the fit (`calibration.sustained`).
+
+    **Arguments:** `core`: arithmetic at full clock; `drawn`: that its energy takes at the power limit [s].
+    **Returns:** combined time [s]; written so that neither time underflows in float32.
+    """
+    longest = jnp.maximum(core, drawn)
+    shorter = jnp.minimum(core, drawn) / jnp.maximum(longest, LEAST_TIME)
+    square = shorter * shorter
+    return longest * jnp.sqrt(jnp.sqrt(1.0 + square * square))
 
 
 def partial_overlap(a: Scalar, b: Scalar, exposed: Scalar) -> Scalar:

@@ -30,7 +30,7 @@ WHY = {
 class Provenance:
     """`tiers`: device -> family -> tier; `created`: when the parameters were fitted; `path`: which they are;
     `as_shipped`: device -> families that one's own parameters do not cover; `changed`: device -> facts in which it is
-    not the device of that name that was measured; `others`: parameters beside the rates that these are not of."""
+    not the device that was measured; `others`: parameters beside the rates that these are not of."""
 
     tiers: Mapping[str, Mapping[str, str]]
     created: str
@@ -60,7 +60,7 @@ class Provenance:
     def _differing(self) -> str:
         """Which devices are not those that were measured by their names."""
         differing = [f"{name} in {', '.join(facts)}" for name, facts in self.changed.items() if facts]
-        return f" (not the measured device of that name: {'; '.join(differing)})" if differing else ""
+        return f" (not the measured device: {'; '.join(differing)})" if differing else ""
 
     def _taken_over(self) -> str:
         """What the shipped rates stand in for, of parameters that are not the shipped ones."""

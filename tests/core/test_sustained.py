@@ -18,7 +18,14 @@ from jaxperf.core.efficiency import FAMILIES, assumed_shares
 from jaxperf.core.formats import number_format
 from jaxperf.core.relative_energy import UNDER_A_CAP
 from jaxperf.core.sustained import CLASSES, RATE_LEVELS, format_class, sustained_efficiencies
-from jaxperf.core.sustained_file import calibration_of, checksum, class_on, load_sustained_table, sustained_compute
+from jaxperf.core.sustained_file import (
+    Calibration,
+    calibration_of,
+    checksum,
+    class_on,
+    load_sustained_table,
+    power_time,
+)
 
 SHIPPED = load_sustained_table()
 H100, B200, EPYC = (hwspecs.load(name) for name in ("h100-sxm", "b200", "epyc-9654"))
@@ -53,7 +60,7 @@ def test_a_device_that_a_user_changed_is_not_the_one_that_was_measured() -> None
     faster, capped = changed(memory_bandwidth="6.7 TB/s"), changed(tdp="350 W")
     assert changed_facts(faster) == ("memory_bandwidth",) and changed_facts(capped) == changed_facts(H100) == ()
     known = calibration_of(faster, SHIPPED)
-    stranger = calibration_of(faster.model_copy(update={"name": "my-chip"}), SHIPPED)
+    stranger = calibration_of(faster.model_copy(update={"name": "my-chip", "base": "h100-sxm"}), SHIPPED)
     assert known.changed == ("memory_bandwidth",) and known.tiers == stranger.tiers
     assert known.tiers["gemm"]["16-bit"] == "transfer" != calibration_of(capped, SHIPPED).tiers["gemm"]["16-bit"]
     same = jax.tree.map(lambda a, b: bool((a == b).all()), known.calibrated, stranger.calibrated)
@@ -85,15 +92,40 @@ def test_a_transferred_interval_is_wider_than_a_measured_one() -> None:
     assert ratio(B200) > ratio(H100) > 1.0
 
 
-def test_the_power_limit_takes_compute_and_never_more_than_the_share() -> None:
-    def at(tdp: float) -> float:
-        limit = H100.tdp.model_copy(update={"quantity": f"{tdp} W"})
-        return sustained_compute(H100.model_copy(update={"tdp": limit}), 0.9, 4e-13, "16-bit", SHIPPED.power)
+def test_the_power_limit_is_of_the_design_and_an_operation_takes_less_under_a_lower_one() -> None:
+    def at(tdp: float, clock: float = H100.clock_rate.si) -> float:
+        stated = {"tdp": f"{tdp} W", "clock_rate": f"{clock} Hz"}
+        each = {name: getattr(H100, name).model_copy(update={"quantity": text}) for name, text in stated.items()}
+        return power_time(H100.model_copy(update=each), H100, 4e-13, "16-bit", SHIPPED.power)
 
     found = [at(tdp) for tdp in (50.0, 200.0, 700.0, 1e5)]
-    assert found == sorted(found) and found[-1] == pytest.approx(0.9)
-    # Far below the limit the rate is what the power pays for, and an operation takes less at a lower voltage.
-    assert at(50.0) == pytest.approx(2.0**UNDER_A_CAP * at(25.0), rel=1e-3)
+    assert found == sorted(found, reverse=True)
+    assert at(25.0) == pytest.approx(2.0**UNDER_A_CAP * at(50.0), rel=1e-3)
+    assert at(700.0, 2.0 * H100.clock_rate.si) == at(700.0)  # what it can pay is no less at a higher clock
+    assert power_time(H100, None, 4e-13, "8-bit", SHIPPED.power) == pytest.approx(at(700.0) / 2.0)
+
+
+def test_a_device_made_from_a_measured_one_starts_from_what_that_sustains(tmp_path: Path) -> None:
+    def made(name: str, **facts: str) -> Calibration:
+        source = '[sources.me]\ntitle = "t"\npublisher = "me"\nkind = "estimate"\nyear = 2026\n'
+        stated = [
+            f'{fact} = {{ quantity = "{text}", source = "me", confidence = "estimated", note = "what if" }}\n'
+            for fact, text in facts.items()
+        ]
+        (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\nbase = "h100-sxm"\n{"".join(stated)}{source}')
+        return calibration_of(hwspecs.load(name, [tmp_path]), SHIPPED)
+
+    shipped, same, faster = (
+        calibration_of(H100, SHIPPED),
+        made("same", tdp="700 W"),
+        made("f", memory_bandwidth="4 TB/s"),
+    )
+    assert same.tiers == shipped.tiers and same.changed == ()
+    assert faster.changed == ("memory_bandwidth",) and faster.tiers["gemm"]["16-bit"] == "transfer"
+    for family in SHIPPED.families:
+        ours, theirs = (each.calibrated.sustained.rates[family] for each in (faster, shipped))
+        assert np.array_equal(ours.memory[NOMINAL], theirs.memory[NOMINAL]), family
+        assert (np.asarray(ours.memory)[LOW] <= np.asarray(theirs.memory)[LOW]).all(), family
 
 
 def test_every_format_has_a_class_and_each_kernel_takes_its_own() -> None:
@@ -124,7 +156,7 @@ def test_what_a_device_lacks_has_the_rates_of_what_it_is_multiplied_in() -> None
         for name in ("bf16", "fp8", "int8", "fp4")
     }
     for family in ("gemm", "moe"):
-        share = {name: float(getattr(each, family).compute) for name, each in of.items()}
+        share = {name: float(getattr(each, family).power) for name, each in of.items()}
         assert share["fp8"] == share["fp4"] == share["bf16"] != share["int8"], family
     assert [class_on(spec, "fp8") for spec in (H100, ampere, hwspecs.load("p4"))] == ["8-bit", "16-bit", "32-bit"]
 

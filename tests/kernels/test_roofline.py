@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from jaxperf.core.efficiency import SustainedEfficiency, Utilization
 from jaxperf.core.numerics import as_float, overlap
-from jaxperf.kernels.roofline import kernel_cost, partial_overlap
+from jaxperf.kernels.roofline import kernel_cost, partial_overlap, under_power_limit
 from tests.devices import A100
 
 times = st.floats(1e-7, 10.0)
@@ -55,3 +56,13 @@ def test_what_is_exposed_costs_time() -> None:
     hidden, shown = (cost(SustainedEfficiency(0.8, 0.9, 7e-6, exposed)(A100, A100)) for exposed in (0.0, 1.0))
     assert float(shown.time) > float(hidden.time)
     assert float(shown.compute) == float(hidden.compute)
+
+
+@given(times, times)
+def test_the_power_limit_is_the_4_norm_in_either_precision(a: float, b: float) -> None:
+    found = float(under_power_limit(as_float(a), as_float(b)))
+    assert found == pytest.approx((a**4 + b**4) ** 0.25, rel=1e-12)
+    single = float(under_power_limit(jnp.float32(a), jnp.float32(b)))
+    assert single == pytest.approx(max(a, b), rel=0.19) and single >= np.float32(max(a, b))
+    slopes = jax.grad(under_power_limit, (0, 1))(as_float(0.0), as_float(b))
+    assert all(np.isfinite(float(slope)) for slope in slopes)
