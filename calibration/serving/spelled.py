@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import hwspecs
 from calibration.datasets.names import device_name
-from calibration.ungrouped import ungrouped
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import holds_config, load_model
@@ -76,7 +75,7 @@ class Models:
         if text not in self._found:
             model, note = self._read(text)
             check_decodes(transformer(model))
-            self._found[text] = ungrouped(model), note
+            self._found[text] = model, note
         return self._found[text]
 
     def _read(self, text: str) -> tuple[ModelConfig, str]:

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from calibration.datasets.training import ALLOWED, SHAPE, Run
-from calibration.ungrouped import ungrouped
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, model_aliases, model_names
 from jaxperf.models.config import ModelConfig
@@ -72,7 +71,7 @@ def _spellings() -> Mapping[str, str]:
 
 @functools.cache
 def _loaded(name: str) -> ModelConfig:
-    return ungrouped(load_model(name))
+    return load_model(name)
 
 
 def _letters(name: str) -> str:
