@@ -41,6 +41,7 @@ _WORDS = {
     ),
 }
 FAMILY_OF = {word: family for family, words in _WORDS.items() for word in words} | {name: name for name in FAMILIES}
+_TELLING = ("kind", "family")  # the columns that tell it by row
 COLLECTIVES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -55,8 +56,9 @@ COLLECTIVES = {
 def split_by_family(sheet: Sheet, family: str | None) -> list[tuple[str, np.ndarray]]:
     """The families of a piece and the positions of their rows; rows of no family are noted.
 
-    A stated `family` holds for all rows; else a column `kind` or `family` tells it by row; else the columns tell it of
-    the whole table, save that MLA, quantize and the row-wise operations are told by the word in `op`.
+    A stated `family` holds for all rows; else a column `kind` with a known word, or `family` with any, tells it by row;
+    else the columns tell it of the whole table, save that MLA, quantize and the row-wise operations are told by the
+    word in `op`. A `kind` of unknown words alone, which tables also have for other things, is noted and not read.
     **Raises:** `InputError` for an unknown family, or where the columns fit none.
     """
     everything = np.arange(sheet.rows)
@@ -64,9 +66,14 @@ def split_by_family(sheet: Sheet, family: str | None) -> list[tuple[str, np.ndar
         if family not in FAMILIES:
             raise InputError(f"{family!r} is no family.{did_you_mean(family, FAMILIES)} Known: {', '.join(FAMILIES)}.")
         return [(family, everything)]
-    for column in ("kind", "family"):
-        if column in sheet and any(word.lower() in FAMILY_OF for word in sheet.text(column).values):
-            return _by_word(sheet, column, None)
+    kinds, families = ([word for word in sheet.text(name).values if word] if name in sheet else [] for name in _TELLING)
+    if any(word.lower() in FAMILY_OF for word in kinds):
+        return _by_word(sheet, "kind", None)
+    if kinds:
+        unread = f"{kinds[0]!r} is no known operation, so this column is not read.{did_you_mean(kinds[0], FAMILY_OF)}"
+        sheet.notes.alike(everything + sheet.start, "kind", unread)
+    if families:
+        return _by_word(sheet, "family", None)
     whole = _of_columns(sheet)
     if "op" in sheet and whole not in ("collective", "moe"):
         return _by_word(sheet, "op", whole)

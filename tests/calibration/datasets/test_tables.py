@@ -375,7 +375,19 @@ def test_a_device_of_the_users_own(tmp_path: Path) -> None:
 
 def test_a_column_kind_that_means_something_else(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", {"kind": ["warm"], "m": [1], "n": [1], "k": [1]})
-    assert only(read_table(path).tables).family == "gemm"
+    read = read_table(path)
+    assert only(read.tables).family == "gemm"
+    said = "'warm' is no known operation, so this column is not read."
+    assert [each.message[: len(said)] for each in read.problems] == [said] and not read.problems[0].excluded
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_a_misspelled_family_is_refused_whatever_the_rows_beside_it(tmp_path: Path, chunk: int | None) -> None:
+    path = write_csv(tmp_path / "t.csv", {"family": ["gemm", "softmaxx"], "m": [1, 1], "n": [1, 1], "k": [1, 1]})
+    read = read_table(path, chunk=chunk)
+    assert only(read.tables).row.tolist() == [0]
+    assert [(each.row, each.excluded) for each in read.problems] == [(1, True)]
+    assert read.problems[0].message.startswith("'softmaxx' is no known operation. Did you mean softmax")
 
 
 def test_cells_with_line_breaks_and_quotes(tmp_path: Path) -> None:
