@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from hwspecs.errors import InputError
-from jaxperf.io.json_text import parse_json
+from jaxperf.io.json_text import parse_lines, parse_rows
 
 # What reading a plain or compressed file can raise.
 READ_ERRORS = (OSError, EOFError, zlib.error)
@@ -186,16 +186,11 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 def _json(path: Path) -> pa.Table:
     text = read_text(path)
-    records = _json_lines(path, text) if path.name.lower().endswith(".jsonl") else parse_json(text, str(path))
+    records = (parse_lines if path.name.lower().endswith(".jsonl") else parse_rows)(text, str(path))
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise InputError(f"{path} must be a list of objects, one a row.")
     names = dict.fromkeys(name for record in records for name in record)
     return pa.table({name: _json_column([record.get(name) for record in records]) for name in names})
-
-
-def _json_lines(path: Path, text: str) -> list[Any]:
-    lines = enumerate(text.split("\n"), 1)
-    return [parse_json(line, f"{path}: line {number}") for number, line in lines if line.strip()]
 
 
 def _json_column(values: list[Any]) -> pa.Array:

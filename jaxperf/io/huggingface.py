@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import re
 import tomllib
@@ -22,6 +21,7 @@ from typing import Any
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.architectures import choose_family
 from jaxperf.io.config_fields import Fields
+from jaxperf.io.json_text import parse_unique
 from jaxperf.io.quantized_names import QUANTIZED_NAME, usual_storage
 from jaxperf.models.config import (
     ModelConfig,
@@ -54,14 +54,7 @@ def parse_config(text: str, where: str) -> Mapping[str, Any]:
     """The fields in a text; every `InputError` begins with `where`."""
     if not text.strip():
         raise InputError(f"{where} is empty; it must hold a JSON object.")
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{where} is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}."
-        ) from None
-    except (ValueError, RecursionError):  # an integer of thousands of digits; brackets nested thousands deep
-        raise InputError(f"{where} is not a config: it has a number too long or brackets nested too deep.") from None
+    data = parse_unique(text, where)
     if not isinstance(data, dict):
         raise InputError(f"{where} holds {show(data)}; it must hold a JSON object with the fields of a model.")
     return data

@@ -17,7 +17,7 @@ import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.benchmark_files import CONVERSATION, conversation_rows, result_rows
-from jaxperf.io.json_text import parse_json, parse_unique
+from jaxperf.io.json_text import parse_lines, parse_unique
 from jaxperf.io.request_cells import (
     HASHES,
     hashes_of,
@@ -166,15 +166,7 @@ def _csv(path: Path) -> list[dict[str, Any]]:
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        row = parse_json(line, f"{path}: line {number}")
-        if not isinstance(row, dict):
-            raise InputError(f"{path}: line {number} is not an object with names and values.")
-        rows.append(row)
-    return _alike(rows)
+    return _alike(parse_lines(_text(path), str(path)))
 
 
 def _alike(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -107,7 +107,7 @@ def test_rank_refuses(refuse, arguments: tuple[str, ...], said: str) -> None:
         ("missing.json", "No model or path"),
         ("folder", "has no config.json"),
         ("empty.json", "empty.json is empty"),
-        ("text.json", "not valid JSON at line 1, column 1"),
+        ("text.json", "not valid JSON: Expecting value: line 1 column 1"),
         ("binary.json", "not a text file in UTF-8"),
         ("list.json", "list.json"),
         ("a" * 5000, "No model or path"),

@@ -74,18 +74,20 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         (" \n", "is empty"),
-        ('{"hidden_size": 64,\n  "x": }', "line 2, column 8"),
-        ('{"hidden_size": 64', "not valid JSON at line 1"),
+        ('{"hidden_size": 64,\n  "x": }', "line 2 column 8"),
+        ('{"hidden_size": 64', "not valid JSON: Expecting ',' delimiter: line 1"),
         ("[1, 2]", "holds a list of 2; it must hold a JSON object"),
         ("null", "holds null"),
         ('"llama"', 'holds "llama"'),
         ("{}", "the field architectures is missing"),
-        ("[" * 100_000, "nested too deep"),
-        ('{"hidden_size": ' + "9" * 5000 + "}", "a number too long"),
+        ("[" * 100_000, "brackets nest too deep"),
+        ('{"hidden_size": ' + "9" * 5000 + "}", "a number is too long"),
+        ('{"hidden_size": 64, "x": {"hidden_size": 1}, "hidden_size": 32}', "the key 'hidden_size' is given twice"),
+        ('{"model_type": "\\ud800"}', "has \\ud800, half a character"),
         (b"\x93NUMPY\xff\x00", "not a text file in UTF-8"),
         (b"{} " + b" " * LARGEST_FILE, "a config.json has at most"),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_files_that_are_not_a_config(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = write(tmp_path, text)

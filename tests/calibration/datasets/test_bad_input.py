@@ -48,6 +48,10 @@ def refusal(path: Path, **given: Any) -> str:
         ("t.json", b'[{"m": 1},\n {"m"', "is not valid JSON: Expecting ':' delimiter: line 2"),
         ("t.json", b"[" * 100_000, "brackets nest too deep"),
         ("t.jsonl", b'{"m": ' + b"9" * 5000 + b"}", "line 1 is not valid JSON: a number is too long"),
+        ("t.json", b'[{"m": 1, "n": 1, "m": 2}]', "the key 'm' is given twice in an object of m, n; give it once."),
+        ("t.jsonl", b'{"m": 1}\n{"m" :1, "a:b": {"c": 1}, "m": 2}', "line 2: the key 'm' is given twice"),
+        ("t.json", rb'[{"m": 1, "device": "\uD800"}]', r"has \ud800, half a character"),
+        ("t.jsonl", rb'{"m": 1, "\ude00": 1}', r"line 1 has \ude00, half a character"),
         ("t.xlsx", b"PK", "must end in"),
     ],
 )
@@ -56,6 +60,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, s
     path.write_bytes(content)
     message = refusal(path)
     assert said in message and str(path) in message
+
+
+def test_characters_in_two_halves_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(rb'[{"m": 1, "n": 1, "k": 1, "kernel": "\ud83d\ude00 \ud55c", "note": "12:00"}]')
+    assert read_table(path).tables[0].kernel.tolist() == ["\U0001f600 \ud55c"]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -145,6 +145,8 @@ def test_paths_part_where_hashes_part_and_outputs_are_nobody_elses() -> None:
         ("a,a\n1,1\n", "t.csv", "two columns have the same name"),
         ("{", "t.jsonl", "line 1 is not valid JSON"),
         ("[1]", "t.jsonl", "line 1 is not an object"),
+        ('{"req": 1, "arrived_at": 0, "req": 2}', "t.jsonl", "line 1: the key 'req' is given twice"),
+        ('{"req": "\\ud800"}', "t.jsonl", "line 1 has .ud800, half a character"),
         ("nonsense", "t.parquet", "not a Parquet file"),
         (HEAD, "t.txt", "must end in .csv"),
         ("[]", "t.json", "a workload is an object"),
