@@ -98,7 +98,7 @@ def written(
                 time.sleep(LOOK)
         finally:
             for process, _ in running.values():
-                process.terminate()
+                process.kill()  # what it has written goes with the folder; asked to end, it would finish its step
                 process.wait()
     if broken:
         raise InputError(" ".join(broken))

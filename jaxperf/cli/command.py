@@ -59,6 +59,17 @@ class Command(TyperCommand):
         return context
 
     def invoke(self, ctx: Any) -> Any:
+        """Runs the command; an interruption of which nothing else is said says whether there is a file now."""
+        out = ctx.params.get("out")
+        before = _state(out)
+        try:
+            return self._answer(ctx)
+        except KeyboardInterrupt as stopped:
+            if str(stopped) or not isinstance(out, Path) or _state(out) != before:
+                raise
+            raise KeyboardInterrupt(f"Interrupted; nothing is written to '{out}'.") from None
+
+    def _answer(self, ctx: Any) -> Any:
         """Runs the command, and writes its page where one is asked for."""
         path = ctx.params.pop("report", None)
         if path is None:
@@ -67,6 +78,15 @@ class Command(TyperCommand):
         if ctx.params.get("as_json"):
             raise InputError("--report is a page of the printed answer, and --json prints none; give one of them.")
         return _recorded(lambda: super(Command, self).invoke(ctx), ctx, path)
+
+
+def _state(out: Any) -> tuple[int, int] | None:
+    """What tells a file that was written from the one before; None where there is none."""
+    try:
+        found = out.stat() if isinstance(out, Path) else None
+    except OSError:
+        return None
+    return found and (found.st_ino, found.st_mtime_ns)
 
 
 def _recorded(run: Callable[[], Any], ctx: Any, path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Ctrl-C wherever it arrives: none is lost, and none ends in a traceback."""
+"""Ctrl-C and SIGTERM wherever they arrive: none is lost, and none ends in a traceback."""
 
 from __future__ import annotations
 
@@ -11,33 +11,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-EXIT_INTERRUPTED = 130  # by Ctrl-C; what was finished is kept
+EXIT_INTERRUPTED = 130  # by Ctrl-C, 143 by SIGTERM; what was finished is kept
 AGAIN = 0.02  # s until an interrupt that came at a bad moment is tried again
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """A program that Ctrl-C ends with exit code 130.
+    """A program that Ctrl-C ends with exit code 130, and SIGTERM the same way with 143.
 
     Three moments are waited for to pass: an import, in which modules in C make any other exception of it, or crash; a
     callback of the garbage collector, of which JAX has one that runs often, where Python drops all exceptions; and the
     evaluation of a text, after which Python 3.11 ends by the signal though it was caught.
     """
+    code = EXIT_INTERRUPTED
 
     def press(number: int, frame: FrameType | None) -> None:
+        nonlocal code
+        code = 128 + number
         if not _is_bad_moment(frame):
             raise KeyboardInterrupt
-        again = threading.Timer(AGAIN, _thread.interrupt_main)
+        again = threading.Timer(AGAIN, _thread.interrupt_main, (number,))
         again.daemon = True
         again.start()
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as under nohup
-        signal.signal(signal.SIGINT, press)
+    if threading.current_thread() is threading.main_thread():  # no other may say what a signal does
+        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) is usual:  # not where it is ignored, as under nohup
+                signal.signal(number, press)
     try:
         yield
     except KeyboardInterrupt:
         print("\njaxperf: Interrupted.", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(code)
+    except SystemExit as ended:
+        if ended.code == EXIT_INTERRUPTED:  # the commands say so of either signal
+            sys.exit(code)
+        raise
 
 
 def _is_bad_moment(frame: FrameType | None) -> bool:

@@ -1,6 +1,7 @@
 """The `jaxperf` command: its subcommands, and how mistakes and interruptions end.
 
-Exit codes: 0 answered, 2 the user's input, 3 nothing feasible, 130 interrupted (what was finished is kept).
+Exit codes: 0 answered, 2 the user's input, 3 nothing feasible, 130 interrupted, 143 by SIGTERM (what was finished is
+kept).
 """
 
 from __future__ import annotations

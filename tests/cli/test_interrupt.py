@@ -1,4 +1,4 @@
-"""Ctrl-C: exit code 130, a sentence that says what is kept, and the same command goes on from there."""
+"""Ctrl-C: exit code 130, by SIGTERM 143, a sentence that says what is kept, and the same command goes on from there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAITING = """
 import contextlib, pathlib, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it puts in the background without
 import jaxperf.cli.progress, jaxperf.sweeps.run
-from jaxperf.cli.main import main
+from jaxperf.__main__ import main
 jaxperf.sweeps.run.default_block_points = lambda size: 8
 def report(done, total):
     if done >= 16:
@@ -91,33 +91,48 @@ def test_an_interrupted_selection_leaves_nothing(cli, own_folder: Path, sweep_fi
     assert [path.name for path in own_folder.iterdir()] == ["sweep.yaml"]
 
 
-def test_a_real_signal(own_folder: Path, sweep_file) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_real_signal(own_folder: Path, sweep_file, number: int, code: int) -> None:
     sweep_file(axes=AXES)
-    child = subprocess.Popen([sys.executable, "-c", WAITING, *SWEEP], stderr=subprocess.PIPE, text=True)
+    (own_folder / "waiting.py").write_text(WAITING)  # what `-c` runs is taken for the evaluation of a text
+    child = subprocess.Popen([sys.executable, "waiting.py", *SWEEP], stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
         while not (own_folder / "ready").exists() and time.monotonic() < deadline and child.poll() is None:
             time.sleep(0.05)
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         _, said = child.communicate(timeout=30)
     finally:
         child.kill()
-    assert child.returncode == 130, said
+    assert child.returncode == code, said
     assert "2 of 8 blocks" in said and "Traceback" not in said
 
 
+def test_a_table_that_is_not_finished_is_said_not_to_be_written(cli, own_folder: Path, monkeypatch) -> None:
+    (own_folder / "t.csv").write_text("device,m,n,k\nh100-sxm,8,8,8\n")
+
+    def stop(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibration.kernels.predict.predict", stop)
+    result = cli("kernels", "t.csv", "-o", "o.csv")
+    assert result.exit_code == 130 and "Interrupted; nothing is written to 'o.csv'." in result.stderr
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
     "where", ["press()", "gc.callbacks.append(callback) or gc.collect()", "import pressing", "eval('press()')"]
 )
 @pytest.mark.long
-def test_no_interrupt_is_lost_or_garbled(own_folder: Path, where: str) -> None:
+def test_no_interrupt_is_lost_or_garbled(own_folder: Path, where: str, number: str) -> None:
     """Python drops what is raised in a callback of its collector; a module in C makes something else of it."""
     (own_folder / "pressing.py").write_text("try:\n    press()\nexcept KeyboardInterrupt:\n    raise ImportError\n")
     code = (
         "import builtins, gc, signal, time\nfrom jaxperf.cli.interrupts import interruptible\n"
-        "builtins.press = lambda: signal.raise_signal(signal.SIGINT)\n"
+        f"builtins.press = lambda: signal.raise_signal(signal.{number})\n"
         "def callback(phase, info):\n    if phase == 'start':\n        press()\n"
         f"with interruptible():\n    {where}\n    gc.callbacks.clear()\n    time.sleep(5)\n    print('went on')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\njaxperf: Interrupted.\n")
+    code = 128 + getattr(signal, number)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "\njaxperf: Interrupted.\n")
