@@ -36,7 +36,8 @@ def _device_files(directory: Path) -> list[Path]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse one TOML file.
 
-    **Raises:** `InputError` where the file cannot be read or is not TOML.
+    **Raises:** `InputError` where the file cannot be read, is not TOML, or has an integer of thousands of digits or
+    brackets nested thousands deep.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -45,6 +46,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: this is not valid TOML: {problem[:1].lower()}{problem[1:]}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: this is not text in UTF-8.") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: this is not valid TOML: a number is too long or brackets nest too deep.") from None
     except OSError as error:
         raise InputError(f"{path}: the file cannot be read ({error.strerror}).") from None
 
@@ -54,7 +57,7 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         head = path.read_text(encoding="utf-8-sig").partition("\n[")[0]
         return tomllib.loads(head)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
+    except (ValueError, RecursionError, OSError):
         return read_toml(path)  # raises the message, or copes with an unusual layout
 
 

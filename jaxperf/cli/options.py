@@ -153,14 +153,12 @@ def parse_unit_prices(
 
 
 def _price_file(path: str) -> dict[str, object]:
-    import tomllib
+    from hwspecs.files import read_toml
 
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"--price: cannot read '{path}': {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"--price: {path}: not valid TOML: {error}.") from None
+        return read_toml(Path(path))
+    except InputError as error:
+        raise InputError(f"--price: {error}") from None
 
 
 def _asked_device(name: str, specs: Mapping[str, DeviceSpec]) -> str | None:

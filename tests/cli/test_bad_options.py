@@ -78,7 +78,7 @@ def test_experts_must_divide(refuse) -> None:
         (("--price", "h100-sxm=cheap"), "'cheap'; it must be a number"),
         (("--price", "h100-sxn=2"), "--price: 'h100-sxn' is not a known device. Did you mean h100-sxm"),
         (("--price", "a40=2"), "device 'a40' is not among those asked about"),
-        (("--price", "missing.toml"), "cannot read 'missing.toml'"),
+        (("--price", "missing.toml"), "--price: missing.toml: the file cannot be read"),
         (("--by", "tokens/$"), "needs the price of at least one device"),
         (("--max-batch", "0"), "'max_batch' is 0"),
         (("--max-devices", "0"), "'max_devices' is 0"),
@@ -147,6 +147,7 @@ def test_a_folder_is_not_a_device_file(refuse, own_folder: Path) -> None:
     ("content", "said"),
     [
         ("h100-sxm = ", "not valid TOML"),
+        ("h100-sxm = " + "9" * 5000, "--price: prices.toml: this is not valid TOML: a number is too long"),
         ("h100-sxm = true", "a number above zero"),
         ("h100-sxm = nan", "a number above zero"),
         ("[h100-sxm]\nprice = 2", "a number above zero"),

@@ -176,6 +176,15 @@ def test_malformed_toml_names_the_file(tmp_path: Path) -> None:
         hwspecs.load(str(path))
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000 + "]" * 5000])
+@pytest.mark.parametrize("text", ["name = {}", "[a]\nname = {}"])
+def test_toml_too_long_or_too_deep_is_a_sentence(tmp_path: Path, text: str, value: str) -> None:
+    (tmp_path / "large.toml").write_text(text.format(value))
+    for read in (hwspecs.load, lambda path: hwspecs.open_registry([tmp_path])):
+        with pytest.raises(hwspecs.InputError, match=r"large\.toml: .*a number is too long or brackets nest too deep"):
+            read(str(tmp_path / "large.toml")).resolve("large")
+
+
 def test_a_missing_file_and_a_binary_file_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(hwspecs.InputError, match=r"nowhere\.toml: the file cannot be read"):
         hwspecs.load(str(tmp_path / "nowhere.toml"))
