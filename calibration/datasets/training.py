@@ -69,13 +69,14 @@ _DTYPE_SPELLINGS = {
     "fp8_hybrid": "fp8",
     "fp8_mx": "mxfp8",
 }
+FLAGS = ("seq_par", "gated")
 LARGEST = 1e15  # of any count; beyond it a row is a mistake
 # What a column may hold; what is a number and not this is told where it matters (`calibration.training.points`).
 _COUNT = f"a whole number from 1 to {LARGEST:g}"
 ALLOWED = {
     **dict.fromkeys(("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch"), _COUNT),
     "zero": "0, 1, 2 or 3",
-    **dict.fromkeys(("seq_par", "gated"), "0 or 1"),
+    **dict.fromkeys(FLAGS, "0 or 1"),
     "params": f"a number from 1 to {LARGEST:g}",
 }
 ALIKE = 0.7  # of 1; tables hold many columns that are not read, so only what is hardly another word is told
@@ -234,11 +235,11 @@ def _needed(name: str, given: Mapping[str, str]) -> int:
 
 
 def _number(name: str, text: str, strict: bool = True) -> float:
-    """A number from 0 to `LARGEST`, 1 and 0 for true and false; NaN where none is stated.
+    """A number from 0 to `LARGEST`, of `FLAGS` 1 and 0 for true and false too; NaN where none is stated.
 
     **Raises:** `InputError` for anything else, unless not `strict`.
     """
-    spelled = {"true": "1", "false": "0"}.get(text.lower(), text)
+    spelled = {"true": "1", "false": "0"}.get(text.lower(), text) if name in FLAGS else text
     if spelled.lower() in ABSENT:
         return math.nan
     try:

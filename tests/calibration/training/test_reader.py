@@ -32,6 +32,11 @@ def test_labels_may_be_absent_or_withheld(tmp_path: Path) -> None:
         assert math.isnan(read_training(write(tmp_path, {"step_time_s": text})).runs[0].measured)
 
 
+def test_flags_may_be_true_or_false(tmp_path: Path) -> None:
+    first, second = read_training(write(tmp_path, {"seq_par": True}, {"seq_par": "false"})).runs
+    assert (first.layout["seq_par"], second.layout["seq_par"]) == (1.0, 0.0)
+
+
 def test_columns_have_other_names(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("Model,Device,World Size,seq_len,Global Batch Size,mbs\nllama-3-8b,h100,8,2048,32,2\n")
@@ -48,6 +53,8 @@ def test_columns_have_other_names(tmp_path: Path) -> None:
         ({"seq": 2.5}, "seq: '2.5' must be a whole number"),
         ({"global_batch": "many"}, "global_batch: 'many' must be a whole number from 1 to"),
         ({"tp": -1}, "tp: '-1' must be a whole number from 1 to"),
+        ({"tp": True}, "tp: 'True' must be a whole number from 1 to"),
+        ({"vp": "true"}, "vp: 'true' must be a whole number from 1 to"),
         ({"zero": -1}, "zero: '-1' must be 0, 1, 2 or 3"),
         ({"seq_par": "often"}, "seq_par: 'often' must be 0 or 1"),
         ({"layers": 1e30}, "layers: '1e\\+30' must be a whole number from 0 to 1e\\+15"),
