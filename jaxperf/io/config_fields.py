@@ -133,8 +133,8 @@ class Fields:
         found = self.find(field)
         return default if found is None else check_flag(found[0], found[1])
 
-    def listing(self, field: str, kind: type, length: int | None = None) -> list[Any] | None:
-        """A list of texts or integers (`kind`), of exactly `length` items when that is given."""
+    def listing(self, field: str, kind: type, length: int | None = None, each: str = "layer") -> list[Any] | None:
+        """A list of texts or integers (`kind`), of exactly `length` items, one for `each`, when that is given."""
         found = self.find(field)
         if found is None:
             return None
@@ -142,7 +142,8 @@ class Fields:
         if not isinstance(value, list) or any(type(item) is not kind for item in value):
             raise InputError(f"{key} is {show(value)}; it must be a list of {'texts' if kind is str else 'integers'}.")
         if length is not None and len(value) != length:
-            raise InputError(f"{key} has {len(value)} items; it must have {length}, one for each layer.")
+            items = "1 item" if len(value) == 1 else f"{len(value)} items"
+            raise InputError(f"{key} has {items}; it must have {length}, one for each {each}.")
         return value
 
     def layer_count(self) -> int:

@@ -250,6 +250,20 @@ def test_excluded_modules_keep_the_dtype(excluded: list[str], share: float) -> N
     assert stored_bytes(model) == pytest.approx(expected, abs=1)
 
 
+def test_modules_that_auto_round_keeps_are_not_quantized() -> None:
+    """Other numbers of bits than those of all are not read, and that is said."""
+    scheme = {"quant_method": "auto-round", "bits": 4, "group_size": 128}
+    kept = {"model.layers.0.self_attn.o_proj": {"bits": 16}, "lm_head": {"bits": 16, "data_type": "fp"}}
+    same = {"model.layers.1.mlp.down_proj": {"bits": 4, "group_size": 128}}
+    model = read(scheme | {"extra_config": kept | same})
+    listed = read(scheme | {"modules_to_not_convert": list(kept)})
+    assert stored_bytes(model) == stored_bytes(listed) > stored_bytes(read(scheme))
+    assert model.assumptions == listed.assumptions
+    mixed = read(scheme | {"extra_config": kept | {"model.layers.1.mlp.down_proj": {"bits": 8}, ".*up": {"bits": 16}}})
+    assert stored_bytes(mixed) == stored_bytes(model)
+    assert "extra_config is ignored for 2 of its modules" in mixed.assumptions[-1]
+
+
 @given(st.integers(1, 8), st.sampled_from([-1, 16, 32, 64, 128, 1024]))
 def test_stored_bytes_are_those_of_the_bits(bits: int, size: int) -> None:
     model = read({"quant_method": "gptq", "bits": bits, "group_size": size})
@@ -285,7 +299,10 @@ def test_an_unknown_method_keeps_the_dtype_and_says_so(config: dict[str, Any]) -
         ({"quant_method": "awq", "bits": 4, "q_group_size": 0}, "group_size is 0"),
         ({"quant_method": "gptq", "bits": 4, "group_size": False}, "group_size is false"),
         ({"quant_method": "awq", "bits": 4, "zero_point": "yes"}, 'zero_point is "yes"; it must be true or false'),
-        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size has 1 items; it must have 2"),
+        (
+            {"quant_method": "fp8", "weight_block_size": [128]},
+            "has 1 item; it must have 2, one for each side of a block",
+        ),
         ({"quant_method": "fp8", "weight_block_size": [128, 0]}, "An item of weight_block_size is 0"),
         ({"quant_method": "fp8", "weight_block_size": 128}, "weight_block_size is 128; it must be a list"),
         ({"quant_method": "fp8", "activation_scheme": "none"}, "it must be one of dynamic, static"),
@@ -320,7 +337,15 @@ def test_mistakes_are_one_sentence(config: Any, message: str) -> None:
 
 GARBAGE = st.sampled_from([None, True, -1, 0, 2**41, 1.5, "", "4", [], [1, 2], ["a"], {"a": 1}, {}, "FP8", "float"])
 KEYS = ["bits", "group_size", "weight_block_size", "config_groups", "ignore", "weights", "quant_algo", "quant_type"]
-KEYS += ["quant_config", "kv_cache_scheme", "modules_to_not_convert", "load_in_4bit", "data_type", "sparsity_config"]
+KEYS += [
+    "extra_config",
+    "quant_config",
+    "kv_cache_scheme",
+    "modules_to_not_convert",
+    "load_in_4bit",
+    "data_type",
+    "sparsity_config",
+]
 
 
 @given(st.sampled_from([*METHODS, "vptq", None]), st.dictionaries(st.sampled_from(KEYS), GARBAGE, max_size=6))

@@ -65,7 +65,7 @@ def _shared_by(weights: Fields) -> int | None:
         found = weights.find("block_structure")
         if found and isinstance(found[1], str) and (sides := re.fullmatch(r"(\d{1,9})x(\d{1,9})", found[1])):
             return check_count("block_structure", int(sides[1]) * int(sides[2]))  # "128x128", as older files have it
-        block = weights.listing("block_structure", int, 2)
+        block = weights.listing("block_structure", int, 2, "side of a block")
         return 128 * 128 if block is None else check_count("block_structure", block[0] * block[1])
     if strategy in ("group", "tensor_group"):
         return group_size(weights, "group_size", 128)

@@ -5,6 +5,8 @@ Fields and defaults are those of the quantization classes of Hugging Face transf
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
@@ -26,6 +28,9 @@ from jaxperf.io.quantization.pieces import (
 from jaxperf.models.checks import check_count, show
 from jaxperf.models.quantization import Quantization
 
+PLAIN = re.compile(r"[\w.]+")  # the name of a module, and no pattern
+OWN = ("bits", "group_size", "sym", "data_type")  # what auto-round may choose for a module by itself
+
 
 def _gptq(fields: Fields) -> Quantization:
     """Frantar et al. 2022 (arXiv:2210.17323); the files hold zero points even where they are all alike."""
@@ -46,13 +51,34 @@ def _auto_round(fields: Fields) -> Quantization:
     kind = short_text(fields, "data_type", "int") or "int"
     if kind != "int":
         fields.notes.append(f"auto-round's data_type {show(kind)} was read as weight-only integers of the same bits.")
-    return grouped_integers(fields, "auto-round", zero_points=True, used=not fields.flag("sym", True))
+    scheme = grouped_integers(fields, "auto-round", zero_points=True, used=not fields.flag("sym", True))
+    return dataclasses.replace(scheme, excluded=(*scheme.excluded, *_kept_modules(fields)))
+
+
+def _kept_modules(fields: Fields) -> tuple[str, ...]:
+    """The modules that auto-round's `extra_config` keeps in 16 bits or more; a note where it says else of some."""
+    extra = inner_fields(fields, "extra_config")
+    own = {name: each for name in (extra.data if extra else ()) if extra and (each := inner_fields(extra, name))}
+    kept = {
+        name for name, each in own.items() if (each.optional_count("bits") or 0) >= WIDEST and PLAIN.fullmatch(name)
+    }
+    other = [
+        name
+        for name in own.keys() - kept
+        if any(own[name].data.get(key, value) != value for key, value in fields.data.items() if key in OWN)
+    ]
+    if other:
+        fields.notes.append(
+            f"quantization_config.extra_config is ignored for {len(other)} of its modules; they were given the same bits "
+            "as all others."
+        )
+    return tuple(sorted(kept))
 
 
 def _fp8(fields: Fields) -> Quantization:
     """W8A8 with one fp32 scale to a block of weights (DeepSeek-V3, arXiv:2412.19437, section 3.3.2) or to a tensor."""
     choice(fields, "activation_scheme", ("dynamic", "static"), "dynamic")
-    block = fields.listing("weight_block_size", int, 2) if fields.find("weight_block_size") else None
+    block = fields.listing("weight_block_size", int, 2, "side of a block")
     for side in block or ():
         check_count("An item of weight_block_size", side)
     return Quantization(
