@@ -65,12 +65,12 @@ def read_text(path: Path) -> str:
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE:
-            raise InputError(f"{path} has {size} bytes; a config.json has at most {LARGEST_FILE}.")
+            raise InputError(f"{path} has {size} bytes; at most {LARGEST_FILE} are read of such a file.")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text file in UTF-8; give a config.json.") from None
+        raise InputError(f"{path} is not a text file in UTF-8; save it as one.") from None
 
 
 def _config_path(source: str | os.PathLike[str]) -> Path:

@@ -84,8 +84,8 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         ('{"hidden_size": ' + "9" * 5000 + "}", "a number is too long"),
         ('{"hidden_size": 64, "x": {"hidden_size": 1}, "hidden_size": 32}', "the key 'hidden_size' is given twice"),
         ('{"model_type": "\\ud800"}', "has \\ud800, half a character"),
-        (b"\x93NUMPY\xff\x00", "not a text file in UTF-8"),
-        (b"{} " + b" " * LARGEST_FILE, "a config.json has at most"),
+        (b"\x93NUMPY\xff\x00", "not a text file in UTF-8; save it as one."),
+        (b"{} " + b" " * LARGEST_FILE, "are read of such a file"),
     ],
     ids=range(14),
 )
