@@ -58,21 +58,18 @@ def _auto_round(fields: Fields) -> Quantization:
 def _kept_modules(fields: Fields) -> tuple[str, ...]:
     """The modules that auto-round's `extra_config` keeps in 16 bits or more; a note where it says else of some."""
     extra = inner_fields(fields, "extra_config")
-    own = {name: each for name in (extra.data if extra else ()) if extra and (each := inner_fields(extra, name))}
-    kept = {
-        name for name, each in own.items() if (each.optional_count("bits") or 0) >= WIDEST and PLAIN.fullmatch(name)
-    }
+    if extra is None:
+        return ()
+    own = {name: found for name in extra.data if (found := inner_fields(extra, name))}
+    kept = [name for name in own if (own[name].optional_count("bits") or 0) >= WIDEST and PLAIN.fullmatch(name)]
+    usual = {key: fields.data[key] for key in OWN if key in fields.data}
     other = [
-        name
-        for name in own.keys() - kept
-        if any(own[name].data.get(key, value) != value for key, value in fields.data.items() if key in OWN)
+        name for name in own.keys() - kept if any(own[name].data.get(key, usual[key]) != usual[key] for key in usual)
     ]
     if other:
-        fields.notes.append(
-            f"quantization_config.extra_config is ignored for {len(other)} of its modules; they were given the same bits "
-            "as all others."
-        )
-    return tuple(sorted(kept))
+        said = f"extra_config is ignored for {len(other)} of its modules; they were given the same bits as all others."
+        fields.notes.append(f"quantization_config.{said}")
+    return tuple(kept)
 
 
 def _fp8(fields: Fields) -> Quantization:
