@@ -27,11 +27,12 @@ def expand(where: str, value: Any) -> Any:
         raise InputError(
             f"{where}: unknown function '{name}'; allowed: {', '.join(FUNCTIONS)}.{did_you_mean(name, FUNCTIONS)}"
         )
+    arguments = _arguments(where, name, inside)
     try:
-        return Generated(FUNCTIONS[name](*_arguments(where, name, inside)))
-    except InputError as error:
-        message = str(error)
-        raise InputError(message if message.startswith(where) else f"{where}: {message}") from None
+        return Generated(FUNCTIONS[name](*arguments))
+    except InputError as error:  # which names the function and its numbers as they are called here
+        reason = str(error).partition(": ")[2]
+        raise InputError(f"{where}: {name}({inside}): {reason}") from None
     except ArithmeticError:
         raise InputError(f"{where}: the numbers of {name}({inside}) are too large or too small.") from None
 

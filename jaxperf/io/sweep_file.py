@@ -74,6 +74,10 @@ def read_sweep_file(path: str | Path) -> SweepFile:
         found = SweepFile.model_validate(raw)
     except ValidationError as error:
         raise InputError(" ".join(_sentence(path, problem) for problem in error.errors())) from None
+    metrics = found.metrics or ()
+    twice = next((name for name in metrics if metrics.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{path}: 'metrics' has {show(twice)} twice; name it once.")
     return found.model_copy(update={"axes": {key: _values(path, key, value) for key, value in found.axes.items()}})
 
 

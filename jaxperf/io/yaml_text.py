@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,13 @@ from hwspecs.errors import InputError
 MOST = 1_000_000  # values of a file, each as often as aliases repeat it
 
 
+# What YAML 1.1 takes for numbers of base 8 and 60, and nobody who writes a count does.
+OTHER_BASE = re.compile(r"[-+]?0[0-7_]+|[^:]+:.*")
+
+
 class UniqueKeys(yaml.SafeLoader):
-    """Safe YAML, except that a key given twice is a mistake and not silently the second one."""
+    """Safe YAML, except that two things are mistakes: a key given twice, not silently the second one, and `010` and
+    `1:30`, not silently 8 and 90."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -24,6 +30,17 @@ class UniqueKeys(yaml.SafeLoader):
                 )
             seen |= {key.value} if key.value.__hash__ else set()
         return super().construct_mapping(node, deep)
+
+    def construct_decimal(self, node: yaml.ScalarNode) -> int | float:
+        if OTHER_BASE.fullmatch(node.value):
+            said = f"'{node.value}' would be a number of base {60 if ':' in node.value else 8}; write it in base 10"
+            raise yaml.constructor.ConstructorError(None, None, f"{said}, or in quotes", node.start_mark)
+        whole = node.tag.endswith(":int")
+        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    UniqueKeys.add_constructor(f"tag:yaml.org,2002:{_kind}", UniqueKeys.construct_decimal)
 
 
 def check_finite(data: Any, source: str) -> None:

@@ -51,7 +51,7 @@ def linspace(start: Number, stop: Number, count: int) -> Numbers:
     """
     call = f"linspace({start}, {stop}, {count})"
     start, stop = _checked(call, start=start, stop=stop)
-    _require_interval(call, start, stop, count)
+    count = _checked_count(call, start, stop, count)
     if count == 1:
         return (start,)
     last = count - 1
@@ -74,7 +74,7 @@ def geomspace(start: Number, stop: Number, count: int) -> Numbers:
     call = f"geomspace({start}, {stop}, {count})"
     start, stop = _checked(call, start=start, stop=stop)
     _require(start > 0, call, "start must be above zero")
-    _require_interval(call, start, stop, count)
+    count = _checked_count(call, start, stop, count)
     if count == 1:
         return (start,)
     last = count - 1
@@ -127,13 +127,15 @@ def _checked(call: str, **values: Number) -> list[Number]:
     return found
 
 
-def _require_interval(call: str, start: Number, stop: Number, count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, numbers.Integral):
+def _checked_count(call: str, start: Number, stop: Number, count: Number) -> int:
+    """How many values there are over an interval that is one; `1e3` is a whole number too."""
+    if isinstance(count, bool) or not isinstance(count, numbers.Real) or count % 1 != 0:
         raise InputError(f"{call}: count must be a whole number, not {count!r}.")
     _require(count >= 1, call, "count must be at least one")
     _require(start <= stop, call, "start must not exceed stop")
     _require(count == 1 or start < stop, call, "start and stop are equal, so every value would be the same")
     _require_count(call, count)
+    return int(count)
 
 
 def _require_count(call: str, count: Number) -> None:

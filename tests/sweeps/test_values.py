@@ -26,6 +26,7 @@ def test_floats_where_needed():
     assert linspace(0, 1, 3) == (0.0, 0.5, 1.0)
     assert linspace(0.1, 0.7, 3)[-1] == 0.7
     assert linspace(5, 5, 1) == (5,)
+    assert linspace(1, 3, 3.0) == (1, 2, 3) and len(geomspace(1, 2, 1e2)) == 100  # as a sweep file may write it
     assert arange(0.0, 0.3, 0.1) == (0.0, 0.1, 0.2)
     assert len(arange(0, 1, 0.1)) == 10
     assert geomspace(0.1, 10.0, 3) == pytest.approx((0.1, 1.0, 10.0))
@@ -64,6 +65,7 @@ def test_powers_stop_where_they_must(start, extra, base):
         (lambda: linspace(1, 1, 3), "equal"),
         (lambda: linspace(0, math.nan, 3), "finite"),
         (lambda: linspace(0, 1, 10**12), "more than"),
+        (lambda: geomspace(1, 2, 1e15), "more than"),
         (lambda: geomspace(0, 1, 3), "above zero"),
         (lambda: arange(0, 1, 0), "above zero"),
         (lambda: arange(0, 1, 1e-12), "more than"),
