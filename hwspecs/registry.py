@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, MemorySpec, ProcessSpec, Spec
 
 Directory = str | os.PathLike[str]
+LONGEST_SHOWN = 60  # characters of a name that nobody knows
 _Part = TypeVar("_Part", bound="Spec")
 
 
@@ -134,7 +135,8 @@ class Registry:
             return Resolution(text, None, reason)
         near = did_you_mean(text, self.aliases)  # all names would bury these
         known = f"{near} `jaxperf devices` lists all." if near else f" Known: {', '.join(self.names)}."
-        raise InputError(f"{text!r} is not a known device.{known}")
+        shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+        raise InputError(f"{shown!r} is not a known device.{known}")
 
     def _own_aliases(self, name: str, path: Path) -> Iterable[str]:
         header = read_header(path)

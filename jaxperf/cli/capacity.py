@@ -92,7 +92,7 @@ def capacity(
     wanted = _slo(slo, share, quantile)
     data = read_settings(settings)
     served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
-    trace, columns = within_context(*with_options(read_sessions(requests)), context_of(data, served))
+    trace, columns = within_context(*with_options(read_sessions(requests)), context_of(data, served, str(settings)))
     if not len(trace.row):
         raise InputError(f"{requests}: none of the rows is a request: {next(iter(trace.reasons.values()))}.")
     if len(trace.row) == 1:

@@ -102,7 +102,7 @@ def _questions(requests: Sequence[Path], settings: Sequence[Path], served: Serve
     engines = [_engine(read_settings(path), str(path)) for path in settings]
     found = []
     for data, where, path in zip(engines, settings, _for_each(requests, len(settings)), strict=True):
-        trace, options = within_context(*with_options(read_sessions(path)), context_of(data, served))
+        trace, options = within_context(*with_options(read_sessions(path)), context_of(data, served, str(where)))
         if not len(trace.row):
             raise InputError(f"{path}: none of the rows is a request: {next(iter(trace.reasons.values()))}.")
         if getattr(trace, "after", None) is not None:

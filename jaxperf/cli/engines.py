@@ -61,6 +61,19 @@ class Served:
             raise InputError("the settings name no model, and there is no --model; a step's time is that of a model.")
         return load_model(name)
 
+    def check_named(self, scheduler: Scheduler, where: str, device: bool) -> None:
+        """Raises `InputError` for a model, or a `device` where one is needed, that settings name and nobody knows."""
+        from jaxperf.io.fleet import select_device
+        from jaxperf.io.huggingface import load_model
+
+        try:
+            if self.model is None and scheduler.model is not None:
+                load_model(scheduler.model)
+            if device and self.device is None and scheduler.device is not None:
+                select_device(scheduler.device, self.folders)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+
     def calibration(self, named: str | None) -> Calibration:
         """Of the device, `named` in the settings unless an option says otherwise."""
         from jaxperf.core.sustained_file import calibration_of, load_sustained_table
@@ -167,6 +180,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
     counted, share = without_blocks(data), share_of(data, "gpu_memory_utilization", UTILIZATION, where)
     if not counted and (data.get("preemption") != "swap" or data.get("block_bytes") is not None):
         stated = parse_scheduler(data, where)
+        served.check_named(stated, where, table is None)
         if table is not None:
             return stated
         placement = placed_in_memory(stated, served)
@@ -177,6 +191,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
         return dataclasses.replace(stated, notes=(*stated.notes, *said))
     # Parsed with a stand-in first, so that what is wrong with the rest is said before a model is looked for.
     assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
+    served.check_named(assumed, where, True)
     try:
         found = cache_memory(*placed_in_memory(assumed, served), share, assumed.step_setting)
     except InputError as error:
@@ -197,14 +212,20 @@ def placed_in_memory(scheduler: Scheduler, served: Served) -> tuple[Deployment, 
     return deployment, transformer(config), scheduler.numbers["block_size"], scheduler.most_tokens()
 
 
-def context_of(data: Mapping[str, Any], served: Served) -> int | None:
-    """Tokens of the context of the model that settings name; None where it is not known or no model is named."""
+def context_of(data: Mapping[str, Any], served: Served, where: str) -> int | None:
+    """Tokens of the context of the model that settings name; None where it is not known or no model is named.
+
+    **Raises:** `InputError` for a model that nobody knows, with `where` the settings are that name it.
+    """
     pools = data.get("pools")
     prefill = pools.get("prefill") if isinstance(pools, dict) else None
     named = (prefill if isinstance(prefill, dict) else {}).get("model", data.get("model"))
     if served.model is None and not isinstance(named, str):
         return None
-    return served.config(named).max_context
+    try:
+        return served.config(named).max_context
+    except InputError as error:
+        raise InputError(str(error) if served.model is not None else f"{where}: {error}") from None
 
 
 def step_times_of(

@@ -23,6 +23,8 @@ def settings_of(option: str, text: str, allowed: Sequence[str]) -> dict[str, lis
             found[key].append(name)
             continue
         key = name
+        if not key:
+            raise InputError(f"{option}: '{text}' has a setting without a name; allowed: {', '.join(allowed)}.")
         if key not in allowed:
             hint = did_you_mean(key, allowed)
             raise InputError(f"{option}: unknown key '{key}'; allowed: {', '.join(allowed)}.{hint}")

@@ -89,7 +89,7 @@ def simulate(
     served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
     asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, early, (price, electricity))
     data = read_settings(settings)
-    trace, options = within_context(*with_options(read_sessions(requests)), context_of(data, served))
+    trace, options = within_context(*with_options(read_sessions(requests)), context_of(data, served, str(settings)))
     answer = answer_of(data, str(settings), trace, options, served, asked)
     follows = getattr(trace, "after", None) is not None
     cells = cells_of(trace, answer.columns or None, sent=follows or concurrency is not None, scheduler=answer.alike)

@@ -100,6 +100,8 @@ def test_a_line_a_technique() -> None:
         (("--lora", "n=8,targets=some"), "targets is 'some'; allowed: attention, all"),
         (("--lora", "n=8,targets=all,attention"), "targets has 2 values; give it one"),
         (("--lora", "n=8,host=fast"), "--lora: host: "),
+        (("--kv-offload", ""), "--kv-offload: '' has a setting without a name; allowed: hit, from_host"),
+        (("--kv-offload", "hit=.5,"), "'hit=.5,' has a setting without a name"),
         (("--kv-offload", "hit="), "'hit=' has no value"),
         (("--kv-offload", "hit=2"), "hit is '2'; it must be a number from 0 to 1"),
         (("--kv-offload", "hidden=maybe"), "hidden is 'maybe'; allowed: yes, no"),

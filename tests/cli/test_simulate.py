@@ -400,8 +400,12 @@ def test_nothing_that_can_run_is_exit_code_three(cli, files: tuple[str, ...], ow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ({"num_blocks": None, "device": "h100-sxn"}, "s.json: 'h100-sxn' is not a known device. Did you mean h100-sxm"),
+        ({"num_blocks": None, "device": "h" * 5000}, f"s.json: '{'h' * 60}...' is not a known device"),
+        ({"num_blocks": None, "model": "gpt22"}, 's.json: No model or path "gpt22"'),
+        ({"sched": ["vllm_v1"]}, "s.json: sched: a list of 1 is not a scheduler. Known: "),
         ({"sched": "vllm_1"}, "'vllm_1' is not a scheduler. Did you mean vllm_v1"),
-        ({"model": "gpt22"}, "gpt2"),
+        ({"model": "gpt22"}, 's.json: No model or path "gpt22"'),
         ({"model": None}, "the settings name no model"),
         ({"num_blocks": -1}, "num_blocks is -1"),
         ({"num_blocks": None, "device": None}, "no num_blocks: the settings name no device"),

@@ -176,8 +176,8 @@ def _scheduler_name(data: Mapping[str, Any], where: str) -> str:
     if name is None:
         raise InputError(f"{where}: no key 'sched'; it names the scheduler: {', '.join(POLICIES)}.")
     if not isinstance(name, str) or name not in POLICIES:
-        hint = did_you_mean(str(name), POLICIES)
-        raise InputError(f"{where}: sched: '{name}' is not a scheduler.{hint} Known: {', '.join(POLICIES)}.")
+        shown, hint = (f"'{name}'", did_you_mean(name, POLICIES)) if isinstance(name, str) else (show(name), "")
+        raise InputError(f"{where}: sched: {shown} is not a scheduler.{hint} Known: {', '.join(POLICIES)}.")
     return name
 
 
