@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 EXIT_INTERRUPTED = 130  # by Ctrl-C, 143 by SIGTERM; what was finished is kept
@@ -41,7 +41,8 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("\njaxperf: Interrupted.", file=sys.stderr)
+        with suppress(OSError):
+            print("\njaxperf: Interrupted.", file=sys.stderr)
         sys.exit(code)
     except SystemExit as ended:
         if ended.code == EXIT_INTERRUPTED:  # the commands say so of either signal

@@ -6,6 +6,7 @@ kept).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import warnings
@@ -59,6 +60,12 @@ def _plain(show: Callable[..., None]) -> Callable[..., None]:
     return plain
 
 
+def _say(sentence: str) -> None:
+    """Where even the terminal is a full disk, the exit code still tells how it ended."""
+    with contextlib.suppress(OSError):
+        typer.echo(sentence, err=True)
+
+
 class Commands(TyperGroup):
     """Turns the user's mistakes into one sentence and an exit code, never a traceback."""
 
@@ -69,16 +76,16 @@ class Commands(TyperGroup):
                 warnings.showwarning = _plain(warnings.showwarning)
                 return super().invoke(ctx)
         except InputError as error:
-            typer.echo(f"jaxperf: {error}", err=True)
+            _say(f"jaxperf: {error}")
             raise typer.Exit(EXIT_INPUT) from None
         except BrokenPipeError:
             raise  # typer ends quietly where the reader of a pipe has left
         except OSError as error:  # a file system that refuses where no layer below expected it
             where = f"'{error.filename}': " if error.filename else ""
-            typer.echo(f"jaxperf: {where}{error.strerror or error}.", err=True)
+            _say(f"jaxperf: {where}{error.strerror or error}.")
             raise typer.Exit(EXIT_INPUT) from None
         except KeyboardInterrupt as error:
-            typer.echo(f"\njaxperf: {str(error) or 'Interrupted.'}", err=True)
+            _say(f"\njaxperf: {str(error) or 'Interrupted.'}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 

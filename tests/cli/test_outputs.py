@@ -6,6 +6,8 @@ import csv
 import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,13 @@ import pytest
 ESTIMATE = ("estimate", "gpt2", "--device", "h100-sxm", "--prompt", "64", "--output", "8")
 RANK = ("rank", "gpt2", "--devices", "h100-sxm,l4", "--prompt", "64", "--output", "8", "--max-devices", "2")
 COMMANDS = {"estimate": ESTIMATE, "rank": (*RANK, "--max-batch", "4")}
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_mistake_that_cannot_be_printed_is_still_one() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "jaxperf", "devices", "nosuch"], stderr=full, timeout=60)
+    assert done.returncode == 2
 
 
 def no_space(*_: Any, **__: Any) -> None:
