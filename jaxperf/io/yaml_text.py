@@ -18,8 +18,8 @@ OTHER_BASE = re.compile(r"[-+]?0[0-7_]+|[^:]+:.*")
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """Safe YAML, except that two things are mistakes: a key given twice, not silently the second one, and `010` and
-    `1:30`, not silently 8 and 90."""
+    """Safe YAML, except that three things are mistakes: a key given twice, not silently the second one, `010` and
+    `1:30`, not silently 8 and 90, and half a character, which no text that is written can hold."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -30,6 +30,14 @@ class UniqueKeys(yaml.SafeLoader):
                 )
             seen |= {key.value} if key.value.__hash__ else set()
         return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: Any) -> Any:
+        found = super().construct_scalar(node)
+        half = re.search("[\ud800-\udfff]", found)
+        if half:
+            said = f"\\u{ord(half[0]):04x} is half a character; give the character itself"
+            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
+        return found
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int | float:
         if OTHER_BASE.fullmatch(node.value):

@@ -41,6 +41,7 @@ def nothing_left(own_folder: Path) -> Any:
         (b"model: 5\naxes: {batch: 1}", "'model' is 5; it must be a text"),
         (b"model: gpt3000\naxes: {batch: 1}", "No model or path"),
         (b"? [a, b]\n: 1", "sweep.yaml"),
+        (rb'{"model": gpt2, axes: {batch: 1, "\ud800": {context: [1, 2]}}}', r"\ud800 is half a character"),
     ],
 )
 def test_malformed_files(refuse, own_folder: Path, content: bytes, said: str) -> None:

@@ -35,7 +35,7 @@ class Ended:
     def poll(self) -> int:
         return self.returncode
 
-    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
 
     def wait(self) -> None: ...
 
@@ -46,8 +46,8 @@ class Endless(Ended):
     def poll(self) -> None:  # type: ignore[override]
         return None
 
-    def terminate(self) -> None:
-        self.returncode = -15
+    def kill(self) -> None:
+        self.returncode = -9
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_ctrl_c_stops_all_and_keeps_what_is_done(
     monkeypatch.setattr(apart.time, "sleep", interrupted)
     stopped = cli("calibrate", *tables, "-o", "p")
     assert stopped.exit_code == 130 and "What was fitted (gemm) is in p.unfinished" in stopped.stderr
-    assert endless.returncode == -15
+    assert endless.returncode == -9
 
 
 @pytest.mark.parametrize(("families", "cores", "gigabytes", "most"), [(1, 8, 64, 1), (9, 3, 64, 3), (9, 9, 17, 4)])
