@@ -46,7 +46,7 @@ def _general(demand: Demand, hardware: Hardware) -> dict[str, Scalar]:
         "compute over memory": compute - memory,
         "bytes over L2": _log2(demand.moved) - jnp.log2(hardware.device.l2_capacity),
         "duration over launch": jnp.maximum(compute, memory) - math.log2(LAUNCH),
-        "power over compute": power + 2.0 * jnp.log2(hardware.clock / REFERENCE_CLOCK) - compute,
+        "power over compute": power + 2.0 * jnp.log2(hardware.design_clock / REFERENCE_CLOCK) - compute,
         "power over compute at one clock": power - compute,
     }
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 import hwspecs
 from hwspecs import DeviceSpec
+from hwspecs.changed import origin_of
 from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.numerics import as_float
 from jaxperf.core.relative_energy import relative_energy, spendable_power
@@ -50,11 +51,12 @@ ISSUED_BY = {"pascal-gp100": 64.0, "cdna": 64.0, "vega": 64.0, "rdna": 64.0}
 
 
 class Hardware(eqx.Module):
-    """`device`: stacked [D]; `clock`: matrix clock [Hz]; `power`: what its limit leaves to operations [W]; `energy`:
-    of an operation at one clock over the H100's on vector units, `matrix_energy`: on matrix units [1]; `issued`:
-    threads whose instruction a core issues in a cycle [1]; `resident`: threads that a core holds at a time [1];
-    `exponentials`: of a core in a cycle [1]; `reads_shared`: 1 where matrix instructions read shared memory
-    themselves, `pipelined`: 1 where they leave their results in a memory of their own, else 0
+    """`device`: stacked [D]; `clock`: matrix clock, `design_clock`: that of the device it was made from, whose energies
+    its operations take: under its limit a chip runs at the clock it can pay [Hz]; `power`: what its limit leaves to
+    operations [W]; `energy`: of an operation at one clock over the H100's on vector units, `matrix_energy`: on matrix
+    units [1]; `issued`: threads whose instruction a core issues in a cycle [1]; `resident`: threads that a core holds
+    at a time [1]; `exponentials`: of a core in a cycle [1]; `reads_shared`: 1 where matrix instructions read shared
+    memory themselves, `pipelined`: 1 where they leave their results in a memory of their own, else 0
     (`ArchitectureSpec.operands_from_shared_memory`, `accumulators_in_tensor_memory`); `many_cores`: 1 for a GPU, whose
     cores each take small blocks and share a cache in which a repeated kernel finds its operands, 0 for the few large
     cores of others, whose last memory on chip software fills and empties; `gddr`: 1 where the memory is GDDR,
@@ -62,6 +64,7 @@ class Hardware(eqx.Module):
 
     device: Device
     clock: Float[Array | np.ndarray, " D"]
+    design_clock: Float[Array | np.ndarray, " D"]
     power: Float[Array | np.ndarray, " D"]
     energy: Float[Array | np.ndarray, " D"]
     matrix_energy: Float[Array | np.ndarray, " D"]
@@ -99,6 +102,7 @@ def _hardware(spec: DeviceSpec) -> Hardware:
     return Hardware(
         device_from_spec(spec),
         clock=as_float(spec.clock_rate.si),
+        design_clock=as_float((origin_of(spec) or spec).clock_rate.si),
         power=as_float(spendable_power(spec, REFERENCE)),
         energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=False)),
         matrix_energy=as_float(relative_energy(spec, REFERENCE, on_matrix_units=True)),

@@ -32,6 +32,7 @@ OF_ROW = (
     "waves",
     "alone",
     "clock",
+    "design_clock",
     "eager",
     "chained",
     "kernels",
@@ -53,8 +54,8 @@ class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
     `names` and `features` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint` [log 1],
-    `waves`, `alone`, `clock`, `eager`, `chained`, `kernels`, `pipelined`, `gddr` and `inline_ecc` [1] as in `Point`;
-    `spelled`: the names of the rows at each level.
+    `waves`, `alone`, `clock`, `design_clock`, `eager`, `chained`, `kernels`, `pipelined`, `gddr` and `inline_ecc` [1]
+    as in `Point`; `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
@@ -69,6 +70,7 @@ class Prepared:
     waves: np.ndarray
     alone: np.ndarray
     clock: np.ndarray
+    design_clock: np.ndarray
     eager: np.ndarray
     chained: np.ndarray
     kernels: np.ndarray
@@ -108,6 +110,7 @@ class Prepared:
             waves=log(self.waves),
             alone=as_float(self.alone),
             clock=log(self.clock),
+            design_clock=log(self.design_clock),
             eager=as_float(self.eager),
             chained=as_float(self.chained),
             kernels=log(self.kernels),

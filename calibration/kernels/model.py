@@ -46,10 +46,10 @@ class Inputs(eqx.Module):
 
     `compute`, `special`, `memory`, `power`, `on_chip`: logarithms of the demands [log s], `special` of the pipelines
     beside the matrix units; `footprint`: bytes over L2; `waves`: blocks on the busiest core; `alone`: 1 where one block
-    fills a core, so that nothing hides its start, else 0; `clock`: over the H100's [log 1]; `eager`: 1 where a host
-    launches the kernel each time it is timed, `chained`: 1 where it starts while the one before it ends, else 0;
-    `kernels`: how many run one after the other [log 1];
-    `pipelined`, `gddr`, `inline_ecc`: of the device, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of
+    fills a core, so that nothing hides its start, else 0; `clock` and `design_clock` (`Hardware`): over the H100's
+    [log 1]; `eager`: 1 where a host launches the kernel each time it is timed, `chained`: 1 where it starts while the
+    one before it ends, else 0; `kernels`: how many run one after the other [log 1]; `pipelined`, `gddr`, `inline_ecc`:
+    of the device, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of
     each level's name, the one after the last meaning unknown.
     """
 
@@ -62,6 +62,7 @@ class Inputs(eqx.Module):
     waves: Float[Array, "*rows"]
     alone: Float[Array, "*rows"]
     clock: Float[Array, "*rows"]
+    design_clock: Float[Array, "*rows"]
     eager: Float[Array, "*rows"]
     chained: Float[Array, "*rows"]
     kernels: Float[Array, "*rows"]
@@ -127,7 +128,7 @@ class Law(eqx.Module):
         shift = sum((self.offsets[level][x.levels[level]] for level in self.offsets), start=jnp.zeros(len(LAW)))
         powers = self.habits + sum(self.habit_offsets[level][x.levels[level]] for level in self.habit_offsets)
         slower = powers @ x.habits
-        power = x.power + self.power + self.power_clock * x.clock
+        power = x.power + self.power + self.power_clock * x.design_clock
         products, beside = x.compute + self.compute + shift[0], x.special + self.special
         together = _norm(products, beside, POWER_SHARPNESS)
         compute = jnp.where(x.pipelined > 0.0, together, _sum(products, beside))

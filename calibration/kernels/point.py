@@ -49,9 +49,9 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
-    the busiest core, `alone`: 1 where one fills it; `clock`: over the H100's [1]; `eager`: 1 where a host launches it,
-    `chained`: where it starts while the one before it ends; `kernels`: how many run one after the other; `pipelined`,
-    `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
+    the busiest core, `alone`: 1 where one fills it; `clock` and `design_clock`: over the H100's [1]; `eager`: 1 where a
+    host launches it, `chained`: where it starts while the one before it ends; `kernels`: how many run one after the
+    other; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
 
     compute: Scalar
     memory: Scalar
@@ -66,6 +66,7 @@ class Point(eqx.Module):
     waves: Scalar
     alone: Scalar
     clock: Scalar
+    design_clock: Scalar
     eager: Scalar
     chained: Scalar
     kernels: Scalar
@@ -101,6 +102,7 @@ class Point(eqx.Module):
             waves=_log(self.waves),
             alone=self.alone,
             clock=_log(self.clock),
+            design_clock=_log(self.design_clock),
             eager=self.eager,
             chained=self.chained,
             kernels=_log(self.kernels),
@@ -129,6 +131,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         **{name: getattr(own, name) for name in Busiest.__dataclass_fields__},
         clock=as_float(hardware.clock) / REFERENCE_CLOCK,
+        design_clock=as_float(hardware.design_clock) / REFERENCE_CLOCK,
         eager=way(x, "eager"),
         chained=way(x, "chained"),
         kernels=way(x, "kernels", 1.0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,25 @@ def test_what_is_cached_of_tokens_comes_from_the_memory(device: str) -> None:
     assert (
         found["predicted_us"][0] > found["roofline_us"][0] > 0.9e6 * 67.1e6 / hwspecs.load(device).memory_bandwidth.si
     )
+
+
+def test_no_clock_makes_a_product_slower(tmp_path: Path) -> None:
+    """A chip under its power limit runs at the clock it can pay, however high its highest is."""
+    spec, names = hwspecs.load("h100-sxm"), ("half", "same", "twice", "four-times")
+    source = '[sources.me]\ntitle = "t"\npublisher = "me"\nkind = "estimate"\nyear = 2026\n'
+    for name, times in zip(names, (0.5, 1.0, 2.0, 4.0), strict=True):
+
+        def value(number: float, unit: str, times: float = times) -> str:
+            return f'{{ quantity = "{times * number} {unit}", source = "me", confidence = "estimated", note = "if" }}\n'
+
+        peaks = "".join(f"{each} = {value(peak.si, 'FLOP/s')}" for each, peak in spec.peak_flops.items())
+        rates = f"vector_flops = {value(spec.vector_flops.si, 'FLOP/s')}clock_rate = {value(spec.clock_rate.si, 'Hz')}"
+        (tmp_path / f"{name}.toml").write_text(
+            f'name = "{name}"\nbase = "h100-sxm"\n{rates}[peak_flops]\n{peaks}{source}'
+        )
+    sizes = np.array([16.0, 512.0, 8192.0])
+    wide = np.full(len(sizes), 8192.0)
+    shape = {name: np.tile(each, len(names)) for name, each in (("m", sizes), ("n", wide), ("k", wide))}
+    table = blank_table("gemm", shape, np.repeat(np.array(names, object), len(sizes)))
+    found = predict_table(table, load_parameters(None), [str(tmp_path)])["predicted_us"].reshape(len(names), -1)
+    assert (np.diff(found, axis=0) <= 0.0).all()
