@@ -29,6 +29,13 @@ def scan(directory: Path) -> Layer:
     return Layer(directory, MappingProxyType({path.stem: path for path in _device_files(directory)}))
 
 
+def layer_of(place: Path) -> Layer:
+    """The device files of a directory, or one device file alone, under the name that it states."""
+    if place.suffix.lower() != ".toml" or place.is_dir():
+        return scan(place)
+    return Layer(place.parent, MappingProxyType({str(read_header(place).get("name", place.stem)): place}))
+
+
 def _device_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.suffix.lower() == ".toml")
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean
-from hwspecs.files import SHIPPED, Layer, read_device, read_header, read_toml, scan
+from hwspecs.files import SHIPPED, Layer, layer_of, read_device, read_header, read_toml, scan
 from hwspecs.spelling import Spelling, spelling_of
 
 if TYPE_CHECKING:
@@ -198,12 +198,13 @@ def _unspecified() -> Mapping[str, str]:
 def open_registry(directories: Iterable[Directory] = ()) -> Registry:
     """The shipped devices and those of the user's directories.
 
-    **Arguments:** `directories`: each holds one TOML file a device, named after it; later ones win. A file of a
-    shipped name replaces that device; with `base = "other"` it states only what differs from the other device.
+    **Arguments:** `directories`: each holds one TOML file a device, named after it, or is itself such a file, of any
+    name; later ones win. A file of a shipped name replaces that device; with `base = "other"` it states only what
+    differs from the other device.
     """
     if isinstance(directories, str | os.PathLike):
         directories = (directories,)
-    user = tuple(scan(Path(os.path.expanduser(directory))) for directory in directories)
+    user = tuple(layer_of(Path(os.path.expanduser(directory))) for directory in directories)
     return Registry((*_shipped().layers, *user)) if user else _shipped()
 
 

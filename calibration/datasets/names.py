@@ -79,6 +79,8 @@ def device_name(text: str, registry: hwspecs.Registry | None = None) -> tuple[st
     """The name of a device in hwspecs (or in a registry with the user's own) and "", or "" and why it has none."""
     if text.strip().lower() in ABSENT:
         return "", ""
+    if text.strip().lower().endswith(".toml"):
+        return "", f"{text!r} is a file; a table names the device, and --devices-dir gives the folder of its file."
     known = registry or hwspecs.open_registry()
     try:
         resolution = known.resolve(text)

@@ -48,7 +48,7 @@ class Served:
     weights: str | None = None
     kv_cache: str = "bf16"
     params: Path | None = None
-    folders: tuple[Path, ...] = ()
+    folders: tuple[str | Path, ...] = ()
     slices: int = 1
     level: str = "nominal"
 

@@ -85,13 +85,14 @@ def train(
     check_output(out)
     check_steps(steps)
     start_jax(quick=True)
-    from jaxperf.io.fleet import select_devices
+    from jaxperf.io.fleet import places_of, select_devices
     from jaxperf.training.search.plan import check_objective
 
     check_objective("--optimize", optimize)
     check_devices(device, sizes, pool or [])
     pools = [parse_pool(each) for each in pool or []]
-    specs = select_devices(device or [name for name, _ in pools], devices_dir or ())
+    wanted = device or [name for name, _ in pools]
+    specs = select_devices(wanted, devices_dir or ())
     sequence = checked(sequence, "--sequence")
     batch = max(DEFAULT_TOKENS // sequence, 1) if global_batch is None else global_batch
     request = _request(
@@ -105,7 +106,7 @@ def train(
         prices=parse_prices(price or [], specs),
         lora_rank=0 if lora is None else checked(lora, "--lora"),
     )
-    asked = Asked(request, steps, tuple(devices_dir or ()), out, as_json, quiet)
+    asked = Asked(request, steps, places_of(wanted, devices_dir or ()), out, as_json, quiet)
     if pools:
         _plan_pools(asked, pools)
     else:
@@ -123,11 +124,11 @@ def _request(model: str, **asked: Any) -> Request:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, where its efficiencies come from, and how the answer is given."""
+    """A request, where its efficiencies come from, and how the answer is given; `folders`: of the user's devices."""
 
     request: Request
     steps: str
-    folders: tuple[Path, ...]
+    folders: tuple[str | Path, ...]
     out: Path | None
     as_json: bool
     quiet: bool

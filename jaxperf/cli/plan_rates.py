@@ -38,7 +38,7 @@ def check_steps(steps: str) -> None:
         load_training(Path(steps))
 
 
-def plan_rates(request: Request, spec: DeviceSpec, steps: str, folders: Sequence[Path] = ()) -> Rates:
+def plan_rates(request: Request, spec: DeviceSpec, steps: str, folders: Sequence[str | Path] = ()) -> Rates:
     """Rates of `SOFTWARE` on a device, from the fitted scalars at `steps` or the `SHIPPED` ones, or those `ASSUMED`.
 
     **Raises:** `InputError` for scalars that cannot be read, or a device that multiplies the format in no way.
@@ -71,7 +71,7 @@ def multiplies(spec: DeviceSpec, dtype: str) -> bool:
 
 
 def fitted_rates(
-    asked: Sequence[tuple[Request, DeviceSpec]], steps: Path | None, folders: Sequence[Path] = ()
+    asked: Sequence[tuple[Request, DeviceSpec]], steps: Path | None, folders: Sequence[str | Path] = ()
 ) -> list[FittedRates]:
     """What is fitted to `SOFTWARE` for each request on its device.
 

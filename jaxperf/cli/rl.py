@@ -40,14 +40,15 @@ def rl(
     from jaxperf.cli.engines import Served
     from jaxperf.cli.rl_phases import answer_of
     from jaxperf.cli.rl_said import print_iteration, rows_of
-    from jaxperf.io.fleet import select_device
+    from jaxperf.io.fleet import places_of, select_device
     from jaxperf.io.rl_iteration import read_iteration
     from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
 
     check_output(out)
     check_apart(out, (iteration,))
-    asked, folders = read_iteration(iteration), tuple(devices_dir or ())
-    device = select_device(asked.device, folders).name
+    asked = read_iteration(iteration)
+    device = select_device(asked.device, devices_dir or ()).name
+    folders = places_of([asked.device], devices_dir or ())
     served = Served(None, device, weights, kv_cache, params, folders)
     record = answer_of(asked.model_copy(update={"device": device}), str(iteration), served)
     if as_json:

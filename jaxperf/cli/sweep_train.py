@@ -67,7 +67,7 @@ def prepare_training(study: TrainingStudy, question: SweepFile) -> Prepared:
 
     **Raises:** `InputError` for what is wrong with the axes.
     """
-    from jaxperf.io.fleet import select_axis_devices
+    from jaxperf.io.fleet import axis_places, select_axis_devices
     from jaxperf.report.sweep_question import Prepared
     from jaxperf.sweeps.named import given_values
     from jaxperf.training.study_axes import DEFAULTS, checked_values
@@ -77,12 +77,12 @@ def prepare_training(study: TrainingStudy, question: SweepFile) -> Prepared:
     study.axes(values, dict.fromkeys(specs, 0.0))  # mistakes are told before the seconds that devices take to rate
     dtypes = dict(given_values(values)).get("dtype", DEFAULTS["dtype"])
     formats = list(dict.fromkeys(checked_values("dtype", dtypes)))
-    rated, tiers = _rated(study.model, specs, formats, folders)
+    rated, tiers = _rated(study.model, specs, formats, axis_places(question.axes, folders))
     return Prepared(study, study.axes(values, rated), TrainingOrigin(tiers))
 
 
 def _rated(
-    model: ModelConfig, specs: Mapping[str, DeviceSpec], formats: Sequence[str], folders: Sequence[Path]
+    model: ModelConfig, specs: Mapping[str, DeviceSpec], formats: Sequence[str], folders: Sequence[str | Path]
 ) -> tuple[dict[str, RatedDevice], dict[str, dict[str, str]]]:
     """The devices with their efficiencies in each format, and where these come from."""
     from jaxperf.cli.plan_rates import SOFTWARE, fitted_rates

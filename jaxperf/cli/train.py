@@ -66,9 +66,12 @@ def train(
     from calibration.training.parameters import load_training
     from calibration.training.predict import TIME, predict_training
     from jaxperf.cli.measured import parameters_record
+    from jaxperf.io.fleet import places_of, select_device
 
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
+    if device is not None:
+        device, directories = select_device(device, directories).name, [*map(str, places_of([device], directories))]
     scalars, kernels = load_training(steps), load_parameters(params)
     with as_table(table, device, devices, directories, quiet) as rows:
         check_places(rows, out, TIME)

@@ -53,15 +53,12 @@ def select_axis_devices(
     are swept.
     **Raises:** `InputError` as `select_devices` does.
     """
-    for key, value in axes.items():
-        if key != "device" and isinstance(value, Mapping) and "device" in value:
-            specs = [select_device(entry, directories) for entry in _entries(value["device"])]
-            zipped = {**value, "device": [spec.name for spec in specs]}
-            return {spec.name: spec for spec in specs}, {**axes, key: zipped}
-    wanted = axes.get("device", "all")
-    if isinstance(wanted, Mapping):
-        raise InputError("axes.device is a mapping; give a name, a list of names, or all(memory >= 64 GB).")
-    found = select_devices(_entries(wanted), directories)
+    key, entries = _device_axis(axes)
+    if key != "device":
+        specs = [select_device(entry, directories) for entry in entries]
+        zipped = {**axes[key], "device": [spec.name for spec in specs]}
+        return {spec.name: spec for spec in specs}, {**axes, key: zipped}
+    found = select_devices(entries, directories)
     named = {"device": list(found)}
     return found, {**axes, **named} if "device" in axes else {**named, **axes}
 
@@ -84,6 +81,31 @@ def select_devices(wanted: str | Iterable[str], directories: Sequence[str | Path
     return found
 
 
+def axis_places(axes: Mapping[str, Any], directories: Sequence[str | Path] = ()) -> tuple[str | Path, ...]:
+    """`places_of` the devices of a sweep's axes."""
+    return places_of(_device_axis(axes)[1], directories)
+
+
+def _device_axis(axes: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The axis that has the devices, "device" or the name of a zip axis, and its entries."""
+    for key, value in axes.items():
+        if key != "device" and isinstance(value, Mapping) and "device" in value:
+            return key, _entries(value["device"])
+    wanted = axes.get("device", "all")
+    if isinstance(wanted, Mapping):
+        raise InputError("axes.device is a mapping; give a name, a list of names, or all(memory >= 64 GB).")
+    return "device", _entries(wanted)
+
+
+def places_of(wanted: str | Iterable[str], directories: Sequence[str | Path] = ()) -> tuple[str | Path, ...]:
+    """Where the devices meant are found again by their names: the directories, and the files given as devices.
+
+    **Arguments:** as of `select_devices`.
+    """
+    entries = _split(wanted) if isinstance(wanted, str) else [str(entry).strip() for entry in wanted]
+    return (*directories, *(path for entry in entries if not _is_condition(entry) for path in _files_of(entry)))
+
+
 def _split(text: str) -> list[str]:
     """Entries of a comma-separated list; commas inside parentheses belong to a condition."""
     return [part.strip() for part in re.split(r",(?![^(]*\))", text)]
@@ -101,14 +123,23 @@ def _entries(value: Any) -> list[str]:
 
 
 def _specs_of(entry: str, directories: Sequence[str | Path]) -> list[DeviceSpec]:
-    if entry == "all" or entry.startswith("all("):
+    if _is_condition(entry):
         return _matching(entry, directories)
+    return [hwspecs.load(name, directories) for name in _files_of(entry) or [entry]]
+
+
+def _is_condition(entry: str) -> bool:
+    return entry == "all" or entry.startswith("all(")
+
+
+def _files_of(entry: str) -> list[str]:
+    """The files that an entry is or matches; none for a name. Raises `InputError` where no file matches."""
     if any(sign in entry for sign in "*?["):
         paths = sorted(glob.glob(os.path.expanduser(entry)))
         if not paths:
             raise InputError(f"No file matches '{entry}'.")
-        return [hwspecs.load(path, directories) for path in paths]
-    return [hwspecs.load(entry, directories)]
+        return paths
+    return [entry] if entry.lower().endswith(".toml") else []
 
 
 def _matching(entry: str, directories: Sequence[str | Path]) -> list[DeviceSpec]:

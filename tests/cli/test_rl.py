@@ -42,6 +42,11 @@ def asked(cli, own_folder: Path, parse_json):
     return ask
 
 
+def test_a_file_is_a_device(asked, own_folder: Path) -> None:
+    (own_folder / "my.toml").write_text('name = "what-if"\nbase = "a100-sxm-80gb"\n')
+    assert asked(device="my.toml")["device"] == "what-if"
+
+
 def test_an_iteration_is_its_phases_and_its_training_a_row_of_train(cli, asked, own_folder: Path, parse_json) -> None:
     said = asked()
     phases = {name: each["seconds"] for name, each in said["phases"].items()}

@@ -39,6 +39,28 @@ def test_rows_say_what_they_rest_on(cli, own_folder: Path, sweep_file) -> None:
     assert width["h100-sxm", "bf16"] < width["h100-sxm", "fp8"]  # measured, and exploratory
 
 
+def test_a_file_is_a_device(cli, own_folder: Path, sweep_file) -> None:
+    """Of `plan train` and of `train` too, where kernels are looked up by the device's name."""
+    (own_folder / "my.toml").write_text('name = "what-if"\nbase = "h100-sxm"\n')
+    sweep_file(task="train", axes={"device": ["my.toml"], "world_size": [8]}, metrics=["step_time"])
+    words = ("--num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --vocab-size 50304",)
+    (own_folder / "run.args").write_text(" ".join((*words, "--micro-batch-size 1 --global-batch-size 8 --bf16")))
+    plan = ("plan", "train", "gpt2", "--sequence", "1024", "--global-batch", "16", "--quiet")
+    for arguments in (
+        ("sweep", "sweep.yaml", "-o", "rows.parquet"),
+        ("train", "run.args", "--device", "my.toml", "--n", "8", "-o", "run.csv"),
+        (*plan, "--device", "my.toml", "--n", "2", "--top", "1"),
+    ):
+        result = cli(*arguments)
+        assert result.exit_code == 0, result.output
+    assert "what-if" in result.stdout
+
+
+def test_a_file_in_a_table_is_told_where_it_goes(cli, own_folder: Path) -> None:
+    (own_folder / "t.csv").write_text("model,gpu,n_gpus,seq,global_batch\ngpt2,my.toml,8,512,8\n")
+    assert "--devices-dir gives the folder" in cli("train", "t.csv", "-o", "out.csv").stdout
+
+
 def test_every_device_has_the_rates_of_each_format(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is fitted is made up here: a number for each question, in the order in which it is asked."""
     devices = {name: hwspecs.load(name) for name in ("h100-sxm", "a100-sxm-80gb")}

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 import hwspecs
 from hwspecs.errors import InputError
-from jaxperf.io.fleet import COMPARISONS, FIELDS, select_axis_devices, select_device, select_devices
+from jaxperf.io.fleet import (
+    COMPARISONS,
+    FIELDS,
+    axis_places,
+    places_of,
+    select_axis_devices,
+    select_device,
+    select_devices,
+)
 
 fields, signs = st.sampled_from(sorted(FIELDS)), st.sampled_from([*COMPARISONS, "==", "=", "<>", ""])
 quantities = st.one_of(
@@ -63,6 +71,18 @@ def test_files_globs_and_folders(mine: Path) -> None:
     assert list(select_devices([f"{mine}/*.toml", "h100"])) == ["chip-a", "chip-b", "h100-sxm"]
     assert list(select_devices("alias of chip-b", [mine])) == ["chip-b"]
     assert {"chip-a", "chip-b"} < set(select_devices("all", [mine]))
+
+
+def test_devices_given_as_files_are_found_again_by_their_names(mine: Path, tmp_path: Path) -> None:
+    renamed = (mine / "chip-a.toml").rename(tmp_path / "what-if.toml")
+    for places in (
+        places_of(["h100-sxm", str(renamed)]),
+        places_of(f"all(memory >= 64 GB), {tmp_path}/what*"),
+        axis_places({"setup": {"device": ["l4", str(renamed)], "batch": [1, 2]}}),
+    ):
+        assert hwspecs.load("chip-a", places).memory_capacity == hwspecs.load("h100-sxm").memory_capacity
+        assert hwspecs.open_registry(places).find("alias of chip-a") == "chip-a"
+    assert places_of("all", ["mine"]) == ("mine",)
 
 
 @pytest.mark.parametrize(
