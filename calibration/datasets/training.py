@@ -16,6 +16,7 @@ from calibration.datasets.names import ABSENT, device_name
 from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.core.formats import format_name
+from jaxperf.training.layout import CONTEXT_METHODS
 
 # Column -> other names it goes by.
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -44,6 +45,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
     "dtype": ("precision",),
     "task": (),
     "recompute": ("activation_checkpointing",),
+    "context_method": ("cp_comm_type",),
     "notes": (),
     "cfg_group": (),
     "model_key": (),
@@ -57,6 +59,7 @@ KNOWN = {**COLUMNS, LABEL: ()}
 TASKS = ("pretrain", "sft", "lora")
 RECOMPUTE = ("", "none", "selective", "full", "offload")  # "": not stated
 _RECOMPUTE_SPELLINGS = {"unknown": "", "false": "none", "true": "full", "no": "none"}
+_CONTEXT_SPELLINGS = {"all_gather": "all-gather", "allgather": "all-gather", "p2p": "ring", "a2a": "ulysses"}
 _TASK_SPELLINGS = {"": "pretrain", "pretraining": "pretrain", "finetune": "sft", "fine_tuning": "sft", "peft": "lora"}
 _DTYPE_SPELLINGS = {
     "": "bf16",
@@ -112,6 +115,7 @@ class Run:
     repeat: bool
     native: bool
     dtype_stated: bool = True
+    context_method: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,9 @@ def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
         repeat=_true(text["repeat_of_release"]),
         native=_true(text["calculon_native"]),
         dtype_stated=bool(text["dtype"]),
+        context_method=_choice(
+            "context_method", text["context_method"], ("", *CONTEXT_METHODS), {"": "", **_CONTEXT_SPELLINGS}
+        ),
     )
 
 

@@ -21,7 +21,7 @@ from jaxperf.core.device import Device, device_from_spec, stand_in_of, unscaled
 from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
 from jaxperf.serving.notes import multiplied_in
-from jaxperf.training.layout import ZERO_STAGES, Layout, training_layout
+from jaxperf.training.layout import CONTEXT_METHODS, ZERO_STAGES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
 
 ADAPTER_RANK = 16.0  # of LoRA where notes do not say
@@ -148,7 +148,10 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     }
     schedule = "interleaved" if interleave > 1.0 else "1f1b"
     recompute, untold = _recompute(run, stack)
-    layout = dataclasses.replace(training_layout(run.dtype, schedule=schedule, recompute=recompute), **numbers)
+    named = training_layout(
+        run.dtype, schedule=schedule, recompute=recompute, context_method=run.context_method or CONTEXT_METHODS[0]
+    )
+    layout = dataclasses.replace(named, **numbers)
     return layout, [*notes, note, untold, untold_rank]
 
 
@@ -157,6 +160,8 @@ def _silent(run: Run, data: float, topk: float) -> list[str]:
     open_world = math.isnan(run.layout["dp"])  # a stated dp leaves cp no choice: the ranks make the world
     matters = {"tp": True, "pp": True, "cp": open_world, "ep": topk > 0.0, "zero": data > 1.0}
     notes = [] if run.dtype_stated else [f"dtype is not stated: {run.dtype}"]
+    if run.layout["cp"] > 1.0 and not run.context_method:
+        notes.append(f"context_method is not stated: {CONTEXT_METHODS[0]}")
     return notes + [
         f"{name} is not stated: 1" for name, does in matters.items() if does and math.isnan(run.layout[name])
     ]

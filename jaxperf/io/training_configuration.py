@@ -14,12 +14,12 @@ from hwspecs.errors import InputError
 from jaxperf.models.checks import check_count, check_flag
 
 RECOMPUTE = ("none", "selective", "full")
-# Columns of a table of training steps, in its order; those no importer knows stay empty.
+# Columns of a table of training steps, in its order, and one that it lacks; those no importer knows stay empty.
 COLUMNS = (
     "id source source_ref verified model family layers hidden heads kv_heads head_dim ffn gated vocab seq experts topk "
     "moe_ffn shared_experts params gpu n_gpus tp pp cp ep dp vp micro_batch global_batch zero recompute seq_par dtype "
     "task metric value step_time_s tokens_s_gpu notes cfg_group model_key vp_known mbs_known recompute_known "
-    "repeat_of_release calculon_native"
+    "repeat_of_release calculon_native context_method"
 ).split()
 _SHORT = {  # where the name of a field is not that of its column
     "devices": "n_gpus",
@@ -77,8 +77,9 @@ class SystemNumbers:
 class TrainingConfiguration:
     """A model on a layout; counts [1], sequence and batch in tokens and sequences.
 
-    `moe_ffn`: inner width of one expert; `zero`: the stage, 0 to 3; `unknown`: options that mean nothing here;
-    `notes`: what had to be assumed, and those options.
+    `moe_ffn`: inner width of one expert; `zero`: the stage, 0 to 3; `context_method`: how context ranks exchange keys,
+    None where that is not known; `unknown`: options that mean nothing here; `notes`: what had to be assumed, and those
+    options.
     **Raises:** `InputError` naming the fields for sizes out of range, a number of devices that the layout does not
     make, and a batch that it does not divide.
     """
@@ -113,6 +114,7 @@ class TrainingConfiguration:
     dtype: str = "bf16"
     task: str = "pretrain"
     device: str | None = None
+    context_method: str | None = None
     system: SystemNumbers | None = None
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -190,6 +190,9 @@ def test_options_that_mean_nothing_are_one_sentence_with_typos_first(tmp_path: P
             "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1",
             "--decoder-first-pipeline-num-layers 1",
         ),
+        ("--context-parallel-size 2 --cp-comm-type a2a+p2p", "--cp-comm-type a2a+p2p"),
+        ("--context-parallel-size 2 --cp-comm-type p2p a2a", "--cp-comm-type p2p a2a"),
+        ("--context-parallel-size 2 --cp-comm-type a2a", ""),
     ],
 )
 def test_options_that_change_a_step_and_have_no_column_are_said(given: str, said: str, tmp_path: Path) -> None:
@@ -197,6 +200,16 @@ def test_options_that_change_a_step_and_have_no_column_are_said(given: str, said
     notes = [note for note in found.notes if note.startswith("Not read")]
     assert found.unknown == ()
     assert notes == ([f"Not read, though this changes the answer: {said}."] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [("", "ring"), ("--cp-comm-type all_gather", "all-gather"), ("--cp-comm-type a2a a2a", "ulysses")],
+)
+def test_how_context_ranks_exchange_keys(given: str, method: str, tmp_path: Path) -> None:
+    assert read(f"{ARGUMENTS} --context-parallel-size 2 {given}", tmp_path).row()["context_method"] == method
+    with pytest.raises(InputError, match="--cp-comm-type is 'ring'; it must be one of p2p"):
+        read(f"{ARGUMENTS} --cp-comm-type ring", tmp_path)
 
 
 @given(st.text(alphabet="-abn=$(){}[];|\"' \n\\0123*", max_size=60))

@@ -16,6 +16,8 @@ from jaxperf.io.megatron.reader import Reader, option_text
 from jaxperf.io.training_configuration import TrainingConfiguration, unknown_note
 
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_CONTEXT_METHODS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses"}
+_MIXED_METHOD = "a2a+p2p"  # all-to-all within groups of ranks, a ring between these
 _VOCABULARY_STEP = 128  # x tensor_parallel: to what Megatron pads the vocabulary by default
 _EXPERTS_PER_TOKEN = 2  # Megatron's default of moe-router-topk
 _READ = frozenset(
@@ -26,7 +28,7 @@ _READ = frozenset(
     num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank use_distributed_optimizer zero_stage
     use_torch_fsdp2 use_megatron_fsdp use_custom_fsdp data_parallel_sharding_strategy recompute_activations
     recompute_granularity checkpoint_activations sequence_parallel fp16 bf16 fp8_format fp8_hybrid fp8_recipe
-    fp4_format nproc_per_node nnodes world_size""".split()
+    fp4_format nproc_per_node nnodes world_size cp_comm_type""".split()
 )
 # What changes a step and has no column in a table of steps -> the value that is taken instead.
 _NO_COLUMN = {
@@ -112,6 +114,7 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         sequence_parallel=sequence and tensor > 1,
         dtype=_dtype(reader),
         device=device,
+        context_method=_context_method(reader),
         unknown=unknown,
         notes=(*notes, *_left_out(reader), *unknown_note(unknown, map(option_text, sorted(_READ | _NO_COLUMN.keys())))),
     )
@@ -123,7 +126,9 @@ def _left_out(reader: Reader) -> tuple[str, ...]:
     tensor = reader.count("tensor_model_parallel_size", 1)
     if reader.flag("num_experts") and tensor > 1 and "expert_tensor_parallel_size" not in told:
         told["expert_tensor_parallel_size"] = f"{tensor} (Megatron's default)"
-    said = [f"{option_text(name)} {value}".strip() for name, value in told.items() if value != _NO_COLUMN[name]]
+    if reader.count("context_parallel_size", 1) > 1 and _context_method(reader) is None:
+        told["cp_comm_type"] = " ".join(reader.options["cp_comm_type"])
+    said = [f"{option_text(name)} {value}".strip() for name, value in told.items() if value != _NO_COLUMN.get(name)]
     return (f"Not read, though this changes the answer: {', '.join(said)}.",) if said else ()
 
 
@@ -240,6 +245,16 @@ def _recompute(reader: Reader) -> str:
         return "selective"
     granularity = reader.word("recompute_granularity", ("full", "selective"))
     return granularity or ("full" if reader.flag("checkpoint_activations") else "none")
+
+
+def _context_method(reader: Reader) -> str | None:
+    """How context ranks exchange keys: one way for all layers, p2p where nothing is said; None for a mixture."""
+    words = reader.options.get("cp_comm_type") or ["p2p"]
+    allowed = (*_CONTEXT_METHODS, _MIXED_METHOD)
+    for word in words:
+        if word not in allowed:
+            raise InputError(f"{reader.source}: --cp-comm-type is '{word}'; it must be one of {', '.join(allowed)}.")
+    return _CONTEXT_METHODS.get(words[0]) if len(set(words)) == 1 else None
 
 
 def _dtype(reader: Reader) -> str:

@@ -13,6 +13,7 @@ from calibration.training.models import differing, shipped_model
 from calibration.training.parameters import load_training
 from calibration.training.points import Known, known_runs
 from calibration.training.stacks import NEWEST, release_of, stack_note, stack_of
+from jaxperf.training.layout import CONTEXT_METHODS
 from tests.calibration.training.runs import SHAPE, write
 
 
@@ -139,6 +140,16 @@ def test_the_stated_total_tells_whether_the_head_is_tied(tmp_path: Path) -> None
 )
 def test_what_does_not_factor_is_a_reason(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
     assert known(tmp_path, change).reasons == {0: sentence}
+
+
+def test_how_context_ranks_exchange_keys(tmp_path: Path) -> None:
+    wide = {**SHAPE, "cp": 2, "tp": 1}
+    stated = [{**wide, "context_method": text} for text in ("", "all_gather", "Ulysses", "p2p")]
+    found = known(tmp_path, *stated, {**SHAPE, "cp": 1, "context_method": ""})
+    methods = [CONTEXT_METHODS[int(point.layout.context_method)] for point in found.points]
+    assert methods == ["ring", "all-gather", "ulysses", "ring", "ring"]
+    said = ["context_method is not stated: ring" in note for note in found.notes]
+    assert said == [True, False, False, False, False]
 
 
 def test_what_a_table_does_not_state_is_taken_and_told(tmp_path: Path) -> None:

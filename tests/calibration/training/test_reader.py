@@ -61,6 +61,7 @@ def test_columns_have_other_names(tmp_path: Path) -> None:
         ({"dtype": "bf17"}, "dtype: Unknown number format 'bf17'.*Did you mean bf16"),
         ({"task": "pretraim"}, "task: 'pretraim' is not one of.*Did you mean pretrain"),
         ({"recompute": "some"}, "recompute: 'some' is not one of"),
+        ({"context_method": "uly"}, "context_method: 'uly' is not one of.*Did you mean ulysses"),
     ],
 )
 def test_a_bad_cell_is_a_reason(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
