@@ -154,6 +154,14 @@ def static(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar
     return _whole(found, jnp.minimum(ranks, setup.load)), jnp.zeros_like(ranks)
 
 
+def beside_work(values: Values, setup: Setup, pieces: Pieces) -> Scalar:
+    """Of a decode step of a fixed batch the floors of its kernels and what the host adds [s]."""
+    batch = jnp.maximum(setup.load / (setup.replicas * setup.data), 1.0)
+    floors = values["decode"] * values["floor"] * pieces.decode[:, KINDS.index("floor")]
+    flight = jnp.maximum(setup.stages * pieces.stages, 1.0)
+    return along(batch, SEQUENCES, floors * flight) + _hosting(values, batch)
+
+
 def pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
     """The split of the workers into prefill and decode that serves most."""
     steps, slots = steps_of(values, setup, pieces), _slots(values, setup, pieces)
@@ -243,7 +251,7 @@ def steps_of(values: Values, setup: Setup, pieces: Pieces) -> Steps:
     prefills = overlap(prefills, launching, sharpness=as_float(HOST_SHARPNESS))
 
     def decode(batch: Scalar) -> Scalar:
-        device, host = along(batch, SEQUENCES, decodes), values["step"] + values["sequence"] * batch
+        device, host = along(batch, SEQUENCES, decodes), _hosting(values, batch)
         longer = overlap(device, host, sharpness=as_float(HOST_SHARPNESS))
         return jnp.where(setup.ahead > 0.0, longer, device + host)
 
@@ -252,6 +260,11 @@ def steps_of(values: Values, setup: Setup, pieces: Pieces) -> Steps:
         attention=lambda batch: along(batch, SEQUENCES, reads),
         prefill=lambda prompts: along(prompts, PROMPTS, prefills) + values["prefill_step"],
     )
+
+
+def _hosting(values: Values, batch: Scalar) -> Scalar:
+    """What the host does once a decode step and for each of its sequences [s]."""
+    return values["step"] + values["sequence"] * batch
 
 
 def along(count: Scalar, knots: Sequence[float], times: Float[Array, " K"]) -> Scalar:

@@ -6,12 +6,14 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from calibration.datasets.serving import ServingTable
 from calibration.serving.fit import states_of
-from calibration.serving.law import Rows, held_of, law_of, rows_of
+from calibration.serving.law import Rows, beside_work, held_of, law_of, rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
 from calibration.serving.scalars import Design, design_of, levels_of, values_of
@@ -34,6 +36,10 @@ TOGETHER = "prefill and decode are priced on the same devices: two pools need tw
 ELSEWHERE = "the device never served in the fit: priced by its kernels"
 UNMEASURED = "framework never measured: priced with what all measured ones share"
 HELD = "more than half of the TTFT is requests held between client and engine, which no step explains"
+OFFLINE = (
+    "more than half of a decode step is kernels launched one by one and the host ({:.1f} ms), as offline runs of this "
+    "engine had in the fit, while `batches` predicts fixed batches of stacks that were measured"
+)
 UNSTATED = "framework is not stated: priced with what all measured ones share"
 
 
@@ -96,15 +102,19 @@ def _found(
     held = held_share(state, parameters, design, rows) > 0.5
     new = np.array([point.spec.name not in parameters.devices for point in points])
     told = np.column_stack([left_open, full, together, held, new, strange & stated, strange & ~stated])
+    beside = offline_time(points, parameters, design, rows)
+    slow = beside > 0.5 * np.asarray(state.tpot)
+    offline = [OFFLINE.format(1e3 * time) if much else "" for time, much in zip(beside, slow, strict=True)]
     reasons = [
         "; ".join(
             (
                 *point.notes,
                 *sentences(int(bit)),
                 *itertools.compress((OPEN, FULL, TOGETHER, HELD, ELSEWHERE, UNMEASURED, UNSTATED), own),
+                *filter(None, (launched,)),
             )
         )
-        for point, bit, own in zip(points, bits, told, strict=True)
+        for point, bit, own, launched in zip(points, bits, told, offline, strict=True)
     ]
     return found, tiers, reasons
 
@@ -112,12 +122,28 @@ def _found(
 def held_share(state: Steady, parameters: ServingParameters, design: Design, rows: Rows) -> np.ndarray:
     """The share of the TTFT of a closed loop that is waited for requests which the engine has not in hand though it has
     room: held x e2e / n of n in flight on a rank, by Little's law; 0 of other loads and of one request [rows]."""
-    places = {field: jnp.asarray(place) for field, place in design.places.items()}
-    held = np.asarray(values_of(jnp.asarray(parameters.values), places)["held"])
+    held = np.asarray(_values(parameters, design)["held"])
     flight = np.asarray(rows.setups.load / (rows.setups.replicas * rows.setups.data))
     closed = np.isin(np.arange(len(flight)), rows.kinds.get("closed", ())) & (flight > 1.0)
     held = np.asarray(held_of(jnp.asarray(held), jnp.asarray(flight)))
     return np.where(closed, held * np.asarray(state.e2e / state.ttft) / np.maximum(flight, 1.0), 0.0)
+
+
+def offline_time(
+    points: Sequence[Deployed], parameters: ServingParameters, design: Design, rows: Rows
+) -> Float[np.ndarray, " rows"]:
+    """Of a decode step of fixed batches on engines whose offline runs were fitted: what is not the work of its kernels;
+    0 of others [s]."""
+    fitted = [f"floor/engine/{engine}" in design.names for engine in levels_of(points)["engine"]]
+    static = np.isin(np.arange(len(points)), rows.kinds.get("static", ())) & np.array(fitted)
+    time = jax.vmap(beside_work)(_values(parameters, design), rows.setups, rows.pieces)
+    return np.where(static, np.asarray(time), 0.0)
+
+
+def _values(parameters: ServingParameters, design: Design) -> dict[str, Float[Array, " rows"]]:
+    """The fitted scalars of every configuration."""
+    places = {field: jnp.asarray(place) for field, place in design.places.items()}
+    return values_of(jnp.asarray(parameters.values), places)
 
 
 def overfull(points: Sequence[Deployed], rows: Rows) -> np.ndarray:

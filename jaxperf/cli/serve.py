@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 LABELS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms", "throughput": "output_tokens_per_s"}
 MILLI = 1e3
+OWN_FIGURE = re.compile(r" \([0-9.]+ ms\)")  # of one row, in a note that others have too
 Scalars = Annotated[
     Path | None,
     typer.Option("--scalars", metavar="SCALARS", help="Scalars of engines, fitted to serving (default: the shipped)."),
@@ -87,7 +89,7 @@ def summary(read: ServingTable, columns: dict[str, np.ndarray]) -> dict[str, Any
 
     known = np.isfinite(columns["ttft_ms"])
     reasons = columns["reason"]
-    notes = Counter(text for each in reasons[known].tolist() for text in each.split("; ") if text)
+    notes = Counter(OWN_FIGURE.sub("", text) for each in reasons[known].tolist() for text in each.split("; ") if text)
     without = Counter(reasons[~known].tolist())
     return {
         "rows": read.rows,

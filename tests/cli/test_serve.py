@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,7 +128,23 @@ small,{row},1,1,,bf16,vllm,static,1024,256,64,,,,
     together, memory = "priced on the same devices", "do not fit in device memory"
     reasons = {row["note"]: row["reason"] for row in rows_of(out)}
     assert all(together in reasons[note] for note in ("one", "rate")) and memory in reasons["large"]
-    assert reasons["pools"].startswith("source is not stated") and reasons["small"] == ""
+    assert reasons["pools"].startswith("source is not stated") and memory not in reasons["small"]
+
+
+def test_a_fixed_batch_that_mostly_waits_for_launches_is_said(own_folder: Path, predict):
+    """Offline runs of one engine were fitted, of the others none; served, and with much work, steps are kernels."""
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+    asked = (("vllm", "static", 1024, 1), ("vllm", "static", 1024, 2), ("trtllm", "static", 1024, 1))
+    asked += (("vllm", "agg", 1024, 1), ("vllm", "static", 16384, 16))
+    lines = [f",Llama-3.1-8B,h100_sxm,1,1,,bf16,{engine},{mode},{n},512,{load},,," for engine, mode, n, load in asked]
+    table.write_text("\n".join([HEADER, *lines]))
+    said = predict(table, "-o", out)
+    rows = rows_of(out)
+    assert ["launched one by one" in row["reason"] for row in rows] == [True, True, False, False, False]
+    figure = re.search(r"\(([0-9.]+) ms\)", rows[0]["reason"])
+    assert figure and 0.5 < float(figure[1]) / float(rows[0]["tpot_ms"]) < 1.0
+    (note,) = [each for each in said["notes"] if "launched one by one" in each["reason"]]
+    assert note["rows"] == 2 and " ms)" not in note["reason"]
 
 
 def test_mistakes_are_one_sentence(own_folder: Path, cli):
