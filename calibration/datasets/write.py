@@ -167,7 +167,8 @@ def _csv_rows(table: pa.Table, delimiter: str) -> bytes:
     try:
         csv.write_csv(table, buffer, csv.WriteOptions(include_header=False, delimiter=delimiter, quoting_style="none"))
     except pa.ArrowInvalid:  # a cell needs quotes; Arrow would quote all text, so that cells lose their spelling
-        return _csv_lines(zip(*(column.to_pylist() for column in table.columns), strict=True), delimiter)
+        texts = (column.cast(pa.string()) for column in table.columns)  # numbers as Arrow spells them above
+        return _csv_lines(zip(*(column.to_pylist() for column in texts), strict=True), delimiter)
     return buffer.getvalue()
 
 

@@ -72,7 +72,7 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
     assert [row["note"] for row in rows] == ["a", "b", "c", "d", "e, last"]
     assert rows[0]["global_batch"] == "016"
     assert [row["tier"] for row in rows] == ["unseen", "exploratory", "", "", ""]
-    assert [row["feasible"] for row in rows] == ["True", "False", "False", "False", "False"]
+    assert [row["feasible"] for row in rows] == ["true", "false", "false", "false", "false"]
     assert rows[1]["reason"].startswith("memory over capacity")  # all experts on every rank, where ep is not stated
     reasons = [row["reason"].partition(":")[0] for row in rows]
     assert reasons[2:] == ["unknown_model", "unknown_device", "world_size"]

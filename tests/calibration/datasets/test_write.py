@@ -33,8 +33,24 @@ def test_csv_cells_keep_their_spelling(source: Path, tmp_path: Path) -> None:
         "name,version,m,n,k,latency_us,predicted_us,limiter",
         '"a, b",2.30,8,16,32,1.50,1.25,memory',
         "c,0.10,9,,32,,,",
-        "d,1,10,16,32,007,3.0,compute",
+        "d,1,10,16,32,007,3,compute",
     ]
+
+
+def test_a_cell_that_needs_quotes_changes_the_spelling_of_no_other(source: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.csv"
+    plain.write_text(TEXT.replace('"a, b"', "a b"))
+    columns = {
+        "feasible": np.array([True, False, True]),
+        "time": np.array([1e-7, np.nan, 0.1 + 0.2]),
+        "count": np.array([1, 2, 10**15]),
+        "single": np.array([0.1, 2.0, np.nan], np.float32),
+    }
+    for path in (source, plain):
+        write_with(path, tmp_path / f"out_{path.name}", columns)
+    quoted, unquoted = ((tmp_path / f"out_{name}").read_text() for name in ("in.csv", "plain.csv"))
+    assert quoted.replace('"a, b"', "a b") == unquoted
+    assert ",true,1e-7,1," in quoted
 
 
 def test_lines_of_white_space_are_no_rows(source: Path, tmp_path: Path) -> None:
