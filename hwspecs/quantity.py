@@ -88,12 +88,12 @@ _AREA_UNITS = ((1.0, "m^2"), (1e-6, "mm^2"), (1e-12, "um^2"), (1e-18, "nm^2"))
 _BINARY_UNITS = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 
-def parse_quantity(text: str, unit: str) -> float:
+def parse_quantity(text: str, unit: str, zero: bool = False) -> float:
     """Read a positive number with a unit into SI base units.
 
     **Arguments:** `text`: for example "3.35 TB/s"; `unit`: the SI unit of the answer, one of byte, byte/s, FLOP,
-    FLOP/s, Hz, W, s, m, m^2, J, J/FLOP, J/byte, or 1 for a plain number.
-    **Returns:** the value in `unit`, finite and greater than zero.
+    FLOP/s, Hz, W, s, m, m^2, J, J/FLOP, J/byte, or 1 for a plain number; `zero`: whether 0 will do.
+    **Returns:** the value in `unit`, finite and greater than zero, or 0 where that will do.
     **Raises:** `InputError` naming what is wrong and what is allowed.
     """
     allowed = _EXAMPLES.get(unit)
@@ -115,8 +115,9 @@ def parse_quantity(text: str, unit: str) -> float:
         raise InputError(f'"{text}" is too large or too small; write {allowed}.') from None
     except InputError as problem:
         raise InputError(f'"{text}": {problem}; write {allowed}.') from None
-    if not math.isfinite(value) or value <= 0:
-        raise InputError(f'"{text}" must be finite and greater than zero; write {allowed}.')
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        least = "not below zero" if zero else "greater than zero"
+        raise InputError(f'"{text}" must be finite and {least}; write {allowed}.')
     return value
 
 

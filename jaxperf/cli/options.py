@@ -63,23 +63,23 @@ def say_not_written(*paths: Path | None, why: str = "nothing is feasible") -> No
             typer.echo(f"jaxperf: '{path}' is not written: {why}.", err=True)
 
 
-def parse_option(option: str, text: str, unit: str) -> float:
-    """`30ms` as a number in `unit`. Raises `InputError` naming the option."""
+def parse_option(option: str, text: str, unit: str, zero: bool = False) -> float:
+    """`30ms` as a number in `unit`, above 0 unless `zero` will do. Raises `InputError` naming the option."""
     import hwspecs
 
     try:
-        return hwspecs.parse_quantity(text, unit)
+        return hwspecs.parse_quantity(text, unit, zero)
     except InputError as error:
         raise InputError(f"{option}: {error}") from None
 
 
 def parse_seconds(option: str, text: str) -> float:
-    """`30ms` or `2`, of seconds, or 0 as seconds. Raises `InputError` as `parse_option` does."""
+    """`30ms` or `2`, of seconds, as seconds from 0. Raises `InputError` as `parse_option` does."""
     try:
         plain = float(text)
     except ValueError:
         plain = math.nan
-    return plain if 0.0 <= plain < math.inf else parse_option(option, text, "s")
+    return plain if 0.0 <= plain < math.inf else parse_option(option, text, "s", zero=True)
 
 
 def parse_assignments(option: str, text: str, allowed: Sequence[str], unit: str) -> dict[str, float]:

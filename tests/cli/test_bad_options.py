@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hwspecs.errors import InputError
+from jaxperf.cli.options import parse_seconds
+
 ESTIMATE = ("estimate", "gpt2", "--device", "h100-sxm")
 RANK = ("rank", "gpt2", "--devices", "h100-sxm,l4", "--max-devices", "2", "--max-batch", "4")
 
@@ -157,3 +160,9 @@ def test_a_folder_is_not_a_device_file(refuse, own_folder: Path) -> None:
 def test_price_files_that_are_none(refuse, own_folder: Path, content: str, said: str) -> None:
     (own_folder / "prices.toml").write_text(content)
     assert said in refuse(*RANK, "--price", "prices.toml")
+
+
+def test_no_time_at_all_may_have_a_unit() -> None:
+    assert [parse_seconds("--warm-up", text) for text in ("0", "0s", "0 ms", "20ms")] == [0.0, 0.0, 0.0, 0.02]
+    with pytest.raises(InputError, match='--warm-up: "-1 s" must be finite and not below zero'):
+        parse_seconds("--warm-up", "-1 s")

@@ -140,13 +140,18 @@ def use(requests: Columns, simulated: Simulated, blocks: int, warm_up: float = 0
     end = np.max(np.asarray(log.start) + np.asarray(log.steps) * log.seconds, where=written, initial=0.0)
     span = max(float(end), float(kept["completed"].max())) - begin
     return {
-        "utilization": used.busy / span / replicas,
+        "utilization": _share(used.busy / span / replicas),
         "steps": used.steps,
         "batch_occupancy": used.sequence_seconds / working,
-        "kv_use": used.block_seconds / working / blocks,
+        "kv_use": _share(used.block_seconds / working / blocks),
         "kv_use_max": used.most_blocks / blocks,
         "preemptions": int(_evictions(kept).sum()),
     }
+
+
+def _share(value: float) -> float:
+    """A share that sums of floats may bring above 1 by their rounding, without that [1]."""
+    return 1.0 if 1.0 < value < 1.0 + SAME_TIME else value
 
 
 def after_warm_up(requests: Columns, warm_up: float) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.cli.simulated import figures
-from jaxperf.serving.simulator.metrics import distribution, request_metrics, summarize, token_gaps
+from jaxperf.serving.simulator.metrics import distribution, request_metrics, summarize, token_gaps, use
 from jaxperf.serving.simulator.run import Simulated, simulate_requests
 from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.simulator.state import Log
@@ -53,6 +53,17 @@ def test_latencies_follow_their_definitions() -> None:
     }
     for name, values in expected.items():
         np.testing.assert_allclose(metrics[name], values)
+
+
+def test_no_share_is_above_one_by_rounding_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, found = simulated(drawn())
+    busy = used_in_all(found.totals)
+    idle = use(columns, found, 60)["utilization"]
+    for more, expected in ((1.0 + 1e-15, 1.0), (1.1, 1.1)):
+        whole = busy._replace(busy=busy.busy / idle * more)
+        monkeypatch.setattr("jaxperf.serving.simulator.metrics.used_in_all", lambda totals, whole=whole: whole)
+        said = use(columns, found, 60)["utilization"]
+        assert said == expected if expected == 1.0 else said == pytest.approx(expected)
 
 
 def test_quantiles_of_weighted_values_are_those_of_repeated_ones() -> None:
