@@ -30,6 +30,7 @@ _RANK = re.compile(
     r"(?:lora[\s_-]*(?:rank|dim|r)|(?<![a-z_])(?:rank|r(?=\s*[=:])))\s*(?:of|is|[=:-])?\s*([1-9]\d{0,5})(?!\.?\d)", re.I
 )
 FLAG = (0.0, 1.0)
+WHOLE_GRADIENTS = "zero 2 is as 1 with a pipeline, whose micro-batches add up in whole gradients"
 MOST_CHUNKS = 4.0  # of a pipeline stage where a table does not say
 NO_OPTIMIZER = "no optimizer"  # of notes: a step that ends with the gradients
 
@@ -152,6 +153,8 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         run.dtype, schedule=schedule, recompute=recompute, context_method=run.context_method or CONTEXT_METHODS[0]
     )
     layout = dataclasses.replace(named, **numbers)
+    if numbers["zero"] == 2.0 and ranks["pp"] > 1.0:
+        notes.append(WHOLE_GRADIENTS)
     return layout, [*notes, note, untold, untold_rank]
 
 

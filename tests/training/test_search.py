@@ -39,11 +39,17 @@ def quick_folders() -> None:
     """Optimized after all: a search runs for as long as it compiles."""
 
 
+def every_variant() -> dict[str, np.ndarray]:
+    """Variants of a pipeline and of none, useless ones too."""
+    several = dict.fromkeys(("tensor", "context", "shard", "nodes"), True)
+    both = [variants({**several, "pipeline": each}, 8, SMALL) for each in (False, True)]
+    return {name: np.concatenate([each[name] for each in both]) for name in both[0]}
+
+
 def everything(model, device, base, devices: int) -> tuple[dict, dict]:
     """Every split with every variant, useless ones too."""
     table = splits(devices, int(model.experts), int(base.sequence), SMALL)
-    every = variants(dict.fromkeys(("tensor", "context", "pipeline", "shard", "nodes"), True), 8, SMALL)
-    columns = crossed(table, np.arange(len(table["tensor"])), every)
+    columns = crossed(table, np.arange(len(table["tensor"])), every_variant())
     return columns, evaluate(model, columns, device, RATES, base)
 
 
@@ -65,6 +71,23 @@ def test_the_search_finds_what_brute_force_finds(model) -> None:
     assert (np.diff(found.metrics["time"]) >= 0.0).all()
 
 
+def test_the_second_stage_of_zero_is_the_first_with_a_pipeline() -> None:
+    table = splits(16, 8, 2048, SMALL)
+    rows, pipelined = np.flatnonzero(table["data"] > 1.0), {}
+    for stage in (1.0, 2.0):
+        columns = crossed(
+            table, rows, {name: each[:1] for name, each in every_variant().items()} | {"zero": np.array([stage])}
+        )
+        pipelined[stage] = evaluate(SPARSE, columns, H100, RATES, BASE)
+    several = table["pipeline"][rows] > 1.0
+    for name in ("time", "memory.total"):
+        alike = pipelined[1.0][name] == pipelined[2.0][name]
+        assert alike[several].all() and not alike[~several].all()
+    for pipeline in (False, True):
+        kind = dict.fromkeys(("tensor", "context", "nodes"), False) | {"shard": True, "pipeline": pipeline}
+        assert (2.0 in variants(kind, 8, SMALL)["zero"]) == (not pipeline)
+
+
 def test_the_front_has_no_member_that_another_beats() -> None:
     front = search_layouts(DENSE, H100, RATES, BASE, 16, space=SMALL).front
     order = np.argsort(front["time"])
@@ -79,7 +102,7 @@ def test_memory_as_the_objective() -> None:
 def test_the_frugal_variant_needs_least_memory() -> None:
     table = splits(16, 8, 2048, SMALL)
     for kind in (False, True):
-        every = variants(dict.fromkeys(("tensor", "context", "pipeline", "shard", "nodes"), True), 8, SMALL)
+        every = every_variant()
         rows = np.flatnonzero((table["pipeline"] > 1.0) == kind)
         memory = evaluate(SPARSE, crossed(table, rows, every), H100, RATES, BASE)["memory.total"]
         least = evaluate(SPARSE, crossed(table, rows, frugal()), H100, RATES, BASE)["memory.total"]

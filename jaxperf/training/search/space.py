@@ -79,9 +79,11 @@ def variants(split: Mapping[str, bool], node: int, space: Space) -> Columns:
     """
     groups = [(3, node)] if split["nodes"] else []
 
+    stages = (1, 3) if split["pipeline"] else (1, 2, 3)  # with a pipeline ZeRO-2 is ZeRO-1 (`Layout.split_gradients`)
+
     def sharding(schedule: int) -> list[tuple[int, int]]:
         shared = split["shard"] or schedule == SCHEDULES.index("dualpipe")  # whose other end has copies
-        return [(0, 0), *([(1, 0), (2, 0), (3, 0)] if shared else []), *groups]
+        return [(0, 0), *((stage, 0) for stage in stages if shared), *groups]
 
     rows = [
         (*shard, recompute, sequence_parallel, method, *schedule)

@@ -142,6 +142,12 @@ def test_what_does_not_factor_is_a_reason(tmp_path: Path, change: dict[str, obje
     assert known(tmp_path, change).reasons == {0: sentence}
 
 
+def test_the_second_stage_of_zero_with_a_pipeline_is_told(tmp_path: Path) -> None:
+    stages = ({"zero": 2}, {"zero": 1}, {"zero": 2, "pp": 1, "tp": 4, "vp": 1})
+    notes = known(tmp_path, *({**SHAPE, **each} for each in stages)).notes
+    assert ["zero 2 is as 1 with a pipeline" in note for note in notes] == [True, False, False]
+
+
 def test_how_context_ranks_exchange_keys(tmp_path: Path) -> None:
     wide = {**SHAPE, "cp": 2, "tp": 1}
     stated = [{**wide, "context_method": text} for text in ("", "all_gather", "Ulysses", "p2p")]
