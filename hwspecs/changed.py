@@ -36,6 +36,12 @@ def changed_facts(spec: DeviceSpec, among: Sequence[str] = KERNELS_WITH) -> tupl
     return changed_from(load(spec.name), spec, among)
 
 
+def own_launch_latency(spec: DeviceSpec) -> bool:
+    """Whether the launch latency of a device is its user's: not that of the shipped device that it was made from."""
+    origin = origin_of(spec)
+    return origin is None or origin.launch_latency != spec.launch_latency
+
+
 def _number(spec: DeviceSpec, fact: str) -> Any:
     """SI number of a fact, or of each of its formats; or the text that it is."""
     value = attrgetter(fact)(spec)

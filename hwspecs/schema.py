@@ -99,8 +99,9 @@ class NodeSpec(Record):
 class DeviceSpec(Spec):
     """One accelerator as software addresses it.
 
-    `peak_flops`: highest **dense** matrix-multiply rate per format [FLOP/s], formats the hardware multiplies natively
-    only; where a format has no matrix unit (fp32 on most GPUs) the vector units set it. Sparse rates never appear.
+    `base`: the nearest shipped device that its file states differences from. `peak_flops`: highest **dense**
+    matrix-multiply rate per format [FLOP/s], formats the hardware multiplies natively only; where a format has no
+    matrix unit (fp32 on most GPUs) the vector units set it. Sparse rates never appear.
     `vector_flops`: fp32 rate of the vector units [FLOP/s]. `num_cores`: units that tiles are scheduled on (SM, CU,
     TensorCore). `clock_rate`: the clock at which the matrix peak is stated [Hz]. `memory_capacity`: as the
     vendor prints it, GB = 1e9 [byte]; `usable_memory`: what a driver or tool reports as allocatable, which is larger
@@ -113,7 +114,6 @@ class DeviceSpec(Spec):
     HBM has lines of its own for them, and workstation boards come with the correction switched off (nvidia-smi -e).
     `microscaling`: whether the matrix units take the scales of OCP MX blocks with their elements, as those of Blackwell
     (PTX ISA, `mma` with block scaling), CDNA 4 (`V_MFMA_SCALE_*`) and NeuronCore-v4 do; left out: they do not.
-    `base`: the shipped device that its file started from.
     """
 
     architecture: Slug
@@ -124,6 +124,7 @@ class DeviceSpec(Spec):
     inline_ecc: StrictBool = False
     microscaling: StrictBool = False
     aliases: tuple[Text, ...] = ()
+    base: Slug | None = None
     peak_flops: dict[Format, ComputeRate] = Field(min_length=1)
     vector_flops: ComputeRate
     memory_bandwidth: DataRate
@@ -137,7 +138,6 @@ class DeviceSpec(Spec):
     die_area: Area | None = None
     launch_latency: Duration
     node: NodeSpec
-    base: Slug | None = None
 
     @model_validator(mode="after")
     def _check_sizes(self) -> DeviceSpec:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hwspecs.changed import own_launch_latency
 from jaxperf.core.device import stand_in_of
 from jaxperf.core.efficiency import FAMILIES, PROVENANCE
 from jaxperf.core.formats import FORMATS
@@ -30,7 +31,8 @@ WHY = {
 class Provenance:
     """`tiers`: device -> family -> tier; `created`: when the parameters were fitted; `path`: which they are;
     `as_shipped`: device -> families that one's own parameters do not cover; `changed`: device -> facts in which it is
-    not the device that was measured; `others`: parameters beside the rates that these are not of."""
+    not the device that was measured; `others`: parameters beside the rates that these are not of;
+    `unread`: devices whose user states a `launch_latency` that floors of all these families stand for."""
 
     tiers: Mapping[str, Mapping[str, str]]
     created: str
@@ -38,6 +40,7 @@ class Provenance:
     as_shipped: Mapping[str, Sequence[str]] = field(default_factory=dict)
     changed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     others: str = ""
+    unread: Sequence[str] = ()
 
     @property
     def calibrated(self) -> bool:
@@ -50,7 +53,7 @@ class Provenance:
         if not self.calibrated:
             return PROVENANCE
         told = _one(*self.tiers.values()) if len(self.tiers) == 1 else _many(self.tiers)
-        beside = f"{self._taken_over()}{self._differing()}{self._apart()}"
+        beside = f"{self._taken_over()}{self._differing()}{self._unread()}{self._apart()}"
         return f"calibrated: {told}, fitted {self.created[:7]}{beside}; {WIDTHS}"
 
     def _apart(self) -> str:
@@ -61,6 +64,11 @@ class Provenance:
         """Which devices are not those that were measured by their names."""
         differing = [f"{name} in {', '.join(facts)}" for name, facts in self.changed.items() if facts]
         return f" (not the measured device: {'; '.join(differing)})" if differing else ""
+
+    def _unread(self) -> str:
+        """Whose launch latency is not that of its kernels; small all-reduces of several ranks read it still."""
+        said = "its launch_latency is not read by kernels: fitted floors stand for it"
+        return f" ({', '.join(self.unread)}: {said})" if self.unread else ""
 
     def _taken_over(self) -> str:
         """What the shipped rates stand in for, of parameters that are not the shipped ones."""
@@ -91,6 +99,7 @@ class Provenance:
             | ({"as_shipped": taken_over} if taken_over else {})
             | ({"changed_facts": changed} if changed else {})
             | ({"other_parameters": self.others} if self.others else {})
+            | ({"launch_latency_not_read": list(self.unread)} if self.unread else {})
         )
 
 
@@ -111,7 +120,9 @@ def provenance_of(model: ModelConfig, calibrations: Mapping[str, Calibration], w
     created = str(tables[0].card.get("created", "")) if tables else ""
     changed = {device: calibration.changed for device, calibration in calibrations.items()}
     path, others = (tables[0].path, tables[0].others) if tables else ("", "")
-    return Provenance(tiers, created, path, as_shipped, changed, others)
+    fitted = (name for name, each in tiers.items() if "assumed" not in each.values())
+    unread = tuple(name for name in fitted if own_launch_latency(calibrations[name].spec))
+    return Provenance(tiers, created, path, as_shipped, changed, others, unread)
 
 
 def families_of(model: ModelConfig) -> tuple[str, ...]:

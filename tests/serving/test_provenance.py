@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import hwspecs
@@ -61,3 +63,24 @@ def test_many_devices_are_grouped_and_counted() -> None:
     record = found.record
     assert set(record["tiers"]) == set(names) and record["fitted"] == TABLE.card["created"]
     assert record["parameters"] == "shipped"
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "states", "said"),
+    [
+        ("mine", "h100-sxm", True, True),
+        ("h100-sxm", "h100-sxm", True, True),
+        ("mine", "h100-sxm", False, False),
+        ("mine", "epyc-9654", True, False),  # nothing was fitted to any like it, so that its kernels read it
+    ],
+)
+def test_a_launch_latency_that_fitted_floors_stand_for_is_said(
+    tmp_path: Path, name: str, base: str, states: bool, said: bool
+) -> None:
+    latency = 'launch_latency = {quantity = "50 us", source = "me", confidence = "estimated", note = "what if"}\n'
+    source = '[sources.me]\ntitle = "t"\npublisher = "me"\nkind = "estimate"\nyear = 2026\n'
+    text = f'name = "{name}"\nbase = "{base}"\n' + (latency + source if states else "")
+    (tmp_path / f"{name}.toml").write_text(text)
+    found = provenance_of(DENSE, {name: calibration_of(hwspecs.load(name, [tmp_path]), TABLE)}, ["bf16"])
+    assert (f"({name}: its launch_latency is not read by kernels" in found.sentence) == said
+    assert found.record.get("launch_latency_not_read") == ([name] if said else None)

@@ -69,8 +69,9 @@ def test_no_clock_makes_a_product_slower(tmp_path: Path) -> None:
             f'name = "{name}"\nbase = "h100-sxm"\n{rates}[peak_flops]\n{peaks}{source}'
         )
     sizes = np.array([16.0, 512.0, 8192.0])
-    wide = np.full(len(sizes), 8192.0)
-    shape = {name: np.tile(each, len(names)) for name, each in (("m", sizes), ("n", wide), ("k", wide))}
+    wide, one = np.full(len(sizes), 8192.0), np.ones(len(sizes))
+    sides = {"batch": one, "m": sizes, "n": wide, "k": wide}
+    shape = {name: np.tile(each, len(names)) for name, each in sides.items()}
     table = blank_table("gemm", shape, np.repeat(np.array(names, object), len(sizes)))
     found = predict_table(table, load_parameters(None), [str(tmp_path)])["predicted_us"].reshape(len(names), -1)
     assert (np.diff(found, axis=0) <= 0.0).all()
