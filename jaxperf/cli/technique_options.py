@@ -30,12 +30,18 @@ Speculate = Annotated[
 ]
 Lora = Annotated[
     str | None,
-    typer.Option("--lora", metavar="...", help="Adapters: n=64,rank=16[,loaded=32][,zipf=1][,targets=attention|all]."),
+    typer.Option(
+        "--lora",
+        metavar="...",
+        help="Adapters: n=64,rank=16[,loaded=n][,zipf=0][,targets=attention|all][,host=50GB/s].",
+    ),
 ]
 KvOffload = Annotated[
     str | None,
     typer.Option(
-        "--kv-offload", metavar="...", help="Cache on the host: hit=.5[,from_host=1][,share=0][,hidden=yes|no]."
+        "--kv-offload",
+        metavar="...",
+        help="Cache on the host: hit=.5[,from_host=1][,share=0][,hidden=yes|no][,host=50GB/s].",
     ),
 ]
 PowerLimit = Annotated[

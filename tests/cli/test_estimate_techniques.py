@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from jaxperf.cli.main import app
 from jaxperf.cli.technique_lines import technique_lines
 from jaxperf.serving.techniques.chosen import Techniques
 from jaxperf.serving.techniques.power import PowerCap, PowerLaw
@@ -147,3 +150,24 @@ def test_ranks_share_experts_and_copies_evenly(refuse) -> None:
     assert "give 4 or 8 copies" in said("copies=5", "--dp", "4", "--ep", "4")
     assert "skew is '5'; it must be a number from 1 to 4" in said("copies=4,skew=5", "--dp", "4", "--ep", "4")
     assert "are of ranks that hold experts; expert_parallel is 1" in said("copies=4", "--dp", "4")
+
+
+def test_help_shows_every_key_with_its_default() -> None:
+    """What the brackets show is what is taken where the key is not given; n and rank, hit are the user's to give."""
+    shown = {
+        "lora": "n=64,rank=16[,loaded=n][,zipf=0][,targets=attention|all][,host=50GB/s]",
+        "kv_offload": "hit=.5[,from_host=1][,share=0][,hidden=yes|no][,host=50GB/s]",
+    }
+    commands: Any = get_command(app)
+    told = {each.name: getattr(each, "help", "") for each in commands.commands["estimate"].params}
+    for name, keys in shown.items():
+        assert keys in told[name]
+
+
+def test_the_defaults_that_help_shows_are_those_taken(cli, parse_json) -> None:
+    for option, short, full in (
+        ("--lora", "n=8,rank=16", "n=8,rank=16,loaded=8,zipf=0,targets=attention,host=50GB/s"),
+        ("--kv-offload", "hit=.5", "hit=.5,from_host=1,share=0,hidden=yes,host=50GB/s"),
+    ):
+        answers = [parse_json(cli(*GPT2, option, text, "--json").stdout) for text in (short, full)]
+        assert answers[0]["metrics"] == answers[1]["metrics"]
