@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxperf.cli.options import AsJson, DevicesDirectory
+from jaxperf.cli.options import AsJson, DevicesDirectory, OutputFile, Quiet
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -15,25 +15,45 @@ if TYPE_CHECKING:
 def devices(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show one device with its sources.")] = None,
     devices_dir: DevicesDirectory = None,
+    out: OutputFile = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """List the devices, or show one with the source and confidence of every value."""
     import hwspecs
-    from jaxperf.io.tables import json_text
+    from jaxperf.io.tables import check_output, json_text, write_rows
 
+    check_output(out)
     registry = hwspecs.open_registry(devices_dir or ())
-    if name is not None:
-        spec = registry.load(name)
-        typer.echo(json_text(spec.to_dict())) if as_json else _show(spec)
-        return
-    specs = registry.load_all().values()
+    specs = list(registry.load_all().values()) if name is None else [registry.load(name)]
     if as_json:
-        typer.echo(json_text([spec.to_dict() for spec in specs]))
+        records = [spec.to_dict() for spec in specs]
+        typer.echo(json_text(records if name is None else records[0]))
+    elif name is None:
+        _list(specs, quiet)
     else:
-        _list(list(specs))
+        _show(specs[0], quiet)
+    if out is not None:
+        write_rows([row for spec in specs for row in value_rows(spec)], out, {})
 
 
-def _list(specs: list[DeviceSpec]) -> None:
+def value_rows(spec: DeviceSpec) -> list[dict[str, Any]]:
+    """Every value of a device with what it rests on; `si`: in SI base units, `source`: titles of its sources."""
+    return [
+        {
+            "device": spec.name,
+            "value": path,
+            "quantity": value.quantity,
+            "si": value.si,
+            "confidence": value.confidence,
+            "source": "; ".join(spec.sources[key].title for key in _keys(value.source)),
+            "note": value.note,
+        }
+        for path, value in spec.values()
+    ]
+
+
+def _list(specs: list[DeviceSpec], quiet: bool) -> None:
     from jaxperf.report.text import console, quantity, table
 
     columns = ("device", "bf16 dense", "memory", "bandwidth", "link, one way", "TDP", "values by confidence")
@@ -53,7 +73,8 @@ def _list(specs: list[DeviceSpec]) -> None:
         )
     out = console()
     out.print(table(f"{len(specs)} devices", columns, rows))
-    out.print("Peaks are dense; V100, T4 and older show fp16 or fp32. `jaxperf devices NAME` shows every source.")
+    if not quiet:
+        out.print("Peaks are dense; V100, T4 and older show fp16 or fp32. `jaxperf devices NAME` shows every source.")
 
 
 def _confidences(spec: DeviceSpec) -> str:
@@ -63,7 +84,7 @@ def _confidences(spec: DeviceSpec) -> str:
     return ", ".join(f"{count} {confidence}" for confidence, count in counts.most_common())
 
 
-def _show(spec: DeviceSpec) -> None:
+def _show(spec: DeviceSpec, quiet: bool) -> None:
     """One row a value; sources and notes below, numbered and wrapped, so that it reads at 100 columns."""
     from jaxperf.report.text import bold, console, paragraph, table
 
@@ -82,7 +103,7 @@ def _show(spec: DeviceSpec) -> None:
         source = spec.sources[key]
         text = f"{source.title} ({source.publisher}, {source.year})"
         out.print(paragraph(f"{number:3d}", text), soft_wrap=True)
-    notes = [(path, value.note) for path, value in values if value.note]
+    notes = [(path, value.note) for path, value in values if value.note and not quiet]
     out.print() if notes else None
     for path, note in notes:
         out.print(paragraph("note", f"{path}: {note}"), soft_wrap=True)

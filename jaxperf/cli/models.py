@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.options import AsJson, Quiet
+from jaxperf.cli.options import AsJson, OutputFile, Quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from jaxperf.models.quantization import Quantization
 
 EXIT_REFUSED = 2  # some of the user's files were refused: the user's input, as everywhere else
+SUMMARY = (  # the keys of `summary`, in order
+    *("name", "architecture", "parameters", "active_parameters", "layers", "encoder_layers", "hidden"),
+    *("kv_bytes_per_token", "max_context", "weights", "stored_bytes", "quantization", "kv_cache", "assumptions"),
+)
 COLUMNS = ("parameters", "active", "layers", "KV bytes/token (bf16)", "weights", "stored", "architecture")
 
 
@@ -36,35 +41,52 @@ def models(
         ),
     ] = None,
     classes: Annotated[bool, typer.Option("--classes", help="List the model classes that can be read.")] = False,
+    out: OutputFile = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """List the models, show what was understood of one, or check a folder of configs."""
     if sum((name is not None, check is not None, classes)) > 1:
         raise InputError("MODEL, --check and --classes exclude each other; give one of them.")
+    from jaxperf.io.tables import check_output
+
+    check_output(out)
     if check is not None:
-        _check(check, as_json, quiet)
+        _check(check, out, as_json, quiet)
     elif classes:
-        _classes(as_json)
+        _classes(out, as_json)
     else:
-        _models(name, as_json)
+        _models(name, out, as_json)
 
 
-def _models(name: str | None, as_json: bool) -> None:
+def _models(name: str | None, written: Path | None, as_json: bool) -> None:
     from jaxperf.io.huggingface import load_model, model_names
-    from jaxperf.io.tables import json_text
+    from jaxperf.io.tables import check_apart, json_text, write_rows
+
+    check_apart(written, [] if name is None else [name, Path(name) / "config.json"])
 
     found = [load_model(each) for each in ([name] if name is not None else model_names())]
     rows = [summary(config) for config in found]
     if as_json:
         typer.echo(json_text(rows if name is None else rows[0]))
-        return
+    else:
+        _print_models(found, rows, name is None)
+    if written is not None:
+        write_rows([_flat(row) for row in rows], written, {})
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A summary as cells of a table: its sentences in one."""
+    return row | {"assumptions": "; ".join(row["assumptions"])}
+
+
+def _print_models(found: Sequence[ModelConfig], rows: Sequence[dict[str, Any]], several: bool) -> None:
     from jaxperf.report.text import console, table
 
     out = console()
     cells = [(row["name"], *_cells(row)) for row in rows]
-    out.print(table(f"{len(rows)} models" if name is None else "", ("model", *COLUMNS), cells))
-    if name is not None:
+    out.print(table(f"{len(rows)} models" if several else "", ("model", *COLUMNS), cells))
+    if not several:
         _details(out, found[0])
 
 
@@ -94,29 +116,34 @@ def _quantization(scheme: Quantization) -> str:
     )
 
 
-def _classes(as_json: bool) -> None:
+def _classes(written: Path | None, as_json: bool) -> None:
     from jaxperf.io.families import FAMILIES
-    from jaxperf.io.tables import json_text
+    from jaxperf.io.tables import json_text, write_rows
 
     names = sorted(FAMILIES)
     typer.echo(json_text(names) if as_json else "\n".join(names))
+    if written is not None:
+        write_rows([{"class": name} for name in names], written, {})
 
 
 # --- a folder ---------------------------------------------------------------------------------------------------------
 
 
-def _check(folder: str, as_json: bool, quiet: bool) -> None:
+def _check(folder: str, written: Path | None, as_json: bool, quiet: bool) -> None:
     """Prints the table, or the same as JSON; exits with `EXIT_REFUSED` when a file was refused."""
     from jaxperf.io.model_check import check_folder
-    from jaxperf.io.tables import json_text
+    from jaxperf.io.tables import check_apart, json_text, write_rows
 
     with _file_bar(quiet) as report:
         checked = check_folder(folder, report)
+    check_apart(written, [Path(folder) / item.path for item in checked])
     counts = _totals(checked)
     if as_json:
         typer.echo(json_text({"folder": folder, "files": [_plain(item) for item in checked], "totals": counts}))
     else:
         _print(checked, counts, quiet)
+    if written is not None:
+        write_rows([_cells_of(item) for item in checked], written, {})
     if counts["refused"]:
         raise typer.Exit(EXIT_REFUSED)
 
@@ -133,6 +160,12 @@ def _plain(item: Checked) -> dict[str, Any]:
     if item.model is None:
         return {"path": item.path, "status": item.status, "reason": item.reason}
     return {"path": item.path, "status": item.status, **summary(item.model)}
+
+
+def _cells_of(item: Checked) -> dict[str, Any]:
+    """One file as cells of a table, in which a refused one has a reason alone."""
+    read = dict.fromkeys(SUMMARY) if item.model is None else _flat(summary(item.model))
+    return {"path": item.path, "status": item.status, "reason": item.reason, **read}
 
 
 def _print(checked: Sequence[Checked], counts: dict[str, int], quiet: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.options import AsJson
+from jaxperf.cli.options import AsJson, OutputFile, Quiet
 
 if TYPE_CHECKING:
     from jaxperf.io.scenarios import Scenario
@@ -19,23 +19,28 @@ def scenarios(
     write: Annotated[
         Path | None, typer.Option("--write", metavar="DIR", help="Write the files that the command of ID reads.")
     ] = None,
+    out: OutputFile = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """List scenarios with the commands that answer them, or show one with its files and what the answer must obey."""
     from jaxperf.io.scenarios import load_scenario, load_scenarios, write_inputs
-    from jaxperf.io.tables import json_text
+    from jaxperf.io.tables import check_output, json_text, write_rows
 
+    check_output(out)
     if name is None and write is not None:
         raise InputError("--write writes the files of one scenario; give its ID.")
     found = list(load_scenarios().values()) if name is None else [load_scenario(name)]
     written = [] if write is None else write_inputs(found[0], write)
+    rows = [record(each) for each in found]
     if as_json:
-        rows = [record(each) for each in found]
         typer.echo(json_text(rows if name is None else rows[0]))
     elif name is None:
-        _list(found)
+        _list(found, quiet)
     else:
-        _show(found[0], written)
+        _show(found[0], written, quiet)
+    if out is not None:
+        write_rows([_flat(row) for row in rows], out, {})
 
 
 def record(scenario: Scenario) -> dict[str, Any]:
@@ -58,7 +63,12 @@ def record(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _list(found: list[Scenario]) -> None:
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A record as cells of a table: its commands line by line, of its files the names (`--write` has their text)."""
+    return row | {"commands": "\n".join(row["commands"]), "files": ", ".join(row["files"])}
+
+
+def _list(found: list[Scenario], quiet: bool) -> None:
     from jaxperf.report.text import console, table
 
     out = console()
@@ -69,17 +79,18 @@ def _list(found: list[Scenario]) -> None:
     ]
     out.width = max(out.width, 40 + sum(max(len(row[column]) for row in rows) for column in range(4)))
     out.print(table(f"{len(found)} scenarios, {answered} answered", ("id", "scenario", "layer", "command"), rows))
-    out.print("`jaxperf scenarios ID` shows one with its files and its check; --write DIR writes the files.")
+    if not quiet:
+        out.print("`jaxperf scenarios ID` shows one with its files and its check; --write DIR writes the files.")
 
 
-def _show(scenario: Scenario, written: list[Path]) -> None:
+def _show(scenario: Scenario, written: list[Path], quiet: bool) -> None:
     from jaxperf.report.text import bold, console
 
     out = console()
     out.print(bold(scenario.id, f"  {scenario.name} ({scenario.layer})\n"))
     asked = f"{scenario.model} on {scenario.devices} x {scenario.device}, {scenario.layout}"
     lines = {"asked": f"{asked}: {scenario.workload}", "lacks": scenario.lacks, "check": scenario.check}
-    for label, text in {**lines, "note": scenario.note}.items():
+    for label, text in {**lines, "note": "" if quiet else scenario.note}.items():
         if text:
             out.print(f"{label:9s}{text}", soft_wrap=True)
     for command in scenario.commands:

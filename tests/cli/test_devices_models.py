@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+
+import pyarrow.parquet as pq
 
 
 def test_devices_are_listed(cli, parse_json) -> None:
@@ -22,6 +25,23 @@ def test_one_device_is_shown_with_its_sources_at_a_hundred_columns(cli) -> None:
         assert "…" not in text
     text = cli("devices", "h100-sxm").stdout
     assert "NVIDIA H100 datasheet (NVIDIA, 2023)" in text and "3.35 TB/s" in text
+
+
+def test_devices_go_to_a_file_value_by_value(cli, refuse, own_folder: Path, parse_json) -> None:
+    text = cli("devices", "h100-sxm", "-o", "one.csv").stdout
+    with (own_folder / "one.csv").open() as file:
+        rows = {row["value"]: row for row in csv.DictReader(file)}
+    assert rows["memory_bandwidth"]["quantity"] == "3.35 TB/s" and float(rows["memory_bandwidth"]["si"]) == 3.35e12
+    assert "NVIDIA H100 datasheet" in rows["memory_bandwidth"]["source"] and set(rows) <= set(text.split())
+    listed = parse_json(cli("devices", "--json", "-o", "all.parquet").stdout)
+    assert set(pq.read_table(own_folder / "all.parquet")["device"].to_pylist()) == {spec["name"] for spec in listed}
+    assert "the ending must be one of" in refuse("devices", "-o", "all.txt")
+
+
+def test_quiet_devices_and_scenarios_have_no_notes(cli) -> None:
+    assert "note  " not in cli("devices", "h100-sxm", "--quiet").stdout
+    for command in ("devices", "scenarios"):
+        assert "shows" in cli(command).stdout and "shows" not in cli(command, "--quiet").stdout
 
 
 def test_one_device_as_json_by_alias(cli, parse_json) -> None:
@@ -66,6 +86,17 @@ def test_models_are_listed(cli, parse_json) -> None:
     assert len(listed) >= 40 and f"{len(listed)} models" in text
     assert all(f" {model['name']} " in text for model in listed)
     assert all(0 < model["active_parameters"] <= model["parameters"] for model in listed)
+
+
+def test_models_and_classes_go_to_a_file(cli, refuse, own_folder: Path, parse_json) -> None:
+    listed = parse_json(cli("models", "--json", "-o", "models.parquet").stdout)
+    table = pq.read_table(own_folder / "models.parquet")
+    assert table["name"].to_pylist() == [model["name"] for model in listed]
+    assert table["parameters"].to_pylist() == [model["parameters"] for model in listed]
+    assert table["assumptions"].to_pylist() == ["; ".join(model["assumptions"]) for model in listed]
+    names = cli("models", "--classes", "-o", "classes.csv").stdout.split()
+    assert (own_folder / "classes.csv").read_text().split() == ["class", *names]
+    assert "the ending must be one of" in refuse("models", "-o", "models.txt")
 
 
 def test_one_model(cli, parse_json) -> None:

@@ -96,3 +96,22 @@ def test_the_classes_are_listed(cli, parse_json) -> None:
 def test_an_encoder_shows_its_tower(cli) -> None:
     text = cli("models", "whisper-tiny").stdout
     assert "37.8 M" in text and "audio tower" in text and "1500 positions" in text
+
+
+def test_the_answer_goes_to_a_file_that_is_none_of_the_configs(cli, refuse, configs: Path) -> None:
+    (configs / "bad").mkdir()
+    (configs / "bad" / "config.json").write_text("{")
+    assert cli("models", "--check", "models", "-o", "checked.json").exit_code == 2
+    rows = {row["path"]: row for row in json.loads(Path("checked.json").read_text())["rows"]}
+    assert {path: row["status"] for path, row in rows.items()} == {
+        "bad/config.json": "refused",
+        "guess/config.json": "guessed",
+        "plain/config.json": "understood",
+    }
+    assert len({tuple(row) for row in rows.values()}) == 1, "all rows have the same columns"
+    assert rows["bad/config.json"]["reason"] and rows["bad/config.json"]["layers"] is None
+    own = "models/plain/config.json"
+    for words in (("--check", "models"), (own,), ("models/plain",)):
+        before = Path(own).read_text()
+        assert "is the input; write to another file" in refuse("models", *words, "-o", own)
+        assert Path(own).read_text() == before

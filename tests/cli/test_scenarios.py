@@ -163,3 +163,14 @@ def _number(cell: str) -> float | str:
         return float(cell)
     except ValueError:
         return cell
+
+
+def test_they_go_to_a_file(cli, refuse, own_folder: Path) -> None:
+    assert cli("scenarios", "--quiet", "-o", "all.csv").exit_code == 0
+    with (own_folder / "all.csv").open(newline="") as file:
+        rows = {row["id"]: row for row in csv.DictReader(file)}
+    assert list(rows) == list(SCENARIOS)
+    for name, row in rows.items():
+        assert row["commands"].splitlines() == list(SCENARIOS[name].commands)
+        assert row["files"] == ", ".join(SCENARIOS[name].files) and row["check"] == SCENARIOS[name].check
+    assert "the ending must be one of" in refuse("scenarios", "-o", "all.txt")
