@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jaxperf.cli.command import Command
+from jaxperf.cli.measured import Params
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     EXIT_INTERRUPTED,
@@ -26,6 +27,7 @@ from jaxperf.cli.plan_rates import SHIPPED, check_steps
 from jaxperf.cli.plan_serve import serve
 
 if TYPE_CHECKING:
+    from calibration.kernels.parameters import Parameters
     from hwspecs.schema import DeviceSpec
     from jaxperf.training.search.plan import Answer, Request
 
@@ -73,6 +75,7 @@ def train(
         str,
         typer.Option("--steps", metavar="STEPS", help="Scalars fitted to training runs: a file, shipped or assumed."),
     ] = SHIPPED,
+    params: Params = None,
     devices_dir: DevicesDirectory = None,
     out: OutputFile = None,
     as_json: AsJson = False,
@@ -83,11 +86,13 @@ def train(
     from jaxperf.io.tables import check_output
 
     check_output(out)
-    check_steps(steps)
+    check_steps(steps, params)
     start_jax(quick=True)
+    from calibration.kernels.parameters import load_parameters
     from jaxperf.io.fleet import places_of, select_devices
     from jaxperf.training.search.plan import check_objective
 
+    kernels = None if params is None else load_parameters(params)
     check_objective("--optimize", optimize)
     check_devices(device, sizes, pool or [])
     pools = [parse_pool(each) for each in pool or []]
@@ -106,7 +111,7 @@ def train(
         prices=parse_prices(price or [], specs),
         lora_rank=0 if lora is None else checked(lora, "--lora"),
     )
-    asked = Asked(request, steps, places_of(wanted, devices_dir or ()), out, as_json, quiet)
+    asked = Asked(request, steps, kernels, params, places_of(wanted, devices_dir or ()), out, as_json, quiet)
     if pools:
         _plan_pools(asked, pools)
     else:
@@ -124,10 +129,13 @@ def _request(model: str, **asked: Any) -> Request:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, where its efficiencies come from, and how the answer is given; `folders`: of the user's devices."""
+    """A request, where its efficiencies come from, and how the answer is given; `kernels`: those at `params`, or None
+    for the shipped ones; `folders`: of the user's devices."""
 
     request: Request
     steps: str
+    kernels: Parameters | None
+    params: Path | None
     folders: tuple[str | Path, ...]
     out: Path | None
     as_json: bool
@@ -137,7 +145,8 @@ class Asked:
         """The efficiencies of a device."""
         from jaxperf.cli.plan_rates import plan_rates
 
-        return plan_rates(self.request, spec, self.steps, self.folders)
+        found = plan_rates(self.request, spec, self.steps, self.folders, self.kernels)
+        return found if self.params is None else replace(found, tier=f"{found.tier}; kernels by '{self.params}'")
 
     def write(self, rows: list[dict[str, Any]], answers: Sequence[Answer]) -> None:
         """The answer as data: JSON on standard output, and the file asked for."""

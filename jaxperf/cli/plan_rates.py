@@ -12,6 +12,7 @@ from hwspecs.errors import InputError
 
 if TYPE_CHECKING:
     from calibration.datasets.training import Run
+    from calibration.kernels.parameters import Parameters
     from calibration.training.points import Known
     from hwspecs.schema import DeviceSpec
     from jaxperf.training.efficiencies import TrainingEfficiencies
@@ -30,17 +31,27 @@ class FittedRates(NamedTuple):
     note: str = ""
 
 
-def check_steps(steps: str) -> None:
-    """Raises `InputError` for a file of scalars that cannot be read, before anything is compiled."""
+def check_steps(steps: str, params: Path | None = None) -> None:
+    """Raises `InputError` for a file of scalars that cannot be read, before anything is compiled, and for parameters of
+    kernels that nobody would read."""
     from calibration.training.parameters import load_training
 
+    if steps == ASSUMED and params is not None:
+        raise InputError(f"--params: what is assumed (--steps {ASSUMED}) reads no parameters; leave one of both out.")
     if steps not in (SHIPPED, ASSUMED):
         load_training(Path(steps))
 
 
-def plan_rates(request: Request, spec: DeviceSpec, steps: str, folders: Sequence[str | Path] = ()) -> Rates:
+def plan_rates(
+    request: Request,
+    spec: DeviceSpec,
+    steps: str,
+    folders: Sequence[str | Path] = (),
+    kernels: Parameters | None = None,
+) -> Rates:
     """Rates of `SOFTWARE` on a device, from the fitted scalars at `steps` or the `SHIPPED` ones, or those `ASSUMED`.
 
+    **Arguments:** `kernels`: parameters of kernels that the fitted ones start from; None: the shipped.
     **Raises:** `InputError` for scalars that cannot be read, or a device that multiplies the format in no way.
     """
     if not multiplies(spec, request.dtype):
@@ -55,7 +66,7 @@ def plan_rates(request: Request, spec: DeviceSpec, steps: str, folders: Sequence
         assumed = assumed_rates()
         notes = [f"{spec.name} has {note}" for note in format_notes(spec, format_name(request.dtype))]
         return replace(assumed, tier="; ".join([assumed.tier, *notes]))
-    (found,) = fitted_rates([(request, spec)], None if steps == SHIPPED else Path(steps), folders)
+    (found,) = fitted_rates([(request, spec)], None if steps == SHIPPED else Path(steps), folders, kernels)
     within = f"90 % within a factor {math.exp(found.width):.2f}"
     words = f"fitted to measured steps, {found.tier} tier: {SOFTWARE} on {spec.name}, {within}"
     return Rates(found.efficiencies, _joined((words, found.note)), width=found.width)
@@ -71,10 +82,14 @@ def multiplies(spec: DeviceSpec, dtype: str) -> bool:
 
 
 def fitted_rates(
-    asked: Sequence[tuple[Request, DeviceSpec]], steps: Path | None, folders: Sequence[str | Path] = ()
+    asked: Sequence[tuple[Request, DeviceSpec]],
+    steps: Path | None,
+    folders: Sequence[str | Path] = (),
+    kernels: Parameters | None = None,
 ) -> list[FittedRates]:
     """What is fitted to `SOFTWARE` for each request on its device.
 
+    **Arguments:** `steps`, `kernels`: fitted scalars and parameters of kernels; None: the shipped.
     **Raises:** `InputError` for scalars that cannot be read.
     """
     import jax
@@ -85,7 +100,7 @@ def fitted_rates(
     from calibration.training.predict import design_and_starts, device_notes, peak_notes, product_shares, tiers_of
     from calibration.training.scalars import efficiencies_of
 
-    fitted, kernels = load_training(steps), load_parameters(None)
+    fitted, kernels = load_training(steps), load_parameters(None) if kernels is None else kernels
     known = known_plans(asked)
     design, starts = design_and_starts(known, fitted, kernels, [str(each) for each in folders])
     places = {name: jnp.asarray(place) for name, place in design.places.items()}

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 import jaxperf.cli.progress
+from calibration.kernels.parameters import Parameters, save_parameters
 from jaxperf.report.plan import ideal_lines
 from jaxperf.training.layout import SCHEDULES
 from jaxperf.training.search.plan import Answer
@@ -192,3 +193,13 @@ def test_a_format_the_device_lacks_gains_nothing_and_is_told(cli, plan) -> None:
     assert said in provenance["searches"][0]["efficiencies"]
     for steps in ("shipped", "assumed"):
         assert said in cli(*a100, "--dtype", "fp8", "--steps", steps).stdout
+
+
+def test_own_parameters_of_kernels_are_read(plan, refuse) -> None:
+    """Without any family large products start from the peak, so that the step is another; the answer says whose."""
+    save_parameters(Parameters({}, {"created": "2026-11-21", "data": [], "devices": []}), "none")
+    large = ("plan", "train", "llama-2-7b", "--device", "h100-sxm", "--global-batch", "16", "--n", "8", "--top", "1")
+    (_, (shipped,)), (own, (other,)) = plan(*large), plan(*large, "--params", "none")
+    assert other["time"] < shipped["time"] and "kernels by 'none'" in own["searches"][0]["efficiencies"]
+    assert "nowhere" in refuse(*PLAN, "--n", "2", "--params", "nowhere")
+    assert "reads no parameters" in refuse(*PLAN, "--n", "2", "--params", "none", "--steps", "assumed")
