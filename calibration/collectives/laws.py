@@ -67,7 +67,8 @@ class CollectivePoint(eqx.Module):
     `topk` of an exchange of tokens; `sms`: cores that its kernel has; `link`, `network`: rates of a rank, one direction
     [byte/s]; `link_latency`, `network_latency` [s]; `port_pairs`: 0 where each rank has a network port beside it, else
     how many pairs of ranks, each behind one PCIe switch as in DGX A100, fill the one port that their node has;
-    `static_routes`: 1 where those beyond a leaf switch conflict.
+    `static_routes`: 1 where those beyond a leaf switch conflict; `way`: place in `nccl.WAYS` of the only way that a
+    library's all-reduce may take, `nccl.ANY_WAY` for its own choice.
     """
 
     op: Float[Array, "*batch"]
@@ -87,6 +88,7 @@ class CollectivePoint(eqx.Module):
     network_latency: Float[Array, "*batch"]
     port_pairs: Float[Array, "*batch"]
     static_routes: Float[Array, "*batch"]
+    way: Float[Array, "*batch"]
     tier: NcclTier
 
 
@@ -154,7 +156,7 @@ def _library(point: CollectivePoint) -> tuple[Scalar, Scalar]:
     switch = point.nvls * point.link * point.tier.nvls_share
     parts = (inside, point.tier.channels, point.pcie, switch, ports, shared)
     group = NcclGroup(point.ranks, point.nodes, *parts)
-    reduced = nccl_all_reduce_time(group, point.tier, point.size)
+    reduced = nccl_all_reduce_time(group, point.tier, point.size, point.way)
     gathered = nccl_gather_time(group, point.tier, point.size)
     chained = nccl_broadcast_time(group, point.tier, point.size)
     sent, scattered = nccl_send_time(group, point.size), nccl_all_to_all_time(group, point.size)

@@ -21,6 +21,7 @@ from calibration.datasets.text import Text, as_text, repeated
 from hwspecs.changed import COLLECTIVES_WITH, changed_facts
 from jaxperf.core.numerics import as_float, ceil_div
 from jaxperf.network.expert_exchange import FP8_BYTES, expected_hits
+from jaxperf.network.nccl import ANY_WAY
 from jaxperf.network.nccl_constants import NcclTier
 
 Tree = TypeVar("Tree")
@@ -117,6 +118,12 @@ class Points:
         law = _law(numbers, self.tier)
         return replace(self, numbers=numbers, coordinates=_coordinates(numbers), law=law)._split_by_way()
 
+    def run_by(self, way: np.ndarray) -> Points:
+        """The same rows with a library's all-reduces by one way [R], a place in `nccl.WAYS` or `nccl.ANY_WAY`, the
+        groups split by it; the time is infinite where it cannot be taken."""
+        numbers = {**self.numbers, "way": way}
+        return replace(self, numbers=numbers, law=_law(numbers, self.tier))._split_by_way()
+
     def _split_by_way(self) -> Points:
         """The groups split by the way that the law runs an all-reduce."""
         way = np.where(self.numbers["op"] == OPS.index("all_reduce"), np.array(WAYS)[self.law.kind], NO_NAME)
@@ -151,6 +158,7 @@ def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Poi
     parts = _parts(shared, text["kernel"])[which]
     numbers |= {"size": parts * table.shape["bytes"], "tokens": table.shape["tokens"]}
     numbers |= {name: np.zeros(len(table)) for name in ("port_pairs", "static_routes")}
+    numbers["way"] = np.full(len(table), ANY_WAY)
     version = model_versions(text["framework"], text["version"])
     tier = jax.tree.map(lambda leaf: leaf[at[which], version[which]], facts.tier)
     points = Points(

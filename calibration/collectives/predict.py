@@ -11,7 +11,7 @@ from calibration.collectives.as_known import as_known
 from calibration.collectives.facts import load_facts
 from calibration.collectives.launch import launch_of
 from calibration.collectives.laws import KINDS, OPS, RUNNERS, LawTime
-from calibration.collectives.learn import kernel_time
+from calibration.collectives.learn import as_run, kernel_time
 from calibration.collectives.names import kernel_word, measured_frameworks, measured_topologies, part_of_name
 from calibration.collectives.parameters import (
     ADAPTED,
@@ -158,7 +158,7 @@ def _with_remark(text: Text, rows: np.ndarray, remark: str) -> Text:
 
 def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[dict[str, np.ndarray], dict[str, Text]]:
     """`NUMBERS` [us] and `TEXTS` of points [R]."""
-    points = points.joined(parameters.learned.network)
+    points = as_run(parameters.learned, points)
     law = points.law
     tiers = tiers_of(points, parameters)
     kinds = points.names["kind"]

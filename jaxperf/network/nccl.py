@@ -30,6 +30,8 @@ from jaxperf.network.nccl_constants import (
 )
 
 ALGORITHMS = tuple(f"{algorithm}-{protocol}" for algorithm in ("ring", "tree") for protocol in PROTOCOLS) + ("nvls",)
+WAYS = ("ring", "tree", "nvls")  # algorithms without their protocols
+ANY_WAY = -1.0
 LL, LL128, SIMPLE = range(3)
 LL_SHARE = 0.5  # of 16 bytes on the wire eight are flags
 LL128_WIRE = 120.0 / 128.0  # of 128 bytes on the wire eight are flags
@@ -63,16 +65,21 @@ class NcclTime(eqx.Module):
     algorithm: Int[Array, "*batch"]
 
 
-def nccl_all_reduce_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> NcclTime:
+def nccl_all_reduce_time(group: NcclGroup, tier: NcclTier, size: Scalar, way: Scalar | float = ANY_WAY) -> NcclTime:
     """All-reduce of a buffer of `size` bytes: rings of 2 (n-1) steps, trees, or the switch.
 
-    **Returns:** exactly zero for one rank.
+    `way`: place in `WAYS` of the only one that may be taken, `ANY_WAY` for NCCL's own choice.
+
+    **Returns:** exactly zero for one rank, infinite time where the group cannot take the way.
     """
     steps = 2.0 * (group.ranks - 1.0)
     crossings = jnp.where(group.nodes > 1.0, 2.0 * (group.nodes - 1.0) + tier.more_crossings, 0.0)
     rings = [_ring(group, tier, size, steps, crossings, protocol, plateau=True) for protocol in range(3)]
     trees = [_tree(group, tier, size, protocol) for protocol in range(3)]
-    return _fastest(group, [*rings, *trees, _nvls(group, tier, size)])
+    ways = (rings, trees, [_nvls(group, tier, size)])
+    allowed = [(way == ANY_WAY) | (way == place) for place, times in enumerate(ways) for _ in times]
+    every = [time for times in ways for time in times]
+    return _fastest(group, [jnp.where(may, time, jnp.inf) for may, time in zip(allowed, every, strict=True)])
 
 
 def nccl_gather_time(group: NcclGroup, tier: NcclTier, size: Scalar) -> NcclTime:

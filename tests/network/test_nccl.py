@@ -14,6 +14,7 @@ from jaxperf.network.alpha_beta import Hop
 from jaxperf.network.custom_all_reduce import LIMIT, custom_all_reduce_time
 from jaxperf.network.nccl import (
     ALGORITHMS,
+    WAYS,
     NcclGroup,
     NcclTime,
     nccl_all_reduce_time,
@@ -236,6 +237,15 @@ def test_channels_are_those_of_the_search() -> None:
 def test_the_slope_of_the_time_is_that_of_the_bus() -> None:
     slope = jax.grad(lambda size: nccl_all_reduce_time(group(8.0), nccl_tier("hopper"), size).time)(as_float(512 * MIB))
     assert float(slope) == pytest.approx(14 / 8 / 360e9, rel=1e-9)
+
+
+def test_a_way_that_is_asked_for_is_taken_whatever_its_time() -> None:
+    at, tier, size = group(16.0, 2.0, bus=200e9), nccl_tier("ampere"), as_float(512 * MIB)
+    each = [all_reduce(at, tier, size, as_float(place)) for place in range(len(WAYS))]
+    assert [named(found).partition("-")[0] for found in each[:2]] == ["ring", "tree"]
+    free = all_reduce(at, tier, size)
+    assert float(free.time) == min(float(found.time) for found in each)
+    assert float(each[WAYS.index("nvls")].time) == float("inf")  # no switch joins two nodes
 
 
 def test_architectures_have_the_tier_of_their_compute_capability() -> None:
