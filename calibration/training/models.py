@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from calibration.datasets.training import ALLOWED, SHAPE, Run
+from calibration.training.ungrouped import ungrouped
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, model_aliases, model_names
 from jaxperf.models.config import ModelConfig
@@ -52,7 +53,9 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
         return _stated(run, differ)
     which = "sizes" if len(missing) == len(SHAPE) else ", ".join(missing)
     taken = f"{which} as in the shipped {shipped.name}" if missing else ""
-    return training_model(shipped), "; ".join(filter(None, (taken, _unused_width(shipped, run.shape))))
+    alike = ungrouped(shipped)
+    limit = "" if alike is shipped else "any group of experts taken for a token's, as the parameters were fitted"
+    return training_model(alike), "; ".join(filter(None, (taken, _unused_width(shipped, run.shape), limit)))
 
 
 def shipped_model(name: str) -> ModelConfig | None:

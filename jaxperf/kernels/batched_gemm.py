@@ -16,6 +16,7 @@ from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
 from jaxperf.kernels.schedules import Schedule, scheduled_work
+from jaxperf.kernels.tiling import STEP_TILES
 
 
 class BatchedGemm(eqx.Module):
@@ -47,7 +48,7 @@ def batched_gemm_cost(
     **Returns:** `Cost` of scalars.
     """
     batch, m, n, k = gemm.batch, gemm.m, gemm.n, gemm.k
-    work = scheduled_work(schedule, device, m, n, k, batch)
+    work = scheduled_work(schedule, device, m, n, k, batch, STEP_TILES)
     spilled = jnp.maximum(work.partial_sums - device.l2_capacity, 0.0)  # written, and read back to be added
     per_core = work.busiest / matrix_peak(device, weights) + work.additions / device.vector_flops
     return kernel_cost(

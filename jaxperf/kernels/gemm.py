@@ -13,7 +13,7 @@ from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
-from jaxperf.kernels.tiling import STEP_TILES, Tile, busiest_core_flops, deepest_split, least_loaded, loaded_tiles
+from jaxperf.kernels.tiling import STEP_TILES, Tile, busiest_core_flops, choose_tile, deepest_split
 
 PARTIAL_ITEMSIZE = 4.0  # split-K partial sums are fp32 [byte]
 
@@ -81,5 +81,5 @@ def linear_cost(
     efficiency: AbstractEfficiency,
 ) -> Cost:
     """A linear layer with cold weights and the tile a library would choose."""
-    tile, _ = least_loaded(loaded_tiles(device, m, n, k, as_float(1.0), deepest_split(k), STEP_TILES))
+    tile = choose_tile(device, m, n, k, as_float(1.0), deepest_split(k), STEP_TILES)
     return gemm_cost(device, Gemm(m, n, k), weights, activations, tile, efficiency)

@@ -9,6 +9,7 @@ costs a fix-up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -41,8 +42,17 @@ class Work(NamedTuple):
     additions: Scalar
 
 
-def scheduled_work(schedule: Schedule, device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar) -> Work:
-    """The work of `groups` products [m, k] x [k, n] in one launch, with the tile a library would choose.
+def scheduled_work(
+    schedule: Schedule,
+    device: Device,
+    m: Scalar,
+    n: Scalar,
+    k: Scalar,
+    groups: Scalar,
+    tiles: Sequence[tuple[float, float]] = LARGE_TILES,
+) -> Work:
+    """The work of `groups` products [m, k] x [k, n] in one launch, with the tile a library would choose; of `tiles`
+    where whole tiles are handed out.
 
     **Raises:** `InputError` for an unknown `schedule` (structure: decided at trace time).
     """
@@ -52,7 +62,7 @@ def scheduled_work(schedule: Schedule, device: Device, m: Scalar, n: Scalar, k: 
     if schedule == "stream-k":
         return stream_k_work(device, m, n, k, groups, stream_k_tile(device, m, n, k, groups))
     most = deepest_split(k) if schedule == "split-k" else as_float(1.0)
-    tile = choose_tile(device, m, n, k, groups, most)
+    tile = choose_tile(device, m, n, k, groups, most, tiles)
     partial_sums = jnp.where(tile.split_k > 1.0, tile.split_k * groups * m * n * PARTIAL_ITEMSIZE, 0.0)
     return Work(busiest_core_flops(device, m, n, k, groups, tile), partial_sums, as_float(0.0))
 

@@ -46,9 +46,17 @@ def deepest_split(k: Scalar) -> Scalar:
     return jnp.maximum(floor_div(k, as_float(MIN_SPLIT_DEPTH)), 1.0)
 
 
-def choose_tile(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar, max_split: Scalar) -> Tile:
-    """The tile a library heuristic would take: of `LARGE_TILES`, the one of the least busy core."""
-    return least_loaded(loaded_tiles(device, m, n, k, groups, max_split, LARGE_TILES))[0]
+def choose_tile(
+    device: Device,
+    m: Scalar,
+    n: Scalar,
+    k: Scalar,
+    groups: Scalar,
+    max_split: Scalar,
+    tiles: Sequence[tuple[float, float]] = LARGE_TILES,
+) -> Tile:
+    """The tile a library heuristic would take: of `tiles`, the one of the least busy core."""
+    return least_loaded(loaded_tiles(device, m, n, k, groups, max_split, tiles))[0]
 
 
 def loaded_tiles(

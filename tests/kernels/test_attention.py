@@ -98,7 +98,7 @@ def test_a_window_bounds_the_work_of_a_long_prompt() -> None:
 
 
 def reference_splits(cores: int, groups: int, keys: int) -> int:
-    return max(1, min(4 * cores // groups, max(1, keys // 128)))
+    return max(1, min(2 * cores // groups, max(1, keys // 128)))
 
 
 @given(st.integers(1, 600), st.integers(1, 20_000), windows, st.sampled_from(sorted(DEVICES)))
@@ -113,17 +113,31 @@ def test_decode_equals_python_integers(batch: int, context: int, window: int, na
     assert float(cost.flops) == 4 * batch * heads * width * keys
     assert float(cost.bytes_moved) == 2 * groups * keys * width * 2 + 2 * batch * heads * width * 2 + partial
     blocks = groups * splits
-    waves = -(-blocks // cores)
-    stretch = waves * cores / blocks
+    share = max(1.0, blocks / cores)
+    stretch = share * cores / blocks
     np.testing.assert_allclose(cost.memory, float(cost.bytes_moved) * stretch / device.memory_bandwidth, rtol=1e-13)
     block_flops = 4 * 16 * -(-keys // splits) * width  # eight query heads fill sixteen rows
-    np.testing.assert_allclose(cost.compute, waves * block_flops * cores / device.peak_flops[3], rtol=1e-13)
+    np.testing.assert_allclose(cost.compute, share * block_flops * cores / device.peak_flops[3], rtol=1e-13)
+
+
+@given(st.integers(1, 400), st.integers(256, 20_000), st.integers(100, 300))
+def test_neither_a_core_more_nor_a_sequence_less_is_slower(batch: int, context: int, cores: int) -> None:
+    def time(sequences: int, number: int) -> float:
+        scale = number / H100.num_cores
+        device = H100.replace(
+            num_cores=number, peak_flops=H100.peak_flops * scale, vector_flops=H100.vector_flops * scale
+        )
+        return float(decode(device, LLAMA_70B, sequences, context).time)
+
+    now = time(batch, cores)
+    assert time(batch, cores + 8) < 1.04 * now  # partial outputs of further splits
+    assert time(batch + 1, cores) > 0.96 * now and time(batch + 1, cores) < (1.05 + 1.0 / batch) * now
 
 
 def test_one_layer_of_llama_2_70b_reads_4096_bytes_of_cache_per_token() -> None:
     cost = decode(H100, LLAMA_70B, 16, 4096)
     outputs = 16 * 64 * 128
-    splits = 4 * 132 // (16 * 8)
+    splits = 2 * 132 // (16 * 8)
     assert float(cost.bytes_moved) == 16 * 4096 * 4096 + 2 * outputs * 2 + 2 * splits * outputs * 4
     assert 80 * 4096 == 327_680  # the published cache of the whole model, bytes a token
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import jax
@@ -25,6 +26,7 @@ gemm = jax.jit(gemm_cost)
 tile_of = jax.jit(lambda device, m, n, k: choose_tile(device, m, n, k, as_float(1.0), deepest_split(k)))
 dimension = st.one_of(st.integers(1, 20_000), st.sampled_from([2**j for j in range(15)]))
 TILES = ((256, 128), (128, 256), (128, 128))
+STEP_TILES = ((256, 128), (64, 256), (64, 128))
 
 
 def up(a: int, b: int) -> int:
@@ -42,10 +44,10 @@ def busiest_flops(cores: int, m: int, n: int, k: int, tile: tuple[int, int, int]
     return up(tiles, cores) * 2 * height * width * up(k, split)
 
 
-def best_tile(cores: int, m: int, n: int, k: int) -> tuple[int, int, int]:
+def best_tile(cores: int, m: int, n: int, k: int, tiles: Sequence[tuple[int, int]] = TILES) -> tuple[int, int, int]:
     rows = max(1 << (m - 1).bit_length(), 16)
     choices = []
-    for height, width in TILES:
+    for height, width in tiles:
         height = min(rows, height)
         split = max(1, min(cores // (up(m, height) * up(n, width)), max(1, k // 512)))
         choices.append((height, width, split))
@@ -80,10 +82,20 @@ def test_the_chosen_tile_has_the_least_busy_core(m: int, n: int, k: int, name: s
 @given(dimension, dimension, dimension)
 def test_a_linear_layer_takes_the_chosen_tile(m: int, n: int, k: int) -> None:
     cost = linear_cost(A100, *numbers(m, n, k), BF16, BF16, NOMINAL)
-    tile = best_tile(108, m, n, k)
+    tile = best_tile(108, m, n, k, STEP_TILES)
     np.testing.assert_allclose(cost.compute, busiest_flops(108, m, n, k, tile) * 108 / 312e12 / 0.70, rtol=1e-13)
     assert float(cost.bytes_moved) == traffic(m, n, k, tile[2], Fraction(2), Fraction(2), Fraction(2))
     np.testing.assert_allclose(cost.memory, float(cost.bytes_moved) / (2.039e12 * 0.80), rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", sorted(DEVICES))
+@pytest.mark.parametrize("m", [128, 256, 384, 512])
+def test_one_row_more_is_no_wave_more(name: str, m: int) -> None:
+    """The up projection of Llama-3-70B on eight ranks: with tiles of 128 rows alone, 129 took twice as long as 128."""
+    one, more = (
+        linear_cost(DEVICES[name], *numbers(rows, 7168, 8192), BF16, BF16, NOMINAL).time for rows in (m, m + 1)
+    )
+    assert float(more) < 1.6 * float(one)
 
 
 @given(dimension, dimension, dimension, st.sampled_from(sorted(DEVICES)))

@@ -41,7 +41,7 @@ def test_deepseek_v2_caches_576_elements_a_token() -> None:
 
 
 def reference_splits(groups: int, keys: int) -> int:
-    return max(1, min(4 * 132 // groups, max(1, keys // 128)))
+    return max(1, min(2 * 132 // groups, max(1, keys // 128)))
 
 
 @given(*counts)
