@@ -83,11 +83,10 @@ def capacity(
     from jaxperf.cli.engines import Served, context_of, read_settings
     from jaxperf.io.request_options import with_options, within_context
     from jaxperf.io.session_traces import read_sessions
-    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.serving.fleet.capacity import check_precision
 
     check_output(out)
-    check_apart(out, (requests, settings))
     check_precision(precision)
     wanted = _slo(slo, share, quantile)
     data = read_settings(settings)

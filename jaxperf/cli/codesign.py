@@ -126,7 +126,7 @@ def codesign(
     from jaxperf.io.codesign.rows import design_rows
     from jaxperf.io.codesign.search import compare
     from jaxperf.io.machines import machine_path
-    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.loopnest.search import OBJECTIVES
     from jaxperf.report.plots import check_picture
 
@@ -135,7 +135,6 @@ def codesign(
     if network is None:
         check_without("NETWORK", ("--size", "--batch"), given_options(context))
     base = machine_path(base)
-    check_apart(out, (base, constraints))
     check_names({"--objective": (objective, OBJECTIVES), "--method": (method, METHODS)})
     if machines is not None and method != "gradient":
         raise InputError("--machines goes with --method gradient; a sweep maps every machine of its grid.")

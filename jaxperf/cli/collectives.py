@@ -116,10 +116,9 @@ def _check(table: Path, out: Path, is_log: bool) -> None:
     """What can be found wrong with the two files before anything is computed."""
     if not is_log:
         return check_places(table, out)
-    from jaxperf.io.tables import check_apart, check_output
+    from jaxperf.io.tables import check_output
 
     check_output(out)
-    check_apart(out, (table,))
 
 
 def _write(read: Read, table: Path, out: Path, columns: Columns, is_log: bool) -> None:

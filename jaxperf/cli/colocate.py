@@ -59,11 +59,10 @@ def colocate(
     start_jax(quick=True)
     from jaxperf.cli.colocated import answer_of, print_colocated
     from jaxperf.cli.engines import Served
-    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.serving.simulator.metrics import SLO_METRICS
 
     check_output(out)
-    check_apart(out, (*requests, *settings))
     limits = parse_assignments("--slo", slo, SLO_METRICS, "s") if slo else {}
     ways = _ways(sharing)
     served = Served(None, device, weights, kv_cache, params, tuple(devices_dir or ()))

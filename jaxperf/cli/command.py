@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -15,6 +16,8 @@ from typer.main import get_command
 from hwspecs.errors import InputError
 
 ENDINGS = (".html",)
+WRITTEN = ("out", "plot", "report")  # parameters that name what a command writes
+CONFIG = "config.json"  # what is read of a model's folder
 Report = Annotated[
     Path | None,
     typer.Option(
@@ -59,9 +62,12 @@ class Command(TyperCommand):
         return context
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; an interruption of which nothing else is said says whether there is a file now."""
+        """Runs the command, unless its output is a file that it reads; an interruption of which nothing else is said
+        says whether there is a file now."""
         out = ctx.params.get("out")
         before = _state(out)
+        if before is not None:
+            _check_not_read(out, (value for name, value in ctx.params.items() if name not in WRITTEN))
         try:
             return self._answer(ctx)
         except KeyboardInterrupt as stopped:
@@ -78,6 +84,15 @@ class Command(TyperCommand):
         if ctx.params.get("as_json"):
             raise InputError("--report is a page of the printed answer, and --json prints none; give one of them.")
         return _recorded(lambda: super(Command, self).invoke(ctx), ctx, path)
+
+
+def _check_not_read(out: Path, given: Iterable[Any]) -> None:
+    """Raises `InputError` where `out` is one of the files that are given, or the config of a folder that is."""
+    for value in given:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            for path in (each, os.path.join(each, CONFIG)) if isinstance(each, str | Path) else ():
+                if os.path.exists(path) and out.samefile(path):
+                    raise InputError(f"{out} is the input; write to another file.")
 
 
 def _state(out: Any) -> tuple[int, int] | None:

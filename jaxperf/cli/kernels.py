@@ -81,11 +81,10 @@ def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
     **Raises:** `InputError` for an output that is the input or cannot be written, or an input that has predictions.
     """
     from calibration.datasets.files import read_pieces, suffix_of
-    from jaxperf.io.tables import check_apart, check_output
+    from jaxperf.io.tables import check_output
 
     suffix_of(out)
     check_output(out, [out.suffix.lower()])
-    check_apart(out, (table,))
     first = next(read_pieces(table, 1), None)
     if first is not None and added in first.column_names:
         raise InputError(f"{table} already has a column '{added}'; give the table without its predictions.")

@@ -52,7 +52,7 @@ def loopnest(
 
     start_jax()
     from jaxperf.io.machines import machine_path
-    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.loopnest.reuse import RULES
     from jaxperf.report.plots import check_picture
 
@@ -61,7 +61,6 @@ def loopnest(
     case = machine_path(case)
     if version is not None and version not in RULES:
         raise InputError(f"--timeloop: '{version}' is not one of {', '.join(RULES)}.{did_you_mean(version, RULES)}")
-    check_apart(out, (case,))
     if case.suffix.lower() == ENDING:
         _check_absent(f"{case} is MAESTRO's", {"--timeloop": version, "--sparse": sparse, "--plot": plot})
         return maestro_layers(case, hardware, out, as_json, quiet)

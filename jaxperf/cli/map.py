@@ -124,7 +124,7 @@ def map_nest(
     start_jax()
     from jaxperf.io.machines import machine_path
     from jaxperf.io.map_case import Asked
-    from jaxperf.io.tables import check_apart, check_output
+    from jaxperf.io.tables import check_output
     from jaxperf.loopnest.mapper import METHODS
     from jaxperf.loopnest.search import OBJECTIVES
     from jaxperf.report.plots import check_picture
@@ -136,7 +136,6 @@ def map_nest(
     check_names({"--objective": (objective, OBJECTIVES), "--method": (method, tuple(METHODS))})
     numbers = {"--generations": (generations, 1), "--seed": (seed, 0), "--size": (size, 1), "--batch": (batch, 1)}
     check_integers(numbers | ({} if prove is None else {"--prove": (prove, 0)}))
-    check_apart(out, (case, constraints, chain))
     nodes = prove if prove is not None else NODES if network is None else 0
     wanted = Asked(objective, seed, generations, nodes, method, bypass)
     if chain is not None:

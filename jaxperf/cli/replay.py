@@ -89,14 +89,13 @@ def replay(
     from jaxperf.core.formats import COMPUTE_FORMATS
     from jaxperf.io.chakra.traces import read_groups, read_traces
     from jaxperf.io.fleet import select_device
-    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.training.replay.demands import Rules, untimed_notes
     from jaxperf.training.replay.prices import assumed_machine
     from jaxperf.training.replay.run import replay as run
     from jaxperf.training.replay.world import world_of
 
     check_output(out)
-    check_apart(out, traces)
     level = efficiency or "nominal"
     for option, value, allowed in (
         ("--compute", compute, COMPUTE),

@@ -42,10 +42,9 @@ def rl(
     from jaxperf.cli.rl_said import print_iteration, rows_of
     from jaxperf.io.fleet import places_of, select_device
     from jaxperf.io.rl_iteration import read_iteration
-    from jaxperf.io.tables import check_apart, check_output, json_text, write_rows
+    from jaxperf.io.tables import check_output, json_text, write_rows
 
     check_output(out)
-    check_apart(out, (iteration,))
     asked = read_iteration(iteration)
     device = select_device(asked.device, devices_dir or ()).name
     folders = places_of([asked.device], devices_dir or ())

@@ -68,10 +68,9 @@ def simulate(
 ) -> None:
     """Simulate requests on replicas of an engine: when each is scheduled, has its first token, and is done."""
     from jaxperf.cli.compute import start_jax
-    from jaxperf.io.tables import check_apart, check_output
+    from jaxperf.io.tables import check_output
 
     check_output(out)
-    check_apart(out, (requests, settings, adapt))
     _check({"--replicas": replicas, "--concurrency": concurrency})
     early = parse_seconds("--warm-up", warm_up)
     start_jax(quick=True)

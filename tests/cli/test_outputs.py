@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ def test_a_mistake_that_cannot_be_printed_is_still_one() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "jaxperf", "devices", "nosuch"], stderr=full, timeout=60)
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("given", ["config.json", "."])
+def test_no_command_writes_over_what_it_reads(given: str, tmp_path: Path, refuse: Any) -> None:
+    config = tmp_path / "config.json"
+    config.write_bytes(resources.files("jaxperf.models").joinpath("configs/gpt2.json").read_bytes())
+    before = config.read_bytes()
+    words = ("estimate", str(tmp_path / given), "--device", "h100-sxm", "-o", str(config))
+    assert "is the input; write to another file" in refuse(*words)
+    assert config.read_bytes() == before
 
 
 def no_space(*_: Any, **__: Any) -> None:
