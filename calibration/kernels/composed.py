@@ -29,15 +29,16 @@ from jaxperf.kernels.moe import (
     touched_experts,
 )
 from jaxperf.kernels.roofline import matrix_peak
+from jaxperf.kernels.tiling import STEP_TILES
 
 VECTOR_ITEMSIZE = 4.0  # operands that most devices multiply on vector units [byte]
 
 
-def gemm(device: Device, x: Shape, f: Formats) -> Cost:
+def gemm(device: Device, x: Shape, f: Formats, tiles: tuple[tuple[float, float], ...] = STEP_TILES) -> Cost:
     """One product, quantized before where its software does so."""
     # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
     rows = products.rows(x)
-    product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL)
+    product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL, tiles)
     ideal = product.flops / matrix_peak(device, f.weights)
     wide = f.weights.operand_itemsize >= VECTOR_ITEMSIZE
     # Libraries of products on vector units have smaller blocks and split reductions (`grid_z` of NeuSight's table), so

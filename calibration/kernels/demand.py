@@ -38,7 +38,7 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.attention import AttentionShape, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
-from jaxperf.kernels.tiling import deepest_split
+from jaxperf.kernels.tiling import LARGE_TILES, deepest_split
 
 CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
 USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid; assumed
@@ -78,7 +78,7 @@ STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding",
 
 
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
-    product = composed.gemm(device, x, f)
+    product = composed.gemm(device, x, f, LARGE_TILES)
     parts = deepest_split(x["k"])
     busiest = vector_products.busiest_flops(device, products.rows(x), x["n"], x["k"], parts)
     return _on_vector_units(device, product, busiest, f)

@@ -149,7 +149,7 @@ def mixed(device: Device, x: Shape, f: Formats) -> Cost:
     chunk = jnp.maximum(x["prefill_q"], 1.0)
     prefill_cost = prefill_attention_cost(device, shape, one, chunk, x["prefill_kv"], f.cache, f.activations, FULL)
     decode_cost = decode_attention_cost(
-        device, shape, decodes, jnp.maximum(context(x), 1.0), f.cache, f.activations, FULL
+        device, shape, decodes, jnp.maximum(context(x), 1.0), f.cache, f.activations, FULL, schedule="waves"
     )
     read = eqx.tree_at(lambda cost: cost.memory, decode_cost, decode_cost.memory * times_read(x, f, device))
     return as_float(x["prefill_q"] > 0.0) * prefill_cost + as_float(x["n_decode"] > 0.0) * read

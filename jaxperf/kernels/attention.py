@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +21,9 @@ from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 PARTIAL_ITEMSIZE = 4.0  # split-KV partial outputs are fp32 [byte]
 PACKED_QUERIES = 16.0  # query heads of one KV head fill a matrix instruction of that many rows
 MIN_SPLIT_KEYS = 128.0  # a shorter stretch of keys does not pay for combining partial outputs
-BLOCKS_PER_CORE = 2.0  # splits are made until the cores have this many blocks each
+# Splits are made until the cores have this many blocks each: two where the longest are cut further, so that all cores
+# end at once (FlashAttention 3, FlashInfer), four where they even out the last wave (FlashAttention 2).
+BLOCKS_PER_CORE = {"even": 2.0, "waves": 4.0}
 ALIBI_FLOPS = 2.0  # slope x distance, added to the score (Press et al. 2021, arXiv 2108.12409)
 SOFTCAP_FLOPS = 3.0  # cap x tanh(score / cap) (Gemma 2, arXiv 2408.00118)
 SINK_FLOPS = 2.0  # the exponential of a sink's logit, added to the denominator of the softmax
@@ -127,7 +132,7 @@ def prefill_attention_cost(
     )
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames="schedule")
 def decode_attention_cost(
     device: Device,
     shape: AttentionShape,
@@ -137,25 +142,26 @@ def decode_attention_cost(
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
     sharpness: Scalar | None = None,
+    schedule: Literal["even", "waves"] = "even",
 ) -> Cost:
     """One new token per sequence against `context` cached keys, the KV cache split over idle cores.
 
-    Blocks = batch x KV heads x splits, split until the cores have two blocks each. The query heads that share a KV
-    head are packed into one matrix instruction. Cores take even shares: today's kernels cut the longest blocks further
-    (FlashAttention 3, FlashInfer), so that no last wave is waited for; only with fewer blocks than cores is the read
-    stretched by the idle ones, cores / blocks. Splits write and read fp32 partial outputs.
+    Blocks = batch x KV heads x splits. The query heads that share a KV head are packed into one matrix instruction.
+    The busiest core has blocks / cores of them, at least one, or with whole waves ceil(blocks / cores); the read is
+    stretched by its share of the mean. Splits write and read fp32 partial outputs.
 
     **Arguments:** `batch`: sequences [1]; `context`: tokens per sequence, the new one included [1]; the mask says how
-    many of them it sees, and cross-attention sees its own number instead.
+    many of them it sees, and cross-attention sees its own number instead; `schedule`: see `BLOCKS_PER_CORE`, structure.
     **Returns:** `Cost` of scalars.
     """
     width = shape.head_dim + shape.value_width
     keys = shape.visibility.visible(context)
     groups = batch * shape.kv_heads
     most = jnp.maximum(floor_div(keys, as_float(MIN_SPLIT_KEYS)), 1.0)
-    splits = jnp.clip(floor_div(BLOCKS_PER_CORE * device.num_cores, groups), 1.0, most)
+    splits = jnp.clip(floor_div(BLOCKS_PER_CORE[schedule] * device.num_cores, groups), 1.0, most)
     blocks = groups * splits
-    share = jnp.maximum(blocks / device.num_cores, 1.0)  # of the busiest core
+    waves = ceil_div(blocks, device.num_cores)
+    share = waves if schedule == "waves" else jnp.maximum(blocks / device.num_cores, 1.0)  # of the busiest core
     packed = ceil_div(shape.heads / shape.kv_heads, as_float(PACKED_QUERIES)) * PACKED_QUERIES
     scores = share * packed * ceil_div(keys, splits)
     queries = batch * shape.heads

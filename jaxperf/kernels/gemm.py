@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -70,7 +72,7 @@ def gemm_cost(
     )
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames="tiles")
 def linear_cost(
     device: Device,
     m: Scalar,
@@ -79,7 +81,8 @@ def linear_cost(
     weights: NumberFormat,
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
+    tiles: tuple[tuple[float, float], ...] = STEP_TILES,
 ) -> Cost:
-    """A linear layer with cold weights and the tile a library would choose."""
-    tile = choose_tile(device, m, n, k, as_float(1.0), deepest_split(k), STEP_TILES)
+    """A linear layer with cold weights and the tile of `tiles` that a library would choose."""
+    tile = choose_tile(device, m, n, k, as_float(1.0), deepest_split(k), tiles)
     return gemm_cost(device, Gemm(m, n, k), weights, activations, tile, efficiency)
