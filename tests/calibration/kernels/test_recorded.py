@@ -1,7 +1,7 @@
 """Parameters belong to the law that they were fitted with: what they predict moves with a new fit alone.
 
-A step's formulas serve the law of single kernels as well, so that a change of one may reach the other unseen. After a new
-fit the record is to be made again: `python -m tests.calibration.kernels.test_recorded`.
+A step's formulas serve the law of single kernels as well, so that a change of one may reach the other unseen. After a
+new fit the record is to be made again: `python -m tests.calibration.kernels.test_recorded`.
 """
 
 from __future__ import annotations
