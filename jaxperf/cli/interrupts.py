@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import _thread
 import gc
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 EXIT_INTERRUPTED = 130  # by Ctrl-C, 143 by SIGTERM; what was finished is kept
 AGAIN = 0.02  # s until an interrupt that came at a bad moment is tried again
+
+
+def no_more_to_say() -> None:
+    """After standard error has failed: Python would try what is left of it once more at its end, and exit with 120."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 @contextmanager
@@ -41,8 +47,10 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        with suppress(OSError):
+        try:
             print("\njaxperf: Interrupted.", file=sys.stderr)
+        except OSError:
+            no_more_to_say()
         sys.exit(code)
     except SystemExit as ended:
         if ended.code == EXIT_INTERRUPTED:  # the commands say so of either signal

@@ -6,7 +6,6 @@ kept).
 
 from __future__ import annotations
 
-import contextlib
 import io
 import sys
 import warnings
@@ -27,6 +26,7 @@ from jaxperf.cli.command import Command
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
 from jaxperf.cli.graphs import graphs
+from jaxperf.cli.interrupts import no_more_to_say
 from jaxperf.cli.kernels import kernels
 from jaxperf.cli.loopnest import loopnest
 from jaxperf.cli.map import map_nest
@@ -62,8 +62,10 @@ def _plain(show: Callable[..., None]) -> Callable[..., None]:
 
 def _say(sentence: str) -> None:
     """Where even the terminal is a full disk, the exit code still tells how it ended."""
-    with contextlib.suppress(OSError):
+    try:
         typer.echo(sentence, err=True)
+    except OSError:
+        no_more_to_say()
 
 
 class Commands(TyperGroup):

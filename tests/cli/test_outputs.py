@@ -21,9 +21,13 @@ COMMANDS = {"estimate": ESTIMATE, "rank": (*RANK, "--max-batch", "4")}
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_a_mistake_that_cannot_be_printed_is_still_one() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_mistake_that_cannot_be_printed_is_still_one(unbuffered: str) -> None:
+    """A buffered standard error keeps what it could not write, and Python tries it once more at its end."""
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "jaxperf", "devices", "nosuch"], stderr=full, timeout=60)
+        command = [sys.executable, "-m", "jaxperf", "devices", "nosuch"]
+        done = subprocess.run(command, stderr=full, env=environment, timeout=60)
     assert done.returncode == 2
 
 
