@@ -34,11 +34,15 @@ from jaxperf.kernels.tiling import STEP_TILES
 VECTOR_ITEMSIZE = 4.0  # operands that most devices multiply on vector units [byte]
 
 
-def gemm(device: Device, x: Shape, f: Formats, tiles: tuple[tuple[float, float], ...] = STEP_TILES) -> Cost:
-    """One product, quantized before where its software does so."""
+def gemm(device: Device, x: Shape, f: Formats) -> Cost:
+    """One product in the tiles of a step, quantized before where its software does so."""
     # A batch shares the right-hand side, so its rows are further rows; with one each it is a bmm.
-    rows = products.rows(x)
-    product = linear_cost(device, rows, x["n"], x["k"], f.weights, f.activations, FULL, tiles)
+    product = linear_cost(device, products.rows(x), x["n"], x["k"], f.weights, f.activations, FULL, STEP_TILES)
+    return quantized_product(device, x, f, product)
+
+
+def quantized_product(device: Device, x: Shape, f: Formats, product: Cost) -> Cost:
+    """A product with what it loses on vector units, and with the quantization of its rows."""
     ideal = product.flops / matrix_peak(device, f.weights)
     wide = f.weights.operand_itemsize >= VECTOR_ITEMSIZE
     # Libraries of products on vector units have smaller blocks and split reductions (`grid_z` of NeuSight's table), so
@@ -46,7 +50,7 @@ def gemm(device: Device, x: Shape, f: Formats, tiles: tuple[tuple[float, float],
     # alike, the whole is worse.
     compute = jnp.where(wide, jnp.sqrt(ideal * product.compute), product.compute)
     product = eqx.tree_at(lambda cost: cost.compute, product, compute)
-    return product + quantized(device, x, rows * x["k"], f)
+    return product + quantized(device, x, products.rows(x) * x["k"], f)
 
 
 def batched_gemm(device: Device, x: Shape, f: Formats) -> Cost:

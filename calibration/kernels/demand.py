@@ -37,8 +37,9 @@ from jaxperf.core.formats import COMPUTE_FORMATS, NumberFormat
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.attention import AttentionShape, prefill_attention_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
+from jaxperf.kernels.gemm import Gemm, gemm_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
-from jaxperf.kernels.tiling import LARGE_TILES, deepest_split
+from jaxperf.kernels.tiling import deepest_split
 
 CHUNK = 2**17  # rows computed at once: bounds the memory, and every table has the same compiled shape
 USABLE_POWER = 0.85  # share of the TDP left to arithmetic once memory and leakage are paid; assumed
@@ -78,7 +79,9 @@ STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding",
 
 
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
-    product = composed.gemm(device, x, f, LARGE_TILES)
+    shape = Gemm(products.rows(x), x["n"], x["k"])
+    product = gemm_cost(device, shape, f.weights, f.activations, products.tile(device, x), FULL)
+    product = composed.quantized_product(device, x, f, product)
     parts = deepest_split(x["k"])
     busiest = vector_products.busiest_flops(device, products.rows(x), x["n"], x["k"], parts)
     return _on_vector_units(device, product, busiest, f)

@@ -43,6 +43,14 @@ def blank_table(family: str, shape: dict[str, np.ndarray], device: np.ndarray, d
     )
 
 
+def in_stack(table: KernelTable, framework: str, version: str, kernel: str) -> KernelTable:
+    """The same rows as kernels of one framework and version."""
+    fields = {name: getattr(table, name) for name in table.__dataclass_fields__}
+    rows = len(table)
+    text = {"framework": framework, "version": version, "kernel": kernel}
+    return KernelTable(**fields | {name: np.full(rows, value, dtype=object) for name, value in text.items()})
+
+
 def with_latency(table: KernelTable, latency: np.ndarray) -> KernelTable:
     """The same rows, measured."""
     fields = {name: getattr(table, name) for name in table.__dataclass_fields__}

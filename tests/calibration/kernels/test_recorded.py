@@ -10,9 +10,10 @@ import json
 
 import numpy as np
 
+from calibration.datasets.schema import KernelTable
 from calibration.kernels.parameters import load_parameters
 from calibration.kernels.predict import predict_table
-from tests.calibration.tables import blank_table
+from tests.calibration.tables import blank_table, in_stack
 
 DEVICES = ("a100-sxm-80gb", "h100-sxm", "l40s", "mi300x")
 HEADS = {"heads": 32, "kv_heads": 8, "head_dim": 128, "window": 0}
@@ -37,21 +38,39 @@ SHAPES = {
 }
 
 
+# Products whose libraries leave reductions whole, or have small or tall tiles alone: (dtype, framework, version, rows).
+SOFTWARE = {
+    "gemm of TensorRT-LLM, blocks of fp8": ("fp8_block", "trtllm", "1.3.0rc20", 129),
+    "gemm of TensorRT-LLM, int8": ("sq", "trtllm", "1.0.0", 16),
+    "gemm of vLLM, fp8": ("fp8", "vllm", "0.24.0", 257),
+    "gemm of SGLang, fp8": ("fp8", "sglang", "0.5.6", 16),
+}
+
+
 def predicted() -> dict[str, list[float]]:
-    """Times by family, of each of `DEVICES` [us]."""
-    parameters = load_parameters(None)
+    """Times by family, or product of a software, of each of `DEVICES` [us]."""
     found = {}
     for family, shape in SHAPES.items():
-        sides = {name: np.full(len(DEVICES), value, float) for name, value in shape.items()}
         dtype = "fp32" if family in ("bmm", "convolution") else "bf16"
-        table = blank_table(family, sides, np.array(DEVICES, object), dtype)
-        found[family] = [round(float(each), 6) for each in predict_table(table, parameters)["predicted_us"]]
+        found[family] = _times(_table(family, shape, dtype))
+    for name, (dtype, framework, version, rows) in SOFTWARE.items():
+        table = _table("gemm", SHAPES["gemm"] | {"m": rows}, dtype)
+        found[name] = _times(in_stack(table, framework, version, ""))
     return found
+
+
+def _table(family: str, shape: dict[str, int], dtype: str) -> KernelTable:
+    sides = {name: np.full(len(DEVICES), value, float) for name, value in shape.items()}
+    return blank_table(family, sides, np.array(DEVICES, object), dtype)
+
+
+def _times(table: KernelTable) -> list[float]:
+    return [round(float(each), 6) for each in predict_table(table, load_parameters(None))["predicted_us"]]
 
 
 FITTED = "9e3d8d92026254fe"
 RECORD: dict[str, list[float]] = {
-    "gemm": [173.166519, 52.893612, 193.75502, 40.875896],
+    "gemm": [120.860901, 50.361187, 191.573364, 40.875896],
     "bmm": [742.187012, 252.024063, 409.763214, 168.232193],
     "attention_prefill": [883.286621, 337.493866, 758.586731, 306.119324],
     "attention_decode": [559.649902, 312.861511, 1091.686401, 194.29277],
@@ -60,6 +79,10 @@ RECORD: dict[str, list[float]] = {
     "moe": [2849.993896, 1603.509155, 7172.52832, 1087.61853],
     "convolution": [246.158249, 139.867249, 133.577866, 119.43335],
     "norm": [149.396667, 99.323845, 122.16935, 71.980042],
+    "gemm of TensorRT-LLM, blocks of fp8": [143.327545, 56.317844, 120.353783, 24.223042],
+    "gemm of TensorRT-LLM, int8": [48.542435, 33.778442, 94.071732, 17.535728],
+    "gemm of vLLM, fp8": [190.272583, 72.181458, 179.215317, 39.800163],
+    "gemm of SGLang, fp8": [39.482422, 28.976286, 84.67527, 18.131443],
 }
 
 
