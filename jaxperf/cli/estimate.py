@@ -10,15 +10,20 @@ from jaxperf.cli.onnx import ModelOrOnnx, OnnxFile, OnnxShapes, batch_of, estima
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
+    Batch,
+    DataParallel,
     DevicesDirectory,
+    ExpertParallel,
     KvCache,
     Launch,
     Output,
     OutputFile,
+    PipelineParallel,
     Plot,
     Prompt,
     Quiet,
     SustainedRates,
+    TensorParallel,
     Weights,
     say_not_written,
 )
@@ -43,17 +48,11 @@ def estimate(
     model: ModelOrOnnx = None,
     onnx: OnnxFile = None,
     shapes: OnnxShapes = None,
-    tensor_parallel: Annotated[
-        int, typer.Option("--tp", "--tensor-parallel", metavar="N", help="Tensor-parallel ranks.")
-    ] = 1,
-    pipeline_parallel: Annotated[
-        int, typer.Option("--pp", "--pipeline-parallel", metavar="N", help="Pipeline stages.")
-    ] = 1,
-    expert_parallel: Annotated[
-        int, typer.Option("--ep", "--expert-parallel", metavar="N", help="Expert-parallel ranks.")
-    ] = 1,
-    data_parallel: Annotated[int, typer.Option("--dp", "--data-parallel", metavar="N", help="Attention replicas.")] = 1,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Sequences in decode.")] = 1,
+    tensor_parallel: TensorParallel = 1,
+    pipeline_parallel: PipelineParallel = 1,
+    expert_parallel: ExpertParallel = 1,
+    data_parallel: DataParallel = 1,
+    batch: Batch = 1,
     prompt: Prompt = 2048,
     output: Output = 256,
     media_tokens: Annotated[

@@ -23,6 +23,7 @@ from jaxperf.cli.codesign import codesign
 from jaxperf.cli.collectives import collectives
 from jaxperf.cli.colocate import colocate
 from jaxperf.cli.command import Command
+from jaxperf.cli.design import design
 from jaxperf.cli.devices import devices
 from jaxperf.cli.estimate import estimate
 from jaxperf.cli.graphs import graphs
@@ -117,6 +118,7 @@ for command in (
     replay,
     loopnest,
     codesign,
+    design,
     measure,
     calibrate,
     validate,

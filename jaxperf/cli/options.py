@@ -27,6 +27,11 @@ Weights = Annotated[
 KvCache = Annotated[str, typer.Option("--kv-cache", metavar="FORMAT", help="Format of the KV cache.")]
 Prompt = Annotated[int, typer.Option("--prompt", metavar="N", help="Prompt tokens per request.")]
 Output = Annotated[int, typer.Option("--output", metavar="N", help="Output tokens per request.")]
+TensorParallel = Annotated[int, typer.Option("--tp", "--tensor-parallel", metavar="N", help="Tensor-parallel ranks.")]
+PipelineParallel = Annotated[int, typer.Option("--pp", "--pipeline-parallel", metavar="N", help="Pipeline stages.")]
+ExpertParallel = Annotated[int, typer.Option("--ep", "--expert-parallel", metavar="N", help="Expert-parallel ranks.")]
+DataParallel = Annotated[int, typer.Option("--dp", "--data-parallel", metavar="N", help="Attention replicas.")]
+Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Sequences in decode.")]
 Launch = Annotated[str, typer.Option("--launch", metavar="MODE", help="How kernels are launched: graph or eager.")]
 DevicesDirectory = Annotated[
     list[Path] | None,

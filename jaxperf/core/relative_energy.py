@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 import hwspecs
 from hwspecs.changed import origin_of
@@ -40,25 +42,54 @@ def relative_energy(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_
 
 def spendable_power(spec: DeviceSpec, facts: Mapping[str, float]) -> float:
     """What the power limit leaves to operations [W]: a device draws a part of it at its clock whatever it does, by
-    leakage, clocks and memory. Under a lower limit than that of the shipped device that it was made from, it counts for
-    what it would do at the energies of the whole limit.
+    leakage, clocks and memory.
 
     **Arguments:** `facts`: `standing_power`, that part by the area of a device's dies [W/m^2], and `standing_share`, of
     the limit where no area is known [1]; 0 in a table that lacks them.
     """
-    whole = (origin_of(spec) or spec).tdp.si
-    left = _beside_standing(spec, spec.tdp.si, facts)
-    if spec.tdp.si >= whole:
-        return left
-    uncapped = _beside_standing(spec, whole, facts)
-    return uncapped * (left / uncapped) ** UNDER_A_CAP
+    standing = standing_draw(spec, facts)
+    return float(left_to_operations(spec.tdp.si, whole_limit(origin_of(spec) or spec, spec), standing, np))
 
 
-def _beside_standing(spec: DeviceSpec, limit: float, facts: Mapping[str, float]) -> float:
-    area = spec.die_area
-    unknown = facts.get("standing_share", 0.0) * limit
-    standing = unknown if area is None else facts.get("standing_power", 0.0) * area.si
-    return limit - min(standing, MOST_STANDING * limit)
+class Standing(NamedTuple):
+    """What a device draws whatever it does: `power` [W], and a `share` of the limit [1] where its area is unknown."""
+
+    power: Any
+    share: Any
+
+
+def standing_draw(spec: DeviceSpec, facts: Mapping[str, float]) -> Standing:
+    """See `spendable_power`."""
+    if spec.die_area is None:
+        return Standing(0.0, facts.get("standing_share", 0.0))
+    return Standing(facts.get("standing_power", 0.0) * spec.die_area.si, 0.0)
+
+
+def left_to_operations(limit: Any, whole: Any, standing: Standing, xp: Any) -> Any:
+    """What a `limit` leaves [W]; under a lower one than the `whole` that a chip is designed for [W], it counts for what
+    it would do at the energies of the whole.
+
+    **Arguments:** numbers or arrays, and `xp`: numpy, or jax.numpy for traced ones.
+    """
+    uncapped, left = (
+        each - xp.minimum(standing.power + standing.share * each, MOST_STANDING * each) for each in (whole, limit)
+    )
+    return xp.where(limit >= whole, left, uncapped * (left / uncapped) ** UNDER_A_CAP)
+
+
+def memory_power(spec: DeviceSpec) -> float:
+    """What the memory draws at its whole bandwidth, at most half of the power limit; 0 where its energy per byte is not
+    known [W]."""
+    facts = hwspecs.energy_of(spec)
+    drawn = 0.0 if facts is None else facts.per_byte.si * spec.memory_bandwidth.si
+    return min(drawn, MOST_STANDING * spec.tdp.si)
+
+
+def whole_limit(origin: DeviceSpec, spec: DeviceSpec) -> float:
+    """The power limit of a chip designed like `origin` with the cores and the memory bandwidth of `spec` [W]: the
+    memory draws by its bandwidth, all else by the cores."""
+    memory, cores = memory_power(origin), spec.num_cores.si / origin.num_cores.si
+    return (origin.tdp.si - memory) * cores + memory * spec.memory_bandwidth.si / origin.memory_bandwidth.si
 
 
 def _of_process(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:

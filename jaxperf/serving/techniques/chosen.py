@@ -15,7 +15,7 @@ from jaxperf.serving.phases import ServingCost
 from jaxperf.serving.techniques.drafts import draft_time
 from jaxperf.serving.techniques.kv_offload import OffloadedCache
 from jaxperf.serving.techniques.lora import Adapters, adapter_bytes, distinct_adapters, miss_share, swap_time
-from jaxperf.serving.techniques.power import PowerCap
+from jaxperf.serving.techniques.power import PowerCap, mean_power
 from jaxperf.serving.techniques.speculative import Speculation, expected_tokens, token_distribution
 from jaxperf.serving.techniques.two_batches import exchange_left
 from jaxperf.serving.techniques.wide_experts import ExpertCopies
@@ -84,8 +84,7 @@ def told_of(
         more |= {f"{phase}_exchange_left": exchange_left(step.kernels) for phase, step in steps.items()}
     if techniques.cap is not None:
         prefills, decodes = sequences * cost.prefill.stage_time, (output - 1.0) * cost.tpot
-        spent = told["prefill_power"] * prefills + told["decode_power"] * decodes
-        average = spent / (prefills + decodes)
+        average = mean_power(told["prefill_power"], told["decode_power"], prefills, decodes)
         energy = average * deployment.layout.num_devices / cost.tokens_per_second
         more |= {"average_power": average, "drawn_energy_per_token": energy}
     return more

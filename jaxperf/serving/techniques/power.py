@@ -160,5 +160,11 @@ def step_power(device: Device, law: PowerLaw, kernels: Kernels, time_at: TimeAt,
     return power_at(drawn(device, law, work_of(kernels, time_at(as_float(1.0)))), clock, time_at(clock))
 
 
+def mean_power(prefill: Scalar, decode: Scalar, prefills: Scalar, decodes: Scalar) -> Scalar:
+    """What one device draws on average over a generation of requests [W]: `prefill` and `decode`, what it draws in
+    them [W], weighted by how long it spends in `prefills` and `decodes` [s]."""
+    return (prefill * prefills + decode * decodes) / (prefills + decodes)
+
+
 def _kernel_time(kernels: Kernels) -> Scalar:
     return add_up(kernels, lambda cost: cost.time)

@@ -1,0 +1,179 @@
+"""`jaxperf design MODEL --base DEVICE --free FACTS`: the device that holds the targets at the least cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwspecs.errors import InputError, did_you_mean
+from jaxperf.cli.options import (
+    EXIT_INFEASIBLE,
+    AsJson,
+    Batch,
+    DataParallel,
+    DevicesDirectory,
+    ExpertParallel,
+    KvCache,
+    Launch,
+    Model,
+    Output,
+    PipelineParallel,
+    Prompt,
+    Quiet,
+    SustainedRates,
+    TensorParallel,
+    Weights,
+    parse_assignments,
+    parse_option,
+    say_not_written,
+)
+
+if TYPE_CHECKING:
+    from hwspecs.schema import DeviceSpec
+    from hwspecs.values import Value
+    from jaxperf.serving.design.search import Wanted
+
+FURTHEST = 1000  # times the base's, or that part of it: beyond it is another kind of device
+Base = Annotated[str, typer.Option("--base", metavar="NAME", help="The device to start from: a name or a TOML file.")]
+Free = Annotated[
+    str,
+    typer.Option(
+        "--free",
+        metavar="FACTS",
+        help="num_cores, memory_bandwidth, memory_capacity; the first two with a range such as "
+        "memory_bandwidth=2TB/s:6TB/s (default: a quarter of the base's to four times).",
+    ),
+]
+Slo = Annotated[str, typer.Option("--slo", metavar="TARGETS", help="Targets, such as ttft=1s,tpot=30ms.")]
+Minimize = Annotated[
+    str, typer.Option("--minimize", metavar="MEASURE", help="power, tdp, energy_per_token, ttft, tpot or e2e_latency.")
+]
+Budget = Annotated[
+    str | None, typer.Option("--power-budget", metavar="POWER", help="The most that its TDP may be, such as 700W.")
+]
+DesignFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="The device as a .toml file, or a .parquet, .csv or .json table."),
+]
+
+
+def design(
+    model: Model,
+    base: Base,
+    free: Free = "num_cores,memory_bandwidth",
+    slo: Slo = "",
+    power_budget: Budget = None,
+    minimize: Minimize = "power",
+    tensor_parallel: TensorParallel = 1,
+    pipeline_parallel: PipelineParallel = 1,
+    expert_parallel: ExpertParallel = 1,
+    data_parallel: DataParallel = 1,
+    batch: Batch = 1,
+    prompt: Prompt = 2048,
+    output: Output = 256,
+    weights: Weights = None,
+    kv_cache: KvCache = "bf16",
+    launch: Launch = "graph",
+    devices_dir: DevicesDirectory = None,
+    params: SustainedRates = None,
+    out: DesignFile = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """The device of other cores and memory that serves a model within targets at the least power, or other cost."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax()
+    from calibration.power.parameters import load_power
+    from jaxperf.core.feasible import Reason, sentences
+    from jaxperf.core.sustained_file import load_sustained_table
+    from jaxperf.io.designed_device import check_design_file, write_design
+    from jaxperf.io.fleet import select_device
+    from jaxperf.io.huggingface import load_model
+    from jaxperf.io.tables import json_text
+    from jaxperf.report.design import design_record, print_design
+    from jaxperf.serving.design.answer import Question
+    from jaxperf.serving.design.answer import design as find
+
+    wanted = _wanted(minimize, slo, power_budget)
+    spec = select_device(base, devices_dir or ())
+    name = check_design_file(out, spec)
+    config = load_model(model)
+    point: dict[str, Any] = {
+        "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel,
+        "expert_parallel": expert_parallel,
+        "data_parallel": data_parallel,
+        "batch": batch,
+        "prompt": prompt,
+        "output": output,
+        "kv_cache": kv_cache,
+        "weights": config.weight_format if weights is None else weights,
+    }
+    power, table = load_power(), load_sustained_table(params)
+    asked = Question(config, spec, point, launch, table, power.law, _free(free, spec), wanted, name)
+    found = find(asked)
+    if isinstance(found, list):
+        typer.echo(json_text({"feasible": False, "reasons": found}) if as_json else f"infeasible: {'; '.join(found)}")
+        if sentences(Reason.MEMORY)[0] in found:
+            typer.echo("jaxperf: --free memory_capacity has the memory hold it, whatever that takes.", err=True)
+        say_not_written(out)
+        raise typer.Exit(EXIT_INFEASIBLE)
+    record = design_record(asked, found, power.calibrated)
+    typer.echo(json_text(record)) if as_json else print_design(record, found.made.provenance.sentence, quiet)
+    if not found.best.held:
+        say_not_written(out, why="the limits are not held")
+        raise typer.Exit(EXIT_INFEASIBLE)
+    if out is not None:
+        write_design(out, spec, found, record)
+
+
+def _wanted(minimize: str, slo: str, power_budget: str | None) -> Wanted:
+    """Raises `InputError` for what is no measure, and for a limit of the very measure that is minimised."""
+    from jaxperf.serving.design.measures import MEASURES
+    from jaxperf.serving.design.search import Wanted
+
+    limits = parse_assignments("--slo", slo, ("ttft", "tpot", "e2e_latency"), "s")
+    limits |= {} if power_budget is None else {"tdp": parse_option("--power-budget", power_budget, "W")}
+    if minimize not in MEASURES:
+        hint = did_you_mean(minimize, MEASURES)
+        raise InputError(f"--minimize: unknown measure '{minimize}'; allowed: {', '.join(MEASURES)}.{hint}")
+    if minimize in limits:
+        raise InputError(f"--minimize: {minimize} has a limit; what is minimised needs none.")
+    return Wanted(minimize, limits)
+
+
+def _free(text: str, spec: DeviceSpec) -> dict[str, tuple[float, float] | None]:
+    """Fact -> its range in SI units, None for the widest. Raises `InputError` for what is no such fact or range."""
+    from jaxperf.serving.design.answer import CAPACITY, FREE
+
+    found: dict[str, tuple[float, float] | None] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, sign, given = (piece.strip() for piece in part.partition("="))
+        if name not in FREE:
+            hint = did_you_mean(name, FREE)
+            raise InputError(f"--free: '{name}' is no fact that a design changes; allowed: {', '.join(FREE)}.{hint}")
+        if name in found:
+            raise InputError(f"--free: {name} is given twice; give it once.")
+        if sign and name == CAPACITY:
+            raise InputError(f"--free: {CAPACITY} takes no range: it is what the memory has to hold.")
+        found[name] = _range(name, given, getattr(spec, name)) if sign else None
+    if not found:
+        raise InputError(f"--free: name what a design may change: {', '.join(FREE)}.")
+    return found
+
+
+def _range(name: str, text: str, own: Value) -> tuple[float, float]:
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise InputError(f"--free: '{name}={text}' is no range; write {name}=LOW:HIGH.")
+    ends = parse_option(f"--free: {name}", low, own.unit), parse_option(f"--free: {name}", high, own.unit)
+    if not ends[0] < ends[1]:
+        raise InputError(f"--free: {name}={text}: the lower end must be below the upper.")
+    if not own.si / FURTHEST <= ends[0] < ends[1] <= own.si * FURTHEST:
+        raise InputError(f"--free: {name}={text}: an end is more than {FURTHEST} times off the base's {own.quantity}.")
+    if own.unit == "1" and any(end % 1.0 for end in ends):
+        raise InputError(f"--free: {name}={text}: there are whole numbers of them only.")
+    return ends

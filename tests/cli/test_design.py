@@ -1,0 +1,100 @@
+"""`design`: the device that it writes does what was said of it, and every mistake is one sentence."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+SMALL = ("--prompt", "64", "--output", "8", "--batch", "8")
+L4 = ("design", "gpt2", "--base", "l4", *SMALL)
+
+
+def test_the_device_that_is_written_does_what_was_said(cli, parse_json, own_folder: Path) -> None:
+    answer = parse_json(cli(*L4, "--slo", "tpot=2ms", "--minimize", "tdp", "-o", "my-chip.toml", "--json").stdout)
+    rows = {row["name"]: row for row in answer["rows"]}
+    assert answer["device"] == "my-chip" and answer["feasible"] and answer["at_an_end"] == []
+    assert rows["tpot"]["design"] == pytest.approx(2e-3, rel=1e-4) and rows["tpot"]["design"] <= 2e-3
+    assert rows["tdp"]["design"] < rows["tdp"]["base"] == 72.0
+    assert list(answer["prices"]) == ["tpot"] and answer["prices"]["tpot"] > 0.0
+    estimated = parse_json(cli("estimate", "gpt2", "--device", "my-chip.toml", *SMALL, "--json").stdout)
+    for name in ("ttft", "tpot", "e2e_latency"):
+        assert estimated["metrics"][name] == pytest.approx(rows[name]["design"], rel=1e-9)
+        assert estimated["metrics"][f"{name}_upper"] == pytest.approx(rows[name]["upper"], rel=1e-9)
+    told = parse_json(cli("devices", "my-chip", "--devices-dir", str(own_folder), "--json").stdout)
+    assert float(told["num_cores"]["quantity"]) == rows["num_cores"]["design"]
+    assert told["memory_bandwidth"]["confidence"] == "derived"
+
+
+def test_text_says_what_limits_it_and_what_is_assumed(cli) -> None:
+    text = cli(*L4, "--slo", "tpot=2ms").stdout
+    for said in ("Least power", "limited by tpot: 1 % more of it would take", "a chip of its family", "calibrated: "):
+        assert said in text
+    assert "uncalibrated" in text and "nan" not in text.lower()
+    quiet = cli(*L4, "--slo", "tpot=2ms", "--quiet").stdout
+    assert "Least power" in quiet and "note" not in quiet
+
+
+def test_a_table_holds_every_fact_and_measure(cli, own_folder: Path) -> None:
+    cli(*L4, "--slo", "tpot=2ms", "-o", "design.csv")
+    with (own_folder / "design.csv").open() as file:
+        rows = {(row["what"], row["name"]): row for row in csv.DictReader(file)}
+    assert {("fact", name) for name in ("num_cores", "peak_flops.bf16", "tdp")} <= rows.keys()
+    assert {("measure", name) for name in ("power", "tdp", "tpot")} <= rows.keys()
+    assert float(rows["measure", "tpot"]["limit"]) == 2e-3
+
+
+def test_a_memory_that_is_free_holds_the_model(cli, parse_json, own_folder: Path) -> None:
+    asked = ("design", "llama-3-70b", "--base", "h100-sxm", *SMALL)
+    result = cli(*asked)
+    assert result.exit_code == 3
+    assert "do not fit in device memory" in result.stdout and "--free memory_capacity" in result.stderr
+    answer = parse_json(cli(*asked, "--free", "memory_capacity", "-o", "large.toml", "--json").stdout)
+    (capacity,) = (row for row in answer["rows"] if row["name"] == "memory_capacity")
+    assert 141e9 / 0.9 < capacity["design"] < 170e9 and capacity["design"] % 1e9 == 0.0
+    assert {row["name"] for row in answer["rows"] if row["what"] == "fact"} == {"tdp", "memory_capacity"}
+    assert cli("estimate", "llama-3-70b", "--device", "large.toml", *SMALL).exit_code == 0
+
+
+def test_what_nothing_holds_is_said_and_not_written(cli, own_folder: Path) -> None:
+    result = cli(*L4, "--slo", "tpot=1us", "-o", "my-chip.toml")
+    assert result.exit_code == 3
+    assert "no sizes within these ranges hold the limit of tpot" in result.stdout
+    assert "not written: the limits are not held" in result.stderr and not (own_folder / "my-chip.toml").exists()
+
+
+def test_a_range_holds(cli, parse_json) -> None:
+    free = "num_cores=40:50,memory_bandwidth=0.2TB/s:0.4TB/s"
+    answer = parse_json(cli(*L4, "--free", free, "--minimize", "tpot", "--power-budget", "72W", "--json").stdout)
+    rows = {row["name"]: row for row in answer["rows"]}
+    assert 40 <= rows["num_cores"]["design"] <= 50 and 0.2e12 <= rows["memory_bandwidth"]["design"] <= 0.4e12
+    assert rows["tdp"]["design"] <= 72.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--free", "memory_bandwith"), "Did you mean memory_bandwidth"),
+        (("--free", ","), "name what a design may change"),
+        (("--free", "num_cores,num_cores"), "given twice"),
+        (("--free", "num_cores=50:40"), "the lower end must be below the upper"),
+        (("--free", "num_cores=40.5:50"), "whole numbers"),
+        (("--free", "num_cores=40"), "write num_cores=LOW:HIGH"),
+        (("--free", "memory_bandwidth=1GB:2GB"), "data rate"),
+        (("--free", "memory_bandwidth=1TB/s:900TB/s"), "1000 times off"),
+        (("--free", "memory_capacity=1GB:2GB"), "takes no range"),
+        (("--minimize", "speed"), "allowed: power, tdp"),
+        (("--minimize", "tpot", "--slo", "tpot=1ms"), "what is minimised needs none"),
+        (("--power-budget", "700"), "--power-budget"),
+        (("--slo", "tpto=1ms"), "Did you mean tpot"),
+        (("-o", "l4.toml"), "name of a known device"),
+        (("-o", "My Chip.toml"), "use a-z, 0-9"),
+        (("-o", "chip.txt"), "ending must be one of .toml"),
+        (("-o", "nowhere/chip.toml"), "does not exist"),
+        (("--base", "h1000"), "h100"),
+        (("--tp", "7"), "does not divide"),
+    ],
+)
+def test_mistakes_are_one_sentence(refuse, arguments: tuple[str, ...], said: str) -> None:
+    assert said in refuse(*L4, *arguments)
