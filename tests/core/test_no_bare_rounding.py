@@ -30,7 +30,6 @@ ON_THE_HOST = (
     "network/astra",
     "network/limited_routing.py",
     "network/link_load_paths.py",
-    "serving/design/search.py",
     "serving/fleet/capacity.py",
     "serving/fleet/ratio.py",
     "serving/fleet/run.py",

@@ -120,7 +120,7 @@ def _whole(sizes: np.ndarray, cores: float, asked: Range) -> np.ndarray:
     one, and a size that is not free, stay."""
     if asked.low == asked.high:
         return sizes
-    counts = np.unique(np.rint(sizes * cores))
+    counts = np.unique([float(round(each)) for each in (sizes * cores).tolist()])
     kept = counts[(asked.low * cores <= counts) & (counts <= asked.high * cores)]
     return (kept if kept.size else counts[:1]) / cores
 
