@@ -48,7 +48,7 @@ def json_metadata(path: Path) -> dict[str, str]:
 
 def csv_holds(path: Path, rows: Sequence[Row], columns: Sequence[str]) -> bool:
     """Whether a CSV file holds exactly these rows, none of whose cells is empty."""
-    wanted = [list(columns), *([str(cell) for cell in row.values()] for row in rows)]
+    wanted = [list(columns), *([str(_csv_cell(cell)) for cell in row.values()] for row in rows)]
     with _plain_errors(path), path.open(newline="", encoding="utf-8") as file:
         try:
             return list(csv.reader(file)) == wanted
@@ -140,7 +140,12 @@ def _write_csv(rows: Sequence[Row], columns: Sequence[str], path: Path, metadata
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _csv_cell(cell) for name, cell in row.items()} for row in rows)
+
+
+def _csv_cell(cell: Any) -> Any:
+    """Yes and no, Python's or NumPy's, as every other table of jaxperf spells them."""
+    return str(cell).lower() if not isinstance(cell, str) and str(cell) in ("True", "False") else cell
 
 
 def _write_json(rows: Sequence[Row], columns: Sequence[str], path: Path, metadata: Mapping[str, str]) -> None:

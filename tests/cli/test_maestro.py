@@ -28,7 +28,7 @@ def test_layers_come_back_in_their_order(cli, parse_json, mapping: Path, own_fol
     assert [each["cycles"] for each in said["layers"]][1:] == [7921306, 4142630, 3598206, 2054398]  # MAESTRO's
     assert said["cycles"] == sum(each["cycles"] for each in said["layers"])
     assert said["layers"][3]["nest"]["levels"]["L2"]["tensors"]["Weights"]["reads"] == 384 * 192 * 9
-    assert (own_folder / "layers.csv").read_text().count("True") == 5
+    assert (own_folder / "layers.csv").read_text().count("true") == 5
     assert "CONV5: note: Q: steps cover 16 of 13" in cli(*command).stdout
     (own_folder / "small.m").write_text(EYERISS_MACHINE.replace("5120", "40"))
     result = cli("loopnest", mapping, "--hardware", "small.m")
