@@ -70,8 +70,8 @@ def token_gaps(requests: Columns, log: Log) -> tuple[np.ndarray, np.ndarray]:
     """Gaps between consecutive tokens of the requests of one replica [s], and how often each occurs.
 
     Every running request takes part in every step with decodes, so its tokens are its first one and the ends of those
-    steps up to its completion. Requests that were evicted are left out: theirs also come from prefills, or they had
-    to wait.
+    steps from then on, or from its admission where it brought all of its prompt, up to its completion. Requests that
+    were evicted are left out: theirs also come from prefills, or they had to wait.
 
     **Arguments:** `requests`: as for `request_metrics`, with `restarts` [R] and perhaps `swaps`; `log`: of the
     one replica, complete.
@@ -79,10 +79,10 @@ def token_gaps(requests: Columns, log: Log) -> tuple[np.ndarray, np.ndarray]:
     ends = _decode_ends(log)
     origin = float(np.asarray(log.start)[0])
     counted = (requests["completed"] >= 0.0) & (_evictions(requests) == 0) & (requests["output"] > 1)
-    first, last = requests["first_token"][counted], requests["completed"][counted]
+    scheduled, first, last = (requests[name][counted] for name in ("scheduled", "first_token", "completed"))
     begin, end = (
         np.searchsorted(ends, times + SAME_TIME * (times - origin) + ROUNDING * times, side="right")
-        for times in (first, last)
+        for times in (np.maximum(first, scheduled), last)
     )
     told = end > begin  # late on a clock a short step may be lost in its rounding
     first, begin, end = first[told], begin[told], end[told]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,8 +29,10 @@ def drawn(rate: float = 20.0) -> Requests:
     return draw_requests({"count": 60, "seed": 3, "arrivals": arrivals, "prompt": LENGTHS, "output": LENGTHS})
 
 
-def simulated(requests: Requests, concurrency: int = 1 << 30) -> tuple[dict[str, np.ndarray], Simulated]:
-    found = simulate_requests(parse_scheduler(SETTINGS), fuzz.table(), [requests], concurrency)
+def simulated(
+    requests: Requests, concurrency: int = 1 << 30, settings: Mapping[str, Any] = SETTINGS
+) -> tuple[dict[str, np.ndarray], Simulated]:
+    found = simulate_requests(parse_scheduler(settings), fuzz.table(), [requests], concurrency)
     names = ("arrived", "scheduled", "first_token", "completed", "restarts")
     columns = {name: getattr(found.requests, name)[0, : len(requests.arrived)] for name in names}
     return columns | {"prompt": requests.prompt, "output": requests.output}, found
@@ -97,6 +101,17 @@ def test_gaps_are_those_between_tokens_counted_one_by_one() -> None:
     expected = np.sort(np.concatenate([np.diff(times) for times in tokens.values()]))
     gaps, weights = token_gaps(columns, jax.tree.map(lambda values: values[0], found.log))
     np.testing.assert_allclose(np.sort(np.repeat(gaps, weights.astype(int))), expected, rtol=1e-9)
+
+
+def test_gaps_of_requests_that_bring_their_prompt_and_wait_add_up_to_their_time() -> None:
+    """One place in the batch, so that the first gap of a later request is the time that all before it take."""
+    requests = Requests(np.zeros(3), np.full(3, 8), np.array([9, 3, 5]), brought=np.full(3, 8))
+    columns, found = simulated(requests, settings={**SETTINGS, "batch_size_cap": 1})
+    gaps, weights = token_gaps(columns, jax.tree.map(lambda values: values[0], found.log))
+    waits = columns["completed"] - columns["first_token"]
+    assert weights.sum() == (requests.output - 1).sum()
+    assert gaps @ weights == pytest.approx(waits.sum(), rel=1e-9)
+    assert gaps.max() > columns["scheduled"].max() > waits.min()
 
 
 def test_gaps_do_not_depend_on_when_the_clock_starts() -> None:
