@@ -85,7 +85,7 @@ def _left(policy: Policy, place: Place, swapped: Bool[Array, ""] | None) -> Left
 
 
 def totals_after(settings: Settings, state: State, event: Event, run: Run, elapsed: Float64[Array, ""]) -> Totals:
-    """Sums over the steps; blocks that a run adds count from its beginning."""
+    """Sums over the steps; a block that a run adds counts from the step that takes it."""
     old = state.totals
     sequences = run.sequences.astype(jnp.float64)
     held = _held(settings, state, event, run)
@@ -93,14 +93,20 @@ def totals_after(settings: Settings, state: State, event: Event, run: Run, elaps
         steps=old.steps + jnp.where(event.run, run.steps, 0),
         busy=old.busy + elapsed,
         sequence_seconds=old.sequence_seconds + sequences * elapsed,
-        block_seconds=old.block_seconds + held.astype(jnp.float64) * elapsed,
+        block_seconds=old.block_seconds + _mean_held(held, run) * elapsed,
         most_blocks=jnp.maximum(old.most_blocks, held),
         beyond=old.beyond + jnp.where(event.run & ~run.covered, run.steps, 0),
     )
 
 
 def _held(settings: Settings, state: State, event: Event, run: Run) -> Int32[Array, ""]:
+    """Blocks held in the end, which are the most."""
     return settings.blocks - state.free + jnp.where(event.run, add(run.needs), 0)
+
+
+def _mean_held(held: Int32[Array, ""], run: Run) -> Float64[Array, ""]:
+    """Blocks held in the mean over the steps of a run that has `held` of them in the end."""
+    return held.astype(jnp.float64) - run.before / run.steps.astype(jnp.float64)
 
 
 def log_after(settings: Settings, state: State, event: Event, run: Run, passage: Passage) -> Log:
@@ -108,6 +114,7 @@ def log_after(settings: Settings, state: State, event: Event, run: Run, passage:
     log, size = state.log, state.log.start.shape[0]
     written = {}
     if size:
+        held = _held(settings, state, event, run)
         place = jnp.where(event.run, log.count, size)
         entry = {
             "start": passage.start,
@@ -117,7 +124,8 @@ def log_after(settings: Settings, state: State, event: Event, run: Run, passage:
             "tokens": add(run.work.tokens),
             "decodes": count(run.work.decoding),
             "busy": passage.busy,
-            "blocks": _held(settings, state, event, run),
+            "blocks": held,
+            "mean_blocks": _mean_held(held, run),
         }
         written = {name: getattr(log, name).at[place].set(value, mode="drop") for name, value in entry.items()}
     return dataclasses.replace(log, count=log.count + as_count(event.run), **written)

@@ -110,7 +110,7 @@ class Totals(eqx.Module):
 class Log(eqx.Module):
     """The first L runs of steps: `count` there were, each of `steps` alike steps that began at `start` and took
     `seconds` each, with `sequences` and `tokens` in the batch, of which `decodes` were decodes; a stage was `busy` [s]
-    with all of them, while `blocks` were held."""
+    with all of them, while `blocks` were held at most, and `mean_blocks` in the mean."""
 
     count: Int32[Array, "*lanes"]
     start: Float64[Array, "*lanes L"]
@@ -121,6 +121,7 @@ class Log(eqx.Module):
     decodes: Int32[Array, "*lanes L"]
     busy: Float64[Array, "*lanes L"]
     blocks: Int32[Array, "*lanes L"]
+    mean_blocks: Float64[Array, "*lanes L"]
 
 
 class State(eqx.Module):
@@ -204,7 +205,7 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
         ),
         log=Log(
             count=zero,
-            **dict.fromkeys(("start", "seconds", "busy"), whole(never, log)),
+            **dict.fromkeys(("start", "seconds", "busy", "mean_blocks"), whole(never, log)),
             **dict.fromkeys(("steps", "sequences", "tokens", "decodes", "blocks"), whole(zero, log)),
         ),
         cache=cache,

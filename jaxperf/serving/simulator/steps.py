@@ -19,7 +19,8 @@ SHORTEST = 1e-12  # s: a slot without work takes no time, which nothing may be d
 
 class Run(NamedTuple):
     """`steps` alike steps of `seconds` each, of so many `sequences`; whether the table of times covers them, what each
-    slot computes in one, and the blocks that all of them add."""
+    slot computes in one, and the blocks that all of them add; `before`: for each such block the steps of the run before
+    the one that takes it, in all."""
 
     steps: Int32[Array, ""]
     seconds: Float64[Array, ""]
@@ -27,6 +28,7 @@ class Run(NamedTuple):
     covered: Bool[Array, ""]
     work: Work
     needs: Int32[Array, " S"]
+    before: Float64[Array, ""]
 
 
 def planned_run(
@@ -42,7 +44,7 @@ def planned_run(
     work = Work(slots.chunk + plan.wants, slots.processed, view.decoding & (plan.wants > 0))
     timing = step_time(work)
     seconds = timing.seconds + copy_time(state.swap, settings.swap_seconds)
-    one = Run(jnp.int32(1), seconds, count(work.tokens > 0), timing.covered, work, plan.needs)
+    one = Run(jnp.int32(1), seconds, count(work.tokens > 0), timing.covered, work, plan.needs, jnp.float64(0.0))
     if view.pipelined:
         return one
     known = jnp.isfinite(view.coming)
@@ -56,7 +58,7 @@ def planned_run(
     if not policy.paged:
         return one._replace(steps=steps)
     steps, needs = _paged(policy, settings, view, plan, steps)
-    return one._replace(steps=steps, needs=needs)
+    return one._replace(steps=steps, needs=needs, before=jnp.where(steps > 1, _before(settings, view, needs), 0.0))
 
 
 def _paged(
@@ -79,3 +81,14 @@ def _growth(settings: Settings, view: View, steps: Int32[Array, ""]) -> Int32[Ar
     """Blocks that each decode adds in `steps` steps: the last of them needs room for steps - 1 more tokens."""
     last = jnp.where(view.decoding, view.slots.processed + steps - 1, 0)
     return jnp.maximum(blocks_of(last, settings.block_size) - jnp.where(view.decoding, view.slots.blocks, 0), 0)
+
+
+def _before(settings: Settings, view: View, needs: Int32[Array, " S"]) -> Float64[Array, ""]:
+    """Steps of decodes alone before each of the n blocks that a slot adds, over all of them.
+
+    Step j stores token p + j, p of them being processed; so with b blocks of B tokens the g-th is taken in step
+    (b + g - 1) B + 1 - p, and over g the sum is n (b B + 1 - p) + B n (n - 1) / 2.
+    """
+    size, added = settings.block_size.astype(jnp.float64), needs.astype(jnp.float64)
+    first = view.slots.blocks.astype(jnp.float64) * size + 1.0 - view.slots.processed.astype(jnp.float64)
+    return jnp.sum(added * (first + size * (added - 1.0) / 2.0))

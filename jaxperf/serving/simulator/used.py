@@ -33,13 +33,14 @@ def used_in_all(totals: Totals) -> Used:
 
 
 def used_since(log: Log, begin: float) -> Used:
-    """Of steps that end after `begin` [s]; one under way then counts by the share of its time that is left.
+    """Of steps that end after `begin` [s]; one under way then counts by the share of its time that is left, and each of
+    those run at once holds as many blocks as they do in the mean.
 
     **Arguments:** `log`: complete, with an axis of replicas R.
     """
     written = np.arange(np.shape(log.start)[-1]) < np.asarray(log.count)[:, None]
-    runs = (log.start, log.seconds, log.steps, log.busy, log.sequences, log.blocks)
-    start, seconds, steps, busy, sequences, blocks = (np.asarray(each)[written] for each in runs)
+    runs = (log.start, log.seconds, log.steps, log.busy, log.sequences, log.blocks, log.mean_blocks)
+    start, seconds, steps, busy, sequences, blocks, mean_blocks = (np.asarray(each)[written] for each in runs)
     over = np.divide(begin - start, seconds, out=np.where(start < begin, steps, 0.0), where=seconds > 0.0)
     over = np.clip(over, 0.0, steps)
     left = busy * (1.0 - over / steps)
@@ -48,6 +49,6 @@ def used_since(log: Log, begin: float) -> Used:
         steps=int((steps - behind).sum()),
         busy=float(left.sum()),
         sequence_seconds=float((sequences * left).sum()),
-        block_seconds=float((blocks * left).sum()),
+        block_seconds=float((mean_blocks * left).sum()),
         most_blocks=int(np.max(blocks, where=behind < steps, initial=0)),
     )

@@ -17,7 +17,8 @@ def replica(busy: tuple[float, float], sequences: tuple[int, int], blocks: tuple
     """A step from 0 s and one from 100 s, with what each held."""
     ones, seconds = np.ones((1, 2), np.int32), np.array([busy])
     held, running = np.array([blocks]), np.array([sequences])
-    log = Log(np.array([2]), np.array([[0.0, 100.0]]), seconds, ones, running, running, running, seconds, held)
+    start, mean = np.array([[0.0, 100.0]]), 1.0 * held
+    log = Log(np.array([2]), start, seconds, ones, running, running, running, seconds, held, mean)
     shares = ((seconds * each).sum(axis=1) for each in (running, held))
     totals = Totals(np.array([2]), seconds.sum(axis=1), *shares, held.max(axis=1), np.array([0]))
     nothing: Any = None

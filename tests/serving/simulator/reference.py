@@ -413,11 +413,12 @@ SCHEDULERS: dict[str, Callable[[Replica], Batch]] = {
     "faster_transformer": static_batch,
     "lightllm": lightllm,
 }
-Step = tuple[float, float, int, int, int]
+Step = tuple[float, float, int, int, int, float]
 
 
 def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], seconds: Callable[[Batch], float]):
-    """Every step as (start, seconds, requests, tokens, decodes); the requests are changed in place."""
+    """Every step as (start, seconds, requests, tokens, decodes, block-seconds of a stage); the requests are changed in
+    place."""
     cached = any(len(one.path) for one in requests)
     pool = Pool(int(numbers["blocks"])) if cached else None
     replica = Replica(numbers, truncates=name == "sarathi", pool=pool)
@@ -440,7 +441,8 @@ def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], sec
             for stage, free in enumerate(stages):
                 stages[stage] = end = max(end, free) + took / len(stages)
             decodes = sum(one.prefilled for one, _ in batch)
-            steps.append((start, end - start, len(batch), sum(t for _, t in batch), decodes))
+            held = (numbers["blocks"] - replica.free) * took / len(stages)
+            steps.append((start, end - start, len(batch), sum(t for _, t in batch), decodes, held))
             replica.launch(batch, clock)
             flights.append((end, batch))
         elif flights:

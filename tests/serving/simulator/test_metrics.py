@@ -149,6 +149,23 @@ def test_the_summary_adds_up() -> None:
         summarize([columns], found, 60, {}, warm_up=1e9)
 
 
+def test_the_cache_in_use_is_that_of_each_step_though_many_run_at_once() -> None:
+    """One token of prompt and 64 of output in blocks of 4: the steps hold ceil(t / 4) of 60 blocks, t = 1 ... 64."""
+    requests = Requests(np.zeros(1), np.ones(1, int), np.full(1, 64))
+    columns, found = simulated(requests)
+    runs = slice(int(found.log.count[0]))
+    steps, seconds, held, mean = (
+        np.asarray(getattr(found.log, name))[0, runs] for name in ("steps", "seconds", "blocks", "mean_blocks")
+    )
+    assert steps.max() > 4 and steps.sum() == 64
+    plain = np.ceil(np.arange(1, 65) / 4)
+    takes = np.repeat(seconds, steps)
+    assert use(columns, found, 60)["kv_use"] == pytest.approx((plain * takes).sum() / takes.sum() / 60, rel=1e-9)
+    ends = np.cumsum(steps)
+    np.testing.assert_allclose(mean, [part.mean() for part in np.split(plain, ends[:-1])])
+    np.testing.assert_array_equal(held, plain[ends - 1])
+
+
 def test_after_a_warm_up_the_summary_is_that_of_the_requests_left_alone() -> None:
     """A burst that fills the cache and evicts, and lone requests long after it: no figure knows of the burst."""
     lone = Requests(arrived=100.0 + 5.0 * np.arange(6), prompt=np.full(6, 12), output=np.full(6, 9))
@@ -166,19 +183,20 @@ def test_after_a_warm_up_the_summary_is_that_of_the_requests_left_alone() -> Non
 
 
 def test_steps_under_way_at_the_end_of_a_warm_up_count_by_the_time_that_is_left() -> None:
-    """Four steps of 2 s from 10 s on with three requests and 7 blocks, then one of 4 s with one and 2 blocks."""
+    """Four steps of 2 s from 10 s on with three requests and 7 blocks (9 at most), then one of 4 s with one and 2."""
     columns = {
         "start": [10.0, 18.0, -1.0],
         "seconds": [2.0, 4.0, -1.0],
         "steps": [4, 1, 0],
         **{"sequences": [3, 1, 0], "tokens": [3, 1, 0], "decodes": [3, 1, 0]},
         "busy": [8.0, 4.0, -1.0],
-        "blocks": [7, 2, 0],
+        "blocks": [9, 2, 0],
+        "mean_blocks": [7.0, 2.0, -1.0],
     }
     log = Log(count=np.array([2]), **{name: np.array([values]) for name, values in columns.items()})
-    assert used_since(log, 0.0) == Used(5, 12.0, 28.0, 64.0, 7)
-    assert used_since(log, 14.0) == Used(3, 8.0, 16.0, 36.0, 7)
-    assert used_since(log, 15.0) == Used(3, 7.0, 13.0, 29.0, 7)
+    assert used_since(log, 0.0) == Used(5, 12.0, 28.0, 64.0, 9)
+    assert used_since(log, 14.0) == Used(3, 8.0, 16.0, 36.0, 9)
+    assert used_since(log, 15.0) == Used(3, 7.0, 13.0, 29.0, 9)
     assert used_since(log, 18.0) == Used(1, 4.0, 4.0, 8.0, 2)
     assert used_since(log, 21.0) == Used(1, 1.0, 1.0, 2.0, 2)
     assert used_since(log, 22.0) == Used(0, 0.0, 0.0, 0.0, 0)
