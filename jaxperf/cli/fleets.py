@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from jaxperf.cli.engines import Served
     from jaxperf.io.request_traces import RequestTrace
-    from jaxperf.serving.fleet.pools import ServedPool
+    from jaxperf.serving.fleet.pools import PoolsRun, ServedPool
     from jaxperf.serving.fleet.settings import PoolSettings, PoolsSettings
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.workloads.drawn import Stage
@@ -26,7 +26,8 @@ OF_DECODE = "busy, batch and KV cache are those of the decode pool; single gaps 
 @dataclass(frozen=True)
 class Answer:
     """A simulated fleet: `columns` of its requests as `cli.simulated` has them, `figures`, what to print of the
-    scheduler, its numbers and the step times, and sentences; `alike`: the scheduler, where all replicas have one."""
+    scheduler, its numbers and the step times, and sentences; `refused`: what each request that was never admitted would
+    need, by its number, in a few words or none."""
 
     columns: Mapping[str, np.ndarray]
     figures: dict[str, Any]
@@ -34,7 +35,7 @@ class Answer:
     numbers: Mapping[str, Any]
     source: str
     notes: list[str]
-    alike: Scheduler | None = None
+    refused: Mapping[int, str]
 
 
 def requests_of(
@@ -124,6 +125,7 @@ def answer_of_replicas(
     from jaxperf.serving.fleet.build import simulate_fleet
     from jaxperf.serving.fleet.metrics import columns_of, summarize_fleet
     from jaxperf.serving.simulator.metrics import after_warm_up
+    from jaxperf.serving.simulator.refusals import refusals
 
     run = simulate_fleet(scheduler, times, requests_of(trace, scheduler, options), replicas, routing)
     columns, found, figures = columns_of(run.requests, trace), run.found.replicas, {}
@@ -132,7 +134,8 @@ def answer_of_replicas(
         figures |= scheduler.fragmentation(after_warm_up(columns, warm_up))
     unsent = int((run.found.routed[: len(trace.row)] < 0).sum())
     notes = [*step_notes(found), *([f"{unsent} requests were {UNSENT}"] if unsent else [])]
-    return Answer(columns, figures, scheduler.name, scheduler.numbers, source, notes, scheduler)
+    refused = refusals(scheduler, columns, options.get("brought"))
+    return Answer(columns, figures, scheduler.name, scheduler.numbers, source, notes, refused)
 
 
 def answer_of_pools(
@@ -153,7 +156,7 @@ def answer_of_pools(
     numbers = {"prefill": dict(pools.prefill.scheduler.numbers), "decode": dict(pools.decode.scheduler.numbers)}
     notes = notes_of(pools)
     if not len(trace.row):
-        return Answer({}, {}, names, numbers, "none", notes)
+        return Answer({}, {}, names, numbers, "none", notes, {})
     first, second = (served_pool(pool, trace, served, table) for pool in both)
     model = transformer(served.config(pools.prefill.scheduler.model))
     run = simulate_pools(pools, first, second, model, requests_of(trace, pools.prefill.scheduler))
@@ -163,4 +166,25 @@ def answer_of_pools(
         blocks = (pools.prefill.scheduler.numbers["blocks"], pools.decode.scheduler.numbers["blocks"])
         figures = summarize_pools(columns, run, blocks, limits, warm_up)
         notes.append(f"the prefill pool is busy {figures['prefill']['utilization']:.1%}")
-    return Answer(columns, figures, names, numbers, f"prefill {first.source}, decode {second.source}", notes)
+    source = f"prefill {first.source}, decode {second.source}"
+    return Answer(columns, figures, names, numbers, source, notes, _refused_by_pools(pools, columns, run))
+
+
+def _refused_by_pools(pools: PoolsSettings, columns: Mapping[str, np.ndarray], run: PoolsRun) -> dict[int, str]:
+    """As `refused` of an `Answer`, with the pool: that for prefill makes one token, that for decode is brought all of a
+    prompt, or all but the token that it computes again."""
+    import numpy as np
+
+    from jaxperf.serving.simulator.refusals import refusals
+
+    prompt, order = columns["prompt"], run.found.order
+    decoded = np.empty(len(order))
+    decoded[order] = run.found.decode.requests.scheduled
+    here = {**columns, "output": np.ones_like(prompt)}
+    there = {**columns, "scheduled": np.where(np.isfinite(run.there), decoded[: len(prompt)], 0.0)}
+    brought = prompt - (pools.first_token == "decode")
+    both = {
+        "prefill": refusals(pools.prefill.scheduler, here),
+        "decode": refusals(pools.decode.scheduler, there, brought),
+    }
+    return {number: lacks and f"{pool}: {lacks}" for pool, found in both.items() for number, lacks in found.items()}

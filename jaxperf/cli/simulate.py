@@ -90,9 +90,9 @@ def simulate(
     data = read_settings(settings)
     trace, options = within_context(*with_options(read_sessions(requests)), context_of(data, served, str(settings)))
     answer = answer_of(data, str(settings), trace, options, served, asked)
-    follows = getattr(trace, "after", None) is not None
-    cells = cells_of(trace, answer.columns or None, sent=follows or concurrency is not None, scheduler=answer.alike)
-    behind = [] if follows or concurrency is not None else backlog_notes(answer.columns)
+    sent = concurrency is not None or getattr(trace, "after", None) is not None  # at times that are answers
+    cells = cells_of(trace, answer.columns or None, sent, answer.refused)
+    behind = [] if sent else backlog_notes(answer.columns)
     about = {"settings": json_text(answer.numbers), "scheduler": answer.scheduler, "step_time": answer.source}
     rows = extended(trace, cells)
     typed = out.suffix.lower() != ".csv" and requests.name.lower().endswith((".csv", ".csv.gz"))

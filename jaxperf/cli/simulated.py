@@ -42,12 +42,12 @@ def request_columns(trace: RequestTrace, found: Simulated) -> dict[str, np.ndarr
 
 
 def cells_of(
-    trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sent: bool, scheduler: Scheduler | None = None
+    trace: RequestTrace, requests: Mapping[str, np.ndarray] | None, sent: bool, refused: Mapping[int, str]
 ) -> Cells:
     """New cells for every row of the file; None where the request did not get so far.
 
     **Arguments:** `requests`: of `request_columns`, None where there are none; `sent`: whether to say when the client
-    sent each request; `scheduler` of all replicas, to say what it lacks for a request that it never admits.
+    sent each request; `refused`: as of `cli.fleets.Answer`.
     """
     from jaxperf.serving.simulator.state import Status
 
@@ -66,18 +66,13 @@ def cells_of(
             cells[name][row] = values[name][place]
         cells["reason"][row] = ends.get(status[place], "")
         if status[place] == Status.REJECTED:
-            outgrew = requests["scheduled"][place] >= 0.0
-            cells["reason"][row] = OUTGREW if outgrew else _never(trace, place, scheduler)
+            cells["reason"][row] = _never(refused[place]) if place in refused else OUTGREW
         for name in names:
             cells[name][row] = values[name][place] if values[name][place] >= 0.0 else None
     return cells
 
 
-def _never(trace: RequestTrace, place: int, scheduler: Scheduler | None) -> str:
-    from jaxperf.serving.simulator.refusals import refusal
-
-    lengths = int(trace.prompt[place]), int(trace.output[place])
-    lacks = "" if scheduler is None else refusal(scheduler, *lengths)
+def _never(lacks: str) -> str:
     return f"{NEVER} ({lacks})" if lacks else NEVER
 
 

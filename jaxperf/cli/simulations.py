@@ -83,7 +83,7 @@ def _answer_of(
     options, said = used_options(scheduler, options)
     notes = [*scheduler.notes, *said]
     if not len(trace.row):
-        return Answer({}, {}, scheduler.name, scheduler.numbers, "none", notes)
+        return Answer({}, {}, scheduler.name, scheduler.numbers, "none", notes, {})
     routed = asked.routing != IN_TURN or isinstance(trace, SessionTrace)
     if routed and asked.concurrency is not None:
         raise InputError("--concurrency is for requests in turn that follow no others; leave it or --routing out.")
@@ -132,6 +132,7 @@ def _answer_in_turn(
     from jaxperf.cli.engines import prefix_paths_of
     from jaxperf.cli.fleets import Answer
     from jaxperf.cli.simulated import figures, request_columns, step_notes
+    from jaxperf.serving.simulator.refusals import refusals
     from jaxperf.serving.simulator.run import simulate_requests
     from jaxperf.serving.simulator.trace import OPEN
     from jaxperf.serving.simulator.workloads import round_robin
@@ -140,7 +141,8 @@ def _answer_in_turn(
     found = simulate_requests(scheduler, times, shares, OPEN if asked.concurrency is None else asked.concurrency)
     columns = request_columns(trace, found)
     told = figures(columns, found, scheduler, asked.limits, asked.warm_up, asked.replicas)
-    return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found), scheduler)
+    refused = refusals(scheduler, columns, options.get("brought"))
+    return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found), refused)
 
 
 def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[StepTimeTable, str, list[str]]:
