@@ -38,6 +38,8 @@ def request_columns(trace: RequestTrace, found: Simulated) -> dict[str, np.ndarr
         for lane in range(replicas):
             share = columns[name][lane::replicas]
             share[:] = values[lane, : len(share)]
+    asked = getattr(trace, "asked", None)
+    columns |= {} if asked is None else {"asked": asked}
     return columns | {"prompt": trace.prompt, "output": trace.output}
 
 

@@ -67,7 +67,6 @@ def _answer_of(
     from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
     from jaxperf.cli.simulated import used_options
-    from jaxperf.io.session_traces import SessionTrace
     from jaxperf.serving.fleet.settings import check_stages
 
     if "pools" in data:
@@ -84,9 +83,9 @@ def _answer_of(
     notes = [*scheduler.notes, *said]
     if not len(trace.row):
         return Answer({}, {}, scheduler.name, scheduler.numbers, "none", notes, {})
-    routed = asked.routing != IN_TURN or isinstance(trace, SessionTrace)
-    if routed and asked.concurrency is not None:
-        raise InputError("--concurrency is for requests in turn that follow no others; leave it or --routing out.")
+    routed = asked.routing != IN_TURN or getattr(trace, "after", None) is not None
+    if asked.concurrency is not None:
+        _check_concurrency(trace, asked.routing)
     if routed:
         check_stages(scheduler, where)
     times, source = step_times_of(asked.step_time, scheduler, trace, served)
@@ -101,6 +100,16 @@ def _answer_of(
         rest = (asked.replicas, asked.routing, asked.limits, asked.warm_up)
         answer = answer_of_replicas(scheduler, trace, options, times, source, *rest)
     return _with_costs(dataclasses.replace(answer, notes=[*notes, *answer.notes]), devices, prices)
+
+
+def _check_concurrency(trace: RequestTrace, routing: str) -> None:
+    """Raises `InputError` for requests that no client keeps under way by itself."""
+    if getattr(trace, "after", None) is not None:
+        raise InputError("--concurrency is not for requests that are sent when others have ended; leave it out.")
+    if getattr(trace, "asked", None) is not None:
+        raise InputError("--concurrency is not for requests that come from stages before the engine; leave it out.")
+    if routing != IN_TURN:
+        raise InputError("--concurrency is for requests in turn; leave it or --routing out.")
 
 
 def _with_costs(answer: Answer, devices: Placed, prices: Prices) -> Answer:
@@ -129,15 +138,14 @@ def _answer_in_turn(
     scheduler: Scheduler, trace: RequestTrace, options: Options, times: StepTimeTable, source: str, asked: Asked
 ) -> Answer:
     """Replicas that take every n-th request, each with a client of its own."""
-    from jaxperf.cli.engines import prefix_paths_of
-    from jaxperf.cli.fleets import Answer
+    from jaxperf.cli.fleets import Answer, requests_of
     from jaxperf.cli.simulated import figures, request_columns, step_notes
     from jaxperf.serving.simulator.refusals import refusals
     from jaxperf.serving.simulator.run import simulate_requests
     from jaxperf.serving.simulator.trace import OPEN
     from jaxperf.serving.simulator.workloads import round_robin
 
-    shares = round_robin(trace, asked.replicas, prefix_paths_of(trace, scheduler), **options)
+    shares = round_robin(trace, asked.replicas, requests_of(trace, scheduler).path, **options)
     found = simulate_requests(scheduler, times, shares, OPEN if asked.concurrency is None else asked.concurrency)
     columns = request_columns(trace, found)
     told = figures(columns, found, scheduler, asked.limits, asked.warm_up, asked.replicas)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from jaxperf.cli.simulated import NEVER, OUTGREW
 
@@ -29,3 +32,44 @@ def test_of_pools_the_one_that_never_admits_a_request_is_named(cli, own_folder: 
         OUTGREW,
         "",
     ]
+
+
+PARTS = {
+    "best_of_n": {"samples": {"kind": "fixed", "value": 2}},
+    "rag": {"document": {"kind": "fixed", "value": 32}, "documents": 2},
+    "agents": {"turns": {"kind": "fixed", "value": 2}},
+}
+
+
+@pytest.fixture
+def drawn(own_folder: Path) -> Callable[..., tuple[str, ...]]:
+    """Writes a small workload of a kind, and the settings of replicas; returns what asks for them."""
+
+    def write(kind: str, **settings: object) -> tuple[str, ...]:
+        plain = {"count": 4, "arrivals": {"kind": "poisson", "rate": 50.0}, "kind": kind}
+        lengths = dict.fromkeys(("prompt", "output"), {"kind": "fixed", "value": 20})
+        (own_folder / "w.json").write_text(json.dumps({**plain, **lengths, **PARTS[kind]}))
+        (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "num_blocks": 200, **settings}))
+        return ("simulate", "w.json", *SERVED)
+
+    return write
+
+
+def test_drawn_requests_that_follow_no_others_are_taken_in_turn(cli, drawn, own_folder: Path, parse_json) -> None:
+    """By stages of a pipeline and by clients; rows and texts in the cache are those behind a router of one replica."""
+    for kind, requests in (("best_of_n", 8), ("rag", 4)):
+        assert parse_json(cli(*drawn(kind, pp=2), "--json").stdout)["completed"] == requests
+    assert parse_json(cli(*drawn("best_of_n"), "--concurrency", "1", "--json").stdout)["batch_occupancy"] == 1.0
+    rows = []
+    for routing in ("round_robin", "least_outstanding"):
+        cli(*drawn("rag", enable_prefix_caching=True), "--routing", routing)
+        rows.append((own_folder / "out.csv").read_text())
+    assert rows[0] == rows[1]
+
+
+def test_what_cannot_be_in_turn_is_refused_for_what_it_is(refuse, drawn) -> None:
+    assert "where requests follow others" in refuse(*drawn("agents", pp=2))
+    assert "when others have ended; leave it out" in refuse(*drawn("agents"), "--concurrency", "2")
+    assert "stages before the engine; leave it out" in refuse(*drawn("rag"), "--concurrency", "2")
+    routed = ("--concurrency", "2", "--routing", "least_outstanding")
+    assert "for requests in turn; leave it or --routing out" in refuse(*drawn("best_of_n"), *routed)

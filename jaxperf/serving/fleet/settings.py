@@ -95,7 +95,8 @@ def check_stages(scheduler: Scheduler, where: str = "settings") -> None:
     """Raises `InputError` for replicas that are pipelines; `where`: their file, and the pool."""
     if scheduler.pipeline_parallel > 1:
         raise InputError(
-            f"{where}: replicas with pipeline stages are simulated in turn only, not behind another routing or pools."
+            f"{where}: replicas with pipeline stages take requests in turn only: not behind another routing, in pools, "
+            "or where requests follow others."
         )
 
 
