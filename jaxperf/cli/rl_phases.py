@@ -187,25 +187,27 @@ def _generated(asked: Iteration, answers: Answers, engine: Engine, served: Serve
 
 
 def _scored(asked: Iteration, role: str, steps: Steps, served: Served) -> float:
-    """All answers read once by the model of a role, in the layout of training [s]."""
+    """All answers read once by the model of a role, in the layout of training [s]: in the fewest passes of at most
+    `score_tokens`, which have as many sequences each, as verl balances its dynamic micro-batches."""
     from jaxperf.api import prefill_step
     from jaxperf.core.numerics import as_float
     from jaxperf.models.step import add_up
     from jaxperf.rl.phases import gathered_beside, scoring_time
 
     config, (_, device) = served.config(asked.models.named[role]), served.calibrated(asked.device)
-    together = max(1, asked.score_tokens // steps.sequence)
+    most = max(1, asked.score_tokens // steps.sequence)
     sequences = steps.global_batch * asked.mini_batches // steps.data  # a replica's, whole
+    passes = -(-sequences // most)
     layout = {"tensor_parallel": steps.tensor, "pipeline_parallel": steps.pipeline}
     outputs = {"outputs": steps.sequence} if role in READS_ALL else {}
-    given = {"batch": together, "prompt": steps.sequence, "weights": steps.dtype, "level": served.level}
+    given = {"batch": sequences / passes, "prompt": steps.sequence, "weights": steps.dtype, "level": served.level}
     cost = prefill_step(config)(device, **given, **layout, **outputs)
     through = (add_up(cost.kernels, lambda each: each.time) + cost.host) / steps.context
     if steps.split_weights:
         weights = _weight_bytes(asked, role, steps, served) / (steps.tensor * steps.pipeline)
         ranks = as_float(steps.data * steps.context), as_float(steps.tensor)
         through = gathered_beside(through, device.device, as_float(weights), *ranks)
-    return float(scoring_time(through, through / steps.pipeline, as_float(-(-sequences // together))))
+    return float(scoring_time(through, through / steps.pipeline, as_float(passes)))
 
 
 def _weight_bytes(asked: Iteration, role: str, steps: Steps, served: Served) -> float:

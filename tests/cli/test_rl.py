@@ -92,6 +92,19 @@ def test_a_critic_learns_and_scores_too(asked) -> None:
     assert both["phases"]["generate"]["seconds"] >= alone["phases"]["generate"]["seconds"]
 
 
+def test_answers_are_scored_in_passes_that_are_alike_and_none_is_padded(asked) -> None:
+    few = {"prompt": {"kind": "fixed", "value": 256}, "output": {"kind": "fixed", "value": 256}, "longest_output": None}
+    layout = {"samples": 1, "train": {"tp": 1, "zero": 3}}  # two sequences a replica
+
+    def score(prompts: int, sequences: int) -> float:
+        told = asked(**few, **layout, prompts=prompts, score_tokens=sequences * 512)
+        return told["phases"]["score"]["seconds"]
+
+    assert score(8, 2) == score(8, 1000)
+    # Five sequences where four fit are two passes, as eight are, but not as long.
+    assert score(20, 4) < 0.8 * score(32, 4)
+
+
 def test_what_has_no_room_is_an_answer_with_its_reason(cli, own_folder: Path, parse_json) -> None:
     large = {"models": {"actor": "llama-2-70b"}, "train": {"tp": 4}}
     (own_folder / "it.json").write_text(json.dumps({**SMALL, **large}))
