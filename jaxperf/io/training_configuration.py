@@ -78,7 +78,8 @@ class TrainingConfiguration:
     """A model on a layout; counts [1], sequence and batch in tokens and sequences.
 
     `moe_ffn`: inner width of one expert; `zero`: the stage, 0 to 3; `context_method`: how context ranks exchange keys,
-    None where that is not known; `unknown`: options that mean nothing here; `notes`: what had to be assumed, and those
+    None where that is not known; `tied`: whether input and output share a token table, None where the file does not
+    say; `unknown`: options that mean nothing here; `notes`: what had to be assumed, and those
     options.
     **Raises:** `InputError` naming the fields for sizes out of range, a number of devices that the layout does not
     make, and a batch that it does not divide.
@@ -115,6 +116,7 @@ class TrainingConfiguration:
     task: str = "pretrain"
     device: str | None = None
     context_method: str | None = None
+    tied: bool | None = None
     system: SystemNumbers | None = None
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -156,11 +158,23 @@ class TrainingConfiguration:
             "gated": float(self.gated),
             "seq_par": float(self.sequence_parallel),
             "ep": self.expert_parallel if self.experts is not None else None,
+            "params": self._parameters(),
             "model_key": "".join(each for each in self.model.lower() if each.isalnum() or each == "."),
             **dict.fromkeys(("vp_known", "mbs_known", "recompute_known"), True),
             "repeat_of_release": False,
         }
         return {column: own.get(column) for column in COLUMNS}
+
+    def _parameters(self) -> float | None:
+        """Weights of the model [1], by which a table of training steps tells a tied model from another."""
+        from jaxperf.training.model_build import training_model_from_shape
+
+        if self.tied is None or self.vocab is None:
+            return None
+        experts = {name: getattr(self, name) or 0 for name in ("experts", "topk", "moe_ffn", "shared_experts")}
+        sizes = {name: getattr(self, name) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn")}
+        model = training_model_from_shape(**sizes, gated=self.gated, vocab=self.vocab, **experts, tied=self.tied)
+        return float(model.parameters)
 
 
 def unknown_note(unknown: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:

@@ -96,8 +96,19 @@ def test_experts_formats_and_sharding(tmp_path: Path) -> None:
         ("--zero-stage 2", 2),
         ("--use-torch-fsdp2", 3),
         ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", 2),
+        ("--use-megatron-fsdp", 0),
     ):
         assert read(ARGUMENTS + options, tmp_path).zero == stage
+    told = "--data-parallel-sharding-strategy is not given; no_shard, Megatron's default."
+    assert told in read(ARGUMENTS + "--use-megatron-fsdp", tmp_path).notes
+
+
+def test_one_token_table_or_two_are_told_by_the_count_of_parameters(tmp_path: Path) -> None:
+    text = ARGUMENTS + "--vocab-size 50257 "
+    tied, untied = (read(text + each, tmp_path) for each in ("", "--untie-embeddings-and-output-weights"))
+    assert (tied.tied, untied.tied, untied.unknown) == (True, False, ())
+    assert untied.row()["params"] - tied.row()["params"] == 50304 * 64
+    assert read(ARGUMENTS, tmp_path).row()["params"] is None  # nobody knows the vocabulary
 
 
 @given(
@@ -193,6 +204,8 @@ def test_options_that_mean_nothing_are_one_sentence_with_typos_first(tmp_path: P
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", "--cp-comm-type a2a+p2p"),
         ("--context-parallel-size 2 --cp-comm-type p2p a2a", "--cp-comm-type p2p a2a"),
         ("--context-parallel-size 2 --cp-comm-type a2a", ""),
+        ("--optimizer adam", ""),
+        ("--optimizer sgd", "--optimizer sgd"),
     ],
 )
 def test_options_that_change_a_step_and_have_no_column_are_said(given: str, said: str, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from jaxperf.io.megatron.reader import Reader, option_text
 from jaxperf.io.training_configuration import TrainingConfiguration, unknown_note
 
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+# FSDP of either kind -> its strategy where none is given.
+_FSDP = {"use_torch_fsdp2": "optim_grads_params", "use_megatron_fsdp": "no_shard", "use_custom_fsdp": "no_shard"}
 _CONTEXT_METHODS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses"}
 _MIXED_METHOD = "a2a+p2p"  # all-to-all within groups of ranks, a ring between these
 _VOCABULARY_STEP = 128  # x tensor_parallel: to what Megatron pads the vocabulary by default
@@ -28,7 +30,7 @@ _READ = frozenset(
     num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank use_distributed_optimizer zero_stage
     use_torch_fsdp2 use_megatron_fsdp use_custom_fsdp data_parallel_sharding_strategy recompute_activations
     recompute_granularity checkpoint_activations sequence_parallel fp16 bf16 fp8_format fp8_hybrid fp8_recipe
-    fp4_format nproc_per_node nnodes world_size cp_comm_type""".split()
+    fp4_format nproc_per_node nnodes world_size cp_comm_type untie_embeddings_and_output_weights""".split()
 )
 # What changes a step and has no column in a table of steps -> the value that is taken instead.
 _NO_COLUMN = {
@@ -45,6 +47,7 @@ _NO_COLUMN = {
     "multi_latent_attention": None,
     "mtp_num_layers": None,
     "window_size": None,
+    "optimizer": "adam",
 }
 # What a run is told that changes neither the time nor the memory of a step.
 _WITHOUT_EFFECT = re.compile(
@@ -53,8 +56,8 @@ _WITHOUT_EFFECT = re.compile(
     |master_addr|master_port|node_rank|rdzv_\w+|max_position_embeddings|position_embedding_type|rotary_\w+
     |use_rotary_position_embeddings|distributed_backend|distributed_timeout_minutes|attention_dropout|hidden_dropout
     |override_\w+|exit_\w+|no_load_\w+|no_save_\w+|num_workers|timing_\w+|dataloader_type|mock_data|job_name|partition
-    |ckpt_format|untie_embeddings_and_output_weights|disable_bias_linear|add_qkv_bias|norm_epsilon|normalization
-    |apply_layernorm_1p|optimizer|start_weight_decay|end_weight_decay|reset_\w+|eod_mask_loss|use_mcore_models
+    |ckpt_format|disable_bias_linear|add_qkv_bias|norm_epsilon|normalization
+    |apply_layernorm_1p|start_weight_decay|end_weight_decay|reset_\w+|eod_mask_loss|use_mcore_models
     |local_rank|standalone|role|max_restarts|monitor_interval|redirects|tee|finetune|pretrained_checkpoint
     |use_checkpoint_args|ckpt_\w+|use_dist_ckpt|dist_ckpt_\w+|async_save|auto_detect_ckpt_format|profile\w*
     |moe_\w+_coeff|moe_router_load_balancing_type|no_position_embedding|no_create_attention_mask_in_dataloader
@@ -109,12 +112,13 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         micro_batch=micro,
         global_batch=reader.count("global_batch_size", micro * data),
         interleave=_interleave(reader, pipeline),
-        zero=_zero(reader),
+        zero=_zero(reader, notes),
         recompute=_recompute(reader),
         sequence_parallel=sequence and tensor > 1,
         dtype=_dtype(reader),
         device=device,
         context_method=_context_method(reader),
+        tied=not reader.flag("untie_embeddings_and_output_weights"),
         unknown=unknown,
         notes=(*notes, *_left_out(reader), *unknown_note(unknown, map(option_text, sorted(_READ | _NO_COLUMN.keys())))),
     )
@@ -229,13 +233,15 @@ def _interleave(reader: Reader, pipeline: int) -> int:
     return total // (layers * pipeline)
 
 
-def _zero(reader: Reader) -> int:
+def _zero(reader: Reader, notes: list[str]) -> int:
     """The stage: of FSDP as its strategy says, of DeepSpeed as stated, 1 for the distributed optimizer."""
-    fsdp = next((name for name in ("use_torch_fsdp2", "use_megatron_fsdp", "use_custom_fsdp") if reader.flag(name)), "")
+    fsdp = next(filter(reader.flag, _FSDP), "")
     if fsdp:
         reader.refuse((fsdp, "zero_stage"))
         strategy = reader.word("data_parallel_sharding_strategy", tuple(_SHARDING))
-        return _SHARDING[strategy or "optim_grads_params"]
+        if strategy is None and _FSDP[fsdp] == "no_shard":
+            notes.append("--data-parallel-sharding-strategy is not given; no_shard, Megatron's default.")
+        return _SHARDING[strategy or _FSDP[fsdp]]
     stage = reader.word("zero_stage", ("0", "1", "2", "3"))
     return int(stage) if stage is not None else int(reader.flag("use_distributed_optimizer"))
 
