@@ -29,6 +29,17 @@ _PARTS = {"application": (APPLICATION, "num_blocks"), "execution": (EXECUTION, "
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 _FORMATS = {"float8": "fp8", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _NO_COLUMN = ("weight_offload", "activations_offload", "optimizer_offload", "in_network_reduction")
+# Options that have no column either -> the values that are as good as what is taken of the software, Megatron-Core.
+_TAKEN = {
+    "data_par_overlap": (True,),
+    "tensor_par_overlap": ("none",),
+    "tensor_par_comm_type": ("ar", "rs_ag"),
+    "fused_activation": (True,),
+}
+_AMONG = {
+    "data_par_overlap": "data_par",
+    "tensor_par_comm_type": "tensor_par",
+}  # of ranks; no matter where there is one
 _VOCABULARY = 51200  # which Calculon's count of parameters assumes; an application does not state it
 
 
@@ -157,4 +168,8 @@ def check_consistent(run: Mapping[str, Any], source: str) -> None:
 def _without_effect(run: Mapping[str, Any], source: str) -> tuple[str, ...]:
     """The sentence on what an execution asks for and a table of training steps has no column for."""
     used = [key for key in _NO_COLUMN if flag_of(run, key, source)]
-    return (f"Without effect here: {', '.join(used)}.",) if used else ()
+    flag_of(run, "fused_activation", source)
+    alone = {key for key, degree in _AMONG.items() if run.get(degree) == 1}
+    differ = [key for key, taken in _TAKEN.items() if key not in alone and run.get(key, taken[0]) not in taken]
+    said = [*used, *(f"{key} = {show(run[key])}" for key in differ)]
+    return (f"Without effect here: {', '.join(said)}.",) if said else ()
