@@ -228,13 +228,16 @@ def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
 
 
 def _text(value: Any) -> str:
-    """A cell as text, "" where it is empty."""
-    spelled = "" if value is None else str(value).strip()
+    """A cell as text, "" where it is empty; Parquet may hold text as bytes."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    spelled = "" if text is None else str(text).strip()
     return "" if spelled.lower() in ABSENT - {"none"} else spelled
 
 
 def _needed(name: str, given: Mapping[str, str]) -> int:
     """A whole number from 1 on."""
+    if not given[name]:
+        raise InputError(f"{name} is not stated; it must be {ALLOWED[name]}.")
     value = _number(name, given[name])
     if not (value >= 1.0 and value == int(value)):
         raise InputError(f"{name}: {given[name]!r} must be {ALLOWED[name]}.")

@@ -184,7 +184,9 @@ def test_pools_share_by_speed_and_the_slowest_bounds() -> None:
 def test_pools_behind_one_another_wait_for_a_micro_batch_only() -> None:
     """Of equal pools with half the layers each, the second waits for one micro-batch, which a layout keeps short."""
     pools = [Pool("h100-sxm", H100, 8, assumed_rates())] * 2
-    plans = {each.assigned: each for each in plan_pools(dataclasses.replace(REQUEST, top=1), pools)}
+    found = plan_pools(dataclasses.replace(REQUEST, top=1), pools)
+    plans = {each.assigned: each for each in found}
+    assert len(found) == 3  # alike, they are one pool alone
     stages = plans["stages"]
     best = [answer.choices[0] for answer in stages.answers]
     busy = [each.metrics["time"] - each.metrics["idle"] - each.metrics["compute.optimizer"] for each in best]

@@ -64,10 +64,11 @@ class PoolPlan:
 def plan_pools(request: Request, pools: Sequence[Pool], progress: Progress | None = None) -> list[PoolPlan]:
     """Replicas in each pool, stages in each, and each pool alone: the fastest first, those that are infeasible last.
 
-    An interruption ends with the plans there are.
+    Of pools that are alike one stands alone. An interruption ends with the plans there are.
     """
     plans: list[PoolPlan] = []
-    for assign in (_replicas, _stages, *(partial(_alone, place) for place in range(len(pools)))):
+    different = {(pool.name, pool.devices): place for place, pool in enumerate(pools)}
+    for assign in (_replicas, _stages, *(partial(_alone, place) for place in different.values())):
         plans.append(assign(request, pools, progress))
         if any(answer.found.interrupted for answer in plans[-1].answers):
             break

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from calibration.datasets.training import read_training
+from calibration.datasets.training import read_training, training_table
 from hwspecs.errors import InputError
-from tests.calibration.training.runs import write
+from tests.calibration.training.runs import GOOD, write
 
 
 def test_spellings_are_resolved(tmp_path: Path) -> None:
@@ -50,6 +50,7 @@ def test_columns_have_other_names(tmp_path: Path) -> None:
         ({"gpu": "H1000-SXM"}, "unknown_device: 'H1000-SXM' is not a known device"),
         ({"gpu": ""}, "unknown_device: no device"),
         ({"n_gpus": 0}, "n_gpus: '0' must be a whole number"),
+        ({"n_gpus": "NA"}, "n_gpus is not stated; it must be a whole number from 1 to"),
         ({"seq": 2.5}, "seq: '2.5' must be a whole number"),
         ({"global_batch": "many"}, "global_batch: 'many' must be a whole number from 1 to"),
         ({"tp": -1}, "tp: '-1' must be a whole number from 1 to"),
@@ -69,6 +70,12 @@ def test_a_bad_cell_is_a_reason(tmp_path: Path, change: dict[str, object], sente
     assert [run.row for run in table.runs] == [1]
     with pytest.raises(InputError, match=sentence):
         raise InputError(table.reasons[0])
+
+
+def test_text_that_parquet_holds_as_bytes_is_text() -> None:
+    row = {name: value.encode() if isinstance(value, str) else value for name, value in GOOD.items()}
+    (run,) = training_table("t.parquet", [row]).runs
+    assert (run.model, run.device, run.dtype) == (GOOD["model"], "h100-sxm", "bf16")
 
 
 def test_a_missing_column_is_named_with_the_nearest(tmp_path: Path) -> None:
