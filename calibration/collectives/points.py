@@ -30,7 +30,9 @@ BYTES_OF_A_RANK = ("oneccl",)  # libraries whose benchmark counts of an all-gath
 REDUCED_IN_SWITCH = ("bf16", "fp16", "fp32", "")  # formats that NVLS adds; one that is not stated counts as such
 LEAST_NVLS_RANKS = 5.0  # of a node: groups of four run at the rate of rings, also in formats that NVLS adds
 DEFAULT_SMS = 20.0  # of DeepEP's normal kernels
-TOKEN_BYTES = {"nvfp4": 0.5 + 1.0 / 16.0, "fp8": FP8_BYTES}  # an element with its share of the scales
+# An element with its share of the scales; 2 in other formats.
+TOKEN_BYTES = {"nvfp4": 0.5 + 1.0 / 16.0, "fp8": FP8_BYTES, "fp8_block": FP8_BYTES, "fp32": 4.0}
+DISPATCH = "moe_a2a_dispatch"
 NO_OP = -1.0
 CHANGED = " (changed)"  # behind the name of a shipped device that a user gave other links: nothing was measured on it
 IDENTITY = ("device", "framework", "version", "kernel", "dtype")
@@ -146,7 +148,7 @@ class Points:
 def points_of(table: KernelTable, directories: Sequence[str | Path] = ()) -> Points:
     """The points of a table of collectives."""
     columns = {name: as_text(getattr(table, name)) for name in IDENTITY}
-    columns |= {name: as_text(table.text.get(name, repeated("", len(table)))) for name in ("op", "topology")}
+    columns |= {name: as_text(table.text.get(name, repeated("", len(table)))) for name in ("op", "topology", "wire")}
     groups = grouped([*columns.values(), *(_as_text(table.shape[name]) for name in OF_GROUP)])
     first, which = groups.first, groups.which
     text = {name: np.asarray(column[first]).astype(str) for name, column in columns.items()}
@@ -203,7 +205,7 @@ def _of_groups(
     across_pairs = in_pairs(text["topology"]) & (per_node > 2.0)
     pcie = np.where(across_pairs, 1.0, facts.pcie[at])
     in_switch = np.isin(text["dtype"], REDUCED_IN_SWITCH) & (pcie == 0.0) & (ranks / nodes >= LEAST_NVLS_RANKS)
-    each = list(zip(text["op"], text["kernel"], text["dtype"], strict=True))
+    each = list(zip(text["op"], text["kernel"], text["wire"], strict=True))
     return {
         "op": np.array([float(OPS.index(op)) if op in OPS else NO_OP for op, _, _ in each]),
         "runner": np.array([float(RUNNERS.index(_runner(op, kernel))) for op, kernel, _ in each]),
@@ -235,12 +237,16 @@ def _runner(op: str, kernel: str) -> str:
     return "library" if op != "all_reduce" or word.split("_")[0] in LIBRARIES else "engine"
 
 
-def _element(op: str, kernel: str, dtype: str) -> float:
+def _element(op: str, kernel: str, wire: str) -> float:
     """Bytes of one element on the wire: DeepEP dispatches in fp8 unless told otherwise, and combines in 16 bits."""
     if op == "moe_a2a_combine":
         return 2.0
-    stated = kernel.lower().startswith("trtllm")  # whose rows state the format that is dispatched
-    return TOKEN_BYTES.get(dtype, 2.0) if stated else FP8_BYTES
+    return TOKEN_BYTES.get(wire, 2.0) if wire or not in_fp8(op, kernel) else FP8_BYTES
+
+
+def in_fp8(op: str, kernel: str) -> bool:
+    """Whether a kernel dispatches in fp8 where no format is stated; those of TensorRT-LLM in 16 bits."""
+    return op == DISPATCH and not kernel.lower().startswith("trtllm")
 
 
 def _as_text(values: np.ndarray) -> Text:

@@ -22,7 +22,7 @@ from calibration.collectives.parameters import (
     TRANSFER,
     CollectiveParameters,
 )
-from calibration.collectives.points import NO_OPERATION, PROBLEMS, Points, points_of
+from calibration.collectives.points import DISPATCH, NO_OPERATION, PROBLEMS, Points, in_fp8, points_of
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Column, Text, as_text, repeated
 from hwspecs.errors import did_you_mean
@@ -44,6 +44,7 @@ LARGE = "gpus_per_node is more than a node of the device has: taken to be joined
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
 OF_A_RANK = "bytes are those of one rank, as oneCCL's benchmark counts an all-gather"
 NO_FORMAT = "no known number format: 16 bits assumed"
+NO_FORMAT_OF_DISPATCH = "no known number format: fp8 with its scales assumed, as DeepEP dispatches"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
 
@@ -66,11 +67,13 @@ def predict_collectives(
         devices, at = np.unique(points.device.astype(str), return_inverse=True)
         node_size = load_facts(devices.tolist(), directories).node_size[at]
         larger = table.shape["gpus_per_node"] > node_size[points.group]
+        fp8 = _in_fp8(table, points)
         remarks = (
             (_uneven(table), UNEVEN),
             (larger, LARGE),
             (_foreign(points, parameters), FOREIGN),
-            (no_format, NO_FORMAT),
+            (no_format & ~fp8, NO_FORMAT),
+            (no_format & fp8, NO_FORMAT_OF_DISPATCH),
             (points.numbers["size"] > table.shape["bytes"], OF_A_RANK),
         )
         everything = np.full(len(table), True)
@@ -98,6 +101,13 @@ def _uneven(table: KernelTable) -> np.ndarray:
     ranks, stated = table.shape["num_gpus"], table.shape["gpus_per_node"]
     several = (stated > 0.0) & (stated < ranks)
     return several & (ranks % np.where(several, stated, 1.0) != 0.0)
+
+
+def _in_fp8(table: KernelTable, points: Points) -> np.ndarray:
+    """Whether the kernel of each row dispatches in fp8 where no format is stated [R]."""
+    kernel = as_text(table.kernel)
+    by_kernel = np.array([in_fp8(DISPATCH, str(name)) for name in kernel.values], bool)[kernel.codes]
+    return by_kernel & (points.numbers["op"] == OPS.index(DISPATCH))
 
 
 def _foreign(points: Points, parameters: CollectiveParameters) -> np.ndarray:

@@ -70,6 +70,11 @@ def dtype_name(text: str) -> tuple[str, str]:
     return "", f"{text!r} is not a known number format.{hint} Known: {', '.join(DTYPES)}."
 
 
+def wire_format(text: str) -> tuple[str, str]:
+    """The number format that tokens are said to be sent in, "" where that is left to the software, and ""."""
+    return ("" if text.strip().lower() == "default" else dtype_name(text)[0]), ""
+
+
 def activations_of(dtype: str) -> str:
     """The number format of the activations beside weights of a format: that itself, 16 bits beside narrower ones."""
     return dtype if dtype in ("", "fp64", "fp32", "tf32", "bf16", "fp16") else "bf16"

@@ -122,7 +122,7 @@ class KernelTable:
     written; `dtype` and `cache` (of the KV cache) one of `names.DTYPES`. `shape` [R] float64 by the standard names of
     `FAMILIES[family]`. `latency` [R] float64 [s], NaN where absent, or None for a table without one. `flag` [R] int64,
     the sum of `FLAG_*`, 0 where absent. `text`: the other text columns that matter, such as op, distribution, source,
-    split.
+    split; of collectives also `wire`, the number format that tokens are stated to be sent in, "" for the default.
     """
 
     family: str

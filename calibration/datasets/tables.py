@@ -127,6 +127,7 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
     identity |= {name: each.name for name, each in formats.items()}
     text = {name: sheet.named(name, names.as_written) for name in _TEXT if name in sheet}
     text |= {name: sheet.named(name, names.in_lower_case) for name in _WORDS if name in sheet}
+    wire = {"wire": sheet.named("dtype", names.wire_format)} if "dtype" in sheet else {}
     latency = read_latency(sheet, timed)
     flag = _flags(sheet)
     for name, index in groups:
@@ -142,7 +143,7 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
             shape={key: values[good] for key, values in shape.items()},
             latency=None if latency is None else latency[kept],
             flag=flag[kept],
-            text={key: column[kept] for key, column in text.items()},
+            text={key: column[kept] for key, column in (text | wire if name == "collective" else text).items()},
         )
         yield _NAMED[name](table) if name in _NAMED else table
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.collectives.predict import NO_FORMAT, NUMBERS, OF_A_RANK, TEXTS
+from calibration.collectives.predict import NO_FORMAT, NO_FORMAT_OF_DISPATCH, NUMBERS, OF_A_RANK, TEXTS
 from calibration.datasets import read_table
 
 HEADER = "note,gpu,framework,version,kernel,op,topology,dtype,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,sms"
@@ -163,6 +163,18 @@ def test_a_format_nobody_knows_and_too_many_experts_are_told_of_their_rows(predi
     assert (many["predicted_us"], many["reason"]) == ("", "topk is above experts")
     assert unknown["predicted_us"] and unstated["predicted_us"]
     assert "'float99' is not a known number format" in " ".join(said["problems"]["first"])
+
+
+def test_the_format_that_a_dispatch_is_taken_in_is_told(predict, own_folder: Path) -> None:
+    rows = ("deepep_normal,", "deepep_normal,default", "deepep_normal,bf16", "trtllm_deepep_ht,")
+    lines = [f"h100-sxm,moe_a2a_dispatch,16,8,1,4096,7168,8,{row}" for row in rows]
+    head = "gpu,op,num_gpus,gpus_per_node,bytes,tokens,hidden,topk,kernel,dtype"
+    (own_folder / "in.csv").write_text("\n".join([head, *lines]) + "\n")
+    predict("in.csv", "-o", "out.csv")
+    blank, default, stated, other = rows_of(own_folder / "out.csv")
+    assert NO_FORMAT_OF_DISPATCH in blank["reason"] and NO_FORMAT in other["reason"]
+    assert not any("number format" in row["reason"] for row in (default, stated))
+    assert float(stated["predicted_us"]) > 1.3 * float(default["predicted_us"])
 
 
 def test_links_that_a_user_changed_are_not_those_that_were_measured(predict, own_folder: Path) -> None:

@@ -98,8 +98,9 @@ def test_dispatch_in_fp8_and_combine_in_sixteen_bits(points) -> None:
         row.format("sglang", "deepep_normal", "moe_a2a_combine", "default"),
         row.format("trtllm", "trtllm_deepep_ht", "moe_a2a_dispatch", "bfloat16"),
         row.format("trtllm", "trtllm_deepep_ht", "moe_a2a_dispatch", "nvfp4"),
+        *(row.format("sglang", "deepep_normal", "moe_a2a_dispatch", each) for each in ("", "fp8", "bf16", "fp32")),
     )
-    assert (found.numbers["token_bytes"] / 7168).tolist() == [1.03125, 2.0, 2.0, 0.5625]
+    assert (found.numbers["token_bytes"] / 7168).tolist() == [1.03125, 2.0, 2.0, 0.5625, 1.03125, 1.03125, 2.0, 4.0]
 
 
 def test_normal_exchanges_wait_a_round_for_each_doubling_of_the_nodes(points) -> None:
