@@ -37,6 +37,7 @@ _COUNTS = (
     "context_parallel expert_parallel interleave micro_batch global_batch"
 ).split()
 _OPTIONAL_COUNTS = ("vocab", "experts", "topk", "moe_ffn", "shared_experts")
+_SIZES = "layers hidden heads kv_heads head_dim ffn gated vocab experts topk moe_ffn shared_experts".split()
 # A lesser likeness also pairs two options of Megatron: --expert-tensor- and --expert-model-parallel-size.
 _TYPO = 0.86
 
@@ -171,9 +172,8 @@ class TrainingConfiguration:
 
         if self.tied is None or self.vocab is None:
             return None
-        experts = {name: getattr(self, name) or 0 for name in ("experts", "topk", "moe_ffn", "shared_experts")}
-        sizes = {name: getattr(self, name) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn")}
-        model = training_model_from_shape(**sizes, gated=self.gated, vocab=self.vocab, **experts, tied=self.tied)
+        stated: dict[str, Any] = {name: getattr(self, name) for name in _SIZES if getattr(self, name) is not None}
+        model = training_model_from_shape(**stated, tied=self.tied)
         return float(model.parameters)
 
 
