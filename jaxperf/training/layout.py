@@ -107,6 +107,13 @@ class Layout(eqx.Module):
         return jnp.where(self.schedule > SCHEDULES.index("dualpipe") - 0.5, 2.0, 1.0)
 
     @property
+    def ends_together(self) -> Float[Array, "*batch"]:
+        """1 where the first rank of a pipeline has both ends of the model: it is alone, or the schedule is ZB-V, whose
+        second chunks run back to it (arXiv:2401.10241, section 6)."""
+        vee = jnp.abs(self.schedule - SCHEDULES.index("zb-v")) < 0.5
+        return jnp.where((self.pipeline <= 1.0) | vee, 1.0, 0.0)
+
+    @property
     def expert_data(self) -> Float[Array, "*batch"]:
         """Copies of one expert [1]."""
         return self.copies * self.stage_ranks / (self.expert * self.expert_tensor)

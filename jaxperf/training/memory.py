@@ -18,7 +18,8 @@ from jaxperf.training.compute import routed_rows
 from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.schedules import live_microbatches, stage_layers
+from jaxperf.training.schedules import live_microbatches
+from jaxperf.training.stages import Stage, rank_stages
 
 SCORE_COPIES = 2.0  # unfused attention keeps its softmax and what dropout made of it
 LOGIT_FP32 = 4.0  # bytes a logit of the fp32 copy that the loss reads
@@ -87,28 +88,16 @@ def stage_parameters(model: TrainingModel, layout: Layout, layers: Scalar, table
 
 
 def stage_memory(model: TrainingModel, layout: Layout, imbalance: Scalar, reserved: Scalar) -> StageMemory:
-    """Bytes of the fullest of the first, the second and the last stage, with what is `reserved` among the buffers.
+    """Bytes of the fullest of the first, the second and the last rank, with what is `reserved` among the buffers.
 
-    The first has the embedding and most live micro-batches, the last the head and the logits, the second may have more
-    layers than either.
+    The first has the embedding and most live micro-batches, the last the head and the logits (in ZB-V the first, too),
+    the second may have more layers than either.
 
     **Arguments:** scalar leaves; `imbalance` [1]; `reserved` [byte]. **Returns:** `StageMemory` [byte].
     """
-    stages = stage_layers(model, layout)
-    live_first, live_second, live_last = live_microbatches(layout)
-    single = layout.pipeline <= 1.0
-    logits = model.head * layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
-    none = jnp.zeros_like(logits)
-    first_tables = jnp.where(single, model.tables, model.table)
-    last_tables = jnp.where(single, model.tables, model.head)  # a tied head on another stage is a copy
-    fullest = _one_stage(
-        model, layout, stages.first, first_tables, live_first, jnp.where(single, logits, none), imbalance
-    )
-    between = jnp.where(layout.pipeline > 2.0, stages.middle, none)
-    for other in (
-        _one_stage(model, layout, between, none, live_second, none, imbalance),
-        _one_stage(model, layout, stages.last, last_tables, live_last, logits, imbalance),
-    ):
+    ranks = zip(rank_stages(model, layout), live_microbatches(layout), strict=True)
+    fullest, *others = (_one_stage(model, layout, stage, live, imbalance) for stage, live in ranks)
+    for other in others:
         fullest = _fuller(fullest, other)
     return dataclasses.replace(fullest, temporary=fullest.temporary + reserved)
 
@@ -118,16 +107,9 @@ def _fuller(one: StageMemory, other: StageMemory) -> StageMemory:
     return jax.tree.map(lambda mine, others: jnp.where(fuller, others, mine), one, other)
 
 
-def _one_stage(
-    model: TrainingModel,
-    layout: Layout,
-    layers: Scalar,
-    tables: Scalar,
-    live: Scalar,
-    logits: Scalar,
-    imbalance: Scalar,
-) -> StageMemory:
-    own = stage_parameters(model, layout, layers, tables)
+def _one_stage(model: TrainingModel, layout: Layout, stage: Stage, live: Scalar, imbalance: Scalar) -> StageMemory:
+    tables = stage.tables(model)
+    own = stage_parameters(model, layout, stage.layers, tables)
     learned = own.learned(layout)
     weights = kept_parameters(layout, own.dense, own.experts, layout.split_weights > 0.0)
     weights = weights + own.dense_adapters + own.expert_adapters
@@ -136,14 +118,15 @@ def _one_stage(
     table = jnp.where((tables > 0.0) & (layout.shard > 1.0), model.embedding / layout.tensor, 0.0)
     live_weights = layer + jnp.maximum(layer, table)  # the present one and the next: at the ends of the model a table
     gathered = layout.split_weights * live_weights * layout.weight_bytes
+    logits = layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
     return StageMemory(
         weights=held * weights * layout.weight_bytes,
         gradients=held * kept_parameters(layout, *learned, layout.split_gradients > 0.0) * layout.gradient_bytes,
         optimizer=held * kept_parameters(layout, *learned, layout.zero > 0.5) * layout.optimizer_bytes,
-        activations=layers * live * kept * (1.0 - layout.offload),
-        temporary=gathered + again + logits,
+        activations=stage.layers * live * kept * (1.0 - layout.offload),
+        temporary=gathered + again + jnp.where(stage.head > 0.0, model.head, 0.0) * logits,
     )
 
 

@@ -1,8 +1,9 @@
-"""Which pipeline stage is busiest, and what the others add."""
+"""What the ranks of a pipeline have of the model, and which of them is busiest."""
 
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -13,40 +14,40 @@ from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import stage_layers
 
 
-class BusiestStage(eqx.Module):
-    """The stage that takes longest: how many `layers` it has, and whether the `embedding` and the `head` (0 or 1)."""
+class Stage(eqx.Module):
+    """What a rank has of the model: how many `layers`, and whether the `embedding` and the `head` (0 or 1)."""
 
     layers: Float[Array, "*batch"]
     embedding: Float[Array, "*batch"]
     head: Float[Array, "*batch"]
 
     def tables(self, model: TrainingModel) -> Scalar:
-        """Token tables it stores: one for both ends where they are on one stage and tied [1]."""
+        """Token tables it stores: one for both ends where they are on one rank and tied [1]."""
         table, head = self.embedding * model.table, self.head * model.head
-        return table + head * (1.0 - table * model.tied)
+        return table + head * (1.0 - table * model.tied)  # a tied head on another rank is a copy
 
     def time(self, layer: Scalar, ends: Ends) -> Scalar:
         """One micro-batch [s]; `layer`: of one layer [s]."""
         return self.layers * layer + self.embedding * ends.embedding + self.head * ends.head
 
 
-def busiest_stage(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends) -> BusiestStage:
-    """The longest of the first stage with the embedding, the last with the head, and those between."""
+def rank_stages(model: TrainingModel, layout: Layout) -> tuple[Stage, Stage, Stage]:
+    """Of the first rank, of those between, which have no layers where there are two ranks or one, and of the last."""
     stages = stage_layers(model, layout)
-    single = jnp.where(layout.pipeline <= 1.0, 1.0, 0.0)
+    together = layout.ends_together
     between = jnp.where(layout.pipeline > 2.0, stages.middle, 0.0)
-    zero = jnp.zeros_like(single)
-    candidates = (
-        BusiestStage(stages.first, 1.0 - zero, single),
-        BusiestStage(stages.last, single, 1.0 - zero),
-        BusiestStage(between, zero, zero),
+    one, none = jnp.ones_like(together), jnp.zeros_like(together)
+    return (
+        Stage(stages.first, one, together),
+        Stage(between, none, none),
+        Stage(stages.last, none, 1.0 - together),
     )
-    best = candidates[0]
-    for stage in candidates[1:]:
+
+
+def busiest_stage(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends) -> Stage:
+    """The one that takes longest; `layer`: of one layer [s]."""
+    best, *others = rank_stages(model, layout)
+    for stage in others:
         longer = stage.time(layer, ends) > best.time(layer, ends)
-        best = BusiestStage(
-            jnp.where(longer, stage.layers, best.layers),
-            jnp.where(longer, stage.embedding, best.embedding),
-            jnp.where(longer, stage.head, best.head),
-        )
+        best = jax.tree.map(lambda mine, its, longer=longer: jnp.where(longer, its, mine), best, stage)
     return best

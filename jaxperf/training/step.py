@@ -35,7 +35,7 @@ from jaxperf.training.optimizer import optimizer_time
 from jaxperf.training.products import sustained_rates
 from jaxperf.training.results import Compute, TrainingStep
 from jaxperf.training.schedules import idle_time
-from jaxperf.training.stages import BusiestStage, busiest_stage
+from jaxperf.training.stages import Stage, busiest_stage
 from jaxperf.training.stragglers import straggling_time
 
 HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared: 12 % more than the longer at most
@@ -127,7 +127,7 @@ def _idle(
     layout: Layout,
     layer: _Layer,
     ends: Ends,
-    stage: BusiestStage,
+    stage: Stage,
     one: Scalar,
     waits: Scalar,
     data: DataExchange,
@@ -148,7 +148,7 @@ def _compute_parts(
     compute: LayerCompute,
     layer: _Layer,
     ends: Ends,
-    stage: BusiestStage,
+    stage: Stage,
     microbatches: Scalar,
     optimizer: Scalar,
     layout: Layout,

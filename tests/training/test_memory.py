@@ -140,6 +140,19 @@ def test_dualpipe_keeps_two_stages_and_splits_them_over_twice_the_ranks(zero: fl
         assert float(getattr(both, kind)) == (1.0 if shared else 2.0) * float(getattr(one, kind)), kind
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b"])
+def test_the_first_rank_of_zb_v_has_both_ends(name: str) -> None:
+    """The V of arXiv:2401.10241 runs back to it: embedding and head, of a tied model one table, and the logits."""
+    model = training_model(load_model(name))
+    layout = training_layout(schedule="zb-v", interleave=2, pipeline=4, zero=0, global_batch=16)
+    memory = stage_memory(model, layout, ONE, as_float(0.0))
+    own = (float(model.parameters) - float(model.tables * model.embedding)) / 4
+    held = own + (1 if float(model.tied) else 2) * float(model.embedding)
+    for kind, itemsize in (("weights", 2), ("gradients", 4), ("optimizer", 12)):
+        assert float(getattr(memory, kind)) == pytest.approx(itemsize * held, rel=1e-12)
+    assert float(memory.temporary) == 4096 * float(model.vocab) * (2 + 4)
+
+
 def test_a_shard_group_splits_over_its_own_ranks_only() -> None:
     model = TrainingModel(layers=1, hidden=1, vocab=0, attention_layers=1, attention_weights=1e9)
 

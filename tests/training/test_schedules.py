@@ -142,6 +142,14 @@ def test_stages_hold_all_layers_and_none_more_than_a_full_one(layers: int, pipel
         assert pipeline - 3 + middle <= layers - 2 < (pipeline - 2) * middle
 
 
+def test_the_first_rank_of_a_v_leaves_out_layers_for_both_ends() -> None:
+    """42 layers on 4 and on 8 ranks: ZB-V has embedding and head on the first, which keeps a layer at each end."""
+    for pipeline, expected in ((4, [9, 11, 11]), (8, [2, 6, 4])):
+        layout = training_layout(schedule="zb-v", interleave=2, pipeline=pipeline)
+        stages = stage_layers(TrainingModel(layers=42, hidden=1, vocab=1), layout)
+        assert [float(n) for n in (stages.first, stages.middle, stages.last)] == expected
+
+
 def test_llama_405b_stages() -> None:
     """126 layers on 16 stages: one layer less on the first and the last (arXiv:2407.21783, section 3.3.2)."""
     stages = stage_layers(TrainingModel(layers=126, hidden=1, vocab=1), Layout(pipeline=16))
