@@ -15,16 +15,17 @@ from jaxperf.training.schedules import stage_layers
 
 
 class Stage(eqx.Module):
-    """What a rank has of the model: how many `layers`, and whether the `embedding` and the `head` (0 or 1)."""
+    """What a rank has of the model in its average stage: how many `layers`, and whether the `embedding` and the `head`:
+    0, 1, or 0.5 where one of its two stages has it (DualPipe)."""
 
     layers: Float[Array, "*batch"]
     embedding: Float[Array, "*batch"]
     head: Float[Array, "*batch"]
 
     def tables(self, model: TrainingModel) -> Scalar:
-        """Token tables it stores: one for both ends where they are on one rank and tied [1]."""
+        """Token tables of that stage: one for both ends where they are on one rank and tied [1]."""
         table, head = self.embedding * model.table, self.head * model.head
-        return table + head * (1.0 - table * model.tied)  # a tied head on another rank is a copy
+        return table + head - model.tied * jnp.minimum(table, head)  # a tied head on another rank is a copy
 
     def time(self, layer: Scalar, ends: Ends) -> Scalar:
         """One micro-batch [s]; `layer`: of one layer [s]."""
@@ -32,16 +33,22 @@ class Stage(eqx.Module):
 
 
 def rank_stages(model: TrainingModel, layout: Layout) -> tuple[Stage, Stage, Stage]:
-    """Of the first rank, of those between, which have no layers where there are two ranks or one, and of the last."""
+    """Of the first rank, of those between, which have no layers where there are two ranks or one, and of the last.
+
+    In DualPipe a rank has the stage of its own place and that of its place from the other end, each for half of the
+    micro-batches (arXiv:2412.19437, section 3.2.1): the mean of both.
+    """
     stages = stage_layers(model, layout)
     together = layout.ends_together
     between = jnp.where(layout.pipeline > 2.0, stages.middle, 0.0)
     one, none = jnp.ones_like(together), jnp.zeros_like(together)
-    return (
-        Stage(stages.first, one, together),
-        Stage(between, none, none),
-        Stage(stages.last, none, 1.0 - together),
-    )
+    first, last = Stage(stages.first, one, together), Stage(stages.last, none, 1.0 - together)
+    return _mean(layout, first, last), Stage(between, none, none), _mean(layout, last, first)
+
+
+def _mean(layout: Layout, own: Stage, opposite: Stage) -> Stage:
+    """Of the stages that a rank holds."""
+    return jax.tree.map(lambda one, other: (one + (layout.copies - 1.0) * other) / layout.copies, own, opposite)
 
 
 def busiest_stage(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends) -> Stage:
