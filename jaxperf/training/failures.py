@@ -5,7 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import betainc
+from jax.scipy.special import betainc, ndtr
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, floor_div
@@ -13,6 +13,7 @@ from jaxperf.core.numerics import Scalar, as_float, floor_div
 HOUR = 3600.0
 DAY = 24.0 * HOUR
 HALVINGS = 24  # of a range of up to 16 million spares
+MANY = 32768.0  # devices from which float32 has lost more of the beta function than the normal law leaves out
 
 # Llama 3 (arXiv:2407.21783, section 3.3.4; the same in datacenterdynamics.com's report of it): 419 unexpected
 # interruptions of 16,384 H100 in 54 days, from all causes.
@@ -50,10 +51,15 @@ def enough_spares(failures: Failures, devices: Scalar, spares: Scalar) -> Scalar
     """Probability that of `devices` + `spares` at least `devices` work: a binomial tail.
 
     A device is out with probability q = repair / (MTBF + repair); P(X <= k) of X ~ Binomial(n + k, q) is the
-    regularized incomplete beta function I_(1-q)(n, k + 1).
+    regularized incomplete beta function I_(1-q)(n, k + 1), of `MANY` devices and more by the normal law of its cube
+    root (Camp 1951, Paulson 1942), whose least spares are one off at most.
     """
     working = failures.device_mtbf / (failures.device_mtbf + failures.repair)
-    return betainc(devices, spares + 1.0, working)
+    exact = betainc(jnp.minimum(devices, MANY), spares + 1.0, working)
+    of_devices, of_spares = 1.0 / (9.0 * devices), 1.0 / (9.0 * (spares + 1.0))
+    root = jnp.cbrt(devices * failures.repair / ((spares + 1.0) * failures.device_mtbf))
+    normal = ndtr((1.0 - of_spares - (1.0 - of_devices) * root) / jnp.sqrt(of_spares + of_devices * root**2))
+    return jnp.where(devices < MANY, exact, normal)
 
 
 def spares_for(failures: Failures, devices: Scalar, confidence: Scalar) -> Scalar:

@@ -6,7 +6,9 @@ import math
 from fractions import Fraction
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.scipy.special import betainc
 
 from jaxperf.core.numerics import as_float
 from jaxperf.training.checkpoint import goodput, save_time
@@ -54,3 +56,15 @@ def test_spares_are_the_least_that_suffice(devices: int) -> None:
     assert float(enough_spares(failures, n, spares)) >= 0.99
     if float(spares) > 0.0:
         assert float(enough_spares(failures, n, spares - 1.0)) < 0.99
+
+
+@pytest.mark.parametrize(
+    ("devices", "exact"), [(4096, 6), (30000, 24), (65536, 45), (200_000, 118), (524_288, 286), (1_048_576, 549)]
+)
+def test_spares_of_large_clusters_in_32_bits(devices: int, exact: int) -> None:
+    """Commands compute in float32, where the beta function of a million devices was 13 spares off."""
+    failures = jax.tree.map(jnp.float32, assumed_failures())
+    assert float(jax.jit(spares_for)(failures, jnp.float32(devices), jnp.float32(0.99))) == exact
+    working = failures.device_mtbf.astype(float) / (failures.device_mtbf + failures.repair).astype(float)
+    few, enough = (float(betainc(devices * 1.0, spares + 1.0, working)) for spares in (exact - 1, exact))
+    assert few < 0.99 <= enough
