@@ -191,22 +191,24 @@ def format_fields(dtype: str) -> dict[str, float]:
 
     Narrow formats (fp8, mxfp8, fp4, ...) multiply narrow and keep narrow operands; weights stay in 16 bits, attention
     and head are multiplied in 16 bits (Transformer Engine; DeepSeek-V3, arXiv:2412.19437, section 3.3). fp32 has no
-    second copy of the weights.
+    second copy of the weights, and nor has fp64, of which everything has 8 bytes.
     """
     name = format_name(dtype)
     facts = FORMATS[name]
-    single = name in ("fp32", "tf32")
     narrow = facts.operand_itemsize < 2.0
     wide = facts.activations if narrow else name
+    itemsize = FORMATS[wide].operand_itemsize
+    state = max(itemsize, 4.0)  # gradients and moments have fp32 at least
+    master = state if itemsize < state else 0.0
     return {
         "compute_format": COMPUTE_FORMATS.index(facts.compute),
         "plain_format": COMPUTE_FORMATS.index(FORMATS[wide].compute),
-        "weight_bytes": 4.0 if single else 2.0,
-        "gradient_bytes": 4.0,
-        "optimizer_bytes": 8.0 if single else 12.0,
-        "activation_bytes": 4.0 if single else 2.0,
-        "operand_bytes": facts.operand_itemsize if narrow else FORMATS[wide].operand_itemsize,
-        "dispatch_bytes": 4.0 if single else 2.0,
+        "weight_bytes": itemsize,
+        "gradient_bytes": state,
+        "optimizer_bytes": 2.0 * state + master,
+        "activation_bytes": itemsize,
+        "operand_bytes": facts.operand_itemsize,
+        "dispatch_bytes": itemsize,
         "quantized": float(narrow),
     }
 

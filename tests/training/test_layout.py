@@ -144,6 +144,18 @@ def test_formats_of_mixed_precision(
 
 
 @pytest.mark.parametrize(
+    ("dtype", "itemsize", "gradient", "optimizer"),
+    [("bf16", 2, 4, 12), ("fp8", 2, 4, 12), ("tf32", 4, 4, 8), ("fp32", 4, 4, 8), ("fp64", 8, 8, 16)],
+)
+def test_bytes_of_states_and_messages(dtype: str, itemsize: float, gradient: float, optimizer: float) -> None:
+    """Weights and messages in the wide format of a run, gradients and two moments in fp32 at least, a master copy where
+    the weights are shorter."""
+    fields = format_fields(dtype)
+    assert {fields[f"{name}_bytes"] for name in ("weight", "activation", "dispatch")} == {itemsize}
+    assert (fields["gradient_bytes"], fields["optimizer_bytes"]) == (gradient, optimizer)
+
+
+@pytest.mark.parametrize(
     "names, hint",
     [
         ({"schedule": "1f1"}, "1f1b"),
