@@ -42,7 +42,8 @@ def rank_stages(model: TrainingModel, layout: Layout) -> tuple[Stage, Stage, Sta
     together = layout.ends_together
     between = jnp.where(layout.pipeline > 2.0, stages.middle, 0.0)
     one, none = jnp.ones_like(together), jnp.zeros_like(together)
-    first, last = Stage(stages.first, one, together), Stage(stages.last, none, 1.0 - together)
+    alone = jnp.where(layout.pipeline <= 1.0, one, none)  # the last rank, too, which has both ends
+    first, last = Stage(stages.first, one, together), Stage(stages.last, alone, 1.0 - together + alone)
     return _mean(layout, first, last), Stage(between, none, none), _mean(layout, last, first)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jaxperf.core.numerics import as_float
 from jaxperf.training.compute import Ends
-from jaxperf.training.layout import training_layout
+from jaxperf.training.layout import SCHEDULES, training_layout
 from jaxperf.training.model_build import training_model_from_shape
 from jaxperf.training.stages import busiest_stage
 
@@ -29,3 +29,10 @@ def test_the_busiest_of_four_ranks(schedule: str, work: float, tables: tuple[flo
         stage = busiest_stage(model, layout, as_float(1.0), ENDS)
         assert float(stage.time(as_float(1.0), ENDS)) == work
         assert float(layout.copies * stage.tables(model)) == held
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_rank_alone_has_both_ends(schedule: str) -> None:
+    """Whatever the schedule, also those that take several ranks."""
+    stage = busiest_stage(UNTIED, training_layout(schedule=schedule), as_float(1.0), ENDS)
+    assert (float(stage.layers), float(stage.embedding), float(stage.head)) == (8, 1, 1)
