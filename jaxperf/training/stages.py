@@ -23,9 +23,10 @@ class Stage(eqx.Module):
     head: Float[Array, "*batch"]
 
     def tables(self, model: TrainingModel) -> Scalar:
-        """Token tables of that stage: one for both ends where they are on one rank and tied [1]."""
+        """Token tables of that stage: one for both ends where they are in one and tied, else a tied head is a copy, as
+        in DualPipe [1]."""
         table, head = self.embedding * model.table, self.head * model.head
-        return table + head - model.tied * jnp.minimum(table, head)  # a tied head on another rank is a copy
+        return table + head - model.tied * jnp.maximum(table + head - 1.0, 0.0)
 
     def time(self, layer: Scalar, ends: Ends) -> Scalar:
         """One micro-batch [s]; `layer`: of one layer [s]."""

@@ -19,7 +19,7 @@ UNTIED, TIED = (training_model_from_shape(8, 512, 4, 4, 128, 2048, False, 1000, 
     [
         ("1f1b", 2 * 1.0 + 3.0, (1, 1)),
         ("zb-v", 2 * 1.0 + 3.0 + 0.5, (2, 1)),  # its first rank has both ends (arXiv:2401.10241, section 6)
-        ("dualpipe", 2 * 1.0 + (3.0 + 0.5) / 2, (2, 1)),  # of both, one end at a time (arXiv:2412.19437, section 3.2.1)
+        ("dualpipe", 2 * 1.0 + (3.0 + 0.5) / 2, (2, 2)),  # of both, one end at a time (arXiv:2412.19437, section 3.2.1)
     ],
 )
 def test_the_busiest_of_four_ranks(schedule: str, work: float, tables: tuple[float, float]) -> None:
