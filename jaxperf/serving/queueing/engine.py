@@ -97,9 +97,11 @@ def prefill_first(
     added = average(second - own) + average(attention)
     floor = jnp.clip(average(own) - added, 0.0, average(own))
     share = jnp.maximum(own - floor, 0.0)
-    room = padded(load.prompt, engine.budget)
-    room = room if ready is None else jnp.minimum(room, ready)
-    packed = added + floor / jnp.maximum(room, 1.0)
+    room = jnp.minimum(padded(load.prompt, engine.budget), _most(engine, ready))
+    several = jnp.maximum(room, 1.0)
+    # Far above the line from one to two where a step's floor is what memory takes, which few short prompts do not fill.
+    filled = jax.vmap(functools.partial(linear_time, law))(tokens + (several - 1.0) * mean) + law.prefill[0]
+    packed = average(filled) / several + average(attention)
     # In a pipeline a batch of prompts is in front of decodes that would have waited for others: a stage behind it.
     stall = jnp.maximum(floor - step * (1.0 - 1.0 / engine.stages), -average(share))
     zero = jnp.zeros_like(own)
@@ -121,11 +123,8 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
         return linear_time(law, decodes + size) + decoding + law.prefill[0]
 
     full = mixed(free)
-    room = free / load.prompt.mean
-    filled = full
-    if ready is not None:
-        room = jnp.minimum(room, ready)
-        filled = mixed(jnp.minimum(room * load.prompt.mean, free))
+    room = jnp.minimum(free / load.prompt.mean, _most(engine, ready))
+    filled = mixed(jnp.minimum(room * load.prompt.mean, free))
 
     def alone(prompt: Scalar) -> tuple[Scalar, ...]:
         """(time, number) of the steps of one prompt; (time, prompts it has room for) of its last."""
@@ -154,6 +153,12 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
     ending = _ending(first, later, queued)
     share, delay = jnp.maximum(own - floor, 0.0), jnp.maximum(delay - stall, 0.0)
     return Prefill(own, share, delay, floor, stall, room, packed, 1.0 / room, ending)
+
+
+def _most(engine: Engine, ready: Scalar | None) -> Scalar:
+    """Prompts of one step at most: those that are `ready`, each with a slot of its batch [1]."""
+    most = jnp.maximum(engine.slots / engine.ways, 1.0)
+    return most if ready is None else jnp.minimum(most, ready)
 
 
 def _ending(alone: Last, queued: Last, often: Scalar) -> Last:

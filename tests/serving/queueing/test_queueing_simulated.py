@@ -128,6 +128,18 @@ def test_a_full_engine_starts_the_prompts_that_ended_ones_leave_room_for(sched: 
     assert most == pytest.approx(served.mean(), rel=0.08)
 
 
+@pytest.mark.parametrize("prompt", [100, 500])
+def test_short_prompts_that_go_first_are_served_as_fast_as_their_full_steps(prompt: int) -> None:
+    """Few of them take as long as memory does, so that the line from one to two is nothing like a full step."""
+    fixed = [{"kind": "fixed", "value": value} for value in (prompt, 1)]
+    engine = Engine(float(CAP), float(BUDGETS["vllm"]))
+    most = most_of(prefill_first, straight_law(), (lengths_as(fixed[0]), lengths_as(fixed[1])), engine)
+    completed = np.sort(simulated("vllm", drawn(4.0 * most, lengths=fixed))["completed"], axis=1)
+    early, late = REQUESTS // 4, REQUESTS * 3 // 4
+    served = ((completed > completed[:, [early]]) & (completed <= completed[:, [late]])).sum(axis=1)
+    assert most == pytest.approx((served / (completed[:, late] - completed[:, early])).mean(), rel=0.05)
+
+
 def test_prompts_that_go_first_wait_for_no_slot_at_moderate_load() -> None:
     lengths, engine = tuple(map(lengths_as, SHORT)), Engine(float(CAP), float(BUDGETS["vllm"]))
     rate = 0.7 * most_of(prefill_first, straight_law(), lengths, engine)
