@@ -12,10 +12,10 @@ request waits for the work U before its own step, which others share,
 
     ttft = U + own steps + what others add to the last of them
 
-A request that finds all slots taken waits for one: Halfin and Whitt 1981. Fluctuations of N: product form of affine t,
-Var N = N / (1 - lambda (output - 1) t' / (1 - lambda d)). That is of requests that begin to decode one by one; of those
-whose prompts were computed in a row see `decoding.clump`, and what a burst's find of each other is in `arrivals`. All
-is of one point and differentiable; the fixed point takes Newton's steps.
+A request that finds all slots taken waits for one, and few slots leave it less company (`slots`). Fluctuations of N:
+product form of affine t, Var N = N / (1 - lambda (output - 1) t' / (1 - lambda d)). That is of requests that begin to
+decode one by one; of those whose prompts were computed in a row see `decoding.clump`, and what a burst's find of each
+other is in `arrivals`. All is of one point and differentiable; the fixed point takes Newton's steps.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from jaxperf.serving.queueing.engine import (
     overlapping,
 )
 from jaxperf.serving.queueing.law import StepLaw
+from jaxperf.serving.queueing.slots import Slots, slot_wait, slots_at, within
 from jaxperf.serving.queueing.waiting import Wait, waiting
 
 NEWTONS, ROUNDS = 4, 6  # of the fixed point, of the overlap: the fourth is within 1e-5 of the tenth at 99 % of points
@@ -56,13 +57,14 @@ POINTS = ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0))
 class SteadyQueue(eqx.Module):
     """Means of requests: `ttft`, `tpot` (after the first token; NaN where none makes a second), `e2e` [s], NaN where
     not `stable`; `batch`: mean sequences in decode, `spread`: its variance [1]; `prefill_share` of the time in steps
-    with prompts, and `meets`: of arrivals that find such a step [1]; `utilization`: rate over what the engine can serve
-    [1].
+    with prompts, and `meets`: of arrivals that find such a step and a slot [1]; `utilization`: rate over what the
+    engine can serve [1].
 
     Then what percentiles are made of: `step` of a decode [s], its `slope` in the batch [s], `slow`: share of the time
     that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `squares`: of delays, a second
-    [s], `waits`: probability of no free slot [1], `slot`: how long such a request waits [s], `present`: probability
-    that there are decodes [1], `ways` of the engine and how many prompts `overlap` in them [1].
+    [s], `waits`: probability of no free slot [1], `slot`: how long such a request waits [s], and `erratic`: the
+    variance of that over its square [1], `present`: probability that an arrival finds decodes and a slot [1], `ways` of
+    the engine and how many prompts `overlap` in them [1].
     """
 
     ttft: Float[Array, "*batch"]
@@ -81,6 +83,7 @@ class SteadyQueue(eqx.Module):
     squares: Float[Array, "*batch"]
     waits: Float[Array, "*batch"]
     slot: Float[Array, "*batch"]
+    erratic: Float[Array, "*batch"]
     present: Float[Array, "*batch"]
     ways: Float[Array, "*batch"]
     overlap: Float[Array, "*batch"]
@@ -96,9 +99,10 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     at = _fixed_point(functools.partial(_steps_at, discipline, law, load, engine), law, load, engine)
     found = _found(at, load, engine)
     batch, spread = at.batch, at.spread
-    utilization = load.rate * request_cost(discipline, law, load, engine)
-    waits, slot = _slot_wait(batch, spread, found.decode, utilization, engine)
-    ttft = found.ttft + waits * slot
+    cost = request_cost(discipline, law, load, engine)
+    utilization, slots = load.rate * cost, found.slots
+    slot, erratic = slot_wait(at.prefill, load, found.decode, cost, utilization)
+    ttft = found.ttft + slots.taken * slot
     prompts = found.wait.prompts
     over = overlap_at(at.prefill, load, engine)
     steps = mean_over(load.prompt, at.prefill.share) + at.prefill.floor / prompts
@@ -116,17 +120,18 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         batch=known(batch, jnp.nan),
         spread=spread,
         prefill_share=prefill_share,
-        meets=queue / (1.0 + queue),
+        meets=queue / (1.0 + queue) * slots.before,
         utilization=utilization,
         stable=stable,
         step=at.step,
         slope=at.slope,
         slow=found.slow,
         behind=found.behind,
-        squares=load.rate * squares,
-        waits=waits,
+        squares=load.rate * squares * slots.beside,
+        waits=slots.taken,
         slot=slot,
-        present=found.present,
+        erratic=erratic,
+        present=found.present * slots.before,
         ways=engine.ways,
         overlap=over,
         wait=found.wait,
@@ -155,10 +160,11 @@ class _Found(NamedTuple):
     slow: Scalar
     behind: Scalar
     present: Scalar
+    slots: Slots
 
 
 def _fixed_point(
-    steps_at: Callable[[Scalar, Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine
+    steps_at: Callable[[Scalar, Scalar, Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine
 ) -> _Steps:
     """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine.
 
@@ -175,40 +181,49 @@ def _fixed_point(
         company = clump(load, batch, found.slow)
         varies = batch * (1.0 + mates(load, batch) + company)
         spread = jnp.minimum(varies / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
-        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread, company)
+        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread, company, found.slots.beside)
 
     light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
     start = jnp.minimum(light, 0.5 * engine.slots)
-    return jax.lax.fori_loop(0, NEWTONS, newton, steps_at(start, start, jnp.zeros_like(start)))
+    return jax.lax.fori_loop(0, NEWTONS, newton, steps_at(start, start, jnp.zeros_like(start), jnp.ones_like(start)))
 
 
 def _steps_at(
-    discipline: Discipline, law: StepLaw, load: Load, engine: Engine, batch: Scalar, spread: Scalar, company: Scalar
+    discipline: Discipline,
+    law: StepLaw,
+    load: Load,
+    engine: Engine,
+    batch: Scalar,
+    spread: Scalar,
+    company: Scalar,
+    beside: Scalar,
 ) -> _Steps:
     """The steps with a mean and a variance of the sequences in decode; arrivals see their burst beside, and the others
-    of their row, their `company` [1]."""
-    seen = batch + mates(load, batch) + company
+    of their row, their `company` [1]; few slots leave them the share `beside` of all that decode [1]."""
+    seen = (batch + mates(load, batch)) * beside + company
     step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
-    return _Steps(batch, spread, step, slope, discipline(law, load, engine, batch / engine.ways, step, None))
+    return _Steps(batch, spread, step, slope, discipline(law, load, engine, beside * batch / engine.ways, step, None))
 
 
 def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
     """What requests meet in such steps: the equations at the head of this file."""
     batch, step, prefill = at.batch, at.step, at.prefill
     present = 1.0 - jnp.exp(-batch)
-    wait = waiting(prefill, load, engine, step, present)
+    slots = slots_at(prefill, load, engine, batch, at.spread)
+    wait = within(waiting(prefill, load, engine, step, present), slots)
     over = overlap_at(prefill, load, engine)
     ttft = wait.unfinished + mean_over(load.prompt, prefill.own + wait.ending)
     delay = (mean_over(load.prompt, prefill.delay) + prefill.stall / wait.prompts) / over
-    slow = jnp.minimum(load.rate * delay, FULL)
+    slow = jnp.minimum(load.rate * delay * slots.beside, FULL)
     come = load.rate * ttft  # before the first token; the rest of the burst while it decodes
-    behind = jnp.maximum(come + cluster(come + batch, load.variation) - wait.beside, 0.0) * delay
+    come = (come + cluster(come + batch, load.variation)) * slots.beside
+    behind = jnp.maximum(come - wait.beside, 0.0) * delay
     tokens, several = after_first(load)
     shared = load.output.share * several
     each = decode_time(prefill, load, step, slow, behind, tokens)
     several = jnp.sum(shared)
     tpot = jnp.where(several > 0.0, jnp.sum(shared * each / tokens) / jnp.maximum(several, SHORTEST), jnp.nan)
-    return _Found(wait, ttft, jnp.sum(shared * each), tpot, slow, behind, present)
+    return _Found(wait, ttft, jnp.sum(shared * each), tpot, slow, behind, present, slots)
 
 
 def _step_and_slope(
@@ -226,35 +241,27 @@ def _step_and_slope(
 def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> Scalar:
     """Time of the engine per request with all slots taken: 1 / the rate that it can serve [s].
 
-    Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps. A
-    prompt joins where a sequence has ended: of n in a batch Poisson's n / (output - 1) a step, and a step has no more
-    prompts than that, however many wait.
+    Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps, and a
+    slot is held for the steps of a prompt as well. A prompt joins where a sequence has ended: Poisson's of so many
+    `ended` a step, and a step has no more prompts than that, however many wait.
     """
     after = jnp.maximum(load.output.mean - 1.0, 0.0)
     one = jnp.ones_like(load.rate)
     alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one), None)
-    fed = after * engine.ways / jnp.maximum(alone.beside * (1.0 + after * alone.room / engine.budget), 1e-9)
-    batch = jnp.clip(fed, 1.0, engine.slots)
+    fed = engine.ways / jnp.maximum(alone.beside * (1.0 + after * alone.room / engine.budget), SHORTEST)
+    held = jnp.where(alone.beside > 0.0, jnp.maximum(alone.beside, 1.0), 0.0)
+    ended = jnp.minimum(fed, engine.slots / jnp.maximum(after + held, SHORTEST))
+    batch = ended * after
     step = decode_step(law, load, engine, batch)
-    ended = batch / engine.ways / jnp.maximum(after, SHORTEST)
-    prefill = discipline(law, load, engine, batch / engine.ways, step, ended / -jnp.expm1(-ended))
+    others = batch * (1.0 - 1.0 / jnp.maximum(engine.slots, 1.0)) / engine.ways
+    joining = ended / engine.ways
+    prefill = discipline(law, load, engine, others, step, joining / -jnp.expm1(-joining))
 
     def cost(overlap: Scalar) -> Scalar:
-        steps = jnp.maximum(after / batch - prefill.beside / overlap, 0.0)
+        steps = jnp.maximum(1.0 / ended - prefill.beside / overlap, 0.0)
         return prefill.packed / overlap + steps * step
 
     overlap = engine.ways
     for _ in range(ROUNDS):
         overlap = overlapping(prefill.packed / cost(overlap), prefill.room, engine)
     return cost(overlap)
-
-
-def _slot_wait(
-    batch: Scalar, spread: Scalar, decode: Scalar, utilization: Scalar, engine: Engine
-) -> tuple[Scalar, Scalar]:
-    """Probability that all slots are taken, and how long for [s]: Halfin and Whitt's limit of many servers."""
-    slack = jnp.maximum(engine.slots - batch, 0.0) / jnp.maximum(safe_sqrt(spread), 1e-3)
-    slack = jnp.minimum(slack, 8.0)
-    density = jnp.exp(-0.5 * slack**2) / (2.0 * jnp.pi) ** 0.5
-    waits = 1.0 / (1.0 + slack * jax.scipy.stats.norm.cdf(slack) / density)
-    return waits, decode / engine.slots / (1.0 - jnp.minimum(utilization, FULL))

@@ -58,7 +58,7 @@ def first_token_tail(state: SteadyQueue, load: Load) -> Tail:
     def waited(x: Array) -> Array:
         """P(wait before the own steps > x)."""
         queued = busy * gamma_tail(x, *found) + (1.0 - busy) * _uniform_tail(x, rest, state.present)
-        slotless = gamma_tail(x, found[0] + state.slot, found[1] + state.slot**2)
+        slotless = gamma_tail(x, state.wait.unfinished + state.slot, busy * found[1] + state.erratic * state.slot**2)
         return (1.0 - waits) * queued + waits * slotless
 
     def tail(x: Scalar) -> Scalar:
@@ -126,7 +126,7 @@ def first_variance(state: SteadyQueue, load: Load) -> Scalar:
     average = jnp.sum(share * own)
     between = jnp.sum(share * own**2) - average**2
     queue = busy * (variance + (1.0 - busy) * mean**2) + (1.0 - busy) * rest**2 / 12.0
-    slot = state.waits * (2.0 - state.waits) * state.slot**2
+    slot = state.waits * (1.0 - state.waits + state.erratic) * state.slot**2
     later = jnp.sum(share * state.wait.later**2 * (1.0 / jnp.maximum(state.wait.often, SHORTEST) - 1.0))
     return jnp.maximum(between, 0.0) + queue + slot + later
 

@@ -38,12 +38,14 @@ def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS, lengths=(PROMP
     return [draw_requests({**workload, "seed": seed}) for seed in range(lanes)]
 
 
-def simulated(sched: str, requests: list[Requests], budget: int = 0, stages: int = 1):
+def simulated(sched: str, requests: list[Requests], budget: int = 0, stages: int = 1, cap: int = CAP):
     """Times of every request of every lane; all calls of a scheduler share a compiled program."""
     none = np.zeros(len(requests[0].arrived), int)
     requests = [replace(each, brought=none if each.brought is None else each.brought) for each in requests]
     tokens = "chunk_size" if sched == "sarathi_fixed" else "max_tokens_in_batch"
-    scheduler = parse_scheduler({**SETTINGS, "sched": sched, tokens: budget or BUDGETS[sched], "pp": stages})
+    scheduler = parse_scheduler(
+        {**SETTINGS, "batch_size_cap": cap, "sched": sched, tokens: budget or BUDGETS[sched], "pp": stages}
+    )
     found = simulate(
         scheduler.policy,
         LawStepTime(straight_law()),
@@ -147,6 +149,22 @@ def test_prompts_that_go_first_wait_for_no_slot_at_moderate_load() -> None:
     metrics = request_metrics({**simulated("vllm", requests), "output": np.stack([each.output for each in requests])})
     state = steady(prefill_first, straight_law(), Load(rate, *lengths), engine)
     assert errors(state, percentiles(state, Load(rate, *lengths), as_float(0.99)), metrics)[0].max() <= 0.1
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4, 8])
+@pytest.mark.parametrize(("sched", "discipline"), [("vllm", prefill_first), ("vllm_v1", chunked)])
+def test_few_slots_are_the_simulated_ones(sched: str, discipline, slots: int) -> None:
+    fixed = [{"kind": "fixed", "value": value} for value in (500, 50)]
+    lengths, engine = (lengths_as(fixed[0]), lengths_as(fixed[1])), Engine(float(slots), float(BUDGETS[sched]))
+    for share in (0.2, 0.6):
+        rate = share * most_of(discipline, straight_law(), lengths, engine)
+        requests = drawn(rate, lengths=fixed)
+        times = simulated(sched, requests, cap=slots)
+        metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
+        state = steady(discipline, straight_law(), Load(rate, *lengths), engine)
+        tails = percentiles(state, Load(rate, *lengths), as_float(0.99))
+        mean, _ = errors(state, tails, metrics)
+        assert mean.max() <= 0.1, (share, mean)
 
 
 @pytest.mark.parametrize(("prompt", "share"), [(8192, 0.3), (8192, 0.6)])
