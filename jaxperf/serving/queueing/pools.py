@@ -24,7 +24,7 @@ from jaxperf.serving.queueing.engine import Discipline, Engine, Last, Load, Pref
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
 from jaxperf.serving.queueing.open_loop import SteadyQueue, steady_state
-from jaxperf.serving.queueing.tail import first_token_tail, first_variance, per_token_tail, solved, whole_tail
+from jaxperf.serving.queueing.tail import first_token, first_token_tail, per_token_tail, solved, whole_tail
 
 
 class Sending(NamedTuple):
@@ -126,7 +126,7 @@ def no_prompts(
 def pools_percentile(state: SteadyPools, load: Load, pools: Pools, level: Scalar | float) -> dict[str, Scalar]:
     """`ttft`, `tpot` and `e2e` that a share `level` of the requests does not exceed [s]; NaN where not stable."""
     prompts, outputs = pool_loads(load, pools)
-    first = (state.ttft, first_variance(state.prefill, prompts))
+    first = first_token(state.prefill, prompts, state.transfer)
     known = {"ttft": state.stable, "tpot": state.stable & ~jnp.isnan(state.tpot), "e2e": state.stable}
     found = {
         "ttft": solved(first_token_tail(state.prefill, prompts), state.prefill.ttft, level) + state.transfer,

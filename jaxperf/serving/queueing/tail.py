@@ -8,13 +8,15 @@ token and by prompts at random,
     mean = (n t + U_behind) / (1 - slow),    variance = (sqrt(lambda d^2 mean) + n t' sqrt(2/3 Var N))^2 / (1 - slow)^2
 
 (the mean of few tokens as `decoding.decode_time` sums it), because more arrivals mean both more prompts and more
-sequences; 2/3: the mean of a process whose correlation falls in a straight line over a life. Gamma's tail by Wilson and
-Hilferty (1931).
+sequences; 2/3: the mean of a process whose correlation falls in a straight line over a life. The whole request: the
+first token's mixture with the decode after it, or where outputs vary more a mixture over outputs. Gamma's tail by
+Wilson and Hilferty (1931).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,35 +39,60 @@ def percentile(state: SteadyQueue, load: Load, level: Scalar | float) -> dict[st
 
     Differentiable: the derivative is that of the equation P(X > x) = 1 - level.
     """
-    first = (state.ttft, first_variance(state, load))
     tails = {
         "ttft": (first_token_tail(state, load), state.ttft),
         "tpot": (per_token_tail(state, load), state.tpot),
-        "e2e": (whole_tail(state, load, first), state.e2e),
+        "e2e": (whole_tail(state, load, first_token(state, load)), state.e2e),
     }
     found = {name: solved(tail, scale, level) for name, (tail, scale) in tails.items()}
     found["tpot"] = jnp.minimum(found["tpot"], longest_step(state))  # where a gamma distribution goes on
     return {name: jnp.where(jnp.isnan(tails[name][1]), jnp.nan, value) for name, value in found.items()}
 
 
+class First(NamedTuple):
+    """The time to first token: `mean` [s], `variance` [s^2]; `tail` of it and of a time after it, of x and of the mean
+    and variance of that time [s, s, s^2]."""
+
+    mean: Scalar
+    variance: Scalar
+    tail: Callable[[Scalar, Scalar, Scalar], Scalar]
+
+
+def first_token(state: SteadyQueue, load: Load, sent: Scalar | float = 0.0) -> First:
+    """The time to first token, which takes so long to be `sent` besides [s]."""
+
+    def tail(x: Scalar, mean: Scalar, variance: Scalar) -> Scalar:
+        return _first_tail(state, load, x - sent, mean, variance)
+
+    return First(state.ttft + sent, first_variance(state, load), tail)
+
+
 def first_token_tail(state: SteadyQueue, load: Load) -> Tail:
     """P(TTFT > x)."""
+    return lambda x: _first_tail(state, load, x, jnp.zeros_like(x), jnp.zeros_like(x))
+
+
+def _first_tail(state: SteadyQueue, load: Load, x: Scalar, mean: Scalar, variance: Scalar) -> Scalar:
+    """P(TTFT + Y > x), Y with this `mean` and `variance` [s, s^2]: what is uniform without it is a gamma distribution
+    with it, as far as most of the variance is Y's."""
     own, share = state.prefill.own, load.prompt.share
     busy, rest, found = _found(state, load)
     waits, often = state.waits, state.wait.often
     later = state.wait.later / jnp.maximum(often, SHORTEST)
+    around = 0.5 * state.present * rest
+    idle = around, state.present * rest**2 / 3.0 - around**2
+    mixed = variance / jnp.maximum(variance + rest**2 / 12.0, SHORTEST**2)
+    slot = state.wait.unfinished + state.slot, busy * found[1] + state.erratic * state.slot**2
 
     def waited(x: Array) -> Array:
-        """P(wait before the own steps > x)."""
-        queued = busy * gamma_tail(x, *found) + (1.0 - busy) * _uniform_tail(x, rest, state.present)
-        slotless = gamma_tail(x, state.wait.unfinished + state.slot, busy * found[1] + state.erratic * state.slot**2)
-        return (1.0 - waits) * queued + waits * slotless
+        """P(wait before the own steps + Y > x)."""
+        even = _uniform_tail(x - mean, rest, state.present)
+        even = even + mixed * (gamma_tail(x, mean + idle[0], variance + idle[1]) - even)
+        queued = busy * gamma_tail(x, found[0] + mean, found[1] + variance) + (1.0 - busy) * even
+        return (1.0 - waits) * queued + waits * gamma_tail(x, slot[0] + mean, slot[1] + variance)
 
-    def tail(x: Scalar) -> Scalar:
-        after = x - own
-        return jnp.sum(share * ((1.0 - often) * waited(after) + often * waited(after - later)))
-
-    return tail
+    after = x - own
+    return jnp.sum(share * ((1.0 - often) * waited(after) + often * waited(after - later)))
 
 
 def per_token_tail(state: SteadyQueue, load: Load) -> Tail:
@@ -82,12 +109,22 @@ def longest_step(state: SteadyQueue) -> Scalar:
     return jnp.where(state.prefill.beside > 0.0, longest, jnp.inf)
 
 
-def whole_tail(state: SteadyQueue, load: Load, first: tuple[Scalar, Scalar]) -> Tail:
-    """P(E2E > x); `first`: mean and variance of the time to first token [s, s^2]."""
+def whole_tail(state: SteadyQueue, load: Load, first: First) -> Tail:
+    """P(E2E > x): the time to first token as it is, and the mean output's after it; as far as outputs of different
+    lengths vary more than that, two moments of the first and the classes of outputs as they are."""
     several, _, mean, variance = _decode_moments(state, load)
-    mean, variance = several * mean, several * variance
     inside = load.output.variance * (state.step / (1.0 - state.slow)) ** 2
-    return lambda x: jnp.sum(load.output.share * gamma_tail(x, mean + first[0], variance + inside + first[1]))
+    share, mean, variance = load.output.share, several * mean, several * variance + inside
+    average = jnp.sum(share * mean)
+    between = jnp.maximum(jnp.sum(share * mean**2) - average**2, 0.0)
+    whole = jnp.sum(share * variance) + between
+    resolved = first.variance / (first.variance + between + SHORTEST**2)
+
+    def tail(x: Scalar) -> Scalar:
+        classes = jnp.sum(share * gamma_tail(x, mean + first.mean, variance + first.variance))
+        return classes + resolved * (first.tail(x, average, whole) - classes)
+
+    return tail
 
 
 def gamma_tail(x: Scalar | Array, mean: Scalar | Array, variance: Scalar | Array) -> Array:

@@ -11,7 +11,7 @@ from jaxperf.core.numerics import as_float
 from jaxperf.serving.queueing.engine import Engine, Load, chunked
 from jaxperf.serving.queueing.lengths import lengths_as
 from jaxperf.serving.queueing.tail import gamma_tail, solved
-from tests.serving.queueing.engines import percentiles, steady, straight_law
+from tests.serving.queueing.engines import most_of, percentiles, steady, straight_law
 
 LENGTHS = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}
 
@@ -60,3 +60,15 @@ def test_a_percentile_of_an_engine_that_is_hardly_used_is_that_of_its_prompts(ra
     """Lengths in classes: between two of them the tail is flat."""
     means, tails = run(rate, 0.99)
     assert float(means["ttft"]) < float(tails["ttft"]) < 2.5 * float(means["ttft"])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_a_request_of_one_token_ends_with_its_first(share: float) -> None:
+    """Long prompts: most find nothing and take their own steps, few wait for another's; a gamma has neither."""
+    prompt, ends = lengths_as({"kind": "fixed", "value": 8000}), []
+    for tokens in (1, 2):
+        lengths, engine = (prompt, lengths_as({"kind": "fixed", "value": tokens})), Engine(128.0, 2048.0)
+        load = Load(share * most_of(chunked, straight_law(), lengths, engine), *lengths)
+        ends.append(percentiles(steady(chunked, straight_law(), load, engine), load, as_float(0.99)))
+    assert float(ends[0]["e2e"]) == pytest.approx(float(ends[0]["ttft"]), rel=1e-4)
+    assert float(ends[1]["ttft"]) < float(ends[1]["e2e"]) < 1.1 * float(ends[1]["ttft"])
