@@ -41,17 +41,20 @@ def memory_use(
     tokens: Scalar,
     source: Scalar | None = None,
     positions: Scalar | None = None,
+    outputs: Scalar | None = None,
 ) -> MemoryUse:
     """Memory for `sequences` sequences of one attention replica that grow to `length` tokens each.
 
     **Arguments:** `tokens`: the most tokens one step works on at once (the prompt, in prefill) [1]; `source`: tokens
     of encoders that each sequence reads by cross-attention, None for none [1]; `positions`: the most positions that
-    encoders work on at once, None for none [1].
+    encoders work on at once, None for none [1]; `outputs`: positions that have logits at once, None for one of each
+    sequence that has a token [1].
     """
+    logits = jnp.minimum(sequences, tokens) if outputs is None else outputs
     return MemoryUse(
         weights=weight_bytes(deployment, model),
         kv_cache=kv_cache_bytes(deployment, model, sequences, length, source),
-        activations=activation_bytes(deployment, model, tokens, jnp.minimum(sequences, tokens), positions),
+        activations=activation_bytes(deployment, model, tokens, logits, positions),
         usable=deployment.device.memory_capacity * USABLE_SHARE,
     )
 

@@ -140,12 +140,13 @@ def prefill_cost(
     sequences = ceil_div(batch, deployment.layout.data_parallel)
     tokens, source = own_prompt(model, prompt), source_tokens(model, prompt, media)
     kernels = tower_kernels(deployment, model, sequences, prompt, media)
+    logits = sequences if outputs is None else sequences * outputs
     if model.groups:
         phase = Prefill(sequences, tokens, prefix, source)
-        logits = sequences if outputs is None else sequences * outputs
         kernels = step_kernels(deployment, model, phase, logits) | kernels
     positions = tower_positions(model, sequences, prompt, media)
-    memory = memory_use(deployment, model, sequences, prefix + tokens, sequences * tokens, source, positions)
+    held, at_once = prefix + tokens, sequences * tokens
+    memory = memory_use(deployment, model, sequences, held, at_once, source, positions, logits)
     length = prefix + (jnp.maximum(tokens, prompt) if model.encodes_prompt else tokens)
     tokens = (prompt, prefix + 1.0) if media is None else (prompt, prefix + 1.0, media + 1.0)
     return _step(deployment, model, kernels, as_float(1.0), memory, batch, length, *tokens)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxperf.core.feasible import Reason
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.cache_elements import recurrent_elements
@@ -16,6 +17,7 @@ from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import MemoryUse, memory_use
 from jaxperf.models.parameters import kv_bytes_per_token, parameter_breakdown, parameter_count, state_bytes
+from jaxperf.models.step import prefill_cost
 from tests.devices import H100, deployment, model
 from tests.models.shipped import one_of_each
 
@@ -107,6 +109,13 @@ def test_activations_are_the_widest_layer_or_the_logits() -> None:
     assert float(many) == 4096 * (2 * 8192 + 3 * 28672 / 8) * 2
     one = use(deployment(), model("qwen3-0.6b"), 256, 128, 256).activations
     assert float(one) == max(256 * 151936 * 4, 256 * (2 * 1024 + 3 * 3072) * 2)
+
+
+def test_logits_of_every_position_of_a_prompt_are_in_memory() -> None:
+    numbers = (as_float(number) for number in (64, 2048, 0))
+    every = prefill_cost(deployment(), model("qwen3-0.6b"), *numbers, outputs=as_float(2048))
+    assert float(every.memory.activations) == 64 * 2048 * 151936 * 4
+    assert int(every.reason) == Reason.MEMORY
 
 
 @given(st.integers(1, 512), st.integers(1, 100_000), st.integers(1, 512))
