@@ -23,6 +23,7 @@ class Reason(enum.IntFlag):
     CONTEXT = 32
     FORMAT = 64
     COUNT = 128
+    PROMPT = 256
 
 
 SENTENCES = {
@@ -34,6 +35,7 @@ SENTENCES = {
     Reason.CONTEXT: "the context is longer than the model was trained for",
     Reason.FORMAT: "the device multiplies neither the number format nor one that can stand in for it",
     Reason.COUNT: "a count or a length is below one (a cached prefix below zero), or not a finite number",
+    Reason.PROMPT: "more media tokens or positions with logits than the prompt has tokens",
 }
 
 

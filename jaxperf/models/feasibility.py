@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
@@ -14,14 +15,23 @@ from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.layers import MoeFfn, Transformer
 from jaxperf.models.memory import MemoryUse
 
+Within = Sequence[tuple[Scalar | None, Scalar]]
+
 
 def infeasibility(
-    deployment: Deployment, model: Transformer, memory: MemoryUse, batch: Scalar, length: Scalar, *tokens: Scalar
+    deployment: Deployment,
+    model: Transformer,
+    memory: MemoryUse,
+    batch: Scalar,
+    length: Scalar,
+    *tokens: Scalar,
+    within: Within = (),
 ) -> Int[Array, ""]:
     """Bits of `core.feasible.Reason`; 0 where the step can run.
 
     **Arguments:** `length`: tokens of a whole sequence, for the limit of the model [1]; `tokens`: the lengths it was
-    made of, each at least one where the point means anything [1].
+    made of, each at least one where the point means anything [1]; `within`: pairs of some tokens of a prompt, None for
+    none, and of how many they are [1].
     """
     layout = deployment.layout
     expert = layout.expert_parallel
@@ -40,6 +50,7 @@ def infeasibility(
             Reason.DATA_PARALLEL: batch < layout.data_parallel,
             Reason.CONTEXT: length > model.max_context,
             Reason.COUNT: no_count(deployment, batch, *tokens),
+            Reason.PROMPT: beyond_prompt(within),
             Reason.FORMAT: unknown_format(deployment),
             Reason.MEMORY: memory.total > memory.usable,  # last: it alone depends on every axis of a grid
         }
@@ -53,6 +64,15 @@ def no_count(deployment: Deployment, *counts: Scalar) -> Bool[Array, ""]:
     # Not `count < 1`, which is false of NaN; each over the axes of that count alone.
     numbers = (*ways, deployment.routing_skew, *counts)
     return functools.reduce(operator.or_, (~((number >= 1.0) & (number < jnp.inf)) for number in numbers))
+
+
+def beyond_prompt(within: Within) -> Bool[Array, ""]:
+    """Whether some tokens of a prompt are more than those they are of."""
+    refused = jnp.asarray(False)
+    for part, whole in within:
+        if part is not None:
+            refused = refused | (part > whole)
+    return refused
 
 
 def unknown_format(deployment: Deployment) -> Bool[Array, ""]:

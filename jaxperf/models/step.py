@@ -13,11 +13,11 @@ from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import flagged
 from jaxperf.models.blocks.phase import Decode, Phase, Prefill
 from jaxperf.models.deployment import Deployment
-from jaxperf.models.feasibility import infeasibility
+from jaxperf.models.feasibility import Within, infeasibility
 from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import MemoryUse, memory_use, stage_share
-from jaxperf.models.towers import PREFIX, own_prompt, source_tokens, tower_kernels, tower_positions
+from jaxperf.models.towers import PREFIX, media_in_prompt, own_prompt, source_tokens, tower_kernels, tower_positions
 from jaxperf.models.transformer import END_KERNELS, add_up, edge_kernels, group_kernels
 from jaxperf.network.collectives import send_cost
 from jaxperf.network.link import pair_fabric
@@ -134,7 +134,8 @@ def prefill_cost(
 
     **Arguments:** `batch`: sequences over all data-parallel replicas [1]; `prompt`: new tokens of each [1];
     `prefix`: cached tokens of each [1]; `media`: tokens of each prompt that encoders make from images or sound, None
-    where these encoders stay idle [1]; `outputs`: positions of each that have logits, None for the last alone [1].
+    where these encoders stay idle [1]; `outputs`: positions of each that have logits, of those that the decoder
+    reads, None for the last alone [1].
     **Returns:** `StepCost` of scalars; `time` is the time to the first token, without queueing.
     """
     sequences = ceil_div(batch, deployment.layout.data_parallel)
@@ -148,8 +149,11 @@ def prefill_cost(
     held, at_once = prefix + tokens, sequences * tokens
     memory = memory_use(deployment, model, sequences, held, at_once, source, positions, logits)
     length = prefix + (jnp.maximum(tokens, prompt) if model.encodes_prompt else tokens)
-    tokens = (prompt, prefix + 1.0) if media is None else (prompt, prefix + 1.0, media + 1.0)
-    return _step(deployment, model, kernels, as_float(1.0), memory, batch, length, *tokens)
+    counts = [prompt, prefix + 1.0]
+    counts += [] if media is None else [media + 1.0]
+    counts += [] if outputs is None else [outputs]
+    within = ((media_in_prompt(model, media), prompt), (outputs, tokens))
+    return _step(deployment, model, kernels, as_float(1.0), memory, batch, length, *counts, within=within)
 
 
 def check_decodes(model: Transformer) -> None:
@@ -177,6 +181,7 @@ def _step(
     batch: Scalar,
     length: Scalar,
     *tokens: Scalar,
+    within: Within = (),
 ) -> StepCost:
     layout = deployment.layout
     ends, sends = as_float(0.0), as_float(0.0)
@@ -190,7 +195,7 @@ def _step(
     device_time = jnp.maximum(through, in_flight * busiest)
     launches = add_up(kernels, lambda cost: cost.launches)
     elapsed = step_time(deployment.host, device_time, launches)
-    reason = infeasibility(deployment, model, memory, batch, length, *tokens)
+    reason = infeasibility(deployment, model, memory, batch, length, *tokens, within=within)
     feasible = reason == 0
     return StepCost(
         time=jnp.where(feasible, elapsed, jnp.nan),

@@ -51,6 +51,11 @@ def readings(model: Transformer, prompt: Scalar, media: Scalar | None) -> list[t
     return found
 
 
+def media_in_prompt(model: Transformer, media: Scalar | None) -> Scalar | None:
+    """Those of `media` that are tokens of the prompt: none where the decoder reads them by cross-attention [1]."""
+    return None if model.crosses else media
+
+
 def own_prompt(model: Transformer, prompt: Scalar) -> Scalar:
     """Tokens of a prompt that the decoder itself reads: all, or the start token where an encoder reads them [1]."""
     return jnp.ones_like(prompt) if model.encodes_prompt else prompt

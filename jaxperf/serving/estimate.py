@@ -22,7 +22,7 @@ from jaxperf.serving.explain import Explanation, break_even, explain
 from jaxperf.serving.notes import notes_of
 from jaxperf.serving.provenance import Provenance, provenance_of
 from jaxperf.serving.room import largest_batch
-from jaxperf.serving.study import Study, check_has_task, makes_tokens
+from jaxperf.serving.study import Study, check_has_task, crosses, makes_tokens
 from jaxperf.serving.study_values import MEDIA, checked_values
 from jaxperf.serving.techniques.break_even import paying_batch
 from jaxperf.serving.techniques.checks import check_with_techniques
@@ -125,12 +125,12 @@ def estimate(
 
 
 def _check_media(model: ModelConfig, point: Mapping[str, Any]) -> None:
-    """Refuse tokens of images or sound that no encoder makes, or more than the prompt has."""
+    """Refuse tokens of images or sound that no encoder makes, or more than the prompt that has them."""
     if MEDIA not in point:
         return
     if not makes_tokens(model):
         raise InputError(f"{MEDIA} is {point[MEDIA]}, but {model.name} has no encoder that makes tokens of a prompt.")
-    if point[MEDIA] > point["prompt"]:
+    if point[MEDIA] > point["prompt"] and not crosses(model):
         raise InputError(f"{MEDIA} {point[MEDIA]} are more than the {point['prompt']} tokens of the prompt.")
 
 

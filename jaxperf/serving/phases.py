@@ -12,7 +12,7 @@ from jaxperf.models.feasibility import infeasibility
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import MemoryUse, memory_use
 from jaxperf.models.step import StepCost, check_decodes, decode_cost, prefill_cost
-from jaxperf.models.towers import own_prompt, source_tokens, tower_positions
+from jaxperf.models.towers import media_in_prompt, own_prompt, source_tokens, tower_positions
 
 
 class ServingCost(eqx.Module):
@@ -61,7 +61,9 @@ def serving_cost(
     positions = tower_positions(model, as_float(1.0), prompt, media)
     memory = memory_use(deployment, model, sequences, own + output, jnp.maximum(own, sequences), source, positions)
     length = own + output if own is prompt else jnp.maximum(own + output, prompt)
-    reason = infeasibility(deployment, model, memory, batch, length, prompt, output)
+    counts = (prompt, output) if media is None else (prompt, output, media + 1.0)
+    within = ((media_in_prompt(model, media), prompt),)
+    reason = infeasibility(deployment, model, memory, batch, length, *counts, within=within)
     generation = sequences * prefill.stage_time + (output - 1.0) * decode.time
     runs = reason == 0
     return ServingCost(

@@ -173,10 +173,14 @@ def check_has_task(model: ModelConfig, task: str) -> None:
 
 def makes_tokens(model: ModelConfig) -> bool:
     """Whether the model has an encoder that makes tokens of a prompt from images or sound."""
-    crosses = any(layer.cross is not None for layer in model.layers)
     return bool(model.layers) and any(
-        tower.kind == "image" or (tower.kind == "audio" and not crosses) for tower in model.encoders
+        tower.kind == "image" or (tower.kind == "audio" and not crosses(model)) for tower in model.encoders
     )
+
+
+def crosses(model: ModelConfig) -> bool:
+    """Whether any layer reads an encoder's tokens by cross-attention: they are no part of the prompt."""
+    return any(layer.cross is not None for layer in model.layers)
 
 
 def own_tokens(model: ModelConfig) -> dict[str, int]:

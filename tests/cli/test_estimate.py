@@ -126,6 +126,8 @@ def test_images_give_their_encoder_work(cli, parse_json, refuse) -> None:
     assert "576 are more than the 64 tokens" in refuse(
         "estimate", "llava-1.5-7b", "--device", "l4", "--prompt", "64", "--media-tokens", "576"
     )
+    vision = ("estimate", "llama-3.2-11b-vision", "--device", "h200-sxm", "--prompt", "64", "--media-tokens", "1601")
+    assert cli(*vision).exit_code == 0  # read by cross-attention: no part of the prompt
     assert "gpt2 has no encoder that makes tokens" in refuse(*GPT2, "--device", "l4", "--media-tokens", "8")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from hwspecs.errors import InputError
+from jaxperf.core.feasible import Reason
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.parameters import parameter_count
@@ -95,6 +98,16 @@ def test_cross_attention_to_images_costs_nothing_without_them() -> None:
     text, image = (prefill_once(deployment(ROOMY), MLLAMA, 1, 500, media=media) for media in (None, 6404))
     assert float(text.kernels["cross_attention"].time) == 0.0 < float(image.kernels["cross_attention"].time)
     assert float(text.memory.kv_cache) < float(image.memory.kv_cache)
+    assert int(image.reason) == 0  # they are no part of the prompt
+
+
+def test_a_prompt_holds_the_tokens_of_its_images() -> None:
+    most, more = (prefill_once(deployment(ROOMY), LLAVA, 1, 576, media=media) for media in (576, 577))
+    assert int(most.reason) == 0 and math.isfinite(float(most.time))
+    assert int(more.reason) == Reason.PROMPT and math.isnan(float(more.time))
+    numbers = (as_float(number) for number in (1, 576, 16, 577))
+    served = serving_cost(deployment(ROOMY), LLAVA, *numbers)
+    assert int(served.reason) == Reason.PROMPT and math.isnan(float(served.ttft))
 
 
 @pytest.mark.parametrize("name", ["bert-base", "vit-large-16", "clip-vit-large-14", "modernbert-base"])

@@ -111,6 +111,9 @@ def test_a_count_below_one_or_not_finite_has_its_bit(name: str, value: float) ->
         (jp.prefill_step, {"prefix": -500}),
         (jp.prefill_step, {"prefix": math.nan}),
         (jp.prefill_step, {"media_tokens": -1}),
+        (jp.prefill_step, {"outputs": -200}),
+        (jp.prefill_step, {"outputs": 0}),
+        (jp.prefill_step, {"outputs": math.nan}),
         (jp.serve_step, {"output": -100}),
         (jp.serve_step, {"output": math.nan}),
         (jp.serve_step, {"prompt": 0}),
@@ -120,6 +123,13 @@ def test_a_length_below_one_or_not_a_number_has_its_bit(step: Any, given: dict[s
     found = step(jp.load_model("llama-3-8b"))("h100-sxm", **given)
     times = (found.ttft, found.tpot, found.tokens_per_second) if step is jp.serve_step else (found.time,)
     assert int(found.reason) == Reason.COUNT and all(math.isnan(float(time)) for time in times)
+
+
+def test_no_more_positions_have_logits_than_the_prompt_has() -> None:
+    step = jp.prefill_step(jp.load_model("gpt2"))
+    some, all_of_them, more = (step(ROOMY, prompt=100, outputs=outputs) for outputs in (1, 100, 101))
+    assert float(some.time) < float(all_of_them.time) and int(all_of_them.reason) == 0
+    assert int(more.reason) == Reason.PROMPT and math.isnan(float(more.time))
 
 
 def test_the_smallest_counts_and_lengths_are_feasible() -> None:
