@@ -31,7 +31,7 @@ class AbstractMask(eqx.Module):
 
     @abc.abstractmethod
     def longest(self, queries: Scalar, prefix: Scalar) -> Scalar:
-        """Key tiles of the query tile that visits most, at most one too many [1]."""
+        """Key tiles of the query tile that visits most [1]."""
 
     @abc.abstractmethod
     def keys(self, queries: Scalar, prefix: Scalar) -> Scalar:
@@ -63,7 +63,10 @@ class Causal(AbstractMask):
         return visited_tiles(queries, prefix, self.span)
 
     def longest(self, queries: Scalar, prefix: Scalar) -> Scalar:
-        return jnp.minimum(ceil_div(prefix + queries, as_float(BLOCK)), ceil_div(self.span, as_float(BLOCK)) + 1.0)
+        block = as_float(BLOCK)
+        # From the first key of a tile's first row to the last of its last; before the window is full, all tiles so far.
+        last, first = prefix + jnp.minimum(queries, block), prefix + 1.0 - self.span
+        return jnp.minimum(ceil_div(prefix + queries, block), ceil_div(last, block) - floor_div(first, block))
 
     def keys(self, queries: Scalar, prefix: Scalar) -> Scalar:
         return queries + jnp.minimum(prefix, self.span - 1.0)

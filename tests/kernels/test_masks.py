@@ -7,7 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxperf.core.cost import Cost
@@ -67,6 +67,17 @@ def test_chunked_attention_equals_loops_over_rows_and_over_chunks(queries: int, 
     for number in np.unique(positions // chunk):  # every chunk is a sequence of its own, tiled from its first query
         own = positions[positions // chunk == number] - number * chunk
         per_tile += [-(-(own[start : start + BLOCK][-1] + 1) // BLOCK) for start in range(0, len(own), BLOCK)]
+    assert tiles == sum(per_tile) and longest == max(per_tile)
+
+
+@given(lengths, prefixes, st.one_of(st.integers(1, 600), st.sampled_from([127, 128, 129, 256])))
+@example(128, 777, 256)
+def test_windows_equal_loops_over_rows(queries: int, prefix: int, window: int) -> None:
+    rows = [range(max(0, prefix + row + 1 - window), prefix + row + 1) for row in range(queries)]
+    pairs, tiles, longest, keys, _, _ = answers(Causal(window), queries, prefix)
+    assert pairs == sum(map(len, rows)) and keys == prefix + queries - rows[0].start
+    blocks = [rows[start : start + BLOCK] for start in range(0, queries, BLOCK)]
+    per_tile = [-(-block[-1].stop // BLOCK) - block[0].start // BLOCK for block in blocks]
     assert tiles == sum(per_tile) and longest == max(per_tile)
 
 
