@@ -238,7 +238,7 @@ def _axis(name: str, value: Any) -> Any:
     if name in FIXED and (isinstance(value, str) or any(isinstance(each, str) for each in values)):
         raise InputError(
             f"'{name}' is fixed for a sweep and cannot be an axis; sweep a function that has it, one for each value: "
-            f"lambda device, **given: step(device, {name}=..., **given)."
+            f"lambda device, **given: step(device, **{{**given, '{name}': ...}})."
         )
     if name in (*COUNTS, *LENGTHS, "routing_skew"):
         given = np.asarray(values)

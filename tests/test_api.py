@@ -162,6 +162,18 @@ def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
         jp.sweep(STEP, **axes)
 
 
+@pytest.mark.parametrize(("name", "value"), [("activations", "fp8"), ("level", "low")])
+def test_what_a_sweep_has_fixed_is_fixed_as_its_message_says(name: str, value: str) -> None:
+    with pytest.raises(jp.InputError) as refused:
+        jp.sweep(STEP, device=H100, **{name: value})
+    told = str(refused.value).partition("one for each value: ")[2].removesuffix(".")
+    fixed = eval(told.replace("...", repr(value)), {"step": STEP})
+    found = jp.sweep(fixed, device=H100, weights=["fp8", "bf16"], context=64)
+    for weights in ("fp8", "bf16"):
+        alone = float(STEP(H100, context=64, weights=weights, **{name: value}).time)
+        assert float(found.time.sel(weights=weights).item()) == pytest.approx(alone, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
