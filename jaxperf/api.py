@@ -23,6 +23,7 @@ from jaxperf.models.host import assumed_host
 from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.step import StepCost, decode_cost, prefill_cost
 from jaxperf.serving.phases import ServingCost, serving_cost
+from jaxperf.serving.reads import unread
 from jaxperf.serving.study import Assumed, assumed_at, axis_of, deployment_of
 from jaxperf.serving.study_values import COUNTS, LENGTHS, checked_values, in_range
 from jaxperf.sweeps import Sweep, axis
@@ -108,12 +109,14 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     the efficiencies ("low", "nominal", "high" or "roofline"), and what `cost` itself takes. Numbers may be traced. A
     `CalibratedDevice` (`load_device`, or a name in its place) has the fitted efficiencies, a plain `Device` the assumed
     ones. It raises `InputError` for what is none of these. The first calls are evaluated on the host; one that is
-    called often, or of traced numbers, is compiled.
+    called often, or of traced numbers, is compiled. It also refuses a length, `source`, `media_tokens` or `outputs`
+    that the model does not read.
     """
     check_model(model)
     network = transformer(model)  # refuses a kind of layer that is not timed
     assumed_host(launch)  # refuses an unknown mode here, not at the first call
     own = tuple(inspect.signature(cost).parameters)[2:]
+    idle = {name: told for name in own if (told := unread(model, name))}
     allowed = (*LAYOUT_NAMES, *own, "weights", "activations", "kv_cache", "routing_skew", "level")
 
     @host_first
@@ -136,6 +139,8 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
             if name not in (*LAYOUT_NAMES, *own):
                 hint = did_you_mean(name, allowed)
                 raise InputError(f"This step takes no '{name}'; allowed: device, {', '.join(allowed)}.{hint}")
+            if given[name] is not None and name in idle:
+                raise InputError(idle[name])
         for name, value in {**given, "routing_skew": routing_skew}.items():
             _check_scalar(name, value)
         layout = {name: given.pop(name) for name in LAYOUT_NAMES if name in given}

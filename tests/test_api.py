@@ -12,7 +12,7 @@ import pytest
 
 import jaxperf as jp
 
-GPT2 = jp.load_model("gpt2")
+GPT2, VIT = jp.load_model("gpt2"), jp.load_model("vit-base-16")
 STEP = jp.decode_step(GPT2)
 BF16 = {"weights": "bf16"}
 H100, MI300X = jp.load_devices("h100-sxm", "mi300x")
@@ -179,6 +179,10 @@ def test_what_a_sweep_has_fixed_is_fixed_as_its_message_says(name: str, value: s
     [
         (lambda: STEP(H100, contxt=64), "Did you mean context"),
         (lambda: STEP(H100, activation="fp8"), "allowed: .*activations, .*Did you mean activations"),
+        (lambda: jp.prefill_step(GPT2)(H100, media_tokens=20), "'media_tokens' changes nothing of gpt2"),
+        (lambda: jp.sweep(STEP, device=H100, source=[1, 1000]), "'source' changes nothing of gpt2, which has no cross"),
+        (lambda: jp.prefill_step(VIT)(H100, prompt=100), "'prompt' changes nothing of vit-base-16, which reads"),
+        (lambda: jp.prefill_step(VIT)(H100, outputs=2), "'outputs' changes nothing of vit-base-16"),
         (lambda: jp.serve_step("gpt2"), "'model' is \"gpt2\"; give a description"),  # type: ignore[arg-type]
         (lambda: STEP(H100, weights="fp9"), "Did you mean fp8"),
         (lambda: STEP(H100, kv_cache="int4"), "allowed here"),

@@ -21,8 +21,9 @@ from jaxperf.models.layers import transformer
 from jaxperf.serving.explain import Explanation, break_even, explain
 from jaxperf.serving.notes import notes_of
 from jaxperf.serving.provenance import Provenance, provenance_of
+from jaxperf.serving.reads import crosses, makes_tokens
 from jaxperf.serving.room import largest_batch
-from jaxperf.serving.study import Study, check_has_task, crosses, makes_tokens
+from jaxperf.serving.study import Study, check_has_task
 from jaxperf.serving.study_values import MEDIA, checked_values
 from jaxperf.serving.techniques.break_even import paying_batch
 from jaxperf.serving.techniques.checks import check_with_techniques

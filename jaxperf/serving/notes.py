@@ -12,7 +12,7 @@ from jaxperf.models.config import ModelConfig
 from jaxperf.models.excluded import unquantized_blocks
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.quantization import bits_per_weight
-from jaxperf.serving.study import makes_tokens
+from jaxperf.serving.reads import makes_tokens
 from jaxperf.serving.study_values import MEDIA
 from jaxperf.serving.unit_costs import CAPPED_ENERGY_NOTE, ENERGY_NOTE
 

@@ -25,6 +25,7 @@ from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.host import Host, assumed_host
 from jaxperf.models.layers import transformer
 from jaxperf.serving.metrics import METRICS, TASK_LENGTHS, TASK_METRICS, TASKS, Metrics, with_intervals
+from jaxperf.serving.reads import crosses, makes_tokens, own_tokens, unread
 from jaxperf.serving.study_values import COUNTS, LENGTHS, MEDIA, checked_values
 from jaxperf.sweeps import Axis, axis, stack
 from jaxperf.sweeps.named import given_values, named_axes
@@ -48,7 +49,8 @@ class Study:
     @property
     def parameters(self) -> tuple[str, ...]:
         """Names that can be an axis of this study."""
-        media = (MEDIA,) if makes_tokens(self.model) else ()
+        given = makes_tokens(self.model) and (self.task != "decode" or crosses(self.model))
+        media = (MEDIA,) if given else ()  # a decode step has them in its context, unless it reads them beside it
         return ("device", *COUNTS, *self.lengths, *media, "weights", "kv_cache", "routing_skew")
 
     @property
@@ -114,10 +116,10 @@ class Study:
         is a zip axis. `devices`: name -> device, the values of `device` in that order, calibrated all or none.
         **Raises:** `InputError` for an unknown parameter, one that the model does not read, or a value out of range.
         """
-        self._check_read(values)
+        self._check_lengths(values)
         defaults = {name: LENGTHS[name] for name in self.lengths}
         defaults |= {"weights": self.model.weight_format, "kv_cache": "bf16"}
-        return named_axes(
+        axes = named_axes(
             values,
             self.task,
             self.parameters,
@@ -125,16 +127,20 @@ class Study:
             checked_values,
             lambda name, each: axis_of(name, each, devices),
         )
+        self._check_varied(axes)
+        return axes
 
-    def _check_read(self, values: Mapping[str, Any]) -> None:
+    def _check_lengths(self, values: Mapping[str, Any]) -> None:
         """Raises `InputError` for a length of the task in a question about a model that has its own."""
         for name, _ in given_values(values):
-            if name in TASK_LENGTHS[self.task] and name not in self.lengths:
-                own = " and ".join(f"{length:,} of {kind}" for kind, length in own_tokens(self.model).items())
-                raise InputError(
-                    f"'{name}' changes nothing of {self.model.name}, which reads tokens of its own ({own}); "
-                    "leave it out."
-                )
+            if name in TASK_LENGTHS[self.task] and (told := unread(self.model, name)):
+                raise InputError(told)
+
+    def _check_varied(self, axes: Sequence[Axis]) -> None:
+        """Raises `InputError` for an axis whose rows would all be alike; one value may be given for any model."""
+        for each in axes:
+            if each.size > 1 and (told := unread(self.model, each.name)):
+                raise InputError(told)
 
 
 def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device | CalibratedDevice]) -> Axis:
@@ -169,25 +175,6 @@ def check_has_task(model: ModelConfig, task: str) -> None:
             f"{model.name} is an encoder: it generates no tokens, so it has no decode. Its prefill is timed by a sweep "
             "of task prefill."
         )
-
-
-def makes_tokens(model: ModelConfig) -> bool:
-    """Whether the model has an encoder that makes tokens of a prompt from images or sound."""
-    return bool(model.layers) and any(
-        tower.kind == "image" or (tower.kind == "audio" and not crosses(model)) for tower in model.encoders
-    )
-
-
-def crosses(model: ModelConfig) -> bool:
-    """Whether any layer reads an encoder's tokens by cross-attention: they are no part of the prompt."""
-    return any(layer.cross is not None for layer in model.layers)
-
-
-def own_tokens(model: ModelConfig) -> dict[str, int]:
-    """Tokens that a model reads whatever the prompt, by kind of input: those of encoders of fixed lengths that are all
-    of it; empty for any other model."""
-    found = {tower.kind: tower.length for tower in model.encoders if tower.length is not None}
-    return {} if model.layers or any(tower.length is None for tower in model.encoders) else found
 
 
 class Assumed(NamedTuple):

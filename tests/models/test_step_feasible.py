@@ -110,7 +110,6 @@ def test_a_count_below_one_or_not_finite_has_its_bit(name: str, value: float) ->
         (jp.prefill_step, {"prompt": math.nan}),
         (jp.prefill_step, {"prefix": -500}),
         (jp.prefill_step, {"prefix": math.nan}),
-        (jp.prefill_step, {"media_tokens": -1}),
         (jp.prefill_step, {"outputs": -200}),
         (jp.prefill_step, {"outputs": 0}),
         (jp.prefill_step, {"outputs": math.nan}),
@@ -125,6 +124,12 @@ def test_a_length_below_one_or_not_a_number_has_its_bit(step: Any, given: dict[s
     assert int(found.reason) == Reason.COUNT and all(math.isnan(float(time)) for time in times)
 
 
+def test_media_tokens_are_counted_from_none() -> None:
+    step = jp.prefill_step(jp.load_model("llava-1.5-7b"))
+    none, fewer = (step(ROOMY, prompt=1, prefix=0, media_tokens=number) for number in (0, -1))
+    assert int(none.reason) == 0 and int(fewer.reason) == Reason.COUNT and math.isnan(float(fewer.time))
+
+
 def test_no_more_positions_have_logits_than_the_prompt_has() -> None:
     step = jp.prefill_step(jp.load_model("gpt2"))
     some, all_of_them, more = (step(ROOMY, prompt=100, outputs=outputs) for outputs in (1, 100, 101))
@@ -135,5 +140,5 @@ def test_no_more_positions_have_logits_than_the_prompt_has() -> None:
 def test_the_smallest_counts_and_lengths_are_feasible() -> None:
     llama = jp.load_model("llama-3-8b")
     assert int(DECODE(ROOMY, batch=1, context=1, routing_skew=1).reason) == 0
-    assert int(jp.prefill_step(llama)(ROOMY, prompt=1, prefix=0, media_tokens=0).reason) == 0
+    assert int(jp.prefill_step(llama)(ROOMY, prompt=1, prefix=0).reason) == 0
     assert int(jp.serve_step(llama)(ROOMY, prompt=1, output=1).reason) == 0

@@ -18,7 +18,8 @@ from jaxperf.models.quantization import Quantization
 from jaxperf.serving.estimate import check_layout, estimate, tensor_splits
 from jaxperf.serving.metrics import TASK_METRICS
 from jaxperf.serving.notes import model_notes
-from jaxperf.serving.study import Study, formats_of, makes_tokens
+from jaxperf.serving.reads import makes_tokens
+from jaxperf.serving.study import Study, formats_of
 from jaxperf.sweeps import Sweep
 from tests.models.shipped import decoders, one_of_each, unlike_decoders
 
@@ -130,6 +131,28 @@ def test_a_cache_in_another_format_than_the_checkpoint_asks_for_is_said() -> Non
     (said,) = said_of(model)
     assert said == "The checkpoint asks for a KV cache in fp8; bf16 is counted: --kv-cache fp8 changes that."
     assert said_of(model, cache="fp8") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "said"),
+    [
+        ("gpt2", {"routing_skew": [1, 1.5]}, "'routing_skew' changes nothing of gpt2, which has no experts"),
+        ("mamba-2.8b", {"kv_cache": ["bf16", "fp8"]}, "'kv_cache' changes nothing of mamba-2.8b, which keeps no keys"),
+    ],
+)
+def test_an_axis_that_changes_nothing_is_refused_and_one_value_is_not(
+    name: str, axis: dict[str, list[Any]], said: str
+) -> None:
+    study, devices = Study(load_model(name), "decode", ("tpot",)), {"h200-sxm": DEVICE}
+    with pytest.raises(InputError, match=said):
+        study.axes({"device": None, **axis}, devices)
+    ((parameter, values),) = axis.items()
+    assert parameter in [one.name for one in study.axes({"device": None, parameter: values[-1:]}, devices)]
+
+
+def test_media_is_no_parameter_of_a_decode_that_has_it_in_its_context() -> None:
+    assert "media_tokens" not in Study(load_model("llava-1.5-7b"), "decode", ("tpot",)).parameters
+    assert "media_tokens" in Study(load_model("llama-3.2-11b-vision"), "decode", ("tpot",)).parameters
 
 
 def test_images_are_a_parameter_of_models_that_read_them() -> None:
