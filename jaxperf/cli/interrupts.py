@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 EXIT_INTERRUPTED = 130  # by Ctrl-C, 143 by SIGTERM; what was finished is kept
@@ -27,7 +27,8 @@ def interruptible() -> Iterator[None]:
 
     Three moments are waited for to pass: an import, in which modules in C make any other exception of it, or crash; a
     callback of the garbage collector, of which JAX has one that runs often, where Python drops all exceptions; and the
-    evaluation of a text, after which Python 3.11 ends by the signal though it was caught.
+    evaluation of a text, after which Python 3.11 ends by the signal though it was caught. What Python drops elsewhere,
+    in a `__del__` or the callback of a weak reference, is raised again.
     """
     code = EXIT_INTERRUPTED
 
@@ -36,14 +37,21 @@ def interruptible() -> Iterator[None]:
         code = 128 + number
         if not _is_bad_moment(frame):
             raise KeyboardInterrupt
-        again = threading.Timer(AGAIN, _thread.interrupt_main, (number,))
-        again.daemon = True
-        again.start()
+        _press_again(number)
+
+    usual_hook = sys.unraisablehook
+
+    def dropped(what: sys.UnraisableHookArgs) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            _press_again(code - 128)
+        else:
+            usual_hook(what)
 
     if threading.current_thread() is threading.main_thread():  # no other may say what a signal does
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
             if signal.getsignal(number) is usual:  # not where it is ignored, as under nohup
                 signal.signal(number, press)
+        sys.unraisablehook = dropped
     try:
         yield
     except KeyboardInterrupt:
@@ -56,6 +64,13 @@ def interruptible() -> Iterator[None]:
         if ended.code == EXIT_INTERRUPTED:  # the commands say so of either signal
             sys.exit(code)
         raise
+
+
+def _press_again(number: int) -> None:
+    again = threading.Timer(AGAIN, _thread.interrupt_main, (number,))
+    again.daemon = True
+    with suppress(RuntimeError):  # no thread starts where the interpreter is ending, which is what was asked for
+        again.start()
 
 
 def _is_bad_moment(frame: FrameType | None) -> bool:

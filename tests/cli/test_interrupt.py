@@ -119,6 +119,34 @@ def test_a_table_that_is_not_finished_is_said_not_to_be_written(cli, own_folder:
     assert result.exit_code == 130 and "Interrupted; nothing is written to 'o.csv'." in result.stderr
 
 
+DROPPED = """
+import signal, sys, time, weakref
+from jaxperf.cli.interrupts import interruptible
+class Object:
+    pass
+class Closing:
+    def __del__(self):
+        press()
+def press(*given):
+    signal.raise_signal(getattr(signal, sys.argv[1]))
+with interruptible():
+    one = Object() if sys.argv[2] == "weakref" else Closing()
+    watched = weakref.ref(one, press) if sys.argv[2] == "weakref" else None
+    del one
+    time.sleep(5)
+    print("went on")
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("where", ["weakref", "__del__"])
+def test_an_interrupt_that_python_drops_comes_again(own_folder: Path, where: str, number: str, code: int) -> None:
+    (own_folder / "dropped.py").write_text(DROPPED)
+    command = [sys.executable, "dropped.py", number, where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "\njaxperf: Interrupted.\n")
+
+
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
     "where", ["press()", "gc.callbacks.append(callback) or gc.collect()", "import pressing", "eval('press()')"]
