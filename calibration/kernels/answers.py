@@ -71,10 +71,12 @@ class Answer(eqx.Module):
 
 class Trust(eqx.Module):
     """What parameters know of a group of rows: index of its name at each level; `width`, the half-width of the 90 %
-    interval inside what was measured [log 1]; its `tier`, and the `remarks` that hold for all its rows."""
+    interval inside what was measured, `transfer`, that on devices never measured [log 1]; its `tier`, and the `remarks`
+    that hold for all its rows."""
 
     levels: Mapping[str, Int[Array | np.ndarray, "*groups"]]
     width: Float[Array | np.ndarray, "*groups"]
+    transfer: Float[Array | np.ndarray, "*groups"]
     tier: Int[Array | np.ndarray, "*groups"]
     remarks: Int[Array | np.ndarray, "*groups"]
 
@@ -113,17 +115,20 @@ def told(family: str, bound: bool, said: Said, trust: Trust, x: Shape) -> Answer
     """What is said, with its interval and how far to trust it.
 
     What was not measured on the device is not faster than its peak; what was may be, where a board's clock rises above
-    the one of its datasheet (7 % on an L40S and an RTX 3090).
+    the one of its datasheet (7 % on an L40S and an RTX 3090). Cached tokens were measured nowhere: behind them an
+    interval is no narrower than on a device never measured.
 
     **Arguments:** `bound`: the time is a lower bound; leaves of `trust` and `x` broadcast against those of `said`.
     """
-    stretch = jnp.exp(trust.width * growth(said.excess))
-    least = jnp.where(trust.tier == TRANSFER, said.at_peak, 0.0)
+    cached = _prefix(family, x) > 0.0
+    width = jnp.maximum(trust.width * growth(said.excess), jnp.where(cached, trust.transfer, 0.0))
+    stretch = jnp.exp(width)
+    least = jnp.where(cached | (trust.tier == TRANSFER), said.at_peak, 0.0)
     time = jnp.maximum(said.time, least)
     there = ~jnp.isnan(time)
     remarks = trust.remarks
     if not bound:
-        remarks += _bit(FAR, said.excess > 1.0) + _bit(PREFIX, _prefix(family, x) > 0.0)
+        remarks += _bit(FAR, said.excess > 1.0) + _bit(PREFIX, cached)
     why = jnp.where(said.finite, UNUSABLE, OVERFLOWING)
     codes = (said.limiter, len(LIMITERS) - 1), (trust.tier, len(TIERS) - 1), (remarks, why)
     known = (jnp.where(there, code, absent).astype(jnp.uint16) for code, absent in codes)

@@ -53,15 +53,16 @@ STATED_TOTAL = ("v0",)
 class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
-    `names` and `features` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint` [log 1],
-    `waves`, `alone`, `clock`, `design_clock`, `eager`, `chained`, `kernels`, `pipelined`, `gddr` and `inline_ecc` [1]
-    as in `Point`; `spelled`: the names of the rows at each level.
+    `names`, `features` and `learned` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint`
+    [log 1], `waves`, `alone`, `clock`, `design_clock`, `eager`, `chained`, `kernels`, `pipelined`, `gddr` and
+    `inline_ecc` [1] as in `Point`; `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
     demand: Demand
     names: tuple[str, ...]
     features: np.ndarray
+    learned: np.ndarray
     habits: np.ndarray
     core: np.ndarray
     special: np.ndarray
@@ -82,7 +83,7 @@ class Prepared:
 
     def take(self, rows: np.ndarray) -> Prepared:
         """The rows that an index or a mask selects."""
-        columns = ("features", "habits", "usable", *OF_ROW)
+        columns = ("features", "learned", "habits", "usable", *OF_ROW)
         return dataclasses.replace(
             self,
             table=self.table.take(rows),
@@ -118,6 +119,7 @@ class Prepared:
             gddr=as_float(self.gddr),
             inline_ecc=as_float(self.inline_ecc),
             features=as_float(self.features[:, columns]),
+            learned=as_float(self.learned[:, columns]),
             habits=as_float(self.habits),
             levels={level: jnp.asarray(at) for level, at in names.index(self.spelled).items()},
         )
@@ -128,15 +130,18 @@ def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepa
     rows, groups = len(table), group(table)
     plain = {name: np.full(rows, np.nan, np.float32) for name in PLAIN}
     names: tuple[str, ...] = ()
-    values, wasted = np.empty((rows, 0), np.float32), np.empty((rows, 0), np.float32)
+    values, learned, wasted = (np.empty((rows, 0), np.float32) for _ in range(3))
     for point, at in _points(table, groups, directories):
         if not names:
-            names, values = point.names, np.empty((rows, len(point.names)), np.float32)
+            names = point.names
+            values, learned = (np.empty((rows, len(names)), np.float32) for _ in range(2))
             wasted = np.empty((rows, len(point.habits)), np.float32)
         for name, column in plain.items():
             column[at] = getattr(point, name)
         for place, column in enumerate(point.features):
             values[at, place] = column
+        for place, column in enumerate(point.learned):
+            learned[at, place] = column
         for place, column in enumerate(point.habits):
             wasted[at, place] = column
     usable = np.isfinite(plain["compute"]) & np.isfinite(plain["memory"])
@@ -146,6 +151,7 @@ def prepare(table: KernelTable, directories: Sequence[str | Path] = ()) -> Prepa
         Demand(**{name: plain[name] for name in Demand.__dataclass_fields__}),
         names,
         features=np.nan_to_num(values, posinf=MOST, neginf=-MOST),
+        learned=np.nan_to_num(learned, posinf=MOST, neginf=-MOST),
         habits=np.nan_to_num(wasted, posinf=MOST, neginf=-MOST),
         spelled={level: np.asarray(column) for level, column in spell(table, groups).items()},
         usable=usable,

@@ -49,8 +49,8 @@ class Inputs(eqx.Module):
     fills a core, so that nothing hides its start, else 0; `clock` and `design_clock` (`Hardware`): over the H100's
     [log 1]; `eager`: 1 where a host launches the kernel each time it is timed, `chained`: 1 where it starts while the
     one before it ends, else 0; `kernels`: how many run one after the other [log 1]; `pipelined`, `gddr`, `inline_ecc`:
-    of the device, as in `Hardware`; `features`; `habits` [log 1]; `levels`: index of
-    each level's name, the one after the last meaning unknown.
+    of the device, as in `Hardware`; `features`, and `learned`, those that the correction reads (`Point`); `habits`
+    [log 1]; `levels`: index of each level's name, the one after the last meaning unknown.
     """
 
     compute: Float[Array, "*rows"]
@@ -70,6 +70,7 @@ class Inputs(eqx.Module):
     gddr: Float[Array, "*rows"]
     inline_ecc: Float[Array, "*rows"]
     features: Float[Array, "*rows F"]
+    learned: Float[Array, "*rows F"]
     habits: Float[Array, "*rows H"]
     levels: Indices
 
@@ -166,18 +167,21 @@ class Correction(eqx.Module):
 
     def basis(self, x: Inputs) -> Float[Array, " H"]:
         """Outputs of the network, each in (-1, 1), and the constant 1."""
-        hidden = (x.features - self.center) / self.scale
+        hidden = (x.learned - self.center) / self.scale
         for weights, bias in self.layers:
             hidden = jnp.tanh(hidden @ weights + bias)
         return jnp.concatenate([hidden, jnp.ones_like(hidden[:1])])
 
-    @eqx.filter_jit
     def excess(self, x: Inputs) -> Float[Array, ""]:
         """How far outside the measured range of its features a row lies, in standard deviations, largest feature."""
+        return self._outside(x.features)
+
+    @eqx.filter_jit
+    def _outside(self, features: Float[Array, " F"]) -> Float[Array, ""]:
         # A feature that hardly varied says little by its spread; a far shape is far enough at FARTHEST.
         scale = jnp.maximum(self.scale, LEAST_SCALE)
         # Feature by feature: XLA fills no vector registers where it reduces a short axis.
-        beyond = map(_beyond, x.features, self.lowest, self.highest, scale)
+        beyond = map(_beyond, features, self.lowest, self.highest, scale)
         return jnp.clip(functools.reduce(jnp.maximum, beyond), 0.0, FARTHEST)
 
     def __call__(self, x: Inputs) -> Float[Array, ""]:
@@ -191,7 +195,7 @@ class Correction(eqx.Module):
     def whole(self, x: Inputs) -> Float[Array, ""]:
         """The same as if its device had been measured."""
         heads = self.shared + sum(self.heads[level][x.levels[level]] for level in self.heads)
-        return jnp.exp(-self.excess(x)) * _bounded(self.basis(x) @ heads, BOUND)
+        return jnp.exp(-self._outside(x.learned)) * _bounded(self.basis(x) @ heads, BOUND)
 
 
 class KernelModel(eqx.Module):

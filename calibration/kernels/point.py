@@ -51,7 +51,11 @@ class Point(eqx.Module):
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
     the busiest core, `alone`: 1 where one fills it; `clock` and `design_clock`: over the H100's [1]; `eager`: 1 where a
     host launches it, `chained`: where it starts while the one before it ends; `kernels`: how many run one after the
-    other; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1]; `features` and their `names`; `habits` [log 1]."""
+    other; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1]; `features`, `learned`, those of the same kernel
+    without cached tokens, and the `names` of both; `habits` [log 1].
+
+    Prefill was never measured behind cached tokens: its correction is that of the kernel without them, and the law
+    alone carries what they add."""
 
     compute: Scalar
     memory: Scalar
@@ -74,6 +78,7 @@ class Point(eqx.Module):
     gddr: Scalar
     inline_ecc: Scalar
     features: list[Scalar]
+    learned: list[Scalar]
     habits: list[Scalar]
     names: tuple[str, ...] = eqx.field(static=True)
 
@@ -92,6 +97,7 @@ class Point(eqx.Module):
         """What a model reads that was fitted on the features `names`, of a kernel with these `levels`; no numbers where
         the point is not `usable`."""
         own = dict(zip(self.names, self.features, strict=True))
+        learned = dict(zip(self.names, self.learned, strict=True))
         return Inputs(
             compute=_log(self.core),
             special=_log(self.special),
@@ -110,6 +116,7 @@ class Point(eqx.Module):
             gddr=self.gddr,
             inline_ecc=self.inline_ecc,
             features=jnp.stack([own[name] for name in names]),
+            learned=jnp.stack([learned[name] for name in names]),
             habits=jnp.stack(self.habits) if self.habits else jnp.zeros(0),
             levels=dict(levels),
         )
@@ -117,8 +124,8 @@ class Point(eqx.Module):
 
 def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
-    hardware, x = kind.hardware, whole_shape(kind, x)
-    x = as_seen(x) if family == "attention_prefill" else x
+    hardware, stated = kind.hardware, whole_shape(kind, x)
+    x = as_seen(stated) if family == "attention_prefill" else stated
     asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars
     if family == "gemm" or family in ABSORBING:
         asked = dataclasses.replace(asked, power=asked.power * products.switched(hardware.device, kind.formats))
@@ -126,7 +133,12 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         multiplied = convolutions.chosen(hardware.device, x, kind.formats).flops
         asked = dataclasses.replace(asked, power=asked.power * multiplied / asked.flops)
     own = busiest(family, x, asked, hardware, kind.formats)
-    seen = features(family, x, asked, hardware, as_float(kind.skewed))
+    skewed = as_float(kind.skewed)
+    seen = learned = features(family, x, asked, hardware, skewed)
+    if family == "attention_prefill":
+        alone = as_seen({**stated, "prefix": jnp.zeros_like(stated["prefix"])})
+        without = Demand(*demands(family, hardware, alone, kind.formats))  # type: ignore[arg-type]  # of scalars
+        learned = features(family, alone, without, hardware, skewed)
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},
         **{name: getattr(own, name) for name in Busiest.__dataclass_fields__},
@@ -139,7 +151,8 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
         gddr=as_float(hardware.gddr),
         inline_ecc=as_float(hardware.inline_ecc),
         features=list(seen.values()),
-        habits=list(habits(family, x, hardware, as_float(kind.skewed), kind.formats).values()),
+        learned=list(learned.values()),
+        habits=list(habits(family, x, hardware, skewed, kind.formats).values()),
         names=tuple(seen),
     )
 

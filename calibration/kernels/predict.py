@@ -164,7 +164,8 @@ def _of_foreign(remarks: np.ndarray, foreign: np.ndarray) -> np.ndarray:
 
 
 def _no_trust(groups: int) -> Trust:
-    return Trust({}, np.full(groups, UNKNOWN[1]), np.full(groups, ROOFLINE), np.zeros(groups, int))
+    unknown = np.full(groups, UNKNOWN[1])
+    return Trust({}, unknown, unknown, np.full(groups, ROOFLINE), np.zeros(groups, int))
 
 
 def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], directories: Sequence[str]) -> Trust:
@@ -174,7 +175,9 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], dir
     nobody = {level: np.where(changed, "", spelled[level]) for level in DEVICE_LEVELS}
     levels = fitted.names.index({**spelled, **nobody})
     unseen = {level: at >= len(known[level]) for level, at in levels.items()}
-    width = fitted.spread.half_width(spelled, ~unseen["cell"], np.zeros(len(table)))
+    inside = np.zeros(len(table))
+    width = fitted.spread.half_width(spelled, ~unseen["cell"], inside)
+    transfer = fitted.spread.half_width(spelled, np.zeros(len(table), bool), inside)
     tier = np.where(unseen["cell"], TRANSFER, MEASURED)
     tier[np.isin(spelled["cell"].astype(str), list(adapted))] = ADAPTED
     for device, local in fitted.local.items():
@@ -185,7 +188,7 @@ def _trust(fitted: FittedFamily, table: KernelTable, adapted: Sequence[str], dir
     remarks = NO_FORMAT * (table.dtype == "") + STACK * unseen["stack"] + FRAMEWORK * unseen["framework"]
     remarks += FORMAT * unseen["format"] + DEVICE * (unseen["device"] & ~changed) + CHANGED * changed
     remarks += HERE * (unseen["cell"] & ~unseen["stack"] & ~unseen["device"])
-    return Trust(levels, width, tier, remarks)
+    return Trust(levels, width, transfer, tier, remarks)
 
 
 def _changed(table: KernelTable, directories: Sequence[str]) -> np.ndarray:
@@ -198,8 +201,7 @@ def _changed(table: KernelTable, directories: Sequence[str]) -> np.ndarray:
 def _distrust(fitted: FittedFamily, table: KernelTable, directories: Sequence[str]) -> Trust:
     """Of rows that a model or a format stands in for: what is known of their software holds, but none was measured."""
     trust = _trust(fitted, table, (), directories)
-    width = fitted.spread.half_width(spell_each(table), np.zeros(len(table), bool), np.zeros(len(table)))
-    return dataclasses.replace(trust, width=width, tier=np.full(len(table), TRANSFER))
+    return dataclasses.replace(trust, width=trust.transfer, tier=np.full(len(table), TRANSFER))
 
 
 def _where(known: np.ndarray, trust: Trust, distrust: Trust) -> Trust:

@@ -135,6 +135,38 @@ def test_a_window_that_hides_no_key_takes_no_other_time(shipped: Parameters) -> 
     assert np.ptp(found["predicted_us"]) == 0.0
 
 
+CACHED = [0.0, 1.0, 2.0, 4.0, 64.0, 512.0, 4096.0]
+
+
+@pytest.mark.parametrize(
+    ("family", "device", "stack"),
+    [
+        ("attention_prefill", "l40s", ("sglang", "0.5.14", "flashinfer")),
+        ("attention_prefill", "a100-sxm-80gb", ("sglang", "0.5.10", "flash_attention")),
+        ("attention_prefill", "h100-sxm", ("vllm", "0.24.0", "vllm_flash_attn_fa3")),
+        ("mla_prefill", "h100-sxm", ("sglang", "0.5.10", "flash_attention")),
+    ],
+)
+def test_prefill_behind_more_cached_tokens_takes_longer(
+    shipped: Parameters, family: str, device: str, stack: tuple[str, str, str]
+) -> None:
+    """None was measured: the law alone says what they add, and the interval is that of a device never measured."""
+    count, prefix = len(CACHED), np.array(CACHED)
+    sizes = {"batch": 1.0, "q_len": 2048.0, "heads": 32.0}
+    if family == "attention_prefill":
+        sizes |= {"kv_heads": 8.0, "head_dim": 128.0, "window": 0.0}
+    columns = {name: np.full(count, value) for name, value in sizes.items()}
+    columns |= {"prefix": prefix} if family == "attention_prefill" else {"kv_len": 2048.0 + prefix}
+    table = in_stack(blank_table(family, columns, np.full(count, device, dtype=object)), *stack)
+    found = predict_table(dataclasses.replace(table, cache=table.dtype), shipped)
+    assert (np.diff(found["predicted_us"]) >= -1e-5 * found["predicted_us"][1:]).all()
+    width = np.log(found["upper_us"] / found["predicted_us"])
+    op = "" if family == "attention_prefill" else family
+    elsewhere = shipped.families[family].spread.formats[f"bf16/bf16/{op}"][1]
+    assert width[0] < 0.5 * elsewhere and (width[1:] > 0.999 * elsewhere).all()
+    assert ["prefix" in reason for reason in found["reason"]] == [False] + [True] * (count - 1)
+
+
 def test_a_size_of_zero_is_named(shipped: Parameters) -> None:
     shape = {"m": np.array([0.0, 64.0, 64.0]), "n": np.full(3, 64.0), "k": np.array([64.0, 0.0, 64.0])}
     table = blank_table("gemm", shape | {"batch": np.ones(3)}, np.full(3, "h100-sxm", dtype=object))
