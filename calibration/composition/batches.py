@@ -167,7 +167,7 @@ def _notes(parameters: StepParameters, batch: Batch, spec: DeviceSpec, tier: str
     alone = batch.ranks == 1
     card = parameters.card
     notes = (
-        (not batch.dtype, "no known number format: bf16 assumed"),
+        (not batch.dtype, "dtype is not stated: bf16"),
         (not _measured_format(batch), f"format never measured: the interval of the tier {TIERS[-1]}"),
         (batch.framework not in card["frameworks"], f"framework never measured: as {card['frameworks'][0]}"),
         (tier == "transfer", "device never measured"),

@@ -4,49 +4,19 @@ from __future__ import annotations
 
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.formats import FORMAT_ALIASES, FORMATS
 
-DTYPES = (
-    "fp64",
-    "fp32",
-    "tf32",
-    "bf16",
-    "fp16",
-    "fp8",
-    "fp8_block",
-    "int8",
-    "int8_weight_only",
-    "int4_weight_only",
-    "w4a16_mxfp4",
-    "nvfp4",
-    "sq",
-)
-# Other spellings, in lower case and without "torch.".
-_DTYPE_SPELLINGS = {
-    "float64": "fp64",
-    "double": "fp64",
-    "float32": "fp32",
-    "float": "fp32",
-    "tensorfloat32": "tf32",
-    "bfloat16": "bf16",
-    "default": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "e4m3": "fp8",
-    "fp8_e4m3": "fp8",
-    "float8_e4m3fn": "fp8",
-    "f8e4m3": "fp8",
-    **dict.fromkeys(("float8", "float8_e4m3", "fp8_e4m3fn", "float8_e4m3fnuz"), "fp8"),
-    **dict.fromkeys(("e5m2", "fp8_e5m2", "float8_e5m2"), "fp8"),  # as fast, and as many bytes
-    # What `jaxperf.core.formats` calls them, and the methods that make them.
-    **dict.fromkeys(("int8_wo", "int8_group", "w8a16"), "int8_weight_only"),
-    **dict.fromkeys(("int4_wo", "int4", "int4_asym", "w4a16", "awq", "gptq"), "int4_weight_only"),
-    **dict.fromkeys(("int4_awq", "int4_gptq", "w4a16_awq", "w4a16_gptq"), "int4_weight_only"),
+# What kernels' tables call formats of `jaxperf.core.formats`, where they have a name of their own for it.
+_OF_KERNELS = {
+    **dict.fromkeys(("int8_wo", "int8_group"), "int8_weight_only"),
+    **dict.fromkeys(("int4", "int4_asym"), "int4_weight_only"),
     "mxfp4_wo": "w4a16_mxfp4",
     "fp4": "nvfp4",
-    **dict.fromkeys(("w8a8", "w8a8_int8"), "int8"),
-    "w8a8_fp8": "fp8",
-    "smoothquant": "sq",
 }
+# Formats that kernels' tables tell apart, though they weigh and multiply alike: their kernels differ.
+_APART = {"fp8_block": "fp8_block", "sq": "sq", "smoothquant": "sq", "default": "bf16"}
+DTYPES = tuple(dict.fromkeys((*(_OF_KERNELS.get(name, name) for name in FORMATS), *_APART.values())))
+UNSTATED = ("auto", "default")  # what engines say for the model's own
 _FRAMEWORK_SPELLINGS = {
     "tensorrt-llm": "trtllm",
     "tensorrt_llm": "trtllm",
@@ -63,10 +33,12 @@ def dtype_name(text: str) -> tuple[str, str]:
     spelled = text.strip().lower().removeprefix("torch.").replace("-", "_")
     if spelled in ABSENT or spelled == "auto":
         return "", ""
-    name = _DTYPE_SPELLINGS.get(spelled, spelled)
-    if name in DTYPES:
-        return name, ""
-    hint = did_you_mean(text, (*DTYPES, *_DTYPE_SPELLINGS))
+    if spelled in _APART:
+        return _APART[spelled], ""
+    name = FORMAT_ALIASES.get(spelled, spelled)
+    if name in FORMATS:
+        return _OF_KERNELS.get(name, name), ""
+    hint = did_you_mean(text, (*DTYPES, *FORMAT_ALIASES))
     return "", f"{text!r} is not a known number format.{hint} Known: {', '.join(DTYPES)}."
 
 

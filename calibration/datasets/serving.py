@@ -12,7 +12,7 @@ from typing import Any
 
 from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
-from calibration.datasets.names import ABSENT
+from calibration.datasets.names import ABSENT, UNSTATED
 from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
@@ -227,9 +227,9 @@ def _is_zero(text: str) -> bool:
 
 def _format(text: str) -> str:
     """The name of a number format, "" where none is stated, as by vLLM's "auto"."""
-    spelled = text.lower().removeprefix("torch.").removesuffix("_block")
+    spelled = text.lower().removeprefix("torch.")
     try:
-        return format_name(spelled) if spelled not in ("", "auto") else ""
+        return "" if spelled in ("", *UNSTATED) else format_name(spelled)
     except InputError as error:
         raise InputError(f"dtype: {error}") from None
 

@@ -12,7 +12,7 @@ from typing import Any
 import hwspecs
 from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
-from calibration.datasets.names import ABSENT, device_name
+from calibration.datasets.names import ABSENT, UNSTATED, device_name
 from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.core.formats import format_name
@@ -61,17 +61,6 @@ RECOMPUTE = ("", "none", "selective", "full", "offload")  # "": not stated
 _RECOMPUTE_SPELLINGS = {"unknown": "", "false": "none", "true": "full", "no": "none"}
 _CONTEXT_SPELLINGS = {"all_gather": "all-gather", "allgather": "all-gather", "p2p": "ring", "a2a": "ulysses"}
 _TASK_SPELLINGS = {"": "pretrain", "pretraining": "pretrain", "finetune": "sft", "fine_tuning": "sft", "peft": "lora"}
-_DTYPE_SPELLINGS = {
-    "": "bf16",
-    "bf16_mixed": "bf16",
-    "fp16_mixed": "fp16",
-    "fp8_cs": "fp8",  # current scaling; the next two: delayed, by blocks
-    "fp8_ds": "fp8",
-    "fp8_sc": "fp8",
-    "fp8_block": "fp8",
-    "fp8_hybrid": "fp8",
-    "fp8_mx": "mxfp8",
-}
 FLAGS = ("seq_par", "gated")
 LARGEST = 1e15  # of any count; beyond it a row is a mistake
 # What a column may hold; what is a number and not this is told where it matters (`calibration.training.points`).
@@ -220,7 +209,7 @@ def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
         model_key=text["model_key"] or given["model"].lower(),
         repeat=_true(text["repeat_of_release"]),
         native=_true(text["calculon_native"]),
-        dtype_stated=bool(text["dtype"]),
+        dtype_stated=_is_stated(text["dtype"]),
         context_method=_choice(
             "context_method", text["context_method"], ("", *CONTEXT_METHODS), {"": "", **_CONTEXT_SPELLINGS}
         ),
@@ -265,11 +254,15 @@ def _number(name: str, text: str, strict: bool = True) -> float:
 
 def _format(text: str) -> str:
     """The name of a number format, bf16 where none is stated."""
-    spelled = text.lower().removeprefix("torch.").removeprefix("amp_").replace("-", "_")
+    spelled = text.lower().removeprefix("torch.").removeprefix("amp_")
     try:
-        return format_name(_DTYPE_SPELLINGS.get(spelled, spelled))
+        return format_name(spelled) if _is_stated(text) else "bf16"
     except InputError as error:
         raise InputError(f"dtype: {error}") from None
+
+
+def _is_stated(dtype: str) -> bool:
+    return dtype.lower() not in ("", *UNSTATED)
 
 
 def _choice(name: str, text: str, allowed: Sequence[str], spellings: Mapping[str, str]) -> str:

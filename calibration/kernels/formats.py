@@ -9,24 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibration.datasets.names import DTYPES
 from calibration.datasets.schema import KernelTable
-from jaxperf.core.formats import NumberFormat, number_format
+from jaxperf.core.formats import FORMATS as OF_WEIGHTS
+from jaxperf.core.formats import NumberFormat, format_name, number_format
 
 # Number format of the weights (and of the matrix unit) and of the activations, by the tables' dtype.
 FORMATS: Mapping[str, tuple[str, str]] = {
-    "fp64": ("fp64", "fp64"),
-    "fp32": ("fp32", "fp32"),
-    "tf32": ("tf32", "tf32"),
-    "bf16": ("bf16", "bf16"),
-    "fp16": ("fp16", "fp16"),
-    "fp8": ("fp8", "bf16"),
-    "fp8_block": ("fp8", "bf16"),
-    "int8": ("int8", "bf16"),
-    "sq": ("int8", "bf16"),
-    "int8_weight_only": ("int8_wo", "bf16"),
-    "int4_weight_only": ("int4", "bf16"),
-    "w4a16_mxfp4": ("mxfp4_wo", "bf16"),
-    "nvfp4": ("fp4", "bf16"),
+    dtype: (format_name(dtype), OF_WEIGHTS[format_name(dtype)].activations) for dtype in DTYPES
 }
 
 

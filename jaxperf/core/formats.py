@@ -89,23 +89,26 @@ FORMATS = {
     "mxfp4_wo": _weight_only(with_scale(4, 32, 1), "W4A16 OCP MX (gpt-oss where fp4 is not multiplied natively)"),
     "fp4_wo": _weight_only(with_scale(4, 16, 1), "W4A16 NVFP4"),
 }
+# Every spelling that options and tables of any kind may have.
 FORMAT_ALIASES = {
-    "int4_wo": "int4",
-    "w4a16": "int4",
-    "w8a16": "int8_wo",
-    "w8a8": "int8",
-    "w8a8_int8": "int8",
-    "w8a8_fp8": "fp8",
-    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "e4m3", "e5m2", "float8", "float8_e4m3fn", "float8_e5m2"), "fp8"),
-    "nvfp4": "fp4",
+    **dict.fromkeys(("int4_wo", "int4_weight_only", "w4a16", "gptq", "int4_gptq", "w4a16_gptq"), "int4"),
     **dict.fromkeys(("awq", "int4_awq", "w4a16_awq"), "int4_asym"),
-    **dict.fromkeys(("gptq", "int4_gptq", "w4a16_gptq"), "int4"),
-    "double": "fp64",
-    "float64": "fp64",
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
+    **dict.fromkeys(("w8a16", "int8_weight_only"), "int8_wo"),
+    **dict.fromkeys(("w8a8", "w8a8_int8", "sq", "smoothquant"), "int8"),
+    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "e4m3", "e5m2", "f8e4m3", "float8", "float8_e4m3", "float8_e5m2"), "fp8"),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "fp8_e4m3fn", "w8a8_fp8"), "fp8"),
+    # By how scales are made, as engines and trainers call it: for each block, current or delayed.
+    **dict.fromkeys(("fp8_block", "fp8_static", "fp8_dynamic", "fp8_hybrid", "fp8_cs", "fp8_ds", "fp8_sc"), "fp8"),
+    "fp8_weight_only": "fp8_wo",
+    "fp8_mx": "mxfp8",
+    **dict.fromkeys(("w4a16_mxfp4", "mxfp4_weight_only"), "mxfp4_wo"),
+    "nvfp4": "fp4",
+    **dict.fromkeys(("nvfp4_wo", "w4a16_nvfp4"), "fp4_wo"),
+    **dict.fromkeys(("double", "float64"), "fp64"),
+    **dict.fromkeys(("float", "float32"), "fp32"),
+    "tensorfloat32": "tf32",
+    **dict.fromkeys(("bfloat16", "bf16_mixed"), "bf16"),
+    **dict.fromkeys(("float16", "half", "fp16_mixed"), "fp16"),
 }
 CACHE_FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "fp4")
 

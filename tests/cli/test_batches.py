@@ -67,7 +67,7 @@ def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], 
         assert 0.0 < lower < time < upper
     assert "L21" in rows[1]["reason"] and "did you mean" in rows[3]["reason"].lower()
     assert rows[4]["reason"] == "batch: 3 is stated, but prompt_lengths holds 1."
-    for words in ("bf16 assumed", "as sglang", "no device of its generation", "model never measured"):
+    for words in ("dtype is not stated: bf16", "as sglang", "no device of its generation", "model never measured"):
         assert words in rows[2]["reason"]
     assert said["rows"] == 5 and said["predicted"] == 2
     assert sum(entry["rows"] for entry in said["without_prediction"]) == 3
