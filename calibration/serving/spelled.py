@@ -11,7 +11,7 @@ import hwspecs
 from calibration.datasets.names import device_name
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
-from jaxperf.io.huggingface import holds_config, load_model
+from jaxperf.io.huggingface import any_punctuation, holds_config, load_model
 from jaxperf.io.quantized_names import QUANTIZED_NAME
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
@@ -82,9 +82,25 @@ class Models:
         if holds_config(text):
             return dataclasses.replace(load_model(text), name=os.path.abspath(text), assumptions=()), ""
         plain = TARGET.sub("", text)
-        spelled = re.sub(r"(?<=\d)_(?=\d)", ".", plain)
-        spelled = {"gptj": "gpt-j-6b"}.get(spelled.lower(), spelled)
-        note = "" if spelled == text else f"{text} is read as {spelled}"
+        plain = {"gptj": "gpt-j-6b"}.get(plain.lower(), plain)
         # One description for all formats of a model: the format of a row is its own (`layouts`).
-        bare = QUANTIZED_NAME.sub("", spelled.lower()) or spelled
-        return dataclasses.replace(load_model(bare if bare != spelled.lower() else spelled), assumptions=()), note
+        bare = QUANTIZED_NAME.sub("", plain.lower()) or plain
+        bare = plain if bare == plain.lower() else bare
+        try:
+            model, spelled = load_model(bare), plain
+        except InputError as unknown:
+            model, spelled = self._spelled_otherwise(bare, unknown)
+        note = "" if spelled == text else f"{text} is read as {spelled}"
+        return dataclasses.replace(model, assumptions=()), note
+
+    def _spelled_otherwise(self, name: str, unknown: InputError) -> tuple[ModelConfig, str]:
+        """The model of a name with other punctuation, or with a point for each underscore between digits, and what it
+        is called so. Raises `unknown` where there is none."""
+        shipped = any_punctuation(name)
+        if shipped:
+            return load_model(shipped), shipped
+        dotted = re.sub(r"(?<=\d)_(?=\d)", ".", name)
+        try:
+            return load_model(dotted), dotted
+        except InputError:
+            raise unknown from None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from calibration.datasets.training import ALLOWED, SHAPE, Run
 from calibration.training.ungrouped import ungrouped
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.huggingface import load_model, model_aliases, model_names
+from jaxperf.io.huggingface import any_punctuation, load_model, model_aliases, model_names
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention, Mla
@@ -60,25 +59,13 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
 
 def shipped_model(name: str) -> ModelConfig | None:
     """The shipped description a name stands for whatever its case, punctuation and owner ("meta-llama/"), or None."""
-    spellings = (_letters(name), _letters(name.rpartition("/")[2]))
-    found = next((_spellings()[each] for each in spellings if each in _spellings()), None)
+    found = any_punctuation(name)
     return None if found is None else _loaded(found)
-
-
-@functools.cache
-def _spellings() -> Mapping[str, str]:
-    """Letters and digits of every name and alias -> the shipped name."""
-    aliases = {_letters(alias.rpartition("/")[2]): name for alias, name in model_aliases().items()}
-    return aliases | {_letters(name): name for name in model_names()}
 
 
 @functools.cache
 def _loaded(name: str) -> ModelConfig:
     return load_model(name)
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
 def differing(config: ModelConfig, shape: Mapping[str, float]) -> list[str]:

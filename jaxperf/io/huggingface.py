@@ -151,6 +151,28 @@ def _known_keys() -> Mapping[str, str]:
     return MappingProxyType(known)
 
 
+def any_punctuation(name: str) -> str | None:
+    """The shipped model that a name stands for whatever its case, punctuation and owner ("meta-llama/"); None where it
+    is none or, without punctuation, several ("gpt313b")."""
+    spellings = (name, name.rpartition("/")[2])
+    return next((found for each in spellings if (found := _known_keys().get(_key(each)))), None) or next(
+        (found for each in spellings if (found := _known_letters().get(_letters(each)))), None
+    )
+
+
+@functools.cache
+def _known_letters() -> Mapping[str, str]:
+    """The only shipped model of each key without punctuation."""
+    found: dict[str, set[str]] = {}
+    for key, shipped in _known_keys().items():
+        found.setdefault(_letters(key), set()).add(shipped)
+    return MappingProxyType({letters: names.pop() for letters, names in found.items() if len(names) == 1})
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
 def _shipped_name(name: str) -> tuple[str | None, str, str]:
     """(the shipped model that a name stands for or None, the endings left out for it: of a quantized checkpoint and of
     a further training).
