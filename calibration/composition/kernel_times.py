@@ -65,12 +65,14 @@ def kernel_times(
     tier = np.full(shape, "", dtype=object)
     free = without_limit(parameters)
     specs = [hwspecs.load(device, directories) for device in devices]
-    for family in dict.fromkeys(_family(op) for op in ops):
-        places = np.array([place for place, op in enumerate(ops) if _family(op) == family])
+    kinds = [(_family(op), _unmasked(op)) for op in ops]
+    for family, unmasked in dict.fromkeys(kinds):
+        places = np.array([place for place, kind in enumerate(kinds) if kind == (family, unmasked)])
+        own, unlimited = (by_law(each) if unmasked else each for each in (parameters, free))
         named = [framework_on(spec, family, framework, parameters) for spec in specs]
         table = _table(family, [ops[place] for place in places], devices, named)
-        columns = predict_table(table, parameters, directories)
-        clocked = predict_table(table, free, directories) if family in DENSE else columns
+        columns = predict_table(table, own, directories)
+        clocked = predict_table(table, unlimited, directories) if family in DENSE else columns
         block = np.ix_(np.arange(len(devices)), places)
         for name in TIMES:
             found[name][block] = MICRO * columns[f"{name}_us"].reshape(len(devices), len(places))
@@ -88,6 +90,17 @@ def without_limit(parameters: Parameters) -> Parameters:
         return dataclasses.replace(fitted, model=model)
 
     return Parameters({name: free(fitted) for name, fitted in parameters.families.items()}, parameters.card)
+
+
+def by_law(parameters: Parameters) -> Parameters:
+    """The parameters with attention over many queries by its law: without the learned correction, and without what
+    rows of a device add to it."""
+    name = "attention_prefill"
+    if name not in parameters.families:
+        return parameters
+    fitted = parameters.families[name]
+    alone = dataclasses.replace(fitted, model=fitted.model.uncorrected(), local={})
+    return Parameters({**parameters.families, name: alone}, parameters.card)
 
 
 def nameless(read: Read, directories: Sequence[str] = (), parameters: Parameters | None = None) -> Read:
@@ -125,6 +138,14 @@ def framework_on(spec: DeviceSpec, family: str, framework: str, parameters: Para
 
 def _family(op: Op) -> str:
     return "elementwise" if op.family == "memory" else op.family
+
+
+def _unmasked(op: Op) -> bool:
+    """Whether every query sees every key, which a prefix stands for (`jaxperf.models.workloads.kernels.attention`).
+
+    No such kernel was measured, and the correction that was learned of masks says nothing of it.
+    """
+    return op.shape.get("prefix", 0.0) > 0.0
 
 
 def table_shape(op: Op) -> Mapping[str, float]:
