@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import hwspecs
 from jaxperf.core.formats import FORMATS
+from jaxperf.core.relative_energy import memory_power
 from jaxperf.report.text import bold, console, layout_words, quantity, table
 from jaxperf.serving.design.answer import CAPACITY, Design, Question
 from jaxperf.serving.design.measures import MEASURES
@@ -38,9 +40,19 @@ def design_record(question: Question, found: Design, calibrated: bool) -> dict[s
         "at_an_end": list(best.edges),
         "prices": dict(best.prices),
         "rows": [*_fact_rows(question, found), *_measure_rows(question, found)],
-        "notes": [*told, SIZED, METERED if calibrated else UNCALIBRATED],
+        "notes": [*told, SIZED, *_unknown(question), METERED if calibrated else UNCALIBRATED],
         "provenance": dict(found.made.provenance.record),
     }
+
+
+def _unknown(question: Question) -> list[str]:
+    """What a design counts for nothing, or needs beside it."""
+    spec, notes = question.spec, []
+    if "memory_bandwidth" in question.free and memory_power(spec) == 0.0:
+        notes.append(f"what a byte of memory draws is not known of {spec.name}: bandwidth adds nothing to the TDP")
+    if spec.name not in hwspecs.names():
+        notes.append(f"a file of this design starts from {spec.name}: --devices-dir with the folder of that finds it")
+    return notes
 
 
 def _fact_rows(question: Question, found: Design) -> list[dict[str, Any]]:

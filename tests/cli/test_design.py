@@ -72,6 +72,23 @@ def test_a_range_holds(cli, parse_json) -> None:
     assert rows["tdp"]["design"] <= 72.0
 
 
+def test_a_base_of_ones_own_is_found_beside_the_design(cli, parse_json, own_folder: Path) -> None:
+    source = '[sources.q]\ntitle = "q"\npublisher = "us"\nkind = "estimate"\nyear = 2026\n'
+    limit = 'tdp = { quantity = "60 W", source = "q", confidence = "single source" }\n'
+    (own_folder / "my-base.toml").write_text(f'name = "my-base"\nbase = "l4"\n{limit}{source}')
+    asked = ("--slo", "tpot=2ms", "-o", "my-chip.toml", "--json")
+    answer = parse_json(cli("design", "gpt2", "--base", "my-base.toml", *SMALL, *asked).stdout)
+    assert any("starts from my-base: --devices-dir" in note for note in answer["notes"])
+    estimated = cli("estimate", "gpt2", "--device", "my-chip", "--devices-dir", str(own_folder), *SMALL, "--json")
+    (tpot,) = (row["design"] for row in answer["rows"] if row["name"] == "tpot")
+    assert parse_json(estimated.stdout)["metrics"]["tpot"] == pytest.approx(tpot, rel=1e-9)
+
+
+def test_a_memory_of_unknown_energy_is_said_to_cost_nothing(cli) -> None:
+    text = cli("design", "gpt2", "--base", "tpu-v5e", *SMALL).stdout
+    assert "what a byte of memory draws is not known of tpu-v5e: bandwidth adds nothing to the TDP" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
