@@ -63,13 +63,12 @@ class Question:
 @dataclass(frozen=True)
 class Design:
     """`base`, `made`: the model on the base and on the design; `before`: measures on the base; `best`: sizes, measures
-    and slopes; `ranges` of what is free, in SI units; `changes`: fact -> its number on the design."""
+    and slopes; `changes`: fact -> its number on the design, in SI units."""
 
     base: Estimate
     made: Estimate
     before: Mapping[str, float]
     best: Best
-    ranges: Mapping[str, tuple[float, float]]
     changes: Mapping[str, Any]
 
 
@@ -84,8 +83,7 @@ def design(question: Question) -> Design | list[str]:
     found = evaluate_once(as_it_is)
     if int(found.cost.reason):
         return sentences(int(found.cost.reason))
-    ranges = {name: _range(question, name) for name in SIZES}
-    best = search(served, assumed, question.wanted, ranges, holds_all)
+    best = search(served, assumed, question.wanted, {name: _range(question, name) for name in SIZES}, holds_all)
     need = float(found.cost.memory.total) / USABLE_SHARE
     changes = changes_of(question.spec, best.sizes, need if holds_all else None)
     made = variant(question.spec, question.name, changes, NOTES, KEY, _source(question))
@@ -94,7 +92,6 @@ def design(question: Question) -> Design | list[str]:
         estimate(question.model, made, question.point, question.launch, question.table),
         {name: float(np.asarray(value)) for name, value in found.measures.items()},
         best,
-        {name: _in_units(question.spec, name, ranges[name]) for name in SIZES if name in question.free},
         changes,
     )
 
@@ -113,11 +110,6 @@ def _range(question: Question, name: str) -> Range:
         return Range(1.0, 1.0)
     given, own = question.free[name], getattr(question.spec, name).si
     return WIDEST if given is None else Range(given[0] / own, given[1] / own)
-
-
-def _in_units(spec: DeviceSpec, name: str, given: Range) -> tuple[float, float]:
-    own = getattr(spec, name).si
-    return given.low * own, given.high * own
 
 
 def changes_of(spec: DeviceSpec, sizes: Mapping[str, float], need: float | None) -> dict[str, Any]:

@@ -42,11 +42,10 @@ class Served(eqx.Module):
 
 
 class Judged(NamedTuple):
-    """`measures` of `MEASURES`, NaN where it cannot run; `cost` of serving; output `tokens_per_second` of a replica."""
+    """`measures` of `MEASURES`, NaN where it cannot run; `cost` of serving."""
 
     measures: Measures
     cost: ServingCost
-    tokens_per_second: Scalar
 
 
 def judged(served: Served, assumed: Assumed, sizes: Sizes, holds_all: bool = False) -> Judged:
@@ -68,7 +67,7 @@ def judged(served: Served, assumed: Assumed, sizes: Sizes, holds_all: bool = Fal
         "energy_per_token": power * deployment.layout.num_devices / cost.tokens_per_second,
         **{name: found[name] for name in ("ttft", "tpot", "e2e_latency")},
     }
-    return Judged(measures, cost, cost.tokens_per_second)
+    return Judged(measures, cost)
 
 
 def serving_power(device: Device, law: PowerLaw, cost: ServingCost, sequences: Scalar, output: Scalar) -> Scalar:
