@@ -25,6 +25,7 @@ from jaxperf.cli.colocate import colocate
 from jaxperf.cli.command import Command
 from jaxperf.cli.design import design
 from jaxperf.cli.devices import devices
+from jaxperf.cli.edge import edge
 from jaxperf.cli.estimate import estimate
 from jaxperf.cli.graphs import graphs
 from jaxperf.cli.interrupts import no_more_to_say
@@ -111,6 +112,7 @@ for command in (
     collectives,
     train,
     serve,
+    edge,
     simulate,
     capacity,
     colocate,

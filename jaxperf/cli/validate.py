@@ -14,6 +14,7 @@ from jaxperf.cli.measured import Families
 from jaxperf.cli.options import AsJson, OutputFile, Quiet
 from jaxperf.cli.validate_batches import validate_batches
 from jaxperf.cli.validate_collectives import validate_collectives
+from jaxperf.cli.validate_edge import validate_edge
 from jaxperf.cli.validate_gemmini import validate_gemmini
 from jaxperf.cli.validate_graphs import validate_graphs
 from jaxperf.cli.validate_kernels import validate_kernels
@@ -32,6 +33,7 @@ VALIDATORS: Mapping[str, Callable[[Sequence[Path], Path | None, bool, bool], Non
         "rank": validate_rank,
         "power": validate_power,
         "gemmini": validate_gemmini,
+        "edge": validate_edge,
     }
 )
 LEVELS = ("kernels", *VALIDATORS)
