@@ -24,7 +24,7 @@ from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.step import StepCost, decode_cost, prefill_cost
 from jaxperf.serving.phases import ServingCost, serving_cost
 from jaxperf.serving.reads import unread
-from jaxperf.serving.study import Assumed, assumed_at, axis_of, deployment_of
+from jaxperf.serving.study import Assumed, assumed_at, axis_of, check_varied, deployment_of
 from jaxperf.serving.study_values import COUNTS, LENGTHS, checked_values, in_range
 from jaxperf.sweeps import Sweep, axis
 from jaxperf.sweeps.once import host_first
@@ -156,6 +156,7 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
         }
         return evaluate(assumed_at(level, launch), placed | layout, given)
 
+    step.model = model  # type: ignore[attr-defined]  # what `sweep` asks whether an axis changes anything of
     return step
 
 
@@ -207,11 +208,13 @@ def sweep(step: PointCost, **axes: Any) -> xarray.Dataset:
     the fields below. `axes`: argument -> one value or a sequence; `device` takes names, `Device`s, or a mapping of
     names to them; `weights` and `kv_cache` take format names. `level` and `activations` are not axes.
     **Returns:** an `xarray.Dataset` with `limiter`, `reason`, `memory` and the times of the step [s], in SI units.
-    **Raises:** `InputError` for bad axes.
+    **Raises:** `InputError` for bad axes, and for one of several values that change nothing of the step's model.
     """
     if "device" not in axes:
         raise InputError("A sweep needs a device: device='h100-sxm', a list of names or devices, or a mapping.")
     built = [_axis(name, value) for name, value in axes.items()]
+    if (model := getattr(step, "model", None)) is not None:
+        check_varied(model, built)
     return Sweep(lambda **given: summary(_formats_renamed(step, given)), built).dense().to_xarray(UNITS)
 
 

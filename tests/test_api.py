@@ -148,6 +148,7 @@ def test_a_calibrated_device_shows_the_facts_of_its_device() -> None:
         ({"device": H100, "context": -1}, "'context' is -1"),
         ({"device": H100, "batch": []}, "empty"),
         ({"device": H100, "batch": [1, 1]}, "twice"),
+        ({"device": H100, "routing_skew": [1.0, 2.0]}, "'routing_skew' changes nothing of .*, which has no experts"),
         ({"device": H100, "tensor_parallel": ["2"]}, "'tensor_parallel' is"),
         ({"device": H100, "weights": ["bf61"]}, "Did you mean bf16"),
         ({"device": H100, "weights": [8]}, "must be the name of a number format"),
@@ -160,6 +161,13 @@ def test_a_calibrated_device_shows_the_facts_of_its_device() -> None:
 def test_sweep_mistakes(axes: dict[str, Any], said: str) -> None:
     with pytest.raises(jp.InputError, match=said):
         jp.sweep(STEP, **axes)
+
+
+def test_an_axis_of_several_values_that_change_nothing_is_refused_and_one_value_is_not() -> None:
+    step = jp.decode_step(jp.load_model("mamba-130m"))
+    with pytest.raises(jp.InputError, match="'kv_cache' changes nothing of mamba-130m, which keeps no keys"):
+        jp.sweep(step, device=H100, kv_cache=["bf16", "fp8"])
+    assert jp.sweep(step, device=H100, kv_cache="fp8", routing_skew=[2.0]).time.shape == (1, 1, 1)
 
 
 @pytest.mark.parametrize(("name", "value"), [("activations", "fp8"), ("level", "low")])

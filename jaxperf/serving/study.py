@@ -127,7 +127,7 @@ class Study:
             checked_values,
             lambda name, each: axis_of(name, each, devices),
         )
-        self._check_varied(axes)
+        check_varied(self.model, axes)
         return axes
 
     def _check_lengths(self, values: Mapping[str, Any]) -> None:
@@ -136,11 +136,12 @@ class Study:
             if name in TASK_LENGTHS[self.task] and (told := unread(self.model, name)):
                 raise InputError(told)
 
-    def _check_varied(self, axes: Sequence[Axis]) -> None:
-        """Raises `InputError` for an axis whose rows would all be alike; one value may be given for any model."""
-        for each in axes:
-            if each.size > 1 and (told := unread(self.model, each.name)):
-                raise InputError(told)
+
+def check_varied(model: ModelConfig, axes: Sequence[Axis]) -> None:
+    """Raises `InputError` for an axis whose rows would all be alike; one value may be given for any model."""
+    for each in axes:
+        if each.size > 1 and (told := unread(model, each.name)):
+            raise InputError(told)
 
 
 def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device | CalibratedDevice]) -> Axis:
