@@ -7,6 +7,7 @@ from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
     Windows,
     decoder,
+    every,
     full_heads,
     gated_mlp,
     grouped_attention,
@@ -15,6 +16,7 @@ from jaxperf.io.families.common import (
     routed,
     stack,
     varied,
+    windows,
 )
 from jaxperf.models.config import ModelConfig
 
@@ -90,6 +92,14 @@ def _granite_swa(fields: Fields) -> ModelConfig:
     return rotary_model(fields, attention, gated_mlp(fields, bias=fields.flag("mlp_bias", False)), tied=True)
 
 
+def _cwm(fields: Fields) -> ModelConfig:
+    """A Llama whose first layer of each four attends to everything, the others within a window (arXiv:2510.02387)."""
+    full = every(4, fields.layer_count(), 0)
+    usual = tuple(None if one else fields.count_or("sliding_window", 8192) for one in full)
+    attention = grouped_attention(fields, head_dim=128)
+    return rotary_model(fields, attention, gated_mlp(fields), windows(fields, usual))
+
+
 def _seed_oss(fields: Fields) -> ModelConfig:
     attention = grouped_attention(
         fields,
@@ -128,6 +138,7 @@ FAMILIES = {
     "MinistralForCausalLM": _mistral,
     "Ministral3ForCausalLM": _ministral3,
     "MixtralForCausalLM": _mixtral,
+    "CwmForCausalLM": _cwm,
     "YiForCausalLM": _granite,
     "InternLMForCausalLM": _internlm,
     "InternLM2ForCausalLM": _internlm,
@@ -152,6 +163,7 @@ MODEL_TYPES = {
     "ministral": "MinistralForCausalLM",
     "ministral3": "Ministral3ForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "cwm": "CwmForCausalLM",
     "Yi": "YiForCausalLM",
     "internlm": "InternLMForCausalLM",
     "internlm2": "InternLM2ForCausalLM",

@@ -85,6 +85,7 @@ FAMILIES = {
     "FlexOlmoForCausalLM": _olmoe,
     "Exaone4ForCausalLM": _exaone4,
     "ExaoneMoeForCausalLM": _exaone_moe,
+    "ExaoneMoEForCausalLM": _exaone_moe,
     "OlmoHybridForCausalLM": _olmo_hybrid,
 }
 

@@ -27,8 +27,6 @@ REFUSED = {
     "jetmoe": "its attention heads are chosen by a router, which no attention described here does",
     "LongcatFlashForCausalLM": "its router may choose experts that do nothing, so the work of a token varies",
     "longcat_flash": "its router may choose experts that do nothing, so the work of a token varies",
-    "DeciLMForCausalLM": "its layers differ by rules (block_configs) that are not read",
-    "nemotron-nas": "its layers differ by rules (block_configs) that are not read",
     "OpenELMForCausalLM": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
     "openelm": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
     "Phi3SmallForCausalLM": "its block-sparse attention is not among the token mixers described here",

@@ -1,0 +1,153 @@
+"""Ling, MiMo, Nemotron models found by Puzzle and others, at their published sizes; what is refused of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.io.huggingface import read_config
+from jaxperf.models.config import Attention, Mlp, ModelConfig, Moe
+from jaxperf.models.parameters import (
+    active_parameter_count,
+    kv_bytes_per_token,
+    mtp_parameter_count,
+    parameter_count,
+)
+
+PLAIN: dict[str, Any] = {"tie_word_embeddings": False, "torch_dtype": "bfloat16", "max_position_embeddings": 32768}
+
+# Query heads to a key and value head (- without attention), ffn_mult, layers in a row: the block_configs of
+# nvidia/Llama-3_3-Nemotron-Super-49B-v1, as in llama_nemotron_config.py of NeMo 2.4.0.
+SUPER_49B = (
+    "8 2.625 1, 8 5.25 5, - 2.625 2, 8 5.25 3, - 3.28125 1, 8 5.25 30, - 1.3125 1, - 2.625 2, - 1.3125 1, - 5.25 1, "
+    "- 1.3125 1, - 2.625 1, - 1.3125 3, 8 5.25 1, - 1.3125 1, - 1.0 2, - 1.3125 1, - 1.0 3, - 1.3125 2, - 0.5 2, "
+    "- 1.0 2, - 0.5 2, - 1.0 1, - 0.5 2, 8 5.25 9"
+)
+
+
+def block(group: int | None, factor: float | None) -> dict[str, Any]:
+    attention = {"n_heads_in_group": group, "no_op": group is None, "replace_with_linear": False, "window_length": None}
+    return {"attention": attention, "ffn": {"ffn_mult": factor, "no_op": factor is None, "replace_with_linear": False}}
+
+
+def blocks(rows: str) -> list[dict[str, Any]]:
+    parts = [row.split() for row in rows.split(", ")]
+    return [block(None if g == "-" else int(g), float(f)) for g, f, times in parts for _ in range(int(times))]
+
+
+def nemotron(listed: Any, **changes: Any) -> ModelConfig:
+    sizes = {"hidden_size": 8192, "num_attention_heads": 64, "num_key_value_heads": None, "vocab_size": 128256}
+    more = {"num_hidden_layers": len(listed), "block_configs": listed, "attention_bias": False, "mlp_bias": False}
+    return read_config(
+        PLAIN | {"architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas"} | sizes | more | changes
+    )
+
+
+def test_nemotron_super_has_its_published_size_and_a_cache_in_the_layers_that_attend_only() -> None:
+    model = nemotron(blocks(SUPER_49B))
+    assert parameter_count(model) == 49_867_145_216
+    attends = [layer.mixer for layer in model.layers if layer.mixer is not None]
+    assert len(model.layers) == 80 and len(attends) == 49
+    assert kv_bytes_per_token(model, 2) == 49 * 2 * 8 * 128 * 2
+    assert all(layer.norms == (1 if layer.mixer is None else 2) for layer in model.layers)
+    assert model.layers[0].ffn == Mlp(14336) and model.layers[1].ffn == Mlp(28672)  # 2.625 and 5.25 of 8,192
+
+
+def test_a_layer_that_does_nothing_is_left_out_and_said() -> None:
+    model = nemotron([block(8, 1.0), block(None, None), block(None, 1.0), block(16, None)])
+    assert len(model.layers) == 3 and model.layers[2].mixer == Attention(64, 4, 128)
+    assert "1 of the 4 layers do nothing (no_op) and are left out." in model.assumptions
+
+
+@pytest.mark.parametrize(
+    ("listed", "changes", "said"),
+    [
+        ([block(8, 1.0)], {"num_hidden_layers": 2}, "must be a list of 2 objects"),
+        ([3], {}, r"block_configs\[0\] is 3; it must be an object"),
+        ([block(7, 1.0)], {}, r"block_configs\[0\]: n_heads_in_group is 7; it must divide the 64"),
+        ([block(8, -1.0)], {}, r"block_configs\[0\]: ffn_mult is -1.0; it must be a number above 0"),
+        ([block(8, 1e300)], {}, "must be a number above 0"),
+        ([{"attention": {"no_op": True}, "ffn": {"replace_with_linear": True}}], {}, "ffn.replace_with_linear is true"),
+        ([block(None, None)], {}, "has no layer with attention or a feed-forward block"),
+        ([{"attention": 4}], {}, "attention is 4"),
+    ],
+)
+def test_what_is_refused_of_nemotron(listed: Any, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        nemotron(listed, **changes)
+
+
+LING = PLAIN | {
+    "architectures": ["BailingMoeV2ForCausalLM"],
+    "model_type": "bailing_moe",
+    **dict(hidden_size=2048, intermediate_size=5120, num_hidden_layers=20, vocab_size=157184, head_dim=128),
+    **dict(num_attention_heads=16, num_key_value_heads=4, moe_intermediate_size=512, num_experts=256),
+    **dict(num_experts_per_tok=8, num_shared_experts=1, n_group=8, topk_group=4, first_k_dense_replace=1),
+    **dict(use_qk_norm=True, use_bias=False, use_qkv_bias=False),
+}
+
+
+def test_ling_has_its_published_size() -> None:
+    """Ling-mini-2.0: 16.26 B, of which a token uses 1.43 (its head and token table included)."""
+    model = read_config(LING)
+    assert parameter_count(model) == pytest.approx(16.26e9, rel=1e-3)
+    assert active_parameter_count(model) == pytest.approx(1.43e9, rel=5e-3) and not model.assumptions
+    moe = model.layers[1].ffn
+    assert isinstance(moe, Moe) and moe.correction_bias and (moe.groups, moe.groups_per_token) == (8, 4)
+
+
+def test_first_ling_has_no_correction_and_shared_experts_of_their_own_width() -> None:
+    wide = {
+        "architectures": ["BailingMoeForCausalLM"],
+        "num_shared_experts": 2,
+        "moe_shared_expert_intermediate_size": 640,
+    }
+    moe = read_config(LING | wide).layers[1].ffn
+    assert isinstance(moe, Moe) and moe.shared_intermediate == 1280 and not moe.correction_bias
+
+
+def test_mimo_has_its_published_size_without_the_layer_that_predicts() -> None:
+    sizes = dict(hidden_size=4096, intermediate_size=11008, num_hidden_layers=36, vocab_size=151680, head_dim=128)
+    more = dict(num_attention_heads=32, num_key_value_heads=8, num_nextn_predict_layers=1, attention_bias=True)
+    model = read_config(PLAIN | {"architectures": ["MiMoForCausalLM"], "model_type": "mimo"} | sizes | more)
+    assert parameter_count(model) + mtp_parameter_count(model) == pytest.approx(7.83e9, rel=1e-3)
+
+
+MIMO_V2 = PLAIN | {
+    "architectures": ["MiMoV2FlashForCausalLM"],
+    "model_type": "mimo_v2_flash",
+    **dict(hidden_size=4096, intermediate_size=16384, num_hidden_layers=48, vocab_size=152576, head_dim=192),
+    **dict(v_head_dim=128, num_attention_heads=64, num_key_value_heads=4, sliding_window=128),
+    **dict(n_routed_experts=256, num_experts_per_tok=8, moe_intermediate_size=2048, n_shared_experts=None),
+}
+OWN = {"hybrid_layer_pattern": [0, *[1] * 4, 0, *([1] * 5 + [0]) * 7], "moe_layer_freq": [0, *[1] * 47]}
+
+
+def test_mimo_v2_flash_has_its_published_size() -> None:
+    """309 B, of which a token uses 15; of 48 layers 9 attend to everything."""
+    model = read_config(MIMO_V2 | OWN | {"swa_num_key_value_heads": 8})
+    assert parameter_count(model) == pytest.approx(309e9, rel=2e-3)
+    assert active_parameter_count(model) == pytest.approx(15.4e9, rel=5e-3)
+    full = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Attention) and layer.mixer.window is None]
+    assert len(full) == 9 and full[0] == Attention(64, 4, 192, value_dim=128)
+    assert model.layers[1].mixer == Attention(64, 8, 192, value_dim=128, window=128, sinks=True)
+    types = ["sliding_attention" if each else "full_attention" for each in OWN["hybrid_layer_pattern"]]
+    kinds = ["sparse" if each else "dense" for each in OWN["moe_layer_freq"]]
+    assert read_config(MIMO_V2 | {"layer_types": types, "mlp_layer_types": kinds}).layers == model.layers
+    guessed = read_config(MIMO_V2)
+    assert guessed.layers == model.layers and len(guessed.assumptions) == 2
+
+
+def test_cwm_and_the_spelling_of_k_exaone() -> None:
+    sizes = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=4, vocab_size=100, head_dim=16)
+    heads = dict(num_attention_heads=4, num_key_value_heads=2, sliding_window=8)
+    cwm = read_config(PLAIN | {"architectures": ["CwmForCausalLM"]} | sizes | heads)
+    assert [layer.mixer.window for layer in cwm.layers] == [None, 8, 8, 8]  # type: ignore[union-attr]
+    moe = dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, num_shared_experts=1)
+    both = [
+        read_config(PLAIN | {"architectures": [f"Exaone{each}ForCausalLM"]} | sizes | heads | moe)
+        for each in ("Moe", "MoE")
+    ]
+    assert both[0].layers == both[1].layers
