@@ -14,17 +14,63 @@ from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Moe
 from jaxperf.models.mixers import Attention, Mla
 
-PREFIXES = ("model.layers", "language_model.model.layers", "model.language_model.layers", "backbone.layers")
-ATTENTION = ("self_attn.o_proj", "attention.o_proj", "mixer.o_proj")
-RECURRENT = ("linear_attn.out_proj", "linear_attn.o_proj", "mixer.out_proj", "mamba.out_proj", "self_attn.out_proj")
-DENSE = ("mlp.down_proj", "feed_forward.down_proj", "feed_forward.w2", "mixer.down_proj")
+PREFIXES = (
+    "model.layers",
+    "language_model.model.layers",
+    "model.language_model.layers",
+    "backbone.layers",
+    "model.decoder.layers",
+    "transformer.h",
+    "gpt_neox.layers",
+)
+ATTENTION = (
+    "self_attn.o_proj",
+    "attention.o_proj",
+    "mixer.o_proj",
+    "self_attn.out_proj",
+    "self_attn.dense",
+    "self_attention.dense",
+    "attention.dense",
+    "attention.wo",
+)
+RECURRENT = (
+    "linear_attn.out_proj",
+    "linear_attn.o_proj",
+    "mixer.out_proj",
+    "mamba.out_proj",
+    "self_attn.out_proj",
+    "conv.out_proj",
+)
+DENSE = (
+    "mlp.down_proj",
+    "feed_forward.down_proj",
+    "feed_forward.w2",
+    "mixer.down_proj",
+    "mlp.fc2",
+    "fc2",
+    "mlp.dense_4h_to_h",
+    "shared_mlp.output_linear",
+)
 EXPERTS = (
     "mlp.experts.0.down_proj",
     "mlp.experts.down_proj",
     "feed_forward.experts.down_proj",
+    "feed_forward.experts.0.down_proj",
+    "feed_forward.experts.0.w2",
     "mixer.experts.0.down_proj",
+    "block_sparse_moe.experts.0.w2",
+    "block_sparse_moe.output_linear",
 )
-SHARED = ("mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj", "mixer.shared_experts.down_proj")
+SHARED = (
+    "mlp.shared_experts.down_proj",
+    "mlp.shared_expert.down_proj",
+    "mlp.shared_mlp.down_proj",
+    "mixer.shared_experts.down_proj",
+    "feed_forward.shared_expert.down_proj",
+    "block_sparse_moe.shared_experts.down_proj",
+    "shared_mlp.output_linear",
+    "residual_mlp.w2",
+)
 
 
 def unquantized_blocks(config: ModelConfig, index: int) -> tuple[str, ...]:

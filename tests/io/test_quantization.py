@@ -84,6 +84,7 @@ EXACT = [
     ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, ("int4_asym", 4 + 20 / 128, None)),
     ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128, "zero_point": False}, ("int4", 4 + 16 / 128, None)),
     ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, ("int4", 4 + 20 / 128, None)),
+    ({"quant_method": "intel/auto-round", "bits": 4, "group_size": 128}, ("int4", 4 + 20 / 128, None)),
     ({"quant_method": "auto-round", "bits": 8, "group_size": 0}, ("int8_wo", 8, None)),  # one scale to a tensor
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ("fp8", 8 + 32 / 16384, "fp8")),
     ({"quant_method": "fp8", "activation_scheme": "static"}, ("fp8", 8, "fp8")),
@@ -123,6 +124,7 @@ EXACT = [
 # config -> (format that stands in, bits, word of the sentence)
 AQLM = {"quant_method": "aqlm", "num_codebooks": 1, "nbits_per_codebook": 16, "in_group_size": 8}
 NEAREST = [
+    ({"quant_method": "w4afp8", "weight_block_size": [128, 128]}, ("int4", 4.125, "w4afp8 stores in fp8, are counted")),
     ({"quant_method": "gptq", "bits": 3, "group_size": 128}, ("int4", 3 + 19 / 128, "3-bit")),
     ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4", 4 + 20 / 32, "4.625 bits a weight")),
     ({"quant_method": "awq", "bits": 4, "group_size": 64}, ("int4_asym", 4 + 20 / 64, "4.312 bits a weight")),
@@ -210,6 +212,15 @@ def test_deepseek_v3_weighs_what_its_files_do() -> None:
     projection, tables = 2 * 7168 * 7168, 2 * 129_280 * 7168
     further = mtp_parameter_count(model) + projection + 2 * tables
     assert stored_bytes(model) + further == pytest.approx(688_586_727_753, rel=0.0005)
+
+
+def test_w4afp8_quantizes_the_routed_experts_alone() -> None:
+    """DeepSeek-R1 as SGLang's w4afp8 has it: 653.9 of 671.0 B parameters are of routed experts, all else in 16 bits."""
+    model = shipped("deepseek-v3", {"quant_method": "w4afp8", "activation_scheme": "dynamic", "group_size": 128})
+    experts = 58 * 256 * 3 * 7168 * 2048
+    assert parameter_breakdown(model)["experts"] == experts
+    rest = parameter_count(model) - experts
+    assert stored_bytes(model) == pytest.approx(experts * 4.125 / 8 + rest * 2, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "size"), [("gpt-oss-120b", 60.8), ("gpt-oss-20b", 12.8)])

@@ -29,6 +29,7 @@ from jaxperf.models.checks import check_count, show
 from jaxperf.models.quantization import Quantization
 
 PLAIN = re.compile(r"[\w.]+")  # the name of a module, and no pattern
+NOT_EXPERTS = ("self_attn", "shared_experts", r"re:.*mlp\.(gate|up|gate_up|down)_proj")  # of DeepSeek and its like
 OWN = ("bits", "group_size", "sym", "data_type")  # what auto-round may choose for a module by itself
 
 
@@ -87,6 +88,18 @@ def _fp8(fields: Fields) -> Quantization:
         activations="fp8",
         excluded=excluded_modules(fields, "modules_to_not_convert", "ignored_layers"),
     )
+
+
+def _w4afp8(fields: Fields) -> Quantization:
+    """Routed experts in 4 bits times fp8, one scale to 128 weights, and all else as in `_fp8` (SGLang's w4afp8)."""
+    fields.notes.append(
+        "4-bit experts with fp8 activations were read as int4, the nearest format; attention, shared experts and dense "
+        "blocks, which w4afp8 stores in fp8, are counted in 16 bits."
+    )
+    kept = excluded_modules(fields, "modules_to_not_convert", "ignored_layers")
+    group = group_size(fields, "group_size", 128)
+    excluded = (*kept, *(each for each in NOT_EXPERTS if each not in kept))
+    return Quantization("w4afp8", "int4", 4, group, "bf16", activations="fp8", excluded=excluded)
 
 
 def _fbgemm_fp8(fields: Fields) -> Quantization:
@@ -226,7 +239,9 @@ METHODS: Mapping[str, Callable[[Fields], Quantization]] = MappingProxyType(
         "gptq": _gptq,
         "awq": _awq,
         "auto-round": _auto_round,
+        "intel/auto-round": _auto_round,
         "fp8": _fp8,
+        "w4afp8": _w4afp8,
         "fbgemm-fp8": _fbgemm_fp8,
         "bitsandbytes": bitsandbytes,
         "compressed-tensors": compressed_tensors,
