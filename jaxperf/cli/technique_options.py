@@ -131,7 +131,8 @@ def _draft(model: ModelConfig, name: str, ranks: int) -> AbstractDraft:
     layers = model.mtp_layers if name == "mtp" else model.layers[-1:]
     if not layers:
         raise InputError(
-            f"--speculate: {model.name} has no layers for multi-token prediction; eagle takes a plain one."
+            f"--speculate: {model.name} is described without layers for multi-token prediction; "
+            "eagle takes a plain one."
         )
     return DraftLayer(transformer(dataclasses.replace(model, layers=layers[:1], mtp_layers=())))
 

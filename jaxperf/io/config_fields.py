@@ -65,6 +65,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "seq_length",
             "model_max_length",
         ),
+        "num_nextn_predict_layers": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
         "torch_dtype": ("torch_dtype", "dtype"),
     }
 )

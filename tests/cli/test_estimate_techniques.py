@@ -85,7 +85,7 @@ def test_a_line_a_technique() -> None:
         (("--speculate", "gpt2:k=2,k=3,acceptance=.8"), "k is given twice"),
         (("--speculate", "gpt2:acceptance=.8,tp=2"), "The draft's tp is 2, more than the target's 1"),
         (("--speculate", "bert-base:acceptance=.8"), "A draft must be a decoder"),
-        (("--speculate", "mtp:acceptance=.8"), "gpt2 has no layers for multi-token prediction"),
+        (("--speculate", "mtp:acceptance=.8"), "gpt2 is described without layers for multi-token prediction"),
         (("--speculate", "no-such-model:acceptance=.8"), "no-such-model"),
         (
             ("--speculate", "medusa:acceptance=.8,tp=2"),

@@ -140,6 +140,17 @@ def test_mimo_v2_flash_has_its_published_size() -> None:
     assert guessed.layers == model.layers and len(guessed.assumptions) == 2
 
 
+def test_qwen_3_5_predicts_with_a_layer_of_full_attention() -> None:
+    """Qwen3.5-27B: 26.90 B of text, and 0.42 B beside them in the 15 tensors under "mtp."."""
+    sizes = dict(hidden_size=5120, intermediate_size=17408, num_hidden_layers=64, vocab_size=248320, head_dim=256)
+    heads = dict(num_attention_heads=24, num_key_value_heads=4, linear_num_value_heads=48, mtp_num_hidden_layers=1)
+    model = read_config(PLAIN | {"architectures": ["Qwen3_5ForCausalLM"]} | sizes | heads)
+    assert parameter_count(model) == pytest.approx(26.90e9, rel=1e-3)
+    assert mtp_parameter_count(model) == pytest.approx(0.425e9, rel=0.01)
+    assert model.mtp_layers == (model.layers[3],) and isinstance(model.layers[3].mixer, Attention)
+    assert any(note.startswith("mtp_num_hidden_layers is 1") for note in model.assumptions)
+
+
 def test_cwm_and_the_spelling_of_k_exaone() -> None:
     sizes = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=4, vocab_size=100, head_dim=16)
     heads = dict(num_attention_heads=4, num_key_value_heads=2, sliding_window=8)

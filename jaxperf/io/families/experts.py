@@ -37,9 +37,10 @@ def first_dense(fields: Fields, moe: Moe, default: int | None = None) -> tuple[F
 def predicted_layers(fields: Fields, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """`num_nextn_predict_layers` more layers like the last one, with a note that they are not counted."""
     more = fields.optional_count("num_nextn_predict_layers", smallest=0, largest=16) or 0
-    if more:
+    found = fields.find("num_nextn_predict_layers")
+    if more and found is not None:
         fields.notes.append(
-            f"num_nextn_predict_layers is {more}; layers that predict further tokens are described "
+            f"{found[0]} is {more}; layers that predict further tokens are described "
             "but left out of the parameter counts, as in the published totals."
         )
     return (layers[-1],) * more

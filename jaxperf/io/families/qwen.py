@@ -20,6 +20,7 @@ from jaxperf.io.families.common import (
     sparse_where,
     stack,
 )
+from jaxperf.io.families.experts import predicted_layers
 from jaxperf.models.config import FeedForward, GatedDelta, Mlp, ModelConfig, Moe
 
 
@@ -80,12 +81,14 @@ def _qwen3_moe(fields: Fields) -> ModelConfig:
 
 
 def _delta_hybrid(fields: Fields, blocks: Sequence[FeedForward]) -> ModelConfig:
-    """Three layers of the gated delta rule, then one of gated attention."""
+    """Three layers of the gated delta rule, then one of gated attention, as those that predict further tokens are."""
     bias = fields.flag("attention_bias", False)
     attention = grouped_attention(fields, head_dim=256, qkv_bias=bias, output_bias=bias, qk_norm=True, output_gate=True)
     delta = gated_delta(fields)
     full = full_layers(fields, fields.optional_count("full_attention_interval") or 4)
-    return decoder(fields, stack([attention if one else delta for one in full], blocks))
+    layers = stack([attention if one else delta for one in full], blocks)
+    further = predicted_layers(fields, stack([attention], blocks[-1:]))
+    return decoder(fields, layers, mtp_layers=further)
 
 
 def full_layers(fields: Fields, step: int) -> list[bool]:
