@@ -162,3 +162,22 @@ def test_cwm_and_the_spelling_of_k_exaone() -> None:
         for each in ("Moe", "MoE")
     ]
     assert both[0].layers == both[1].layers
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "kind", "plain"),
+    [
+        ("Glm4vForConditionalGeneration", "glm4v_text", "Glm4ForCausalLM"),
+        ("Glm4vMoeForConditionalGeneration", "glm4v_moe_text", "Glm4MoeForCausalLM"),
+        ("Qwen2_5OmniThinkerForConditionalGeneration", "qwen2_5_omni_text", "Qwen2ForCausalLM"),
+        ("Qwen3OmniMoeThinkerForConditionalGeneration", "qwen3_omni_moe_text", "Qwen3MoeForCausalLM"),
+    ],
+)
+def test_language_parts_that_are_a_known_model(wrapper: str, kind: str, plain: str) -> None:
+    sizes = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=4, vocab_size=100, head_dim=16)
+    heads = dict(num_attention_heads=4, num_key_value_heads=2, attention_bias=True, first_k_dense_replace=1)
+    moe = dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, n_shared_experts=1)
+    inner = PLAIN | {"model_type": kind} | sizes | heads | moe
+    model = read_config({"architectures": [wrapper], "text_config": inner})
+    assert model.layers == read_config(inner | {"architectures": [plain]}).layers
+    assert f"the class {wrapper} wraps {plain}; only its text_config is described." in model.assumptions

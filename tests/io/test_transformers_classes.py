@@ -34,7 +34,7 @@ TURNED = {
     "sliding_window_pattern": ("cohere2", "gemma3_text"),
 }
 # Defaults that describe no model: a size is null, zero or not a multiple of another.
-INCOMPLETE = {"deepseek_v2", "dots1", "glm4_moe", "lfm2_moe"}
+INCOMPLETE = {"deepseek_v2", "dots1", "glm4_moe", "glm4v_moe_text", "lfm2_moe", "qwen3_omni_moe_text"}
 
 
 def shipped(name: str) -> dict[str, Any]:

@@ -52,4 +52,6 @@ MODEL_TYPES = {
     "glm": "GlmForCausalLM",
     "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
+    "glm4v_text": "Glm4ForCausalLM",
+    "glm4v_moe_text": "Glm4MoeForCausalLM",
 }
