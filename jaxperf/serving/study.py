@@ -140,8 +140,9 @@ class Study:
 def check_varied(model: ModelConfig, axes: Sequence[Axis]) -> None:
     """Raises `InputError` for an axis whose rows would all be alike; one value may be given for any model."""
     for each in axes:
-        if each.size > 1 and (told := unread(model, each.name)):
-            raise InputError(told)
+        told = [unread(model, name) for name in each.labels]  # several of a zip axis
+        if each.size > 1 and all(told):
+            raise InputError(told[0])
 
 
 def axis_of(name: str, values: Sequence[Any], devices: Mapping[str, Device | CalibratedDevice]) -> Axis:

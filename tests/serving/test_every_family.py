@@ -150,6 +150,13 @@ def test_an_axis_that_changes_nothing_is_refused_and_one_value_is_not(
     assert parameter in [one.name for one in study.axes({"device": None, parameter: values[-1:]}, devices)]
 
 
+def test_a_zip_axis_is_refused_where_all_of_it_changes_nothing() -> None:
+    study, devices = Study(load_model("gpt2"), "decode", ("tpot",)), {"h200-sxm": DEVICE}
+    with pytest.raises(InputError, match="'routing_skew' changes nothing of gpt2"):
+        study.axes({"device": None, "uneven": {"routing_skew": [1, 1.5]}}, devices)
+    assert study.axes({"device": None, "uneven": {"routing_skew": [1, 1.5], "batch": [1, 2]}}, devices)
+
+
 def test_media_is_no_parameter_of_a_decode_that_has_it_in_its_context() -> None:
     assert "media_tokens" not in Study(load_model("llava-1.5-7b"), "decode", ("tpot",)).parameters
     assert "media_tokens" in Study(load_model("llama-3.2-11b-vision"), "decode", ("tpot",)).parameters
