@@ -1,8 +1,13 @@
-"""A 1F1B pipeline simulated event by event, for many samples at once: what the formulas are tested against."""
+"""Pipelines simulated event by event, 1F1B for many samples at once, interleaved chunks for one: what the formulas are
+tested against."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+Pass = tuple[str, int, int]  # "F" or "B", chunk, micro-batch
 
 
 def one_forward_one_backward(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
@@ -37,3 +42,53 @@ def _needs(kind: str, index: int, stage: int, stages: int) -> set[tuple[str, int
     if kind == "F":
         return {("F", stage - 1, index)} if stage > 0 else set()
     return {("B", stage + 1, index)} if stage < stages - 1 else {("F", stage, index)}
+
+
+def interleaved(forward: Sequence[Sequence[float]], backward: Sequence[Sequence[float]], microbatches: int) -> float:
+    """When the last pass ends; of each chunk on each stage. The order is that of Megatron-LM's
+    `forward_backward_pipelining_with_interleaving`, without waits for messages."""
+    chunks, stages = len(forward), len(forward[0])
+    waiting = [_turns(stage, stages, chunks, microbatches) for stage in range(stages)]
+    ends: dict[tuple[Pass, int], float] = {}
+    free = [0.0] * stages
+    while any(waiting):
+        for stage in range(stages):
+            while waiting[stage] and _ended(needed := _source(waiting[stage][0], stage, stages, chunks), ends):
+                kind, chunk, index = waiting[stage].pop(0)
+                work = (forward if kind == "F" else backward)[chunk][stage]
+                free[stage] = max(free[stage], ends[needed] if needed else 0.0) + work
+                ends[(kind, chunk, index), stage] = free[stage]
+    return max(free)
+
+
+def _turns(stage: int, stages: int, chunks: int, count: int) -> list[Pass]:
+    """Groups of as many micro-batches as stages through one chunk after the other; the warm-up, then one forward and
+    one backward pass in turn."""
+    group = min(stages, count)
+    places = [
+        (chunk, index)
+        for start in range(0, count, group)
+        for chunk in range(chunks)
+        for index in range(start, min(start + group, count))
+    ]
+    ahead = [("F", chunk, index) for chunk, index in places]
+    behind = [("B", chunks - 1 - chunk, index) for chunk, index in places]
+    warmup = min(2 * (stages - 1 - stage) + (chunks - 1) * group, len(places))
+    pairs = zip(ahead[warmup:], behind, strict=False)
+    return ahead[:warmup] + [each for pair in pairs for each in pair] + behind[len(places) - warmup :]
+
+
+def _source(one: Pass, stage: int, stages: int, chunks: int) -> tuple[Pass, int] | None:
+    """The pass whose output this one takes, and its stage."""
+    kind, chunk, index = one
+    if kind == "F":
+        if stage > 0:
+            return ("F", chunk, index), stage - 1
+        return (("F", chunk - 1, index), stages - 1) if chunk > 0 else None
+    if stage < stages - 1:
+        return ("B", chunk, index), stage + 1
+    return (("B", chunk + 1, index), 0) if chunk < chunks - 1 else (("F", chunk, index), stage)
+
+
+def _ended(needed: tuple[Pass, int] | None, ends: dict[tuple[Pass, int], float]) -> bool:
+    return needed is None or needed in ends

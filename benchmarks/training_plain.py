@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from types import SimpleNamespace
 
+from benchmarks.pipeline_plain import chunked, in_turn
+
 Numbers = SimpleNamespace
 Pair = tuple[float, float]  # of the forward and the backward pass; or of dense layers and experts
 
@@ -40,12 +42,16 @@ def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pai
     waits = sends + run.interleave * e.stage_overhead
     one = times[busy] + waits
     own = _parameters(model, run, layers, float(busy in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied)
-    data = _data(run, device, e, own, layers, forward, backward, m)
-    sent = data / m if run.zero == 3 else 0.0  # for every micro-batch, on every stage
-    idle = sum(times) + run.pipeline * waits - one + (run.pipeline - 1) * sent if run.pipeline > 1 else 0.0
-    if run.schedule == 2 and run.pipeline > 1:  # chunks of fewer micro-batches than stages wait for each other
-        turns = max(run.pipeline - m, 0) + (min(m, run.pipeline) - 1) / run.interleave
-        idle *= turns / (run.pipeline - 1)
+    data, waited = _data(run, device, e, own, layers, forward, backward, m)
+    sent = sum(waited)  # for every micro-batch, on every stage
+    idle = 0.0
+    if run.pipeline > 1:
+        passes = [layers * layer[name] + sent for name, sent in zip(("ahead", "behind"), waited, strict=True)]
+        ends = [times[0] - table, times[-1] - head]
+        whole = [times[0], *sorted(times[1:-1]), times[-1]]  # the fullest of those between is the one before the last
+        full = math.ceil(model.layers / run.pipeline) * layer["total"]
+        step = _pipeline(run, [each + waits + sent for each in whole], full, ends, (table, head), m, passes)
+        idle = max(step - m * (one + sent), 0.0)
     optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
     optimizer += run.quantized * (run.weight_bytes + 2 * run.operand_bytes) * sum(own)
     work = m * (one - sends - layers * layer["messages"]) + idle + e.step_overhead
@@ -66,6 +72,25 @@ def _stages(layers: float, pipeline: float) -> list[float]:
         stages[stage] -= left > 0
         left -= left > 0
     return stages
+
+
+def _pipeline(
+    run: Numbers,
+    stages: list[float],
+    full: float,
+    ends: Sequence[float],
+    tables: Pair,
+    m: float,
+    passes: Sequence[float],
+) -> float:
+    """The whole schedule; `full`: the layers of a stage that lacks none, `ends`: those of the first and of the last."""
+    share, v = passes[0] / sum(passes), int(run.interleave)
+    if v == 1:
+        return in_turn(stages, int(m), share)
+    waits = stages[0] - ends[0] - tables[0]
+    chunk = (full + waits) / v
+    first, last = (max(full / v - full + own, 0) + waits / v + table for own, table in zip(ends, tables, strict=True))
+    return chunked(first, chunk, last, sum(stages) - first - last, int(run.pipeline), v, int(m), share)
 
 
 def _shown(message: float, window: float, share: float) -> float:
@@ -161,11 +186,19 @@ def _layer(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: fl
     full = shown[0] if run.recompute == 2 else 0.0
     overhead = e.layer_overhead + (x * model.experts / run.expert * e.expert_overhead if x else 0.0)
     messages = sum(shown) + full
-    total = forward + backward + again + messages
+    total = passes = forward + backward + again + messages
     if e.host_layer:
         long, short = max(total, e.host_layer), min(total, e.host_layer)
         total = math.sqrt(long**2 + 0.25 * short**2)
-    return {"forward": forward, "backward": backward + again, "messages": messages, "total": total + overhead}
+    ahead = forward + shown[0]
+    return {
+        "forward": forward,
+        "backward": backward + again,
+        "messages": messages,
+        "ahead": ahead,
+        "behind": passes - ahead,
+        "total": total + overhead,
+    }
 
 
 def _messages(
@@ -272,7 +305,9 @@ def _sharded(run: Numbers, own: Pair, stage: float) -> Pair:
 
 def _data(
     run: Numbers, device: Numbers, e: Numbers, own: Pair, layers: float, forward: float, backward: float, m: float
-) -> float:
+) -> tuple[float, Pair]:
+    """Of a step; and of it before the forward and behind the backward pass of every micro-batch."""
+
     def passes(itemsize: float) -> float:
         groups = zip(own, _copies(run), (run.tensor, run.expert * run.expert_tensor), strict=True)
         total = 0.0
@@ -284,12 +319,12 @@ def _data(
     share = e.overlap_data * (1 - 1 / max(layers, 1))
     scatter, gather = passes(run.gradient_bytes), passes(run.weight_bytes)
     if run.zero == 0:
-        return _shown(2 * scatter, backward, share)
-    if run.zero == 1:
-        return _shown(scatter, backward, share) + _shown(gather, forward, share)
-    if run.zero == 2:
-        return (m if run.pipeline <= 1 else 1) * _shown(scatter, backward, share) + _shown(gather, forward, share)
-    return m * (_shown(scatter + gather, backward, share) + _shown(gather, forward, share))
+        return _shown(2 * scatter, backward, share), (0.0, 0.0)
+    if run.zero < 3:
+        times = m if run.zero == 2 and run.pipeline <= 1 else 1
+        return times * _shown(scatter, backward, share) + _shown(gather, forward, share), (0.0, 0.0)
+    waited = _shown(gather, forward, share), _shown(scatter + gather, backward, share)
+    return m * sum(waited), waited
 
 
 def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, stages: Sequence[float]) -> float:

@@ -9,6 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, ceil_div
+from jaxperf.training.critical_paths import (
+    StageTimes,
+    gpipe_time,
+    interleaved_time,
+    one_forward_one_backward_time,
+)
 from jaxperf.training.layout import SCHEDULES, Layout
 from jaxperf.training.model import TrainingModel
 
@@ -46,36 +52,45 @@ def select_schedule(code: Scalar, values: Mapping[str, Scalar]) -> Scalar:
     return chosen
 
 
-def idle_time(layout: Layout, fill: Scalar, forward: Scalar, backward: Scalar, weight: Scalar) -> Scalar:
+def idle_time(
+    layout: Layout, times: StageTimes, busiest: Scalar, forward: Scalar, backward: Scalar, weight: Scalar
+) -> Scalar:
     """How long the busiest stage idles in a step.
 
-    (p-1) (F + B + W) in GPipe and 1F1B; over v when interleaved (arXiv:2104.04473), and p - m more passes where the m
-    micro-batches are fewer than the stages, for which each chunk then waits; (p-1) (F + B - W) in ZB-H1, (p-1) (F + B -
-    2 W) in ZB-H2 and ZB-V (arXiv:2401.10241), never below zero; DualPipe (p/2 - 1) (F&B + B + W - 3 W) with F&B = F + B
-    + W (DeepSeek-V3, arXiv:2412.19437, table 2). The last four need micro-batches to fill the gaps with: they idle at
-    least until the last one has come back (`_return_time`). `fill` stands for the (p-1) (F + B + W): the sum over all
-    stages but the busiest, so that uneven stages count as they are.
+    GPipe, 1F1B and interleaved: what the longest walk through the passes takes beyond the busiest stage's work
+    (`critical_paths`); of even stages (p-1) (F + B + W), over v when interleaved (arXiv:2104.04473), and p - m more
+    passes where the m micro-batches are fewer than the stages, for which each chunk then waits. The others with what
+    all stages but the busiest take, p - 1 of them where they are even: (p-1) (F + B - W) in ZB-H1, (p-1) (F + B - 2 W)
+    in ZB-H2 and ZB-V (arXiv:2401.10241), never below zero; DualPipe (p/2 - 1) (F&B + B + W - 3 W) with F&B = F + B + W
+    (DeepSeek-V3, arXiv:2412.19437, table 2). These need micro-batches to fill the gaps with: they idle at least until
+    the last one has come back (`_return_time`).
 
-    **Arguments:** `fill` [s]; `forward`, `backward`, `weight`: F, B and W of a stage and micro-batch [s].
+    **Arguments:** `times` of the stages, the `busiest` one's, and its F, B and W, `forward`, `backward` and `weight`;
+    each of one micro-batch [s].
     **Returns:** idle time [s].
     """
     whole = forward + backward + weight
-    others = fill / jnp.where(whole > 0.0, whole, 1.0)  # p - 1 where stages are even
-    p, m = layout.pipeline, layout.microbatches
-    in_turn = jnp.maximum(p - m, 0.0) + (jnp.minimum(m, p) - 1.0) / layout.interleave
+    some = jnp.where(whole > 0.0, whole, 1.0)
+    others, share = (times.total - busiest) / some, forward / some
+    p, v, m = layout.pipeline, layout.interleave, layout.microbatches
     halves = jnp.maximum(0.5 * p - 1.0, 0.0)
     of_direction = ceil_div(m, 2.0 * jnp.ones_like(m))
-    busy = m * whole
     one_way, both_ways = (
-        jnp.maximum(_return_time(others, each, forward, backward, weight) - busy, 0.0) for each in (m, of_direction)
+        jnp.maximum(_return_time(others, each, forward, backward, weight) - m * whole, 0.0)
+        for each in (m, of_direction)
     )
     second = jnp.maximum(others * (forward + backward - 2.0 * weight), one_way)
+    in_turn = one_forward_one_backward_time(times, p, m, share)
+    chunked = jnp.where(v > 1.0, interleaved_time(times, p, v, m, share), in_turn)
+    gpipe, in_turn, chunked = (
+        jnp.maximum(each - m * busiest, 0.0) for each in (gpipe_time(times, p, m), in_turn, chunked)
+    )
     return select_schedule(
         layout.schedule,
         {
-            "gpipe": fill,
-            "1f1b": fill,
-            "interleaved": fill / jnp.maximum(p - 1.0, 1.0) * in_turn,
+            "gpipe": gpipe,
+            "1f1b": in_turn,
+            "interleaved": chunked,
             "zb-h1": jnp.maximum(others * (forward + backward - weight), one_way),
             "zb-h2": second,
             "zb-v": second,

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.training.compute import Ends
+from jaxperf.training.critical_paths import StageTimes
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import stage_layers
@@ -60,3 +61,31 @@ def busiest_stage(model: TrainingModel, layout: Layout, layer: Scalar, ends: End
         longer = stage.time(layer, ends) > best.time(layer, ends)
         best = jax.tree.map(lambda mine, its, longer=longer: jnp.where(longer, its, mine), best, stage)
     return best
+
+
+def stage_times(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends, waits: Scalar) -> StageTimes:
+    """What the stages of a pipeline take for one micro-batch.
+
+    Layers that an end lacks are missing in its outermost chunk as far as that has them, as in Llama 3 and in what
+    Megatron-Core does to account for embedding and loss; the others have chunks of one length.
+
+    **Arguments:** `layer`: of one layer [s]; `waits` of every stage [s].
+    """
+    stages = stage_layers(model, layout)
+    full = stages.middle * layer
+    chunk = full / layout.interleave
+
+    def end(layers: Scalar, table: Scalar) -> tuple[Scalar, Scalar]:
+        outermost = jnp.maximum(chunk - (full - layers * layer), 0.0)
+        return layers * layer + waits + table, outermost + waits / layout.interleave + table
+
+    first, first_chunk = end(stages.first, ends.embedding)
+    last, last_chunk = end(stages.last, ends.head)
+    return StageTimes(
+        total=model.layers * layer + ends.embedding + ends.head + layout.pipeline * waits,
+        first=first,
+        between=full + waits,
+        last=last,
+        first_chunk=first_chunk,
+        last_chunk=last_chunk,
+    )

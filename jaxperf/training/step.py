@@ -35,7 +35,7 @@ from jaxperf.training.optimizer import optimizer_time
 from jaxperf.training.products import sustained_rates
 from jaxperf.training.results import Compute, TrainingStep
 from jaxperf.training.schedules import idle_time
-from jaxperf.training.stages import Stage, busiest_stage
+from jaxperf.training.stages import Stage, busiest_stage, stage_times
 from jaxperf.training.stragglers import straggling_time
 
 HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared: 12 % more than the longer at most
@@ -132,16 +132,16 @@ def _idle(
     waits: Scalar,
     data: DataExchange,
 ) -> Scalar:
-    """Idle time of the busiest stage: what the others take for one micro-batch, as the schedule fills it.
+    """Idle time of the busiest stage: while it waits for the others, as the schedule fills it.
 
     What ZeRO-3 sends for every micro-batch is waited for on every stage (`data`). Behind the backward pass that is a
     wait of W's, which may come in any gap, as W itself.
     """
-    everything = model.layers * layer.total + ends.embedding + ends.head + layout.pipeline * waits
-    gathers = (layout.pipeline - 1.0) * (data.forward + data.backward)
-    fill = jnp.where(layout.pipeline > 1.0, everything - one + gathers, 0.0)
+    gathers = data.forward + data.backward
+    times = stage_times(model, layout, layer.total, ends, waits + gathers)
     forward, backward, weight = (stage.layers * each for each in (layer.forward, layer.backward, layer.weight))
-    return idle_time(layout, fill, forward + data.forward, backward, weight + data.backward)
+    idle = idle_time(layout, times, one + gathers, forward + data.forward, backward, weight + data.backward)
+    return jnp.where(layout.pipeline > 1.0, idle, 0.0)
 
 
 def _compute_parts(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
+from jaxperf.training.critical_paths import StageTimes
 from jaxperf.training.layout import SCHEDULES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import idle_time, live_microbatches, stage_layers
@@ -26,8 +27,10 @@ def idle(
     layout = training_layout(
         schedule=schedule, pipeline=pipeline, interleave=interleave, global_batch=microbatches, microbatch=1
     )
-    fill = (pipeline - 1) * (forward + backward + weight)
-    return float(idle_time(layout, *map(as_float, (fill, forward, backward, weight))))
+    whole = as_float(forward + backward + weight)
+    chunk = whole / interleave
+    times = StageTimes(pipeline * whole, whole, whole, whole, chunk, chunk)
+    return float(idle_time(layout, times, whole, *map(as_float, (forward, backward, weight))))
 
 
 @pytest.mark.parametrize(
