@@ -53,56 +53,62 @@ def select_schedule(code: Scalar, values: Mapping[str, Scalar]) -> Scalar:
 
 
 def idle_time(
-    layout: Layout, times: StageTimes, busiest: Scalar, forward: Scalar, backward: Scalar, weight: Scalar
+    layout: Layout, times: StageTimes, busiest: Scalar, passes: tuple[Scalar, ...], gathers: tuple[Scalar, Scalar]
 ) -> Scalar:
     """How long the busiest stage idles in a step.
 
     GPipe, 1F1B and interleaved: what the longest walk through the passes takes beyond the busiest stage's work
     (`critical_paths`); of even stages (p-1) (F + B + W), over v when interleaved (arXiv:2104.04473), and p - m more
-    passes where the m micro-batches are fewer than the stages, for which each chunk then waits. The others with what
-    all stages but the busiest take, p - 1 of them where they are even: (p-1) (F + B - W) in ZB-H1, (p-1) (F + B - 2 W)
-    in ZB-H2 and ZB-V (arXiv:2401.10241), never below zero; DualPipe (p/2 - 1) (F&B + B + W - 3 W) with F&B = F + B + W
-    (DeepSeek-V3, arXiv:2412.19437, table 2). These need micro-batches to fill the gaps with: they idle at least until
-    the last one has come back (`_return_time`).
+    passes where the m micro-batches are fewer than the stages, for which each chunk then waits. Others: `_in_pieces`.
 
-    **Arguments:** `times` of the stages, the `busiest` one's, and its F, B and W, `forward`, `backward` and `weight`;
-    each of one micro-batch [s].
+    **Arguments:** `times` of the stages and of the `busiest` one, with what is sent; its `passes` F, B and W without;
+    the `gathers` of ZeRO-3 before F and behind W on every stage; each of one micro-batch [s].
     **Returns:** idle time [s].
     """
-    whole = forward + backward + weight
-    some = jnp.where(whole > 0.0, whole, 1.0)
-    others, share = (times.total - busiest) / some, forward / some
     p, v, m = layout.pipeline, layout.interleave, layout.microbatches
-    halves = jnp.maximum(0.5 * p - 1.0, 0.0)
-    of_direction = ceil_div(m, 2.0 * jnp.ones_like(m))
-    one_way, both_ways = (
-        jnp.maximum(_return_time(others, each, forward, backward, weight) - m * whole, 0.0)
-        for each in (m, of_direction)
-    )
-    second = jnp.maximum(others * (forward + backward - 2.0 * weight), one_way)
+    whole = sum(passes) + sum(gathers)
+    share = (passes[0] + gathers[0]) / jnp.where(whole > 0.0, whole, 1.0)
     in_turn = one_forward_one_backward_time(times, p, m, share)
-    chunked = jnp.where(v > 1.0, interleaved_time(times, p, v, m, share), in_turn)
-    gpipe, in_turn, chunked = (
-        jnp.maximum(each - m * busiest, 0.0) for each in (gpipe_time(times, p, m), in_turn, chunked)
-    )
-    return select_schedule(
-        layout.schedule,
-        {
-            "gpipe": gpipe,
-            "1f1b": in_turn,
-            "interleaved": chunked,
-            "zb-h1": jnp.maximum(others * (forward + backward - weight), one_way),
-            "zb-h2": second,
-            "zb-v": second,
-            "dualpipe": jnp.maximum(halves * (whole + backward - 2.0 * weight), both_ways),
-        },
-    )
+    played = {
+        "gpipe": gpipe_time(times, p, m),
+        "1f1b": in_turn,
+        "interleaved": jnp.where(v > 1.0, interleaved_time(times, p, v, m, share), in_turn),
+    }
+    idle = {name: time - m * busiest for name, time in played.items()}
+    fill = times.total - busiest - (p - 1.0) * sum(gathers)
+    return jnp.maximum(select_schedule(layout.schedule, idle | _in_pieces(p, m, fill, passes, gathers)), 0.0)
 
 
-def _return_time(others: Scalar, microbatches: Scalar, forward: Scalar, backward: Scalar, weight: Scalar) -> Scalar:
-    """No step is shorter, whatever its schedule: the last stage begins after the others' F, has every micro-batch for F
-    and B, and the B of the last goes back through the others, where its W is left [s]."""
-    return (others + microbatches) * (forward + backward) + weight
+def _in_pieces(
+    p: Scalar, m: Scalar, fill: Scalar, passes: tuple[Scalar, ...], gathers: tuple[Scalar, Scalar]
+) -> dict[str, Scalar]:
+    """Idle time where W is put off into gaps, at most m - 1 of them, with `fill` what all stages but the busiest take,
+    p - 1 of them where they are even [s].
+
+    (p-1) (F + B - W) in ZB-H1, (p-1) (F + B - 2 W) in ZB-H2 and ZB-V (arXiv:2401.10241); DualPipe (p/2 - 1) (F&B + B +
+    W - 3 W) with F&B = F + B + W (DeepSeek-V3, arXiv:2412.19437, table 2). No step is shorter, whatever its schedule,
+    than until the last of the micro-batches, in DualPipe of half of them, has come back. What ZeRO-3 sends before F and
+    behind W is waited for on every stage, and the latter put off like W.
+    """
+    (forward, backward, weight), (before, behind) = passes, gathers
+    whole = forward + backward + weight
+    others = fill / jnp.where(whole > 0.0, whole, 1.0)
+    halves = jnp.maximum(0.5 * p - 1.0, 0.0)
+    there_and_back = others * (forward + backward) + (p - 1.0) * before
+
+    def after(gaps: float) -> Scalar:
+        """With that many W of each other stage put into gaps."""
+        put_off = jnp.minimum(gaps * others, m - 1.0) * weight + jnp.minimum(gaps * (p - 1.0), m - 1.0) * behind
+        return there_and_back - put_off
+
+    one, of_direction = whole + before + behind, ceil_div(m, 2.0 * jnp.ones_like(m))
+    returned = there_and_back + of_direction * (before + forward + backward) + weight + behind - m * one
+    return {
+        "zb-h1": after(1.0),
+        "zb-h2": after(2.0),
+        "zb-v": after(2.0),
+        "dualpipe": jnp.maximum(halves * (one + backward - 2.0 * (weight + behind)), returned),
+    }
 
 
 def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar, Scalar]:

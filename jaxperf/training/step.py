@@ -132,15 +132,11 @@ def _idle(
     waits: Scalar,
     data: DataExchange,
 ) -> Scalar:
-    """Idle time of the busiest stage: while it waits for the others, as the schedule fills it.
-
-    What ZeRO-3 sends for every micro-batch is waited for on every stage (`data`). Behind the backward pass that is a
-    wait of W's, which may come in any gap, as W itself.
-    """
+    """Idle time of the busiest stage: while it waits for the others, as the schedule fills it."""
     gathers = data.forward + data.backward
     times = stage_times(model, layout, layer.total, ends, waits + gathers)
-    forward, backward, weight = (stage.layers * each for each in (layer.forward, layer.backward, layer.weight))
-    idle = idle_time(layout, times, one + gathers, forward + data.forward, backward, weight + data.backward)
+    passes = tuple(stage.layers * each for each in (layer.forward, layer.backward, layer.weight))
+    idle = idle_time(layout, times, one + gathers, passes, (data.forward, data.backward))
     return jnp.where(layout.pipeline > 1.0, idle, 0.0)
 
 

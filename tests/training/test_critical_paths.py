@@ -140,7 +140,8 @@ def test_a_step_idles_as_long_as_its_layers_played_one_by_one(
     ends = Ends(embedding=as_float(0.01), head=as_float(2.0))
     busiest = float(chunks.sum(axis=0).max())
     work = stage_times(model, layout, as_float(1.0), ends, as_float(0.0))
-    idle = idle_time(layout, work, *(as_float(share * busiest) for share in (1.0, 0.3, 0.4, 0.3)))
+    passes = tuple(as_float(share * busiest) for share in (0.3, 0.4, 0.3))
+    idle = idle_time(layout, work, as_float(busiest), passes, (as_float(0.0), as_float(0.0)))
     whole = interleaved((0.3 * chunks).tolist(), (0.7 * chunks).tolist(), m * p)
     assert m * p * busiest + float(idle) == pytest.approx(whole, rel=1e-3)
 

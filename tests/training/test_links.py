@@ -20,8 +20,7 @@ ROWS = 1000
 
 
 def layouts(experts: bool) -> Columns:
-    """Random layouts of every axis, with messages over several links at once. No zero-bubble schedule waits for the
-    gathers of ZeRO-3: there they count as passes that fill gaps."""
+    """Random layouts of every axis, with messages over several links at once."""
     rng = np.random.default_rng(7)
 
     def pick(*values: float) -> np.ndarray:
@@ -29,7 +28,6 @@ def layouts(experts: bool) -> Columns:
 
     tensor, pipeline, data, microbatch = pick(1, 2, 8), pick(1, 2, 4, 8), pick(1, 2, 16, 64), pick(1, 2)
     schedule = np.where(pipeline > 1.0, rng.integers(0, len(SCHEDULES), ROWS), SCHEDULES.index("1f1b"))
-    in_pieces = schedule > SCHEDULES.index("interleaved")
     return {
         "tensor": tensor,
         "pipeline": pipeline,
@@ -41,7 +39,7 @@ def layouts(experts: bool) -> Columns:
         "context_method": pick(0, 1, 2),
         "expert": np.minimum(pick(1, 2, 8), tensor * data) if experts else np.ones(ROWS),
         "global_batch": data * microbatch * pick(1, 2, 8, 32),
-        "zero": np.where(in_pieces, pick(0, 1, 2), pick(0, 1, 2, 3)),
+        "zero": pick(0, 1, 2, 3),
         "shard_group": np.where(rng.random(ROWS) < 0.3, np.minimum(data, 2.0), 0.0),
         "offload": pick(0, 0.5, 1),
         "recompute": pick(0, 1, 2),

@@ -30,7 +30,11 @@ def idle(
     whole = as_float(forward + backward + weight)
     chunk = whole / interleave
     times = StageTimes(pipeline * whole, whole, whole, whole, chunk, chunk)
-    return float(idle_time(layout, times, whole, *map(as_float, (forward, backward, weight))))
+    return float(
+        idle_time(
+            layout, times, whole, tuple(map(as_float, (forward, backward, weight))), (as_float(0.0), as_float(0.0))
+        )
+    )
 
 
 @pytest.mark.parametrize(
