@@ -36,9 +36,13 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "micro_batch": ("microbatch", "micro_batch_size", "mbs"),
     "zero": ("zero_stage",),
     "seq_par": ("sequence_parallel",),
+    "etp": ("expert_tensor", "expert_tensor_parallel"),
+    "recomputed_share": ("recompute_share",),
+    "expert_groups": ("n_group", "router_groups"),
+    "groups_per_token": ("topk_group",),
 }
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "gated", "vocab")
-EXPERTS = ("experts", "topk", "moe_ffn", "shared_experts")
+EXPERTS = ("experts", "topk", "moe_ffn", "shared_experts", "dense_layers")
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "source": ("framework", "stack"),
     "family": (),
@@ -67,6 +71,8 @@ LARGEST = 1e15  # of any count; beyond it a row is a mistake
 _COUNT = f"a whole number from 1 to {LARGEST:g}"
 ALLOWED = {
     **dict.fromkeys(("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch"), _COUNT),
+    **dict.fromkeys(("etp", "expert_groups", "groups_per_token"), _COUNT),
+    "recomputed_share": "a number from 0 to 1",
     "zero": "0, 1, 2 or 3",
     **dict.fromkeys(FLAGS, "0 or 1"),
     "params": f"a number from 1 to {LARGEST:g}",

@@ -28,7 +28,8 @@ class Models:
 
     def of(self, run: Run) -> tuple[TrainingModel, str]:
         """As `model_of`."""
-        key = f"{run.model}|{run.family}|{run.layout['params']}|{sorted(run.shape.items())}"
+        stated = [run.layout[name] for name in ("params", "expert_groups")]
+        key = f"{run.model}|{run.family}|{stated}|{sorted(run.shape.items())}"
         if key not in self._known:
             self._known[key] = model_of(run)
         return self._known[key]
@@ -38,7 +39,7 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     """The model, and what to know of it, "" where nothing.
 
     A shipped description is preferred where it agrees with the stated sizes: it knows windows, latent attention and
-    the first dense layers, for which a table has no column.
+    the first dense layers, whose number alone a table has a column for.
 
     **Raises:** `InputError`, beginning with `unknown_model`, where sizes are missing and the name is not known.
     """
@@ -53,7 +54,8 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     which = "sizes" if len(missing) == len(SHAPE) else ", ".join(missing)
     taken = f"{which} as in the shipped {shipped.name}" if missing else ""
     alike = ungrouped(shipped)
-    limit = "" if alike is shipped else "any group of experts taken for a token's, as the parameters were fitted"
+    free = alike is not shipped and math.isnan(run.layout["expert_groups"])
+    limit = "" if not free else "any group of experts taken for a token's, as the parameters were fitted"
     return training_model(alike), "; ".join(filter(None, (taken, _unused_width(shipped, run.shape), limit)))
 
 
@@ -101,10 +103,17 @@ def _sizes(config: ModelConfig) -> dict[str, Collection[float]]:
         "topk": {block.experts_per_token for block in sparse},
         "moe_ffn": {block.intermediate for block in sparse},
         "shared_experts": {block.shared_intermediate / block.intermediate for block in sparse},
+        "dense_layers": {_leading_dense(config)},
     }
     if sparse and not dense:
         del sizes["ffn"]
     return {name: values or {0.0} for name, values in sizes.items()}
+
+
+def _leading_dense(config: ModelConfig) -> int:
+    """Layers before the first that has experts, 0 where none has."""
+    sparse = [place for place, layer in enumerate(config.layers) if isinstance(layer.ffn, Moe)]
+    return sparse[0] if sparse else 0
 
 
 def _unused_width(config: ModelConfig, shape: Mapping[str, float]) -> str:
@@ -145,6 +154,11 @@ def _missing(shape: Mapping[str, float]) -> list[str]:
 def _from_shape(run: Run, tied: bool) -> TrainingModel:
     sizes: dict[str, Any] = {name: _count(name, value) for name, value in run.shape.items()}
     sizes["gated"] = bool(sizes["gated"])
+    dense, layers = sizes["dense_layers"], sizes["layers"]
+    if dense and not sizes["experts"]:
+        raise InputError(f"dense_layers: {dense} of a model without experts; state experts, or leave it empty.")
+    if dense >= max(layers, 1):
+        raise InputError(f"dense_layers: {dense} must be fewer than the {layers} layers.")
     return training_model_from_shape(**sizes, tied=tied, causal=run.family != "encoder")
 
 

@@ -14,6 +14,7 @@ import equinox as eqx
 import hwspecs
 from calibration.datasets.training import ALLOWED, Run, TrainingTable
 from calibration.training.models import Models
+from calibration.training.routing_groups import node_limit
 from calibration.training.stacks import NEVER, NEWEST, UNFUSED, UNKNOWN, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
@@ -106,6 +107,7 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     layout, notes = layout_of(run, stack, float(model.layers))
     if (rank := float(layout.lora_rank)) > (width := float(model.hidden)):
         raise InputError(f"notes: a LoRA rank of {rank:,.0f} is above the model's width of {width:,.0f}.")
+    layout = dataclasses.replace(layout, node_limit=_node_limit(run, stack, model, layout, device, notes))
     point = Point(model, layout, device)
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
@@ -117,21 +119,35 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     return point, stack, "; ".join(note for note in (of_model, *notes) if note)
 
 
+def _node_limit(
+    run: Run, stack: Stack, model: TrainingModel, layout: Layout, device: Device, notes: list[str]
+) -> float:
+    """As `routing_groups.node_limit`; appends a note where the software makes nothing of it."""
+    ranks = float(layout.expert * layout.expert_tensor)
+    limit = node_limit(run, float(model.experts) if float(model.topk) > 0.0 else 0.0, ranks, float(device.node_size))
+    if limit and not stack.deduplicates:
+        notes.append("expert_groups are not used: this software sends a token once for each of its experts")
+    return limit
+
+
 def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]:
     """The layout of a run and a sentence for each choice its table leaves open.
 
     **Raises:** `InputError`, beginning with `world_size` or `global_batch`, where the numbers do not factor.
     """
-    ranks = {name: _whole(name, _or(run.layout[name], 1.0)) for name in ("tp", "pp", "cp", "ep")}
+    ranks = {name: _whole(name, _or(run.layout[name], 1.0)) for name in ("tp", "pp", "cp", "ep", "etp")}
     data = _data_parallel(run, ranks)
     microbatch, notes = _microbatch(run, stack, data)
     interleave, note = _interleave(run, stack, ranks["pp"], layers)
+    recompute, untold = _recompute(run, stack)
+    share, unused_share = _recomputed_share(run, recompute)
     rank, untold_rank = _adapter_rank(run)
     numbers: dict[str, float] = {
         "tensor": ranks["tp"],
         "pipeline": ranks["pp"],
         "context": ranks["cp"],
         "expert": ranks["ep"],
+        "expert_tensor": ranks["etp"],
         "data": data,
         "devices": float(run.devices),
         "interleave": interleave,
@@ -143,19 +159,19 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
         "deduplicate": float(stack.deduplicates),
+        "recomputed_share": share,
         "lora_rank": rank,
         "frozen": float(rank > 0.0),
         **({"optimizer_bytes": 0.0} if NO_OPTIMIZER in run.notes.lower() else {}),
     }
     schedule = "interleaved" if interleave > 1.0 else "1f1b"
-    recompute, untold = _recompute(run, stack)
     named = training_layout(
         run.dtype, schedule=schedule, recompute=recompute, context_method=run.context_method or CONTEXT_METHODS[0]
     )
     layout = dataclasses.replace(named, **numbers)
     if numbers["zero"] == 2.0 and ranks["pp"] > 1.0:
         notes.append(WHOLE_GRADIENTS)
-    return layout, [*notes, note, untold, untold_rank]
+    return layout, [*notes, note, untold, unused_share, untold_rank]
 
 
 def _silent(run: Run, data: float, topk: float) -> list[str]:
@@ -246,3 +262,12 @@ def _is_whole(value: float) -> bool:
 
 def _or(value: float, default: float) -> float:
     return default if math.isnan(value) else value
+
+
+def _recomputed_share(run: Run, recompute: str) -> tuple[float, str]:
+    """The share of layers that recompute, all where a table does not say, and a sentence where none does."""
+    share = _or(run.layout["recomputed_share"], 1.0)
+    if share > 1.0:
+        raise InputError(f"recomputed_share: {share:g} must be {ALLOWED['recomputed_share']}.")
+    unused = recompute == "none" and not math.isnan(run.layout["recomputed_share"])
+    return share, "recomputed_share is not used: nothing is recomputed" if unused else ""

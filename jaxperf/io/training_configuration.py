@@ -14,12 +14,12 @@ from hwspecs.errors import InputError
 from jaxperf.models.checks import check_count, check_flag
 
 RECOMPUTE = ("none", "selective", "full")
-# Columns of a table of training steps, in its order, and one that it lacks; those no importer knows stay empty.
+# Columns of a table of training steps, in its order, and some that it lacks; those no importer knows stay empty.
 COLUMNS = (
     "id source source_ref verified model family layers hidden heads kv_heads head_dim ffn gated vocab seq experts topk "
     "moe_ffn shared_experts params gpu n_gpus tp pp cp ep dp vp micro_batch global_batch zero recompute seq_par dtype "
     "task metric value step_time_s tokens_s_gpu notes cfg_group model_key vp_known mbs_known recompute_known "
-    "repeat_of_release calculon_native context_method"
+    "repeat_of_release calculon_native context_method etp recomputed_share dense_layers expert_groups groups_per_token"
 ).split()
 _SHORT = {  # where the name of a field is not that of its column
     "devices": "n_gpus",
@@ -27,6 +27,7 @@ _SHORT = {  # where the name of a field is not that of its column
     "pipeline_parallel": "pp",
     "context_parallel": "cp",
     "expert_parallel": "ep",
+    "expert_tensor": "etp",
     "data_parallel": "dp",
     "interleave": "vp",
     "sequence_parallel": "seq_par",
@@ -36,8 +37,12 @@ _COUNTS = (
     "layers hidden heads kv_heads head_dim ffn seq devices tensor_parallel pipeline_parallel data_parallel "
     "context_parallel expert_parallel interleave micro_batch global_batch"
 ).split()
-_OPTIONAL_COUNTS = ("vocab", "experts", "topk", "moe_ffn", "shared_experts")
-_SIZES = "layers hidden heads kv_heads head_dim ffn gated vocab experts topk moe_ffn shared_experts".split()
+_OPTIONAL_COUNTS = (
+    "vocab experts topk moe_ffn shared_experts dense_layers expert_tensor expert_groups groups_per_token"
+).split()
+_SIZES = (
+    "layers hidden heads kv_heads head_dim ffn gated vocab experts topk moe_ffn shared_experts dense_layers".split()
+)
 # A lesser likeness also pairs two options of Megatron: --expert-tensor- and --expert-model-parallel-size.
 _TYPO = 0.86
 
@@ -78,7 +83,9 @@ class SystemNumbers:
 class TrainingConfiguration:
     """A model on a layout; counts [1], sequence and batch in tokens and sequences.
 
-    `moe_ffn`: inner width of one expert; `zero`: the stage, 0 to 3; `context_method`: how context ranks exchange keys,
+    `moe_ffn`: inner width of one expert; `dense_layers` before the first with experts; `expert_tensor` ranks that share
+    an expert; `expert_groups` of a router and `groups_per_token` that it keeps a token to; `recomputed_share` of the
+    layers; `zero`: the stage, 0 to 3; `context_method`: how context ranks exchange keys,
     None where that is not known; `tied`: whether input and output share a token table, None where the file does not
     say; `unknown`: options that mean nothing here; `notes`: what had to be assumed, and those
     options.
@@ -110,6 +117,11 @@ class TrainingConfiguration:
     topk: int | None = None
     moe_ffn: int | None = None
     shared_experts: int | None = None
+    dense_layers: int | None = None
+    expert_tensor: int | None = None
+    expert_groups: int | None = None
+    groups_per_token: int | None = None
+    recomputed_share: float | None = None
     zero: int = 0
     recompute: str = "none"
     sequence_parallel: bool = False

@@ -89,7 +89,7 @@ def test_a_row_is_the_measured_one_of_the_same_run(files: Files, data_directory:
         pytest.skip(f"{path} is absent")
     with path.open() as file:
         rows = [row for row in csv.DictReader(file) if row["model"] == "megatron-22B" and row["recompute"] == "full"]
-    assert rows and [*rows[0], "context_method"] == COLUMNS
+    assert rows and [*rows[0]] == COLUMNS[: len(rows[0])]
     (own,) = rows_from(*files(), device="A100-SXM-80GB")
     given = (
         "model family layers hidden heads kv_heads head_dim ffn gated vocab seq gpu n_gpus tp pp cp dp vp micro_batch"

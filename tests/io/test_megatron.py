@@ -174,6 +174,43 @@ def test_the_program_ends_the_last_option_of_its_launcher(program: str, tmp_path
     assert (found.devices, found.layers, found.unknown) == (8, 4, ())
 
 
+def test_columns_of_experts_and_of_recomputed_layers(tmp_path: Path) -> None:
+    """The router of DeepSeek-V3 as Megatron-Core spells it, on two stages of two chunks."""
+    text = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --micro-batch-size 1 --swiglu "
+    text += '--num-experts 16 --moe-layer-freq "([0]*3+[1]*5)" --moe-router-num-groups 8 --moe-router-group-topk 4 '
+    text += "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+    text += "--recompute-granularity full --recompute-method block --recompute-num-layers 1 --vocab-size 1024 "
+    row = read(text + "--expert-tensor-parallel-size 1", tmp_path).row()
+    names = ("etp", "recomputed_share", "dense_layers", "expert_groups", "groups_per_token")
+    assert [row[name] for name in names] == [1, 0.5, 3, 8, 4]
+    found = read(text, tmp_path)
+    assert found.row()["etp"] == 2
+    assert "--expert-tensor-parallel-size is not given; 2, Megatron's default." in found.notes
+    plain = read(ARGUMENTS, tmp_path).row()
+    assert [plain[name] for name in names] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("--moe-router-num-groups 2", "go together"),
+        ("--moe-router-num-groups 3 --moe-router-group-topk 1", "--num-experts 4 is no multiple"),
+        ("--moe-router-num-groups 2 --moe-router-group-topk 3", "--moe-router-group-topk is 3; at most"),
+        ("--moe-layer-freq [0]*1+[1]*4", "--moe-layer-freq has 5 layers, where --num-layers is 4"),
+    ],
+)
+def test_groups_and_layers_that_do_not_fit_are_refused(given: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=says.replace("*", "[*]")):
+        read(ARGUMENTS + "--num-experts 4 " + given, tmp_path)
+
+
+@pytest.mark.parametrize("spelled", ['"([0]*1+[1]*3)"', "'([0]*1 + [1]*3)'", "([0]*1+[1]*3)", "[0]*1+[1]*3"])
+def test_leading_dense_layers_as_recipes_spell_them(spelled: str, tmp_path: Path) -> None:
+    for text in ("%s", "ARGS=(%s)\npython pretrain_gpt.py ${ARGS[@]}"):
+        options = f"--num-experts 4 --moe-layer-freq {spelled} " + ARGUMENTS
+        assert read(text % options, tmp_path).dense_layers == 1
+
+
 def test_options_that_mean_nothing_are_one_sentence_with_typos_first(tmp_path: Path) -> None:
     found = read(ARGUMENTS + "--my-option 2 --pipeline-model-paralel-size 2 --wandb-project x", tmp_path)
     assert found.unknown == ("--my-option", "--pipeline-model-paralel-size")
@@ -189,13 +226,13 @@ def test_options_that_mean_nothing_are_one_sentence_with_typos_first(tmp_path: P
     [
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --moe-layer-freq 1", ""),
         ("--num-experts 4 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 1", ""),
+        ("--num-experts 4 --tensor-model-parallel-size 2 --moe-layer-freq 2", "--moe-layer-freq 2"),
+        ("--num-experts 4 --moe-layer-freq [0]*1+[1]*3", ""),
+        ("--num-experts 4 --moe-layer-freq [0]*1+[1,0,1]", "--moe-layer-freq [0]*1+[1,0,1]"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", ""),
         (
-            "--num-experts 4 --tensor-model-parallel-size 2 --moe-layer-freq 2",
-            "--moe-layer-freq 2, --expert-tensor-parallel-size 2 (Megatron's default)",
-        ),
-        (
-            "--recompute-granularity full --recompute-method block --recompute-num-layers 2",
-            "--recompute-method block, --recompute-num-layers 2",
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+            "--recompute-num-layers 2",
         ),
         (
             "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1",

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hwspecs.errors import InputError
+from jaxperf.io.megatron.experts import expert_fields
+from jaxperf.io.megatron.layers import read_of, recompute_fields
 from jaxperf.io.megatron.options import read_options
 from jaxperf.io.megatron.reader import Reader, option_text
 from jaxperf.io.training_configuration import TrainingConfiguration, unknown_note
@@ -21,7 +23,6 @@ _FSDP = {"use_torch_fsdp2": "optim_grads_params", "use_megatron_fsdp": "no_shard
 _CONTEXT_METHODS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses"}
 _MIXED_METHOD = "a2a+p2p"  # all-to-all within groups of ranks, a ring between these
 _VOCABULARY_STEP = 128  # x tensor_parallel: to what Megatron pads the vocabulary by default
-_EXPERTS_PER_TOKEN = 2  # Megatron's default of moe-router-topk
 _READ = frozenset(
     """num_layers hidden_size num_attention_heads group_query_attention num_query_groups kv_channels ffn_hidden_size
     swiglu vocab_size padded_vocab_size make_vocab_size_divisible_by seq_length encoder_seq_length num_experts
@@ -30,7 +31,8 @@ _READ = frozenset(
     num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank use_distributed_optimizer zero_stage
     use_torch_fsdp2 use_megatron_fsdp use_custom_fsdp data_parallel_sharding_strategy recompute_activations
     recompute_granularity checkpoint_activations sequence_parallel fp16 bf16 fp8_format fp8_hybrid fp8_recipe
-    fp4_format nproc_per_node nnodes world_size cp_comm_type untie_embeddings_and_output_weights""".split()
+    fp4_format nproc_per_node nnodes world_size cp_comm_type untie_embeddings_and_output_weights
+    expert_tensor_parallel_size moe_router_num_groups moe_router_group_topk""".split()
 )
 # What changes a step and has no column in a table of steps -> the value that is taken instead.
 _NO_COLUMN = {
@@ -40,7 +42,6 @@ _NO_COLUMN = {
     "account_for_embedding_in_pipeline_split": None,
     "account_for_loss_in_pipeline_split": None,
     "moe_layer_freq": "1",
-    "expert_tensor_parallel_size": "1",
     "recompute_method": "uniform",
     "recompute_num_layers": "1",
     "recompute_modules": "core_attn",
@@ -94,6 +95,7 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
     if sequence and tensor == 1:
         notes.append("--sequence-parallel has no effect without tensor parallelism.")
     shape = _shape(reader, tensor, notes)
+    interleave = _interleave(reader, pipeline)
     unknown = tuple(
         option_text(name)
         for name in reader.options
@@ -103,7 +105,8 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         source=str(path),
         model=Path(path).stem,
         **shape,
-        **_experts(reader, shape["ffn"]),
+        **expert_fields(reader, shape["layers"], shape["ffn"], notes),
+        **recompute_fields(reader, shape["layers"], pipeline * interleave),
         devices=total,
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,
@@ -111,9 +114,8 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         context_parallel=context,
         micro_batch=micro,
         global_batch=reader.count("global_batch_size", micro * data),
-        interleave=_interleave(reader, pipeline),
+        interleave=interleave,
         zero=_zero(reader, notes),
-        recompute=_recompute(reader),
         sequence_parallel=sequence and tensor > 1,
         dtype=_dtype(reader),
         device=device,
@@ -127,9 +129,8 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
 def _left_out(reader: Reader) -> tuple[str, ...]:
     """The sentence on options that change a step but have no column, unless they say what is taken anyway."""
     told = {name: " ".join(reader.options[name]) for name in _NO_COLUMN if reader.flag(name)}
-    tensor = reader.count("tensor_model_parallel_size", 1)
-    if reader.flag("num_experts") and tensor > 1 and "expert_tensor_parallel_size" not in told:
-        told["expert_tensor_parallel_size"] = f"{tensor} (Megatron's default)"
+    for name in read_of(reader):
+        told.pop(name, None)
     if reader.count("context_parallel_size", 1) > 1 and _context_method(reader) is None:
         told["cp_comm_type"] = " ".join(reader.options["cp_comm_type"])
     said = [f"{option_text(name)} {value}".strip() for name, value in told.items() if value != _NO_COLUMN.get(name)]
@@ -195,31 +196,6 @@ def _vocabulary(reader: Reader, tensor: int, notes: list[str]) -> int | None:
     return plain + -plain % step
 
 
-def _experts(reader: Reader, ffn: int) -> dict[str, Any]:
-    """Experts are as wide as the dense block of width `ffn` where their own width is not given, as in Megatron."""
-    experts = reader.optional_count("num_experts")
-    parallel = reader.count("expert_model_parallel_size", 1)
-    if experts is None:
-        if parallel > 1:
-            raise InputError(f"{reader.source}: --expert-model-parallel-size {parallel} needs --num-experts.")
-        return {}
-    if experts % parallel:
-        raise InputError(
-            f"{reader.source}: --num-experts {experts} is no multiple of --expert-model-parallel-size {parallel}."
-        )
-    inner = reader.count("moe_ffn_hidden_size", ffn)
-    shared = reader.optional_count("moe_shared_expert_intermediate_size")
-    if shared is not None and shared % inner:
-        raise InputError(f"{reader.source}: --moe-shared-expert-intermediate-size {shared} is no multiple of {inner}.")
-    return {
-        "experts": experts,
-        "topk": reader.count("moe_router_topk", _EXPERTS_PER_TOKEN),
-        "moe_ffn": inner,
-        "shared_experts": None if shared is None else shared // inner,
-        "expert_parallel": parallel,
-    }
-
-
 def _interleave(reader: Reader, pipeline: int) -> int:
     layers = reader.optional_count("num_layers_per_virtual_pipeline_stage")
     if layers is None:
@@ -244,13 +220,6 @@ def _zero(reader: Reader, notes: list[str]) -> int:
         return _SHARDING[strategy or _FSDP[fsdp]]
     stage = reader.word("zero_stage", ("0", "1", "2", "3"))
     return int(stage) if stage is not None else int(reader.flag("use_distributed_optimizer"))
-
-
-def _recompute(reader: Reader) -> str:
-    if reader.flag("recompute_activations"):
-        return "selective"
-    granularity = reader.word("recompute_granularity", ("full", "selective"))
-    return granularity or ("full" if reader.flag("checkpoint_activations") else "none")
 
 
 def _context_method(reader: Reader) -> str | None:

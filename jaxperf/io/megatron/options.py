@@ -27,6 +27,8 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _WORD = re.compile(r"[;|&<>()]+|[^\s;|&<>()]+")
 _PROGRAM = re.compile(r".*\.py|-[A-Za-z]")  # what a launcher runs, after its own options: a script, or -m and a module
 _QUOTES = "\"'"
+# A list by layer, as of moe-layer-freq, whose parentheses are none of the shell.
+_LIST = re.compile(r"""(["']?)\((\[[\[\]\d*+,\s]+)\)\1""")
 _COMMENT = re.compile(r"(^|\s)#[^\n]*")
 _OPERATORS = {
     ast.Add: operator.add,
@@ -54,6 +56,7 @@ def parse_options(text: str, source: str) -> Options:
     without options.
     """
     text = _COMMENT.sub(r"\1", text.replace("\\\r\n", " ").replace("\\\n", " "))
+    text = _LIST.sub(lambda match: "".join(match[2].split()), text)
     variables = _variables(text)
     words = _WORD.findall(_expand(_ASSIGNMENT.sub(_options_set, text), variables))
     found: Options = {}

@@ -1,0 +1,104 @@
+"""Columns of a table of training runs that say how experts and recomputed layers are laid out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from calibration.datasets.training import read_training
+from calibration.training.points import Known, known_runs
+from tests.calibration.training.runs import SHAPE, write
+
+# An expert on each of 64 ranks of eight nodes, by software that sends a token to a node once.
+SPARSE = {
+    **SHAPE,
+    "model": "ours",
+    "source": "Megatron-Core 0.15",
+    "experts": 64,
+    "topk": 8,
+    "moe_ffn": 1024,
+    "n_gpus": 64,
+    "tp": 1,
+    "pp": 1,
+    "dp": 64,
+    "vp": 1,
+    "ep": 64,
+    "global_batch": 64,
+}
+
+
+def known(tmp_path: Path, *changes: dict[str, object]) -> Known:
+    return known_runs(read_training(write(tmp_path, *({**SPARSE, **change} for change in changes))))
+
+
+def test_what_the_columns_say_is_in_the_point(tmp_path: Path) -> None:
+    change = {"etp": 2, "ep": 32, "recompute": "full", "recomputed_share": 0.25, "dense_layers": 3}
+    point = known(tmp_path, change).points[0]
+    layout, model = point.layout, point.model
+    assert (float(layout.expert_tensor), float(layout.recomputed_share), float(layout.node_limit)) == (2, 0.25, 0)
+    assert (float(model.dense_layers), float(model.moe_layers)) == (3, 29)
+
+
+def test_a_table_without_the_columns_means_what_it_did(tmp_path: Path) -> None:
+    point = known(tmp_path, {}).points[0]
+    layout = point.layout
+    assert (float(layout.expert_tensor), float(layout.recomputed_share), float(layout.node_limit)) == (1, 1, 0)
+    assert float(point.model.dense_layers) == 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "chosen", "ep", "limit"),
+    [
+        (8, 4, 64, 4),  # a group a node, as DeepSeek-V3 (arXiv:2412.19437, section 2.1.2)
+        (16, 4, 64, 4),  # two groups a node: four of them may be on four
+        (4, 1, 64, 2),  # a group on two nodes
+        (4, 4, 64, 0),  # every group
+        (8, 4, 16, 0),  # on two nodes, which four groups reach
+    ],
+)
+def test_groups_limit_the_nodes_of_a_token(tmp_path: Path, groups: int, chosen: int, ep: int, limit: int) -> None:
+    change = {"expert_groups": groups, "groups_per_token": chosen, "ep": ep}
+    assert float(known(tmp_path, change).points[0].layout.node_limit) == limit
+
+
+def test_what_the_software_makes_nothing_of_is_told(tmp_path: Path) -> None:
+    groups = {"expert_groups": 8, "groups_per_token": 4, "source": "deepspeed"}
+    found = known(tmp_path, groups, {"recompute": "none", "recomputed_share": 0.5})
+    assert "expert_groups are not used: this software sends a token once for each of its experts" in found.notes[0]
+    assert "recomputed_share is not used: nothing is recomputed" in found.notes[1]
+
+
+def test_a_shipped_model_may_use_any_group_unless_a_row_says_otherwise(tmp_path: Path) -> None:
+    shipped = {name: math.nan for name in (*SHAPE, "experts", "topk", "moe_ffn")} | {"model": "deepseek-v3", "etp": 1}
+    found = known(tmp_path, shipped, shipped | {"expert_groups": 8, "groups_per_token": 4, "dense_layers": 3})
+    assert ["any group of experts" in note for note in found.notes] == [True, False]
+    assert [float(point.layout.node_limit) for point in found.points] == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"etp": 1.5}, "etp: 1.5 must be a whole number from 1 to 1e+15."),
+        ({"recomputed_share": 1.5}, "recomputed_share: 1.5 must be a number from 0 to 1."),
+        ({"recomputed_share": -1}, "recomputed_share: '-1' must be a number from 0 to 1."),
+        ({"dense_layers": 32}, "dense_layers: 32 must be fewer than the 32 layers."),
+        ({"dense_layers": 0.5}, "dense_layers: 0.5 must be a whole number."),
+        (
+            {"dense_layers": 2, "experts": math.nan},
+            "dense_layers: 2 of a model without experts; state experts, or leave it empty.",
+        ),
+        ({"expert_groups": 8}, "groups_per_token is not stated; expert_groups and groups_per_token go together."),
+        (
+            {"expert_groups": 7, "groups_per_token": 2},
+            "expert_groups: 7 must divide the 64 experts of a layer.",
+        ),
+        (
+            {"expert_groups": 8, "groups_per_token": 9},
+            "groups_per_token: 9 must be at most the 8 of expert_groups.",
+        ),
+    ],
+)
+def test_a_bad_cell_is_a_reason(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
+    assert known(tmp_path, change).reasons == {0: sentence}
