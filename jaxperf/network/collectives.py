@@ -15,7 +15,6 @@ from jaxperf.network.alpha_beta import (
     Hop,
     direct_all_reduce,
     one_shot_all_reduce,
-    ring_all_gather,
     ring_all_reduce,
 )
 from jaxperf.network.alpha_beta_exchange import send
@@ -33,7 +32,8 @@ def all_reduce_cost(fabric: Fabric, size: Scalar) -> Cost:
     """All-reduce of a buffer of `size` bytes held by every rank; exactly zero for one rank.
 
     Local: the faster of one-shot, alpha + (n-1) S / B, and two-shot, 2 alpha + 2 (n-1)/n S / B; on a torus rings,
-    2 steps alpha + 2 (n-1)/n S / B. Between N nodes, a ring of the shards: 2 (N-1) alpha + 2 (N-1)/N (S/n) / B.
+    2 steps alpha + 2 (n-1)/n S / B. Between N nodes, a ring of the shards: 2 (N-1) alpha + 2 (N-1)/N (S/n) / B, with
+    the largest shards, those of the node that has the fewest ranks.
     """
     n, nodes = fabric.local_ranks, fabric.nodes
     alpha, rate = fabric.local_latency, fabric.local_bandwidth
@@ -42,19 +42,24 @@ def all_reduce_cost(fabric: Fabric, size: Scalar) -> Cost:
     rings = 2.0 * fabric.ring_steps * alpha + 2.0 * (n - 1.0) / n * size / rate
     direct = jnp.where(nodes > 1.0, two_shot, jnp.minimum(one_shot, two_shot))
     local = jnp.where(n > 1.0, jnp.where(fabric.ring_steps > 0.0, rings, direct), 0.0)
-    between = ring_all_reduce(nodes, size / n, Hop(fabric.network_latency, fabric.network_bandwidth))
-    ranks = n * nodes
+    between = ring_all_reduce(nodes, size / fabric.ports, Hop(fabric.network_latency, fabric.network_bandwidth))
+    ranks = fabric.members
     return network_cost(local + between, 2.0 * (ranks - 1.0) / ranks * size)
 
 
 @jax.jit
 def all_gather_cost(fabric: Fabric, size: Scalar) -> Cost:
-    """All-gather to a full buffer of `size` bytes: alpha + (n-1)/n S / B inside, a ring of shards between nodes."""
+    """All-gather to a full buffer of `size` bytes: alpha + (n-1)/n S / B inside, a ring of shards between nodes.
+
+    What the ranks of other nodes have enters a node through its ports: (N-1)/N (S/n) / B, and where one has fewer ranks
+    m than the others, (n N - m)/(n N) (S/m) / B of all n N ranks.
+    """
     n, nodes = fabric.local_ranks, fabric.nodes
     steps = jnp.where(fabric.ring_steps > 0.0, fabric.ring_steps, 1.0)
     local = jnp.where(n > 1.0, steps * fabric.local_latency + (n - 1.0) / n * size / fabric.local_bandwidth, 0.0)
-    between = ring_all_gather(nodes, size / n, Hop(fabric.network_latency, fabric.network_bandwidth))
-    ranks = n * nodes
+    between = (nodes - 1.0) * fabric.network_latency
+    between = between + fabric.elsewhere * size / fabric.ports / fabric.network_bandwidth
+    ranks = fabric.members
     return network_cost(local + between, (ranks - 1.0) / ranks * size)
 
 
@@ -65,11 +70,11 @@ def all_to_all_cost(fabric: Fabric, size: Scalar) -> Cost:
     On a torus the bisection bounds it: a byte takes as many links as `link.torus_hops` says.
     """
     n, nodes = fabric.local_ranks, fabric.nodes
-    ranks = n * nodes
+    ranks = fabric.members
     moved = fabric.hops * (n - 1.0) / ranks * size
     local = jnp.where(n > 1.0, fabric.local_latency + moved / fabric.local_bandwidth, 0.0)
-    remote_share = 1.0 - 1.0 / nodes
-    remote = jnp.where(nodes > 1.0, fabric.network_latency + remote_share * size / fabric.network_bandwidth, 0.0)
+    remote = fabric.network_latency + fabric.elsewhere * size / fabric.network_bandwidth
+    remote = jnp.where(nodes > 1.0, remote, 0.0)
     return network_cost(jnp.maximum(local, remote), (ranks - 1.0) / ranks * size)
 
 

@@ -119,7 +119,7 @@ def exchange_pass(
     3.2.2). A place is `sharing` ranks (those that hold one expert together), `receivers` of which get the copy. Zero
     for one rank.
     """
-    n, nodes = fabric.local_ranks * fabric.nodes, fabric.nodes
+    n, nodes = fabric.members, fabric.nodes
     merged, limited = as_float(deduplicate) > 0.0, as_float(node_limit) > 0.0
     to_ranks = receivers * jnp.where(merged, token_hits(n / sharing, copies, limit), copies)
     spans = jnp.maximum(sharing / fabric.local_ranks, 1.0)  # nodes of a place
@@ -128,6 +128,7 @@ def exchange_pass(
     to_nodes = jnp.where(merged, once_a_node, receivers * copies)
     senders = jnp.where(merged, fabric.local_ranks, n)  # of the copies that a rank gets: its node's, or all
     local = size * to_ranks * (fabric.local_ranks - 1.0) / senders * fabric.hops / fabric.local_bandwidth
-    remote = size * to_nodes * (1.0 - 1.0 / nodes) / fabric.network_bandwidth
+    apart = jnp.where(merged, 1.0 - 1.0 / nodes, fabric.elsewhere)
+    remote = size * to_nodes * apart / fabric.network_bandwidth
     hops = jnp.where(nodes > 1.0, fabric.network_latency, fabric.local_latency)
     return jnp.where(n > 1.0, jnp.maximum(local, jnp.where(nodes > 1.0, remote, 0.0)) + hops, 0.0)

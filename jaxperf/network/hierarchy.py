@@ -2,7 +2,8 @@
 
 Ranks are numbered densely, node after node. A group of every `stride`-th rank (tensor parallel 1, data parallel the
 product of the inner degrees) has g / stride members in a node of g devices, so its ring over the nodes has that many
-network ports per node: g / stride times the port of one device, not one port and not all g.
+network ports per node: g / stride times the port of one device, not one port and not all g. Where they do not fill the
+last node, what passes every node goes through the ports of the ranks there.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxperf.core.device import Device
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
-from jaxperf.network.link import Fabric, split_fabric
+from jaxperf.core.numerics import Scalar, as_float, floor_div
+from jaxperf.network.link import Fabric, filled_fabric
 
 
 def local_members(node_size: Scalar, members: Scalar, stride: Scalar) -> Scalar:
@@ -30,7 +31,7 @@ def group_link(device: Device, members: Scalar, stride: Scalar, link_efficiency:
     """
     efficiency = as_float(1.0) if link_efficiency is None else link_efficiency
     local = local_members(device.node_size, members, stride)
-    return split_fabric(device, local, ceil_div(members, local), efficiency)
+    return filled_fabric(device, local, members, efficiency)
 
 
 def pair_link(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Fabric:
@@ -51,7 +52,7 @@ def group_bandwidth(device: Device, members: Scalar, stride: Scalar, link_effici
     All members of a node inject at once, each through its own port; inside one node only the link counts.
     """
     fabric = group_link(device, members, stride, link_efficiency)
-    ports = fabric.local_ranks * fabric.network_bandwidth
+    ports = fabric.ports * fabric.network_bandwidth
     alone = fabric.local_ranks <= 1.0
     remote = jnp.where(alone, fabric.network_bandwidth, jnp.minimum(fabric.local_bandwidth, ports))
     return jnp.where(fabric.nodes > 1.0, remote, fabric.local_bandwidth)

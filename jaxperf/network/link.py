@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.device import Device
-from jaxperf.core.numerics import Scalar, ceil_div, divides, next_power_of_two
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides, next_power_of_two
 
 CUBE = 64.0  # chips of 4 x 4 x 4, which optical switches join (`wrapped_multiple` of hwspecs/networks)
 
@@ -17,9 +17,10 @@ CUBE = 64.0  # chips of 4 x 4 x 4, which optical switches join (`wrapped_multipl
 class Fabric(eqx.Module):
     """Links available to a group of ranks, per direction and device, after the link efficiency.
 
-    `local_ranks` in each of `nodes` nodes; `local_bandwidth`, `network_bandwidth` [byte/s]; `local_latency`,
+    `local_ranks` in the fullest of `nodes` nodes; `local_bandwidth`, `network_bandwidth` [byte/s]; `local_latency`,
     `network_latency`: alpha of one step [s]; `ring_steps`: steps around the rings of a torus, one way (0 where any
-    rank reaches any other in one step); `hops`: links that a byte of an all-to-all takes on a torus (1 there).
+    rank reaches any other in one step); `hops`: links that a byte of an all-to-all takes on a torus (1 there); `gaps`:
+    ranks that the nodes lack to have `local_ranks` each, `widest_gap`: those of the node with the fewest [1].
     """
 
     local_ranks: Float[Array, "*batch"]
@@ -30,13 +31,39 @@ class Fabric(eqx.Module):
     network_latency: Float[Array, "*batch"]
     ring_steps: Float[Array, "*batch"]
     hops: Float[Array, "*batch"]
+    gaps: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    widest_gap: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+
+    @property
+    def members(self) -> Float[Array, "*batch"]:
+        """Ranks of the group [1]."""
+        return self.local_ranks * self.nodes - self.gaps
+
+    @property
+    def ports(self) -> Float[Array, "*batch"]:
+        """Of the node with the fewest ranks, through which all that passes every node has to go [1]."""
+        return self.local_ranks - self.widest_gap
+
+    @property
+    def elsewhere(self) -> Float[Array, "*batch"]:
+        """Share of the ranks that are in other nodes than those of the node with the fewest [1]."""
+        return 1.0 - self.ports / self.members
+
+    def in_one_node(self) -> Fabric:
+        """The part of the group in its fullest node."""
+        return dataclasses.replace(self, nodes=as_float(1.0), gaps=as_float(0.0), widest_gap=as_float(0.0))
 
 
 def group_fabric(device: Device, ranks: Scalar, link_efficiency: Scalar) -> Fabric:
     """The fabric of `ranks` devices placed densely: nodes are filled one after the other."""
-    return split_fabric(
-        device, jnp.minimum(ranks, device.node_size), ceil_div(ranks, device.node_size), link_efficiency
-    )
+    return filled_fabric(device, jnp.minimum(ranks, device.node_size), ranks, link_efficiency)
+
+
+def filled_fabric(device: Device, local: Scalar, ranks: Scalar, link_efficiency: Scalar) -> Fabric:
+    """The fabric of `ranks` ranks, `local` in each node and in the last one what is left."""
+    nodes = ceil_div(ranks, local)
+    gap = local * nodes - ranks
+    return dataclasses.replace(split_fabric(device, local, nodes, link_efficiency), gaps=gap, widest_gap=gap)
 
 
 def split_fabric(device: Device, local: Scalar, nodes: Scalar, link_efficiency: Scalar) -> Fabric:

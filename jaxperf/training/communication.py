@@ -81,11 +81,12 @@ def ring_pass(fabric: Fabric, size: Scalar, messages: Scalar | float = 1.0) -> S
     """One reduce-scatter or all-gather of `size` bytes in all, cut into `messages`; an all-reduce is two.
 
     t = (n - 1) / n S / min(B_local, m B_port) + messages x hops: a ring enters and leaves a node of m members through
-    all their ports (NCCL's rings; Thakur, Rabenseifner, Gropp 2005 for the count). Zero for one rank.
+    all their ports, and so does not pass the node with the fewest faster (NCCL's rings; Thakur, Rabenseifner, Gropp
+    2005 for the count). Zero for one rank.
     """
-    n = fabric.local_ranks * fabric.nodes
+    n = fabric.members
     between = fabric.nodes > 1.0
-    ports = fabric.local_ranks * fabric.network_bandwidth
+    ports = fabric.ports * fabric.network_bandwidth
     inside = jnp.where(fabric.local_ranks > 1.0, fabric.local_bandwidth, ports)
     rate = jnp.where(between, jnp.minimum(inside, ports), fabric.local_bandwidth)
     hops = (fabric.nodes - 1.0) * fabric.network_latency + (fabric.local_ranks - 1.0) * fabric.local_latency

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import as_float
-from jaxperf.network.collectives import all_reduce_cost, send_cost
+from jaxperf.network.collectives import all_gather_cost, all_reduce_cost, all_to_all_cost, send_cost
+from jaxperf.network.expert_exchange import exchange_pass
 from jaxperf.network.hierarchy import group_bandwidth, group_link, pair_link
 from jaxperf.network.link import group_fabric
 from tests.devices import DEVICES, H100, MI300X
@@ -75,3 +76,20 @@ def test_the_slope_follows_the_port() -> None:
     difference = (time(as_float(50.01e9)) - time(as_float(49.99e9))) / 2e7
     assert float(slope) == pytest.approx(float(difference), rel=1e-6)
     assert float(slope) < 0.0
+
+
+@pytest.mark.parametrize(("ranks", "last"), [(9, 1), (12, 4), (100, 4), (16, 8)])
+def test_a_last_node_that_is_not_full_has_fewer_ports(ranks: int, last: int) -> None:
+    """Through the ports of its `last` ranks goes what they and the others have for each other."""
+    size, found = 1e13, group_link(H100, as_float(ranks), as_float(1.0))
+    assert float(group_bandwidth(H100, as_float(ranks), as_float(1.0))) == min(450e9, last * 50e9)
+    assert (float(found.members), float(found.ports)) == (ranks, last)
+    others, nodes = ranks - last, -(-ranks // 8)
+    inside = 7 / 8 * size / 450e9
+    gathered = all_gather_cost(found, as_float(size))
+    assert float(gathered.time) == pytest.approx(inside + others / ranks * size / (last * 50e9), rel=1e-5)
+    reduced = all_reduce_cost(found, as_float(size))
+    between = 2 * (nodes - 1) / nodes * size / (last * 50e9)
+    assert float(reduced.time) == pytest.approx(2 * inside + between, rel=1e-5)
+    for exchanged in (all_to_all_cost(found, as_float(size)).time, exchange_pass(found, as_float(size), as_float(1.0))):
+        assert float(exchanged) == pytest.approx(others / ranks * size / 50e9, rel=1e-5)

@@ -164,6 +164,19 @@ def test_links_of_nodes_and_network_move_chunks_at_once(what: str, passes: int) 
     assert empty == pytest.approx(hops + alone)
 
 
+def test_a_node_with_few_ranks_bounds_what_passes_it() -> None:
+    """Of 12 ranks on nodes of eight, four ports take in the shards of the other eight; of 11 that lie 7, 3 and 1, one
+    port those of ten."""
+    size = 2.0**30  # beside which latencies are little
+    gather = collective(0, "all_gather", size)
+    dense = Trace(0, (gather,))
+    assert replay([dense], world_of([dense], 12, 12), machine()).time == pytest.approx(8 * size / (4 * 50e9), rel=2e-3)
+    apart = Trace(0, (collective(0, "all_gather", size, group="far"),), {"far": (*range(7), 8, 9, 10, 16)})
+    world = world_of([apart], 24, 24)
+    assert replay([apart], world, machine()).time == pytest.approx(10 * size / 50e9, rel=2e-3)
+    assert replay([dense], world_of([dense], 16, 16), machine()).time < 8 * size / (4 * 50e9)
+
+
 # --- several ranks
 
 
@@ -278,7 +291,7 @@ def test_groups_along_dimensions_and_their_nodes() -> None:
     trace = Trace(0, (collective(0, "all_reduce", 1e6, dimensions=(False, True)),))
     world = world_of([trace], dimensions=(4, 6))
     assert world.members(trace.operations[0], 5, "here") == (1, 5, 9, 13, 17, 21)
-    assert placement((1, 5, 9, 13, 17, 21), 8) == (2, 3)
+    assert placement((1, 5, 9, 13, 17, 21), 8) == (6, 3, 2, 2)
     found = recorded([trace], world)
     assert found.time == pytest.approx(message("all_reduce", 1e6, 2, 3), rel=1e-12)
 

@@ -11,7 +11,7 @@ from jaxperf.training.replay.messages import MESSAGE_TIMES
 from jaxperf.training.replay.prices import Demand
 from jaxperf.training.replay.ranks import Meeting, Place
 from jaxperf.training.replay.trace import COMMUNICATION, WORK, Operation, Trace, node_words
-from jaxperf.training.replay.world import Ranks, World, widest_placement
+from jaxperf.training.replay.world import Placement, Ranks, World, widest_placement
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def demands_of(
     """
     if rules.recorded:
         _check_durations(traces)
-    placed: dict[tuple[str, Ranks], tuple[int, int, int]] = {}
+    placed: dict[tuple[str, Ranks], Placement] = {}
     found: dict[Place, Demand | float] = {}
     for index, trace in enumerate(traces):
         for position, each in enumerate(trace.operations):
@@ -63,11 +63,10 @@ def untimed_notes(traces: Sequence[Trace], world: World) -> list[str]:
     ]
 
 
-def _placed(operation: Operation, ranks: Ranks, world: World, node_size: int, where: str) -> tuple[int, int, int]:
-    """(ranks, ranks in a node, nodes) of a group in the replayed run; of a message, its two ends."""
+def _placed(operation: Operation, ranks: Ranks, world: World, node_size: int, where: str) -> Placement:
+    """Of a group in the replayed run; of a message, its two ends."""
     if operation.kind == "collective" or world.factor == 1 or not world.parts(ranks):
-        groups = list(world.grown(ranks, where))
-        return len(groups[0]), *widest_placement(groups, node_size)
+        return widest_placement(world.grown(ranks, where), node_size)
     raise InputError(f"{where} goes along the ranks that grow; nothing says to whom it goes among more of them.")
 
 
@@ -92,14 +91,15 @@ def _message(
     operation: Operation,
     recorded: Ranks,
     world: World,
-    placed: tuple[int, int, int],
+    placed: Placement,
     sharded: Collection[str],
     where: str,
 ) -> Demand | float:
     """A message, or a collective of the whole buffer: for an all-gather, all the shards."""
-    ranks, local_ranks, nodes = placed
+    ranks, nodes, fullest, fewest = placed
+    place = fullest, nodes, fullest * nodes - ranks, fullest - fewest
     if operation.kind != "collective":
-        return Demand("send", 0.0, operation.size, local_ranks, nodes)
+        return Demand("send", 0.0, operation.size, *place)
     what, size = operation.collective, operation.size
     if what not in MESSAGE_TIMES:
         if operation.duration > 0.0 and world.factor == 1:
@@ -109,4 +109,4 @@ def _message(
     if what == "all_gather":
         stays = operation.group in sharded and world.grows(recorded)
         size *= float(Fraction(ranks) / world.factor) if stays else ranks
-    return Demand(what, 0.0, size, local_ranks, nodes)
+    return Demand(what, 0.0, size, *place)

@@ -2,18 +2,17 @@
 
 Inside, `jaxperf.network.collectives` on the links of a node; between nodes each rank has a port of its own and carries
 its share of the buffer, by rings or by trees (a closed form each, `jaxperf.network.alpha_beta`). Gathers and reductions
-move chunks on both at once, as NCCL does.
+move chunks on both at once, as NCCL does. The node with the fewest ranks has the fewest ports for what passes it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import jax.numpy as jnp
 
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar
 from jaxperf.network.alpha_beta import Hop
 from jaxperf.network.alpha_beta_best import ALL_GATHER, ALL_REDUCE, BROADCAST, Algorithm, best, fastest
 from jaxperf.network.collectives import all_gather_cost, all_reduce_cost, all_to_all_cost, send_cost
@@ -27,15 +26,20 @@ ANY_BROADCAST = [BROADCAST[name] for name in ("binomial", "chain", "scatter-gath
 
 def all_reduce_time(fabric: Fabric, size: Scalar) -> Scalar:
     """Of `size` bytes on every rank: reduce-scatter inside, all-reduce of shares between, all-gather inside [s]."""
-    inside = _inside(fabric)
-    stages = _pipelined(lambda part: 2.0 * all_gather_cost(inside, part).time, BETWEEN_ALL_REDUCE, fabric, size)
+    inside, share = fabric.in_one_node(), size / fabric.ports
+    stages = _pipelined(lambda part: 2.0 * all_gather_cost(inside, part).time, BETWEEN_ALL_REDUCE, fabric, size, share)
     return jnp.where(fabric.nodes > 1.0, stages, all_reduce_cost(inside, size).time)
 
 
 def all_gather_time(fabric: Fabric, size: Scalar) -> Scalar:
-    """To a whole buffer of `size` bytes; a reduce-scatter is the same run backwards [s]."""
-    inside = _inside(fabric)
-    return _pipelined(lambda part: all_gather_cost(inside, part).time, BETWEEN_ALL_GATHER, fabric, size)
+    """To a whole buffer of `size` bytes; a reduce-scatter is the same run backwards [s].
+
+    The ports of a node take in what the ranks elsewhere have: (N-1)/N of a share of S / m of the m ranks of even nodes.
+    """
+    inside = fabric.in_one_node()
+    entering = fabric.elsewhere * size / fabric.ports
+    share = entering * fabric.nodes / jnp.maximum(fabric.nodes - 1.0, 1.0)
+    return _pipelined(lambda part: all_gather_cost(inside, part).time, BETWEEN_ALL_GATHER, fabric, size, share)
 
 
 def all_to_all_time(fabric: Fabric, size: Scalar) -> Scalar:
@@ -75,11 +79,12 @@ MESSAGE_TIMES: Mapping[str, Callable[[Fabric, Scalar], Scalar]] = MappingProxyTy
 )
 
 
-def _pipelined(inside: Stage, between: Sequence[Algorithm], fabric: Fabric, size: Scalar) -> Scalar:
-    """A stage inside the nodes and the fastest between them, in chunks, so that both links are busy at once: their
-    latencies, and the longer of what they move, as `jaxperf.training.communication.ring_pass` [s]."""
+def _pipelined(inside: Stage, between: Sequence[Algorithm], fabric: Fabric, size: Scalar, share: Scalar) -> Scalar:
+    """A stage inside the nodes and the fastest between them, of a port's `share` [byte], in chunks, so that both links
+    are busy at once: their latencies, and the longer of what they move, as
+    `jaxperf.training.communication.ring_pass` [s]."""
     latency, moving = _parts(inside, size)
-    share, port = size / fabric.local_ranks, _port(fabric)
+    port = _port(fabric)
     others = [_parts(lambda part, run=run: run(fabric.nodes, part, port), share) for run in between]
     return fastest([latency + first + jnp.maximum(moving, rest) for first, rest in others]).time
 
@@ -88,11 +93,6 @@ def _parts(stage: Stage, size: Scalar) -> tuple[Scalar, Scalar]:
     """What a stage takes without a byte, and what its bytes add [s]."""
     empty = stage(jnp.zeros_like(size))
     return empty, stage(size) - empty
-
-
-def _inside(fabric: Fabric) -> Fabric:
-    """The part of the group in one node."""
-    return dataclasses.replace(fabric, nodes=as_float(1.0))
 
 
 def _port(fabric: Fabric) -> Hop:

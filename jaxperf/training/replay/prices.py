@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import defaultdict
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ class Demand(NamedTuple):
     """What sets the time of an operation.
 
     `what`: "work" or a key of `MESSAGE_TIMES`; `flops` [FLOP]; `size`: moved in device memory, or the whole buffer of
-    a collective [byte]; `local_ranks` in each of `nodes` nodes.
+    a collective [byte]; `local_ranks` in each of `nodes` nodes but for `gaps`, of which `widest_gap` in one.
     """
 
     what: str
@@ -43,6 +44,8 @@ class Demand(NamedTuple):
     size: float = 0.0
     local_ranks: int = 1
     nodes: int = 1
+    gaps: int = 0
+    widest_gap: int = 0
 
 
 def assumed_machine(device: Device, dtype: str = "bf16", level: str = "nominal") -> Machine:
@@ -68,9 +71,12 @@ def work_time(machine: Machine, flops: Scalar, size: Scalar) -> Scalar:
     return jnp.where((flops > 0.0) | (size > 0.0), cost.time, 0.0)
 
 
-def message_time(what: str, machine: Machine, size: Scalar, local_ranks: Scalar, nodes: Scalar) -> Scalar:
-    """A collective or message of `size` bytes in a group with `local_ranks` in each of `nodes` nodes [s]."""
-    return MESSAGE_TIMES[what](split_fabric(machine.device, local_ranks, nodes, machine.link_efficiency), size)
+def message_time(
+    what: str, machine: Machine, size: Scalar, local_ranks: Scalar, nodes: Scalar, gaps: Scalar, widest_gap: Scalar
+) -> Scalar:
+    """A collective or message of `size` bytes in a group that lies so in its nodes, see `Demand` [s]."""
+    fabric = split_fabric(machine.device, local_ranks, nodes, machine.link_efficiency)
+    return MESSAGE_TIMES[what](dataclasses.replace(fabric, gaps=gaps, widest_gap=widest_gap), size)
 
 
 def demand_times(demands: Iterable[Demand], machine: Machine) -> dict[Demand, float]:
@@ -91,9 +97,8 @@ def _times(
     machine: Machine,
     flops: Float[Array, " demands"],
     size: Float[Array, " demands"],
-    local_ranks: Float[Array, " demands"],
-    nodes: Float[Array, " demands"],
+    *place: Float[Array, " demands"],
 ) -> Float[Array, " demands"]:
     if what == "work":
         return jax.vmap(functools.partial(work_time, machine))(flops, size)
-    return jax.vmap(functools.partial(message_time, what, machine))(size, local_ranks, nodes)
+    return jax.vmap(functools.partial(message_time, what, machine))(size, *place)

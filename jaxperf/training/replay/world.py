@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.training.replay.trace import WORLD, Operation, Trace
@@ -130,15 +131,25 @@ class World:
         return len({self.along(rank) for rank in members}) > 1
 
 
-def placement(ranks: Sequence[int], node_size: int) -> tuple[int, int]:
-    """(ranks in the fullest node, nodes) of a group, ranks being placed in nodes one after the other."""
+class Placement(NamedTuple):
+    """How a group lies in nodes: its `ranks`, how many are in the fullest node and in that with the `fewest`."""
+
+    ranks: int
+    nodes: int
+    fullest: int
+    fewest: int
+
+
+def placement(ranks: Sequence[int], node_size: int) -> Placement:
+    """The placement of a group, ranks being placed in nodes one after the other."""
     nodes = Counter(divmod(rank, node_size)[0] for rank in ranks)
-    return max(nodes.values()), len(nodes)
+    return Placement(len(ranks), len(nodes), max(nodes.values()), min(nodes.values()))
 
 
-def widest_placement(groups: Iterable[Sequence[int]], node_size: int) -> tuple[int, int]:
-    """The placement of that group which lies in the most nodes, and of these with the fewest ranks in each."""
-    return max((placement(ranks, node_size) for ranks in groups), key=lambda placed: (placed[1], -placed[0]))
+def widest_placement(groups: Iterable[Sequence[int]], node_size: int) -> Placement:
+    """The placement of that group which lies in the most nodes, and of these with the fewest ranks in one."""
+    placed = (placement(ranks, node_size) for ranks in groups)
+    return max(placed, key=lambda each: (each.nodes, -each.fewest, -each.fullest))
 
 
 def world_of(
