@@ -116,23 +116,24 @@ def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar, Scalar]:
     a stage.
 
     GPipe m; 1F1B p - i on stage i; interleaved p (1 + (p-1) / (p v)) on the first, two chunks less on each that follows
-    and 1 on the last but for the v - 1 chunks before it (arXiv:2205.05198, section 4.2.3); ZB-H1 and ZB-V p, ZB-H2 2 p
-    - 1 (arXiv:2401.10241), on every stage, for what a W still needs counts as if its B had not been; DualPipe p + 1.
-    With those on their way in stages `behind`, but never more than there are.
+    and 1 on the last but for the v - 1 chunks before it (arXiv:2205.05198, section 4.2.3), and as 1F1B, which it is,
+    with one chunk; ZB-H1 and ZB-V p, ZB-H2 2 p - 1 (arXiv:2401.10241), on every stage, for what a W still needs counts
+    as if its B had not been; DualPipe p + 1. With those on their way in stages `behind`, but never more than there are.
     """
     p, v, m = layout.pipeline, layout.interleave, layout.microbatches
     away = ceil_div(layout.behind, layout.data * layout.microbatch)
     ones = jnp.ones_like(p)
+    more = jnp.where(v > 1.0, (p - 1.0) / v, 0.0)  # than p: chunks that a stage warms up with beyond its own
     first = {
         "gpipe": m,
         "1f1b": p,
-        "interleaved": p + (p - 1.0) / v,
+        "interleaved": p + more,
         "zb-h1": p,
         "zb-h2": 2.0 * p - 1.0,
         "zb-v": p,
         "dualpipe": p + 1.0,
     }
-    second = first | {"1f1b": p - 1.0, "interleaved": p + (p - 3.0) / v}
+    second = first | {"1f1b": p - 1.0, "interleaved": jnp.where(v > 1.0, p + (p - 3.0) / v, p - 1.0)}
     last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v}
     one, two, end = (jnp.minimum(select_schedule(layout.schedule, at) + away, m) for at in (first, second, last))
     return one, two, end

@@ -116,6 +116,7 @@ def test_more_microbatches_never_shorten_a_step(p: int, m: int) -> None:
         ("gpipe", 1, [64, 64, 64]),
         ("1f1b", 1, [8, 7, 1]),
         ("interleaved", 2, [8 + 7 / 2, 8 + 5 / 2, 9 / 2]),  # p (1 + (p-1)/(p v)): arXiv:2205.05198, section 4.2.3
+        ("interleaved", 1, [8, 7, 1]),  # one chunk: 1F1B
         ("zb-h1", 1, [8, 8, 8]),
         ("zb-h2", 1, [15, 15, 15]),
         ("zb-v", 1, [8, 8, 8]),
