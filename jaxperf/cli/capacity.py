@@ -24,7 +24,6 @@ from jaxperf.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.fleet.slo import Slo
 
 SHARE = 0.9
@@ -81,6 +80,7 @@ def capacity(
     start_jax(quick=True)
     from jaxperf.cli.capacities import rates_of_pools, rates_of_replicas
     from jaxperf.cli.engines import Served, context_of, read_settings
+    from jaxperf.cli.logged import left_out_notes
     from jaxperf.io.request_options import with_options, within_context
     from jaxperf.io.session_traces import read_sessions
     from jaxperf.io.tables import check_output, json_text, write_rows
@@ -95,7 +95,7 @@ def capacity(
     if not len(trace.row):
         raise InputError(f"{requests}: none of the rows is a request: {next(iter(trace.reasons.values()))}.")
     if len(trace.row) == 1:
-        besides = "".join(f" ({note})" for note in _left_out(trace))
+        besides = "".join(f" ({note})" for note in left_out_notes(trace))
         raise InputError(f"{requests} has one request{besides}; a rate needs several, one after another.")
     if "pools" in data:
         if (replicas, routing) != (ONE, BY_LOAD) or columns:
@@ -107,7 +107,7 @@ def capacity(
             raise InputError("--devices divides devices between pools, and the settings have none; give --replicas.")
         rest = (_counts(replicas), routing, wanted, precision, (price, electricity))
         found = rates_of_replicas(data, str(settings), trace, columns, served, step_time, *rest)
-    rows, notes = found[0], [*found[1], *_left_out(trace)]
+    rows, notes = found[0], [*found[1], *left_out_notes(trace)]
     record = {"requests": str(requests), "settings": str(settings), "slo": _slo_words(wanted), "notes": notes}
     if as_json:
         typer.echo(json_text({**record, "rows": rows}))
@@ -117,13 +117,6 @@ def capacity(
         write_rows(rows, out, {"jaxperf": json_text(record)})
     if not any(row["requests_per_second"] for row in rows):
         raise typer.Exit(EXIT_INFEASIBLE)
-
-
-def _left_out(trace: RequestTrace) -> list[str]:
-    """How many rows are no requests and why, in sentences."""
-    from collections import Counter
-
-    return [f"left out ({rows:,}): {reason}" for reason, rows in Counter(trace.reasons.values()).most_common()]
 
 
 def _slo(text: str, share: float | None, quantile: str | None) -> Slo:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from hwspecs.errors import InputError
 from jaxperf.cli.engines import Served
 from jaxperf.cli.kernel_intervals import at_ends, intervals
+from jaxperf.cli.logged import left_out_notes
 from jaxperf.cli.neighbors import (
     Engine,
     Question,
@@ -173,12 +173,11 @@ def _engine_notes(engines: Sequence[Engine], served: Served) -> list[str]:
     found = []
     for engine in engines:
         trace, scheduler = engine.question.trace, engine.scheduler
-        left_out = Counter(trace.reasons.values()).most_common()
         own = [
             *scheduler.notes,
             *used_options(scheduler, engine.question.options)[1],
             *trace.notes,
-            *(f"left out ({rows:,}): {reason}" for reason, rows in left_out),
+            *left_out_notes(trace),
             *served.notes(None, [scheduler]),
             f"step times: {engine.step_times[1]}",
         ]

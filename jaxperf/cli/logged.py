@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,11 @@ def uncompared_notes(trace: RequestTrace) -> list[str]:
     """What the file has in place of times, and is not compared, in sentences."""
     columns = {name for ours in REFERENCES if (name := own_times(trace, ours)[0])}
     return [f"{name} is not compared: {why}" for name in sorted(columns) for why in trace.unread(name)]
+
+
+def left_out_notes(trace: RequestTrace) -> list[str]:
+    """How many rows are no requests and why, in sentences."""
+    return [f"left out ({rows:,}): {reason}" for reason, rows in Counter(trace.reasons.values()).most_common()]
 
 
 def agreement_words(entry: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jaxperf.cli.engines import Paid, Placed, Served
     from jaxperf.cli.fleets import Answer
     from jaxperf.io.request_traces import RequestTrace
+    from jaxperf.serving.simulator.adapt import Terms
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.simulator.step_time import StepTimeTable
     from jaxperf.serving.unit_costs import Prices
@@ -68,6 +69,7 @@ def _answer_of(
     from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
     from jaxperf.cli.simulated import used_options
     from jaxperf.serving.fleet.settings import check_stages
+    from jaxperf.serving.simulator.adapt import with_terms
 
     if "pools" in data:
         _refuse_beside_pools(options, asked)
@@ -91,7 +93,8 @@ def _answer_of(
     times, source = step_times_of(asked.step_time, scheduler, trace, served)
     notes += served.notes(asked.step_time, [scheduler])
     if asked.adapt is not None:
-        times, words, said = _adapted(asked.adapt, times, scheduler)
+        terms, words, said = _adapted(asked.adapt, asked.step_time, scheduler, served)
+        times = with_terms(times, terms)
         source += words
         notes += said
     if not routed:
@@ -153,28 +156,36 @@ def _answer_in_turn(
     return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found), refused)
 
 
-def _adapted(log: Path, times: StepTimeTable, scheduler: Scheduler) -> tuple[StepTimeTable, str, list[str]]:
-    """Step times fitted to a measured log, in words how, and what of the log is not compared."""
+def _adapted(log: Path, table: Path | None, scheduler: Scheduler, served: Served) -> tuple[Terms, str, list[str]]:
+    """The terms of step times fitted to a measured log, in words how, and what of the log is left out or not compared.
+
+    They are fitted to step times as far as the log reaches, so that they do not depend on what is then simulated.
+    """
     import numpy as np
 
+    from jaxperf.cli.engines import step_times_of
     from jaxperf.cli.fleets import requests_of
-    from jaxperf.cli.logged import own_times, uncompared_notes
-    from jaxperf.cli.simulated import used_options
+    from jaxperf.cli.logged import left_out_notes, own_times, uncompared_notes
+    from jaxperf.cli.simulated import step_notes, used_options
     from jaxperf.io.request_options import with_options
     from jaxperf.io.request_traces import read_requests
-    from jaxperf.serving.simulator.adapt import fit_terms, with_terms
+    from jaxperf.serving.simulator.adapt import check_compared, fit_terms, with_terms
+    from jaxperf.serving.simulator.run import simulate_requests
 
     trace, options = with_options(read_requests(log))
     requests = requests_of(trace, scheduler, used_options(scheduler, options)[0])
     names = {"first_token": "first_token_at", "completed": "completed_at"}
     measured = {name: own_times(trace, column)[1][trace.row] for name, column in names.items()}
-    said = uncompared_notes(trace)
+    said = [*trace.notes, *left_out_notes(trace), *uncompared_notes(trace)]
     compared = int(np.isfinite(measured["first_token"] + measured["completed"]).sum())
     try:
+        check_compared(compared)
+        times, _ = step_times_of(table, scheduler, trace, served)
         terms = fit_terms(times, scheduler, requests, measured)
     except InputError as error:
         raise InputError(f"--adapt: {log}: {'; '.join([str(error).removesuffix('.'), *said])}.") from None
+    said += step_notes(simulate_requests(scheduler, with_terms(times, terms), [requests]))
     fitted = f"linear x {terms.linear:.3g}, attention x {terms.attention:.3g}"
     added = f"{terms.step * 1e3:.3g} ms a step and {terms.decode * 1e6:.3g} us a decode"
     words = f", fitted to {compared} requests of {log}: {fitted}, {added}"
-    return with_terms(times, terms), words, [f"--adapt: {each}" for each in said]
+    return terms, words, [f"--adapt: {each}" for each in said]

@@ -59,8 +59,7 @@ def fit_terms(table: StepTimeTable, scheduler: Scheduler, requests: Any, measure
     from scipy.optimize import minimize
 
     known = np.isfinite(measured["first_token"]) & np.isfinite(measured["completed"])
-    if known.sum() < FEWEST:
-        raise InputError(f"only {known.sum()} requests of the log have both times; four terms need {FEWEST}.")
+    check_compared(int(known.sum()))
     targets = request_metrics(_columns(requests, measured))
     compared = [name for name in COMPARED if np.isfinite(targets[name][known]).any()]  # no TPOT of single tokens
 
@@ -74,6 +73,12 @@ def fit_terms(table: StepTimeTable, scheduler: Scheduler, requests: Any, measure
     options = {"maxfev": EVALUATIONS, "initial_simplex": simplex}
     best = minimize(loss, START, method="Nelder-Mead", bounds=BOUNDS, options=options)
     return Terms(*best.x.tolist())
+
+
+def check_compared(number: int) -> None:
+    """Raises `InputError` where so many requests with both times are too few to fit terms to."""
+    if number < FEWEST:
+        raise InputError(f"only {number} requests of the log have both times; four terms need {FEWEST}.")
 
 
 def _columns(requests: Any, times: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
