@@ -34,6 +34,19 @@ def test_of_pools_the_one_that_never_admits_a_request_is_named(cli, own_folder: 
     ]
 
 
+def test_what_the_decode_pool_swaps_is_told(cli, own_folder: Path, parse_json) -> None:
+    """Two requests of five blocks each on six."""
+    (own_folder / "r.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,30,40\n0,30,40\n")
+    swap = {"preemption": "swap", "swap_blocks": 9, "swap_bandwidth": 1e9, "num_blocks": 6}
+    pools = {"prefill": {"num_blocks": 50}, "decode": swap}
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "sched": "vllm", "pools": pools}))
+    said = parse_json(cli("simulate", "r.csv", *SERVED, "--json").stdout)
+    with (own_folder / "out.csv").open(newline="") as file:
+        swaps = [(row["num_restarts"], row["num_swaps"]) for row in csv.DictReader(file)]
+    assert swaps == [("0", "0"), ("0", "1")]
+    assert (said["preemptions"], said["prefill"]["preemptions"]) == (1, 0)
+
+
 PARTS = {
     "best_of_n": {"samples": {"kind": "fixed", "value": 2}},
     "rag": {"document": {"kind": "fixed", "value": 32}, "documents": 2},

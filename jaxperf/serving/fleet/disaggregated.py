@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -107,4 +108,12 @@ def _merged(
         **last,
         first_token=jnp.where(crosses, later.first_token, -1.0) if first_from_decode else first.first_token,
         restarts=first.restarts + jnp.where(crosses, later.restarts, 0),
+        swaps=_in_both(first.swaps, later.swaps, crosses),
     )
+
+
+def _in_both(first: Int32[Array, " N"] | None, later: Int32[Array, " N"] | None, crosses: Bool[Array, " N"]) -> Any:
+    """What was counted in both pools [N], None where neither counts."""
+    if later is None:
+        return first
+    return jnp.where(crosses, later, 0) + (0 if first is None else first)

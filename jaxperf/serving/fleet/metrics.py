@@ -54,5 +54,7 @@ def summarize_pools(
     **Raises:** `InputError` as `summarize` does.
     """
     said = summarize([columns], run.found.decode.replicas, blocks[1], slo, warm_up, pipelined=True)
-    first = {**columns, "restarts": np.asarray(run.found.prefill.requests.restarts)[: len(columns["arrived"])]}
+    own, number = run.found.prefill.requests, len(columns["arrived"])
+    counted = {"restarts": own.restarts, "swaps": np.zeros_like(own.restarts) if own.swaps is None else own.swaps}
+    first = {**columns, **{name: np.asarray(values)[:number] for name, values in counted.items()}}
     return said | {"prefill": use(first, run.found.prefill.replicas, blocks[0], warm_up)}
