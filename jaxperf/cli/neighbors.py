@@ -163,26 +163,27 @@ def _of_replica(tree: Any) -> Any:
     return jax.tree.map(lambda values: np.asarray(values)[0], tree)
 
 
-def alone(engine: Engine, slices: int = 1) -> Shared:
-    """One engine by itself; what it takes of the memory of a slice counts as of the whole device."""
+def alone(engine: Engine) -> Shared:
+    """One engine by itself."""
     run = simulate_alone(engine)
     overlap, ones = overlap_of([run.timeline]), np.ones((1, len(PHASES)))
     bandwidth = _bandwidth([engine], [run], np.ones(overlap.states.shape), overlap)
-    return Shared([engine], [run], ones, bandwidth / slices)
+    return Shared([engine], [run], ones, bandwidth)
 
 
 def in_slices(engines: Sequence[Engine], whole: Sequence[Engine]) -> Shared:
-    """Every engine on a slice of its own.
+    """Every engine on a slice of its own; what it takes of the memory of a slice counts as of the whole device.
 
     **Arguments:** `whole`: the engines on the whole device, against which their steps are counted.
     """
-    found = [alone(engine, len(engines)) for engine in engines]
-    runs = [each.runs[0] for each in found]
+    runs = [simulate_alone(engine) for engine in engines]
     slower = [
         np.asarray(own.needs(run).time / large.needs(run).time)
         for own, large, run in zip(engines, whole, runs, strict=True)
     ]
-    return Shared(engines, runs, np.array(slower), np.concatenate([each.bandwidth for each in found]))
+    overlap = overlap_of([run.timeline for run in runs])
+    bandwidth = _bandwidth(engines, runs, np.ones(overlap.states.shape), overlap) / len(engines)
+    return Shared(engines, runs, np.array(slower), bandwidth)
 
 
 def in_turns(engines: Sequence[Engine], solo: Sequence[Run]) -> Shared:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+
+from jaxperf.cli import neighbors
+from jaxperf.cli.neighbors import Run
+from jaxperf.serving.colocate.overlap import Timeline
 
 LENGTHS = {"prompt": {"kind": "fixed", "value": 200}, "output": {"kind": "fixed", "value": 40}}
 REQUESTS = {"count": 40, "seed": 1, "arrivals": {"kind": "poisson", "rate": 8.0}, **LENGTHS}
@@ -88,6 +94,17 @@ def test_who_was_asked_before_counts_from_then_and_who_does_not_keep_up_is_said(
     assert rows["alone", "gpt2"]["ttft_mean_s"] == plain["latency_s"]["ttft"]["mean"] > 2.0
     assert rows["time_slice", "gpt2"]["ttft_mean_s"] >= rows["alone", "gpt2"]["ttft_mean_s"]
     assert any(note.startswith("time_slice: gpt2-xl: requests are completed at") for note in said["notes"])
+
+
+def test_slices_count_from_the_first_step_of_any_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two engines that decode for a second each, of half a device whose memory they keep busy, ninety seconds apart."""
+    timelines = {start: Timeline(np.array([start]), np.array([start + 1.0]), np.array([1])) for start in (0.0, 91.0)}
+    needs: Any = SimpleNamespace(time=np.ones(2), shares=np.ones((2, 3)))
+    engines: list[Any] = [SimpleNamespace(start=start, needs=lambda _: needs) for start in timelines]
+    nothing: Any = None
+    monkeypatch.setattr(neighbors, "simulate_alone", lambda own: Run({}, nothing, timelines[own.start]))
+    assert neighbors.in_slices(engines, engines).bandwidth == pytest.approx([0.5 / 92, 0.5 / 92])
+    assert neighbors.in_slices(engines[:1] * 2, engines).bandwidth == pytest.approx([0.5, 0.5])
 
 
 def test_what_does_not_fit_together_is_told_and_ends_with_three(cli, files, own_folder: Path) -> None:
