@@ -67,6 +67,7 @@ def rates_of_replicas(
         *said,
         *trace.notes,
         *_burst_notes(found, len(trace.row)),
+        *_step_notes(found),
         *served.notes(table, [scheduler]),
         f"step times: {source}",
     ]
@@ -121,6 +122,7 @@ def rates_of_pools(
     notes = [
         *notes_of(pools),
         *_burst_notes(found, len(trace.row)),
+        *_step_notes(found),
         *trace.notes,
         *served.notes(table, schedulers),
         *(f"{name}: {source}" for name, source in zip(("prefill", "decode"), sources, strict=True)),
@@ -177,4 +179,14 @@ def _burst_notes(found: Capacity, requests: int) -> list[str]:
     return [
         f"from {rate:.3g} requests/s on, all {requests:,} come within {LASTING} times the {e2e:.3g} s that one takes: "
         "such a rate is that of a burst; give more requests for one that lasts"
+    ]
+
+
+def _step_notes(found: Capacity) -> list[str]:
+    """Whether the table of step times reached all steps at the rates found, in a sentence."""
+    most = float(found.beyond.max())
+    if not most:
+        return []
+    return [
+        f"at these rates up to {most:.1%} of the steps lie beyond the table of step times; its last entries are used"
     ]

@@ -22,7 +22,7 @@ from jaxperf.serving.fleet.run import simulate_whole
 from jaxperf.serving.fleet.slo import Slo, meets
 from jaxperf.serving.fleet.state import Load, Pool
 from jaxperf.serving.simulator.metrics import Columns
-from jaxperf.serving.simulator.state import Requests
+from jaxperf.serving.simulator.state import Requests, Totals
 from jaxperf.serving.simulator.trace import Trace
 from jaxperf.serving.workloads.drawn import Stage, through_stage
 
@@ -46,8 +46,8 @@ class Capacity:
     `meets` is 0 where the SLO fails even for requests that are served alone; `fails` is infinite where it holds even
     when all come at once. `monotone`: no rate above `fails` was seen to meet it again; where that is false, `meets` is
     the end of the lowest interval of rates that do. `e2e`: mean latency at `meets` [s], NaN where none does: where all
-    requests come within a few of these, the rate is that of a burst, not one that lasts. `rounds`: calls of the
-    simulator.
+    requests come within a few of these, the rate is that of a burst, not one that lasts. `beyond`: the share of the
+    steps at `meets` that the table of step times did not reach [1]. `rounds`: calls of the simulator.
     """
 
     meets: np.ndarray
@@ -56,6 +56,7 @@ class Capacity:
     monotone: np.ndarray
     e2e: np.ndarray
     tokens_per_second: np.ndarray
+    beyond: np.ndarray
     rounds: int
 
 
@@ -64,7 +65,8 @@ def capacity(
 ) -> Capacity:
     """Bracket the capacity of each configuration until `fails` is at most 1 + `precision` times `meets`.
 
-    **Arguments:** `simulate`: from rates [L, K] to requests as `slo.meets` takes them, arrays [L, K, R]; `rates`: K.
+    **Arguments:** `simulate`: from rates [L, K] to requests as `slo.meets` takes them, arrays [L, K, R], and perhaps
+    `beyond` [L, K]; `rates`: K.
     **Raises:** `InputError` for fewer than two rates, with which the ends cannot be tried, and as `check_precision`.
     """
     check_precision(precision)
@@ -73,6 +75,7 @@ def capacity(
     met_at, fails = np.zeros(configurations), np.full(configurations, np.inf)
     highest, e2e = np.zeros(configurations), np.full(configurations, np.nan)
     tokens, limited_by = np.full(configurations, np.nan), np.full(configurations, "", object)
+    beyond = np.zeros(configurations)
     alone = None
     tried, rounds = np.tile(np.geomspace(SLOWEST, FASTEST, rates), (configurations, 1)), 0
     while True:
@@ -90,10 +93,11 @@ def capacity(
         better = below.max(axis=1) > met_at
         best = better, below.argmax(axis=1)[better]
         e2e[better], tokens[better] = _mean_e2e(columns)[best], _tokens_per_second(columns)[best]
+        beyond[better] = columns.get("beyond", np.zeros(tried.shape))[best]
         met_at = np.where(better, below.max(axis=1), met_at)
         wide = (met_at > 0.0) & np.isfinite(fails) & (fails > met_at * (1.0 + precision))
         if not wide.any():
-            return Capacity(met_at, fails, limited_by, highest <= met_at, e2e, tokens, rounds)
+            return Capacity(met_at, fails, limited_by, highest <= met_at, e2e, tokens, beyond, rounds)
         low, high = (np.where(wide, end, SLOWEST) for end in (met_at, fails))
         tried = np.geomspace(low, high, rates + 2, axis=1)[:, 1:-1]
 
@@ -178,8 +182,9 @@ def fleet_capacity(
 
     def simulate(tried: Float64[np.ndarray, "L K"]) -> Columns:
         lanes, order, asked = after_stages(at_rates(load, units, tried), stages)
-        found = simulate_whole(with_lanes(pool, rates), lanes).requests
-        return columns_of(found, lanes.requests, tried.shape, order, asked)
+        found = simulate_whole(with_lanes(pool, rates), lanes)
+        columns = columns_of(found.requests, lanes.requests, tried.shape, order, asked)
+        return {**columns, "beyond": share_beyond([found.replicas.totals], tried.shape)}
 
     return capacity(simulate, slo, units.shape[0], rates, precision)
 
@@ -234,6 +239,15 @@ def with_lanes(pool: Pool, times: int) -> Pool:
 def repeated(tree: Any, times: int) -> Any:
     """Every lane so many times, one behind the other."""
     return jax.tree.map(lambda values: jnp.repeat(values, times, axis=0), tree)
+
+
+def share_beyond(totals: Sequence[Totals], shape: tuple[int, int]) -> np.ndarray:
+    """The share of the steps that the table of step times did not reach, of the replicas of all pools [L, K] [1].
+
+    **Arguments:** `totals` of each pool, lanes L x K and an axis of replicas.
+    """
+    steps, beyond = (sum(np.asarray(getattr(one, name)).sum(axis=-1) for one in totals) for name in ("steps", "beyond"))
+    return (beyond / np.maximum(steps, 1)).reshape(shape)
 
 
 def columns_of(

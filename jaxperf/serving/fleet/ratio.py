@@ -20,6 +20,7 @@ from jaxperf.serving.fleet.capacity import (
     capacity,
     columns_of,
     repeated,
+    share_beyond,
     unit_arrivals,
     with_lanes,
 )
@@ -83,7 +84,9 @@ def disaggregated_capacity(
         sent = repeated(transfer, rates)
         sent = dataclasses.replace(sent, wire=jnp.take_along_axis(sent.wire, jnp.asarray(order), axis=1))
         found = simulate_whole_disaggregated(*pools, sent, lanes, first_from_decode)
-        return columns_of(found.requests, lanes.requests, tried.shape, order, asked)
+        columns = columns_of(found.requests, lanes.requests, tried.shape, order, asked)
+        totals = [one.replicas.totals for one in (found.prefill, found.decode)]
+        return {**columns, "beyond": share_beyond(totals, tried.shape)}
 
     return capacity(simulate, slo, units.shape[0], rates, precision)
 

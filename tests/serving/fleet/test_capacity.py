@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -182,16 +184,22 @@ def test_rates_scale_the_times_between_arrivals() -> None:
 
 
 def test_more_replicas_take_more_requests_and_the_bracket_holds() -> None:
-    load = load_of([drawn(), drawn()])
-    pool = pool_of(SCHEDULER, fuzz.table(), [1, 2], "least_outstanding", load)
+    """Of steps that a table of three decodes does not all reach, which is counted."""
+    load, table = load_of([drawn(), drawn()]), fuzz.table()
+    table = dataclasses.replace(table, decode=table.decode[:4])
+    pool = pool_of(SCHEDULER, table, [1, 2], "least_outstanding", load)
     slo = Slo({"ttft": 0.2, "tpot": 0.05})
     found = fleet_capacity(pool, load, slo, rates=4, precision=0.05)
     assert found.meets[1] > 1.5 * found.meets[0] > 0.0 and (found.fails <= 1.05 * found.meets).all()
     for rates, expected in ((found.meets, True), (found.fails, False)):
         lanes = at_rates(load, unit_arrivals(load.requests), rates[:, None])
-        requests = simulate_fleets(pool, lanes).requests
+        simulated = simulate_fleets(pool, lanes)
         _, order, asked = after_stages(lanes, [])
-        assert (meets(columns_of(requests, lanes.requests, (2, 1), order, asked), slo) == expected).all()
+        assert (meets(columns_of(simulated.requests, lanes.requests, (2, 1), order, asked), slo) == expected).all()
+        if expected:
+            totals = simulated.replicas.totals
+            assert (found.beyond == totals.beyond.sum(axis=1) / totals.steps.sum(axis=1)).all()
+            assert (found.beyond > 0.0).all() and (found.beyond < 1.0).all()
 
 
 def test_divisions_use_all_devices_that_can_be_used() -> None:
