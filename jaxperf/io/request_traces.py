@@ -181,9 +181,23 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
 
     try:
         with path.open("rb") as file:
-            return pq.read_table(file).to_pylist()
+            table = pq.read_table(file)
     except pa.ArrowInvalid as error:
         raise InputError(f"{path} is not a Parquet file: {error}.") from None
+    columns = [_in_microseconds(values) for values in table.columns]
+    return pa.table(columns, table.column_names).to_pylist()
+
+
+def _in_microseconds(column: Any) -> Any:
+    """A column whose times are whole microseconds, where Python's own end: Arrow leaves nanoseconds to pandas."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pa.duration("us"), safe=False)
+    return column.cast(pa.time64("us"), safe=False) if pa.types.is_time64(kind) else column
 
 
 def _json(path: Path) -> list[dict[str, Any]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hwspecs.errors import InputError
@@ -240,3 +243,15 @@ def test_what_a_conversation_states_is_not_guessed(tmp_path: Path) -> None:
     trace = read_requests(written(tmp_path, "\n".join(map(json.dumps, rows)), "chats.jsonl"))
     assert (trace.prompt.tolist(), trace.output.tolist(), trace.arrived.tolist()) == ([7, 7], [5, 5], [0.0, 2.0])
     assert trace.notes == ()
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_dates_as_pandas_writes_them_are_read_without_it(tmp_path: Path, zone: str | None) -> None:
+    """Nanoseconds that are no whole microseconds: Azure's seventh digit."""
+    dates = pa.array([1_700_158_546_680_590_100, 1_700_158_548_680_590_900, None], pa.timestamp("ns", zone))
+    waits = pa.array([1, 2, 3], pa.duration("ns"))
+    columns = {"arrived_at": dates, "prefill_tokens": [3, 4, 5], "decode_tokens": [5, 6, 7], "waited": waits}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    trace = read_requests(tmp_path / "t.parquet")
+    assert trace.arrived.tolist() == [0.0, 2.0] and list(trace.reasons) == [2]
+    assert type(trace.rows[0]["arrived_at"]) is datetime and type(trace.rows[0]["waited"]) is timedelta
