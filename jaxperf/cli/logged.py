@@ -71,5 +71,7 @@ def own_times(trace: RequestTrace, ours: str) -> tuple[str, np.ndarray]:
     """The column of the file that has the times of our column `ours`, and its times [rows] s, NaN where it has none."""
     import numpy as np
 
-    name = next((each for each in REFERENCES[ours] if each in trace.rows[0]), None)
+    from jaxperf.io.request_cells import column_named
+
+    name = column_named(trace.rows[0], REFERENCES[ours])
     return ("", np.full(len(trace.rows), np.nan)) if name is None else (name, trace.times(name))

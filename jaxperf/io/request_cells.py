@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +24,13 @@ def number_of(cell: Any) -> float:
         return math.nan if cell is None or isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def column_named(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """How a file writes the first of the `names` that it has, None where it has none; case and spaces around do not
+    matter."""
+    found = {written.strip().casefold(): written for written in row}
+    return next((found[name] for name in names if name in found), None)
 
 
 def is_empty(cell: Any) -> bool:
@@ -55,11 +63,16 @@ def seconds_of(cell: Any, column: str) -> float | str:
     """A time, or a sentence."""
     moment = moment_of(cell)
     value = number_of(cell) if moment is None else since_epoch(moment)
-    if moment is None and column.strip().casefold() == MILLISECONDS:
+    if moment is None and in_milliseconds(column):
         value /= 1e3
     if not (value <= LATEST and (value >= 0.0 or moment is not None)):
         return f"{show(cell)} is not a time from 0 to {LATEST:.0e} s"
     return value
+
+
+def in_milliseconds(column: str) -> bool:
+    """Whether numbers under this name count milliseconds."""
+    return column.strip().casefold() == MILLISECONDS
 
 
 def moment_of(cell: Any) -> datetime | None:

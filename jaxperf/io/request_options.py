@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxperf.io.request_cells import column_named, is_empty
 from jaxperf.io.request_traces import RequestTrace
 from jaxperf.io.session_traces import SessionTrace
 from jaxperf.models.checks import show
@@ -81,12 +82,13 @@ def _columns(trace: RequestTrace) -> list[tuple[str, str, list[tuple[int, int]]]
         PRIORITY: ("priority", [(-LARGEST_PRIORITY, LARGEST_PRIORITY)] * len(most)),
         PREFILLED: ("brought", [(0, limit) for limit in most]),
     }
-    return [(column, *known[column]) for column in known if column in trace.rows[0]]
+    written = {column: column_named(trace.rows[0], [column]) for column in known}
+    return [(name, *known[column]) for column, name in written.items() if name is not None]
 
 
 def _whole(cell: Any, smallest: int, largest: int) -> int | str:
     """A whole number, 0 for an empty cell, or a sentence."""
-    if cell is None or cell == "":
+    if is_empty(cell):
         return 0
     try:
         value = float("nan") if isinstance(cell, bool) else float(cell)

@@ -20,7 +20,9 @@ from jaxperf.io.benchmark_files import CONVERSATION, conversation_rows, result_r
 from jaxperf.io.json_text import parse_lines, parse_unique
 from jaxperf.io.request_cells import (
     HASHES,
+    column_named,
     hashes_of,
+    in_milliseconds,
     is_empty,
     length_of,
     moment_of,
@@ -106,9 +108,9 @@ def read_requests(path: str | Path) -> RequestTrace:
         "arrived_at": [seconds_of(row.get(columns["arrived_at"]), columns["arrived_at"]) for row in rows],
         **{name: [length_of(row.get(columns[name])) for row in rows] for name in ("prefill_tokens", "decode_tokens")},
     }
-    if HASHES in rows[0]:
-        cells[HASHES] = [hashes_of(row.get(HASHES)) for row in rows]
-        columns[HASHES] = HASHES
+    if (written := column_named(rows[0], [HASHES])) is not None:
+        cells[HASHES] = [hashes_of(row.get(written)) for row in rows]
+        columns[HASHES] = written
     reasons: dict[int, str] = {}
     for name, values in cells.items():
         for index, value in enumerate(values):
@@ -120,6 +122,8 @@ def read_requests(path: str | Path) -> RequestTrace:
     notes = assumed
     if origin is not None:
         arrived, notes = arrived - origin, (*assumed, "times are dates; they count from the first arrival")
+    elif in_milliseconds(columns["arrived_at"]):
+        notes = (*assumed, f"{columns['arrived_at'].strip()} counts milliseconds, as in Mooncake's traces")
     order = np.argsort(arrived, kind="stable")
     late = int((np.diff(arrived) < 0.0).sum())
     if late:
@@ -229,12 +233,10 @@ SUFFIXES = tuple(READERS)
 
 
 def _column(row: Mapping[str, Any], name: str, path: Path) -> str:
-    """The file's name of a column; case and spaces around it do not matter."""
-    found = {written.strip().casefold(): written for written in row}
-    for spelling in NAMES[name]:
-        if spelling in found:
-            return found[spelling]
-    hint = did_you_mean(name, [written for written in row if written])
+    """The file's name of a column. Raises `InputError` where it has none."""
+    if (written := column_named(row, NAMES[name])) is not None:
+        return written
+    hint = did_you_mean(name, [each for each in row if each])
     raise InputError(f"{path} has no column {name} (or {', '.join(NAMES[name][1:])}).{hint}")
 
 

@@ -54,3 +54,11 @@ def test_arrays_that_bring_what_cannot_be(brought: list[int], words: str) -> Non
     one = SimpleNamespace(arrived=np.zeros(1), prompt=np.array([10]), output=np.array([1]), brought=np.array(brought))
     with pytest.raises(InputError, match=words):
         pad_traces([one])
+
+
+def test_columns_are_known_however_they_are_written(tmp_path: Path) -> None:
+    """Spaces behind commas and capitals, as for the columns that must be there."""
+    head = "arrived_at, prefill_tokens, decode_tokens, Priority, prefilled_tokens , Hash_ids\n"
+    trace, options = read(tmp_path, head + "0, 20, 4, 2, 8,[1]\n1, 20, 4, , 0,\n")
+    assert trace.hashes == [[1], []] and not trace.reasons
+    assert {name: values.tolist() for name, values in options.items()} == {"priority": [2, 0], "brought": [8, 0]}

@@ -255,3 +255,11 @@ def test_dates_as_pandas_writes_them_are_read_without_it(tmp_path: Path, zone: s
     trace = read_requests(tmp_path / "t.parquet")
     assert trace.arrived.tolist() == [0.0, 2.0] and list(trace.reasons) == [2]
     assert type(trace.rows[0]["arrived_at"]) is datetime and type(trace.rows[0]["waited"]) is timedelta
+
+
+def test_that_timestamps_are_milliseconds_is_said(tmp_path: Path) -> None:
+    row = {"input_length": 3, "output_length": 4}
+    numbers, dates = [{"Timestamp": 500, **row}], [{"Timestamp": "2023-11-16 18:15:46", **row}]
+    for rows, said in ((numbers, "Timestamp counts milliseconds, as in Mooncake's traces"), (dates, "times are dates")):
+        trace = read_requests(written(tmp_path, json.dumps(rows), "t.json"))
+        assert len(trace.notes) == 1 and trace.notes[0].startswith(said)
