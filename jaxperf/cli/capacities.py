@@ -38,7 +38,7 @@ def rates_of_replicas(
     """A row for each number of replicas, and notes; `columns` of the requests besides."""
     from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import as_asked, requests_of
-    from jaxperf.cli.simulated import used_options
+    from jaxperf.cli.simulated import reservation_notes, used_options
     from jaxperf.serving.fleet.build import load_of, pool_of, router_of
     from jaxperf.serving.fleet.capacity import fleet_capacity
     from jaxperf.serving.fleet.settings import check_stages
@@ -65,6 +65,7 @@ def rates_of_replicas(
     notes = [
         *scheduler.notes,
         *said,
+        *reservation_notes(scheduler, trace.prompt + trace.output - 1),
         *trace.notes,
         *_burst_notes(found, len(trace.row)),
         *_step_notes(found),
@@ -120,7 +121,7 @@ def rates_of_pools(
     costs = _costs(found, placings, prices)
     names = [{"prefill_replicas": one, "decode_replicas": other} for one, other in pairs]
     notes = [
-        *notes_of(pools),
+        *notes_of(pools, trace),
         *_burst_notes(found, len(trace.row)),
         *_step_notes(found),
         *trace.notes,

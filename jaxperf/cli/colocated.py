@@ -24,7 +24,7 @@ from jaxperf.cli.neighbors import (
     side_by_side,
     with_memory_divided,
 )
-from jaxperf.cli.simulated import backlog_notes, span_words, step_notes, used_options
+from jaxperf.cli.simulated import backlog_notes, reservation_notes, span_words, step_notes, used_options
 from jaxperf.serving.fleet.metrics import summarize_fleet
 
 ALONE = "alone"
@@ -176,6 +176,7 @@ def _engine_notes(engines: Sequence[Engine], served: Served) -> list[str]:
         own = [
             *scheduler.notes,
             *used_options(scheduler, engine.question.options)[1],
+            *reservation_notes(scheduler, trace.prompt + trace.output - 1),
             *trace.notes,
             *left_out_notes(trace),
             *served.notes(None, [scheduler]),

@@ -85,12 +85,17 @@ def pools_of(data: Mapping[str, Any], where: str, served: Served, table: Path | 
     return pools
 
 
-def notes_of(pools: PoolsSettings) -> list[str]:
+def notes_of(pools: PoolsSettings, trace: RequestTrace) -> list[str]:
     """What was counted, assumed or not used in the settings of each pool, in sentences."""
-    from jaxperf.cli.simulated import used_options
+    from jaxperf.cli.simulated import reservation_notes, used_options
 
-    both = {"prefill": pools.prefill.scheduler, "decode": pools.decode.scheduler}
-    return [f"{name}: {note}" for name, one in both.items() for note in (*one.notes, *used_options(one, {})[1])]
+    first, second = pools.prefill.scheduler, pools.decode.scheduler
+    both = {"prefill": (first, trace.prompt), "decode": (second, trace.prompt + trace.output - 1)}
+    return [
+        f"{name}: {note}"
+        for name, (one, tokens) in both.items()
+        for note in (*one.notes, *used_options(one, {})[1], *reservation_notes(one, tokens))
+    ]
 
 
 def served_pool(pool: PoolSettings, trace: RequestTrace, served: Served, table: Path | None) -> ServedPool:
@@ -154,7 +159,7 @@ def answer_of_pools(
     both = (pools.prefill, pools.decode)
     names = " + ".join(f"{pool.replicas} x {pool.scheduler.name}" for pool in both)
     numbers = {"prefill": dict(pools.prefill.scheduler.numbers), "decode": dict(pools.decode.scheduler.numbers)}
-    notes = notes_of(pools)
+    notes = notes_of(pools, trace)
     if not len(trace.row):
         return Answer({}, {}, names, numbers, "none", notes, {})
     first, second = (served_pool(pool, trace, served, table) for pool in both)

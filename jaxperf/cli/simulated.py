@@ -134,6 +134,18 @@ def used_options(scheduler: Scheduler, options: Mapping[str, np.ndarray]) -> tup
     return rest, ["the column priority is not used: scheduling_policy is fcfs"]
 
 
+def reservation_notes(scheduler: Scheduler, tokens: np.ndarray) -> list[str]:
+    """Whether requests that leave so many `tokens` [R] in the cache outgrow what is reserved, in a sentence."""
+    reserved = scheduler.numbers["reserved"] * scheduler.numbers["block_size"]
+    longer = 0 if scheduler.policy.paged else int((tokens > reserved).sum())
+    if not longer:
+        return []
+    return [
+        f"{longer:,} requests outgrow the {reserved:,} tokens that max_blocks_per_seq reserves for each; they run, and "
+        "the blocks that they would need beyond are not counted"
+    ]
+
+
 def step_notes(found: Simulated) -> list[str]:
     """Whether the table of step times reached all steps, in a sentence."""
     steps, beyond = int(found.totals.steps.sum()), int(found.totals.beyond.sum())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxperf.cli.logged import Cells, uncompared_notes
-from jaxperf.cli.simulated import NEVER, print_simulated, span_words, summary
+from jaxperf.cli.simulated import NEVER, print_simulated, reservation_notes, span_words, summary
 from jaxperf.io.request_traces import RequestTrace, read_requests
+from jaxperf.serving.simulator.settings import parse_scheduler
 
 LOG = "arrived_at,prefill_tokens,decode_tokens,first_token_at,completed_at\n"
 
@@ -82,3 +84,12 @@ def test_requests_that_are_never_admitted_are_one_line(tmp_path: Path) -> None:
 def test_an_interval_that_is_not_known_is_one_dash() -> None:
     assert span_words([0.25, 0.5], 1e3) == "250 - 500"
     assert span_words([float("nan"), float("nan")], 1e3) == "-"
+
+
+def test_requests_that_outgrow_what_is_reserved_are_said() -> None:
+    """The last token of a request is never in the cache: here 64 fit, and 65 do not."""
+    settings = {"sched": "orca", "num_blocks": 40, "max_blocks_per_seq": 4}
+    orca, paged = (parse_scheduler({**settings, "sched": name}) for name in ("orca", "vllm"))
+    assert reservation_notes(orca, np.array([64, 3])) == reservation_notes(paged, np.array([65])) == []
+    (said,) = reservation_notes(orca, np.array([64, 65, 900]))
+    assert said.startswith("2 requests outgrow the 64 tokens that max_blocks_per_seq reserves for each")
