@@ -152,6 +152,7 @@ def answer_of_pools(
     warm_up: float,
 ) -> Answer:
     """A trace on a pool for prefill and one for decode."""
+    from jaxperf.cli.simulated import step_notes
     from jaxperf.models.layers import transformer
     from jaxperf.serving.fleet.metrics import columns_of, summarize_pools
     from jaxperf.serving.fleet.pools import simulate_pools
@@ -167,6 +168,8 @@ def answer_of_pools(
     run = simulate_pools(pools, first, second, model, requests_of(trace, pools.prefill.scheduler))
     columns, figures = columns_of(run.requests, trace), {}
     notes += [*served.notes(table, [pool.scheduler for pool in both]), OF_DECODE]
+    for name, found in (("prefill", run.found.prefill), ("decode", run.found.decode)):
+        notes += [f"{name}: {note}" for note in step_notes(found.replicas)]
     if (columns["completed"] >= 0.0).any():
         blocks = (pools.prefill.scheduler.numbers["blocks"], pools.decode.scheduler.numbers["blocks"])
         figures = summarize_pools(columns, run, blocks, limits, warm_up)

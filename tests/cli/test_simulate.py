@@ -493,3 +493,13 @@ def test_files_that_are_no_tables(refuse, files: tuple[str, ...], own_folder: Pa
     assert "s.json: the key 'tp' is given twice in an object of" in refuse("simulate", *files, "-o", "out.csv")
     (own_folder / "s.json").write_text("[]")
     assert "settings are an object" in refuse("simulate", *files, "-o", "out.csv")
+
+
+def test_steps_of_pools_beyond_the_table_are_said(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    """Six decodes at once, of a table of four; no prefill is beyond it."""
+    (own_folder / "requests.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n" + "0,9,5\n" * 6)
+    pools = {"prefill": {}, "decode": {"batch_size_cap": 8}}
+    (own_folder / "s.json").write_text(json.dumps({**SETTINGS, "batch_size_cap": 4, "pools": pools}))
+    notes = parse_json(cli("simulate", *files, "-o", "out.csv", "--json").stdout)["notes"]
+    said = [note for note in notes if "beyond the table" in note]
+    assert len(said) == 1 and said[0].startswith("decode: ")
