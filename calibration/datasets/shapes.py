@@ -32,9 +32,9 @@ def read_shape(sheet: Sheet, family: str, index: np.ndarray, alone: bool) -> tup
         if name is None and column.default is None:
             _missing_column(sheet, family, column, index, alone)
             return {}, np.zeros(len(index), bool)
-        values = np.full(len(index), column.default) if name is None else sheet.number(name)[index]
+        values = np.full(len(index), column.default) if name is None else _stated(sheet, name, column, index)
         if name is not None and column.default is not None:
-            values = np.where(_empty(sheet, name, index), column.default, values)
+            values = np.where(_empty(sheet, name, index) & np.isnan(values), column.default, values)
         if name is not None:
             good &= _checked(sheet, name, column, values, index)
         shape[column.name] = values
@@ -52,6 +52,20 @@ def _missing_column(sheet: Sheet, family: str, column: Column, index: np.ndarray
     if alone:
         raise InputError(f"{sheet.path}: {message}")
     sheet.notes.alike(index + sheet.start, column.name, message, excluded=True)
+
+
+def _stated(sheet: Sheet, name: str, column: Column, index: np.ndarray) -> np.ndarray:
+    """A size by the column `name`, where its cell is empty by the next of the same meaning; one that says something
+    else is not read, and noted."""
+    values = sheet.number(name)[index]
+    for other in (column.name, *column.other):
+        if other == name or other not in sheet:
+            continue
+        beside = sheet.number(other)[index]
+        differ = ~np.isnan(values) & ~np.isnan(beside) & (values != beside)
+        sheet.notes.alike(index[differ] + sheet.start, other, f"is not read where '{name}' says something else.")
+        values = np.where(_empty(sheet, name, index) & np.isnan(values), beside, values)
+    return values
 
 
 def _empty(sheet: Sheet, name: str, index: np.ndarray) -> np.ndarray:

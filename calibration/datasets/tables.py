@@ -15,13 +15,14 @@ from calibration.datasets.columns import Notes, Sheet, open_sheet, standard_colu
 from calibration.datasets.families import COLLECTIVES, split_by_family
 from calibration.datasets.files import counts_lines, line_numbers, read_pieces
 from calibration.datasets.groups import IDENTITY, grouped
+from calibration.datasets.identities import read_identity
 from calibration.datasets.latency import is_time, read_latency
 from calibration.datasets.norms import with_kind
 from calibration.datasets.published import rewrite
 from calibration.datasets.schema import FAMILIES, KernelTable, Read
 from calibration.datasets.shapes import MOST, read_shape
 from calibration.datasets.stated_formats import COLUMNS, known_formats, stated_formats
-from calibration.datasets.text import Text, as_text, joined
+from calibration.datasets.text import Column, Text, as_text, joined
 from hwspecs.errors import InputError
 from hwspecs.registry import Directory, Registry
 
@@ -123,7 +124,7 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
         return
     groups = split_by_family(sheet, family)
     formats = stated_formats(sheet)
-    identity = {name: _identity(sheet, name, registry) for name in _IDENTITY}
+    identity, unclear = _identity(sheet, registry)
     identity |= {name: each.name for name, each in formats.items()}
     text = {name: sheet.named(name, names.as_written) for name in _TEXT if name in sheet}
     text |= {name: sheet.named(name, names.in_lower_case) for name in _WORDS if name in sheet}
@@ -132,7 +133,7 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
     flag = _flags(sheet)
     for name, index in groups:
         shape, good = read_shape(sheet, name, index, alone=len(groups) == 1)
-        good &= known_formats(sheet, formats, name, index)
+        good &= known_formats(sheet, formats, name, index) & ~unclear[index]
         if not good.any():
             continue
         kept = index[good]
@@ -148,12 +149,22 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
         yield _NAMED[name](table) if name in _NAMED else table
 
 
-def _identity(sheet: Sheet, name: str, registry: Registry) -> Text:
-    known, meaning = _IDENTITY[name]
-    column = next((column for column in known if column in sheet), name)
-    if name == "device":
-        return sheet.named(column, lambda text: names.device_name(text, registry))
-    return sheet.named(column, meaning)
+def _identity(sheet: Sheet, registry: Registry) -> tuple[dict[str, Column], np.ndarray]:
+    """What identifies each row, by name, and whether two columns name two devices, of which none can be chosen [R]."""
+    found: dict[str, Column] = {}
+    unclear = np.zeros(sheet.rows, bool)
+    for name, (columns, meaning) in _IDENTITY.items():
+        of_device = name == "device"
+        meant = (lambda text: names.device_name(text, registry)) if of_device else meaning
+        found[name], differing = read_identity(sheet, columns, meant)
+        for (column, first), rows in differing.items():
+            if of_device:
+                unclear[rows] = True
+                wrong = f"names another device than '{first}'; they mean the same, remove one."
+                sheet.notes.rows(rows + sheet.start, column, lambda _, wrong=wrong: wrong, True)
+            else:
+                sheet.notes.alike(rows + sheet.start, column, f"is not read where '{first}' says something else.")
+    return found, unclear
 
 
 def _flags(sheet: Sheet) -> np.ndarray:
