@@ -25,34 +25,13 @@ from calibration.kernels.inputs import shapes, taken
 from calibration.kernels.mapped import BLOCK, ROW, WHOLE, compiled, on_host
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import Kind, Point, describe, load_kinds, settled
+from calibration.kernels.remarks import FAR, OVERFLOWING, PREFIX, UNUSABLE, of_device
 from jaxperf.core.compiler_options import JOINTLY
 
 MICRO = 1e6
 LIMITERS = ("compute", "memory", "latency", "")
 TIERS = ("measured", "transfer", "adapted", "roofline", "")
 MEASURED, TRANSFER, ADAPTED, ROOFLINE, _ = range(len(TIERS))
-# What is not measured about a row, in the order in which it is told; a row's remarks are a sum of their bits.
-REMARKS = (
-    "no known number format: bf16 assumed",
-    "shape outside what was measured",
-    "this kernel and version never measured",
-    "framework never measured: generic",
-    "format never measured: generic",
-    "device never measured",
-    "cached prefix: extrapolated",
-    "the device has no units for this format: multiplied in another",
-    "not the device of this name that was measured: its facts were changed",
-    "kernel not stated: the only one measured of this release",
-    "this kernel and version never measured on this device",
-    "this software does not run on this device: a generic kernel in its place",
-    "no known number format of the cache: that of the activations assumed",
-)
-NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN, CHANGED, KERNEL, HERE, FOREIGN, NO_CACHE = (
-    1 << bit for bit in range(len(REMARKS))
-)
-UNUSABLE = 2 * NO_CACHE  # of a row without a prediction: this or the next, no sum of bits
-OVERFLOWING = UNUSABLE + 1
-MULTIPLYING = ("gemm", "bmm", "moe", "convolution")  # families whose kernels multiply in the format of their weights
 
 
 class Answer(eqx.Module):
@@ -159,8 +138,9 @@ def answers(
     rows, number = len(table), jnp.result_type(float)
     found = Answer(*np.empty((4, rows), number), *np.empty((3, rows), np.uint16))
     kinds, every = load_kinds(table.take(groups.first), directories), shapes(table)
-    if table.family in MULTIPLYING:
-        trust = dataclasses.replace(trust, remarks=trust.remarks + STAND_IN * _replaced(kinds))
+    of_law = np.asarray(trust.tier) == TRANSFER
+    also = of_device(table.take(groups.first), kinds, of_law, directories)
+    trust = dataclasses.replace(trust, remarks=trust.remarks + also)
     names = () if fitted is None else fitted.features
     # What no kernel of the table does is no part of the program that is run first.
     done = [name for name, each in kinds.ways.items() if np.any(each)]
@@ -193,13 +173,6 @@ def _chunks(
     for answering, wanted in ((model, known), (model.uncorrected(), ~known)):
         if wanted.any():
             yield from ((answering, *chunk) for chunk in groups.chunks(wanted))
-
-
-def _replaced(kinds: Kind) -> np.ndarray:
-    """1 for the groups whose device lacks the format of their weights and multiplies in a stand-in, else 0 [G]."""
-    compute = np.asarray(kinds.formats.weights.compute)
-    native = np.asarray(kinds.hardware.device.native)[np.arange(len(compute)), compute]
-    return (native == 0.0).astype(int)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,25 +18,11 @@ from calibration.datasets.text import Text, as_text, repeated
 from calibration.intervals import UNKNOWN
 from calibration.kernels.answers import (
     ADAPTED,
-    CHANGED,
-    DEVICE,
-    FAR,
-    FOREIGN,
-    FORMAT,
-    FRAMEWORK,
-    HERE,
-    KERNEL,
     LIMITERS,
     MEASURED,
-    NO_CACHE,
-    NO_FORMAT,
-    OVERFLOWING,
-    REMARKS,
     ROOFLINE,
-    STACK,
     TIERS,
     TRANSFER,
-    UNUSABLE,
     Answer,
     Trust,
     answers,
@@ -56,10 +41,27 @@ from calibration.kernels.levels import DEVICE_LEVELS, spell_each
 from calibration.kernels.local import moved, predicted
 from calibration.kernels.parameters import Parameters
 from calibration.kernels.regimes import INSTEAD, regimes
+from calibration.kernels.remarks import (
+    CHANGED,
+    DEVICE,
+    FAR,
+    FOREIGN,
+    FORMAT,
+    FRAMEWORK,
+    HERE,
+    KERNEL,
+    NO_CACHE,
+    NO_FORMAT,
+    OVERFLOWING,
+    STACK,
+    UNUSABLE,
+    told,
+)
 from hwspecs.changed import changed_facts
 
 NUMBERS = ("predicted", "lower", "upper", "roofline")
 UNREAD = "the row could not be read"
+NO_MODEL = "no model of {} in this format on this device"
 TOO_LARGE = "its sizes are too large: the counts of its operations or bytes are beyond 3e38"
 EMPTY = "{} is 0: there is nothing to compute"
 ELSEWHERE = "collectives are no kernels of one device: jaxperf collectives predicts them"
@@ -112,9 +114,7 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
     """Of rows that the model `name` predicts."""
     if table.family not in POINTS:
         return _nothing(len(table), ELSEWHERE)
-    reasons = [_told(code) for code in range(UNUSABLE)]
-    reasons += [f"no model of {table.family} in this format on this device", TOO_LARGE]  # UNUSABLE, OVERFLOWING
-    fitted, groups = parameters.families.get(name), group(table)
+    fitted, groups, before = parameters.families.get(name), group(table), ""
     if fitted is not None:
         unstated = NO_FORMAT * np.asarray(table.dtype == "")[groups.first]
         unstated |= NO_CACHE * np.asarray(table.cache == UNKNOWN_CACHE)[groups.first]
@@ -134,19 +134,17 @@ def _of_devices(table: KernelTable, name: str, parameters: Parameters, directori
         table, foreign = with_runnable_kernels(table, groups, fitted, _architectures(table, groups, directories))
         trust = _distrust(fitted, table.take(groups.first), directories)
         trust = dataclasses.replace(trust, remarks=_of_foreign(np.asarray(trust.remarks), foreign))
-        told = AS_ANOTHER.format(name, INSTEAD[name])
-        reasons[:UNUSABLE] = [told, *(f"{told}; {each}" for each in reasons[1:UNUSABLE])]
+        before = AS_ANOTHER.format(name, INSTEAD[name])
     else:
-        reasons[0] = f"no fitted parameters of {name}"
+        before = f"no fitted parameters of {name}"
         trust = _no_trust(len(groups))
     found = answers(table, groups, fitted, trust, directories)
     if fitted is not None and fitted.local:
         _adapt(found, fitted, table, groups, directories)
-    reasons += _name_empty(found, table)
     texts = {
         "limiter": Text(_strings(*LIMITERS), np.asarray(found.limiter)),
         "tier": Text(_strings(*TIERS), np.asarray(found.tier)),
-        "reason": Text(_strings(*reasons), np.asarray(found.remarks)),
+        "reason": _reasons(found, table, before),
     }
     return {f"{name}_us": np.asarray(getattr(found, name), np.float64) for name in NUMBERS} | texts
 
@@ -224,18 +222,23 @@ def _adapt(found: Answer, fitted: FittedFamily, table: KernelTable, groups: Grou
         found.remarks[rows] = (found.remarks[rows] & ~np.uint16(FAR)) | far.astype(np.uint16)
 
 
-def _name_empty(found: Answer, table: KernelTable) -> list[str]:
+def _reasons(found: Answer, table: KernelTable, before: str) -> Text:
+    """What is told of each row: `before` and its remarks, or why it has no prediction [R]."""
+    others = {UNUSABLE: NO_MODEL.format(table.family), OVERFLOWING: TOO_LARGE} | _name_empty(found, table)
+    codes = np.asarray(found.remarks)
+    present = np.flatnonzero(np.bincount(codes))
+    texts = [others.get(code) or "; ".join(filter(None, (before, told(code)))) for code in present.tolist()]
+    place = np.zeros(present[-1] + 1, np.int64)
+    place[present] = np.arange(len(present))
+    return Text(_strings(*texts), place[codes])
+
+
+def _name_empty(found: Answer, table: KernelTable) -> dict[int, str]:
     """Put codes after the last one in place of `UNUSABLE` where a size is 0, and return what each stands for."""
     sizes = [column.name for column in FAMILIES[table.family] if column.least > 0.0 and column.name in table.shape]
     for code, name in enumerate(sizes, OVERFLOWING + 1):
         found.remarks[(found.remarks == UNUSABLE) & (table.shape[name] == 0.0)] = code
-    return [EMPTY.format(name) for name in sizes]
-
-
-@functools.cache
-def _told(code: int) -> str:
-    """The remarks that a sum of bits stands for, as one text."""
-    return "; ".join(text for bit, text in enumerate(REMARKS) if code >> bit & 1)
+    return {code: EMPTY.format(name) for code, name in enumerate(sizes, OVERFLOWING + 1)}
 
 
 # --- columns of all rows of a file ------------------------------------------------------------------------------------

@@ -77,7 +77,9 @@ def test_what_states_no_format_is_in_the_one_that_is_assumed_and_was_not_measure
     assert all((found[name] == plain[name]).all() for name in ("predicted_us", "roofline_us", "limiter"))
     assert (found["lower_us"] < plain["lower_us"]).all() and (found["upper_us"] > plain["upper_us"]).all()
     assert set(plain["tier"]) == {"measured"} and set(found["tier"]) == {"transfer"}
-    assert set(found["reason"]) == {"no known number format: bf16 assumed"} != set(plain["reason"])
+    assert (
+        set(found["reason"]) == {"no known number format in the column 'dtype': bf16 assumed"} != set(plain["reason"])
+    )
 
 
 def test_what_states_no_operation_has_the_only_one(shipped: Parameters) -> None:
@@ -215,3 +217,33 @@ def test_errors_on_the_measured_tables_are_those_of_the_card(shipped: Parameters
         print(f"{family}: median {100 * np.median(error):.1f} %, covered {100 * inside.mean():.1f} %")
         assert np.median(error) < 0.06, family
         assert 0.85 < inside.mean() < 0.99, family
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "words", "said"),
+    [
+        ("h100-sxm", "mxfp8", "scales of this format", True),
+        ("b200", "mxfp8", "scales of this format", False),
+        ("a100-sxm-80gb", "mxfp8", "scales of this format", False),  # has no units for its elements either
+        ("xeon-8480-plus", "bf16", "not a GPU of the kinds", True),
+        ("apple-m2", "fp16", "not a GPU of the kinds", True),
+        ("jetson-agx-orin-64gb", "fp16", "not a GPU of the kinds", False),
+    ],
+)
+def test_what_the_law_does_not_know_of_a_device_is_said(
+    shipped: Parameters, device: str, dtype: str, words: str, said: bool
+) -> None:
+    sizes = {"m": np.array([4096.0]), "n": np.array([4096.0]), "k": np.array([4096.0]), "batch": np.ones(1)}
+    found = predict_table(blank_table("gemm", sizes, np.array([device], object), dtype), shipped)
+    assert (words in found["reason"][0]) == said
+
+
+def test_what_was_measured_of_a_tpu_is_not_said_to_be_of_no_gpu(shipped: Parameters) -> None:
+    rows = {"rows": np.array([512.0]), "columns": np.array([4096.0])}
+    table = blank_table("embedding", rows, np.array(["tpu-v6e"], object))
+    table = dataclasses.replace(table, text={"op": np.array(["embedding"], object)})
+    (cell,) = shipped.families["embedding"].local["tpu-v6e"].names.known["cell"]
+    framework, version = cell.split("/")[1:3]
+    known, unknown = (predict_table(each, shipped) for each in (in_stack(table, framework, version, ""), table))
+    assert (known["tier"][0], unknown["tier"][0]) == ("adapted", "transfer")
+    assert "not a GPU" in unknown["reason"][0] and "not a GPU" not in known["reason"][0]
