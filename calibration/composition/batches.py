@@ -27,7 +27,7 @@ from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
 from jaxperf.models.step import check_decodes
 from jaxperf.serving.estimate import check_tensor_splits
-from jaxperf.serving.notes import multiplied_in
+from jaxperf.serving.notes import multiplied_in, without_scales
 from jaxperf.sweeps.once import evaluate_over
 
 ENDS = ("", "_lower", "_upper")
@@ -153,11 +153,21 @@ def tier_of(parameters: StepParameters, spec: DeviceSpec) -> str:
 def _limits(batch: Batch, model: ModelConfig, spec: DeviceSpec, overfull: bool) -> list[str]:
     """What a row asks for that the device or the model does not have."""
     context, longest = model.max_context, max(batch.prompts) + batch.output
+    formats = FORMATS[batch.dtype or "bf16"]
     return [
-        *multiplied_in(spec, FORMATS[batch.dtype or "bf16"]),
+        *multiplied_in(spec, formats),
+        *without_scales(spec, formats[0]),
         *(["weights and KV cache are more than the memory"] if overfull else []),
         *([f"longer than the model's context of {context:,} tokens"] if context and longest > context else []),
     ]
+
+
+def _of_framework(framework: str, measured: str) -> str:
+    """What stands for a framework of which no batch was measured. The rate of products is asked of the kernel
+    parameters by its own name (`batches_points.large_products`)."""
+    if not framework:
+        return f"framework not stated: overheads as {measured}, products of none"
+    return f"no batch of this framework measured: overheads as {measured}, products its own where kernels of it were"
 
 
 def _notes(parameters: StepParameters, batch: Batch, spec: DeviceSpec, tier: str) -> list[str]:
@@ -169,7 +179,7 @@ def _notes(parameters: StepParameters, batch: Batch, spec: DeviceSpec, tier: str
     notes = (
         (not batch.dtype, "dtype is not stated: bf16"),
         (not _measured_format(batch), f"format never measured: the interval of the tier {TIERS[-1]}"),
-        (batch.framework not in card["frameworks"], f"framework never measured: as {card['frameworks'][0]}"),
+        (batch.framework not in card["frameworks"], _of_framework(batch.framework, card["frameworks"][0])),
         (tier == "transfer", "device never measured"),
         (tier == "unseen", "no device of its generation measured"),
         (bool(kind_of(spec)) and kind_of(spec) not in parameters.kinds, "sustained power as on other boards with GDDR"),

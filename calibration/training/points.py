@@ -18,10 +18,10 @@ from calibration.training.routing_groups import node_limit
 from calibration.training.stacks import NEVER, NEWEST, UNFUSED, UNKNOWN, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
-from jaxperf.core.device import Device, device_from_spec, stand_in_of, unscaled
+from jaxperf.core.device import Device, device_from_spec, stand_in_of
 from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
-from jaxperf.serving.notes import multiplied_in
+from jaxperf.serving.notes import multiplied_in, without_scales
 from jaxperf.training.layout import CONTEXT_METHODS, ZERO_STAGES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
 
@@ -90,9 +90,7 @@ def format_notes(spec: DeviceSpec, dtype: str) -> list[str]:
     facts = FORMATS[dtype]
     notes = [f"{dtype} is a format of weights alone: trained in {facts.compute}"] if _weights_alone(facts) else []
     notes += multiplied_in(spec, (dtype, facts.activations))
-    if unscaled(spec, dtype):
-        notes.append(f"no matrix units for the scales of {dtype}: counted at its {facts.compute} rate")
-    return notes
+    return notes + without_scales(spec, dtype)
 
 
 def _weights_alone(facts: FormatFacts) -> bool:

@@ -43,9 +43,7 @@ def notes_of(
         stand_in = stand_in_of(spec, compute)
         if stand_in is not None:
             notes.append(f"{spec.name} has no {compute} matrix units: {role} are multiplied in {stand_in}.")
-    if unscaled(spec, point["weights"]):
-        scales = f"{spec.name} has no matrix units for the scales of {point['weights']}"
-        notes.append(f"{scales}: counted at its {weights.compute} rate.")
+    notes += [f"{spec.name} has {note}." for note in without_scales(spec, point["weights"])]
     if spec.node.topology == "pcie" and point.get("tensor_parallel", 1) > PAIR:
         notes.append(f"{spec.name}: links are PCIe of the host, {HOST_LINKS}.")
     return [*notes, CAPPED_ENERGY_NOTE if capped else ENERGY_NOTE]
@@ -116,6 +114,12 @@ def multiplied_in(spec: DeviceSpec, formats: Iterable[str]) -> list[str]:
         for compute, stand_in in found.items()
         if stand_in not in (None, "nothing")
     ]
+
+
+def without_scales(spec: DeviceSpec, name: str) -> list[str]:
+    """That a device multiplies the elements of an MX format, but does not take the scales of its blocks."""
+    rate = f"counted at its {FORMATS[name].compute} rate"
+    return [f"no matrix units for the scales of {name}: {rate}"] if unscaled(spec, name) else []
 
 
 def _stored_as(model: ModelConfig, weights: str) -> list[str]:

@@ -132,3 +132,19 @@ def test_without_measured_batches_validation_says_where_they_go(
 ) -> None:
     monkeypatch.setenv("JAXPERF_DATA", str(own_folder))
     assert "JAXPERF_DATA" in refuse("validate", "batches")
+
+
+def test_what_stands_for_a_framework_and_for_scales_is_said(predict: Callable[..., dict], own_folder: Path) -> None:
+    rows = ['h100-sxm,1,"[1024]",mxfp8,vllm', 'h100-sxm,1,"[1024]",fp8,', 'b200,1,"[1024]",mxfp8,sglang']
+    lines = [f"llama-3.1-8b,64,{row}" for row in rows]
+    (own_folder / "t.csv").write_text(
+        "\n".join(["model,output_len,gpu,tp,prompt_lengths,dtype,framework", *lines]) + "\n"
+    )
+    predict("t.csv", "-o", "out.csv")
+    with (own_folder / "out.csv").open(newline="") as file:
+        own, none, known = (row["reason"] for row in csv.DictReader(file))
+    assert "no batch of this framework measured: overheads as sglang, products its own" in own
+    assert "framework not stated: overheads as sglang, products of none" in none
+    assert "sglang" not in known
+    scales = "no matrix units for the scales of mxfp8: counted at its fp8 rate"
+    assert [scales in reason for reason in (own, none, known)] == [True, False, False]
