@@ -30,7 +30,7 @@ def read_nsys(path: str | Path) -> KernelTimes:
             f"{path} is not a CSV of nsys: no line names the columns 'Total Time (ns)', 'Instances' and 'Name' "
             "(cuda_gpu_kern_sum) or 'Duration (ns)' and 'Name' (cuda_gpu_trace)."
         )
-    header = next(csv.reader([lines[start]]))
+    header = [name.strip() for name in next(csv.reader([lines[start]]))]
     rows: list[tuple[int, dict[str, str]]] = []
     problems: list[Problem] = []
     for row, line in enumerate(lines[start + 1 :]):
@@ -44,8 +44,8 @@ def read_nsys(path: str | Path) -> KernelTimes:
             problems.append(Problem(row, "Name", message, excluded=True))
     if not rows:
         raise InputError(f"{path} names no kernel.")
-    units = {match[1]: (name, SECONDS[match[2]]) for name in header if (match := _TIMED.fullmatch(name.strip()))}
-    if "Instances" in header:
+    units = {match[1]: (name, SECONDS[match[2]]) for name in header if (match := _TIMED.fullmatch(name))}
+    if "Total Time" in units and "Instances" in header:
         return _summary(rows, units, problems, str(path))
     return _trace(rows, units["Duration"], problems, str(path))
 

@@ -44,13 +44,17 @@ class Product:
     time: float
 
 
-def product_shape(op: str, dims: list[Any]) -> tuple[int, int, int, int] | None:
-    """Batch, m, n and k of an aten operation from the sizes of its inputs; None where they do not tell them.
+def product_shape(op: str, dims: Any) -> tuple[int, int, int, int] | None:
+    """Batch, m, n and k of an aten operation from the sizes of its inputs; None where they do not tell them, as where
+    a size is a symbol or 0.
 
     mm [m,k][k,n]; addmm with a bias before; linear [...,k][n,k], its leading axes all rows; bmm and baddbmm likewise
     with a leading batch axis.
     """
-    operands = [list(size) for size in dims if isinstance(size, list | tuple) and size]
+    listed = dims if isinstance(dims, list | tuple) else []
+    operands = [list(size) for size in listed if isinstance(size, list | tuple) and size]
+    if not all(isinstance(each, int) and each > 0 for size in operands for each in size):
+        return None
     match op.removeprefix("aten::"):
         case "mm" if len(operands) >= 2:
             left, right = operands[:2]
@@ -146,13 +150,14 @@ def _trace_products(events: list[dict[str, Any]], kernels: list[dict[str, Any]])
         identity = _identity(event)
         shape = product_shape(str(event.get("name", "")), arguments.get("Input Dims", arguments.get("Input dims", [])))
         if shape is not None and identity is not None and identity in spent:
-            kinds = [str(kind) for kind in arguments.get("Input type", [])]
+            kinds = [str(kind) for kind in arguments.get("Input type") or ()]
             yield Product(str(event["name"]), *shape, _dtype(kinds), spent[identity])
 
 
-def _identity(event: dict[str, Any]) -> Any:
+def _identity(event: dict[str, Any]) -> int | str | None:
     arguments = event.get("args")
-    return arguments.get("External id", arguments.get("external id")) if isinstance(arguments, dict) else None
+    named = arguments.get("External id", arguments.get("external id")) if isinstance(arguments, dict) else None
+    return named if isinstance(named, int | str) else None
 
 
 def _dtype(kinds: list[str]) -> str:

@@ -188,6 +188,27 @@ cudaLaunchKernel,5.0%,50.000us,50.000us,0.000us,0.0%,0.000us,0.000us,3,[]
 """
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"External id": 1, "Input Dims": None, "Input type": None},
+        {"External id": 1, "Input Dims": [["s0", 256], [256, 512]], "Input type": ["float"]},
+        {"External id": 1, "Input Dims": [[0, 256], [256, 512]], "Input type": ["float"]},
+        {"External id": [1], "Input Dims": [[128, 256], [256, 512]], "Input type": ["float"]},
+    ],
+)
+def test_torch_trace_passes_over_products_without_sizes(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    """Empty products launch kernels too, and dynamic shapes have symbols for sizes."""
+    odd = {**operation("aten::mm", 1, []), "args": arguments}
+    times = read_torch_trace(trace(tmp_path / "t.json", [odd, kernel(GEMM, 1, 10.0)]))
+    assert (times.kernel.tolist(), times.tables) == ([GEMM], ())
+
+
+def test_nsys_trace_with_a_column_of_instances(tmp_path: Path) -> None:
+    times = read_nsys(put(tmp_path / "t.csv", "Duration (ns), Instances, Name\n500,1,k\n700,1,k\n"))
+    assert (times.kernel.tolist(), times.launches.tolist()) == (["k"], [2])
+
+
 def test_torch_averages_do_not_count_a_kernel_twice(tmp_path: Path) -> None:
     times = read_torch_averages(put(tmp_path / "t.csv", AVERAGES))
     assert times.kernel.tolist() == [GEMM, "elementwise_kernel"]
