@@ -15,7 +15,9 @@ from calibration.composition.graph_answers import NO_MODEL, Answer, Prediction, 
 from calibration.composition.parallel import ONE_DEVICE
 from calibration.composition.parallel_predict import predict_parallel
 from calibration.composition.rows import Graphs, Row, taken
+from calibration.kernels.hardware import load_hardware
 from calibration.kernels.parameters import Parameters
+from calibration.kernels.remarks import NO_GPU, told
 from jaxperf.models.composition import Composition
 from jaxperf.models.graph_steps import Laid, lay_out
 
@@ -72,11 +74,19 @@ def _predicted(
         *predict_parallel([row for row in several if row.layout.context_parallel == 1], *given),
         *predict_context([row for row in several if row.layout.context_parallel > 1], *given),
     ]
-    return [
-        *((row, None, row.reason) for row in rows if row.reason),
+    found = [
         *((row, one, _together(note, graphs.unused(row))) for row, one, note in parallel),
         *_alone([row for row in asked if row.layout == ONE_DEVICE], graphs, parameters, directories),
     ]
+    noted = [(row, one, _together(note, _of_device(row, one, directories))) for row, one, note in found]
+    return [*((row, None, row.reason) for row in rows if row.reason), *noted]
+
+
+def _of_device(row: Row, one: Prediction | None, directories: Sequence[str]) -> str:
+    """That a device's kernels, of which none was measured, follow a law that was made for other kinds of cores."""
+    if one is None or one.tier != "transfer":
+        return ""
+    return "" if load_hardware([row.device], directories).many_cores[0] > 0.0 else told(NO_GPU)
 
 
 def _alone(

@@ -78,6 +78,21 @@ def test_a_graph_of_the_folder_is_used(predict, table: Path, own_folder: Path) -
     assert row["roofline_ms"] == pytest.approx(2e3 * 4096**3 / 8.1e12, rel=0.05)  # fp32 peak of the T4's datasheet
 
 
+def test_a_device_that_the_law_was_not_made_for_is_said(predict, own_folder: Path) -> None:
+    devices = ("xeon-8480-plus", "h100-sxm")
+    (own_folder / "in.csv").write_text(
+        "\n".join([HEADER, *(f"a,{device},tiny,inf,8,1,," for device in devices)]) + "\n"
+    )
+    (own_folder / "tiny-inf-8-1.csv").write_text(
+        "Name,OpName,FwOps,BwOps,AccOps,Prev,Next,InputShapes,OutputShape\n"
+        'a,Linear,"[[\'Linear\', (512, 512, 512)]]",[],[],set(),set(),"[(512, 512)]","(512, 512)"\n'
+    )
+    predict("in.csv", "-o", "out.parquet", "--graphs", own_folder)
+    processor, gpu = pq.read_table("out.parquet").to_pylist()
+    assert processor["tier"] == gpu["tier"] == "transfer"
+    assert (processor["reason"], gpu["reason"]) == ("not a GPU of the kinds that the law was made for", "")
+
+
 def test_a_graph_without_a_kernel_has_no_time(cli, own_folder: Path) -> None:
     (own_folder / "in.csv").write_text(f"{HEADER}\na,t4,tiny,inf,8,1,,\n")
     (own_folder / "tiny-inf-8-1.csv").write_text(
