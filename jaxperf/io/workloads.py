@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -41,7 +42,21 @@ def load_workload(model: Source, mode: str, seq: int, batch: int, variant: str =
     """The graph of a model given by name, path or fields; the other arguments and errors are those of `workload`."""
     if isinstance(model, str) and model.lower() in BUILT_IN:
         return workload(model.lower(), mode, seq, batch, variant, dtype)
+    _refuse_respelled(model)
     return workload(_described(model, mode), mode, seq, batch, variant, dtype)
+
+
+def _refuse_respelled(model: Source) -> None:
+    """Raises `InputError` with the name of the built-in model that "resnet50" means, of which configs know nothing."""
+    if not isinstance(model, str) or os.path.exists(model):
+        return
+    for name in BUILT_IN:
+        if _letters(name) == _letters(model):
+            raise InputError(f"No model {model!r}; the built-in one is called {name}.")
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _described(model: Source, mode: str) -> ModelConfig:

@@ -22,6 +22,7 @@ from jaxperf.models.workloads.counts import parameter_bytes
         (("gpt2", "train", 16, 1, "dp4"), "variant is 'dp4'; it must be plain or fusion"),
         (("gpt2", "train", 16, 1, "plain", "int8"), "dtype is 'int8'"),
         (("gpt9", "inf", 16, 1), "No model or path"),
+        (("ResNet50", "inf", 224, 1), "No model 'ResNet50'; the built-in one is called resnet-50."),
         (("falcon-mamba-7b", "inf", 16, 1), "the token mixer Mamba1 has no workload graph yet"),
         (("jamba-v0.1", "train", 16, 1), "the token mixer Mamba1 has no workload graph yet"),
         (("whisper-tiny", "inf", 16, 1), "T5 and Switch have workload graphs"),
