@@ -12,11 +12,11 @@ from calibration.datasets.groups import group
 from calibration.datasets.runnable import NVIDIA, runs_on
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.stated_formats import UNKNOWN_CACHE
-from calibration.kernels.answers import FOREIGN, NO_CACHE, REMARKS
 from calibration.kernels.as_known import with_runnable_kernels
 from calibration.kernels.inputs import prepare
 from calibration.kernels.parameters import Parameters, load_parameters
 from calibration.kernels.predict import predict_table
+from calibration.kernels.remarks import FOREIGN, NO_CACHE, REMARKS
 from tests.calibration.tables import blank_table
 
 SAID = REMARKS[FOREIGN.bit_length() - 1]
