@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.serving.queueing.arrivals import cluster
-from jaxperf.serving.queueing.engine import SHORTEST, Load, Prefill
+from jaxperf.serving.queueing.engine import FEWEST, FULL, SHORTEST, Load, Prefill
 
 
 def after_first(load: Load) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
@@ -64,7 +64,36 @@ def decode_time(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind
     room = jnp.maximum(tokens * full_step(prefill) - plain, 0.0)
     prompts = delay * load.rate / jnp.maximum(slow, SHORTEST)
     kept = -jnp.expm1(jnp.minimum(room / delay, 1.0 / SHORTEST) * jnp.expm1(-prompts))
-    return plain + jnp.where(beside, delay * kept, behind * left)
+    short = plain + jnp.where(beside, delay * kept, behind * left)
+    chunks = _beside_chunks(prefill, load, step, slow, behind, tokens)
+    return jnp.where(beside & (prefill.room < 1.0), chunks, short)
+
+
+def _beside_chunks(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind: Scalar, tokens: Array) -> Array:
+    """Time of `tokens` n after the first where a prompt fills several steps, m of them in the mean [s].
+
+    What is left behind changes by the prompts that come less one step's work of each full step, so that with U_n of it
+    left after n steps of t, of which those with prompts take F,
+
+        T = (n t + U_0 - U_n) / (1 - slow),     slow = lambda m (F - t)
+
+    One that leaves M/G/1 leaves prompts behind as often as they are there at all, rho = lambda m F (Kleinrock 1975,
+    5.6), and far from it the share sigma = lambda m t / (1 - slow) of the steps has any, with the work of Pollaczek and
+    Khinchine's queue at the ends of steps; between, U_n falls from the first at the rate it begins with:
+
+        U_inf = (F - t) (sigma E m^2 / (2 m (1 - rho)) + lambda m t / 2)
+        U_n = U_inf + (U_0 - U_inf) r^n,     1 - r = (1 - slow) (rho - sigma) (F - t) / (U_0 - U_inf)
+    """
+    full = jnp.maximum(full_step(prefill), step + SHORTEST)
+    busy, come = slow * full / (full - step), slow * step / (full - step)
+    busy = jnp.minimum(busy, FULL)
+    often = come / (1.0 - slow)
+    chunks = load.prompt.square / (load.prompt.mean**2 * prefill.room)
+    end = (full - step) * (0.5 * often * chunks / (1.0 - busy) + 0.5 * come)
+    excess = jnp.maximum(behind - end, SHORTEST)
+    rate = jnp.clip((1.0 - slow) * (busy - often) * (full - step) / excess, 0.0, 1.0 - FEWEST)
+    worked = -excess * jnp.expm1(tokens * jnp.log1p(-rate))
+    return (tokens * step + worked) / (1.0 - slow)
 
 
 def full_step(prefill: Prefill) -> Scalar:

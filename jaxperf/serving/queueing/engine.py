@@ -2,7 +2,8 @@
 
 A discipline says how prompts and decodes share the steps: `prefill_first` (vLLM v0) or `chunked` (Sarathi-Serve, vLLM
 v1). Each is a function of one point that gives `Prefill`: of the law, the load, the engine, the `decodes` of a step
-[1], what a `step` without prompts takes [s], and how many prompts are `ready` for one at most, None for any number [1].
+[1], what a `step` without prompts takes [s], the `company` of a prompt in its step, and how many prompts are `ready`
+for one at most, None for any number [1].
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.core.numerics import Scalar, as_float, floor_div
+from jaxperf.serving.queueing.gamma import gamma_tail
 from jaxperf.serving.queueing.law import StepLaw, decode_attention, linear_time, prompt_attention
 from jaxperf.serving.queueing.lengths import Lengths, padded
+from jaxperf.serving.queueing.line import Company, met
 
 
 class Load(eqx.Module):
@@ -76,40 +79,60 @@ class Prefill(NamedTuple):
     last: Last
 
 
+FEWEST = 1e-6  # of others, in place of none
 SHORTEST = 1e-9  # in place of nothing, where something is divided by it
 FULL = 0.98  # of a load: beyond it the answer is that of a queue as long, and `utilization` says that there is none
 
-Discipline = Callable[[StepLaw, Load, Engine, Scalar, Scalar, Scalar | None], Prefill]
+Discipline = Callable[[StepLaw, Load, Engine, Scalar, Scalar, Company, Scalar | None], Prefill]
 
 
 def prefill_first(
-    law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None
+    law: StepLaw,
+    load: Load,
+    engine: Engine,
+    decodes: Scalar,
+    step: Scalar,
+    company: Company,
+    ready: Scalar | None,
 ) -> Prefill:
     """Steps of whole prompts alone, before any decode (vLLM v0): `budget` padded tokens hold budget / longest prompts.
 
-    What one more prompt adds is that of a mean one to a step with one; the rest of a step is its floor.
+    What one more prompt adds, and the floor beside it, are the line where requests meet it (`line`).
     """
     tokens, mean = load.prompt.tokens, load.prompt.mean
     attention = jax.vmap(functools.partial(prompt_attention, law))(tokens, tokens)
     own = jax.vmap(functools.partial(linear_time, law))(tokens) + law.prefill[0] + attention
-    second = jax.vmap(functools.partial(linear_time, law))(tokens + mean) + law.prefill[0] + attention
     average = functools.partial(mean_over, load.prompt)
-    added = average(second - own) + average(attention)
-    floor = jnp.clip(average(own) - added, 0.0, average(own))
-    share = jnp.maximum(own - floor, 0.0)
     room = jnp.minimum(padded(load.prompt, engine.budget), _most(engine, ready))
     several = jnp.maximum(room, 1.0)
-    # Far above the line from one to two where a step's floor is what memory takes, which few short prompts do not fill.
-    filled = jax.vmap(functools.partial(linear_time, law))(tokens + (several - 1.0) * mean) + law.prefill[0]
-    packed = average(filled) / several + average(attention)
+
+    def together(number: Scalar) -> Scalar:
+        """So many prompts, in steps that are full where they do not fit in one [s]."""
+        inside = jnp.minimum(number, several)
+        linear = jax.vmap(functools.partial(linear_time, law))(tokens + (inside - 1.0) * mean)
+        return (average(linear) + law.prefill[0]) * number / inside + number * average(attention)
+
+    packed = together(several) / several
+    line = met(together, company, load.prompt.square / load.prompt.mean**2 - 1.0)
+    floor = jnp.clip(line.floor, 0.0, average(own))
+    share = jnp.maximum(own - average(own) + line.each, 0.0)
     # In a pipeline a batch of prompts is in front of decodes that would have waited for others: a stage behind it.
     stall = jnp.maximum(floor - step * (1.0 - 1.0 / engine.stages), -average(share))
     zero = jnp.zeros_like(own)
-    last = Last(zero, zero + 0.5 * (jnp.maximum(room, 1.0) - 1.0), zero + average(share), zero)
+    each = average(share) + (floor + average(share) - average(own)) / jnp.maximum(company.after, FEWEST)
+    last = Last(zero, zero + 0.5 * (several - 1.0), zero + each, zero)
     return Prefill(own, share, share, floor, stall, room, packed, jnp.zeros_like(packed), last)
 
 
-def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None) -> Prefill:
+def chunked(
+    law: StepLaw,
+    load: Load,
+    engine: Engine,
+    decodes: Scalar,
+    step: Scalar,
+    company: Company,
+    ready: Scalar | None,
+) -> Prefill:
     """Prompts beside the decodes, in chunks of what these leave of the budget (Sarathi-Serve, OSDI 2024; vLLM v1).
 
     Decodes get their token in every step, so a prompt delays them by what its steps take beyond decode steps. One
@@ -127,11 +150,21 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
     filled = mixed(jnp.minimum(room * load.prompt.mean, free))
 
     def alone(prompt: Scalar) -> tuple[Scalar, ...]:
-        """(time, number) of the steps of one prompt; (time, prompts it has room for) of its last."""
-        whole = ceil_div(prompt, free) - 1.0
-        last = mixed(prompt - whole * free)
-        left = (whole + 1.0) * free - prompt
-        return whole * full + last + attention_of(prompt), whole + 1.0, last, left / load.prompt.mean
+        """(time, number) of the steps of one prompt; (time, prompts it has room for) of its last.
+
+        So many full steps or one more, by how many of Poisson's decodes are beside: P(n <= x) of them is the tail of
+        a gamma distribution of x + 1.
+        """
+        steps = jnp.maximum(floor_div(prompt + 0.5 * free, free), 1.0)
+        most = engine.budget - prompt / steps
+        shape = jnp.maximum(most, 0.0) + 1.0
+        fits = jnp.where(most < 0.0, 0.0, gamma_tail(decodes, shape, shape))
+        over = prompt - steps * free
+        short, rest = mixed(jnp.minimum(over + free, free)), mixed(jnp.maximum(over, 1.0))
+        last = rest + fits * (short - rest)
+        left = (jnp.maximum(-over, 0.0) * fits + (1.0 - fits) * jnp.minimum(free - over, free)) / load.prompt.mean
+        steps = steps - fits
+        return steps * full + last + attention_of(prompt), steps + 1.0, last, left
 
     def attention_of(prompt: Scalar) -> Scalar:
         return prompt_attention(law, prompt, jnp.minimum(prompt, free))
@@ -139,10 +172,18 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
     own, steps, last, left = jax.vmap(alone)(tokens)
     attention, average = jax.vmap(attention_of)(tokens), functools.partial(mean_over, load.prompt)
     packed = filled / room + average(attention)
-    # From a step with a mean prompt to a full one: a straight line, whose slope is what another prompt adds.
     short, mean = load.prompt.mean < free, jnp.minimum(load.prompt.mean, free)
-    added = (full - mixed(mean)) / jnp.where(short, free / mean - 1.0, 1.0) + average(attention)
-    floor = jnp.where(short, jnp.clip(average(own) - added, 0.0, average(own)), step)
+
+    def together(number: Scalar) -> Scalar:
+        """So many prompts, in steps that are full where they do not fit in one [s]."""
+        size = tokens + (number - 1.0) * mean
+        inside = jnp.minimum(size, free)
+        return average(jax.vmap(mixed)(inside) * size / inside) + number * average(attention)
+
+    line = met(together, company, load.prompt.square / load.prompt.mean**2 - 1.0)
+    waste = jnp.maximum(average(own) - together(jnp.ones_like(free)), 0.0)
+    waste = waste * (1.0 - jnp.minimum((1.0 + company.others) / jnp.maximum(room, 1.0), 1.0) ** 2)
+    floor = jnp.where(short, jnp.clip(line.floor + waste, 0.0, average(own)), step)
     queued = jnp.minimum(load.rate * packed, 1.0)
     in_queue = tokens / free * (full - step) + attention
     delay = own - steps * step
@@ -151,7 +192,11 @@ def chunked(law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Sca
     further = jnp.where(short & (left < 1.0), jax.vmap(mixed)(jnp.maximum(1.0 - left, 0.0) * mean), 0.0)
     first, later = Last(own - last, left, full - last, further), Last(own - 0.5 * full, 0.5 * room, 0.5 * full, further)
     ending = _ending(first, later, queued)
-    share, delay = jnp.maximum(own - floor, 0.0), jnp.maximum(delay - stall, 0.0)
+    share = jnp.where(short, jnp.maximum(own - average(own) + line.each, 0.0), jnp.maximum(own - floor, 0.0))
+    each = average(share) + (floor + average(share) - average(own)) / jnp.maximum(company.after, FEWEST)
+    ending = ending._replace(each=jnp.where(short, each, ending.each))
+    delay = jnp.where(short, delay + floor + average(share) - average(own), delay)
+    delay = jnp.maximum(delay - stall, 0.0)
     return Prefill(own, share, delay, floor, stall, room, packed, 1.0 / room, ending)
 
 

@@ -45,6 +45,7 @@ from jaxperf.serving.queueing.engine import (
     overlapping,
 )
 from jaxperf.serving.queueing.law import StepLaw
+from jaxperf.serving.queueing.line import Company, nobody
 from jaxperf.serving.queueing.slots import Slots, slot_wait, slots_at, within
 from jaxperf.serving.queueing.waiting import Wait, waiting
 
@@ -164,7 +165,7 @@ class _Found(NamedTuple):
 
 
 def _fixed_point(
-    steps_at: Callable[[Scalar, Scalar, Scalar, Scalar], _Steps], law: StepLaw, load: Load, engine: Engine
+    steps_at: Callable[[Scalar, Scalar, Scalar, Scalar, Company], _Steps], law: StepLaw, load: Load, engine: Engine
 ) -> _Steps:
     """Mean and variance of the sequences in decode: N = lambda (e2e - ttft) by Newton's steps from an empty engine.
 
@@ -181,11 +182,13 @@ def _fixed_point(
         company = clump(load, batch, found.slow)
         varies = batch * (1.0 + mates(load, batch) + company)
         spread = jnp.minimum(varies / jnp.maximum(1.0 - stiffness, LEAST_DAMPING), batch**2 + 1.0)
-        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread, company, found.slots.beside)
+        return steps_at(jnp.clip(batch, 0.0, engine.slots), spread, company, found.slots.beside, found.wait.company)
 
     light = load.rate * after * decode_step(law, load, engine, jnp.ones_like(load.rate))
     start = jnp.minimum(light, 0.5 * engine.slots)
-    return jax.lax.fori_loop(0, NEWTONS, newton, steps_at(start, start, jnp.zeros_like(start), jnp.ones_like(start)))
+    return jax.lax.fori_loop(
+        0, NEWTONS, newton, steps_at(start, start, jnp.zeros_like(start), jnp.ones_like(start), nobody(start))
+    )
 
 
 def _steps_at(
@@ -197,12 +200,16 @@ def _steps_at(
     spread: Scalar,
     company: Scalar,
     beside: Scalar,
+    prompts: Company,
 ) -> _Steps:
     """The steps with a mean and a variance of the sequences in decode; arrivals see their burst beside, and the others
-    of their row, their `company` [1]; few slots leave them the share `beside` of all that decode [1]."""
+    of their row, their `company` [1]; few slots leave them the share `beside` of all that decode [1]; `prompts`: those
+    whose are computed with their own."""
     seen = (batch + mates(load, batch)) * beside + company
     step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
-    return _Steps(batch, spread, step, slope, discipline(law, load, engine, beside * batch / engine.ways, step, None))
+    return _Steps(
+        batch, spread, step, slope, discipline(law, load, engine, beside * batch / engine.ways, step, prompts, None)
+    )
 
 
 def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
@@ -247,7 +254,7 @@ def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     """
     after = jnp.maximum(load.output.mean - 1.0, 0.0)
     one = jnp.ones_like(load.rate)
-    alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one), None)
+    alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one), nobody(one), None)
     fed = engine.ways / jnp.maximum(alone.beside * (1.0 + after * alone.room / engine.budget), SHORTEST)
     held = jnp.where(alone.beside > 0.0, jnp.maximum(alone.beside, 1.0), 0.0)
     ended = jnp.minimum(fed, engine.slots / jnp.maximum(after + held, SHORTEST))
@@ -255,7 +262,7 @@ def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     step = decode_step(law, load, engine, batch)
     others = batch * (1.0 - 1.0 / jnp.maximum(engine.slots, 1.0)) / engine.ways
     joining = ended / engine.ways
-    prefill = discipline(law, load, engine, others, step, joining / -jnp.expm1(-joining))
+    prefill = discipline(law, load, engine, others, step, nobody(one), joining / -jnp.expm1(-joining))
 
     def cost(overlap: Scalar) -> Scalar:
         steps = jnp.maximum(1.0 / ended - prefill.beside / overlap, 0.0)

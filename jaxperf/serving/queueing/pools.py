@@ -23,6 +23,7 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.serving.queueing.engine import Discipline, Engine, Last, Load, Prefill
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
+from jaxperf.serving.queueing.line import Company
 from jaxperf.serving.queueing.open_loop import SteadyQueue, steady_state
 from jaxperf.serving.queueing.tail import first_token, first_token_tail, per_token_tail, solved, whole_tail
 
@@ -115,7 +116,13 @@ def pool_loads(load: Load, pools: Pools) -> tuple[Load, Load]:
 
 
 def no_prompts(
-    law: StepLaw, load: Load, engine: Engine, decodes: Scalar, step: Scalar, ready: Scalar | None
+    law: StepLaw,
+    load: Load,
+    engine: Engine,
+    decodes: Scalar,
+    step: Scalar,
+    company: Company,
+    ready: Scalar | None,
 ) -> Prefill:
     """Nothing is prefilled: a request comes with its cache and joins the next step."""
     nothing, none = jnp.zeros_like(load.prompt.tokens), jnp.zeros_like(step)

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.serving.queueing.decoding import after_first, decode_time, full_step
 from jaxperf.serving.queueing.engine import Load
+from jaxperf.serving.queueing.gamma import gamma_tail
 from jaxperf.serving.queueing.open_loop import SteadyQueue
 
 HALVINGS = 16
@@ -127,16 +128,6 @@ def whole_tail(state: SteadyQueue, load: Load, first: First) -> Tail:
     return tail
 
 
-def gamma_tail(x: Scalar | Array, mean: Scalar | Array, variance: Scalar | Array) -> Array:
-    """P(X > x) of a gamma distribution with this mean and variance: a cube root of it is nearly normal."""
-    positive = x > 0.0
-    mean, variance = jnp.maximum(mean, SHORTEST), jnp.maximum(variance, SHORTEST**2)
-    ninth = variance / (9.0 * mean**2)
-    root = jnp.cbrt(jnp.where(positive, x, mean) / mean)
-    normal = (root - 1.0 + ninth) / jnp.sqrt(ninth)
-    return jnp.where(positive, 0.5 * jax.lax.erfc(normal * 0.5**0.5), 1.0)
-
-
 def _uniform_tail(x: Array, most: Scalar, present: Scalar) -> Array:
     """P(X > x) of what is uniform up to `most` with probability `present`, else nothing."""
     inside = jnp.clip(1.0 - x / jnp.maximum(most, SHORTEST), 0.0, 1.0)
@@ -153,7 +144,8 @@ def _found(state: SteadyQueue, load: Load) -> tuple[Scalar, Scalar, tuple[Scalar
     others = 0.5 * (1.0 - busy) * state.present * rest
     mean = jnp.maximum(wait.unfinished - others, 0.0) / busy * stretch
     queue = jnp.maximum(wait.square / busy - (wait.queued / busy) ** 2, 0.0)
-    return busy, rest * stretch, (mean, (queue + (2.0 * wait.idle) ** 2 / 12.0) * stretch**2)
+    idle = jnp.maximum(wait.idle - others, 0.0) / busy
+    return busy, rest * stretch, (mean, (queue + (2.0 * idle) ** 2 / 12.0) * stretch**2)
 
 
 def first_variance(state: SteadyQueue, load: Load) -> Scalar:

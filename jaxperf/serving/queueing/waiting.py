@@ -9,9 +9,8 @@ prompt accounts for,
     shared = what those add to the last own step that come until it begins, as far as it has room
     further = the step after it, of the p - 1 of p prompts in a step that are behind another where it has room for one
 
-for Poisson arrivals; `arrivals` has what bursts add to each term. Where p prompts fill a share x = p / room of a step,
-s has the share x of f / room, so that it is a mean prompt's share of a full step at x = 1, and f is f (1 - x^2): the
-step takes f + p s all the same.
+for Poisson arrivals; `arrivals` has what bursts add to each term. s and f are the line through the time of a step where
+requests meet it, and of several steps where a queue is longer than a step has room for (`line`).
 """
 
 from __future__ import annotations
@@ -22,20 +21,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
-from jaxperf.serving.queueing.arrivals import after_arrival, queue_found, work_found
+from jaxperf.serving.queueing.arrivals import after_arrival, cluster, queue_found, work_found
 from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over, served_at
+from jaxperf.serving.queueing.line import Company
 
 ITERATIONS = 4
 LEAST_REST = 0.25  # of the unfinished work is the step in progress: a bound that keeps the rest positive, not fitted
 
 
 class Wait(NamedTuple):
-    """What an arrival finds: work `unfinished` before its own step [s], of which `queued` are prompts with a mean
-    square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step that has any [1]; others `beside` it
-    in its last step [1], and what they add to that of each class [K] with the `further` step, `ending`: of it `later`
-    by those that come in its own steps before [s], of which there are any so `often` [1], the rest by those that come
-    while it waits."""
+    """What an arrival finds: the `company` of its prompt, work `unfinished` before its own step [s], of which
+    `queued` are prompts with a mean square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step
+    that has any [1]; others `beside` it in its last step [1], and what they add to that of each class [K] with the
+    `further` step, `ending`: of it `later` by those that come in its own steps before [s], of which there are any so
+    `often` [1], the rest by those that come while it waits."""
 
+    company: Company
     unfinished: Scalar
     queued: Scalar
     square: Scalar
@@ -62,11 +63,15 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     """
     ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
     room = jnp.maximum(prefill.room, 1.0)
-    others = prompts_together(load.rate, prefill.floor / ways, added / over, present * step / ways) - 1.0
-    prompts = jnp.clip(1.0 + after_arrival(others, load.variation), 1.0, room)
-    full = jnp.minimum(prompts / room, 1.0)
-    filled = 1.0 + full * jnp.maximum(prefill.packed / jnp.maximum(added, SHORTEST) - 1.0, 0.0)
-    share, floor = prefill.share * filled / over, prefill.floor * (1.0 - full**2) / ways
+    share, floor = prefill.share / over, prefill.floor / ways
+    least = mean_over(load.prompt, prefill.own) / ways
+    others = prompts_together(load.rate, prefill.floor / ways, added / over, present * step / ways, least) - 1.0
+    behind = after_arrival(others, load.variation)
+    prompts = jnp.clip(1.0 + behind, 1.0, room)
+    # Where one prompt fills a step, all steps in a queue are full, and nothing is beside its share of them.
+    fills = prefill.room <= 1.0
+    share = share * jnp.where(fills, prefill.packed / jnp.maximum(added, SHORTEST), 1.0)
+    floor = jnp.where(fills, 0.0, floor)
     mean, square, cube = (mean_over(load.prompt, share**power) for power in (1, 2, 3))
     found = jnp.minimum(load.rate * mean, FULL)
     part = floor / prompts  # of what a step takes without prompts, to each of them
@@ -92,10 +97,14 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     beside = sharing(waited + come, last.left)
     others, later = mean_over(load.prompt, beside), each * sharing(come, last.left)
     ending = each * beside + (1.0 - 1.0 / prompts) * last.further
-    return Wait(unfinished, queued, squared, idle, prompts, others, ending, later, -jnp.expm1(-come))
+    bursts = 1.0 + 2.0 * cluster(0.5 * behind, load.variation)
+    company = Company(behind, others, bursts / (1.0 - found**2))
+    return Wait(company, unfinished, queued, squared, idle, prompts, others, ending, later, -jnp.expm1(-come))
 
 
-def prompts_together(rate: Scalar, floor: Scalar, share: Scalar, vacation: Scalar) -> Scalar:
+def prompts_together(
+    rate: Scalar, floor: Scalar, share: Scalar, vacation: Scalar, least: Scalar | float = 0.0
+) -> Scalar:
     """Prompts of a step that has any, if it has room for all that wait [1].
 
     A step of k takes `floor` + k `share` [s], so that none comes in it with the probability E e^(-rate (f + k s)), of a
@@ -103,14 +112,20 @@ def prompts_together(rate: Scalar, floor: Scalar, share: Scalar, vacation: Scala
     with prompts begin as end:
 
         1 / k = (1 - rho) a / (rate (E e^(-rate (f + k s)) + f a)),     a = (1 - e^(-rate v)) / v,  rho = rate s
+
+    No step takes less than `least` [s], which is above the line at few prompts where these fill no step.
     """
     vacation = jnp.maximum(vacation, SHORTEST)
     begin = -jnp.expm1(-rate * vacation) / vacation
     found = jnp.minimum(rate * share, FULL)
     none, number = jnp.exp(-rate * share), jnp.ones_like(rate)
-    for _ in range(ITERATIONS):
-        ended = jnp.exp(-rate * floor) * none / (number - (number - 1.0) * none)
-        number = 0.5 * (number + jnp.maximum(rate * (ended + floor * begin) / ((1.0 - found) * begin), 1.0))
+    shortest = jnp.maximum(floor, least)
+    flat = (shortest - floor) / jnp.maximum(share, SHORTEST)  # prompts up to which the step is the shortest
+    for old in (0.0, *(0.5,) * (ITERATIONS - 1)):  # all of the first step, as none and one are far apart
+        more = jnp.exp(flat * jnp.log(jnp.maximum(1.0 - 1.0 / number, SHORTEST)))
+        ended = jnp.exp(-rate * shortest) * (1.0 - more * (1.0 - none / (number - (number - 1.0) * none)))
+        wanted = jnp.maximum(rate * (ended + floor * begin) / ((1.0 - found) * begin), 1.0)
+        number = old * number + (1.0 - old) * wanted
     return number
 
 

@@ -12,6 +12,7 @@ from jaxperf.serving.queueing.decoding import clump
 from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths, lengths_as, lengths_of, padded
+from jaxperf.serving.queueing.line import Company, met
 from jaxperf.serving.queueing.pools import no_prompts
 from jaxperf.serving.queueing.waiting import prompts_together, sharing
 from tests.serving.queueing.engines import even_law, most_of, steady, straight_law
@@ -176,3 +177,30 @@ def test_prompts_of_a_step_that_has_any(floor: float, share: float, vacation: fl
 def test_less_room_than_one_prompt_is_taken_where_any_comes(left: float) -> None:
     some = np.minimum(np.random.default_rng(0).poisson(0.7, 1 << 20), left).mean()
     assert float(sharing(as_float(0.7), as_float(left))) == pytest.approx(some, rel=0.01)
+
+
+@pytest.mark.parametrize(("mean", "dispersion"), [(0.5, 1.0), (3.0, 1.5), (10.0, 2.5)])
+def test_the_line_through_two_points_is_the_least_squares_of_a_parabola(mean: float, dispersion: float) -> None:
+    """Gauss's rule of two points is exact for products of a parabola with a line."""
+    random, more = np.random.default_rng(0), dispersion - 1.0
+    rates = random.gamma(mean / more, more, 1 << 20) if more else np.full(1 << 20, mean)
+    number = 1.0 + random.poisson(rates)
+    slope, floor = np.polyfit(number, (1.0 + number) ** 2, 1)
+    line = met(lambda k: (1.0 + k) ** 2, Company(*map(as_float, (mean, mean, dispersion))), as_float(0.0))
+    assert float(line.each) == pytest.approx(slope, rel=0.02)
+    assert float(line.floor + line.each * (1.0 + mean)) == pytest.approx(floor + slope * (1.0 + mean), rel=0.02)
+
+
+def test_no_step_of_a_row_is_shorter_than_the_shortest() -> None:
+    """max(f + k s, shortest) with the prompts that came in the step before; vacations v until one comes."""
+    random, waiting, steps, prompts = np.random.default_rng(0), np.zeros(4000, int), 0, 0
+    for _ in range(500):
+        waiting = random.poisson(np.where(waiting > 0, np.maximum(0.2 + 0.3 * waiting, 0.8), 0.3))
+        steps, prompts = steps + (waiting > 0).sum(), prompts + waiting.sum()
+    line = met(
+        lambda k: jnp.maximum(0.2 + 0.3 * k, 0.8),
+        Company(*map(as_float, (prompts / steps - 1.0, 0.0, 1.1))),
+        as_float(0.0),
+    )
+    found = prompts_together(as_float(1.0), line.floor, line.each, as_float(0.3), as_float(0.8))
+    assert float(found) == pytest.approx(prompts / steps, rel=0.05)

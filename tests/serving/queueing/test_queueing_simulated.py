@@ -201,6 +201,40 @@ def test_few_tokens_meet_few_steps_with_prompts(tokens: int, share: float, budge
     assert float(percentiles(state, load, as_float(0.99))["tpot"]) <= 1.1 * np.max(tpot)
 
 
+def compared(sched: str, discipline, lengths: tuple[int, int], budget: int, share: float) -> np.ndarray:
+    """Relative errors of the means of TTFT, TPOT and E2E for prompts and outputs of one length."""
+    fixed = [{"kind": "fixed", "value": value} for value in lengths]
+    (prompt, output), engine = map(lengths_as, fixed), Engine(float(CAP), float(budget))
+    rate = share * most_of(discipline, straight_law(), (prompt, output), engine)
+    requests = drawn(rate, lanes=2 * LANES, lengths=fixed)
+    times = simulated(sched, requests, budget)
+    output_tokens = np.stack([each.output for each in requests])
+    metrics = request_metrics({**times, "output": output_tokens})
+    load = Load(rate, prompt, output)
+    state = steady(discipline, straight_law(), load, engine)
+    return errors(state, percentiles(state, load, as_float(0.99)), metrics)[0]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+@pytest.mark.parametrize(
+    ("sched", "discipline", "budget"),
+    [("vllm", prefill_first, 8192), ("vllm_v1", chunked, 2048), ("sarathi_fixed", chunked, 512)],
+)
+def test_few_short_prompts_in_a_step_take_no_longer_than_memory_does(sched, discipline, budget, share) -> None:
+    """One token each: the time of a step is flat where the engine is idle and steep where it is full."""
+    assert compared(sched, discipline, (100, 1), budget, share)[0] <= 0.1
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_a_prompt_of_many_steps_delays_a_short_decode_by_those_it_meets(share: float) -> None:
+    """Ten tokens after prompts of 8,000: what comes while they are made is not worked off before the last of them."""
+    assert compared("vllm_v1", chunked, (8000, 11), 2048, share)[1] <= 0.1
+
+
+def test_a_prompt_of_a_whole_step_fits_in_one_where_nobody_decodes() -> None:
+    assert compared("vllm_v1", chunked, (2048, 2), 2048, 0.1)[0] <= 0.1
+
+
 @pytest.mark.long
 def test_two_pools_are_the_simulated_ones() -> None:
     prompt, output, engine = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), float(BUDGETS["vllm_v1"]))
