@@ -145,7 +145,7 @@ def chunked(
     def mixed(size: Scalar) -> Scalar:
         return linear_time(law, decodes + size) + decoding + law.prefill[0]
 
-    full = mixed(free)
+    full, shortest = mixed(free), mixed(jnp.ones_like(free))
     room = jnp.minimum(free / load.prompt.mean, _most(engine, ready))
     filled = mixed(jnp.minimum(room * load.prompt.mean, free))
 
@@ -160,8 +160,8 @@ def chunked(
         shape = jnp.maximum(most, 0.0) + 1.0
         fits = jnp.where(most < 0.0, 0.0, gamma_tail(decodes, shape, shape))
         over = prompt - steps * free
-        short, rest = mixed(jnp.minimum(over + free, free)), mixed(jnp.maximum(over, 1.0))
-        last = rest + fits * (short - rest)
+        found = mixed(jnp.where(over > 0.0, jnp.maximum(over, 1.0), over + free))
+        last = found + jnp.where(over > 0.0, fits * (full - found), (1.0 - fits) * (shortest - found))
         left = (jnp.maximum(-over, 0.0) * fits + (1.0 - fits) * jnp.minimum(free - over, free)) / load.prompt.mean
         steps = steps - fits
         return steps * full + last + attention_of(prompt), steps + 1.0, last, left
@@ -176,9 +176,8 @@ def chunked(
 
     def together(number: Scalar) -> Scalar:
         """So many prompts, in steps that are full where they do not fit in one [s]."""
-        size = tokens + (number - 1.0) * mean
-        inside = jnp.minimum(size, free)
-        return average(jax.vmap(mixed)(inside) * size / inside) + number * average(attention)
+        inside = jnp.minimum(number * mean, free)
+        return mixed(inside) * number * mean / inside + number * average(attention)
 
     line = met(together, company, load.prompt.square / load.prompt.mean**2 - 1.0)
     waste = jnp.maximum(average(own) - together(jnp.ones_like(free)), 0.0)
