@@ -35,30 +35,32 @@ def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pai
     times = [layers * layer["total"] for layers in stages]
     times[0] += table
     times[-1] += head
-    busy = max(range(len(times)), key=lambda stage: (times[stage], stage in (0, len(times) - 1), -stage))
-    layers = stages[busy]
-    forward, backward = layers * layer["forward"], layers * layer["backward"]  # compute alone
-    sends = _shown(2 * run.interleave * _send(model, run, device, e, tokens), forward + backward, e.overlap_pipeline)
-    waits = sends + run.interleave * e.stage_overhead
-    one = times[busy] + waits
-    own = _parameters(model, run, layers, float(busy in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied)
-    data, waited = _data(run, device, e, own, layers, forward, backward, m)
-    sent = sum(waited)  # for every micro-batch, on every stage
-    idle = 0.0
-    if run.pipeline > 1:
-        passes = [layers * layer[name] + sent for name, sent in zip(("ahead", "behind"), waited, strict=True)]
-        ends = [times[0] - table, times[-1] - head]
-        whole = [times[0], *sorted(times[1:-1]), times[-1]]  # the fullest of those between is the one before the last
-        full = math.ceil(model.layers / run.pipeline) * layer["total"]
-        step = _pipeline(run, [each + waits + sent for each in whole], full, ends, (table, head), m, passes)
-        idle = max(step - m * (one + sent), 0.0)
-    optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
-    optimizer += run.quantized * (run.weight_bytes + 2 * run.operand_bytes) * sum(own)
-    work = m * (one - sends - layers * layer["messages"]) + idle + e.step_overhead
-    ranks = run.tensor * run.context * run.data * run.pipeline
-    late = e.rank_spread * NormalDist().inv_cdf(1 - 0.625 / (ranks + 0.25)) * work
-    time = m * one + idle + late + data + optimizer / (device.memory_bandwidth * e.stream) + e.step_overhead
-    return time, _memory(model, run, e, tokens, m, stages)
+    bandwidth, ranks = device.memory_bandwidth * e.stream, run.tensor * run.context * run.data * run.pipeline
+    found = []
+    for stage, layers in enumerate(stages):
+        forward, backward = layers * layer["forward"], layers * layer["backward"]  # compute alone
+        sent = _shown(2 * run.interleave * _send(model, run, device, e, tokens), forward + backward, e.overlap_pipeline)
+        waits = sent + run.interleave * e.stage_overhead
+        one = times[stage] + waits
+        tables = float(stage in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied
+        own = _parameters(model, run, layers, tables)
+        data, waited = _data(run, device, e, own, layers, forward, backward, m)
+        gathers = sum(waited)  # for every micro-batch, on every stage
+        idle = 0.0
+        if run.pipeline > 1:
+            passes = [layers * layer[name] + each for name, each in zip(("ahead", "behind"), waited, strict=True)]
+            ends = [times[0] - table, times[-1] - head]
+            ordered = [times[0], *sorted(times[1:-1]), times[-1]]  # the fullest between is the one before the last
+            full = math.ceil(model.layers / run.pipeline) * layer["total"]
+            played = [each + waits + gathers for each in ordered]
+            whole = _pipeline(run, played, full, ends, (table, head), m, passes)
+            idle = max(whole - m * (one + gathers), 0.0)
+        optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
+        optimizer += run.quantized * (run.weight_bytes + 2 * run.operand_bytes) * sum(own)
+        work = m * (one - sent - layers * layer["messages"]) + idle + e.step_overhead
+        late = e.rank_spread * NormalDist().inv_cdf(1 - 0.625 / (ranks + 0.25)) * work
+        found.append(m * one + idle + late + data + optimizer / bandwidth)
+    return max(found) + e.step_overhead, _memory(model, run, e, tokens, m, stages)
 
 
 def _stages(layers: float, pipeline: float) -> list[float]:

@@ -1,6 +1,9 @@
-"""What the ranks of a pipeline have of the model, and which of them is busiest."""
+"""What the ranks of a pipeline have of the model, and which of them takes longest."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -13,6 +16,8 @@ from jaxperf.training.critical_paths import StageTimes
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import stage_layers
+
+Tree = TypeVar("Tree")
 
 
 class Stage(eqx.Module):
@@ -54,13 +59,14 @@ def _mean(layout: Layout, own: Stage, opposite: Stage) -> Stage:
     return jax.tree.map(lambda one, other: (one + (layout.copies - 1.0) * other) / layout.copies, own, opposite)
 
 
-def busiest_stage(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends) -> Stage:
-    """The one that takes longest; `layer`: of one layer [s]."""
-    best, *others = rank_stages(model, layout)
-    for stage in others:
-        longer = stage.time(layer, ends) > best.time(layer, ends)
-        best = jax.tree.map(lambda mine, its, longer=longer: jnp.where(longer, its, mine), best, stage)
-    return best
+def of_longest(times: Sequence[Scalar], values: Sequence[Tree]) -> Tree:
+    """What belongs to the longest of `times`; to the first of those that are equal."""
+    longest, chosen = times[0], values[0]
+    for time, value in zip(times[1:], values[1:], strict=True):
+        longer = time > longest
+        chosen = jax.tree.map(lambda mine, its, longer=longer: jnp.where(longer, its, mine), chosen, value)
+        longest = jnp.maximum(longest, time)
+    return chosen
 
 
 def stage_times(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends, waits: Scalar) -> StageTimes:

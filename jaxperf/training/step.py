@@ -1,7 +1,8 @@
 """One training step of a model in a layout on a device: time by kind, memory, utilization, energy.
 
-The busiest pipeline stage works through its micro-batches one after the other; what its communication cannot hide
-behind compute adds to each; the other stages' work is waited for once, less what the schedule fills in.
+A pipeline stage works through its micro-batches one after the other; what its communication cannot hide behind compute
+adds to each; the other stages' work is waited for once, less what the schedule fills in; then come its gradients and
+its optimizer. The step ends with the stage that ends last.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jaxperf.training.compute import Ends, LayerCompute, ends_compute, layer_com
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.energy import step_energy
 from jaxperf.training.exposure import (
+    Both,
     Communication,
     DataExchange,
     LayerExchange,
@@ -35,7 +37,7 @@ from jaxperf.training.optimizer import optimizer_time
 from jaxperf.training.products import sustained_rates
 from jaxperf.training.results import Compute, TrainingStep
 from jaxperf.training.schedules import idle_time
-from jaxperf.training.stages import Stage, busiest_stage, stage_times
+from jaxperf.training.stages import Stage, of_longest, rank_stages, stage_times
 from jaxperf.training.stragglers import straggling_time
 
 HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared: 12 % more than the longer at most
@@ -58,13 +60,28 @@ class _Layer(eqx.Module):
         return self.forward + self.backward + self.weight + self.host
 
 
+class _Work(eqx.Module):
+    """What a stage does in a step: its `time` from the first micro-batch to the last parameter, of which it computes
+    `parts`, is `idle` and waits for the slowest of its kind (`straggling`); what it sends [s]."""
+
+    stage: Stage
+    time: Float[Array, "*batch"]
+    parts: Compute
+    idle: Float[Array, "*batch"]
+    straggling: Float[Array, "*batch"]
+    sends: Both
+    offload: Both
+    data: DataExchange
+
+
 def training_step(
     model: TrainingModel, layout: Layout, device: Device, efficiencies: TrainingEfficiencies
 ) -> TrainingStep:
     """Time, memory and utilization of one training step.
 
-    t = m t_stage + idle + straggling + exposed(data) + optimizer + overhead, with t_stage the busiest stage's layers,
-    ends and what shows of their communication (Narayanan et al. 2021, arXiv:2104.04473; Isaev et al. 2023, Calculon).
+    t = max(m t_stage + idle + straggling + exposed(data) + optimizer) + overhead, the longest of all stages; t_stage:
+    its layers, ends and what shows of their communication (Narayanan et al. 2021, arXiv:2104.04473; Isaev et al. 2023,
+    Calculon).
 
     **Arguments:** scalar leaves each; batching is the caller's `vmap`.
     **Returns:** `TrainingStep` of scalars. Infeasible layouts have `time` NaN and their `reason`, no error.
@@ -75,24 +92,33 @@ def training_step(
     ends = ends_compute(model, layout, rates)
     exchanges = layer_exchanges(model, layout, groups, compute, efficiencies)
     layer = _layer(layout, compute, exchanges, _overhead(model, layout, efficiencies), efficiencies.host_layer)
-    stage = busiest_stage(model, layout, layer.total, ends)
-    forward, backward = (stage.layers * each for each in layer.alone)
-    sends = pipeline_sends(model, layout, groups, forward + backward, efficiencies)
-    kept = stage.layers * kept_activations(model, layout, efficiencies.imbalance)
-    offload = offload_copies(kept, forward, backward, layout, efficiencies)
-    own = stage_parameters(model, layout, stage.layers, stage.tables(model))
-    data = data_exchange(own, layout, groups, stage.layers, forward, backward, efficiencies)
-    waits = sends.exposed + offload.exposed + layout.interleave * efficiencies.stage_overhead
-    one = stage.time(layer.total, ends) + waits
-    idle = _idle(model, layout, layer, ends, stage, one, waits, data)
-    optimizer = optimizer_time(own, layout, rates.memory)
     m = layout.microbatches
-    parts = _compute_parts(compute, layer, ends, stage, m, optimizer, layout, efficiencies)
-    straggling = straggling_time(parts.total - optimizer + idle, layout.world, efficiencies.rank_spread)
-    time = m * one + idle + straggling + data.exposed + optimizer + efficiencies.step_overhead
+
+    def work(stage: Stage) -> _Work:
+        forward, backward = (stage.layers * each for each in layer.alone)
+        sends = pipeline_sends(model, layout, groups, forward + backward, efficiencies)
+        kept = stage.layers * kept_activations(model, layout, efficiencies.imbalance)
+        offload = offload_copies(kept, forward, backward, layout, efficiencies)
+        own = stage_parameters(model, layout, stage.layers, stage.tables(model))
+        data = data_exchange(own, layout, groups, stage.layers, forward, backward, efficiencies)
+        waits = sends.exposed + offload.exposed + layout.interleave * efficiencies.stage_overhead
+        one = stage.time(layer.total, ends) + waits
+        idle = _idle(model, layout, layer, ends, stage, one, waits, data)
+        optimizer = optimizer_time(own, layout, rates.memory)
+        parts = _compute_parts(compute, layer, ends, stage, m, optimizer, layout, efficiencies)
+        straggling = straggling_time(parts.total - optimizer + idle, layout.world, efficiencies.rank_spread)
+        time = m * one + idle + straggling + data.exposed + optimizer
+        return _Work(stage, time, parts, idle, straggling, sends, offload, data)
+
+    works = [work(stage) for stage in rank_stages(model, layout)]
+    longest = of_longest([jnp.where(each.stage.layers > 0.0, each.time, 0.0) for each in works], works)
+    stage, sends, offload, data = longest.stage, longest.sends, longest.offload, longest.data
+    time = longest.time + efficiencies.step_overhead
     exposed = _by_kind(exchanges, stage.layers * m, m, sends.exposed, offload.exposed, data.exposed, shown=True)
     sent = _by_kind(exchanges, stage.layers * m, m, sends.total, offload.total, data.total, shown=False)
-    return _answer(model, layout, device, efficiencies, time, (idle, straggling), parts, exposed, sent)
+    return _answer(
+        model, layout, device, efficiencies, time, (longest.idle, longest.straggling), longest.parts, exposed, sent
+    )
 
 
 def _layer(
@@ -132,7 +158,7 @@ def _idle(
     waits: Scalar,
     data: DataExchange,
 ) -> Scalar:
-    """Idle time of the busiest stage: while it waits for the others, as the schedule fills it."""
+    """Idle time of a stage: while it waits for the others, as the schedule fills it."""
     gathers = data.forward + data.backward
     times = stage_times(model, layout, layer.total, ends, waits + gathers)
     passes = tuple(stage.layers * each for each in (layer.forward, layer.backward, layer.weight))

@@ -38,7 +38,10 @@ LAYOUTS = {
         training_layout("fp8", pipeline=16, data=64, expert=64, schedule="dualpipe", global_batch=2048, deduplicate=1),
     ),
     "long": ("llama-3-8b", training_layout(context=16, sequence=131072, tensor=2, offload=0.5, recompute="selective")),
-    "lora": ("llama-3-70b", training_layout(lora_rank=16, frozen=1, tensor=2, pipeline=4, schedule="zb-h1")),
+    "lora": (  # of one micro-batch all stages end together, and the step has a kink where there are more
+        "llama-3-70b",
+        training_layout(lora_rank=16, frozen=1, tensor=2, pipeline=4, schedule="zb-h1", global_batch=8),
+    ),
     "hybrid": ("nemotron-h-8b", training_layout(tensor=2, data=4, global_batch=16, zero=2)),
 }
 
