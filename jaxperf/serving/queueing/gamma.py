@@ -16,6 +16,6 @@ def gamma_tail(x: Scalar | Array, mean: Scalar | Array, variance: Scalar | Array
     positive = x > 0.0
     mean, variance = jnp.maximum(mean, SHORTEST), jnp.maximum(variance, SHORTEST**2)
     ninth = variance / (9.0 * mean**2)
-    root = jnp.cbrt(jnp.where(positive, x, mean) / mean)
+    root = jnp.exp(jnp.log(jnp.where(positive, x, mean) / mean) / 3.0)  # many times faster than cbrt
     normal = (root - 1.0 + ninth) / jnp.sqrt(ninth)
     return jnp.where(positive, 0.5 * jax.lax.erfc(normal * 0.5**0.5), 1.0)
