@@ -18,6 +18,7 @@ from jaxperf.training.model import TrainingModel
 from jaxperf.training.schedules import stage_layers
 
 Tree = TypeVar("Tree")
+ROUNDING = 1e-5  # of times in 32 bits, after some hundred operations
 
 
 class Stage(eqx.Module):
@@ -60,12 +61,12 @@ def _mean(layout: Layout, own: Stage, opposite: Stage) -> Stage:
 
 
 def of_longest(times: Sequence[Scalar], values: Sequence[Tree]) -> Tree:
-    """What belongs to the longest of `times`; to the first of those that are equal."""
+    """What belongs to the longest of `times`; to the first of those that differ by rounding alone."""
     longest, chosen = times[0], values[0]
     for time, value in zip(times[1:], values[1:], strict=True):
-        longer = time > longest
+        longer = time > longest * (1.0 + ROUNDING)
         chosen = jax.tree.map(lambda mine, its, longer=longer: jnp.where(longer, its, mine), chosen, value)
-        longest = jnp.maximum(longest, time)
+        longest = jnp.where(longer, time, longest)
     return chosen
 
 

@@ -111,6 +111,8 @@ def training_step(
         return _Work(stage, time, parts, idle, straggling, sends, offload, data)
 
     works = [work(stage) for stage in rank_stages(model, layout)]
+    # Where all end together, as without gradients to send, the one that computes longest is told.
+    works.insert(0, of_longest([each.stage.time(layer.total, ends) for each in works], works))
     longest = of_longest([jnp.where(each.stage.layers > 0.0, each.time, 0.0) for each in works], works)
     stage, sends, offload, data = longest.stage, longest.sends, longest.offload, longest.data
     time = longest.time + efficiencies.step_overhead
