@@ -6,7 +6,6 @@ Ranks are placed tensor, then data, then pipeline (Megatron-LM's order), densely
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from calibration.composition.batches_links import ASSUMED_LINK, Curve, all_reduce_time
@@ -14,7 +13,7 @@ from hwspecs import DeviceSpec
 from jaxperf.core.device import device_from_spec
 from jaxperf.core.numerics import as_float
 from jaxperf.network.collectives import all_reduce_cost, all_to_all_cost, send_cost
-from jaxperf.network.link import group_fabric, pair_fabric
+from jaxperf.network.link import filled_fabric, group_fabric, pair_fabric
 
 
 def reduction_time(curves: Sequence[Curve], spec: DeviceSpec, ranks: int, span: int, size: float) -> float:
@@ -24,8 +23,8 @@ def reduction_time(curves: Sequence[Curve], spec: DeviceSpec, ranks: int, span: 
     local = _local(spec, ranks, span)
     if local == ranks:
         return all_reduce_time(curves, spec, ranks, size)
-    group = group_fabric(device_from_spec(spec), as_float(ranks), as_float(ASSUMED_LINK))
-    spread = dataclasses.replace(group, local_ranks=as_float(local), nodes=as_float(-(-ranks // local)))
+    device = device_from_spec(spec)
+    spread = filled_fabric(device, as_float(local), as_float(ranks), as_float(ASSUMED_LINK))
     return float(all_reduce_cost(spread, as_float(size)).time)
 
 
