@@ -38,7 +38,6 @@ class Row:
 class EdgeTable:
     """`found`: the rows that could be read; `reasons`: row -> why another could not; `rows` of the file."""
 
-    path: str
     found: tuple[Row, ...]
     reasons: Mapping[int, str]
     rows: int
@@ -86,7 +85,7 @@ def read_edge(path: str | Path, device: str | None = None, timed: bool = False) 
             found.append(_row(row, record[network], name, batch, math.nan if measured is None else measured))
         except InputError as error:
             reasons[row] = str(error)
-    return EdgeTable(str(path), tuple(found), reasons, len(records))
+    return EdgeTable(tuple(found), reasons, len(records))
 
 
 def read_measured(path: str | Path, device: str | None = None) -> list[Row]:
