@@ -89,6 +89,14 @@ EXACT = [
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ("fp8", 8 + 32 / 16384, "fp8")),
     ({"quant_method": "fp8", "activation_scheme": "static"}, ("fp8", 8, "fp8")),
     ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, ("fp8", 8, "fp8")),
+    ({"quant_method": "w8a8_fp8"}, ("fp8", 8, "fp8")),
+    ({"quant_method": "w8a8_int8"}, ("int8", 8, "int8")),
+    ({"quant_method": "blockwise_int8", "weight_block_size": [128, 128]}, ("int8", 8 + 32 / 16384, "int8")),
+    ({"quant_method": "gptq_marlin", "bits": 4, "group_size": 128}, ("int4", 4 + 20 / 128, None)),
+    ({"quant_method": "awq_marlin", "bits": 4, "group_size": 128}, ("int4_asym", 4 + 20 / 128, None)),
+    ({"quant_method": "inc", "bits": 4, "group_size": 128}, ("int4", 4 + 20 / 128, None)),
+    ({"quant_method": "fp_quant", "forward_dtype": "nvfp4"}, ("fp4", 4.5, "fp4")),
+    ({"quant_method": "fp_quant", "forward_dtype": "mxfp4"}, ("mxfp4", 4.25, "fp4")),
     ({"quant_method": "bitsandbytes", "load_in_8bit": True}, ("int8", 8, "int8")),
     ({"load_in_4bit": True, "bnb_4bit_use_double_quant": True}, ("int4", 4.125, None)),
     (group(INT8, TOKEN8), ("int8", 8, "int8")),
@@ -133,6 +141,7 @@ NEAREST = [
     (group(INT8, FLOAT8), ("fp8", 8, "fp8 activations")),
     ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, ("int4", 4.125, "fp8 activations")),
     (AQLM, ("int4", 2, "codebook")),
+    ({"quant_method": "higgs", "bits": 4, "group_size": 256}, ("int4", 4 + 16 / 256, "codebook")),
     ({"quant_method": "bitnet"}, ("int4", 2, "2-bit")),
     ({"bits": 4, "group_size": 64}, ("int4_asym", 4 + 20 / 64, "no quant_method")),
 ]
@@ -169,7 +178,7 @@ def test_every_name_is_a_format_of_that_size() -> None:
     for name in TORCHAO:
         assert scheme({"quant_method": "torchao", "quant_type": name}).weights in FORMATS
     tested = {config.get("quant_method", "bitsandbytes").replace("_", "-") for config, _ in [*EXACT, *NEAREST]}
-    assert tested | {"modelopt-fp4"} == set(METHODS)
+    assert tested | {"modelopt-fp4", "modelopt-mixed"} == set(METHODS)
 
 
 @pytest.mark.parametrize(
@@ -287,13 +296,13 @@ def test_stored_bytes_are_those_of_the_bits(bits: int, size: int) -> None:
 # --- what is guessed and refused --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [{"quant_method": "vptq", "bits": 2}, {"quant_method": "gptqq"}, {}])
-def test_an_unknown_method_keeps_the_dtype_and_says_so(config: dict[str, Any]) -> None:
-    model = read(config)
-    assert (model.weight_format, model.quantization) == ("bf16", None)
-    (sentence,) = model.assumptions
-    assert "assumed to be stored as bf16" in sentence and "gptq, awq" in sentence
-    assert config != {"quant_method": "gptqq"} or "Did you mean gptq" in sentence
+def test_an_unknown_method_is_refused_and_an_empty_object_says_nothing() -> None:
+    """Taken for the dtype, the weights would be four times too large."""
+    for config in ({"quant_method": "vptq", "bits": 2}, {"quant_method": "gptqq"}, {"fmt": "e4m3"}):
+        hint = "Did you mean gptq" if config.get("quant_method") == "gptqq" else ""
+        with pytest.raises(InputError, match=f"it must be one of gptq, .*torchao. Without quantization_config.*{hint}"):
+            read(config)
+    assert read({}).quantization is None and read({}).assumptions == ()
 
 
 @pytest.mark.parametrize(

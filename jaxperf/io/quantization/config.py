@@ -28,15 +28,15 @@ def stored_format(fields: Fields) -> tuple[str, Quantization | None]:
     if found is None:
         return dtype, None
     key, scheme = found
+    if scheme == {}:  # says as little as null
+        return dtype, None
     if not isinstance(scheme, Mapping):
         raise InputError(f"{key} is {show(scheme)}; it must be an object with the field quant_method.")
     said = len(fields.notes)
     try:
-        quantization = _scheme(Fields(scheme, fields.name, key, fields.notes), dtype)
+        quantization = _scheme(Fields(scheme, fields.name, key, fields.notes))
     except InputError as error:
         raise InputError(f"{key}: {error}") from None
-    if quantization is None:
-        return dtype, None
     if len(fields.notes) == said:
         _note_size(fields, quantization)
     return quantization.weights, dataclasses.replace(quantization, unquantized=dtype)
@@ -64,8 +64,11 @@ def _dtype(fields: Fields) -> str:
     return name
 
 
-def _scheme(fields: Fields, dtype: str) -> Quantization | None:
-    """The scheme of the method that is named or plain from the fields; `None`, with a note, when it is not known."""
+def _scheme(fields: Fields) -> Quantization:
+    """The scheme of the method that is named or plain from the fields.
+
+    Raises `InputError` for a method that is not known: in any other format the weights may be four times too large.
+    """
     method = short_text(fields, "quant_method", None)
     if method is None:
         if fields.find("load_in_4bit") or fields.find("load_in_8bit"):  # older than the field quant_method
@@ -75,16 +78,16 @@ def _scheme(fields: Fields, dtype: str) -> Quantization | None:
         if fields.find("bits"):  # MLX writes bits and group_size only
             fields.notes.append("quantization_config has no quant_method; weight-only integers were assumed.")
             return grouped_integers(fields, "unnamed", zero_points=True)
-        fields.notes.append(_unknown("quantization_config has no quant_method", dtype))
-        return None
+        raise InputError(f"the required field quant_method is missing; {_allowed()}")
     read = METHODS.get(method.lower().replace("_", "-"))
     if read is None:
-        fields.notes.append(_unknown(f"the quant_method {show(method)} is not known", dtype, method))
-        return None
+        raise InputError(f"quant_method is {show(method)}; {_allowed()}{did_you_mean(method, METHODS)}")
     return read(fields)
 
 
-def _unknown(what: str, dtype: str, method: str = "") -> str:
-    nearest = did_you_mean(method, METHODS) if method else ""
+def _allowed() -> str:
     known = ", ".join(METHODS)
-    return f"{what} (known: {known}); the weights were assumed to be stored as {dtype}.{nearest}"
+    return (
+        f"it must be one of {known}. "
+        "Without quantization_config the weights are in torch_dtype, or in the format that is asked for (--weights)."
+    )

@@ -90,6 +90,39 @@ def _fp8(fields: Fields) -> Quantization:
     )
 
 
+def _w8a8_fp8(fields: Fields) -> Quantization:
+    """W8A8 with one scale to a row (SGLang)."""
+    excluded = excluded_modules(fields, "modules_to_not_convert", "ignored_layers", "ignore")
+    return Quantization("w8a8_fp8", "fp8", 8, None, "fp32", activations="fp8", excluded=excluded)
+
+
+def _w8a8_int8(fields: Fields) -> Quantization:
+    """W8A8 with one fp32 scale to a row, or to a block where `weight_block_size` is given (SGLang's blockwise_int8)."""
+    block = fields.listing("weight_block_size", int, 2, "side of a block")
+    for side in block or ():
+        check_count("An item of weight_block_size", side)
+    excluded = excluded_modules(fields, "modules_to_not_convert", "ignored_layers", "ignore")
+    group = block[0] * block[1] if block else None
+    return Quantization("w8a8_int8", "int8", 8, group, "fp32", activations="int8", excluded=excluded)
+
+
+def _fp_quant(fields: Fields) -> Quantization:
+    """W4A4 after Hadamard transforms (arXiv:2509.23202): NVFP4 or MXFP4."""
+    group, scale = {"nvfp4": (16, "fp8"), "mxfp4": (32, "e8m0")}[
+        choice(fields, "forward_dtype", ("nvfp4", "mxfp4"), "nvfp4")
+    ]
+    name = nearest_format(fields, "float", 4, "fp4", group)
+    excluded = excluded_modules(fields, "modules_to_not_convert")
+    return Quantization("fp_quant", name, 4, group, scale, activations="fp4", excluded=excluded)
+
+
+def _higgs(fields: Fields) -> Quantization:
+    """Grids of Gaussian optimal points, one fp16 scale to a group (arXiv:2411.17525)."""
+    bits = 4 if fields.find("bits") is None else fields.count("bits", largest=8)
+    group, excluded = group_size(fields, "group_size", 256), excluded_modules(fields, "modules_to_not_convert")
+    return Quantization("higgs", nearest_format(fields, "codebook", bits, None), bits, group, excluded=excluded)
+
+
 def _w4afp8(fields: Fields) -> Quantization:
     """Routed experts in 4 bits times fp8, one scale to 128 weights, and all else as in `_fp8` (SGLang's w4afp8)."""
     fields.notes.append(
@@ -237,22 +270,31 @@ def _torchao(fields: Fields) -> Quantization:
 METHODS: Mapping[str, Callable[[Fields], Quantization]] = MappingProxyType(
     {
         "gptq": _gptq,
+        "gptq-marlin": _gptq,
         "awq": _awq,
+        "awq-marlin": _awq,
         "auto-round": _auto_round,
         "intel/auto-round": _auto_round,
+        "inc": _auto_round,
         "fp8": _fp8,
         "w4afp8": _w4afp8,
         "fbgemm-fp8": _fbgemm_fp8,
+        "w8a8-fp8": _w8a8_fp8,
+        "w8a8-int8": _w8a8_int8,
+        "blockwise-int8": _w8a8_int8,
         "bitsandbytes": bitsandbytes,
         "compressed-tensors": compressed_tensors,
         "modelopt": modelopt,
         "modelopt-fp4": modelopt,
+        "modelopt-mixed": modelopt,
         "mxfp4": _mxfp4,
+        "fp-quant": _fp_quant,
         "quark": quark,
         "quanto": _quanto,
         "hqq": _hqq,
         "eetq": _eetq,
         "aqlm": _aqlm,
+        "higgs": _higgs,
         "bitnet": _bitnet,
         "torchao": _torchao,
     }
