@@ -109,9 +109,9 @@ def _quantization(scheme: Quantization) -> str:
     operands = f"activations {scheme.activations}" if scheme.activations else "activations not quantized"
     cache = f", KV cache {scheme.kv_cache}" if scheme.kv_cache else ""
     excluded = f", {len(scheme.excluded)} names of modules excluded" if scheme.excluded else ""
-    return (
-        f"quantized: {scheme.method}, {float(bits_per_weight(scheme)):.4g} bits a weight, {operands}{cache}{excluded}"
-    )
+    others = "".join(f", {each.weights} in {len(each.targets)} names of modules" for each in scheme.others)
+    bits = f"{float(bits_per_weight(scheme)):.4g} bits a weight"
+    return f"quantized: {scheme.method}, {bits}, {operands}{cache}{others}{excluded}"
 
 
 def _classes(written: Path | None, as_json: bool) -> None:

@@ -15,25 +15,25 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import as_float
 from jaxperf.models import config as described
+from jaxperf.models.block_formats import PLAIN, Formats, own_formats
 from jaxperf.models.blocks.attention import AttentionMixer
 from jaxperf.models.blocks.base import AbstractBlock, AbstractFfn, AbstractMixer
 from jaxperf.models.blocks.catalog import cross_of, ffn_of, mixer_of
 from jaxperf.models.blocks.mlp import DenseFfn
 from jaxperf.models.blocks.moe import MoeFfn
-from jaxperf.models.excluded import unquantized_blocks
 
 __all__ = ["AttentionMixer", "DenseFfn", "LayerGroup", "MoeFfn", "Tower", "Transformer", "transformer"]
 
-ALL_BLOCKS = ("mixer", "ffn", "shared")
+UNQUANTIZED = (("mixer", PLAIN), ("ffn", PLAIN), ("shared", PLAIN))
 
 
 class LayerGroup(eqx.Module):
     """`repeats` layers that are alike: mixer, cross-attention and feed-forward block, any of which may be missing.
 
     `beside`: a second mixer that reads what the first reads; `norms` of the residual width; `parallel`: mixer and
-    feed-forward read the same input and are added once; `unquantized`: blocks that no weight format touches, of
-    "mixer" and "ffn"; `extra`: elements that no block has, in memory but not timed; `stored` false where the weights
-    are those of earlier layers.
+    feed-forward read the same input and are added once; `own`: blocks whose format is not that of the weights, with
+    its name, as in `block_formats.own_formats`; `extra`: elements that no block has, in memory but not timed; `stored`
+    false where the weights are those of earlier layers.
     """
 
     mixer: AbstractMixer | None
@@ -43,7 +43,7 @@ class LayerGroup(eqx.Module):
     beside: AbstractMixer | None = None
     norms: int = eqx.field(static=True, default=2)
     parallel: bool = eqx.field(static=True, default=False)
-    unquantized: tuple[str, ...] = eqx.field(static=True, default=())
+    own: Formats = eqx.field(static=True, default=())
     extra: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     stored: bool = eqx.field(static=True, default=True)
 
@@ -54,9 +54,9 @@ class LayerGroup(eqx.Module):
 
     @property
     def blocks(self) -> tuple[tuple[AbstractBlock, str], ...]:
-        """All blocks, each with its kind: "mixer" or "ffn"."""
-        mixers = self.mixers if self.cross is None else (*self.mixers, self.cross)
-        return (*((mixer, "mixer") for mixer in mixers), *(() if self.ffn is None else ((self.ffn, "ffn"),)))
+        """All blocks, each with its kind: "mixer" (cross-attention too), "beside" or "ffn"."""
+        kinds = ((self.mixer, "mixer"), (self.beside, "beside"), (self.cross, "mixer"), (self.ffn, "ffn"))
+        return tuple((block, kind) for block, kind in kinds if block is not None)
 
     @property
     def added_once(self) -> bool:
@@ -131,7 +131,6 @@ class Transformer(eqx.Module):
 
 def transformer(config: described.ModelConfig) -> Transformer:
     """The arrays of a described model. Raises `InputError` for a kind of layer that is not timed."""
-    unquantized = [unquantized_blocks(config, index) for index in range(len(config.layers))]
     return Transformer(
         hidden=config.hidden,
         vocabulary=config.vocabulary,
@@ -140,28 +139,28 @@ def transformer(config: described.ModelConfig) -> Transformer:
         max_context=config.max_context or jnp.inf,
         embedding_width=config.embedding_width,
         extra=sum(table.rows * table.columns for table in config.tables) + config.other_parameters,
-        groups=_groups(config.layers, unquantized),
+        groups=_groups(config.layers, [own_formats(config, index) for index in range(len(config.layers))]),
         towers=tuple(_tower(encoder) for encoder in config.encoders),
         projected=config.embedding_width != config.hidden,
     )
 
 
-def _groups(layers: Sequence[described.Layer], unquantized: Sequence[tuple[str, ...]]) -> tuple[LayerGroup, ...]:
-    """The distinct layers, by what they are and which blocks stay unquantized, with how often each occurs."""
+def _groups(layers: Sequence[described.Layer], formats: Sequence[Formats]) -> tuple[LayerGroup, ...]:
+    """The distinct layers, by what they are and which blocks have formats of their own, with how often each occurs."""
     return tuple(
         LayerGroup(
             mixer=None if layer.mixer is None else mixer_of(layer.mixer),
-            ffn=None if layer.ffn is None else ffn_of(layer.ffn, kept),
+            ffn=None if layer.ffn is None else ffn_of(layer.ffn, own),
             repeats=count,
             cross=None if layer.cross is None else cross_of(layer.cross),
             beside=None if layer.beside is None else mixer_of(layer.beside),
             norms=layer.norms,
             parallel=layer.parallel,
-            unquantized=kept,
+            own=own,
             extra=layer.other_parameters,
             stored=not layer.shared,
         )
-        for (layer, kept), count in Counter(zip(layers, unquantized, strict=True)).items()
+        for (layer, own), count in Counter(zip(layers, formats, strict=True)).items()
     )
 
 
@@ -177,7 +176,7 @@ def _tower(encoder: described.Encoder) -> Tower:
         input_depth=encoder.input_parameters / encoder.hidden,
         projector=encoder.projector_parameters,
         extra=sum(table.rows * table.columns for table in encoder.tables) + encoder.other_parameters,
-        groups=_groups(encoder.layers, [() if encoder.kind == "text" else ALL_BLOCKS] * len(encoder.layers)),
+        groups=_groups(encoder.layers, [() if encoder.kind == "text" else UNQUANTIZED] * len(encoder.layers)),
         kind=encoder.kind,
         fixed=encoder.length is not None,
         norms=encoder.norms,

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.models.blocks.launch import in_format
+from jaxperf.models.blocks.moe import MoeFfn
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.layers import LayerGroup, Tower, Transformer
 from jaxperf.models.transformer import in_own_format
@@ -92,6 +94,9 @@ def group_weight_bytes(deployment: Deployment, hidden: Scalar, groups: Sequence[
             formats = in_own_format(deployment, group, kind)
             stored = stored + block.matrix_elements(hidden, formats.layout) * formats.weights.itemsize
             stored = stored + block.other_elements(hidden, formats.layout) * formats.activations.itemsize
+        if isinstance(group.ffn, MoeFfn) and group.ffn.shared_format is not None:
+            itemsize = in_format(deployment, group.ffn.shared_format).weights.itemsize
+            stored = stored + group.ffn.shared_elements(hidden, deployment.layout) * itemsize
         total = total + group.repeats * stored
     return total
 

@@ -16,7 +16,7 @@ SCALE_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8, "e8m0": 8
 
 @dataclass(frozen=True)
 class Quantization:
-    """One quantization scheme, applied to the matrices of the layers except `excluded`.
+    """One quantization scheme, applied to the matrices of the layers except `excluded`, or to its `targets` alone.
 
     **Fields:** `method` the name people use ("gptq", "fp8"); `weights` the nearest name of
     `jaxperf.core.formats.FORMATS`; `bits` of one stored weight, a fraction for codebooks; `group_size` weights that
@@ -24,7 +24,9 @@ class Quantization:
     ("fp32", "fp16", "bf16", "fp8", "int8", "e8m0"); `zero_points` a second number of `bits` beside each scale;
     `activations` the format they are quantized to when multiplied, `None` when they are not; `kv_cache` the format
     the checkpoint asks for, `None` when it does not; `excluded` names or patterns of modules that are not quantized;
-    `unquantized` the format of those, of tables, norms and biases.
+    `unquantized` the format of those, of tables, norms and biases; `targets` names or patterns of the only modules in
+    this scheme, none where it is that of all that have no other; `others` the schemes of further modules, each with
+    its targets, which come before those of this one.
     """
 
     method: str
@@ -37,6 +39,8 @@ class Quantization:
     kv_cache: str | None = None
     excluded: tuple[str, ...] = ()
     unquantized: str = "bf16"
+    targets: tuple[str, ...] = ()
+    others: tuple[Quantization, ...] = ()
 
     def __post_init__(self) -> None:
         check_text("Quantization.method", self.method)
@@ -54,8 +58,14 @@ class Quantization:
         for name in ("activations", "kv_cache"):
             if getattr(self, name) is not None:
                 check_text(f"Quantization.{name}", getattr(self, name))
-        if not isinstance(self.excluded, tuple) or not all(isinstance(each, str) for each in self.excluded):
-            raise InputError(f"Quantization.excluded is {show(self.excluded)}; it must be a tuple of texts.")
+        for name in ("excluded", "targets"):
+            listed = getattr(self, name)
+            if not isinstance(listed, tuple) or not all(isinstance(each, str) for each in listed):
+                raise InputError(f"Quantization.{name} is {show(listed)}; it must be a tuple of texts.")
+        if not isinstance(self.others, tuple) or not all(isinstance(each, Quantization) for each in self.others):
+            raise InputError(f"Quantization.others is {show(self.others)}; it must be a tuple of Quantization.")
+        if any(each.others or not each.targets for each in self.others):
+            raise InputError("An item of Quantization.others has others itself, or no targets; it needs targets alone.")
 
 
 def bits_per_weight(quantization: Quantization) -> Fraction:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 from jaxperf.core.numerics import Scalar, ceil_div
 from jaxperf.kernels.gather import embedding_cost
 from jaxperf.models.blocks.base import AbstractMixer, Kernels
-from jaxperf.models.blocks.launch import add, flagged, norm, plain_linear, reduce
+from jaxperf.models.blocks.launch import add, flagged, in_format, norm, plain_linear, reduce
 from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import LayerGroup, Transformer
@@ -54,9 +53,9 @@ def group_kernels(deployment: Deployment, hidden: Scalar, groups: Sequence[Layer
 def layer_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, phase: Phase) -> Kernels:
     """One layer on one rank: its blocks, the norms around them, and what joins their outputs."""
     parts = [norm_kernels(deployment, hidden, group, phase.tokens)]
-    mixing, feeding = (in_own_format(deployment, group, block) for block in ("mixer", "ffn"))
+    mixing, beside, feeding = (in_own_format(deployment, group, block) for block in ("mixer", "beside", "ffn"))
     if group.mixer is not None:
-        parts += [mixer.kernels(mixing, hidden, phase) for mixer in group.mixers]
+        parts += [mixer.kernels(at, hidden, phase) for mixer, at in zip(group.mixers, (mixing, beside), strict=False)]
         if not group.added_once:
             parts.append(reduce_kernel(deployment, hidden, group.mixer, phase))
     if group.parallel or group.beside is not None:
@@ -70,10 +69,9 @@ def layer_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, pha
 
 
 def in_own_format(deployment: Deployment, group: LayerGroup, block: str) -> Deployment:
-    """The deployment as a block sees it: its weights in the activations' format where the checkpoint excludes it."""
-    if block not in group.unquantized:
-        return deployment
-    return dataclasses.replace(deployment, weights=deployment.activations)
+    """The deployment as a block sees it: its weights in the format of their own where the checkpoint has one."""
+    own = dict(group.own)
+    return in_format(deployment, own[block]) if block in own else deployment
 
 
 def reduce_kernel(deployment: Deployment, hidden: Scalar, mixer: AbstractMixer, phase: Phase) -> Kernels:

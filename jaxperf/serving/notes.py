@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxperf.core.device import stand_in_of, unscaled
 from jaxperf.core.formats import FORMATS
-from jaxperf.models.config import ModelConfig
-from jaxperf.models.excluded import unquantized_blocks
+from jaxperf.models.block_formats import PLAIN, own_formats
+from jaxperf.models.config import Attention, Mla, ModelConfig
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.quantization import bits_per_weight
 from jaxperf.serving.reads import makes_tokens
@@ -24,7 +24,13 @@ UNSAID_SHARE = 0.01  # by which the bits of a weight may differ from those of th
 # All-reduces of 16 MiB among L40S of one server against our price: 4.8 to 6.7 for 1.1 ms (4 of them), 16 to 22 for
 # 1.2 ms (8); pairs are right. Servers with switches between their cards do better; no datasheet of a card says which.
 HOST_LINKS = "counted at their rate, where four L40S of one server took five times as long and eight fifteen"
-WORDS = {"mixer": "attention", "ffn": "the feed-forward blocks", "shared": "the shared experts"}
+WORDS = {
+    "mixer": "attention",
+    "recurrent": "the recurrent layers",
+    "beside": "the state space beside attention",
+    "ffn": "the feed-forward blocks",
+    "shared": "the shared experts",
+}
 PAIR = 2  # ranks whose PCIe is as fast as its rate
 NAMED = 12  # so many devices are named in a sentence; more are counted
 
@@ -39,7 +45,8 @@ def notes_of(
     """
     notes = model_notes(model, [point["weights"]], [point["kv_cache"]], MEDIA in point, speculative)
     weights = FORMATS[point["weights"]]
-    for role, compute in (("weights", weights.compute), ("activations", FORMATS[weights.activations].compute)):
+    roles = [(FORMATS[name].compute, "weights") for name in (point["weights"], *_other_formats(model))]
+    for compute, role in dict.fromkeys((*roles, (FORMATS[weights.activations].compute, "activations"))):
         stand_in = stand_in_of(spec, compute)
         if stand_in is not None:
             notes.append(f"{spec.name} has no {compute} matrix units: {role} are multiplied in {stand_in}.")
@@ -81,7 +88,11 @@ def notes_of_many(
     """
     hosted = [spec.name for spec in specs if spec.node.topology == "pcie" and ranks > PAIR]
     links = [f"links are PCIe of the host, {HOST_LINKS}: {_some(hosted)}"] if hosted else []
-    return [*fallbacks(specs, weights), *links, *model_notes(model, weights, kv_cache, media, change=change)]
+    return [
+        *fallbacks(specs, dict.fromkeys((*weights, *_other_formats(model)))),
+        *links,
+        *model_notes(model, weights, kv_cache, media, change=change),
+    ]
 
 
 def fallbacks(specs: Sequence[DeviceSpec], weights: Iterable[str]) -> list[str]:
@@ -98,6 +109,11 @@ def fallbacks(specs: Sequence[DeviceSpec], weights: Iterable[str]) -> list[str]:
                 scales = f"no units for the scales of {name}, counted at the {own.compute} rate"
                 found.setdefault(scales, []).append(spec.name)
     return [f"{words}: {_some(list(dict.fromkeys(names)))}" for words, names in found.items()]
+
+
+def _other_formats(model: ModelConfig) -> list[str]:
+    """Formats of blocks that no format of the weights touches."""
+    return [] if model.quantization is None else [each.weights for each in model.quantization.others]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -159,8 +175,19 @@ def _left_out(model: ModelConfig, media: bool, speculative: bool) -> list[str]:
         notes.append(
             f"{extra / 1e6:,.0f} M weights that no attention or feed-forward block has are in memory, untimed."
         )
-    unquantized = {block for index in range(len(model.layers)) for block in unquantized_blocks(model, index)}
-    if unquantized:
-        names = " and ".join(WORDS[block] for block in WORDS if block in unquantized)
-        notes.append(f"The checkpoint leaves {names} unquantized in some or all layers; so does this, in any format.")
+    return [*notes, *_kept(model)]
+
+
+def _kept(model: ModelConfig) -> list[str]:
+    """Which blocks no weight format touches, and how the checkpoint stores them."""
+    found: dict[str, set[str]] = {}
+    for index, layer in enumerate(model.layers):
+        recurrent = not isinstance(layer.mixer or layer.cross, Attention | Mla)
+        for block, name in own_formats(model, index):
+            found.setdefault(name, set()).add("recurrent" if block == "mixer" and recurrent else block)
+    notes = []
+    for name, blocks in found.items():
+        words = " and ".join(WORDS[block] for block in WORDS if block in blocks)
+        does = f"leaves {words} unquantized" if name == PLAIN else f"stores {words} in {name}"
+        notes.append(f"The checkpoint {does} in some or all layers; so does this, in any format.")
     return notes

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from hwspecs.errors import InputError
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS
 from jaxperf.io.huggingface import read_config
-from jaxperf.io.quantization.groups import ALGORITHMS
-from jaxperf.io.quantization.methods import METHODS, TORCHAO
+from jaxperf.io.quantization.methods import METHODS
+from jaxperf.io.quantization.modelopt import ALGORITHMS
 from jaxperf.io.quantization.pieces import ASYMMETRIC, FORMAT_BITS, GROUPED, MICROSCALED, NAMES
+from jaxperf.io.quantization.torchao import TORCHAO
+from jaxperf.models.block_formats import own_formats
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.parameters import mtp_parameter_count, parameter_breakdown, parameter_count
 from jaxperf.models.quantization import Quantization, bits_per_weight
@@ -132,7 +134,10 @@ EXACT = [
 # config -> (format that stands in, bits, word of the sentence)
 AQLM = {"quant_method": "aqlm", "num_codebooks": 1, "nbits_per_codebook": 16, "in_group_size": 8}
 NEAREST = [
-    ({"quant_method": "w4afp8", "weight_block_size": [128, 128]}, ("int4", 4.125, "w4afp8 stores in fp8, are counted")),
+    (
+        {"quant_method": "w4afp8", "weight_block_size": [128, 128]},
+        ("int4", 4.125, "4-bit experts with fp8 activations"),
+    ),
     ({"quant_method": "gptq", "bits": 3, "group_size": 128}, ("int4", 3 + 19 / 128, "3-bit")),
     ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4", 4 + 20 / 32, "4.625 bits a weight")),
     ({"quant_method": "awq", "bits": 4, "group_size": 64}, ("int4_asym", 4 + 20 / 64, "4.312 bits a weight")),
@@ -223,13 +228,18 @@ def test_deepseek_v3_weighs_what_its_files_do() -> None:
     assert stored_bytes(model) + further == pytest.approx(688_586_727_753, rel=0.0005)
 
 
-def test_w4afp8_quantizes_the_routed_experts_alone() -> None:
-    """DeepSeek-R1 as SGLang's w4afp8 has it: 653.9 of 671.0 B parameters are of routed experts, all else in 16 bits."""
+def test_w4afp8_has_routed_experts_in_4_bits_and_all_other_matrices_in_8() -> None:
+    """DeepSeek-R1 as SGLang's w4afp8 has it: 653.9 of 671.0 B parameters are of routed experts."""
     model = shipped("deepseek-v3", {"quant_method": "w4afp8", "activation_scheme": "dynamic", "group_size": 128})
+    parts = parameter_breakdown(model)
     experts = 58 * 256 * 3 * 7168 * 2048
-    assert parameter_breakdown(model)["experts"] == experts
-    rest = parameter_count(model) - experts
-    assert stored_bytes(model) == pytest.approx(experts * 4.125 / 8 + rest * 2, rel=1e-9)
+    vectors = 61 * (1536 + 512)  # norms inside of attention
+    other = parts["attention"] - vectors + parts["mlp"] + parts["shared_experts"]
+    plain = parameter_count(model) - experts - other
+    assert parts["experts"] == experts
+    assert stored_bytes(model) == pytest.approx(experts * 4.125 / 8 + other + plain * 2, rel=1e-9)
+    assert own_formats(model, 0) == (("mixer", "fp8"), ("ffn", "fp8"))
+    assert own_formats(model, 5) == (("mixer", "fp8"), ("shared", "fp8"))
 
 
 @pytest.mark.parametrize(("name", "size"), [("gpt-oss-120b", 60.8), ("gpt-oss-20b", 12.8)])
@@ -268,20 +278,6 @@ def test_excluded_modules_keep_the_dtype(excluded: list[str], share: float) -> N
     matrices = 4 * LAYER
     expected = plain_bytes(model) + matrices * share + 2 * matrices * (1 - share)
     assert stored_bytes(model) == pytest.approx(expected, abs=1)
-
-
-def test_modules_that_auto_round_keeps_are_not_quantized() -> None:
-    """Other numbers of bits than those of all are not read, and that is said."""
-    scheme = {"quant_method": "auto-round", "bits": 4, "group_size": 128}
-    kept = {"model.layers.0.self_attn.o_proj": {"bits": 16}, "lm_head": {"bits": 16, "data_type": "fp"}}
-    same = {"model.layers.1.mlp.down_proj": {"bits": 4, "group_size": 128}}
-    model = read(scheme | {"extra_config": kept | same})
-    listed = read(scheme | {"modules_to_not_convert": list(kept)})
-    assert stored_bytes(model) == stored_bytes(listed) > stored_bytes(read(scheme))
-    assert model.assumptions == listed.assumptions
-    mixed = read(scheme | {"extra_config": kept | {"model.layers.1.mlp.down_proj": {"bits": 8}, ".*up": {"bits": 16}}})
-    assert stored_bytes(mixed) == stored_bytes(model)
-    assert "extra_config is ignored for 2 of its modules" in mixed.assumptions[-1]
 
 
 @given(st.integers(1, 8), st.sampled_from([-1, 16, 32, 64, 128, 1024]))

@@ -51,6 +51,17 @@ def test_the_cache_that_a_checkpoint_asks_for_is_said_by_estimate_rank_and_sweep
         assert "fp8 is how the checkpoint stores its weights (fp8)." in notes
 
 
+def test_formats_of_single_blocks_and_what_stands_in_for_them_are_said() -> None:
+    fp8 = Quantization("fp8", "fp8", 8, targets=("layers.0.mlp",))
+    model = dataclasses.replace(load_model("llama-2-7b"), quantization=Quantization("w4", "int4", 4, others=(fp8,)))
+    point = {"weights": "int4", "kv_cache": "bf16"}
+    one, many = notes_of(model, A100, point), notes_of_many(model, [A100, H100], ["int4"], ["bf16"])
+    stores = "The checkpoint stores the feed-forward blocks in fp8 in some or all layers; so does this, in any format."
+    assert stores in one and stores in many
+    assert f"{A100.name} has no fp8 matrix units: weights are multiplied in bf16." in one
+    assert f"no fp8 units, multiplied in bf16: {A100.name}" in many
+
+
 def test_a_ranking_says_whose_best_batch_is_the_largest_considered() -> None:
     entries = tuple(Ranked(f"d{batch}", 1.0, {"batch": batch, "tensor_parallel": 1}, {}) for batch in (8, 16))
     found = Ranking("tokens/J", entries, (), 9, 16)

@@ -38,7 +38,8 @@ def stored_format(fields: Fields) -> tuple[str, Quantization | None]:
     except InputError as error:
         raise InputError(f"{key}: {error}") from None
     if len(fields.notes) == said:
-        _note_size(fields, quantization)
+        for each in (quantization, *quantization.others):
+            _note_size(fields, each)
     return quantization.weights, dataclasses.replace(quantization, unquantized=dtype)
 
 

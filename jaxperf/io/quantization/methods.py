@@ -14,7 +14,9 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.quantization.groups import compressed_tensors, modelopt, quark
+from jaxperf.io.quantization.groups import compressed_tensors, quark
+from jaxperf.io.quantization.mixed import mixed
+from jaxperf.io.quantization.modelopt import modelopt
 from jaxperf.io.quantization.pieces import (
     WIDEST,
     choice,
@@ -22,22 +24,33 @@ from jaxperf.io.quantization.pieces import (
     group_size,
     grouped_integers,
     inner_fields,
+    is_pattern,
     nearest_format,
     short_text,
 )
+from jaxperf.io.quantization.torchao import torchao
 from jaxperf.models.checks import check_count, show
 from jaxperf.models.quantization import Quantization
 
 PLAIN = re.compile(r"[\w.]+")  # the name of a module, and no pattern
 NOT_EXPERTS = ("self_attn", "shared_experts", r"re:.*mlp\.(gate|up|gate_up|down)_proj")  # of DeepSeek and its like
-OWN = ("bits", "group_size", "sym", "data_type")  # what auto-round may choose for a module by itself
+OWN = ("bits", "group_size", "sym")  # what GPTQ and auto-round may choose for a module by itself
 
 
 def _gptq(fields: Fields) -> Quantization:
-    """Frantar et al. 2022 (arXiv:2210.17323); the files hold zero points even where they are all alike."""
-    if fields.find("dynamic") is not None:
-        fields.notes.append("quantization_config.dynamic is ignored; all layers were given the same bits.")
-    return grouped_integers(fields, "gptq", zero_points=True, used=not fields.flag("sym", True))
+    """Frantar et al. 2022 (arXiv:2210.17323); the files hold zero points even where they are all alike.
+
+    `dynamic` of GPTQModel has patterns of modules: "-:" those that are not quantized, "+:" or nothing before it those
+    with bits and groups of their own.
+    """
+    scheme, dynamic = _signed(fields, "gptq"), inner_fields(fields, "dynamic")
+    if dynamic is None:
+        return scheme
+    own = {
+        f"re:{name.removeprefix('-:').removeprefix('+:')}": {"bits": WIDEST} if name.startswith("-:") else changes
+        for name, changes in dynamic.data.items()
+    }
+    return _with_own(fields, scheme, own)
 
 
 def _awq(fields: Fields) -> Quantization:
@@ -49,28 +62,39 @@ def _awq(fields: Fields) -> Quantization:
 
 
 def _auto_round(fields: Fields) -> Quantization:
+    """Modules of `extra_config` have bits and groups of their own, or are not quantized; names may be patterns."""
     kind = short_text(fields, "data_type", "int") or "int"
     if kind != "int":
         fields.notes.append(f"auto-round's data_type {show(kind)} was read as weight-only integers of the same bits.")
-    scheme = grouped_integers(fields, "auto-round", zero_points=True, used=not fields.flag("sym", True))
-    return dataclasses.replace(scheme, excluded=(*scheme.excluded, *_kept_modules(fields)))
+    scheme, extra = _signed(fields, "auto-round"), inner_fields(fields, "extra_config")
+    own = {} if extra is None else {_as_pattern(name): changes for name, changes in extra.data.items()}
+    return _with_own(fields, scheme, own)
 
 
-def _kept_modules(fields: Fields) -> tuple[str, ...]:
-    """The modules that auto-round's `extra_config` keeps in 16 bits or more; a note where it says else of some."""
-    extra = inner_fields(fields, "extra_config")
-    if extra is None:
-        return ()
-    own = {name: found for name in extra.data if (found := inner_fields(extra, name))}
-    kept = [name for name in own if (own[name].optional_count("bits") or 0) >= WIDEST and PLAIN.fullmatch(name)]
-    usual = {key: fields.data[key] for key in OWN if key in fields.data}
-    other = [
-        name for name in own.keys() - kept if any(own[name].data.get(key, usual[key]) != usual[key] for key in usual)
-    ]
-    if other:
-        said = f"extra_config is ignored for {len(other)} of its modules; they were given the same bits as all others."
-        fields.notes.append(f"quantization_config.{said}")
-    return tuple(kept)
+def _signed(fields: Fields, method: str) -> Quantization:
+    """Integers whose zero points are in the file, and are used unless `sym` says that they are all alike."""
+    return grouped_integers(fields, method, zero_points=True, used=not fields.flag("sym", True))
+
+
+def _as_pattern(name: str) -> str:
+    return name if PLAIN.fullmatch(name) else f"re:{name}"
+
+
+def _with_own(fields: Fields, scheme: Quantization, own: Mapping[str, Any]) -> Quantization:
+    """The scheme with those of the modules that say what they change of it; those of 16 bits are not quantized."""
+    parts: list[tuple[tuple[str, ...], Quantization]] = [((), dataclasses.replace(scheme, excluded=()))]
+    kept = list(scheme.excluded)
+    for name, changes in own.items():
+        if name.startswith("re:") and not is_pattern(name.removeprefix("re:")):
+            raise InputError(f"{show(name.removeprefix('re:'))} must be a plain regular expression or a module's name.")
+        if not isinstance(changes, Mapping):
+            raise InputError(f"{name.removeprefix('re:')} is {show(changes)}; it must be an object.")
+        inner = dataclasses.replace(fields, data={**fields.data, **changes})
+        if inner.count("bits", largest=32) >= WIDEST:
+            kept.append(name)
+        elif any(key in changes for key in OWN):
+            parts.append(((name,), dataclasses.replace(_signed(inner, scheme.method), excluded=())))
+    return dataclasses.replace(mixed(fields, parts), excluded=tuple(dict.fromkeys(kept)))
 
 
 def _fp8(fields: Fields) -> Quantization:
@@ -125,14 +149,11 @@ def _higgs(fields: Fields) -> Quantization:
 
 def _w4afp8(fields: Fields) -> Quantization:
     """Routed experts in 4 bits times fp8, one scale to 128 weights, and all else as in `_fp8` (SGLang's w4afp8)."""
-    fields.notes.append(
-        "4-bit experts with fp8 activations were read as int4, the nearest format; attention, shared experts and dense "
-        "blocks, which w4afp8 stores in fp8, are counted in 16 bits."
-    )
-    kept = excluded_modules(fields, "modules_to_not_convert", "ignored_layers")
-    group = group_size(fields, "group_size", 128)
-    excluded = (*kept, *(each for each in NOT_EXPERTS if each not in kept))
-    return Quantization("w4afp8", "int4", 4, group, "bf16", activations="fp8", excluded=excluded)
+    fields.notes.append("4-bit experts with fp8 activations were read as int4, the nearest format.")
+    rest = _fp8(fields)
+    experts = Quantization("w4afp8", "int4", 4, group_size(fields, "group_size", 128), "bf16", activations="fp8")
+    parts = [((), experts), (NOT_EXPERTS, dataclasses.replace(rest, method="w4afp8", excluded=()))]
+    return dataclasses.replace(mixed(fields, parts), excluded=rest.excluded)
 
 
 def _fbgemm_fp8(fields: Fields) -> Quantization:
@@ -231,42 +252,6 @@ def _bitnet(fields: Fields) -> Quantization:
     return Quantization("bitnet", name, 2, None, activations="int8", excluded=excluded)
 
 
-# torchao's class or, in older files, its short name -> (kind, bits, default group, activations)
-TORCHAO: Mapping[str, tuple[str, int, int | None, str | None]] = MappingProxyType(
-    {
-        "int4weightonly": ("int", 4, 128, None),
-        "int8weightonly": ("int", 8, None, None),
-        "int8dynamicactivationint8weight": ("int", 8, None, "int8"),
-        "int8dynamicactivationint4weight": ("int", 4, 32, "int8"),
-        "float8weightonly": ("float", 8, None, None),
-        "float8dynamicactivationfloat8weight": ("float", 8, None, "fp8"),
-    }
-)
-
-
-def _torchao(fields: Fields) -> Quantization:
-    """`quant_type`: a short name, or `{"default": {"_type": class, "_data": its arguments}}`."""
-    kind = fields.data.get("quant_type")
-    arguments: Mapping[str, Any] = fields.data.get("quant_type_kwargs") or {}
-    if isinstance(kind, Mapping) and isinstance(kind.get("default"), Mapping):
-        arguments, kind = kind["default"].get("_data") or {}, kind["default"].get("_type")
-    key = kind.replace("_", "").lower().removesuffix("config") if isinstance(kind, str) else ""
-    if key not in TORCHAO or not isinstance(arguments, Mapping):
-        raise InputError(f"quant_type is {show(kind)}; it must be one of {', '.join(TORCHAO)}.")
-    number, bits, group, activations = TORCHAO[key]
-    group = group_size(Fields(arguments, fields.name, "quant_type", fields.notes), "group_size", group)
-    return Quantization(
-        "torchao",
-        nearest_format(fields, number, bits, activations, group, bits == 4),
-        bits,
-        group,
-        "bf16",
-        zero_points=bits == 4,
-        activations=activations,
-        excluded=excluded_modules(fields, "modules_to_not_convert"),
-    )
-
-
 METHODS: Mapping[str, Callable[[Fields], Quantization]] = MappingProxyType(
     {
         "gptq": _gptq,
@@ -296,6 +281,6 @@ METHODS: Mapping[str, Callable[[Fields], Quantization]] = MappingProxyType(
         "aqlm": _aqlm,
         "higgs": _higgs,
         "bitnet": _bitnet,
-        "torchao": _torchao,
+        "torchao": torchao,
     }
 )

@@ -103,12 +103,12 @@ def excluded_modules(fields: Fields, *names: str) -> tuple[str, ...]:
     """The modules that keep the model's dtype, from the first list that is present; `re:` begins a pattern."""
     name, found = next(((name, found) for name in names if (found := fields.listing(name, str))), ("", []))
     for pattern in found:
-        if pattern.startswith("re:") and not _is_pattern(pattern.removeprefix("re:")):
+        if pattern.startswith("re:") and not is_pattern(pattern.removeprefix("re:")):
             raise InputError(f"{name} contains {show(pattern)}; after re: it must be a plain regular expression.")
     return tuple(found)
 
 
-def _is_pattern(text: str) -> bool:
+def is_pattern(text: str) -> bool:
     """A regular expression that cannot take for ever: none of its repeated groups holds a repetition."""
     try:
         re.compile(text)
@@ -139,7 +139,7 @@ def nearest_format(
     if activations is not None and bits > 4:
         nearest = "fp8" if "fp" in activations else "int8"
     else:
-        nearest = "int4" if bits <= 4 else "int8_wo"
+        nearest = "int8_wo" if bits > 4 else "int4" if kind != "float" else "mxfp4_wo" if group == 32 else "fp4_wo"
     operands = "unquantized activations" if activations is None else f"{activations} activations"
     fields.notes.append(
         f"{float(bits):.3g}-bit {kind} weights with {operands} were read as {nearest}, the nearest format."

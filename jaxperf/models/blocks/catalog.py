@@ -7,6 +7,7 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.models import config as described
+from jaxperf.models.block_formats import Formats
 from jaxperf.models.blocks.attention import attention_mixer
 from jaxperf.models.blocks.base import AbstractFfn, AbstractMixer
 from jaxperf.models.blocks.cross_attention import cross_attention
@@ -46,12 +47,12 @@ def cross_of(attention: described.Attention) -> AbstractMixer:
     return cross_attention(attention)
 
 
-def ffn_of(ffn: described.FeedForward, unquantized: tuple[str, ...] = ()) -> AbstractFfn:
-    """The arrays of a described feed-forward block; `unquantized` as in `excluded.unquantized_blocks`.
+def ffn_of(ffn: described.FeedForward, own: Formats = ()) -> AbstractFfn:
+    """The arrays of a described feed-forward block; `own` as in `block_formats.own_formats`.
 
     **Raises:** `InputError` for a kind that is not timed.
     """
-    return _arrays(FFNS, ffn, "feed-forward block", unquantized)
+    return _arrays(FFNS, ffn, "feed-forward block", own)
 
 
 def _arrays(kinds: Mapping[type, Callable[..., Any]], block: Any, role: str, *structure: Any) -> Any:

@@ -7,14 +7,24 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxperf.core.cost import Cost
+from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.elementwise import Stream, activation_cost, rotary_cost, stream_cost
 from jaxperf.kernels.gather import kv_write_cost
 from jaxperf.kernels.gemm import linear_cost
 from jaxperf.kernels.normalization import residual_norm_cost
+from jaxperf.models.block_formats import PLAIN
 from jaxperf.models.deployment import Deployment
 from jaxperf.network.collectives import all_reduce_cost
 from jaxperf.network.link import Fabric
+
+
+def in_format(at: Deployment, name: str) -> Deployment:
+    """The deployment with weights in the format of this name, or unquantized where it is `PLAIN`."""
+    if name != PLAIN:
+        return dataclasses.replace(at, weights=number_format(name))
+    efficiencies = dataclasses.replace(at.efficiencies, gemm=at.efficiencies.plain_gemm)
+    return dataclasses.replace(at, weights=at.activations, efficiencies=efficiencies)
 
 
 def linear(at: Deployment, tokens: Scalar, columns: Scalar, depth: Scalar) -> Cost:

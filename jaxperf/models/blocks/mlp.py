@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.models.block_formats import Formats
 from jaxperf.models.blocks.base import AbstractFfn, Kernels
 from jaxperf.models.blocks.launch import activation, linear, reduce
 from jaxperf.models.blocks.phase import Phase
@@ -45,6 +46,6 @@ class DenseFfn(AbstractFfn):
         return jnp.asarray(False)
 
 
-def dense_ffn(mlp: Mlp, unquantized: tuple[str, ...] = ()) -> DenseFfn:
-    """The arrays of a described block, which is quantized as a whole or not at all."""
+def dense_ffn(mlp: Mlp, own: Formats = ()) -> DenseFfn:
+    """The arrays of a described block, which has one format as a whole."""
     return DenseFfn(mlp.intermediate, 1.0 if mlp.gated else 0.0)

@@ -9,9 +9,10 @@ from jaxtyping import Array, Bool, Float
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.kernels.elementwise import activation_cost
 from jaxperf.kernels.moe import GroupedGemm, Routing, rank_rows, routed_gemm_cost, touched_experts
+from jaxperf.models.block_formats import Formats
 from jaxperf.models.blocks.base import AbstractFfn, Kernels
 from jaxperf.models.blocks.exchange import exchange_costs
-from jaxperf.models.blocks.launch import activation, linear, plain_linear, reduce
+from jaxperf.models.blocks.launch import activation, in_format, linear, plain_linear, reduce
 from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.feedforward import Moe
@@ -22,8 +23,9 @@ class MoeFfn(AbstractFfn):
     """Mixture of experts: experts, experts per token, width of one expert and of the shared expert (0: none) [1].
 
     `latent`: width that the routed experts read and write, between two projections of their own; 0 where that is the
-    width of the layer. `plain_shared`: the shared expert stays unquantized whatever the routed ones are. `limit`: the
-    groups of experts that a token keeps to, None for any. `copies`: more slots, which hold experts a second time.
+    width of the layer. `shared_format`: that of the shared expert where it has one of its own, None where it is that
+    of the routed ones. `limit`: the groups of experts that a token keeps to, None for any. `copies`: more slots, which
+    hold experts a second time.
     """
 
     experts: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -33,7 +35,7 @@ class MoeFfn(AbstractFfn):
     shared_intermediate: Float[Array, "*batch"] = eqx.field(converter=as_float)
     latent: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     has_latent: bool = eqx.field(static=True, default=False)
-    plain_shared: bool = eqx.field(static=True, default=False)
+    shared_format: str | None = eqx.field(static=True, default=None)
     limit: GroupLimit | None = eqx.field(static=True, default=None)
     copies: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
@@ -89,15 +91,16 @@ class MoeFfn(AbstractFfn):
         With one attention replica the combining all-reduce adds its partial sums too; with several, or when the routed
         experts work in another width, it needs its own.
         """
-        layout, project = deployment.layout, plain_linear if self.plain_shared else linear
+        own = self.shared_format
+        layout, at = deployment.layout, deployment if own is None else in_format(deployment, own)
         width = ceil_div(self.shared_intermediate, layout.tensor_parallel)
         exists = (width > 0.0).astype(width.dtype)
         some = jnp.maximum(width, 1.0)
         apart = as_float(1.0) if self.has_latent else (layout.data_parallel > 1.0).astype(width.dtype)
         return {
-            "shared_up_projection": exists * project(deployment, tokens, (1.0 + self.gates) * some, hidden),
+            "shared_up_projection": exists * linear(at, tokens, (1.0 + self.gates) * some, hidden),
             "shared_activation": exists * activation(deployment, tokens, some, self.gates),
-            "shared_down_projection": exists * project(deployment, tokens, hidden, some),
+            "shared_down_projection": exists * linear(at, tokens, hidden, some),
             "shared_all_reduce": exists * apart * reduce(deployment, tokens, hidden),
         }
 
@@ -105,14 +108,14 @@ class MoeFfn(AbstractFfn):
         experts = ceil_div(self.slots, layout.expert_parallel)
         width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
         routed = (2.0 + self.gates) * self.width(hidden) * experts * width + 2.0 * hidden * self.latent
-        return routed if self.plain_shared else routed + self._shared_elements(hidden, layout)
+        return routed if self.shared_format is not None else routed + self.shared_elements(hidden, layout)
 
-    def _shared_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+    def shared_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        """Elements of the shared expert, which are matrix elements unless it has a format of its own [1]."""
         return (2.0 + self.gates) * hidden * ceil_div(self.shared_intermediate, layout.tensor_parallel)
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
-        router = hidden * self.experts
-        return router + self._shared_elements(hidden, layout) if self.plain_shared else router
+        return hidden * self.experts
 
     def alive(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         copies = self.chosen * layout.data_parallel / layout.expert_parallel
@@ -128,8 +131,8 @@ class MoeFfn(AbstractFfn):
         return ~(spread & divides(layout.expert_tensor_parallel, self.intermediate))
 
 
-def moe_ffn(moe: Moe, unquantized: tuple[str, ...] = ()) -> MoeFfn:
-    """The arrays of a described block; `unquantized` as in `excluded.unquantized_blocks`."""
+def moe_ffn(moe: Moe, own: Formats = ()) -> MoeFfn:
+    """The arrays of a described block; `own` as in `block_formats.own_formats`."""
     return MoeFfn(
         moe.experts,
         moe.experts_per_token,
@@ -138,7 +141,7 @@ def moe_ffn(moe: Moe, unquantized: tuple[str, ...] = ()) -> MoeFfn:
         moe.shared_intermediate,
         latent=moe.latent or 0,
         has_latent=moe.latent is not None,
-        plain_shared="shared" in unquantized,
+        shared_format=dict(own).get("shared"),
         limit=group_limit(moe),
     )
 

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from jaxperf.io.huggingface import load_model
+from jaxperf.models.block_formats import PLAIN, unquantized_blocks
 from jaxperf.models.config import ModelConfig
-from jaxperf.models.excluded import unquantized_blocks
 from jaxperf.models.layers import transformer
 from jaxperf.models.parameters import parameter_breakdown
 from jaxperf.models.quantization import Quantization
@@ -71,6 +71,8 @@ def excluding(name: str, *modules: str) -> ModelConfig:
             ("mixer", "ffn"),
         ),
         ("internlm2-20b", ("model.layers.0.attention.wo", "model.layers.0.feed_forward.w2"), 0, ("mixer", "ffn")),
+        ("falcon-h1-7b", ("re:.*mamba.*",), 3, ("beside",)),
+        ("falcon-h1-7b", ("model.layers.3.self_attn",), 3, ("mixer",)),
         ("arctic-480b", ("model.layers.0.residual_mlp.w2",), 1, ()),
         ("arctic-480b", ("model.layers.1.residual_mlp.w2",), 1, ("shared",)),
     ],
@@ -105,4 +107,7 @@ def test_a_shared_expert_may_stay_unquantized_alone() -> None:
 
 def test_layers_that_are_excluded_differ_from_those_that_are_not() -> None:
     groups = transformer(excluding("llama-3.1-8b", "model.layers.0", "model.layers.31")).groups
-    assert [(float(group.repeats), group.unquantized) for group in groups] == [(2.0, ("mixer", "ffn")), (30.0, ())]
+    assert [(float(group.repeats), group.own) for group in groups] == [
+        (2.0, (("mixer", PLAIN), ("ffn", PLAIN))),
+        (30.0, ()),
+    ]
