@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.io.huggingface import read_config
+from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.models.config import Attention, Mlp, ModelConfig, Moe
 from jaxperf.models.parameters import (
     active_parameter_count,
@@ -161,7 +161,52 @@ def test_cwm_and_the_spelling_of_k_exaone() -> None:
         read_config(PLAIN | {"architectures": [f"Exaone{each}ForCausalLM"]} | sizes | heads | moe)
         for each in ("Moe", "MoE")
     ]
-    assert both[0].layers == both[1].layers
+    assert both[0].layers == both[1].layers and both[0].mtp_layers == ()
+
+
+def test_k_exaone_has_its_published_size_and_a_dense_layer_that_predicts() -> None:
+    """K-EXAONE-236B-A23B: 236 B, of which a token uses 23 (github.com/LG-AI-EXAONE/K-EXAONE)."""
+    sizes = dict(hidden_size=6144, intermediate_size=18432, num_hidden_layers=48, vocab_size=153600, head_dim=128)
+    heads = dict(num_attention_heads=64, num_key_value_heads=8, sliding_window=128, sliding_window_pattern="LLLG")
+    moe = dict(num_experts=128, num_experts_per_tok=8, moe_intermediate_size=2048, num_shared_experts=1)
+    more = {"architectures": ["ExaoneMoEForCausalLM"], "first_k_dense_replace": 1, "num_nextn_predict_layers": 1}
+    model = read_config(PLAIN | sizes | heads | moe | more)
+    assert parameter_count(model) == pytest.approx(236e9, rel=0.01)
+    assert active_parameter_count(model) == pytest.approx(23e9, rel=0.03)
+    assert model.mtp_layers == (model.layers[0],) and model.layers[0].ffn == Mlp(18432)
+    full = read_config(PLAIN | sizes | heads | moe | more | {"mtp_layer_types": ["full_attention"]})
+    assert full.mtp_layers[0].mixer == model.layers[3].mixer
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (2, True)),
+        ({"mtp_hybrid_override_pattern": "*E"}, (2, True)),
+        ({"mtp_layers_block_type": ["attention"]}, (1, False)),
+        ({"num_nextn_predict_layers": 0}, None),
+    ],
+)
+def test_nemotron_3_predicts_with_attention_and_experts(changes: dict[str, Any], expected: Any) -> None:
+    sizes = dict(hidden_size=64, num_hidden_layers=3, vocab_size=100, head_dim=16, num_attention_heads=4)
+    mamba = dict(num_key_value_heads=2, mamba_num_heads=4, mamba_head_dim=32, n_groups=2, ssm_state_size=16)
+    moe = dict(n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, n_shared_experts=0)
+    more = {"architectures": ["NemotronHForCausalLM"], "hybrid_override_pattern": "M*E", "conv_kernel": 4}
+    model = read_config(PLAIN | sizes | mamba | moe | more | {"num_nextn_predict_layers": 1} | changes)
+    found = [(layer.norms, isinstance(layer.ffn, Moe)) for layer in model.mtp_layers]
+    assert found == ([] if expected is None else [expected])
+    assert all(layer.mixer == model.layers[1].mixer for layer in model.mtp_layers)
+    with pytest.raises(InputError, match="must be a mixer, a feed-forward block, or one after the other"):
+        read_config(
+            PLAIN | sizes | mamba | moe | more | {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "**"}
+        )
+
+
+def test_shipped_models_that_predict_have_the_layer() -> None:
+    """Qwen3.5-397B-A17B: `mtp_num_hidden_layers` 1; Nemotron 3 Super: attention and experts."""
+    for name in ("qwen3.5-397b-a17b", "nemotron-3-super-120b-a12b"):
+        (layer,) = load_model(name).mtp_layers
+        assert isinstance(layer.mixer, Attention) and isinstance(layer.ffn, Moe) and layer.norms == 2
 
 
 @pytest.mark.parametrize(

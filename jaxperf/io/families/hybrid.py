@@ -17,6 +17,7 @@ from jaxperf.io.families.common import (
     sparse_where,
     stack,
 )
+from jaxperf.io.families.experts import predicted_layers
 from jaxperf.io.families.state_space import mamba1, mamba2
 from jaxperf.models.checks import MOST_LAYERS, check_count, show
 from jaxperf.models.config import Attention, FeedForward, Layer, Mamba2, Mixer, Mlp, ModelConfig
@@ -78,18 +79,25 @@ LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 BLOCKS = (*ATTENTION, *MAMBA, "mlp", "moe")
 
 
-def _nemotron_kinds(fields: Fields) -> list[str]:
-    """One block a layer: a text such as "M-M*E", or `layers_block_type` with words."""
-    listed = fields.listing("layers_block_type", str)
+def _nemotron_kinds(fields: Fields, listed_in: str, pattern_in: str) -> list[str] | None:
+    """One block a layer: a text such as "M-M*E", or a list of words; None where a config has neither."""
+    listed = fields.listing(listed_in, str)
     if listed is None:
-        pattern = fields.data.get("hybrid_override_pattern")
+        pattern = fields.data.get(pattern_in)
         if not isinstance(pattern, str) or not pattern:
-            raise InputError("hybrid_override_pattern is missing; it must have one letter (M, *, - or E) a layer.")
+            return None
         listed = [LETTERS.get(letter, letter) for letter in pattern]
     check_count("The number of layers in the pattern", len(listed), largest=MOST_LAYERS)
     unknown = [kind for kind in listed if kind not in BLOCKS]
     if unknown:
         raise InputError(f"the pattern of layers contains {show(unknown[0])}; it may contain M, *, - and E.")
+    return listed
+
+
+def _nemotron_layers(fields: Fields) -> list[str]:
+    listed = _nemotron_kinds(fields, "layers_block_type", "hybrid_override_pattern")
+    if listed is None:
+        raise InputError("hybrid_override_pattern is missing; it must have one letter (M, *, - or E) a layer.")
     count = fields.find("num_hidden_layers")
     if count is not None and count[1] != len(listed):
         raise InputError(f"{count[0]} is {show(count[1])} and the pattern has {len(listed)} layers; make them agree.")
@@ -98,8 +106,23 @@ def _nemotron_kinds(fields: Fields) -> list[str]:
 
 def _nemotron_h(fields: Fields) -> ModelConfig:
     """Nemotron-H and Nemotron 3 (arXiv:2504.03624): every layer is one norm and one block."""
-    kinds = _nemotron_kinds(fields)
+    kinds, further = _nemotron_layers(fields), _further_kinds(fields)
     attention, mamba = _attention(fields, rotary=False), _mamba2(fields)
+    blocks = _nemotron_blocks(fields, {*kinds, *further})
+    mixers: dict[str, Mixer] = {kind: attention if kind in ATTENTION else mamba for kind in (*ATTENTION, *MAMBA)}
+    layers = tuple(Layer(mixers.get(kind), blocks.get(kind), norms=1) for kind in kinds)
+    predicted = predicted_layers(fields, (_joined(further, mixers, blocks),)) if further else ()
+    return decoder(fields, layers, mtp_layers=predicted)
+
+
+def _further_kinds(fields: Fields) -> list[str]:
+    """The blocks that predict one further token, none where the model predicts none."""
+    if not fields.optional_count("num_nextn_predict_layers", smallest=0):
+        return []
+    return _nemotron_kinds(fields, "mtp_layers_block_type", "mtp_hybrid_override_pattern") or ["attention", "moe"]
+
+
+def _nemotron_blocks(fields: Fields, kinds: set[str]) -> dict[str, FeedForward]:
     blocks: dict[str, FeedForward] = {}
     if "mlp" in kinds:
         bias = fields.flag("mlp_bias", False)
@@ -111,9 +134,18 @@ def _nemotron_h(fields: Fields) -> ModelConfig:
         blocks["moe"] = routed(
             fields, gated=False, shared_intermediate=shared * width, correction_bias=True, latent=latent
         )
-    mixers: dict[str, Mixer] = {kind: attention if kind in ATTENTION else mamba for kind in (*ATTENTION, *MAMBA)}
-    layers = tuple(Layer(mixers.get(kind), blocks.get(kind), norms=1) for kind in kinds)
-    return decoder(fields, layers)
+    return blocks
+
+
+def _joined(kinds: list[str], mixers: dict[str, Mixer], blocks: dict[str, FeedForward]) -> Layer:
+    """What predicts one further token: a mixer and a feed-forward block, each with its norm, as one layer."""
+    if len(kinds) == 2 and kinds[0] in mixers and kinds[1] in blocks:
+        return Layer(mixers[kinds[0]], blocks[kinds[1]])
+    if len(kinds) == 1:
+        return Layer(mixers.get(kinds[0]), blocks.get(kinds[0]), norms=1)
+    raise InputError(
+        "the blocks that predict a further token must be a mixer, a feed-forward block, or one after the other."
+    )
 
 
 def _falcon_h1(fields: Fields) -> ModelConfig:

@@ -16,9 +16,9 @@ from jaxperf.io.families.common import (
     stack,
     varied,
 )
-from jaxperf.io.families.experts import first_dense, with_shared_experts
+from jaxperf.io.families.experts import first_dense, predicted_layers, with_shared_experts
 from jaxperf.io.families.qwen import full_layers, gated_delta
-from jaxperf.models.config import Attention, ModelConfig
+from jaxperf.models.config import Attention, Mixer, ModelConfig
 
 
 def _attention(fields: Fields, **kind: Any) -> Attention:
@@ -65,7 +65,18 @@ def _exaone_moe(fields: Fields) -> ModelConfig:
     widths = _exaone_windows(fields)
     rotary = [width is not None or not any(widths) for width in widths]
     mixers = varied(grouped_attention(fields, multi_head=True, qk_norm=True), window=widths, rotary=rotary)
-    return decoder(fields, stack(mixers, first_dense(fields, with_shared_experts(fields, correction_bias=True), 1)))
+    blocks = first_dense(fields, with_shared_experts(fields, correction_bias=True), 1)
+    further = predicted_layers(fields, stack([_further_mixer(fields, mixers)], [gated_mlp(fields)]))
+    return decoder(fields, stack(mixers, blocks), mtp_layers=further)
+
+
+def _further_mixer(fields: Fields, mixers: list[Mixer]) -> Mixer:
+    """The attention of layers that predict further tokens, which are dense: `mtp_layer_types`, else as in the first."""
+    kinds = fields.listing("mtp_layer_types", str) or []
+    if not kinds:
+        return mixers[0]
+    windowed = kinds[0] == "sliding_attention"
+    return next((each for each in mixers if (each.window is not None) == windowed), mixers[0])  # type: ignore[union-attr]
 
 
 def _olmo_hybrid(fields: Fields) -> ModelConfig:
