@@ -63,6 +63,8 @@ EXPERTS = (
     "mixer.experts.0.down_proj",
     "block_sparse_moe.experts.0.w2",
     "block_sparse_moe.output_linear",
+    "moe.experts.0.down_proj",
+    "moe.down_proj",
 )
 SHARED = (
     "mlp.shared_experts.down_proj",
@@ -73,6 +75,8 @@ SHARED = (
     "block_sparse_moe.shared_experts.down_proj",
     "shared_mlp.output_linear",
     "residual_mlp.w2",
+    "share_expert.down_proj",
+    "moe.share_expert.down_proj",
 )
 
 

@@ -26,8 +26,10 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
             values = 0 if mixer.keys_as_values else mixer.value_width
             keys_and_values = mixer.kv_heads * (mixer.head_dim + values)
             outputs = mixer.heads * mixer.value_width
-            queries = mixer.heads * mixer.head_dim + mixer.output_gate * outputs
-            return hidden * (queries + outputs) + source * keys_and_values
+            queries = mixer.heads * mixer.head_dim
+            query = hidden * queries if mixer.q_rank is None else mixer.q_rank * (hidden + queries)
+            gates = mixer.output_gate * outputs + mixer.head_gate * mixer.heads
+            return query + hidden * (gates + outputs) + source * keys_and_values
         case Mla():
             return _mla_matrices(mixer, hidden)
         case Mamba1(inner=inner, state=state, dt_rank=rank):
@@ -103,4 +105,5 @@ def _attention_vectors(mixer: Attention, hidden: int) -> int:
         + mixer.output_bias * hidden
         + (mixer.qk_norm or mixer.qk_norm_wide) * (1 + mixer.qk_norm_bias) * normed
         + (mixer.sinks + mixer.relative_buckets) * mixer.heads
+        + (mixer.q_rank or 0)
     )

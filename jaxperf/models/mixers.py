@@ -25,7 +25,9 @@ class Attention:
     relative-position table with one column a head, stored in this layer (T5: the first); `shared_kv` keys and values
     are those of an earlier layer: no projections, no cache (Gemma 3n); `kv_input` width of what keys and values are
     read from, `None` for the hidden width (cross-attention to a tower of another width);
-    `keys_as_values` one projection gives both, which are then normed and cached apart (Gemma 4).
+    `keys_as_values` one projection gives both, which are then normed and cached apart (Gemma 4); `q_rank` of a query
+    compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate for the output of each
+    head (Step-3.5).
     """
 
     heads: int
@@ -49,13 +51,18 @@ class Attention:
     shared_kv: bool = False
     kv_input: int | None = None
     keys_as_values: bool = False
+    q_rank: int | None = None
+    head_gate: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_heads", "head_dim")
-        check_optional_counts(self, "window", "value_dim", "chunk", "kv_input")
+        check_optional_counts(self, "window", "value_dim", "chunk", "kv_input", "q_rank")
         check_counts(self, "relative_buckets", smallest=0)
         check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm", "causal", "sinks", "output_gate")
         check_flags(self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values")
+        check_flags(self, "head_gate")
+        if self.output_gate and self.head_gate:
+            raise InputError("Attention.output_gate and Attention.head_gate are both true; a layer has one of them.")
         if self.heads % self.kv_heads:
             raise InputError(
                 f"Attention.heads is {self.heads} and Attention.kv_heads is {self.kv_heads}; "

@@ -40,7 +40,7 @@ MLP = Mlp(2048)
 LAYERS = (
     Layer(dataclasses.replace(PLAIN, window=256), MLP, norms=4),
     Layer(dataclasses.replace(PLAIN, chunk=512, value_dim=32), Moe(8, 2, 256, shared_intermediate=512)),
-    Layer(dataclasses.replace(PLAIN, alibi=True, rotary=False), MLP, norms=1, parallel=True),
+    Layer(Attention(16, 1, 64, alibi=True, rotary=False, q_rank=96, head_gate=True), MLP, norms=1, parallel=True),
     Layer(dataclasses.replace(PLAIN, shared_kv=True), Moe(8, 2, 256, latent=128)),
     Layer(LATENT, MLP),
     Layer(dataclasses.replace(LATENT, indexer=Indexer(4, 32, 128)), MLP),

@@ -268,6 +268,7 @@ def test_every_term_by_hand() -> None:
         (Attention(4, 2, 6, output_gate=True, qkv_bias=True), 10 * (2 * 24 + 2 * 12) + 24 * 10 + 2 * 24 + 2 * 12),
         (Attention(4, 2, 6, sinks=True, relative_buckets=32), 10 * 48 + 240 + 4 + 32 * 4),
         (Attention(4, 2, 6, keys_as_values=True, qkv_bias=True), 10 * (24 + 12) + 240 + 24 + 12),
+        (Attention(4, 1, 6, q_rank=7, head_gate=True), 7 * (10 + 24) + 10 * (12 + 4) + 24 * 10 + 7),
         (Attention(4, 2, 6, qk_norm_wide=True), 10 * 48 + 240 + 24 + 12),
         (Attention(4, 2, 6, qk_norm=True, qk_norm_bias=True), 10 * 48 + 240 + 2 * 12),
         (Attention(4, 2, 6, qkv_bias=True, key_bias=False), 10 * 48 + 240 + 24 + 12),

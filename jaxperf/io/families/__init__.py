@@ -34,6 +34,7 @@ from jaxperf.io.families import (
     seq2seq,
     sparse,
     state_space,
+    step,
     vision,
 )
 from jaxperf.io.families.common import Family
@@ -52,6 +53,7 @@ _DECODERS = (
     bailing,
     mimo,
     puzzle,
+    step,
     glm,
     cohere,
     olmo,

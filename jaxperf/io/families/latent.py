@@ -1,4 +1,4 @@
-"""Multi-head latent attention: DeepSeek V2 to V3.2, Kimi K2, MiniCPM 3, GLM with sparse attention."""
+"""Multi-head latent attention: DeepSeek V2 to V3.2, Kimi K2, Mistral 4, MiniCPM 3, GLM with sparse attention."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ def _deepseek_v3(fields: Fields) -> ModelConfig:
     return _latent_moe(fields, (latent_attention(fields),) * fields.layer_count())
 
 
+def _mistral4(fields: Fields) -> ModelConfig:
+    """Mistral Small 4: as DeepSeek V2, without dense layers unless `first_k_dense_replace` says so."""
+    blocks = first_dense(fields, with_shared_experts(fields), default=0)
+    return decoder(fields, stack((latent_attention(fields),) * len(blocks), blocks))
+
+
 def _sparse(fields: Fields) -> ModelConfig:
     """DeepSeek V3.2 and GLM 5: an indexer chooses the tokens a query sees (arXiv:2512.02556), in GLM 5 for some of the
     following layers too."""
@@ -64,6 +70,7 @@ FAMILIES = {
     "DeepseekV32ForCausalLM": _sparse,
     "GlmMoeDsaForCausalLM": _sparse,
     "Glm4MoeLiteForCausalLM": _deepseek_v3,
+    "Mistral4ForCausalLM": _mistral4,
     "MiniCPM3ForCausalLM": _dense,
     "YoutuForCausalLM": _dense,
 }
@@ -75,6 +82,7 @@ MODEL_TYPES = {
     "deepseek_v32": "DeepseekV32ForCausalLM",
     "glm_moe_dsa": "GlmMoeDsaForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+    "mistral4": "Mistral4ForCausalLM",
     "minicpm3": "MiniCPM3ForCausalLM",
     "youtu": "YoutuForCausalLM",
 }

@@ -14,7 +14,7 @@ from jaxperf.core.numerics import Scalar, as_float, as_optional_float, ceil_div,
 from jaxperf.kernels.attention import ALIBI_FLOPS, AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.masks import AbstractMask, Chunked, Full
 from jaxperf.models.blocks.base import AbstractMixer, Kernels
-from jaxperf.models.blocks.launch import cache_write, gate, linear, rotary
+from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_norm, rotary
 from jaxperf.models.blocks.phase import Decode, Phase, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Attention
@@ -25,9 +25,10 @@ class AttentionMixer(AbstractMixer):
 
     `value_dim`: width of a value, None for that of a key; `chunk`: tokens of an aligned block that attend to each
     other, None for all; `score_flops`: vector operations added to every score (linear or learned position biases),
-    None for none. Structure: `rotary` positions; `causal`; `own_keys` false where keys and values are an earlier
-    layer's; `output_gate` a second query projection gates the output; `sinks` a learned logit for each head; `windowed`
-    whether `window` counts in a layer that is not causal.
+    None for none; `q_rank`: width that queries are compressed to by a projection that every rank holds whole, None for
+    none. Structure: `rotary` positions; `causal`; `own_keys` false where keys and values are an earlier layer's;
+    `output_gate` a second query projection gates the output, `head_gate` one gate for each head does; `sinks` a learned
+    logit for each head; `windowed` whether `window` counts in a layer that is not causal.
 
     A window that looks both ways is counted like one of as many keys that looks back. Norms of queries and keys are
     fused with the rotary embedding, their weights left out (below 0.1 %).
@@ -48,6 +49,8 @@ class AttentionMixer(AbstractMixer):
     output_gate: bool = eqx.field(static=True, default=False)
     sinks: bool = eqx.field(static=True, default=False)
     windowed: bool = eqx.field(static=True, default=False)
+    q_rank: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
+    head_gate: bool = eqx.field(static=True, default=False)
 
     def shard(self, ranks: Scalar) -> AttentionShape:
         """The heads of one of `ranks` tensor-parallel ranks; KV heads are replicated once there are too few."""
@@ -70,21 +73,35 @@ class AttentionMixer(AbstractMixer):
 
     def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
         tokens, shape = phase.tokens, self.shard(deployment.layout.tensor_parallel)
-        queries, outputs = shape.heads * shape.head_dim, shape.heads * shape.value_width
-        keys_and_values = shape.kv_heads * shape.cached_width
-        columns = queries + keys_and_values if self.own_keys else queries
-        columns = columns + outputs if self.output_gate else columns
-        kernels = {"qkv_projection": linear(deployment, tokens, columns, hidden)}
+        outputs, keys_and_values = shape.heads * shape.value_width, shape.kv_heads * shape.cached_width
+        kernels = self._projections(deployment, hidden, tokens, shape)
         if self.rotary:
             rotated = shape.heads + shape.kv_heads if self.own_keys else shape.heads
             kernels["rotary"] = rotary(deployment, tokens, rotated, shape.head_dim)
         if self.own_keys and self.causal:
             kernels["kv_write"] = cache_write(deployment, tokens, keys_and_values)
         kernels["attention"] = self._attend(deployment, shape, phase)
-        if self.output_gate:
+        if self.output_gate or self.head_gate:
             kernels["output_gate"] = gate(deployment, tokens, outputs)
         kernels["output_projection"] = linear(deployment, tokens, hidden, outputs)
         return kernels
+
+    def _projections(self, deployment: Deployment, hidden: Scalar, tokens: Scalar, shape: AttentionShape) -> Kernels:
+        """From the hidden state to queries, keys, values and gates."""
+        queries = shape.heads * shape.head_dim
+        columns = self._columns(queries if self.q_rank is None else self.q_rank, shape)
+        kernels = {"qkv_projection": linear(deployment, tokens, columns, hidden)}
+        if self.q_rank is not None:
+            kernels["query_norm"] = plain_norm(deployment, tokens, self.q_rank)
+            kernels["query_projection"] = linear(deployment, tokens, queries, self.q_rank)
+        return kernels
+
+    def _columns(self, queries: Scalar, shape: AttentionShape) -> Scalar:
+        """Columns of the projections that read the hidden state [1]."""
+        columns = queries + shape.kv_heads * shape.cached_width if self.own_keys else queries
+        if self.output_gate:
+            columns = columns + shape.heads * shape.value_width
+        return columns + shape.heads if self.head_gate else columns
 
     def _attend(self, deployment: Deployment, shape: AttentionShape, phase: Phase) -> Cost:
         if self.causal:
@@ -95,10 +112,10 @@ class AttentionMixer(AbstractMixer):
 
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         shape = self.shard(layout.tensor_parallel)
-        outputs = shape.heads * shape.value_width
-        per_token = shape.heads * shape.head_dim + outputs
-        per_token = per_token + shape.kv_heads * shape.cached_width if self.own_keys else per_token
-        return hidden * (per_token + outputs if self.output_gate else per_token)
+        queries, outputs = shape.heads * shape.head_dim, shape.heads * shape.value_width
+        if self.q_rank is None:
+            return hidden * (self._columns(queries, shape) + outputs)
+        return hidden * (self._columns(self.q_rank, shape) + outputs) + self.q_rank * queries
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         return as_float(0.0)
@@ -152,4 +169,6 @@ def attention_mixer(attention: Attention) -> AttentionMixer:
         output_gate=attention.output_gate,
         sinks=attention.sinks,
         windowed=attention.window is not None,
+        q_rank=attention.q_rank,
+        head_gate=attention.head_gate,
     )

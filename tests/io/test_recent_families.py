@@ -1,0 +1,121 @@
+"""Step-3 and 3.5, Mistral 4 and others of 2025 and 2026 at their published sizes, and what is refused of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hwspecs.errors import InputError
+from jaxperf.io.huggingface import read_config
+from jaxperf.models.config import Attention, Mla, Mlp, ModelConfig, Moe
+from jaxperf.models.parameters import (
+    active_parameter_count,
+    kv_bytes_per_token,
+    mtp_parameter_count,
+    parameter_breakdown,
+    parameter_count,
+)
+
+PLAIN: dict[str, Any] = {"tie_word_embeddings": False, "torch_dtype": "bfloat16", "max_position_embeddings": 65536}
+
+
+def numbers(first: int, last: int) -> str:
+    return ",".join(str(index) for index in range(first, last + 1))
+
+
+STEP3 = PLAIN | {
+    "architectures": ["Step3TextForCausalLM"],
+    **dict(hidden_size=7168, intermediate_size=18432, num_hidden_layers=61, vocab_size=128815, head_dim=256),
+    **dict(num_attention_heads=64, num_attention_groups=1, share_q_dim=2048, share_expert_dim=5120),
+    **dict(moe_num_experts=48, moe_top_k=3, moe_intermediate_size=5120, moe_layers_enum=numbers(4, 59)),
+}
+WINDOWED = {
+    "attention_type": "sliding_attention",
+    "num_attention_heads": 96,
+    "num_attention_groups": 8,
+    "head_dim": 128,
+}
+STEP35 = PLAIN | {
+    "architectures": ["Step3p5ForCausalLM"],
+    **dict(hidden_size=4096, intermediate_size=11264, num_hidden_layers=45, vocab_size=128896, head_dim=128),
+    **dict(num_attention_heads=64, num_attention_groups=8, sliding_window=512, share_expert_dim=1280),
+    **dict(moe_num_experts=288, moe_top_k=8, moe_intermediate_size=1280, moe_layers_enum=numbers(3, 44)),
+    **dict(use_head_wise_attn_gate=True, attention_other_setting=WINDOWED, num_nextn_predict_layers=3),
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"] * 12,
+}
+MISTRAL4 = PLAIN | {
+    "architectures": ["Mistral4ForCausalLM"],
+    **dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, vocab_size=131072, n_group=1, topk_group=1),
+    **dict(num_attention_heads=32, q_lora_rank=1024, kv_lora_rank=256, qk_nope_head_dim=64, qk_rope_head_dim=64),
+    **dict(v_head_dim=128, n_routed_experts=128, num_experts_per_tok=4, moe_intermediate_size=2048, n_shared_experts=1),
+    "first_k_dense_replace": 0,
+}
+
+# (billions, tolerance, billions that a token uses beside the token table, tolerance, KV bytes of a token, source)
+SIZES = {
+    "Step-3": (STEP3, 316.0, 0.002, 38.0, 0.01, 61 * 2 * 256 * 2, "github.com/stepfun-ai/Step3: 316 B, 38 active"),
+    "Step-3.5-Flash": (STEP35, 196.81, 0.001, 11.4, 0.01, 45 * 2 * 8 * 128 * 2, "its card: 196.81 B, 11 active"),
+    "Mistral Small 4": (MISTRAL4, 119.0, 0.001, 6.1, 0.02, 36 * 320 * 2, "mistral.ai: 119 B, 6 without tables"),
+}
+
+
+def without_table(model: ModelConfig) -> int:
+    return active_parameter_count(model) - parameter_breakdown(model)["embedding"]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_sizes(name: str) -> None:
+    fields, total, close, active, closer, cache, _source = SIZES[name]
+    model = read_config(fields)
+    assert parameter_count(model) == pytest.approx(total * 1e9, rel=close)
+    assert without_table(model) == pytest.approx(active * 1e9, rel=closer)
+    assert kv_bytes_per_token(model, 2) == cache
+    assert all("num_nextn_predict_layers" in note for note in model.assumptions)
+
+
+def test_step_3_compresses_its_queries() -> None:
+    """Multi-matrix factorization attention (arXiv:2507.19427): dense are the first four layers and the last."""
+    model = read_config(STEP3)
+    assert model.layers[0].mixer == Attention(64, 1, 256, q_rank=2048)
+    assert [index for index, layer in enumerate(model.layers) if isinstance(layer.ffn, Mlp)] == [0, 1, 2, 3, 60]
+    text = read_config(
+        {"architectures": ["Step3VLForConditionalGeneration"], "text_config": STEP3 | {"model_type": "step3_text"}}
+    )
+    assert text.layers == model.layers and "only its text_config is described" in text.assumptions[0]
+
+
+def test_step_3_5_has_more_heads_in_windows_and_dense_layers_that_predict() -> None:
+    """Step-3.5-Flash: 0.81 B beside the 196 in three layers that predict further tokens."""
+    model = read_config(STEP35)
+    full, windowed = model.layers[0].mixer, model.layers[1].mixer
+    assert full == Attention(64, 8, 128, qk_norm=True, head_gate=True)
+    assert windowed == Attention(96, 8, 128, window=512, qk_norm=True, head_gate=True)
+    assert [layer.mixer for layer in model.layers] == ([full, windowed, windowed, windowed] * 12)[:45]
+    assert len(model.mtp_layers) == 3 and model.mtp_layers[0].ffn == Mlp(11264)
+    assert mtp_parameter_count(model) == pytest.approx(0.81e9, rel=0.05)
+    moe = model.layers[3].ffn
+    assert isinstance(moe, Moe) and moe.correction_bias and moe.shared_intermediate == 1280
+
+
+def test_mistral_4_is_latent_with_experts_in_each_layer() -> None:
+    model = read_config(MISTRAL4)
+    assert {layer.mixer for layer in model.layers} == {Mla(32, 1024, 256, 64, 64, 128)}
+    assert all(isinstance(layer.ffn, Moe) and not layer.ffn.correction_bias for layer in model.layers)
+    inner = {key: value for key, value in MISTRAL4.items() if key != "architectures"} | {"model_type": "mistral4"}
+    wrapped = read_config({"architectures": ["Mistral3ForConditionalGeneration"], "text_config": inner})
+    assert wrapped.layers == model.layers and len(wrapped.encoders) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (STEP35 | {"layer_types": ["full_attention"]}, "layer_types must have full_attention or sliding_attention"),
+        (STEP35 | {"moe_layers_enum": "3,45"}, "An item of moe_layers_enum is 45"),
+        (STEP35 | {"moe_layers_enum": "3-44"}, "it must list layers"),
+        (STEP35 | {"attention_other_setting": 96}, "attention_other_setting is 96; it must be an object"),
+    ],
+)
+def test_mistakes(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_config(fields)
