@@ -132,6 +132,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("mamba", {"use_bias": True}),
     ("mamba2", {"use_bias": True, "use_conv_bias": False}),
     ("ministral3", {}),
+    ("mistral4", {}),
     ("nemotron_h", {"moe_latent_size": 512, "layers_block_type": ["mamba", "moe"]}),
     ("olmo_hybrid", {}),
     ("phi", {"qk_layernorm": True}),

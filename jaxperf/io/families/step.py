@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import decoder, gated_mlp, grouped_attention, routed, sparse_where, stack
@@ -23,51 +25,58 @@ def _step3(fields: Fields) -> ModelConfig:
 
 
 def _step35(fields: Fields) -> ModelConfig:
-    """Windowed layers may have heads of their own number (`attention_other_setting`); further layers are dense."""
+    """Windowed layers may have heads of their own number; the layers that predict further tokens are dense."""
     count = fields.layer_count()
     kinds = fields.listing("layer_types", str)
     if kinds is None or len(kinds) < count or set(kinds) - {"full_attention", "sliding_attention"}:
         raise InputError(f"layer_types must have full_attention or sliding_attention for each of the {count} layers.")
-    gated, bias = fields.flag("use_head_wise_attn_gate", False), fields.flag("attention_bias", False)
+    further = (kinds[count:] or fields.listing("mtp_layer_types", str) or kinds)[:1]
+    mixers = _mixers(fields, {*kinds[:count], *further})
+    layers = stack([mixers[kind] for kind in kinds[:count]], _blocks(fields, correction=True, first=3))
+    if not fields.data.get("num_nextn_predict_layers"):
+        return decoder(fields, layers)
+    dense = stack([mixers[further[0]]], [gated_mlp(fields)])
+    return decoder(fields, layers, mtp_layers=predicted_layers(fields, dense))
+
+
+def _mixers(fields: Fields, kinds: set[str]) -> dict[str, Attention]:
+    """The attention of each kind of layer; `attention_other_setting` is that of the windowed ones."""
+    gated, bias = fields.flag("use_head_wise_attn_gate", True), fields.flag("attention_bias", False)
     full = grouped_attention(fields, qkv_bias=bias, qk_norm=True, head_gate=gated)
-    mixers = {"full_attention": full, "sliding_attention": _windowed(fields, full)}
-    layers = stack([mixers[kind] for kind in kinds[:count]], _blocks(fields, correction=True))
-    dense = (gated_mlp(fields),) if fields.data.get("num_nextn_predict_layers") else ()
-    further = predicted_layers(fields, stack([mixers[(kinds[count:] or kinds)[0]]] * len(dense), dense) or layers)
-    return decoder(fields, layers, mtp_layers=further)
-
-
-def _windowed(fields: Fields, full: Attention) -> Attention:
+    if "sliding_attention" not in kinds:
+        return {"full_attention": full}
     own = fields.nested("attention_other_setting")
-
-    def size(name: str, otherwise: int) -> int:
-        return own.optional_count(name) or otherwise
-
-    return Attention(
-        size("num_attention_heads", full.heads),
-        size("num_key_value_heads", full.kv_heads),
-        size("head_dim", full.head_dim),
+    sliding = fields.optional_count("num_sliding_attention_heads") or own.optional_count("num_attention_heads")
+    windowed = dataclasses.replace(
+        full,
+        heads=sliding or full.heads,
+        kv_heads=own.optional_count("num_key_value_heads") or full.kv_heads,
+        head_dim=own.optional_count("head_dim") or full.head_dim,
         window=fields.count("sliding_window"),
-        qkv_bias=full.qkv_bias,
-        qk_norm=True,
-        head_gate=full.head_gate,
     )
+    return {"full_attention": full, "sliding_attention": windowed}
 
 
-def _blocks(fields: Fields, correction: bool) -> tuple[FeedForward, ...]:
-    """Experts and a shared one in the layers of `moe_layers_enum`, "4,5,6"; in all but the first where it is absent."""
-    count, listed = fields.layer_count(), fields.data.get("moe_layers_enum")
-    if listed is None:
-        fields.notes.append("moe_layers_enum is absent; all layers but the first have experts.")
-        sparse = set(range(1, count))
-    else:
-        texts = listed.split(",") if isinstance(listed, str) else listed
-        if not isinstance(texts, list) or not all(str(each).strip().isdecimal() for each in texts):
-            raise InputError(f'moe_layers_enum is {show(listed)}; it must list layers, such as "4,5,6".')
-        sparse = {check_count("An item of moe_layers_enum", int(each), 0, count - 1) for each in texts}
+def _blocks(fields: Fields, correction: bool, first: int = 1) -> tuple[FeedForward, ...]:
+    """Experts and a shared one by `mlp_layer_types`, else in the layers of `moe_layers_enum`, "4,5,6", else from the
+    layer `first` on."""
     shared = fields.count("shared_expert_intermediate_size", smallest=0)
     moe = routed(fields, shared_intermediate=shared, correction_bias=correction)
-    return sparse_where(fields, moe, [index in sparse for index in range(count)])
+    kinds = fields.listing("mlp_layer_types", str, fields.layer_count())
+    sparse = _sparse_layers(fields, first) if kinds is None else [kind == "sparse" for kind in kinds]
+    return sparse_where(fields, moe, sparse)
+
+
+def _sparse_layers(fields: Fields, first: int) -> list[bool]:
+    count, listed = fields.layer_count(), fields.data.get("moe_layers_enum")
+    if listed is None:
+        fields.notes.append(f"moe_layers_enum is absent; the layers from {first} on have experts.")
+        return [index >= first for index in range(count)]
+    texts = listed.split(",") if isinstance(listed, str) else listed
+    if not isinstance(texts, list) or not all(str(each).strip().isdecimal() for each in texts):
+        raise InputError(f'moe_layers_enum is {show(listed)}; it must list layers, such as "4,5,6".')
+    sparse = {check_count("An item of moe_layers_enum", int(each), 0, count - 1) for each in texts}
+    return [index in sparse for index in range(count)]
 
 
 FAMILIES = {"Step3TextForCausalLM": _step3, "Step3p5ForCausalLM": _step35}
