@@ -88,7 +88,7 @@ def mixer_vectors(mixer: Mixer, hidden: int) -> int:
         case KimiDelta(heads=heads, head_dim=head_dim):
             return 3 * heads * head_dim * mixer.conv + heads + heads * head_dim + head_dim
         case LightningAttention(heads=heads, head_dim=head_dim):
-            return heads * head_dim
+            return heads * head_dim + 2 * mixer.qk_norm * head_dim
         case ShortConv(width=width):
             return width * (mixer.conv + mixer.bias) + mixer.bias * (3 * width + hidden)
 

@@ -227,15 +227,18 @@ class LightningAttention:
     """Linear attention with a fixed decay for each head, gated and normed (MiniMax-01, arXiv:2501.08313).
 
     **Fields:** `heads` of `head_dim` elements for queries, keys and values; `block` tokens computed at once in a
-    prompt. The state of a head is `head_dim x head_dim`.
+    prompt; `rotary` positions and `qk_norm` as in `Attention` (Ling 2.5). The state of a head is `head_dim x head_dim`.
     """
 
     heads: int
     head_dim: int
     block: int = 256
+    rotary: bool = False
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "head_dim", "block")
+        check_flags(self, "rotary", "qk_norm")
 
 
 @dataclass(frozen=True)

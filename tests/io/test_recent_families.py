@@ -8,7 +8,7 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import read_config
-from jaxperf.models.config import Attention, Mla, Mlp, ModelConfig, Moe
+from jaxperf.models.config import Attention, LightningAttention, Mla, Mlp, ModelConfig, Moe
 from jaxperf.models.parameters import (
     active_parameter_count,
     kv_bytes_per_token,
@@ -52,12 +52,50 @@ MISTRAL4 = PLAIN | {
     "first_k_dense_replace": 0,
 }
 
+RING = PLAIN | {
+    "architectures": ["BailingMoeLinearV2ForCausalLM"],
+    **dict(hidden_size=2048, intermediate_size=5120, num_hidden_layers=20, vocab_size=157184, head_dim=128),
+    **dict(num_attention_heads=16, num_key_value_heads=4, layer_group_size=5, first_k_dense_replace=1),
+    **dict(num_experts=256, num_experts_per_tok=8, moe_intermediate_size=512, num_shared_experts=1),
+    **dict(n_group=8, topk_group=4, use_qk_norm=True),
+}
+RING_FLASH = RING | {
+    **dict(hidden_size=4096, intermediate_size=9216, num_hidden_layers=32, num_attention_heads=32),
+    **dict(layer_group_size=8, moe_intermediate_size=1024),
+}
+LING25 = RING | {
+    "architectures": ["BailingMoeV2_5ForCausalLM"],
+    **dict(hidden_size=8192, intermediate_size=18432, num_hidden_layers=80, num_attention_heads=64),
+    **dict(layer_group_size=8, moe_intermediate_size=2048, first_k_dense_replace=4, q_lora_rank=1536),
+    **dict(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128),
+}
+
 # (billions, tolerance, billions that a token uses beside the token table, tolerance, KV bytes of a token, source)
 SIZES = {
     "Step-3": (STEP3, 316.0, 0.002, 38.0, 0.01, 61 * 2 * 256 * 2, "github.com/stepfun-ai/Step3: 316 B, 38 active"),
     "Step-3.5-Flash": (STEP35, 196.81, 0.001, 11.4, 0.01, 45 * 2 * 8 * 128 * 2, "its card: 196.81 B, 11 active"),
     "Mistral Small 4": (MISTRAL4, 119.0, 0.001, 6.1, 0.02, 36 * 320 * 2, "mistral.ai: 119 B, 6 without tables"),
 }
+
+
+def test_ring_linear_and_ling_2_5_have_their_published_sizes() -> None:
+    """Ring-linear 2.0 (arXiv:2510.19338): 16 and 104 B, 957 M and 6.1 B active without tables; Ling-2.5-1T: 63 B
+    active with them, and one layer of latent attention in eight."""
+    mini, flash, ling = (read_config(each) for each in (RING, RING_FLASH, LING25))
+    for model, total, active in ((mini, 16.4, 0.957), (flash, 104.0, 6.1)):
+        tables = 2 * parameter_breakdown(model)["embedding"]
+        assert parameter_count(model) == pytest.approx(total * 1e9, rel=0.002)
+        assert active_parameter_count(model) - tables == pytest.approx(active * 1e9, rel=0.01)
+    assert active_parameter_count(ling) == pytest.approx(63e9, rel=0.01)
+    assert parameter_count(ling) == pytest.approx(1e12, rel=0.015)
+    linear = LightningAttention(16, 128, rotary=True, qk_norm=True)
+    assert [layer.mixer == linear for layer in mini.layers[:6]] == [True] * 4 + [False, True]
+    assert mini.layers[4].mixer == Attention(16, 4, 128, qk_norm=True)
+    assert [isinstance(layer.mixer, Mla) for layer in ling.layers] == ([False] * 7 + [True]) * 10
+    assert kv_bytes_per_token(ling, 2) == 10 * 576 * 2
+    rest = read_config(RING | {"num_hidden_layers": 22, "num_nextn_predict_layers": 1})
+    assert [isinstance(layer.mixer, Attention) for layer in rest.layers[19:]] == [True] * 3
+    assert rest.mtp_layers == (rest.layers[-1],)
 
 
 def without_table(model: ModelConfig) -> int:
@@ -113,6 +151,7 @@ def test_mistral_4_is_latent_with_experts_in_each_layer() -> None:
         (STEP35 | {"layer_types": ["full_attention"]}, "layer_types must have full_attention or sliding_attention"),
         (STEP35 | {"moe_layers_enum": "3,45"}, "An item of moe_layers_enum is 45"),
         (STEP35 | {"moe_layers_enum": "3-44"}, "it must list layers"),
+        (RING | {"use_qkv_bias": True}, "linear attention is described without biases only"),
         (STEP35 | {"attention_other_setting": 96}, "attention_other_setting is 96; it must be an object"),
     ],
 )

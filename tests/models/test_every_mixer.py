@@ -48,7 +48,7 @@ LAYERS = (
     Layer(Mamba2(16, 64, 2, 64, 4), None, norms=1, beside=PLAIN),
     Layer(GatedDelta(4, 16, 64, 64, 4), MLP),
     Layer(KimiDelta(16, 64, 4), MLP),
-    Layer(LightningAttention(16, 64), MLP),
+    Layer(LightningAttention(16, 64, rotary=True), MLP),
     Layer(ShortConv(512, 3), MLP, cross=dataclasses.replace(PLAIN, causal=False), norms=3),
 )
 TOWER = Encoder(

@@ -9,7 +9,7 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.kernels.lightning import lightning_decode_cost, lightning_prefill_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape
 from jaxperf.models.blocks.base import Kernels
-from jaxperf.models.blocks.launch import gated_norm, linear
+from jaxperf.models.blocks.launch import gated_norm, linear, rotary
 from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.blocks.recurrent import AbstractRecurrent, recur
 from jaxperf.models.deployment import Deployment, Parallelism
@@ -17,17 +17,20 @@ from jaxperf.models.mixers import LightningAttention
 
 
 class LightningMixer(AbstractRecurrent):
-    """Heads, width of a head, tokens computed at once in a prompt [1]."""
+    """Heads, width of a head, tokens computed at once in a prompt [1]; `rotary` positions, with norms of queries and
+    keys fused into them where there are any."""
 
     heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
     head_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     block: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    rotary: bool = eqx.field(static=True, default=False)
 
     def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
         tokens, width = phase.tokens, self.rank_width(deployment.layout)
         heads = ceil_div(self.heads, deployment.layout.tensor_parallel)
         shape = LinearAttentionShape(heads, heads, self.head_dim, self.head_dim, self.block, 0.0)
-        return {
+        turned = {"rotary": rotary(deployment, tokens, 2.0 * heads, self.head_dim)} if self.rotary else {}
+        return turned | {
             "qkv_projection": linear(deployment, tokens, 3.0 * width, hidden),
             "gate_projection": linear(deployment, tokens, width, hidden),
             "linear_attention": recur(deployment, phase, shape, lightning_prefill_cost, lightning_decode_cost),
@@ -57,4 +60,4 @@ class LightningMixer(AbstractRecurrent):
 
 def lightning_mixer(attention: LightningAttention) -> LightningMixer:
     """The arrays of a described mixer."""
-    return LightningMixer(attention.heads, attention.head_dim, attention.block)
+    return LightningMixer(attention.heads, attention.head_dim, attention.block, attention.rotary)
