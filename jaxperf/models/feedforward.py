@@ -32,7 +32,8 @@ class Moe:
     router (gpt-oss); `correction_bias` one for each expert, used to choose and not to weigh (DeepSeek V3);
     `latent` width the routed experts read and write, projected from the hidden width and back, `None` for the
     hidden width itself (Nemotron 3); the experts lie in `groups` of equal size, of which a token uses
-    `groups_per_token` (DeepSeek V2 and V3).
+    `groups_per_token` (DeepSeek V2 and V3); `unvisited` weights of experts, with their router, that tokens of another
+    kind visit (ERNIE 4.5 VL: those of images): stored, and idle for tokens of text.
     """
 
     experts: int
@@ -47,10 +48,11 @@ class Moe:
     latent: int | None = None
     groups: int = 1
     groups_per_token: int = 1
+    unvisited: int = 0
 
     def __post_init__(self) -> None:
         check_counts(self, "experts", "experts_per_token", "intermediate", "groups", "groups_per_token")
-        check_counts(self, "shared_intermediate", smallest=0)
+        check_counts(self, "shared_intermediate", "unvisited", smallest=0)
         check_optional_counts(self, "latent")
         check_flags(self, "gated", "shared_gate", "bias", "router_bias", "correction_bias")
         if self.experts_per_token > self.experts:

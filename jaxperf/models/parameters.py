@@ -153,7 +153,7 @@ def router_parameters(ffn: FeedForward | None, hidden: int) -> int:
 
 def expert_parameters(ffn: FeedForward | None, hidden: int) -> int:
     """All routed experts [1]."""
-    return ffn.experts * _one_expert(ffn, hidden) if isinstance(ffn, Moe) else 0
+    return ffn.experts * _one_expert(ffn, hidden) + ffn.unvisited if isinstance(ffn, Moe) else 0
 
 
 def shared_expert_parameters(ffn: FeedForward | None, hidden: int) -> int:
@@ -166,7 +166,9 @@ def shared_expert_parameters(ffn: FeedForward | None, hidden: int) -> int:
 
 def idle_parameters(ffn: FeedForward | None, hidden: int) -> int:
     """Routed experts that one token does not visit [1]."""
-    return (ffn.experts - ffn.experts_per_token) * _one_expert(ffn, hidden) if isinstance(ffn, Moe) else 0
+    if not isinstance(ffn, Moe):
+        return 0
+    return (ffn.experts - ffn.experts_per_token) * _one_expert(ffn, hidden) + ffn.unvisited
 
 
 def encoder_parameters(encoder: Encoder) -> int:

@@ -398,7 +398,6 @@ def test_qwen3_5_and_olmo_hybrids() -> None:
         ("Gemma3nForCausalLM", NONE_SHARED | {"intermediate_size": [96] * 3}, "intermediate_size has 3 items"),
         ("FalconH1ForCausalLM", SIZES | {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_ssm": 64}, "make them agree"),
         ("FalconH1ForCausalLM", SIZES | {"mamba_n_heads": 3, "mamba_expand": 2}, "do not divide its 128 channels"),
-        ("Ernie4_5_MoeForCausalLM", SIZES | {"moe_num_experts": [64, 64]}, "moe_num_experts is a list"),
     ],
 )
 def test_what_cannot_be_assumed_is_refused(architecture: str, parts: dict[str, Any], message: str) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.io.huggingface import read_config
+from jaxperf.core.numerics import as_float
+from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.models.config import Attention, LightningAttention, Mla, Mlp, ModelConfig, Moe
+from jaxperf.models.layers import transformer
+from jaxperf.models.memory import group_weight_bytes
 from jaxperf.models.parameters import (
     active_parameter_count,
     kv_bytes_per_token,
@@ -16,6 +19,7 @@ from jaxperf.models.parameters import (
     parameter_breakdown,
     parameter_count,
 )
+from tests.devices import H100, deployment
 
 PLAIN: dict[str, Any] = {"tie_word_embeddings": False, "torch_dtype": "bfloat16", "max_position_embeddings": 65536}
 
@@ -96,6 +100,47 @@ def test_ring_linear_and_ling_2_5_have_their_published_sizes() -> None:
     rest = read_config(RING | {"num_hidden_layers": 22, "num_nextn_predict_layers": 1})
     assert [isinstance(layer.mixer, Attention) for layer in rest.layers[19:]] == [True] * 3
     assert rest.mtp_layers == (rest.layers[-1],)
+
+
+ERNIE_VL = PLAIN | {
+    "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"],
+    **dict(hidden_size=2560, intermediate_size=12288, num_hidden_layers=28, vocab_size=103424, head_dim=128),
+    **dict(num_attention_heads=20, num_key_value_heads=4, moe_k=6, moe_num_shared_experts=2, spatial_conv_size=2),
+    **dict(moe_num_experts=[64, 64], moe_intermediate_size=[1536, 512], moe_layer_start_index=[1, 1]),
+    **dict(moe_layer_end_index=[27, 27], moe_layer_interval=1, tie_word_embeddings=True),
+    "vision_config": {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "patch_size": 14}
+    | {"hidden_size": 1280, "spatial_merge_size": 2},
+}
+
+
+def test_ernie_4_5_vl_stores_the_experts_of_images_which_no_text_visits() -> None:
+    """ERNIE-4.5-VL-28B-A3B: 29,399,294,336 parameters as transformers 5.24 counts its class; 3 B are active."""
+    model = read_config(ERNIE_VL)
+    text = read_config(
+        ERNIE_VL
+        | {"architectures": ["Ernie4_5_MoeForCausalLM"], "moe_num_experts": 64, "moe_intermediate_size": 1536}
+        | {"moe_layer_start_index": 1, "moe_layer_end_index": 27}
+    )
+    images = 27 * 64 * (3 * 2560 * 512 + 2560 + 1)
+    assert parameter_count(model) == 29_399_294_336
+    assert parameter_count(model) - parameter_count(text) - parameter_breakdown(model)["encoders"] == images
+    assert active_parameter_count(text) == pytest.approx(3.35e9, rel=0.01)
+    assert active_parameter_count(model) - active_parameter_count(text) == parameter_breakdown(model)["encoders"]
+    (note,) = model.assumptions
+    assert "none visits them" in note and text.assumptions == ()
+    at = deployment(H100)
+    groups = [transformer(each).groups for each in (model, text)]
+    stored = [float(group_weight_bytes(at, as_float(2560), each)) for each in groups]
+    assert stored[0] - stored[1] == pytest.approx(2 * images)
+
+
+def test_phi_4_multimodal_is_phi_4_mini_with_towers_left_out() -> None:
+    sizes = dict(hidden_size=3072, intermediate_size=8192, num_hidden_layers=32, vocab_size=200064)
+    heads = dict(num_attention_heads=24, num_key_value_heads=8, tie_word_embeddings=True, sliding_window=262144)
+    model = read_config(PLAIN | sizes | heads | {"architectures": ["Phi4MMForCausalLM"]})
+    mini = load_model("phi-4-mini")
+    assert parameter_count(model) == parameter_count(mini) and model.layers == mini.layers
+    assert "adapters (LoRA) are not described" in model.assumptions[-1]
 
 
 def without_table(model: ModelConfig) -> int:

@@ -116,7 +116,7 @@ def _note_tie(fields: Fields, inner: Mapping[str, Any]) -> None:
         )
 
 
-def _joined(fields: Fields, text: ModelConfig, tower: Encoder, projector: int, tokens: int | None) -> ModelConfig:
+def joined(fields: Fields, text: ModelConfig, tower: Encoder, projector: int, tokens: int | None) -> ModelConfig:
     """The wrapper: `projector` counts what is added to the tower's own, `tokens` are handed on for one image."""
     joined = dataclasses.replace(
         tower, projector_parameters=tower.projector_parameters + projector, tokens=tower.tokens or tokens
@@ -161,7 +161,7 @@ def _llava(fields: Fields, newline: bool = False) -> ModelConfig:
     projector = dense(tower.hidden * _feature_layers(fields), text.hidden, bias) + dense(text.hidden, text.hidden, bias)
     dropped = 1 if tower.norms == 2 and tower.length else 0  # the class token, which only CLIP has
     tokens = tower.length - dropped if tower.length else None
-    return _joined(fields, text, tower, projector + (text.hidden if newline else 0), tokens)
+    return joined(fields, text, tower, projector + (text.hidden if newline else 0), tokens)
 
 
 def _mistral3(fields: Fields) -> ModelConfig:
@@ -172,14 +172,14 @@ def _mistral3(fields: Fields) -> ModelConfig:
     projector += dense(tower.hidden * _feature_layers(fields), text.hidden, bias) + dense(
         text.hidden, text.hidden, bias
     )
-    return _joined(fields, text, dataclasses.replace(tower, merge=merged), projector, None)
+    return joined(fields, text, dataclasses.replace(tower, merge=merged), projector, None)
 
 
 def _qwen_vl(
     fields: Fields, default: str, read: Callable[[Fields], Encoder], defaults: Mapping[str, Any]
 ) -> ModelConfig:
     tower = read(section(fields, "vision_config", defaults))
-    return _joined(fields, language(fields, default), tower, 0, None)
+    return joined(fields, language(fields, default), tower, 0, None)
 
 
 def _gemma3(fields: Fields) -> ModelConfig:
@@ -187,14 +187,14 @@ def _gemma3(fields: Fields) -> ModelConfig:
     text, vision = language(fields, "Gemma3ForCausalLM"), section(fields, "vision_config", towers.SIGLIP_VISION)
     tower = towers.siglip_tower(vision, pooled=False)
     tokens = fields.count_or("mm_tokens_per_image", 256)
-    return _joined(fields, text, tower, dense(tower.hidden, text.hidden, False) + tower.hidden, tokens)
+    return joined(fields, text, tower, dense(tower.hidden, text.hidden, False) + tower.hidden, tokens)
 
 
 def _paligemma(fields: Fields) -> ModelConfig:
     """PaliGemma (arXiv:2407.07726): one matrix from every SigLIP patch to the language width."""
     text, vision = language(fields, "GemmaForCausalLM"), section(fields, "vision_config", towers.SIGLIP_VISION)
     tower = towers.siglip_tower(vision, pooled=False)
-    return _joined(fields, text, tower, dense(tower.hidden, text.hidden), tower.length)
+    return joined(fields, text, tower, dense(tower.hidden, text.hidden), tower.length)
 
 
 def _mllama(fields: Fields) -> ModelConfig:
@@ -209,13 +209,13 @@ def _mllama(fields: Fields) -> ModelConfig:
         cross = dataclasses.replace(layers[index].mixer, causal=False, rotary=False, qk_norm=True)  # type: ignore[type-var]
         layers[index] = dataclasses.replace(layers[index], mixer=None, cross=cross, other_parameters=2)
     text = dataclasses.replace(text, layers=tuple(layers), other_parameters=8 * text.hidden)
-    return _joined(fields, text, tower, dense(vision.count("vision_output_dim"), text.hidden), None)
+    return joined(fields, text, tower, dense(vision.count("vision_output_dim"), text.hidden), None)
 
 
 def _llama4(fields: Fields) -> ModelConfig:
     vision = section(fields, "vision_config", language_towers.LLAMA4_VISION)
     text, tower = language(fields, "Llama4ForCausalLM"), language_towers.llama4_tower(vision)
-    return _joined(fields, text, tower, dense(vision.count("vision_output_dim"), text.hidden, False), None)
+    return joined(fields, text, tower, dense(vision.count("vision_output_dim"), text.hidden, False), None)
 
 
 def _idefics3(fields: Fields) -> ModelConfig:
@@ -223,7 +223,7 @@ def _idefics3(fields: Fields) -> ModelConfig:
     text, vision = language(fields, "LlamaForCausalLM"), section(fields, "vision_config", towers.CLIP_VISION)
     tower, merged = towers.siglip_tower(vision, pooled=False), fields.count_or("scale_factor", 2) ** 2
     assert tower.length is not None
-    return _joined(fields, text, tower, dense(merged * tower.hidden, text.hidden, False), tower.length // merged)
+    return joined(fields, text, tower, dense(merged * tower.hidden, text.hidden, False), tower.length // merged)
 
 
 def _internvl(fields: Fields) -> ModelConfig:
@@ -232,7 +232,7 @@ def _internvl(fields: Fields) -> ModelConfig:
     tower = language_towers.internvl_tower(section(fields, "vision_config", language_towers.INTERNVL_VISION))
     merged = 4 * tower.hidden
     projector = 2 * merged + dense(merged, text.hidden) + dense(text.hidden, text.hidden)
-    return _joined(fields, text, tower, projector, fields.count_or("image_seq_length", 256))
+    return joined(fields, text, tower, projector, fields.count_or("image_seq_length", 256))
 
 
 def _internvl_chat(fields: Fields) -> ModelConfig:

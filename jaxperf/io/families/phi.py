@@ -33,11 +33,29 @@ def _phimoe(fields: Fields) -> ModelConfig:
     return decoder(fields, model.layers, head_bias=fields.flag("lm_head_bias", False))
 
 
+def _phi4_multimodal(fields: Fields) -> ModelConfig:
+    """Phi-4-multimodal (arXiv:2503.01743): Phi-4-mini, with towers and adapters for images and speech beside it."""
+    model = _phi3(fields)
+    fields.notes.append(
+        "The towers for images and speech and their adapters (LoRA) are not described: prompts are text, and their "
+        "weights are not counted."
+    )
+    return model
+
+
 FAMILIES = {
     "PhiForCausalLM": _phi,
     "Phi3ForCausalLM": _phi3,
+    "Phi4MMForCausalLM": _phi4_multimodal,
+    "Phi4MultimodalForCausalLM": _phi4_multimodal,
     "PhimoeForCausalLM": _phimoe,
     "PhiMoEForCausalLM": _phimoe,
 }
 
-MODEL_TYPES = {"phi": "PhiForCausalLM", "phi3": "Phi3ForCausalLM", "phimoe": "PhimoeForCausalLM"}
+MODEL_TYPES = {
+    "phi": "PhiForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "phi4mm": "Phi4MMForCausalLM",
+    "phi4_multimodal": "Phi4MultimodalForCausalLM",
+    "phimoe": "PhimoeForCausalLM",
+}

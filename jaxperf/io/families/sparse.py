@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
     decoder,
@@ -25,7 +24,7 @@ from jaxperf.io.families.common import (
     varied,
 )
 from jaxperf.io.families.experts import first_dense, predicted_layers, with_shared_experts
-from jaxperf.models.config import Attention, FeedForward, Layer, Mlp, ModelConfig, Moe
+from jaxperf.models.config import Attention, Layer, Mlp, ModelConfig, Moe
 
 
 def _attention(fields: Fields, **kind: Any) -> Attention:
@@ -90,23 +89,6 @@ def _granite_moe(fields: Fields) -> ModelConfig:
     return rotary_model(fields, _attention(fields), moe)
 
 
-def _ernie_moe(fields: Fields) -> ModelConfig:
-    """Experts from `moe_layer_start_index` to `moe_layer_end_index`, every `moe_layer_interval` layers."""
-    if isinstance(fields.data.get("moe_num_experts"), list):
-        raise InputError("moe_num_experts is a list; models with experts for text and images apart are not supported.")
-    count, bias = fields.layer_count(), fields.flag("use_bias", False)
-    start = fields.count_or("moe_layer_start_index", 1, smallest=0)
-    end = fields.data.get("moe_layer_end_index")
-    last = count - 1 if end in (None, -1) else fields.count("moe_layer_end_index", smallest=0)
-    step = fields.count_or("moe_layer_interval", 1)
-    moe = with_shared_experts(fields, correction_bias=True)
-    dense = gated_mlp(fields, bias=bias)
-    sparse = [start <= index <= last and (index + 1) % step == 0 for index in range(count)]
-    blocks: list[FeedForward] = [moe if one else dense for one in sparse]
-    attention = grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias)
-    return rotary_model(fields, attention, blocks, tied=True)
-
-
 def _hunyuan_moe(fields: Fields) -> ModelConfig:
     """HunYuan Large and A13B: shared experts; in the Large every other layer reuses the keys and values before it."""
     for listed in ("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts"):
@@ -168,7 +150,6 @@ FAMILIES = {
     "DeepseekForCausalLM": _deepseek_v1,
     "GraniteMoeForCausalLM": _granite_moe,
     "GraniteMoeSharedForCausalLM": _granite_moe,
-    "Ernie4_5_MoeForCausalLM": _ernie_moe,
     "HunYuanForCausalLM": _hunyuan_moe,
     "HunYuanMoEV1ForCausalLM": _hunyuan_moe,
     "MiniMaxM2ForCausalLM": _minimax_m2,
@@ -187,7 +168,6 @@ MODEL_TYPES = {
     "deepseek": "DeepseekForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
     "granitemoeshared": "GraniteMoeSharedForCausalLM",
-    "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
     "hunyuan": "HunYuanForCausalLM",
     "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM",

@@ -25,7 +25,7 @@ class MoeFfn(AbstractFfn):
     `latent`: width that the routed experts read and write, between two projections of their own; 0 where that is the
     width of the layer. `shared_format`: that of the shared expert where it has one of its own, None where it is that
     of the routed ones. `limit`: the groups of experts that a token keeps to, None for any. `copies`: more slots, which
-    hold experts a second time.
+    hold experts a second time; `unvisited`: weights of experts of images and the like, spread over all ranks.
     """
 
     experts: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -38,6 +38,7 @@ class MoeFfn(AbstractFfn):
     shared_format: str | None = eqx.field(static=True, default=None)
     limit: GroupLimit | None = eqx.field(static=True, default=None)
     copies: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    unvisited: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     @property
     def slots(self) -> Scalar:
@@ -108,6 +109,7 @@ class MoeFfn(AbstractFfn):
         experts = ceil_div(self.slots, layout.expert_parallel)
         width = ceil_div(self.intermediate, layout.expert_tensor_parallel)
         routed = (2.0 + self.gates) * self.width(hidden) * experts * width + 2.0 * hidden * self.latent
+        routed = routed + self.unvisited / (layout.expert_parallel * layout.expert_tensor_parallel)
         return routed if self.shared_format is not None else routed + self.shared_elements(hidden, layout)
 
     def shared_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
@@ -143,6 +145,7 @@ def moe_ffn(moe: Moe, own: Formats = ()) -> MoeFfn:
         has_latent=moe.latent is not None,
         shared_format=dict(own).get("shared"),
         limit=group_limit(moe),
+        unvisited=moe.unvisited,
     )
 
 
