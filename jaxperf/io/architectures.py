@@ -35,6 +35,8 @@ def choose_family(data: Mapping[str, Any]) -> Chosen:
         raise InputError(f"the architecture {show(architecture)} is not supported: {reason}.")
     if (family := _with_another_head(data, architecture)) is not None:
         return family, architecture, data, []
+    if isinstance(thinker := data.get("thinker_config"), Mapping) and "text_config" in thinker:
+        return choose_family({**data, "text_config": thinker["text_config"], "thinker_config": None})
     for part in LANGUAGE_PARTS:
         if isinstance(inner := data.get(part), Mapping):
             return _language_part(data, part, inner, f"the class {architecture}" if architecture else "the config")
@@ -101,7 +103,9 @@ def _language_part(data: Mapping[str, Any], part: str, inner: Mapping[str, Any],
         note = f"{wrapper} wraps {language}; only its {part} is described."
         return FAMILIES[language], language, {**inner, **inherited}, [note]
     inside = f"of class {language}" if language else "of an unnamed class"
-    raise InputError(f"{wrapper} wraps a language model {inside}, which is not supported.{_nearest(language)}")
+    reason = _refusal(inner, language)
+    said = f": {reason}." if reason else f".{_nearest(language)}"
+    raise InputError(f"{wrapper} wraps a language model {inside}, which is not supported{said}")
 
 
 def _refusal(data: Mapping[str, Any], architecture: str) -> str | None:

@@ -70,6 +70,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "num_nextn_predict_layers": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
         "torch_dtype": ("torch_dtype", "dtype"),
+        "tie_word_embeddings": ("tie_word_embeddings", "tie_embedding"),
     }
 )
 

@@ -10,6 +10,7 @@ from hwspecs.errors import InputError
 from jaxperf.models.block_formats import own_formats
 from jaxperf.models.layers import transformer
 from jaxperf.models.parameters import parameter_breakdown, parameter_count
+from jaxperf.models.quantization import bits_per_weight
 from jaxperf.models.storage import stored_bytes
 from tests.devices import H100, deployment
 from tests.io.test_quantization import FLOAT8, NVFP4, QUARK_FP4, QUARK_FP8, group, quark, read, shipped
@@ -121,6 +122,30 @@ def test_modules_of_other_schemes(config: dict[str, Any], weights: str, first: A
     assert (model.weight_format, own_formats(model, 0), own_formats(model, 1)) == (weights, first, second)
     tables = "table or the output head is quantized in the checkpoint"
     assert any(tables in note for note in model.assumptions) == (config["quant_method"] == "torchao")
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"bits": 4, "group_size": 64}, ("int4_asym", 4.5)),  # mlx_lm says 4.5 bits a weight
+        ({"bits": 8, "group_size": 64, "mode": "affine"}, ("int8_group", 8.5)),
+        ({"bits": 4, "group_size": 32, "mode": "mxfp4"}, ("mxfp4_wo", 4.25)),
+        ({"bits": 4, "group_size": 16, "mode": "nvfp4"}, ("fp4_wo", 4.5)),
+        ({"bits": 4, "group_size": 64, "mode": "nf4"}, "it must be one of affine"),
+    ],
+)
+def test_mlx_has_no_method_and_modules_of_their_own(config: dict[str, Any], expected: Any) -> None:
+    own = {"model.layers.0.mlp.down_proj": {"bits": 8}, "model.layers.1.self_attn.o_proj": False}
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            read(config)
+        return
+    model = read(config | own)
+    assert model.quantization is not None and "as MLX writes it" in model.assumptions[0]
+    assert (model.weight_format, float(bits_per_weight(model.quantization))) == expected
+    affine = config.get("mode", "affine") == "affine" and config["bits"] == 4
+    assert own_formats(model, 0) == ((("ffn", "int8_group"),) if affine else ())
+    assert own_formats(model, 1) == (("mixer", ""),)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,6 @@ NEAREST = [
     (AQLM, ("int4", 2, "codebook")),
     ({"quant_method": "higgs", "bits": 4, "group_size": 256}, ("int4", 4 + 16 / 256, "codebook")),
     ({"quant_method": "bitnet"}, ("int4", 2, "2-bit")),
-    ({"bits": 4, "group_size": 64}, ("int4_asym", 4 + 20 / 64, "no quant_method")),
 ]
 
 

@@ -190,12 +190,45 @@ def test_mistral_4_is_latent_with_experts_in_each_layer() -> None:
     assert wrapped.layers == model.layers and len(wrapped.encoders) == 1
 
 
+SMALL = PLAIN | {
+    **dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=100, head_dim=16),
+    **dict(
+        num_attention_heads=4, num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+    ),
+}
+
+
+def test_bitnet_has_norms_inside_its_blocks() -> None:
+    """BitNet-b1.58-2B-4T, 2.4 B: 2,741,155,840 with the defaults of its class, as transformers 5.24 counts them."""
+    sizes = dict(hidden_size=2560, intermediate_size=6912, num_hidden_layers=30, vocab_size=128256)
+    heads = dict(num_attention_heads=20, num_key_value_heads=5, tie_word_embeddings=False)
+    model = read_config(PLAIN | sizes | heads | {"architectures": ["BitNetForCausalLM"]})
+    assert parameter_count(model) == 2_741_155_840
+    assert parameter_breakdown(model)["other"] == 30 * (2560 + 6912)
+
+
+def test_the_text_of_a_thinker_is_read() -> None:
+    """Qwen3-Omni wraps its thinker, which wraps its language model."""
+    inner = {key: value for key, value in SMALL.items()} | {"model_type": "qwen3_omni_moe_text"}
+    outer = {"architectures": ["Qwen3OmniMoeForConditionalGeneration"], "thinker_config": {"text_config": inner}}
+    model = read_config(outer)
+    assert model.architecture == "Qwen3MoeForCausalLM" and "only its text_config" in model.assumptions[0]
+
+
+def test_another_spelling_of_the_tie() -> None:
+    tied = {key: value for key, value in SMALL.items() if key != "tie_word_embeddings"} | {"tie_embedding": True}
+    model = read_config(tied | {"architectures": ["LlamaForCausalLM"]})
+    assert model.tied_embeddings and model.assumptions == ()
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         (STEP35 | {"layer_types": ["full_attention"]}, "layer_types must have full_attention or sliding_attention"),
         (STEP35 | {"moe_layers_enum": "3,45"}, "An item of moe_layers_enum is 45"),
         (STEP35 | {"moe_layers_enum": "3-44"}, "it must list layers"),
+        ({"architectures": ["M3"], "text_config": {"model_type": "minimax_m3_vl_text"}}, "attention to chosen blocks"),
+        ({"architectures": ["DeepseekV4ForCausalLM"]}, "attention to compressed tokens beside a window"),
         (RING | {"use_qkv_bias": True}, "linear attention is described without biases only"),
         (STEP35 | {"attention_other_setting": 96}, "attention_other_setting is 96; it must be an object"),
     ],

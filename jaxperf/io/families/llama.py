@@ -18,14 +18,18 @@ from jaxperf.io.families.common import (
     varied,
     windows,
 )
-from jaxperf.models.config import ModelConfig
+from jaxperf.models.config import Attention, ModelConfig
+
+
+def _llama_attention(fields: Fields) -> Attention:
+    bias = fields.flag("attention_bias", False)
+    return grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias)
 
 
 def _llama(fields: Fields) -> ModelConfig:
-    bias = fields.flag("attention_bias", False)
     if fields.find("sliding_window") is not None and fields.find("layer_types") is None:
         fields.notes.append("sliding_window is ignored; LlamaForCausalLM attends to the whole context.")
-    attention = grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias)
+    attention = _llama_attention(fields)
     return rotary_model(fields, attention, gated_mlp(fields, bias=fields.flag("mlp_bias", False)))
 
 
@@ -128,6 +132,13 @@ def _hunyuan_dense(fields: Fields) -> ModelConfig:
     return rotary_model(fields, attention, gated_mlp(fields))
 
 
+def _bitnet(fields: Fields) -> ModelConfig:
+    """BitNet b1.58 (arXiv:2504.12285): norms inside the blocks, before the last projection of each."""
+    attention, block = _llama_attention(fields), gated_mlp(fields)
+    inside = attention.heads * attention.head_dim + block.intermediate
+    return rotary_model(fields, attention, block, other_parameters=inside)
+
+
 def _minicpm(fields: Fields) -> ModelConfig:
     return rotary_model(fields, grouped_attention(fields, multi_head=True), gated_mlp(fields), tied=True)
 
@@ -155,6 +166,8 @@ FAMILIES = {
     "Ernie4_5_ForCausalLM": _ernie,
     "HunYuanDenseV1ForCausalLM": _hunyuan_dense,
     "MiniCPMForCausalLM": _minicpm,
+    "BitNetForCausalLM": _bitnet,
+    "BitnetForCausalLM": _bitnet,
 }
 
 MODEL_TYPES = {
@@ -178,4 +191,5 @@ MODEL_TYPES = {
     "ernie4_5": "Ernie4_5ForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "minicpm": "MiniCPMForCausalLM",
+    "bitnet": "BitNetForCausalLM",
 }

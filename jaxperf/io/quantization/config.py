@@ -13,7 +13,8 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.config_fields import WEIGHT_FORMATS, Fields
 from jaxperf.io.quantization.groups import compressed_tensors
 from jaxperf.io.quantization.methods import METHODS, bitsandbytes
-from jaxperf.io.quantization.pieces import FORMAT_BITS, grouped_integers, short_text
+from jaxperf.io.quantization.mlx import mlx
+from jaxperf.io.quantization.pieces import FORMAT_BITS, short_text
 from jaxperf.models.checks import show
 from jaxperf.models.quantization import Quantization, bits_per_weight
 
@@ -76,9 +77,9 @@ def _scheme(fields: Fields) -> Quantization:
             return bitsandbytes(fields)
         if fields.find("config_groups"):
             return compressed_tensors(fields)
-        if fields.find("bits"):  # MLX writes bits and group_size only
-            fields.notes.append("quantization_config has no quant_method; weight-only integers were assumed.")
-            return grouped_integers(fields, "unnamed", zero_points=True)
+        if fields.find("bits"):
+            fields.notes.append("quantization_config has no quant_method; it was read as MLX writes it.")
+            return mlx(fields)
         raise InputError(f"the required field quant_method is missing; {_allowed()}")
     read = METHODS.get(method.lower().replace("_", "-"))
     if read is None:

@@ -133,7 +133,7 @@ def nearest_format(
     if bits == int(bits):
         key = (kind, int(bits), activations)
         special = MICROSCALED if kind == "float" and group == 32 else ASYMMETRIC if asymmetric else GROUPED
-        exact = (special.get(key) if group else None) or NAMES.get(key)
+        exact = (special.get(key) or GROUPED.get(key) if group else None) or NAMES.get(key)
         if exact is not None:
             return exact
     if activations is not None and bits > 4:
