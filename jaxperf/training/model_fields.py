@@ -144,7 +144,8 @@ def _kv_heads(mixer: Attention | Mla) -> int:
 
 
 def _latent_elements(mixer: Attention | Mla) -> int:
-    return (mixer.q_rank or 0) + mixer.kv_rank + mixer.rope_dim if isinstance(mixer, Mla) else 0
+    compressed = mixer.q_rank or 0
+    return compressed + mixer.kv_rank + mixer.rope_dim if isinstance(mixer, Mla) else compressed
 
 
 def _channels(mixer: Mixer) -> int:

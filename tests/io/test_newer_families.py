@@ -69,7 +69,11 @@ def test_a_layer_that_does_nothing_is_left_out_and_said() -> None:
         ([block(7, 1.0)], {}, r"block_configs\[0\]: n_heads_in_group is 7; it must divide the 64"),
         ([block(8, -1.0)], {}, r"block_configs\[0\]: ffn_mult is -1.0; it must be a number above 0"),
         ([block(8, 1e300)], {}, "must be a number above 0"),
-        ([{"attention": {"no_op": True}, "ffn": {"replace_with_linear": True}}], {}, "ffn.replace_with_linear is true"),
+        (
+            [{"attention": {"no_op": True}, "ffn": {"replace_with_linear": True}}],
+            {},
+            "ffn.replace_with_linear is true; only false is .* as in Nemotron 51B",
+        ),
         ([block(None, None)], {}, "has no layer with attention or a feed-forward block"),
         ([{"attention": 4}], {}, "attention is 4"),
     ],

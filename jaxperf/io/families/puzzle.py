@@ -41,11 +41,17 @@ def _layer(fields: Fields, index: int, entry: Any) -> Layer | None:
     return Layer(mixer, ffn, norms=1 if mixer is None or ffn is None else 2)
 
 
+INSTEAD = {
+    "replace_with_linear": "a single matrix in the place of the block, as in Nemotron 51B, is not described",
+    "sparsify": "blocks with zeros among their weights are not described",
+}
+
+
 def _skipped(block: Fields, name: str) -> bool:
     """Whether a layer does without this block; what takes its place otherwise is not described."""
-    for unread in ("replace_with_linear", "sparsify"):
+    for unread, reason in INSTEAD.items():
         if block.data.get(unread):
-            raise InputError(f"{name}.{unread} is {show(block.data[unread])}; only false is supported.")
+            raise InputError(f"{name}.{unread} is {show(block.data[unread])}; only false is supported: {reason}.")
     return block.flag("no_op", False)
 
 
