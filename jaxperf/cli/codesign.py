@@ -200,9 +200,9 @@ def _task(base: Path, network: str | None, given: str | None, size: int, batch: 
     """The layers of the network, or the nest of the case itself, on the base machine, and what was left out."""
     from jaxperf.io.codesign.search import build_task
     from jaxperf.io.map_network import Layer, Network, network_layers
-    from jaxperf.io.timeloop.json_case import load_case
+    from jaxperf.io.timeloop.json_case import load_case, load_machine
 
-    case = load_case(base)
+    case = (load_case if network is None else load_machine)(base)
     own = Network([Layer((base.stem,), case.problem, case.names)], {})
     known = own if network is None else network_layers(network, size, batch)
     return build_task(case, known.layers, given), known

@@ -37,11 +37,11 @@ def map_chain(
     from jaxperf.io.fused_chain import read_chain
     from jaxperf.io.machines import clock_of
     from jaxperf.io.tables import check_output, json_text, write_rows
-    from jaxperf.io.timeloop.json_case import load_case
+    from jaxperf.io.timeloop.json_case import load_machine
 
     check_output(out)
     start, clock = time.perf_counter(), clock_of(path)
-    task = chain_task(*read_chain(given), load_case(path), constraints)
+    task = chain_task(*read_chain(given), load_machine(path), constraints)
     fused, unfused = _searched(task, fusion_of(task, level, pipelined), wanted, quiet)
     record = {
         "case": str(path),

@@ -31,13 +31,14 @@ def map_compare(
     from jaxperf.io.map_case import compared_methods
     from jaxperf.io.map_network import network_layers
     from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.timeloop.json_case import load_machine
     from jaxperf.loopnest.mapper import METHODS
 
     check_output(out, TABLES)
     start = time.perf_counter()
-    known = network_layers(network, size, batch)
+    known, case = network_layers(network, size, batch), load_machine(path)
     rows = layer_rows(
-        path, known.layers, given, quiet, lambda own, limits, width: compared_methods(own, limits, wanted, width)
+        case, known.layers, given, quiet, lambda own, limits, width: compared_methods(own, limits, wanted, width)
     )
     best = {name: sum(row[name] <= min(row[other] for other in METHODS) for row in rows) for name in METHODS}
     record = {
@@ -47,7 +48,7 @@ def map_compare(
         "best": best,
         "gradient_at_most_random": sum(row["gradient"] <= row["random"] for row in rows),
         "left_out": known.left_out,
-        "notes": known.notes,
+        "notes": [*case.notes, *known.notes],
         "seconds": time.perf_counter() - start,
     }
     typer.echo(json_text({**record, "layers": rows})) if as_json else _print(record, rows, tuple(METHODS), quiet)

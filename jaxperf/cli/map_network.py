@@ -39,12 +39,14 @@ def map_network(
 
     from jaxperf.io.map_network import network_layers
     from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.io.timeloop.json_case import load_machine
 
     check_output(out, TABLES)
     start = time.perf_counter()
-    known = network_layers(network, size, batch)
-    rows = layer_rows(path, known.layers, given, quiet, lambda own, limits, width: _answer(own, limits, wanted, width))
-    asked = {"network": network, "objective": wanted.objective, "left_out": known.left_out, "notes": known.notes}
+    known, case = network_layers(network, size, batch), load_machine(path)
+    rows = layer_rows(case, known.layers, given, quiet, lambda own, limits, width: _answer(own, limits, wanted, width))
+    notes = [*case.notes, *known.notes]
+    asked = {"network": network, "objective": wanted.objective, "left_out": known.left_out, "notes": notes}
     record = _totals(rows) | asked | {"seconds": time.perf_counter() - start}
     typer.echo(json_text({**record, "layers": rows})) if as_json else _print(record, rows, quiet)
     if out is not None:
@@ -56,16 +58,14 @@ def map_network(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def layer_rows(path: Path, layers: list[Layer], given: str | None, quiet: bool, answer: Answer) -> list[dict[str, Any]]:
+def layer_rows(case: Case, layers: list[Layer], given: str | None, quiet: bool, answer: Answer) -> list[dict[str, Any]]:
     """A row for every shape of a layer on the machine of a case, as far as the user lets it: what it is, and what
     `answer` says of its case, its constraints and the width they share, `None` where it was interrupted."""
     from jaxperf.cli.progress import progress_bar
     from jaxperf.io.map_case import constrained
     from jaxperf.io.map_network import layer_case
-    from jaxperf.io.timeloop.json_case import load_case
     from jaxperf.loopnest.mapspace import prime_factors
 
-    case = load_case(path)
     width = max(len(prime_factors(int(bound))) for layer in layers for bound in layer.problem.bounds)
     rows: list[dict[str, Any]] = []
     with progress_bar("layers", quiet) as report:

@@ -75,14 +75,18 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return patch
 
 
-def test_a_chain_says_what_its_case_says(own_folder: Path) -> None:
+def test_a_chain_says_what_its_machine_says_and_nothing_of_the_nest_of_the_case(own_folder: Path) -> None:
     from jaxperf.io.fused_case import chain_task
     from jaxperf.io.fused_chain import read_chain
-    from jaxperf.io.timeloop.json_case import load_case
+    from jaxperf.io.timeloop.json_case import load_case, load_machine
 
     (own_folder / "zeros.json").write_text(json.dumps({**CASE, "sparse_optimizations": {"targets": []}}))
-    task = chain_task(*read_chain(MLP), load_case("zeros.json"), None)
+    task = chain_task(*read_chain(MLP), load_machine("zeros.json"), None)
     assert "the search is dense" in task.notes[0]
+    problem = {**CASE["problem"], "instance": {**CASE["problem"]["instance"], "densities": {"A": 0.5}}}
+    (own_folder / "zeros.json").write_text(json.dumps({**CASE, "problem": problem}))
+    said = load_case("zeros.json").notes
+    assert "densities of A are given" in said[0] and load_machine("zeros.json").notes == said[1:]
 
 
 def test_every_word_passes_once(cli: Callable, case: Path, own_folder: Path, refused: Callable) -> None:

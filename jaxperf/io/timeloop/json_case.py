@@ -41,11 +41,23 @@ def load_json(path: str | Path) -> Any:
 
 def load_case(path: str | Path) -> Case:
     """The case that a JSON or YAML file holds, without its zeros. Raises `InputError` naming file and field."""
+    data, case = _loaded(path)
+    return dataclasses.replace(case, notes=_dense_notes(data, str(path)) + case.notes)
+
+
+def load_machine(path: str | Path) -> Case:
+    """`load_case` for a machine that runs other nests than the case's, of whose zeros nothing is said."""
+    data, case = _loaded(path)
+    return dataclasses.replace(case, notes=_directive_notes(data) + case.notes)
+
+
+def _loaded(path: str | Path) -> tuple[Dictionary[str, Any], Case]:
+    """What a file holds, and its case without a word about zeros."""
     if is_yaml(path):
         data = load_yaml(path)
-        case = read_yaml_case(data, str(path))
-        return dataclasses.replace(case, notes=_dense_notes(underscored(data), str(path)) + case.notes)
-    return read_case(load_json(path), str(path))
+        return underscored(data), read_yaml_case(data, str(path))
+    data = load_json(path)
+    return data, read_dense_case(data, str(path))
 
 
 def is_yaml(path: str | Path) -> bool:
@@ -62,10 +74,14 @@ def read_case(data: Any, source: str) -> Case:
 
 
 def _dense_notes(data: Dictionary[str, Any], source: str) -> tuple[str, ...]:
+    return _directive_notes(data) or zeros_ignored(data["problem"], source)
+
+
+def _directive_notes(data: Dictionary[str, Any]) -> tuple[str, ...]:
     nodes = data.get("architecture", {}).get("nodes", ())  # of YAML, whose components may hold their own
     if any(KEY in each for each in (data, *nodes)):
         return (f"the search is dense: the directives of {KEY} are not used",)
-    return zeros_ignored(data["problem"], source)
+    return ()
 
 
 def read_dense_case(data: Any, source: str) -> Case:
