@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.collectives.laws import OPS
-from calibration.collectives.names import KIND_PARTS, SEPARATOR, Cell, cell_of, part_of_name
+from calibration.collectives.names import KIND_PARTS, NETWORK, SEPARATOR, Cell, cell_of, part_of_name
 from calibration.collectives.points import LIBRARIES, REDUCED_IN_SWITCH, Points
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, repeated
@@ -132,12 +132,14 @@ def _with_topology(stated: Stated, settings: Settings) -> tuple[Stated, str]:
     if not on_device:
         return stated, ""
     own = [cell for cell in on_device if cell.framework == stated.framework]
-    counted = Counter[str]()
-    for cell in own or on_device:
+    counted, of_software = Counter[str](), own or on_device
+    for cell in of_software:
         counted[cell.topology] += settings[cell]
     ((usual, _),) = counted.most_common(1)
     whose = f" of {stated.framework}" if own else ""
-    said = f"topology not stated: {usual}, of which most{whose} was measured on the device"
+    spans = not stated.between or any(cell.topology == usual and cell.joined == NETWORK for cell in of_software)
+    where = "" if spans else ", in one node only"
+    said = f"topology not stated: {usual}, of which most{whose} was measured on the device{where}"
     return stated._replace(topology=usual), said
 
 

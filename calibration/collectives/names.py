@@ -21,6 +21,7 @@ KERNEL_PARTS = 2  # of a kernel's: name, number format
 SETTING_PARTS = 3  # of a setting's: ranks, nodes, cores
 SEPARATOR = "/"  # of the parts of a name
 INSTEAD = "-"  # in a part that a table states with it
+NETWORK = "network"  # how ranks on several nodes are joined
 NO_NAME = ""  # of a level that a row does not have
 
 
@@ -32,7 +33,7 @@ def level_names(
     **Arguments:** `text`: device, framework, version, kernel, dtype, op and topology; `numbers`: of the law; all [G].
     """
     text = {name: np.char.replace(values.astype(str), SEPARATOR, INSTEAD) for name, values in text.items()}
-    joined = np.where(numbers["nodes"] > 1.0, "network", np.where(numbers["pcie"] > 0.0, "pcie", "direct"))
+    joined = np.where(numbers["nodes"] > 1.0, NETWORK, np.where(numbers["pcie"] > 0.0, "pcie", "direct"))
     pairs = np.where(in_pairs(text["topology"]), "pairs", "")
     runners = np.array(RUNNERS)[numbers["runner"].astype(int)]
     kind = _joined(text["op"], runners, joined, pairs)

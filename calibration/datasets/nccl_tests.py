@@ -21,7 +21,7 @@ _RANK = re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+
 _COUNTS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)")
 _LIBRARY = re.compile(r"nccl-library=(\d+)")
 _VERSION = re.compile(r"[NR]CCL version\s*:?\s*(\d+(?:\.\d+)+)")
-_LAUNCHER = re.compile(r"^.*<stdout>:\s?")  # mpirun --tag-output
+_LAUNCHER = re.compile(r"^(.*<stdout>:|\s*\d+:(?=\s))\s?")  # mpirun --tag-output, srun --label
 _ROUNDING = 0.02  # algbw is printed with two decimals, so compare only where that is at least 1 GB/s
 
 

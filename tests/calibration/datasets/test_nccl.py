@@ -85,8 +85,9 @@ hostname:3442:3442 [0] NCCL INFO Launch mode Parallel
     assert (table.shape["num_gpus"].tolist(), table.device.tolist()) == ([2], ["a100-sxm-40gb"])
 
 
-def test_lines_tagged_by_the_launcher(tmp_path: Path) -> None:
-    tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in LOG.splitlines())
+@pytest.mark.parametrize("tag", ["[1,0]<stdout>:", "0: ", " 3: "])  # mpirun --tag-output, srun --label
+def test_lines_tagged_by_the_launcher(tmp_path: Path, tag: str) -> None:
+    tagged = "".join(f"{tag}{line}\n" for line in LOG.splitlines())
     assert len(read_nccl_log(put(tmp_path / "run.log", tagged)).read.tables[0]) == 2
 
 
