@@ -9,12 +9,14 @@ from typing import Any
 from jaxperf.loopnest.architecture import Architecture
 from jaxperf.loopnest.evaluate import LevelCost, NestCost, nest_cost
 from jaxperf.loopnest.feasible import Reason, children_of, held, needed, sentences
-from jaxperf.loopnest.mapping import Mapping
+from jaxperf.loopnest.mapping import Mapping, unroll
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.reuse import RULES
 from jaxperf.loopnest.sparse.compute import Split
 from jaxperf.loopnest.sparse.counts import SparseAccesses
+from jaxperf.loopnest.sparse.evaluate import Reason as SparseReason
 from jaxperf.loopnest.sparse.evaluate import SparseCost, sparse_nest_cost, sparse_sentences
+from jaxperf.loopnest.sparse.fibers import fibers_of
 from jaxperf.loopnest.sparse.sparsity import Sparsity
 
 COUNTS = ("reads", "fills", "updates", "reductions")
@@ -124,6 +126,8 @@ def _explained(case: Case, cost: NestCost) -> dict[str, Any]:
         reasons += [*_too_many(case, cost), *_too_wide(case, cost)]
     if bits & Reason.BANDWIDTH:
         reasons += _starved(case, cost)
+    if bits & SparseReason.RANKS:
+        reasons += _short_of_ranks(case)
     return {"feasible": not bits, "reasons": reasons, "notes": list(case.notes)}
 
 
@@ -194,6 +198,20 @@ def _wrong_factors(case: Case) -> list[str]:
         for name, own, tile, bound in zip(case.names.dimensions, factors, tiles, case.problem.bounds, strict=True)
         if float(tile) != float(bound)
     ]
+
+
+def _short_of_ranks(case: Case) -> list[str]:
+    """Levels and operands whose format leaves loops over."""
+    assert case.sparsity is not None  # noqa: S101 -- nothing else has formats
+    nest, kept, found = unroll(case.mapping), case.mapping.kept, []
+    for index, operand in enumerate(case.problem.operands):
+        formats = {level: case.sparsity.formats[level][index] for level, keeps in enumerate(kept) if keeps[index]}
+        for level, fibers in fibers_of(operand, formats, case.mapping, nest).items():
+            layout = formats[level]
+            if layout is not None and bool(fibers.short):
+                ranks = " ".join(rank.kind for rank in reversed(layout.ranks))
+                found.append(f"{case.levels[level]}: {case.names.operands[index]} has the ranks {ranks}")
+    return found
 
 
 def _where(factors: Sequence[float], levels: Sequence[str]) -> str:

@@ -43,6 +43,9 @@ def _density(given: Any, where: str) -> Density:
     kind = DISTRIBUTIONS[name]
     if kind != "banded" and "density" not in data:
         raise InputError(f"{where}: density is missing.{did_you_mean('density', map(str, data))}")
+    if kind == "banded" and "band_width" not in data:
+        hint = did_you_mean("band_width", map(str, data))
+        raise InputError(f"{where}: band_width is missing, the diagonals beside the main one that hold words.{hint}")
     check_spelling(data, DENSITY, where)
     share = amount(data["density"], where) if "density" in data else 1.0
     if share > 1.0:

@@ -65,7 +65,7 @@ def most_words(density: Density, tile: Sequence[Scalar], whole: Sequence[Scalar]
         return round_up(size * density.share)
     if density.kind == "hypergeometric":
         return jnp.minimum(size, _drawn_words(density, whole))
-    return jnp.minimum(size, (2.0 * density.band + 1.0) * jnp.minimum(tile[0], tile[1]))
+    return jnp.minimum(size, _on_band(density.band, jnp.minimum(tile[0], tile[1]), jnp.maximum(tile[0], tile[1])))
 
 
 def expected_blocks(density: Density, tile: Sequence[Scalar], whole: Sequence[Scalar], block: Scalar) -> Scalar:
@@ -89,6 +89,17 @@ def expected_blocks(density: Density, tile: Sequence[Scalar], whole: Sequence[Sc
     chances = _drawn(density, size, whole, counts)
     exact = jnp.sum(round_up(counts / block) * jax.lax.stop_gradient(chances))
     return smooth + jax.lax.stop_gradient(jnp.where(size <= STEPS, exact - smooth, 0.0))
+
+
+def _on_band(band: Scalar, short: Scalar, long: Scalar) -> Scalar:
+    """Words of a tile in whose middle the band lies [word].
+
+    Of the 2 band + 1 diagonals, `short` words each, the ones further out than (long - short) / 2 lose a word at either
+    end for each step: sum_i (cut - i), i = 0 ... k - 1 on both sides, k of the `short` steps.
+    """
+    cut = jnp.maximum(band - 0.5 * (long - short), 0.0)
+    steps = jnp.minimum(round_up(cut), short)
+    return (2.0 * band + 1.0) * short - steps * (2.0 * cut - steps + 1.0)
 
 
 def _population(density: Density, whole: Sequence[Scalar]) -> Scalar:

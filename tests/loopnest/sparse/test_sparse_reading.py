@@ -259,12 +259,20 @@ def with_ranks(*ranks: Any, **more: Any) -> dict[str, Any]:
         (with_density({"density": 0.5, "distribution": "unifrom"}), "Did you mean uniform?"),
         (with_density(0.5, "C"), "densities: C is no data space"),
         (with_density({"distribution": "banded", "band_width": 1}), "banded needs a square matrix"),
+        (with_density({"distribution": "banded", "density": 0.5}), "density of A: band_width is missing"),
     ],
 )
 def test_mistakes_name_the_place_and_what_is_allowed(case: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as caught:
         read_sparse_case(case, "case.json")
     assert said in str(caught.value) and "case.json" in str(caught.value)
+
+
+def test_a_format_of_too_few_ranks_is_named() -> None:
+    """No rank may hold the loop K of A."""
+    only = {"flattened_rankIDs": [["M"]]}
+    answer = evaluate(read_sparse_case(with_ranks({"format": "UOP", **only}, {"format": "CP", **only}), "case.json"))
+    assert not answer["feasible"] and answer["reasons"][1:] == ["Buffer: A has the ranks UOP CP"]
 
 
 JUNK = [None, -1, 1.5, "x", [], {}, [1], {"a": 1}, True, 10**400]
