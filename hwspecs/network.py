@@ -37,8 +37,8 @@ class NetworkSpec(Spec):
     `lanes` of `lane_rate`: what a port consists of, at the rate of data, not of symbols [byte/s]. `link`: the file of
     `links/` a port is. `ports_per_switch`: of one switch chip or box. `ports_per_node` of `node_bandwidth` together:
     where a provider sells nodes [byte/s]. `in_network_reduction`: the name of what the switch adds with, if it does.
-    `extents`, `pod_size`: chips of a whole torus; `wrapped_multiple`: an axis whose length is a multiple of it is a
-    ring, any other a line.
+    `extents`, `pod_size`: chips of a whole torus; `dimensions`: its axes, where the extents are not known;
+    `wrapped_multiple`: an axis whose length is a multiple of it is a ring, any other a line.
     """
 
     kind: Kind
@@ -54,17 +54,27 @@ class NetworkSpec(Spec):
     node_bandwidth: DataRate | None = None
     in_network_reduction: Text | None = None
     extents: Extents | None = None
+    dimensions: Count | None = None
     pod_size: Count | None = None
     wrapped_multiple: Count | None = None
 
+    @property
+    def axes(self) -> int:
+        """Axes of a torus, 0 of any other network [1]."""
+        if self.extents is not None:
+            return len(self.extents.sizes())
+        return 0 if self.dimensions is None else int(self.dimensions.si)
+
     @model_validator(mode="after")
     def _check_torus(self) -> NetworkSpec:
-        torus_only = {"extents": self.extents, "pod_size": self.pod_size, "wrapped_multiple": self.wrapped_multiple}
-        given = [name for name, value in torus_only.items() if value is not None]
+        torus_only = ("extents", "dimensions", "pod_size", "wrapped_multiple")
+        given = [name for name in torus_only if getattr(self, name) is not None]
         if self.kind != "torus" and given:
             raise InputError(f"{given[0]} is allowed for kind torus only, and this one is {self.kind}.")
         if self.kind == "torus" and (self.pod_size is None or self.wrapped_multiple is None):
             raise InputError("pod_size or wrapped_multiple is missing; a torus needs both.")
+        if self.kind == "torus" and (self.extents is None) == (self.dimensions is None):
+            raise InputError("a torus needs either extents or, where they are not known, dimensions.")
         return self
 
     @model_validator(mode="after")

@@ -51,23 +51,37 @@ def torus(sizes: Sequence[Scalar | float], bandwidth: Scalar, latency: Scalar, w
 
 def torus_slice(spec: NetworkSpec, sizes: Sequence[int], latency: Scalar) -> Topology:
     """A slice of a pod: an axis closes into a ring where the slice has a multiple of `spec.wrapped_multiple` chips; in
-    three dimensions all axes must, because optical switches join whole cubes.
+    three dimensions all axes must, because optical switches join whole cubes, in any row.
 
-    **Raises:** `InputError` if the network is no torus or the slice does not fit into its pod.
+    **Raises:** `InputError` if the network is no torus, or the slice does not fit into its pod or is of no whole cubes.
     """
     if spec.kind != "torus" or spec.wrapped_multiple is None or spec.pod_size is None:
         raise InputError(f"{spec.name} is not a torus.")
-    shape = " x ".join(map(str, sizes))
-    if spec.extents is not None and len(sizes) != len(spec.extents.sizes()):
-        raise InputError(f"A slice of {spec.name} has {len(spec.extents.sizes())} axes, and {shape} has {len(sizes)}.")
+    shape = _shape(sizes)
+    if len(sizes) != spec.axes:
+        raise InputError(f"A slice of {spec.name} has {spec.axes} axes, and {shape} has {len(sizes)}.")
     if min(sizes) < 1 or math.prod(sizes) > spec.pod_size.si:
         raise InputError(f"A slice of {shape} chips does not fit into the {spec.pod_size.quantity} of {spec.name}.")
-    closed = [size % spec.wrapped_multiple.si == 0 for size in sizes]
-    closed = [all(closed)] * len(sizes) if len(sizes) > 2 else closed
+    side = int(spec.wrapped_multiple.si)
+    closed = [size % side == 0 for size in sizes]
+    if len(sizes) > 2:
+        if not all(closed) and max(sizes) > side:
+            raise InputError(
+                f"{shape} is neither whole cubes of {side} chips a side, as {spec.name} joins, nor in one."
+            )
+        closed = [all(closed)] * len(sizes)
+    elif spec.extents is not None and any(
+        a > b for a, b in zip(sorted(sizes), sorted(spec.extents.sizes()), strict=True)
+    ):
+        raise InputError(f"A slice of {shape} chips is longer than the {_shape(spec.extents.sizes())} of {spec.name}.")
     rate = spec.bandwidth.si
     return tuple(
         Axis("ring" if ring else "line", size, rate, latency) for size, ring in zip(sizes, closed, strict=True)
     )
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return " x ".join(map(str, sizes))
 
 
 def fat_tree(node: Axis, leaf_nodes: Scalar, leaves: Scalar, port: Hop, oversubscription: Scalar) -> Topology:

@@ -8,6 +8,7 @@ different axes, the links of all axes are busy. Sizes are of the full buffer [by
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.network import alpha_beta as flat
@@ -51,20 +52,28 @@ def rotated_reduce_scatter(topology: Topology, size: Scalar, reduction: Scalar |
     """D buckets of S / D at once, the p-th starting at axis p: in every stage each axis serves one of them.
 
     A stage lasts as long as its slowest axis; those behind the same port come one after the other. With D equal axes
-    the bandwidth term is 1 / D of `bucket_reduce_scatter`.
+    the bandwidth term is 1 / D of `bucket_reduce_scatter`. An axis of one rank serves none, and is passed by.
     """
-    count = len(topology)
-    parts = [size / count] * count  # by the axis that serves them
+    several = [axis.size > 1.0 for axis in topology]
+    count = jnp.maximum(sum(jnp.where(each, 1.0, 0.0) for each in several), 1.0)
+    parts = [size / count] * len(topology)  # by the axis that serves them
     time = 0.0 * size
-    for _ in range(count):
+    for stage in range(len(topology)):
         longest, port = 0.0 * size, 0.0 * size
         for axis, data in zip(topology, parts, strict=True):
             port = axis_reduce_scatter(axis, data, reduction) + (port if axis.same_port else 0.0)
             longest = jnp.maximum(longest, port)
-        parts = [data / axis.size for axis, data in zip(topology, parts, strict=True)]
-        parts = [parts[-1], *parts[:-1]]
-        time = time + longest
+        parts = _passed_on([data / axis.size for axis, data in zip(topology, parts, strict=True)], several)
+        time = time + jnp.where(stage < count, longest, 0.0)
     return time
+
+
+def _passed_on(parts: list[Scalar], several: list[Bool[Array, "*batch"]]) -> list[Scalar]:
+    """Every part one axis further: each takes that of the nearest before it that has several ranks."""
+    found = parts
+    for back in range(len(parts), 0, -1):
+        found = [jnp.where(several[index - back], parts[index - back], kept) for index, kept in enumerate(found)]
+    return found
 
 
 def rotated_all_reduce(topology: Topology, size: Scalar, reduction: Scalar | None = None) -> Scalar:

@@ -75,6 +75,7 @@ def test_an_oversubscribed_switch_lets_its_share_through() -> None:
         ("tpu-v4", (2, 4, 4), ["line", "line", "line"]),  # less than a cube
         ("tpu-v5e", (8, 16), ["line", "ring"]),
         ("tpu-v6e", (4, 4), ["line", "line"]),
+        ("tpu-v7", (4, 4, 256), ["ring", "ring", "ring"]),  # cubes in a row
     ],
 )
 def test_a_slice_closes_where_its_pod_says_so(pod: str, sizes: tuple[int, ...], kinds: list[str]) -> None:
@@ -93,6 +94,9 @@ def test_a_slice_closes_where_its_pod_says_so(pod: str, sizes: tuple[int, ...], 
         ("tpu-v5e", (4, 4, 4), "has 2 axes, and 4 x 4 x 4 has 3"),
         ("tpu-v5e", (32, 16), "32 x 16 chips does not fit into the 256 of tpu-v5e"),
         ("tpu-v4", (0, 4, 4), "does not fit"),
+        ("tpu-v5e", (32, 8), "32 x 8 chips is longer than the 16 x 16 of tpu-v5e"),
+        ("tpu-v4", (2, 4, 8), "2 x 4 x 8 is neither whole cubes of 4 chips a side"),
+        ("tpu-v7", (16, 16), "tpu-v7 has 3 axes, and 16 x 16 has 2"),
     ],
 )
 def test_a_slice_that_does_not_fit_is_refused(pod: str, sizes: tuple[int, ...], words: str) -> None:
@@ -125,8 +129,8 @@ def test_an_all_reduce_is_a_scatter_and_a_gather_on_every_network(network: Topol
 @given(networks, st.floats(1.0, 1e10))
 def test_an_axis_of_one_rank_changes_nothing(network: Topology, size: float) -> None:
     data, lone = as_float(size), (axis("ring", 1), axis("line", 1), axis("full", 1), axis("switch", 1))
-    for collective in (bucket_all_reduce, bisection_all_to_all):
-        with_them = collective((*lone, *network), data)
+    for collective in (bucket_all_reduce, rotated_all_reduce, bisection_all_to_all):
+        with_them = collective((lone[0], *network[:1], *lone[1:], *network[1:]), data)
         assert float(with_them) == pytest.approx(float(collective(network, data)), rel=1e-13)
         assert float(collective(lone, data)) == 0.0
 
