@@ -50,7 +50,7 @@ def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: lis
 def draw_machines(rows: list[dict[str, Any]], free: list[str], plot: Path) -> None:
     """Energy against cycles of all machines that run, a color for each value of the first free field; the front has
     rings and a line."""
-    from jaxperf.report.plots import new_figure, save
+    from jaxperf.report.plots import in_prefixes, new_figure, save
 
     running = sorted((row for row in rows if row["feasible"]), key=lambda row: row["cycles"])
     front = [row for row in running if row["pareto"]]
@@ -59,7 +59,9 @@ def draw_machines(rows: list[dict[str, Any]], free: list[str], plot: Path) -> No
     for value in sorted({row[free[0]] for row in running}):
         mine = [row for row in running if row[free[0]] == value]
         axes.scatter(*_places(mine), s=22, zorder=2, label=f"{free[0]} {value:g}")
-    axes.set(xlabel="cycles", ylabel="energy [J]")
+    axes.set(xlabel="cycles", ylabel="energy")
+    in_prefixes(axes.xaxis)
+    in_prefixes(axes.yaxis, "J")
     axes.set_title("Machines with the best mappings found", loc="left", fontsize="medium")
     axes.legend(frameon=False, fontsize="small")
     save(figure, plot)

@@ -59,14 +59,15 @@ def _print(record: dict[str, Any], records: list[dict[str, Any]], rows: list[dic
         (
             row["layer"],
             f"{row['cycles']:,}",
-            f"{row['overlapped_cycles']:,.0f}",
+            f"{row['overlapped_cycles']:,.0f}" if row["feasible"] else "-",
             f"{row['utilization']:.1%}",
             f"{row['macs']:,}",
         )
         for row in rows
     ]
     out.print(table("MAESTRO's schedule", columns, cells))
-    out.print(f"{len(rows)} layers: {record['cycles']:,} cycles", soft_wrap=True)
+    if len(rows) > 1:
+        out.print(f"{len(rows)} layers: {record['cycles']:,} cycles", soft_wrap=True)
     for each in records:
         for said in each["nest"]["reasons"]:
             out.print(f"{each['layer']}: infeasible: {said}", soft_wrap=True)

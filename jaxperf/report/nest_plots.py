@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxperf.loopnest.architecture import Architecture, Level
-from jaxperf.report.plots import new_figure
+from jaxperf.report.plots import in_prefixes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-MICRO = 1e-6
 
 
 class Roof(NamedTuple):
@@ -47,13 +45,15 @@ def _energy(axes: Axes, answer: Mapping[str, Any]) -> None:
     tensors = list(dict.fromkeys(tensor for level in answer["levels"].values() for tensor in level["tensors"]))
     start = np.zeros(len(names))
     for tensor in tensors:
-        parts = [level["tensors"].get(tensor, {}).get("energy_j", 0.0) / MICRO for level in answer["levels"].values()]
+        parts = [level["tensors"].get(tensor, {}).get("energy_j", 0.0) for level in answer["levels"].values()]
         axes.barh(names, parts, left=start, label=tensor)
         start = start + parts
-    whole = np.array([level["energy_j"] / MICRO for level in answer["levels"].values()])
+    whole = np.array([level["energy_j"] for level in answer["levels"].values()])
     axes.barh(names, np.maximum(whole - start, 0.0), left=start, color="#999999", label="units, leakage")
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("energy [uJ]")
+    axes.set_xlabel("energy")
+    axes.set_xlim(right=1.05 * float(whole.max()) or None)
+    in_prefixes(axes.xaxis, "J")
     axes.legend(frameon=False, fontsize="small")
 
 

@@ -15,6 +15,7 @@ from jaxperf.io.tables import check_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 PICTURE_ENDINGS = (".png", ".svg", ".pdf")
@@ -42,6 +43,13 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def in_prefixes(axis: Axis, unit: str = "") -> None:
+    """Numbers along an axis with the prefixes of units, 88.5 nJ, where matplotlib would set a power above the title."""
+    from matplotlib.ticker import EngFormatter
+
+    axis.set_major_formatter(EngFormatter(unit=unit))
 
 
 def save(figure: Figure, path: str | Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jaxperf.loopnest.architecture import Level
-from jaxperf.report.nest_plots import level_roofs
+from jaxperf.loopnest.architecture import Architecture, Level
+from jaxperf.report.nest_plots import level_roofs, nest_figure
 
 COUNTS = {"reads": 10.0, "fills": 3.0, "updates": 1.0}
 FOUND = {"instances": 4.0, "tensors": {"A": COUNTS, "B": COUNTS}}
@@ -21,3 +21,11 @@ def test_a_port_has_the_words_and_the_bandwidth_of_all_instances() -> None:
 def test_what_moves_nothing_or_is_unlimited_has_none() -> None:
     assert not list(level_roofs("spad", Level(), FOUND))
     assert not list(level_roofs("spad", Level(read_bandwidth=2.0), {"instances": 4.0, "tensors": {}}))
+
+
+def test_energies_have_prefixes_and_no_bar_ends_at_the_frame() -> None:
+    spad = {**FOUND, "energy_j": 8e-9, "tensors": {"A": {**COUNTS, "energy_j": 8e-9}}}
+    answer = {"macs": 8.0, "cycles": 4.0, "levels": {"mac": {"energy_j": 1e-9, "tensors": {}}, "spad": spad}}
+    left, _ = nest_figure("", answer, Architecture((Level(read_bandwidth=2.0),)), ("spad",)).axes
+    assert left.xaxis.get_major_formatter()(2e-9) == "2 nJ"
+    assert left.get_xlim()[1] > 8e-9
