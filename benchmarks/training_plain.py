@@ -36,31 +36,43 @@ def plain_step(model: Numbers, run: Numbers, device: Numbers, e: Numbers) -> Pai
     times[0] += table
     times[-1] += head
     bandwidth, ranks = device.memory_bandwidth * e.stream, run.tensor * run.context * run.data * run.pipeline
-    found = []
-    for stage, layers in enumerate(stages):
-        forward, backward = layers * layer["forward"], layers * layer["backward"]  # compute alone
-        sent = _shown(2 * run.interleave * _send(model, run, device, e, tokens), forward + backward, e.overlap_pipeline)
-        waits = sent + run.interleave * e.stage_overhead
-        one = times[stage] + waits
+    send = run.interleave * _send(model, run, device, e, tokens)
+
+    def messages(stage: int, layers: float) -> tuple[Pair, Pair, float, Pair]:
+        """(parameters, what shows of sends, of a step's data exchange and of that before and behind each pass)."""
+        free = [layers * each for each in layer["free"]]
+        shown = [_shown(send, each, e.overlap_pipeline) for each in free]
+        free = [each - (send - waited) for each, waited in zip(free, shown, strict=True)]
         tables = float(stage in (0, len(times) - 1)) if len(times) > 1 else 2 - model.tied
         own = _parameters(model, run, layers, tables)
-        data, waited = _data(run, device, e, own, layers, forward, backward, m)
-        gathers = sum(waited)  # for every micro-batch, on every stage
+        return own, shown, *_data(run, device, e, own, layers, *free, m)
+
+    scheduling = run.interleave * e.stage_overhead
+    sent = [messages(stage, layers) for stage, layers in enumerate(stages)]
+    usual = messages(1, sum(stages[1:-1]) / (len(stages) - 2)) if len(stages) > 2 else sent[0]
+    held = [sum(shown) + sum(waited) + scheduling for _, shown, _, waited in (sent[0], usual, sent[-1])]
+    found = []
+    for stage, layers in enumerate(stages):
+        own, shown, data, waited = sent[stage]
+        one = times[stage] + sum(shown) + scheduling
         idle = 0.0
         if run.pipeline > 1:
-            passes = [layers * layer[name] + each for name, each in zip(("ahead", "behind"), waited, strict=True)]
+            names = ("ahead", "behind")
+            passes = [layers * layer[name] + a + b for name, a, b in zip(names, shown, waited, strict=True)]
             ends = [times[0] - table, times[-1] - head]
             ordered = [times[0], *sorted(times[1:-1]), times[-1]]  # the fullest between is the one before the last
             full = math.ceil(model.layers / run.pipeline) * layer["total"]
-            played = [each + waits + gathers for each in ordered]
-            whole = _pipeline(run, played, full, ends, (table, head), m, passes)
-            idle = max(whole - m * (one + gathers), 0.0)
+            whole = _pipeline(run, ordered, held, full, ends, (table, head), m, passes)
+            idle = max(whole - m * (one + sum(waited)), 0.0)
         optimizer = sum(_sharded(run, own, 1)) * (2 * run.optimizer_bytes + 2 * run.gradient_bytes + run.weight_bytes)
         optimizer += run.quantized * (run.weight_bytes + 2 * run.operand_bytes) * sum(own)
-        work = m * (one - sent - layers * layer["messages"]) + idle + e.step_overhead
+        work = m * (one - sum(shown) - layers * layer["messages"]) + idle + e.step_overhead
         late = e.rank_spread * NormalDist().inv_cdf(1 - 0.625 / (ranks + 0.25)) * work
         found.append(m * one + idle + late + data + optimizer / bandwidth)
-    return max(found) + e.step_overhead, _memory(model, run, e, tokens, m, stages)
+    longest = found[max(range(len(times)), key=times.__getitem__)]
+    for each in found:  # of stages that end together but for rounding, the one that computes longest
+        longest = each if each > longest * (1 + 1e-5) else longest
+    return longest + e.step_overhead, _memory(model, run, e, tokens, m, stages)
 
 
 def _stages(layers: float, pipeline: float) -> list[float]:
@@ -78,20 +90,23 @@ def _stages(layers: float, pipeline: float) -> list[float]:
 
 def _pipeline(
     run: Numbers,
-    stages: list[float],
+    stages: Sequence[float],
+    held: Sequence[float],
     full: float,
     ends: Sequence[float],
     tables: Pair,
     m: float,
     passes: Sequence[float],
 ) -> float:
-    """The whole schedule; `full`: the layers of a stage that lacks none, `ends`: those of the first and of the last."""
+    """The whole schedule; `held`: what the first stage, those between and the last wait for besides; `full`: the layers
+    of a stage that lacks none, `ends`: those of the first and of the last."""
     share, v = passes[0] / sum(passes), int(run.interleave)
+    stages = [stages[0] + held[0], *(each + held[1] for each in stages[1:-1]), stages[-1] + held[2]]
     if v == 1:
         return in_turn(stages, int(m), share)
-    waits = stages[0] - ends[0] - tables[0]
-    chunk = (full + waits) / v
-    first, last = (max(full / v - full + own, 0) + waits / v + table for own, table in zip(ends, tables, strict=True))
+    chunk = (full + held[1]) / v
+    pairs = zip(ends, (held[0], held[2]), tables, strict=True)
+    first, last = (max(full / v - full + own, 0) + waits / v + table for own, waits, table in pairs)
     return chunked(first, chunk, last, sum(stages) - first - last, int(run.pipeline), v, int(m), share)
 
 
@@ -184,23 +199,25 @@ def _layer(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: fl
     vector = ((elements * b + casts) * moved, (2 * elements * b + casts) * moved)
     forward, backward = (sum(each) for each in zip(gemm, experts, attention, vector, strict=True))
     again = {0: 0.0, 1: attention[0], 2: forward}[run.recompute]
-    shown = _messages(model, run, device, e, tokens, (a, d, x), gemm, attention, (forward, backward))
-    full = shown[0] if run.recompute == 2 else 0.0
+    windows = gemm, attention, (forward, backward)
+    shown, free = _messages(model, run, device, e, tokens, (a, d, x), *windows)
+    full = 1 if run.recompute == 2 else 0
     overhead = e.layer_overhead + (x * model.experts / run.expert * e.expert_overhead if x else 0.0)
-    messages = sum(shown) + full
-    total = passes = forward + backward + again + messages
-    if e.host_layer:
-        long, short = max(total, e.host_layer), min(total, e.host_layer)
-        total = math.sqrt(long**2 + 0.25 * short**2)
-    ahead = forward + shown[0]
+    ahead, behind = forward + shown[0], backward + again + shown[1] + full * shown[0]
+    waits = [_host(work, e.host_layer * part) for work, part in ((ahead, 1 / 3), (behind, 2 / 3))]
+    free = [free[0] + waits[0], free[1] + full * free[0] + (again if run.recompute == 1 else 0) + waits[1]]
     return {
-        "forward": forward,
-        "backward": backward + again,
-        "messages": messages,
-        "ahead": ahead,
-        "behind": passes - ahead,
-        "total": total + overhead,
+        "free": free,
+        "messages": sum(shown) + full * shown[0],
+        "ahead": ahead + waits[0],
+        "behind": behind + waits[1],
+        "total": ahead + behind + sum(waits) + overhead,
     }
+
+
+def _host(work: float, launching: float) -> float:
+    """What a pass waits for its host."""
+    return math.hypot(max(work, launching), 0.5 * min(work, launching)) - work if launching else 0.0
 
 
 def _messages(
@@ -213,8 +230,8 @@ def _messages(
     gemm: Sequence[float],
     attention: Pair,
     layer: Pair,
-) -> Pair:
-    """What shows of tensor, context and expert communication, forward and backward."""
+) -> tuple[Pair, list[float]]:
+    """What shows of tensor, context and expert communication, forward and backward, and compute left beside none."""
     (a, d, x), b, t = shares, run.activation_bytes, run.tensor
     blocks = a + d + (x if model.shared_weights else 0.0)
     one = blocks * _ring(device, e, t, 1, tokens * model.hidden * b)
@@ -224,18 +241,20 @@ def _messages(
         keys = a * (run.context - 1) * _neighbor(device, e, _group(device, run.context, t)[1] > 1, kept)
     else:
         keys = a * _ring(device, e, run.context, t, kept * run.context)
-    pairs = [
-        (2 * one, gemm[0], (2 + again) * one, gemm[1], e.overlap_tensor),
-        (keys, attention[0], 2 * keys, attention[1], e.overlap_context),
-    ]
+    pairs = [((2 * one, (2 + again) * one), gemm, e.overlap_tensor), ((keys, 2 * keys), attention, e.overlap_context)]
     if x:
         rows = tokens / t * model.expert_hidden * e.imbalance
         there = _exchange(device, e, run.expert, run.expert_tensor, rows * run.dispatch_bytes, model.topk)
         back = _exchange(device, e, run.expert, run.expert_tensor, rows * b, model.topk)
         gather = 2 * _ring(device, e, run.expert_tensor, 1, rows * b * model.topk * run.expert_tensor)
-        pairs.append((x * (there + back + gather), layer[0], x * (2 * back + gather), layer[1], e.overlap_expert))
-    forward = sum(_shown(ahead, window, share) for ahead, window, _, _, share in pairs)
-    return forward, sum(_shown(behind, window, share) for _, _, behind, window, share in pairs)
+        pairs.append(((x * (there + back + gather), x * (2 * back + gather)), layer, e.overlap_expert))
+    waited, free = [0.0, 0.0], list(layer)
+    for sizes, windows, share in pairs:
+        for way, (size, window) in enumerate(zip(sizes, windows, strict=True)):
+            shown = _shown(size, min(window, free[way]), share)
+            free[way] -= size - shown
+            waited[way] += shown
+    return (waited[0], waited[1]), free
 
 
 def _group(device: Numbers, members: float, stride: float) -> Pair:

@@ -10,7 +10,6 @@ import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float
@@ -21,13 +20,7 @@ from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
-
-
-class Exchange(eqx.Module):
-    """Time of the messages of a forward and of a backward pass [s]."""
-
-    forward: Float[Array, "*batch"]
-    backward: Float[Array, "*batch"]
+from jaxperf.training.overlap import Passes
 
 
 class Groups(eqx.Module):
@@ -100,7 +93,7 @@ def send_pass(pair: Fabric, size: Scalar) -> Scalar:
     return jnp.where(apart, pair.network_latency, pair.local_latency) + size / rate
 
 
-def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exchange:
+def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Passes:
     """Two all-reduces of the residual rows forward and two backward a layer of two blocks (Megatron-LM,
     arXiv:1909.08053); with sequence parallelism a gather and a scatter each, and the input gathered once more for the
     gradient of the weight (Korthikanti et al. 2022, arXiv:2205.05198)."""
@@ -108,10 +101,10 @@ def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exc
     blocks = (model.attention_layers + model.mixer_layers + model.dense_layers + shared) / model.layers
     one = blocks * ring_pass(groups.tensor, layout.tokens * model.hidden * layout.activation_bytes)
     again = jnp.where(layout.sequence_parallel > 0.0, 1.0, 0.0)
-    return Exchange(2.0 * one, (2.0 + again) * one)
+    return Passes(2.0 * one, (2.0 + again) * one)
 
 
-def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Exchange:
+def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Passes:
     """Keys and values around the context-parallel group.
 
     Ring: c - 1 sends of them to a neighbor, over a rank's own port where one is in another node, backward also of their
@@ -128,10 +121,10 @@ def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Ex
     a2a = exchange_pass(groups.context, rows, as_float(1.0))
     ulysses = layout.context_method > 1.5
     share = model.attention_layers / model.layers
-    return Exchange(share * jnp.where(ulysses, a2a, once), share * jnp.where(ulysses, a2a, 2.0 * once))
+    return Passes(share * jnp.where(ulysses, a2a, once), share * jnp.where(ulysses, a2a, 2.0 * once))
 
 
-def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbalance: Scalar) -> Exchange:
+def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbalance: Scalar) -> Passes:
     """Dispatch and combine forward, their mirror images backward; the ranks that share an expert gather its rows
     and scatter its results. The busiest rank sends for all."""
     tokens = layout.tokens / layout.tensor * model.expert_hidden * imbalance
@@ -144,7 +137,7 @@ def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbala
     rows = tokens * layout.activation_bytes * model.topk * layout.expert_tensor
     shared = 2.0 * ring_pass(groups.expert_tensor, rows)
     share = jnp.where(model.topk > 0.0, model.moe_layers / model.layers, 0.0)
-    return Exchange(share * (dispatch + combine + shared), share * (2.0 * combine + shared))
+    return Passes(share * (dispatch + combine + shared), share * (2.0 * combine + shared))
 
 
 def stage_send(model: TrainingModel, layout: Layout, groups: Groups) -> Scalar:

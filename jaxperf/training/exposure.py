@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 from jaxperf.core.numerics import Scalar
 from jaxperf.network.link import Fabric
 from jaxperf.training.communication import (
-    Exchange,
     Groups,
     context_exchange,
     expert_exchange,
@@ -22,7 +21,8 @@ from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.memory import StageParameters
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.overlap import exposed_time, inner_share
+from jaxperf.training.overlap import Passes, exposed_time, inner_share
+from jaxperf.training.products import Phases
 
 BUCKET = 40e6  # gradients sent together, Megatron-LM's default [1]
 
@@ -53,20 +53,19 @@ class LayerExchange(eqx.Module):
 
 
 class Both(eqx.Module):
-    """A communication in all, and what the step waits for [s]."""
+    """A communication in all, and what each pass waits for [s]."""
 
     total: Float[Array, "*batch"]
-    exposed: Float[Array, "*batch"]
+    exposed: Passes
 
 
 class DataExchange(eqx.Module):
-    """Communication among the data-parallel ranks of one step, in all and what the step waits for; and of the latter
-    what every micro-batch has before its forward and behind its backward pass, none but in ZeRO-3 [s]."""
+    """Communication among the data-parallel ranks of one step, in all and what the step waits for; `gathers`: what of
+    the latter every micro-batch has before its forward and behind its backward pass, none but in ZeRO-3 [s]."""
 
     total: Float[Array, "*batch"]
     exposed: Float[Array, "*batch"]
-    forward: Float[Array, "*batch"]
-    backward: Float[Array, "*batch"]
+    gathers: Passes
 
 
 def layer_exchanges(
@@ -75,57 +74,58 @@ def layer_exchanges(
     groups: Groups,
     compute: LayerCompute,
     efficiencies: TrainingEfficiencies,
-) -> dict[str, LayerExchange]:
-    """Tensor, context and expert communication of the average layer, each beside the compute it may hide behind.
+) -> tuple[dict[str, LayerExchange], Passes, Scalar]:
+    """Tensor, context and expert communication of the average layer, each beside the compute it may hide behind; the
+    compute that none of them runs beside; and gradients of weights that tensor communication runs beside.
 
     Full recomputation repeats the forward messages before the backward pass.
     """
     again = jnp.where(layout.recompute > 1.5, layout.recomputed_share, 0.0)
-    gemm, attention, layer = compute.gemm, compute.attention, compute.total
+    gemm, attention = _windows(compute.gemm), _windows(compute.attention)
+    found = {}
 
-    def exchange(messages: Exchange, before: Scalar, after: Scalar, share: Scalar) -> LayerExchange:
-        forward = exposed_time(messages.forward, before, share)
-        backward = exposed_time(messages.backward, after, share)
+    def exchange(name: str, messages: Passes, windows: Passes, share: Scalar) -> Passes:
+        """What it runs beside."""
+        shown = messages.exposed(windows, share)
         total = (1.0 + again) * messages.forward + messages.backward
-        return LayerExchange(total, forward, backward + again * forward)
+        found[name] = LayerExchange(total, shown.forward, shown.backward + again * shown.forward)
+        return messages - shown
 
-    return {
-        "tensor": exchange(
-            tensor_exchange(model, layout, groups),
-            gemm.forward,
-            gemm.backward + gemm.weight,
-            layout.overlap_tensor * efficiencies.overlap_tensor,
-        ),
-        "context": exchange(
-            context_exchange(model, layout, groups),
-            attention.forward,
-            attention.backward,
-            layout.overlap_context * efficiencies.overlap_context,
-        ),
-        "expert": exchange(
-            expert_exchange(model, layout, groups, efficiencies.imbalance),
-            layer.forward,
-            layer.backward + layer.weight,
-            layout.overlap_expert * efficiencies.overlap_expert,
-        ),
-    }
+    share = layout.overlap_tensor * efficiencies.overlap_tensor
+    hidden = exchange("tensor", tensor_exchange(model, layout, groups), gemm, share)
+    held = jnp.maximum(hidden.backward - compute.gemm.backward, 0.0)
+    free = _windows(compute.total).left(hidden)
+    share = layout.overlap_context * efficiencies.overlap_context
+    free = free.left(exchange("context", context_exchange(model, layout, groups), attention, share))
+    share = layout.overlap_expert * efficiencies.overlap_expert
+    free = free.left(exchange("expert", expert_exchange(model, layout, groups, efficiencies.imbalance), free, share))
+    return found, free, held
+
+
+def _windows(phases: Phases) -> Passes:
+    """Messages of the backward pass run beside both kinds of gradients."""
+    return Passes(phases.forward, phases.backward + phases.weight)
 
 
 def pipeline_sends(
-    model: TrainingModel, layout: Layout, groups: Groups, window: Scalar, efficiencies: TrainingEfficiencies
-) -> Both:
-    """A chunk's output and the gradient of its input, `interleave` times a stage and micro-batch; `window`: compute of
-    the stage meanwhile [s]."""
-    total = 2.0 * layout.interleave * stage_send(model, layout, groups)
-    share = layout.overlap_pipeline * efficiencies.overlap_pipeline
-    return Both(total, exposed_time(total, window, share))
+    model: TrainingModel, layout: Layout, groups: Groups, windows: Passes, efficiencies: TrainingEfficiencies
+) -> tuple[Both, Passes]:
+    """A chunk's output and the gradient of its input, `interleave` times a stage and micro-batch, beside `windows` of
+    the stage; and what is left of these."""
+    one = layout.interleave * stage_send(model, layout, groups)
+    return _beside(Passes(one, one), windows, layout.overlap_pipeline * efficiencies.overlap_pipeline)
 
 
-def offload_copies(kept: Scalar, forward: Scalar, backward: Scalar, layout: Layout, e: TrainingEfficiencies) -> Both:
-    """Kept activations of a stage and micro-batch to host memory and back; `kept` [byte], compute beside them [s]."""
+def offload_copies(kept: Scalar, windows: Passes, layout: Layout, e: TrainingEfficiencies) -> tuple[Both, Passes]:
+    """Kept activations of a stage and micro-batch to host memory and back; `kept` [byte], beside `windows`; and what is
+    left of these."""
     copy = layout.offload * kept / e.host_bandwidth
-    share = layout.overlap_offload * e.overlap_offload
-    return Both(2.0 * copy, exposed_time(copy, forward, share) + exposed_time(copy, backward, share))
+    return _beside(Passes(copy, copy), windows, layout.overlap_offload * e.overlap_offload)
+
+
+def _beside(messages: Passes, windows: Passes, share: Scalar) -> tuple[Both, Passes]:
+    shown = messages.exposed(windows, share)
+    return Both(messages.total, shown), windows.left(messages - shown)
 
 
 def data_exchange(
@@ -133,8 +133,7 @@ def data_exchange(
     layout: Layout,
     groups: Groups,
     layers: Scalar,
-    forward: Scalar,
-    backward: Scalar,
+    windows: Passes,
     efficiencies: TrainingEfficiencies,
 ) -> DataExchange:
     """Gradients and weights among the data-parallel ranks, of one step.
@@ -145,8 +144,8 @@ def data_exchange(
     groups (HSDP) their replicas all-reduce what a rank keeps. Context-parallel ranks hold copies of the weights, and
     so does the other end of DualPipe: what is sent once a step is of both stages of a rank.
 
-    **Arguments:** `own`: parameters of the stage [1]; `layers` it has [1]; `forward`, `backward`: its compute for one
-    micro-batch [s].
+    **Arguments:** `own`: parameters of the stage [1]; `layers` it has [1]; `windows`: its compute for one micro-batch
+    that hides nothing else [s].
     **Returns:** `DataExchange`. Compute never hides the first and the last layer's.
     """
     dense, experts = own.learned(layout)
@@ -169,14 +168,15 @@ def data_exchange(
     reduced = jnp.where(layout.zero > 0.5, scatter, 2.0 * scatter)  # a gather of gradients too
     updated = jnp.where(layout.zero > 0.5, gather, 0.0)
     share = layout.overlap_data * efficiencies.overlap_data * inner_share(layers)
-    gathered = exposed_time(whole, forward, share)
-    before = jnp.where(each > 0.0, m * gathered, exposed_time(updated, forward, share))
-    behind = exposed_time(reduced + each * whole, backward, share)
+    gathered = exposed_time(whole, windows.forward, share)
+    before = jnp.where(each > 0.0, m * gathered, exposed_time(updated, windows.forward, share))
+    after = reduced + each * whole
+    behind = exposed_time(after, windows.backward, share)
+    left = jnp.maximum(windows.backward - (after - behind), 0.0)
     return DataExchange(
         total=scatters * reduced + replicas + jnp.where(each > 0.0, 2.0 * m * whole, updated),
-        exposed=before + scatters * behind + exposed_time(replicas, backward, share),
-        forward=each * gathered,
-        backward=each * behind,
+        exposed=before + scatters * behind + exposed_time(replicas, left, share),
+        gathers=Passes(each * gathered, each * behind),
     )
 
 

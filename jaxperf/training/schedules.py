@@ -17,6 +17,8 @@ from jaxperf.training.critical_paths import (
 )
 from jaxperf.training.layout import SCHEDULES, Layout
 from jaxperf.training.model import TrainingModel
+from jaxperf.training.overlap import Passes
+from jaxperf.training.products import Phases
 
 
 class Stages(eqx.Module):
@@ -25,6 +27,23 @@ class Stages(eqx.Module):
     first: Float[Array, "*batch"]
     middle: Float[Array, "*batch"]
     last: Float[Array, "*batch"]
+
+
+class Elsewhere(eqx.Module):
+    """Other stages, for one micro-batch: gradients of `weight`s that can be put off, and what ZeRO-3 `gathers`
+    before the forward and sends behind the backward passes [s]."""
+
+    weight: Float[Array, "*batch"]
+    gathers: Passes
+
+    def __add__(self, other: Elsewhere) -> Elsewhere:
+        return Elsewhere(self.weight + other.weight, self.gathers + other.gathers)
+
+    def __sub__(self, other: Elsewhere) -> Elsewhere:
+        return Elsewhere(self.weight - other.weight, self.gathers - other.gathers)
+
+    def __mul__(self, factor: Scalar) -> Elsewhere:
+        return Elsewhere(self.weight * factor, self.gathers * factor)
 
 
 def stage_layers(model: TrainingModel, layout: Layout) -> Stages:
@@ -53,7 +72,7 @@ def select_schedule(code: Scalar, values: Mapping[str, Scalar]) -> Scalar:
 
 
 def idle_time(
-    layout: Layout, times: StageTimes, busiest: Scalar, passes: tuple[Scalar, ...], gathers: tuple[Scalar, Scalar]
+    layout: Layout, times: StageTimes, busiest: Scalar, passes: Phases, gathers: Passes, elsewhere: Elsewhere
 ) -> Scalar:
     """How long the busiest stage idles in a step.
 
@@ -61,13 +80,13 @@ def idle_time(
     (`critical_paths`); of even stages (p-1) (F + B + W), over v when interleaved (arXiv:2104.04473), and p - m more
     passes where the m micro-batches are fewer than the stages, for which each chunk then waits. Others: `_in_pieces`.
 
-    **Arguments:** `times` of the stages and of the `busiest` one, with what is sent; its `passes` F, B and W without;
-    the `gathers` of ZeRO-3 before F and behind W on every stage; each of one micro-batch [s].
+    **Arguments:** `times` of the stages and of the `busiest` one, with what is sent; its `passes` without the `gathers`
+    of ZeRO-3 before F and behind W; what all other stages have of these, `elsewhere`; each of one micro-batch [s].
     **Returns:** idle time [s].
     """
     p, v, m = layout.pipeline, layout.interleave, layout.microbatches
-    whole = sum(passes) + sum(gathers)
-    share = (passes[0] + gathers[0]) / jnp.where(whole > 0.0, whole, 1.0)
+    whole = passes.total + gathers.total
+    share = (passes.forward + gathers.forward) / jnp.where(whole > 0.0, whole, 1.0)
     in_turn = one_forward_one_backward_time(times, p, m, share)
     played = {
         "gpipe": gpipe_time(times, p, m),
@@ -75,39 +94,40 @@ def idle_time(
         "interleaved": jnp.where(v > 1.0, interleaved_time(times, p, v, m, share), in_turn),
     }
     idle = {name: time - m * busiest for name, time in played.items()}
-    fill = times.total - busiest - (p - 1.0) * sum(gathers)
-    return jnp.maximum(select_schedule(layout.schedule, idle | _in_pieces(p, m, fill, passes, gathers)), 0.0)
+    fill = times.total - busiest - elsewhere.gathers.total
+    in_pieces = _in_pieces(p, m, fill, passes, gathers, elsewhere)
+    return jnp.maximum(select_schedule(layout.schedule, idle | in_pieces), 0.0)
 
 
 def _in_pieces(
-    p: Scalar, m: Scalar, fill: Scalar, passes: tuple[Scalar, ...], gathers: tuple[Scalar, Scalar]
+    p: Scalar, m: Scalar, fill: Scalar, passes: Phases, gathers: Passes, elsewhere: Elsewhere
 ) -> dict[str, Scalar]:
-    """Idle time where W is put off into gaps, at most m - 1 of them, with `fill` what all stages but the busiest take,
-    p - 1 of them where they are even [s].
+    """Idle time where W is put off into gaps, at most m - 1 of them, with `fill` what all stages but the busiest take
+    [s].
 
-    (p-1) (F + B - W) in ZB-H1, (p-1) (F + B - 2 W) in ZB-H2 and ZB-V (arXiv:2401.10241); DualPipe (p/2 - 1) (F&B + B +
-    W - 3 W) with F&B = F + B + W (DeepSeek-V3, arXiv:2412.19437, table 2). No step is shorter, whatever its schedule,
-    than until the last of the micro-batches, in DualPipe of half of them, has come back. What ZeRO-3 sends before F and
-    behind W is waited for on every stage, and the latter put off like W.
+    Of even stages (p-1) (F + B - W) in ZB-H1, (p-1) (F + B - 2 W) in ZB-H2 and ZB-V (arXiv:2401.10241); DualPipe
+    (p/2 - 1) (F&B + B + W - 3 W) with F&B = F + B + W (DeepSeek-V3, arXiv:2412.19437, table 2). No step is shorter,
+    whatever its schedule, than until the last of the micro-batches, in DualPipe of half of them, has come back. What
+    ZeRO-3 sends before F and behind W is waited for on every stage, and the latter put off like W.
     """
-    (forward, backward, weight), (before, behind) = passes, gathers
-    whole = forward + backward + weight
-    others = fill / jnp.where(whole > 0.0, whole, 1.0)
-    halves = jnp.maximum(0.5 * p - 1.0, 0.0)
-    there_and_back = others * (forward + backward) + (p - 1.0) * before
+    before, behind = gathers.forward, gathers.backward
+    there_and_back = fill - elsewhere.weight + elsewhere.gathers.forward
 
     def after(gaps: float) -> Scalar:
         """With that many W of each other stage put into gaps."""
-        put_off = jnp.minimum(gaps * others, m - 1.0) * weight + jnp.minimum(gaps * (p - 1.0), m - 1.0) * behind
-        return there_and_back - put_off
+        put_off = jnp.minimum(gaps * elsewhere.weight, (m - 1.0) * passes.weight)
+        sent = jnp.minimum(gaps, (m - 1.0) / jnp.maximum(p - 1.0, 1.0)) * elsewhere.gathers.backward
+        return there_and_back - put_off - sent
 
-    one, of_direction = whole + before + behind, ceil_div(m, 2.0 * jnp.ones_like(m))
-    returned = there_and_back + of_direction * (before + forward + backward) + weight + behind - m * one
+    one, of_direction = passes.total + before + behind, ceil_div(m, 2.0 * jnp.ones_like(m))
+    halves = jnp.maximum(0.5 * p - 1.0, 0.0)
+    coming = of_direction * (before + passes.forward + passes.backward)
+    returned = there_and_back + coming + passes.weight + behind - m * one
     return {
         "zb-h1": after(1.0),
         "zb-h2": after(2.0),
         "zb-v": after(2.0),
-        "dualpipe": jnp.maximum(halves * (one + backward - 2.0 * (weight + behind)), returned),
+        "dualpipe": jnp.maximum(halves * (one + passes.backward - 2.0 * (passes.weight + behind)), returned),
     }
 
 

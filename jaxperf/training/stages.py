@@ -55,6 +55,13 @@ def rank_stages(model: TrainingModel, layout: Layout) -> tuple[Stage, Stage, Sta
     return _mean(layout, first, last), Stage(between, none, none), _mean(layout, last, first)
 
 
+def average_between(model: TrainingModel, layout: Layout, stages: Sequence[Stage]) -> Stage:
+    """The mean of the stages between the ends, some of which may lack a layer of a full one."""
+    first, between, last = stages
+    layers = (model.layers - first.layers - last.layers) / jnp.maximum(layout.pipeline - 2.0, 1.0)
+    return Stage(jnp.where(layout.pipeline > 2.0, layers, 0.0), between.embedding, between.head)
+
+
 def _mean(layout: Layout, own: Stage, opposite: Stage) -> Stage:
     """Of the stages that a rank holds."""
     return jax.tree.map(lambda one, other: (one + (layout.copies - 1.0) * other) / layout.copies, own, opposite)
@@ -70,28 +77,31 @@ def of_longest(times: Sequence[Scalar], values: Sequence[Tree]) -> Tree:
     return chosen
 
 
-def stage_times(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends, waits: Scalar) -> StageTimes:
+def stage_times(model: TrainingModel, layout: Layout, layer: Scalar, ends: Ends, waits: Sequence[Scalar]) -> StageTimes:
     """What the stages of a pipeline take for one micro-batch.
 
     Layers that an end lacks are missing in its outermost chunk as far as that has them, as in Llama 3 and in what
     Megatron-Core does to account for embedding and loss; the others have chunks of one length.
 
-    **Arguments:** `layer`: of one layer [s]; `waits` of every stage [s].
+    **Arguments:** `layer`: of one layer [s]; `waits` of the first stage, of those between and of the last [s].
     """
     stages = stage_layers(model, layout)
+    on_first, between, on_last = waits
+    between = jnp.where(layout.pipeline > 2.0, between, on_first)  # two stages have chunks between their ends
     full = stages.middle * layer
     chunk = full / layout.interleave
 
-    def end(layers: Scalar, table: Scalar) -> tuple[Scalar, Scalar]:
+    def end(layers: Scalar, table: Scalar, waits: Scalar) -> tuple[Scalar, Scalar]:
         outermost = jnp.maximum(chunk - (full - layers * layer), 0.0)
         return layers * layer + waits + table, outermost + waits / layout.interleave + table
 
-    first, first_chunk = end(stages.first, ends.embedding)
-    last, last_chunk = end(stages.last, ends.head)
+    first, first_chunk = end(stages.first, ends.embedding, on_first)
+    last, last_chunk = end(stages.last, ends.head, on_last)
+    passed = on_first + (layout.pipeline - 2.0) * between + on_last
     return StageTimes(
-        total=model.layers * layer + ends.embedding + ends.head + layout.pipeline * waits,
+        total=model.layers * layer + ends.embedding + ends.head + passed,
         first=first,
-        between=full + waits,
+        between=full + between,
         last=last,
         first_chunk=first_chunk,
         last_chunk=last_chunk,

@@ -19,45 +19,42 @@ from jaxperf.training.compute import Ends, LayerCompute, ends_compute, layer_com
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.energy import step_energy
 from jaxperf.training.exposure import (
-    Both,
     Communication,
-    DataExchange,
     LayerExchange,
-    data_exchange,
     layer_exchanges,
-    offload_copies,
-    pipeline_sends,
 )
 from jaxperf.training.flops import step_flops
 from jaxperf.training.layout import Layout
 from jaxperf.training.layout_checks import layout_reasons
-from jaxperf.training.memory import kept_activations, stage_memory, stage_parameters
+from jaxperf.training.memory import StageParameters, stage_memory, stage_parameters
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.optimizer import optimizer_time
-from jaxperf.training.products import sustained_rates
+from jaxperf.training.overlap import Passes
+from jaxperf.training.products import Phases, sustained_rates
 from jaxperf.training.results import Compute, TrainingStep
 from jaxperf.training.schedules import idle_time
-from jaxperf.training.stages import Stage, of_longest, rank_stages, stage_times
+from jaxperf.training.stage_messages import StageMessages, rank_sums, stage_messages
+from jaxperf.training.stages import Stage, average_between, of_longest, rank_stages, stage_times
 from jaxperf.training.stragglers import straggling_time
 
+FORWARD_LAUNCHES = 1.0 / 3.0  # of a layer's kernels: the backward pass has two for each of the forward one
 HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared: 12 % more than the longer at most
 
 
 class _Layer(eqx.Module):
-    """The average layer and one micro-batch: passes with what shows of their messages, `alone` forward and backward
-    without it, and recomputation [s]."""
+    """The average layer and one micro-batch: `passes` with what shows of their messages and their `waits` for the host,
+    what of them is `free` of messages, recomputation, and an `overhead` besides [s]."""
 
-    forward: Float[Array, "*batch"]
-    backward: Float[Array, "*batch"]
-    weight: Float[Array, "*batch"]
-    alone: tuple[Float[Array, "*batch"], Float[Array, "*batch"]]
+    passes: Phases
+    free: Passes
     recompute: Float[Array, "*batch"]
-    host: Float[Array, "*batch"]
+    waits: Float[Array, "*batch"]
+    overhead: Float[Array, "*batch"]
 
     @property
     def total(self) -> Float[Array, "*batch"]:
         """The whole layer [s]."""
-        return self.forward + self.backward + self.weight + self.host
+        return self.passes.total + self.overhead
 
 
 class _Work(eqx.Module):
@@ -69,9 +66,7 @@ class _Work(eqx.Module):
     parts: Compute
     idle: Float[Array, "*batch"]
     straggling: Float[Array, "*batch"]
-    sends: Both
-    offload: Both
-    data: DataExchange
+    sent: StageMessages
 
 
 def training_step(
@@ -90,82 +85,80 @@ def training_step(
     groups = layout_groups(device, layout, efficiencies)
     compute = layer_compute(model, layout, rates, efficiencies.imbalance)
     ends = ends_compute(model, layout, rates)
-    exchanges = layer_exchanges(model, layout, groups, compute, efficiencies)
-    layer = _layer(layout, compute, exchanges, _overhead(model, layout, efficiencies), efficiencies.host_layer)
+    exchanges, *beside = layer_exchanges(model, layout, groups, compute, efficiencies)
+    layer = _layer(layout, compute, exchanges, *beside, _overhead(model, layout, efficiencies), efficiencies.host_layer)
     m = layout.microbatches
 
-    def work(stage: Stage) -> _Work:
-        forward, backward = (stage.layers * each for each in layer.alone)
-        sends = pipeline_sends(model, layout, groups, forward + backward, efficiencies)
-        kept = stage.layers * kept_activations(model, layout, efficiencies.imbalance)
-        offload = offload_copies(kept, forward, backward, layout, efficiencies)
-        own = stage_parameters(model, layout, stage.layers, stage.tables(model))
-        data = data_exchange(own, layout, groups, stage.layers, forward, backward, efficiencies)
-        waits = sends.exposed + offload.exposed + layout.interleave * efficiencies.stage_overhead
-        one = stage.time(layer.total, ends) + waits
-        idle = _idle(model, layout, layer, ends, stage, one, waits, data)
+    stages = rank_stages(model, layout)
+    average = average_between(model, layout, stages)
+    owned = [stage_parameters(model, layout, stage.layers, stage.tables(model)) for stage in (*stages, average)]
+    *messages, usual = (
+        stage_messages(model, layout, groups, stage, own, (layer.passes, layer.free), efficiencies)
+        for stage, own in zip((*stages, average), owned, strict=True)
+    )
+    ranks = messages[0], usual, messages[-1]
+    everywhere = rank_sums(ranks, layout.pipeline)
+    scheduling = layout.interleave * efficiencies.stage_overhead
+    held = [each.waits.total + each.data.gathers.total + scheduling for each in ranks]
+    times = stage_times(model, layout, layer.total, ends, held)
+
+    def work(stage: Stage, own: StageParameters, sent: StageMessages) -> _Work:
+        one, gathers = stage.time(layer.total, ends) + sent.waits.total + scheduling, sent.data.gathers
+        idle = idle_time(layout, times, one + gathers.total, sent.passes, gathers, everywhere - sent.part)
+        idle = jnp.where(layout.pipeline > 1.0, idle, 0.0)
         optimizer = optimizer_time(own, layout, rates.memory)
         parts = _compute_parts(compute, layer, ends, stage, m, optimizer, layout, efficiencies)
         straggling = straggling_time(parts.total - optimizer + idle, layout.world, efficiencies.rank_spread)
-        time = m * one + idle + straggling + data.exposed + optimizer
-        return _Work(stage, time, parts, idle, straggling, sends, offload, data)
+        time = m * one + idle + straggling + sent.data.exposed + optimizer
+        return _Work(stage, time, parts, idle, straggling, sent)
 
-    works = [work(stage) for stage in rank_stages(model, layout)]
+    works = [work(*each) for each in zip(stages, owned, messages, strict=False)]
     # Where all end together, as without gradients to send, the one that computes longest is told.
     works.insert(0, of_longest([each.stage.time(layer.total, ends) for each in works], works))
     longest = of_longest([jnp.where(each.stage.layers > 0.0, each.time, 0.0) for each in works], works)
-    stage, sends, offload, data = longest.stage, longest.sends, longest.offload, longest.data
+    stage, sent = longest.stage, longest.sent
     time = longest.time + efficiencies.step_overhead
-    exposed = _by_kind(exchanges, stage.layers * m, m, sends.exposed, offload.exposed, data.exposed, shown=True)
-    sent = _by_kind(exchanges, stage.layers * m, m, sends.total, offload.total, data.total, shown=False)
-    return _answer(
-        model, layout, device, efficiencies, time, (longest.idle, longest.straggling), longest.parts, exposed, sent
-    )
+    exposed, messages = _communication(exchanges, stage.layers * m, m, sent)
+    waits = longest.idle, longest.straggling
+    return _answer(model, layout, device, efficiencies, time, waits, longest.parts, exposed, messages)
 
 
 def _layer(
     layout: Layout,
     compute: LayerCompute,
     exchanges: dict[str, LayerExchange],
+    free: Passes,
+    held: Scalar,
     overhead: Scalar,
     launching: Scalar,
 ) -> _Layer:
     """The passes with their waits; the host launches ahead unless it takes longer (`launching`)."""
     whole = compute.total
-    full = layout.recomputed_share * whole.forward
-    again = jnp.where(layout.recompute > 1.5, full, 0.0)
-    again = again + jnp.where(layout.recompute == 1.0, layout.recomputed_share * compute.attention.forward, 0.0)
+    selective = jnp.where(layout.recompute == 1.0, layout.recomputed_share * compute.attention.forward, 0.0)
+    full = jnp.where(layout.recompute > 1.5, layout.recomputed_share, 0.0)
+    again = full * whole.forward + selective
     forward = whole.forward + sum(each.forward for each in exchanges.values())
     backward = whole.backward + again + sum(each.backward for each in exchanges.values())
-    device_time = forward + backward + whole.weight
-    elapsed = partial_overlap(device_time, launching, as_float(HOST_SHOWS))
-    elapsed = jnp.where(launching > 0.0, elapsed, device_time)
-    alone = (whole.forward, whole.backward + again + whole.weight)
-    return _Layer(forward, backward, whole.weight, alone, again, elapsed - device_time + overhead)
+    gradients = backward + whole.weight
+    waits = Passes(
+        _host_idle(forward, FORWARD_LAUNCHES * launching), _host_idle(gradients, (1.0 - FORWARD_LAUNCHES) * launching)
+    )
+    slower = 1.0 + waits.backward / jnp.where(gradients > 0.0, gradients, 1.0)
+    passes = Phases(forward + waits.forward, slower * (backward + held), slower * (whole.weight - held))
+    free = Passes(free.forward, free.backward + full * free.forward + selective) + waits
+    return _Layer(passes, free, again, waits.total, overhead)
+
+
+def _host_idle(work: Scalar, launching: Scalar) -> Scalar:
+    """How long a device of that much `work` in a pass waits for the host that launches it [s]."""
+    elapsed = partial_overlap(work, launching, as_float(HOST_SHOWS))
+    return jnp.where(launching > 0.0, elapsed - work, 0.0)
 
 
 def _overhead(model: TrainingModel, layout: Layout, efficiencies: TrainingEfficiencies) -> Scalar:
     """Added to the average layer and micro-batch [s]."""
     experts = jnp.where(model.topk > 0.0, model.moe_layers / model.layers * model.experts / layout.expert, 0.0)
     return efficiencies.layer_overhead + experts * efficiencies.expert_overhead
-
-
-def _idle(
-    model: TrainingModel,
-    layout: Layout,
-    layer: _Layer,
-    ends: Ends,
-    stage: Stage,
-    one: Scalar,
-    waits: Scalar,
-    data: DataExchange,
-) -> Scalar:
-    """Idle time of a stage: while it waits for the others, as the schedule fills it."""
-    gathers = data.forward + data.backward
-    times = stage_times(model, layout, layer.total, ends, waits + gathers)
-    passes = tuple(stage.layers * each for each in (layer.forward, layer.backward, layer.weight))
-    idle = idle_time(layout, times, one + gathers, passes, (data.forward, data.backward))
-    return jnp.where(layout.pipeline > 1.0, idle, 0.0)
 
 
 def _compute_parts(
@@ -188,21 +181,20 @@ def _compute_parts(
         ends=microbatches * (stage.embedding * ends.embedding + stage.head * ends.head),
         recompute=layers * layer.recompute,
         optimizer=optimizer,
-        host=layers * layer.host + scheduling,
+        host=layers * (layer.waits + layer.overhead) + scheduling,
     )
 
 
-def _by_kind(
-    exchanges: dict[str, LayerExchange],
-    layers: Scalar,
-    microbatches: Scalar,
-    sends: Scalar,
-    offload: Scalar,
-    data: Scalar,
-    shown: bool,
-) -> Communication:
-    kinds = {name: layers * (each.forward + each.backward if shown else each.total) for name, each in exchanges.items()}
-    return Communication(**kinds, pipeline=microbatches * sends, data=data, offload=microbatches * offload)
+def _communication(
+    exchanges: dict[str, LayerExchange], layers: Scalar, microbatches: Scalar, sent: StageMessages
+) -> tuple[Communication, Communication]:
+    """Of a step by kind: what shows, and all of it."""
+    sends, offload = (microbatches * each.exposed.total for each in (sent.sends, sent.offload))
+    shown = {name: layers * (each.forward + each.backward) for name, each in exchanges.items()}
+    exposed = Communication(**shown, pipeline=sends, data=sent.data.exposed, offload=offload)
+    sends, offload = (microbatches * each.total for each in (sent.sends, sent.offload))
+    totals = {name: layers * each.total for name, each in exchanges.items()}
+    return exposed, Communication(**totals, pipeline=sends, data=sent.data.total, offload=offload)
 
 
 def _answer(

@@ -28,7 +28,7 @@ from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.memory import StageParameters, kept_parameters
 from jaxperf.training.model_build import training_model
-from jaxperf.training.overlap import exposed_time
+from jaxperf.training.overlap import Passes, exposed_time
 from tests.devices import H100, MI300X, TPU_V5P
 
 LLAMA = training_model(load_model("llama-3-70b"))
@@ -161,8 +161,8 @@ def data(zero: float, *, window: float = 0.0, share: float = 0.0, **fields: Any)
     layout = training_layout(zero=zero, data=64, microbatch=1, global_batch=256, **fields)
     own = StageParameters(*map(as_float, (1e9, 0.0, 0.0, 0.0, 1e8, 0.0)))
     efficiencies = dataclasses.replace(IDEAL, overlap_data=as_float(share))
-    times = (as_float(10.0), as_float(window), as_float(window))
-    found = data_exchange(own, layout, groups(layout), *times, efficiencies)
+    windows = Passes(as_float(window), as_float(window))
+    found = data_exchange(own, layout, groups(layout), as_float(10.0), windows, efficiencies)
     return float(found.total), float(found.exposed)
 
 
@@ -199,9 +199,9 @@ def test_adapters_of_experts_are_reduced_among_the_copies_of_an_expert() -> None
     """64 ranks with 8 experts' ranks: eight copies of an expert, one a node, each with its own port."""
     layout = training_layout(zero=1, data=64, expert=8, microbatch=1, global_batch=256, frozen=1)
     own = StageParameters(*map(as_float, (1e9, 8e9, 1e7, 8e7, 1e8, 8e8)))
-    times = (as_float(10.0), as_float(0.0), as_float(0.0))
+    beside = as_float(10.0), Passes(as_float(0.0), as_float(0.0))
     expected = (4 + 2) * (63 / 64 * 1e7 / (8 * PORT) + 7 / 8 * 8e7 / PORT)
-    assert float(data_exchange(own, layout, groups(layout), *times, IDEAL).total) == pytest.approx(expected, rel=1e-9)
+    assert float(data_exchange(own, layout, groups(layout), *beside, IDEAL).total) == pytest.approx(expected, rel=1e-9)
 
 
 def test_shard_groups_reduce_between_their_replicas() -> None:
@@ -209,6 +209,24 @@ def test_shard_groups_reduce_between_their_replicas() -> None:
     inside = 4 * (4 + 2 + 2) * 7 / 8 * 1e9 / LOCAL
     between = 2 * 7 / 8 * 4 * 1e9 / 8 / PORT
     assert total == pytest.approx(inside + between, rel=1e-9)
+
+
+def test_replicas_have_the_window_that_a_scatter_left_them() -> None:
+    """Backward passes of 5 ms beside gradients and weights of 11.7 ms, four times; the all-reduce after them shows."""
+    _, exposed = data(3, shard_group=8, window=5e-3, share=1.0)
+    gathered, behind = (each * 7 / 8 * 1e9 / LOCAL for each in (2, 4 + 2))
+    between = 2 * 7 / 8 * 4 * 1e9 / 8 / PORT
+    assert exposed == pytest.approx(4 * (0.1 * gathered + behind - 5e-3) + between, rel=1e-9)
+
+
+def test_compute_that_hides_one_kind_hides_no_other() -> None:
+    """A second forward and two backward: sends of 0.4 s each way leave copies of 0.7 s the rest."""
+    windows, sends, copies = (Passes(as_float(f), as_float(b)) for f, b in ((1, 2), (0.4, 0.4), (0.7, 3)))
+    shown = sends.exposed(windows, as_float(1.0))
+    left = windows.left(sends - shown)
+    late = copies.exposed(left, as_float(1.0))
+    assert float(shown.total) == 0 and float(late.forward) == pytest.approx(0.1) and float(late.backward) == 1.4
+    assert float(left.left(copies - late).total) == 0
 
 
 @given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 1))
@@ -222,10 +240,10 @@ def test_experts_of_a_shard_group_are_split_inside_it_and_reduced_between_replic
     """8 x 8 ranks with 2 experts' ranks: a group of 8 has four copies of an expert, its replicas are in eight nodes."""
     layout = training_layout(zero=3, data=64, expert=2, shard_group=8, microbatch=1, global_batch=64)
     own = StageParameters(*map(as_float, (0.0, 1e9, 0.0, 0.0, 0.0, 1e8)))
-    times = (as_float(10.0), as_float(0.0), as_float(0.0))
+    beside = as_float(10.0), Passes(as_float(0.0), as_float(0.0))
     inside = (4 + 2 + 2) * 3 / 4 * 1e9 / LOCAL
     between = 2 * 7 / 8 * 4 * 1e9 / 4 / PORT
-    assert float(data_exchange(own, layout, groups(layout), *times, IDEAL).total) == pytest.approx(inside + between)
+    assert float(data_exchange(own, layout, groups(layout), *beside, IDEAL).total) == pytest.approx(inside + between)
     assert float(kept_parameters(layout, as_float(0.0), as_float(1e9), jnp.asarray(True))) == 1e9 / 4
 
 

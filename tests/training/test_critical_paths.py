@@ -21,7 +21,9 @@ from jaxperf.training.critical_paths import (
 )
 from jaxperf.training.layout import training_layout
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.schedules import idle_time
+from jaxperf.training.overlap import Passes
+from jaxperf.training.products import Phases
+from jaxperf.training.schedules import Elsewhere, idle_time
 from jaxperf.training.stages import stage_times
 
 STAGES, CHUNKS, GROUPS = st.integers(2, 6), st.integers(2, 4), st.integers(1, 4)
@@ -139,9 +141,10 @@ def test_a_step_idles_as_long_as_its_layers_played_one_by_one(
     layout = training_layout(schedule="interleaved", pipeline=p, interleave=v, global_batch=m * p)
     ends = Ends(embedding=as_float(0.01), head=as_float(2.0))
     busiest = float(chunks.sum(axis=0).max())
-    work = stage_times(model, layout, as_float(1.0), ends, as_float(0.0))
-    passes = tuple(as_float(share * busiest) for share in (0.3, 0.4, 0.3))
-    idle = idle_time(layout, work, as_float(busiest), passes, (as_float(0.0), as_float(0.0)))
+    work = stage_times(model, layout, as_float(1.0), ends, [as_float(0.0)] * 3)
+    passes = Phases(*(as_float(share * busiest) for share in (0.3, 0.4, 0.3)))
+    none = Passes(as_float(0.0), as_float(0.0))
+    idle = idle_time(layout, work, as_float(busiest), passes, none, Elsewhere(as_float(0.0), none))
     whole = interleaved((0.3 * chunks).tolist(), (0.7 * chunks).tolist(), m * p)
     assert m * p * busiest + float(idle) == pytest.approx(whole, rel=1e-3)
 

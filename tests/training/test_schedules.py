@@ -12,7 +12,9 @@ from jaxperf.core.numerics import as_float
 from jaxperf.training.critical_paths import StageTimes
 from jaxperf.training.layout import SCHEDULES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.schedules import idle_time, live_microbatches, stage_layers
+from jaxperf.training.overlap import Passes
+from jaxperf.training.products import Phases
+from jaxperf.training.schedules import Elsewhere, idle_time, live_microbatches, stage_layers
 
 
 def idle(
@@ -30,11 +32,9 @@ def idle(
     whole = as_float(forward + backward + weight)
     chunk = whole / interleave
     times = StageTimes(pipeline * whole, whole, whole, whole, chunk, chunk)
-    return float(
-        idle_time(
-            layout, times, whole, tuple(map(as_float, (forward, backward, weight))), (as_float(0.0), as_float(0.0))
-        )
-    )
+    passes, none = Phases(*map(as_float, (forward, backward, weight))), Passes(as_float(0.0), as_float(0.0))
+    elsewhere = Elsewhere(as_float((pipeline - 1) * weight), none)
+    return float(idle_time(layout, times, whole, passes, none, elsewhere))
 
 
 @pytest.mark.parametrize(

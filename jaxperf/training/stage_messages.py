@@ -1,0 +1,73 @@
+"""What a pipeline stage sends beside its compute, and the passes of a micro-batch that are left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar
+from jaxperf.training.communication import Groups
+from jaxperf.training.efficiencies import TrainingEfficiencies
+from jaxperf.training.exposure import Both, DataExchange, data_exchange, offload_copies, pipeline_sends
+from jaxperf.training.layout import Layout
+from jaxperf.training.memory import StageParameters, kept_activations
+from jaxperf.training.model import TrainingModel
+from jaxperf.training.overlap import Passes
+from jaxperf.training.products import Phases
+from jaxperf.training.schedules import Elsewhere
+from jaxperf.training.stages import Stage
+
+
+class StageMessages(eqx.Module):
+    """Of one micro-batch, and of a step among the data-parallel ranks; `passes` of the layers with what shows of their
+    messages and of these, but for `data` [s].
+
+    A gradient of weights that hides messages goes with them, in `passes.backward`: only the rest can be put off.
+    """
+
+    sends: Both
+    offload: Both
+    data: DataExchange
+    passes: Phases
+
+    @property
+    def waits(self) -> Passes:
+        """What every micro-batch waits for, without the weights of ZeRO-3 [s]."""
+        return self.sends.exposed + self.offload.exposed
+
+    @property
+    def part(self) -> Elsewhere:
+        """What its idle time asks of a stage."""
+        return Elsewhere(self.passes.weight, self.data.gathers)
+
+
+def stage_messages(
+    model: TrainingModel,
+    layout: Layout,
+    groups: Groups,
+    stage: Stage,
+    own: StageParameters,
+    layer: tuple[Phases, Passes],
+    efficiencies: TrainingEfficiencies,
+) -> StageMessages:
+    """One kind after the other beside what the kinds before it left of the compute.
+
+    **Arguments:** `own`: parameters of the stage [1]; `layer`: passes of the average layer with what shows of its own
+    messages, and compute of it that hides none of them [s].
+    """
+    passes, free = layer[0] * stage.layers, layer[1] * stage.layers
+    sends, free = pipeline_sends(model, layout, groups, free, efficiencies)
+    kept = stage.layers * kept_activations(model, layout, efficiencies.imbalance)
+    offload, free = offload_copies(kept, free, layout, efficiencies)
+    data = data_exchange(own, layout, groups, stage.layers, free, efficiencies)
+    waits, later = sends.exposed + offload.exposed, jnp.minimum(passes.weight, free.backward)
+    backward = passes.backward + waits.backward + passes.weight - later
+    return StageMessages(sends, offload, data, Phases(passes.forward + waits.forward, backward, later))
+
+
+def rank_sums(ranks: Sequence[StageMessages], pipeline: Scalar) -> Elsewhere:
+    """Over all ranks of a pipeline, of whose `ranks` are the first, the average one between and the last."""
+    first, between, last = (rank.part for rank in ranks)
+    return first + between * jnp.maximum(pipeline - 2.0, 0.0) + last
