@@ -23,6 +23,7 @@ from hwspecs.changed import changed_facts
 from jaxperf.training.layout import RECOMPUTE
 from jaxperf.training.layout_checks import TrainingReason, reason_sentences
 from jaxperf.training.memory import stage_memory
+from jaxperf.training.results import interval_ends
 
 TIME = "predicted_step_time_s"
 SENT = ("tensor", "context", "expert", "pipeline", "data", "offload")  # kinds of communication
@@ -62,11 +63,9 @@ def predict_training(
         width = np.array([parameters.widths[tier] for tier in tiers[rows]])
         bits = found.pop("bits").astype(int)
         runs = (bits & ~int(TrainingReason.MEMORY)) == 0
-        least = found["mfu"] * found[TIME]  # the useful work at the peak: no end of an interval is below it
-        over = np.maximum(found["mfu"], 1.0)
-        time = np.where(runs, over * found[TIME], np.nan)
-        found |= {TIME: time, "lower": np.maximum(time * np.exp(-width), least), "upper": time * np.exp(width)}
-        found |= {name: found[name] / over for name in ("mfu", "hfu")}
+        time = np.where(runs, found[TIME], np.nan)
+        shortest, longest = (np.asarray(each) for each in interval_ends(found["mfu"], np.exp(width)))
+        found |= {"lower": shortest * time, "upper": longest * time}
         for name in NUMBERS:
             columns[name][rows] = np.where(runs, found[name], np.nan)
         feasible[rows] = runs & ~_too_large(known, found["memory_bytes"], found["recomputed_memory"])

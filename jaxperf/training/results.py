@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxperf.core.numerics import Scalar
 from jaxperf.training.exposure import Communication
 from jaxperf.training.memory import StageMemory
 
@@ -26,6 +28,12 @@ class Compute(eqx.Module):
         """All kinds [s]."""
         products = self.gemm + self.experts + self.attention + self.vector
         return products + self.ends + self.recompute + self.optimizer + self.host
+
+
+def interval_ends(mfu: Scalar, factor: Scalar) -> tuple[Scalar, Scalar]:
+    """The shortest and the longest time of an interval, over the time itself, whose logarithm it has `factor` on either
+    side: no end is below the useful work at the peak, as no step is [1]."""
+    return jnp.maximum(1.0 / factor, mfu), factor
 
 
 class TrainingStep(eqx.Module):

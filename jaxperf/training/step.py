@@ -8,6 +8,7 @@ its optimizer. The step ends with the stage that ends last.
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -76,7 +77,7 @@ def training_step(
 
     t = max(m t_stage + idle + straggling + exposed(data) + optimizer) + overhead, the longest of all stages; t_stage:
     its layers, ends and what shows of their communication (Narayanan et al. 2021, arXiv:2104.04473; Isaev et al. 2023,
-    Calculon).
+    Calculon). No step is shorter than its useful work at the peak.
 
     **Arguments:** scalar leaves each; batching is the caller's `vmap`.
     **Returns:** `TrainingStep` of scalars. Infeasible layouts have `time` NaN and their `reason`, no error.
@@ -208,9 +209,13 @@ def _answer(
     exposed: Communication,
     sent: Communication,
 ) -> TrainingStep:
-    idle, straggling = waits
     useful, issued = step_flops(model, layout)
     peak = device.peak_flops[layout.compute_format] * layout.world
+    # Shares fitted above 1 stand for steps of their like; no step is shorter than its useful work at the peak.
+    longer = jnp.where(peak > 0.0, jnp.maximum(useful / jnp.where(peak > 0.0, peak * time, 1.0), 1.0), 1.0)
+    time, (idle, straggling), compute, exposed, sent = jax.tree.map(
+        lambda part: longer * part, (time, waits, compute, exposed, sent)
+    )
     memory = stage_memory(model, layout, efficiencies.imbalance, efficiencies.reserved_memory)
     reason = layout_reasons(model, layout, device, memory.total)
     checked = jnp.where(reason == 0, time, jnp.nan)

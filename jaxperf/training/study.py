@@ -23,7 +23,7 @@ from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.layout_checks import reason_sentences
 from jaxperf.training.model_build import training_model
-from jaxperf.training.results import TrainingStep
+from jaxperf.training.results import TrainingStep, interval_ends
 from jaxperf.training.step import training_step
 from jaxperf.training.study_axes import DEFAULTS, FIELDS, NAMES, TASK, checked_values, format_axis, names_axis
 
@@ -118,17 +118,20 @@ class TrainingStudy:
             efficiencies = jax.tree.map(lambda leaf: leaf[place], device.efficiencies)
             layout = Layout(**formats, **_fields(given), deduplicate=1.0)
             step = training_step(model, layout, device.device, efficiencies)
-            return self._with_ends(_metrics(step, layout, device.device), jnp.exp(device.width[place]))
+            ends = interval_ends(step.mfu, jnp.exp(device.width[place]))
+            return self._with_ends(_metrics(step, layout, device.device), *ends)
 
         return point
 
-    def _with_ends(self, found: Mapping[str, Array], factor: Array) -> dict[str, Array]:
+    def _with_ends(self, found: Mapping[str, Array], shortest: Array, longest: Array) -> dict[str, Array]:
         """The metrics asked for; the interval of a step time is a factor either way, and so that of a rate."""
         columns = {}
         for name in self.metrics:
             columns[name] = found[name]
             if METRICS[name].interval:
-                columns |= {f"{name}_lower": found[name] / factor, f"{name}_upper": found[name] * factor}
+                rate = METRICS[name].better == "max"
+                ends = (1.0 / longest, 1.0 / shortest) if rate else (shortest, longest)
+                columns |= {f"{name}_{end}": found[name] * by for end, by in zip(("lower", "upper"), ends, strict=True)}
         return columns
 
 

@@ -141,6 +141,16 @@ def test_a_perfect_machine_reaches_mfu_one() -> None:
     assert float(found.mfu) == pytest.approx(products / float(found.unchecked_time), rel=1e-3)
 
 
+def test_no_step_is_shorter_than_its_useful_work_at_the_peak() -> None:
+    """Whatever share of the peak was fitted to other steps."""
+    high = assumed_training_efficiencies("high")
+    found = run("dense", H100, dataclasses.replace(high, gemm=as_float(3.0), attention=as_float(3.0)))
+    assert float(found.unchecked_time) == pytest.approx(float(found.flops) / (64 * 989.4e12), rel=1e-12)
+    assert float(found.mfu) == pytest.approx(1.0, rel=1e-12)
+    parts = found.compute.total + found.exposed.total + found.idle + found.straggling
+    assert float(parts) == pytest.approx(float(found.unchecked_time), rel=1e-12)
+
+
 @pytest.mark.parametrize("case", ["dense", "fsdp", "experts"])
 def test_a_world_of_faster_clocks_scales_time(case: str) -> None:
     """Dimensional homogeneity: with no seconds among the assumptions, twice the rates are half the time."""

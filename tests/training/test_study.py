@@ -23,7 +23,7 @@ from jaxperf.training.step import training_step
 from jaxperf.training.study import METRICS, RatedDevice, TrainingStudy
 from jaxperf.training.study_axes import checked_values
 
-WIDTH = 0.2
+WIDTHS = (0.2, 2.0)  # of which the second leads beyond the peak
 ASKED = {
     "device": ["h100-sxm", "a100-sxm-80gb"],
     "world_size": [16, 20],
@@ -37,7 +37,7 @@ ASKED = {
 def rated(name: str, formats: int = 2) -> RatedDevice:
     """Efficiencies of the second format differ from those of the first."""
     levels = [assumed_training_efficiencies(level) for level in ("nominal", "high")][:formats]
-    return RatedDevice(load_device(name), stack(levels), jnp.full(formats, WIDTH))
+    return RatedDevice(load_device(name), stack(levels), jnp.asarray(WIDTHS[:formats]))
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,11 @@ def test_a_point_is_a_training_step(swept: dict[str, np.ndarray], place: tuple[i
     assert swept["reason"][place] == int(step.reason) == 0
     expected = {
         "step_time": step.time,
-        "step_time_upper": step.time * math.exp(WIDTH),
-        "step_time_lower": step.time / math.exp(WIDTH),
+        "step_time_upper": step.time * math.exp(WIDTHS[dtype]),
+        "step_time_lower": step.time * max(math.exp(-WIDTHS[dtype]), float(step.mfu)),
         "mfu": step.mfu,
+        "mfu_lower": step.mfu * math.exp(-WIDTHS[dtype]),
+        "mfu_upper": min(step.mfu * math.exp(WIDTHS[dtype]), 1.0),
         "memory": step.memory.total,
         "num_devices": devices,
         "tokens_per_second_per_device": step.tokens_per_second / devices,

@@ -21,6 +21,7 @@ from jaxperf.training.failures import HOUR, Failures, assumed_failures
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model
+from jaxperf.training.results import interval_ends
 from jaxperf.training.search.layouts import OBJECTIVES, PASSED_ON, Found, Progress, evaluate, search_layouts
 from jaxperf.training.search.space import Columns, Space
 from jaxperf.training.search.terms import METRICS
@@ -170,7 +171,7 @@ def plan(
         return Answer(device_name, devices, found, (), capacity, tier, larger)
     count = min(request.top, len(found))
     best = {name: values[:count] for name, values in found.layouts.items()}
-    ends = _ends(request, best, device, rates, base, found.metrics["time"][:count])
+    ends = _ends(request, best, device, rates, base, found.metrics["time"][:count], found.metrics["mfu"][:count])
     rows = [_row(found.layouts, index) for index in range(count)]
     choices = [
         _choice(request, device_name, device, base, rows[index], _row(found.metrics, index), *ends[index])
@@ -219,12 +220,12 @@ FRUGAL = Space(microbatches=(1,), interleaves=(2,), schedules=("1f1b",), recompu
 
 
 def _ends(
-    request: Request, layouts: Columns, device: Device, rates: Rates, base: Layout, times: np.ndarray
+    request: Request, layouts: Columns, device: Device, rates: Rates, base: Layout, times: np.ndarray, mfu: np.ndarray
 ) -> list[tuple[float, float]]:
     """(shortest, longest) step time of each layout by what the efficiencies leave open [s]."""
     if rates.slow is None or rates.fast is None:
-        factor = np.exp(rates.width or 0.0)
-        return [(time / factor, time * factor) for time in times.tolist()]
+        shortest, longest = (np.asarray(each) for each in interval_ends(mfu, np.exp(rates.width or 0.0)))
+        return list(zip((shortest * times).tolist(), (longest * times).tolist(), strict=True))
     fast, slow = (
         evaluate(request.model, layouts, device, each, base)["unchecked_time"] for each in (rates.fast, rates.slow)
     )
