@@ -257,6 +257,39 @@ def test_a_slow_rank_delays_those_that_meet_it() -> None:
     assert [each.ranks for each in found.ranks] == [1, 1, 1, 1]
 
 
+def test_a_name_may_be_of_other_ranks_in_another_trace() -> None:
+    """As PyTorch's, of which each rank records its own groups: the halves of four ranks, both "tp"."""
+    halves = [{"tp": (0, 1)}, {"tp": (0, 1)}, {"tp": (2, 3)}, {"tp": (2, 3)}]
+    step = (collective(0, "all_reduce", 1e8, group="tp"),)
+    traces = [Trace(rank, step, groups) for rank, groups in enumerate(halves)]
+    found = recorded(traces)
+    assert found.time == pytest.approx(message("all_reduce", 1e8, 2, 1))
+    assert world_of(traces, 8, grow=["tp"]).grown_size == 4
+    crossed = [Trace(0, step, {"tp": (0, 1)}), Trace(1, step, {"tp": (0, 1, 2)})]
+    with pytest.raises(InputError, match=r"rank 0 is in two groups that traces name 'tp', \(0, 1\) and \(0, 1, 2\)"):
+        recorded(crossed)
+
+
+def test_two_groups_of_the_same_ranks_are_two_sequences() -> None:
+    """Each rank waits for its own of two collectives first, in the order that its work has, as NCCL's communicators
+    allow."""
+    groups = {"a": (0, 1), "b": (0, 1)}
+    one, other = (collective(at, "all_reduce", size, group=name) for at, size, name in ((0, 1e8, "a"), (1, 2e8, "b")))
+    found = recorded([Trace(0, (one, other), groups), Trace(1, (other, one), groups)])
+    assert found.time == pytest.approx(message("all_reduce", 2e8, 2, 1))
+
+
+def test_a_receive_takes_as_long_as_its_message_is_on_its_way() -> None:
+    """A millisecond of work, then 100 MB; a receiver that is ready later waits only for the rest."""
+    sending = Trace(0, (work(0), Operation(1, "", "send", (0,), size=1e8, peer=1)))
+    each = message("send", 1e8, 2, 1)
+    early = recorded([sending, Trace(1, (Operation(0, "", "receive", size=1e8, peer=0),))])
+    assert [rank.communication for rank in early.ranks] == pytest.approx([each, each])
+    late = Trace(1, (work(0, (), MILLI + each / 4), Operation(1, "", "receive", (0,), size=1e8, peer=0)))
+    receiver = recorded([sending, late]).ranks[1]
+    assert receiver.exposed_communication == pytest.approx(3 / 4 * each)
+
+
 def test_one_communication_stream_serializes_two_groups() -> None:
     groups = {"a": (0, 1), "b": (0, 1)}
     trace = Trace(0, (collective(0, "all_reduce", 1e8, group="a"), collective(1, "all_reduce", 1e8, group="b")), groups)

@@ -37,7 +37,7 @@ def jobs_of(
             index, position = place
             trace, operation = traces[index], traces[index].operations[position]
             before |= {job_of[index, trace.positions[each]] for each in operation.after}
-            sender = _sender(place, operation, meetings, classes)
+            sender = sender_of(place, operation, meetings, classes)
             before |= {job_of[sender]} if sender is not None else set()
             times.append(duration[place] if sender is None else 0.0)
             streams |= {(index, stream): None for stream in _streams(operation, one_stream)}
@@ -74,7 +74,7 @@ def _representative(place: Place, classes: Classes) -> Place:
     return classes.representatives[classes.of[place[0]]], place[1]
 
 
-def _sender(place: Place, operation: Operation, meetings: Mapping[Place, Meeting], classes: Classes) -> Place | None:
+def sender_of(place: Place, operation: Operation, meetings: Mapping[Place, Meeting], classes: Classes) -> Place | None:
     """Where a receive's message is sent, if that rank has a trace."""
     if operation.kind != "receive":
         return None

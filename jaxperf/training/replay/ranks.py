@@ -38,11 +38,13 @@ class Classes:
 def meetings_of(traces: Sequence[Trace], world: World) -> dict[Place, Meeting]:
     """What every collective, send and receive takes part in.
 
-    The k-th collective of a rank on a group meets the k-th of the others on it; the k-th message between two ranks
-    with a tag its k-th receive. A rank without a trace is taken to be ready whenever it is needed.
+    The k-th collective of a rank on a group meets the k-th of the others on it, groups of the same ranks being told
+    apart by their names where all of them use these; the k-th message between two ranks with a tag its k-th receive. A
+    rank without a trace is taken to be ready whenever it is needed.
     **Raises:** `InputError` naming the nodes where two ranks do not agree.
     """
-    collectives: dict[tuple[Ranks, int], list[Place]] = defaultdict(list)
+    told = _told_apart(traces, world)
+    collectives: dict[tuple[Ranks, str, int], list[Place]] = defaultdict(list)
     messages: dict[tuple[int, int, int, int], list[Place]] = defaultdict(list)
     for index, trace in enumerate(traces):
         counts: Counter[Hashable] = Counter()
@@ -50,8 +52,9 @@ def meetings_of(traces: Sequence[Trace], world: World) -> dict[Place, Meeting]:
             place = (index, position)
             if each.kind == "collective":
                 members = world.members(each, trace.rank, _where(trace, each))
-                collectives[members, counts[members]].append(place)
-                counts[members] += 1
+                group = members, each.group if members in told else ""
+                collectives[*group, counts[group]].append(place)
+                counts[group] += 1
             elif each.kind in ("send", "receive"):
                 ends = (trace.rank, each.peer) if each.kind == "send" else (each.peer, trace.rank)
                 key = (each.kind, *ends, each.tag)
@@ -60,21 +63,31 @@ def meetings_of(traces: Sequence[Trace], world: World) -> dict[Place, Meeting]:
     _check_collectives(traces, collectives)
     _check_messages(traces, messages)
     met: dict[Place, Meeting] = {}
-    for (members, _), places in collectives.items():
+    for (members, _, _), places in collectives.items():
         met |= dict.fromkeys(places, Meeting(tuple(places), members))
     for (sender, receiver, _, _), places in messages.items():
         met |= dict.fromkeys(places, Meeting(tuple(places), (sender, receiver)))
     return met
 
 
+def _told_apart(traces: Sequence[Trace], world: World) -> set[Ranks]:
+    """Ranks of several groups whose traced members all call them by the same names."""
+    names: dict[Ranks, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for trace in traces:
+        for each in trace.operations:
+            if each.kind == "collective":
+                names[world.members(each, trace.rank, _where(trace, each))][trace.rank].add(each.group)
+    return {members for members, used in names.items() if len({frozenset(each) for each in used.values()}) == 1}
+
+
 def _where(trace: Trace, operation: Operation) -> str:
     return f"{trace.source}, {node_words(operation)}"
 
 
-def _check_collectives(traces: Sequence[Trace], found: Mapping[tuple[Ranks, int], Sequence[Place]]) -> None:
+def _check_collectives(traces: Sequence[Trace], found: Mapping[tuple[Ranks, str, int], Sequence[Place]]) -> None:
     """All members that have a trace take part, in the same collective of the same size."""
     traced = {trace.rank: trace for trace in traces}
-    for (members, count), places in found.items():
+    for (members, _, count), places in found.items():
         first = traces[places[0][0]]
         one = first.operations[places[0][1]]
         here = {traces[index].rank for index, _ in places}

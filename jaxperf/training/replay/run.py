@@ -6,15 +6,15 @@ The result is exact for the prices; messages that share a link at the same time 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from hwspecs.errors import InputError
 from jaxperf.training.replay.demands import Rules, demands_of
-from jaxperf.training.replay.jobs import jobs_of
+from jaxperf.training.replay.jobs import jobs_of, sender_of
 from jaxperf.training.replay.prices import Demand, Machine, demand_times
-from jaxperf.training.replay.ranks import Place, classes_of, meetings_of
+from jaxperf.training.replay.ranks import Classes, Meeting, Place, classes_of, meetings_of
 from jaxperf.training.replay.schedule import Schedule, list_schedule
 from jaxperf.training.replay.trace import COMMUNICATION, Operation, Trace
 from jaxperf.training.replay.world import World
@@ -72,13 +72,31 @@ def replay(
     job_of, jobs = jobs_of(kept, meetings, classes, duration, one_stream)
     schedule = list_schedule(jobs)
     operations = tuple(
-        Replayed(kept[index].rank, kept[index].operations[position], schedule.start[job], schedule.end[job])
-        for (index, position), job in sorted(job_of.items())
+        Replayed(kept[place[0]].rank, kept[place[0]].operations[place[1]], start, schedule.end[job_of[place]])
+        for place, start in _starts(kept, job_of, meetings, classes, schedule)
     )
     counts = [round(Fraction(count * world.ranks, len(kept))) for count in classes.counts]  # traces stand for others
     representatives = [kept[index].rank for index in classes.representatives]
     times = (_rank_times(rank, count, operations) for rank, count in zip(representatives, counts, strict=True))
     return Replay(schedule.time, tuple(times), operations, _critical(schedule, job_of, kept))
+
+
+def _starts(
+    traces: Sequence[Trace],
+    job_of: Mapping[Place, int],
+    meetings: Mapping[Place, Meeting],
+    classes: Classes,
+    schedule: Schedule,
+) -> Iterator[tuple[Place, float]]:
+    """When each operation of a representative starts: a receive with its message, once its rank is ready for it [s]."""
+    for place, job in sorted(job_of.items()):
+        trace, operation = traces[place[0]], traces[place[0]].operations[place[1]]
+        sender = sender_of(place, operation, meetings, classes)
+        if sender is None:
+            yield place, schedule.start[job]
+            continue
+        own = (schedule.end[job_of[place[0], trace.positions[before]]] for before in operation.after)
+        yield place, max(schedule.start[job_of[sender]], *own, 0.0)
 
 
 def _durations(demands: Mapping[Place, Demand | float], machine: Machine) -> dict[Place, float]:

@@ -26,14 +26,15 @@ MOST_RANKS = 1 << 20  # of a run, whose groups are listed rank by rank
 class World:
     """The ranks of a recorded run and of the one it is replayed as.
 
-    `recorded`, `ranks`: their numbers; `groups`: recorded ranks by a group's name; `descriptions`: what a group is for,
+    `recorded`, `ranks`: their numbers; `groups`: recorded ranks by a group's name, of all groups that traces of
+    different ranks give this name; `descriptions`: what a group is for,
     by its name; `dimensions`: sizes of the dimensions of the recorded run, innermost first; `stride`, `size`: of the
     growing dimension as recorded.
     """
 
     recorded: int
     ranks: int
-    groups: Mapping[str, Ranks]
+    groups: Mapping[str, tuple[Ranks, ...]]
     descriptions: Mapping[str, str]
     dimensions: Ranks
     stride: int = 1
@@ -68,15 +69,25 @@ class World:
         if operation.dimensions and not all(operation.dimensions):
             found = self._along(operation.dimensions, rank, where)
         elif operation.group in self.groups:
-            found = self.groups[operation.group]
+            found = self._named(operation.group, rank, where)
         else:
             known = ", ".join(name or ALL for name in self.groups)
             raise InputError(
                 f"{where}: the ranks of group '{operation.group}' are not known (known: {known}); give --groups FILE."
             )
-        if rank not in found:
-            raise InputError(f"{where}: rank {rank} is not in the group '{operation.group}' it takes part in.")
         return found
+
+    def _named(self, name: str, rank: int, where: str) -> Ranks:
+        """The group of that name that a rank is in."""
+        found = [members for members in self.groups[name] if rank in members]
+        if not found:
+            raise InputError(f"{where}: rank {rank} is not in the group '{name}' it takes part in.")
+        if len(found) > 1:
+            raise InputError(
+                f"{where}: rank {rank} is in two groups that traces name '{name}', {words(found[0])} and "
+                f"{words(found[1])}; give --groups FILE."
+            )
+        return found[0]
 
     def _along(self, involved: Sequence[bool], rank: int, where: str) -> Ranks:
         """Ranks that differ from `rank` in the involved dimensions only."""
@@ -167,9 +178,14 @@ def world_of(
     innermost first; `grow`: names or descriptions of the groups along which the run grows (default: all ranks).
     **Raises:** `InputError` for numbers that contradict each other, and for a growing dimension that is not regular.
     """
-    named = {name: members for trace in traces for name, members in trace.groups.items()} | dict(groups or {})
+    named: dict[str, tuple[Ranks, ...]] = {}
+    for name, members in (group for trace in traces for group in trace.groups.items()):
+        named[name] = tuple(dict.fromkeys((*named.get(name, ()), tuple(sorted(members)))))
+    named |= {name: (tuple(members),) for name, members in (groups or {}).items()}
     texts = {name: text for trace in traces for name, text in trace.descriptions.items()}
-    seen = [trace.rank for trace in traces] + [rank for members in named.values() for rank in members]
+    seen = [trace.rank for trace in traces] + [
+        rank for alike in named.values() for members in alike for rank in members
+    ]
     seen += [each.peer for trace in traces for each in trace.operations if each.kind in ("send", "receive")]
     least, product = max(seen) + 1, math.prod(dimensions)
     known = recorded or (product if dimensions else least)
@@ -180,7 +196,7 @@ def world_of(
     wanted = known if ranks is None else ranks
     if max(known, wanted) > MOST_RANKS:
         raise InputError(f"{max(known, wanted):,} ranks are more than the {MOST_RANKS:,} that can be replayed.")
-    world = World(known, wanted, {WORLD: tuple(range(known))} | named, texts, dimensions)
+    world = World(known, wanted, {WORLD: (tuple(range(known)),)} | named, texts, dimensions)
     stride, size = _growing(world, grow or (ALL,))
     if (size * wanted) % known:
         raise InputError(
@@ -192,11 +208,18 @@ def world_of(
 
 def _growing(world: World, grow: Sequence[str]) -> tuple[int, int]:
     """(stride, size) of the dimension along which the run grows."""
-    found = {_regular(name or ALL, world.groups[name], world.recorded): name for name in sorted(world.names_of(grow))}
+    groups = ((name, members) for name in sorted(world.names_of(grow)) for members in world.groups[name])
+    found = {_regular(name or ALL, members, world.recorded): name for name, members in groups}
     if len(found) > 1:
         shown = ", ".join(name or ALL for name in found.values())
         raise InputError(f"The groups {shown} lie along different dimensions; only one can grow.")
     return next(iter(found))
+
+
+def words(members: Ranks) -> str:
+    """How a message shows a group's ranks."""
+    shown = ", ".join(map(str, members[:4]))
+    return f"({shown}, ... {members[-1]})" if len(members) > 5 else f"({', '.join(map(str, members))})"
 
 
 def _regular(name: str, members: Ranks, recorded: int) -> tuple[int, int]:
