@@ -164,6 +164,14 @@ def test_links_of_nodes_and_network_move_chunks_at_once(what: str, passes: int) 
     assert empty == pytest.approx(hops + alone)
 
 
+@pytest.mark.parametrize("what", ["broadcast", "reduce"])
+def test_a_broadcast_goes_through_all_ports_of_a_node(what: str) -> None:
+    """S over 400 GB/s of eight ports, and over 50 of one where each node has one rank; filling the chains is 1.5 %."""
+    size = 2.0**36
+    assert message(what, size, 8, 4) == pytest.approx(size / 400e9, rel=2e-2)
+    assert message(what, size, 1, 4) == pytest.approx(size / 50e9, rel=2e-2)
+
+
 def test_a_node_with_few_ranks_bounds_what_passes_it() -> None:
     """Of 12 ranks on nodes of eight, four ports take in the shards of the other eight; of 11 that lie 7, 3 and 1, one
     port those of ten."""

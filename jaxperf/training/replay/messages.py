@@ -48,10 +48,17 @@ def all_to_all_time(fabric: Fabric, size: Scalar) -> Scalar:
 
 
 def broadcast_time(fabric: Fabric, size: Scalar) -> Scalar:
-    """Of `size` bytes from one rank to a rank of each node, then inside; a reduce is the same run backwards [s]."""
+    """Of `size` bytes from one rank to all; a reduce is the same run backwards [s].
+
+    Pieces leave a node through all its ports and go around inside at the same time, as NCCL's chains of the ranks do,
+    one for each port.
+    """
     link = Hop(fabric.local_latency, fabric.local_bandwidth)
-    between = best(ANY_BROADCAST, fabric.nodes, size, _port(fabric)).time
-    return between + best(ANY_BROADCAST, fabric.local_ranks, size, link).time
+
+    def inside(part: Scalar) -> Scalar:
+        return best(ANY_BROADCAST, fabric.local_ranks, part, link).time
+
+    return _pipelined(inside, ANY_BROADCAST, fabric, size, size / fabric.ports)
 
 
 def barrier_time(fabric: Fabric, size: Scalar) -> Scalar:
