@@ -43,8 +43,8 @@ UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a
 LARGE = "gpus_per_node is more than a node of the device has: taken to be joined by its links all the same"
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
 OF_A_RANK = "bytes are those of one rank, as oneCCL's benchmark counts an all-gather"
-NO_FORMAT = "no known number format: 16 bits assumed"
-NO_FORMAT_OF_DISPATCH = "no known number format: fp8 with its scales assumed, as DeepEP dispatches"
+NO_FORMAT = "no known number format in the column 'dtype': 16 bits assumed"
+NO_FORMAT_OF_DISPATCH = "no known number format in the column 'dtype': fp8 with scales assumed, as DeepEP dispatches"
 STAND_IN = "NCCL's constants of Ampere stand in"
 Columns = dict[str, np.ndarray | Text]
 
