@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Moe
-from jaxperf.models.mixers import Attention, Mamba1, Mamba2, Mixer, Mla
+from jaxperf.models.mixers import Attention, CompressedAttention, Mamba1, Mamba2, Mixer, Mla
 from jaxperf.models.quantization import Quantization
 
 PREFIXES = (
@@ -34,6 +34,8 @@ ATTENTION = (
     "self_attention.dense",
     "attention.dense",
     "attention.wo",
+    "self_attn.o_b_proj",
+    "attn.wo_b",
 )
 STATE_SPACE = ("mixer.out_proj", "mamba.out_proj")
 LINEAR = (
@@ -156,7 +158,7 @@ def _modules(layer: Layer) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _last_projections(mixer: Mixer) -> tuple[str, ...]:
-    if isinstance(mixer, Attention | Mla):
+    if isinstance(mixer, Attention | Mla | CompressedAttention):
         return ATTENTION
     return STATE_SPACE if isinstance(mixer, Mamba1 | Mamba2) else LINEAR
 

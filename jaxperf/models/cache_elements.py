@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxperf.models.mixer_parameters import mamba2_widths
 from jaxperf.models.mixers import (
     Attention,
+    CompressedAttention,
     GatedDelta,
     KimiDelta,
     LightningAttention,
@@ -20,8 +21,8 @@ def cache_elements(mixer: Mixer | None) -> int:
     """Elements one more token adds to the cache of one layer [1].
 
     Keys and values of all KV heads; one latent and one rotary key with latent attention (DeepSeek V2,
-    arXiv:2405.04434, table 1), and the key of its indexer; nothing where an earlier layer keeps them, in an encoder
-    layer and in a recurrent one.
+    arXiv:2405.04434, table 1), and the key of its indexer; one key and its share of a compressed one (DeepSeek V4);
+    nothing where an earlier layer keeps them, in an encoder layer and in a recurrent one.
     """
     match mixer:
         case Attention():
@@ -29,6 +30,11 @@ def cache_elements(mixer: Mixer | None) -> int:
             return kept * mixer.kv_heads * (mixer.head_dim + mixer.value_width)
         case Mla():
             return mixer.kv_rank + mixer.rope_dim + (mixer.own_indexer.dim if mixer.own_indexer else 0)
+        case CompressedAttention(head_dim=head_dim, ratio=int(ratio)):
+            compressed = head_dim + (mixer.indexer.dim if mixer.indexer else 0)
+            return head_dim - (-compressed // ratio)
+        case CompressedAttention(head_dim=head_dim):
+            return head_dim
     return 0
 
 

@@ -28,6 +28,7 @@ from jaxperf.models.checks import (
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
 from jaxperf.models.mixers import (
     Attention,
+    CompressedAttention,
     GatedDelta,
     Indexer,
     KimiDelta,
@@ -44,6 +45,7 @@ __all__ = [
     "LARGEST_COUNT",
     "MOST_LAYERS",
     "Attention",
+    "CompressedAttention",
     "Encoder",
     "FeedForward",
     "GatedDelta",

@@ -11,7 +11,7 @@ from jaxperf.models.checks import check_count
 from jaxperf.models.config import Layer, ModelConfig, layer_groups
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
 from jaxperf.models.mixer_parameters import mixer_matrices
-from jaxperf.models.mixers import Attention, GatedDelta, KimiDelta, Mixer, Mla
+from jaxperf.models.mixers import Attention, CompressedAttention, GatedDelta, KimiDelta, Mixer, Mla
 
 DECAYED_SUM = 5  # FLOP a state element: decay (1), add the outer product of input and key (2), read with the query (2)
 DELTA_RULE = 7  # and read with the key (2), whose value the update replaces (arXiv:2412.06464, equation 10)
@@ -76,9 +76,18 @@ def mixer_flops(mixer: Mixer, context: int) -> int:
                 return scores * context
             chosen = 0 if indexer.shared else 2 * indexer.heads * indexer.dim * context
             return scores * min(context, indexer.top_k) + chosen
+        case CompressedAttention():
+            return _compressed_flops(mixer, context)
     channels, taps = conv_channels(mixer)
     step = DELTA_RULE if isinstance(mixer, (GatedDelta, KimiDelta)) else DECAYED_SUM
     return step * recurrent_elements(mixer) + 2 * channels * taps
+
+
+def _compressed_flops(mixer: CompressedAttention, context: int) -> int:
+    compressed = 0 if mixer.ratio is None else context // mixer.ratio
+    chosen = compressed if mixer.indexer is None else min(compressed, mixer.indexer.top_k)
+    scores = 0 if mixer.indexer is None else 2 * mixer.indexer.heads * mixer.indexer.dim * compressed
+    return 4 * mixer.heads * mixer.head_dim * (min(context, mixer.window) + chosen) + scores
 
 
 def tokens_seen(mixer: Attention, context: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from jaxperf.models.mixers import (
     Attention,
+    CompressedAttention,
     GatedDelta,
     KimiDelta,
     LightningAttention,
@@ -32,6 +33,8 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
             return query + hidden * (gates + outputs) + source * keys_and_values
         case Mla():
             return _mla_matrices(mixer, hidden)
+        case CompressedAttention():
+            return _compressed_matrices(mixer, hidden)
         case Mamba1(inner=inner, state=state, dt_rank=rank):
             return hidden * 2 * inner + inner * (rank + 2 * state) + rank * inner + inner * hidden
         case Mamba2(heads=heads):
@@ -59,6 +62,17 @@ def _mla_matrices(mla: Mla, hidden: int) -> int:
     return query + latent + mla.heads * mla.value_dim * hidden + indexer
 
 
+def _compressed_matrices(mixer: CompressedAttention, hidden: int) -> int:
+    width, ranks = mixer.heads * mixer.head_dim, mixer.groups * mixer.output_rank
+    query = mixer.q_rank * (hidden + width)
+    keys = hidden * (mixer.head_dim + 2 * mixer.compressed_width)  # what is kept of a token, and its gate
+    indexer = 0
+    if mixer.indexer is not None:
+        own = mixer.indexer
+        indexer = hidden * (4 * own.dim + own.heads) + mixer.q_rank * own.heads * own.dim
+    return query + keys + width * mixer.output_rank + ranks * hidden + indexer
+
+
 def mamba2_widths(mamba: Mamba2) -> tuple[int, int]:
     """(channels, elements of B and C of all groups) [1]."""
     return mamba.heads * mamba.head_dim, 2 * mamba.groups * mamba.state
@@ -73,6 +87,11 @@ def mixer_vectors(mixer: Mixer, hidden: int) -> int:
             ranks = mixer.kv_rank + (mixer.q_rank or 0)
             biases = (mixer.q_rank or 0) + mixer.kv_rank + mixer.rope_dim + hidden if mixer.bias else 0
             return ranks + biases + (2 * mixer.own_indexer.dim if mixer.own_indexer else 0)
+        case CompressedAttention(head_dim=head_dim):
+            ratio = mixer.ratio or 0  # of a learned position for each token of a block
+            own = 0 if mixer.indexer is None else (2 * ratio + 1) * mixer.indexer.dim
+            compressed = ratio * mixer.compressed_width + (head_dim if ratio else 0)
+            return mixer.heads + mixer.q_rank + head_dim + compressed + own
         case Mamba1(inner=inner, state=state):
             norms = mixer.dt_rank + 2 * state if mixer.inner_norms else 0
             biases = mixer.conv_bias * inner + mixer.bias * (2 * inner + hidden)

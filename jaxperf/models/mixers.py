@@ -135,6 +135,45 @@ class Mla:
 
 
 @dataclass(frozen=True)
+class CompressedAttention:
+    """Attention to a window and to compressed tokens, with one key for all heads, its value too (DeepSeek V4).
+
+    **Fields:** `heads` of `head_dim` elements, `rope_dim` of them rotary; `q_rank` of the query compression; `window`
+    tokens seen as they are; `ratio` tokens to a compressed one, `None` without; `indexer` that chooses compressed
+    tokens, each made of two blocks then (CSA), `None` where a query sees them all (HCA); the heads lie in `groups`,
+    whose outputs are projected to `output_rank` elements each, and all of these to the hidden width.
+    """
+
+    heads: int
+    head_dim: int
+    rope_dim: int
+    q_rank: int
+    window: int
+    groups: int
+    output_rank: int
+    ratio: int | None = None
+    indexer: Indexer | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "head_dim", "q_rank", "window", "groups", "output_rank")
+        check_counts(self, "rope_dim", smallest=0)
+        check_optional_counts(self, "ratio")
+        check_kind(self, "indexer", Indexer | None, "an Indexer or None")
+        if self.heads % self.groups:
+            raise InputError(
+                f"CompressedAttention.heads is {self.heads} and CompressedAttention.groups is {self.groups}; "
+                "the groups must divide the heads."
+            )
+        if self.indexer is not None and self.ratio is None:
+            raise InputError("CompressedAttention.indexer is given but ratio is None; it chooses compressed tokens.")
+
+    @property
+    def compressed_width(self) -> int:
+        """Elements of a token before compression, 0 without: those of a key, twice where blocks overlap [1]."""
+        return 0 if self.ratio is None else self.head_dim * (1 if self.indexer is None else 2)
+
+
+@dataclass(frozen=True)
 class Mamba1:
     """Selective state space with a state for each channel (Mamba, arXiv:2312.00752).
 
@@ -254,4 +293,6 @@ class ShortConv:
         check_flags(self, "bias")
 
 
-Mixer = Attention | Mla | Mamba1 | Mamba2 | GatedDelta | KimiDelta | LightningAttention | ShortConv
+Mixer = (
+    Attention | Mla | CompressedAttention | Mamba1 | Mamba2 | GatedDelta | KimiDelta | LightningAttention | ShortConv
+)

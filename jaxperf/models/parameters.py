@@ -19,7 +19,7 @@ from jaxperf.models.checks import show
 from jaxperf.models.config import Encoder, Layer, ModelConfig
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
 from jaxperf.models.mixer_parameters import mixer_matrices, mixer_vectors
-from jaxperf.models.mixers import Attention, Mixer, Mla
+from jaxperf.models.mixers import Attention, CompressedAttention, Mixer, Mla
 
 
 @functools.lru_cache
@@ -208,7 +208,7 @@ def _mixers(layer: Layer) -> list[Mixer]:
 
 
 def _attends(mixer: Mixer) -> bool:
-    return isinstance(mixer, (Attention, Mla))
+    return isinstance(mixer, (Attention, Mla, CompressedAttention))
 
 
 def _one_expert(moe: Moe, hidden: int) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jaxperf.core.device import stand_in_of, unscaled
 from jaxperf.core.formats import FORMATS
 from jaxperf.models.block_formats import PLAIN, own_formats
-from jaxperf.models.config import Attention, Mla, ModelConfig
+from jaxperf.models.config import Attention, CompressedAttention, Mla, ModelConfig
 from jaxperf.models.parameters import parameter_count
 from jaxperf.models.quantization import bits_per_weight
 from jaxperf.serving.reads import makes_tokens
@@ -182,7 +182,7 @@ def _kept(model: ModelConfig) -> list[str]:
     """Which blocks no weight format touches, and how the checkpoint stores them."""
     found: dict[str, set[str]] = {}
     for index, layer in enumerate(model.layers):
-        recurrent = not isinstance(layer.mixer or layer.cross, Attention | Mla)
+        recurrent = not isinstance(layer.mixer or layer.cross, Attention | Mla | CompressedAttention)
         for block, name in own_formats(model, index):
             found.setdefault(name, set()).add("recurrent" if block == "mixer" and recurrent else block)
     notes = []

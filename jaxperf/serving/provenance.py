@@ -13,7 +13,7 @@ from jaxperf.core.formats import FORMATS
 from jaxperf.core.sustained import MATRIX_FAMILIES
 from jaxperf.core.sustained_file import TIERS, Calibration, class_on
 from jaxperf.models.config import Layer, ModelConfig, Moe
-from jaxperf.models.mixers import Attention, Mla, ShortConv
+from jaxperf.models.mixers import Attention, CompressedAttention, Mla, ShortConv
 
 NAMED = 4  # so many devices of a tier are named; more are counted
 WIDTHS = (
@@ -137,7 +137,7 @@ def _families_of_layer(layer: Layer) -> set[str]:
     for mixer in (layer.mixer, layer.beside, layer.cross):
         if isinstance(mixer, Attention):
             found |= {"attention_prefill", "attention_decode"}
-        elif isinstance(mixer, Mla):
+        elif isinstance(mixer, Mla | CompressedAttention):
             found |= {"attention_prefill", "mla_decode"}
         elif mixer is not None and not isinstance(mixer, ShortConv):
             found.add("linear_attention")

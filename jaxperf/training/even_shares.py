@@ -9,6 +9,7 @@ from jaxperf.models.config import Layer
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import (
     Attention,
+    CompressedAttention,
     GatedDelta,
     KimiDelta,
     LightningAttention,
@@ -40,7 +41,7 @@ def share_fields(layers: Sequence[Layer]) -> dict[str, float]:
 def _divided(mixer: Mixer) -> tuple[int, ...]:
     """Heads, or channels of a mixer without heads, that a rank has whole."""
     match mixer:
-        case Attention() | Mla() | Mamba2() | KimiDelta() | LightningAttention():
+        case Attention() | Mla() | CompressedAttention() | Mamba2() | KimiDelta() | LightningAttention():
             return (mixer.heads,)
         case GatedDelta():
             return mixer.key_heads, mixer.value_heads

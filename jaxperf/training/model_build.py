@@ -9,7 +9,7 @@ from jaxperf.models.blocks.moe import group_limit
 from jaxperf.models.checks import MOST_LAYERS, check_count
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
-from jaxperf.models.mixers import Attention, Mla
+from jaxperf.models.mixers import Attention, CompressedAttention, Mla
 from jaxperf.models.parameters import parameter_count
 from jaxperf.training.even_shares import share_fields
 from jaxperf.training.model import TrainingModel
@@ -30,10 +30,13 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     experts are those of the first layer that has some. A tower beside the language model (images, sound) is stored but
     not computed; a text encoder predicts tokens over its own table.
 
-    **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe.
+    **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe, and for
+    attention to compressed tokens.
     """
     layers, vocabulary = _layers(config)
     mixers = [mixer for layer in layers for mixer in (layer.mixer, layer.beside) if mixer is not None]
+    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
+        raise InputError(f"{config.name} attends to compressed tokens; its inference is described, not its training.")
     fields = {
         **attention_fields([mixer for mixer in mixers if isinstance(mixer, (Attention, Mla))], config.hidden),
         **mixer_fields([mixer for mixer in mixers if not isinstance(mixer, (Attention, Mla))], config.hidden),

@@ -14,6 +14,7 @@ import pytest
 from jaxperf.core.numerics import as_float
 from jaxperf.models.config import (
     Attention,
+    CompressedAttention,
     Encoder,
     GatedDelta,
     Indexer,
@@ -44,6 +45,7 @@ LAYERS = (
     Layer(dataclasses.replace(PLAIN, shared_kv=True), Moe(8, 2, 256, latent=128)),
     Layer(LATENT, MLP),
     Layer(dataclasses.replace(LATENT, indexer=Indexer(4, 32, 128)), MLP),
+    Layer(CompressedAttention(16, 64, 16, 96, 128, 4, 48, 4, Indexer(4, 32, 64)), MLP),
     Layer(Mamba1(1024, 16, 64, 4, inner_norms=True), None, norms=1),
     Layer(Mamba2(16, 64, 2, 64, 4), None, norms=1, beside=PLAIN),
     Layer(GatedDelta(4, 16, 64, 64, 4), MLP),

@@ -16,6 +16,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.huggingface import load_model, model_names
 from jaxperf.models.config import (
     Attention,
+    CompressedAttention,
     Encoder,
     GatedDelta,
     Indexer,
@@ -280,6 +281,22 @@ def test_every_term_by_hand() -> None:
             7 * (10 + 32) + 100 + 352 + 200 + 8 + 7 + 7 * 12 + 10 * 4 + 10 * 3 + 2 * 4,
         ),
         (Mla(4, 7, 8, 6, 2, 5, indexer=Indexer(3, 4, 64, shared=True)), 7 * (10 + 32) + 100 + 352 + 200 + 8 + 7),
+        (
+            CompressedAttention(4, 6, 2, 7, 128, 2, 5, 128),  # two matrices for the compressed key, positions, a norm
+            7 * (10 + 24) + 10 * (6 + 2 * 6) + 24 * 5 + 2 * 5 * 10 + (4 + 7 + 6) + (128 * 6 + 6),
+        ),
+        (
+            CompressedAttention(4, 6, 2, 7, 128, 2, 5, 4, Indexer(3, 8, 64)),  # blocks overlap: twice as wide
+            7 * (10 + 24)
+            + 10 * (6 + 4 * 6)
+            + 24 * 5
+            + 2 * 5 * 10
+            + (4 + 7 + 6)
+            + (4 * 12 + 6)
+            + 10 * (4 * 8 + 3)
+            + 7 * 24
+            + (4 * 16 + 8),
+        ),
         (Mamba1(20, 16, 3, 4), 10 * 40 + 20 * (3 + 32) + 3 * 20 + 20 + 20 * 16 + 20 + 20 * 4 + 20 + 20 * 10),
         (
             Mamba1(20, 16, 3, 4, False, True, True),

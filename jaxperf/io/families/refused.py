@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 _RECURRENCE = "its recurrence is not among the token mixers described here"
-_COMPRESSED = (
-    "its attention to compressed tokens beside a window, its grouped output projections and its residual of several "
-    "streams are not among what is described here"
-)
 _BLOCKS = "its attention to chosen blocks of tokens is not among the token mixers described here"
 _SHARED = "its attention layers share one set of weights, which a description layer by layer would count many times"
 
 REFUSED = {
-    "DeepseekV4ForCausalLM": _COMPRESSED,
-    "deepseek_v4": _COMPRESSED,
     "MiniMaxM3VLForCausalLM": _BLOCKS,
     "minimax_m3_vl_text": _BLOCKS,
     "RwkvForCausalLM": _RECURRENCE,

@@ -10,6 +10,7 @@ from jaxperf.models import config as described
 from jaxperf.models.block_formats import Formats
 from jaxperf.models.blocks.attention import attention_mixer
 from jaxperf.models.blocks.base import AbstractFfn, AbstractMixer
+from jaxperf.models.blocks.compressed import compressed_mixer
 from jaxperf.models.blocks.cross_attention import cross_attention
 from jaxperf.models.blocks.gated_delta import gated_delta_mixer
 from jaxperf.models.blocks.kimi_delta import kimi_delta_mixer
@@ -24,6 +25,7 @@ from jaxperf.models.blocks.short_conv import short_conv_mixer
 MIXERS: Mapping[type, Callable[[Any], AbstractMixer]] = {
     described.Attention: attention_mixer,
     described.Mla: latent_mixer,
+    described.CompressedAttention: compressed_mixer,
     described.Mamba1: mamba1_mixer,
     described.Mamba2: mamba2_mixer,
     described.GatedDelta: gated_delta_mixer,
