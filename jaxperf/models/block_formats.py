@@ -35,7 +35,6 @@ ATTENTION = (
     "attention.dense",
     "attention.wo",
     "self_attn.o_b_proj",
-    "attn.wo_b",
 )
 STATE_SPACE = ("mixer.out_proj", "mamba.out_proj")
 LINEAR = (

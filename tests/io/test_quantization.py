@@ -77,6 +77,8 @@ def quark(weight: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, An
 QUARK_FP4 = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
 QUARK_FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "group_size": None}
 
+AUTO_ROUND = {"quant_method": "auto-round", "bits": 4}
+
 # config -> (format, bits of a weight with its share of the scales, activations)
 EXACT = [
     ({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True}, ("int4", 4 + 20 / 128, None)),
@@ -88,6 +90,8 @@ EXACT = [
     ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, ("int4", 4 + 20 / 128, None)),
     ({"quant_method": "intel/auto-round", "bits": 4, "group_size": 128}, ("int4", 4 + 20 / 128, None)),
     ({"quant_method": "auto-round", "bits": 8, "group_size": 0}, ("int8_wo", 8, None)),  # one scale to a tensor
+    (AUTO_ROUND | {"data_type": "mx_fp", "group_size": 32, "act_bits": 4}, ("mxfp4", 4.25, "fp4")),
+    (AUTO_ROUND | {"data_type": "nv_fp4_with_static_gs", "group_size": 16, "act_bits": 16}, ("fp4_wo", 4.5, None)),
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ("fp8", 8 + 32 / 16384, "fp8")),
     ({"quant_method": "fp8", "activation_scheme": "static"}, ("fp8", 8, "fp8")),
     ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, ("fp8", 8, "fp8")),

@@ -6,15 +6,14 @@ Fields and defaults are those of the quantization classes of Hugging Face transf
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.quantization.groups import compressed_tensors, quark
+from jaxperf.io.quantization.integers import auto_round, awq, gptq
 from jaxperf.io.quantization.mixed import mixed
 from jaxperf.io.quantization.modelopt import modelopt
 from jaxperf.io.quantization.pieces import (
@@ -22,9 +21,7 @@ from jaxperf.io.quantization.pieces import (
     choice,
     excluded_modules,
     group_size,
-    grouped_integers,
     inner_fields,
-    is_pattern,
     nearest_format,
     short_text,
 )
@@ -32,69 +29,14 @@ from jaxperf.io.quantization.torchao import torchao
 from jaxperf.models.checks import check_count, show
 from jaxperf.models.quantization import Quantization
 
-PLAIN = re.compile(r"[\w.]+")  # the name of a module, and no pattern
 NOT_EXPERTS = ("self_attn", "shared_experts", r"re:.*mlp\.(gate|up|gate_up|down)_proj")  # of DeepSeek and its like
-OWN = ("bits", "group_size", "sym")  # what GPTQ and auto-round may choose for a module by itself
-
-
-def _gptq(fields: Fields) -> Quantization:
-    """Frantar et al. 2022 (arXiv:2210.17323); the files hold zero points even where they are all alike.
-
-    `dynamic` of GPTQModel has patterns of modules: "-:" those that are not quantized, "+:" or nothing before it those
-    with bits and groups of their own.
-    """
-    scheme, dynamic = _signed(fields, "gptq"), inner_fields(fields, "dynamic")
-    if dynamic is None:
-        return scheme
-    own = {
-        f"re:{name.removeprefix('-:').removeprefix('+:')}": {"bits": WIDEST} if name.startswith("-:") else changes
-        for name, changes in dynamic.data.items()
-    }
-    return _with_own(fields, scheme, own)
-
-
-def _awq(fields: Fields) -> Quantization:
-    """Lin et al. 2023 (arXiv:2306.00978)."""
-    renamed = {"w_bit": "bits", "q_group_size": "group_size"}
-    data = {renamed.get(key, key): value for key, value in fields.data.items()}
-    fields = Fields(data, fields.name, fields.architecture, fields.notes)
-    return grouped_integers(fields, "awq", zero_points=fields.flag("zero_point", True))
-
-
-def _auto_round(fields: Fields) -> Quantization:
-    """Modules of `extra_config` have bits and groups of their own, or are not quantized; names may be patterns."""
-    kind = short_text(fields, "data_type", "int") or "int"
-    if kind != "int":
-        fields.notes.append(f"auto-round's data_type {show(kind)} was read as weight-only integers of the same bits.")
-    scheme, extra = _signed(fields, "auto-round"), inner_fields(fields, "extra_config")
-    own = {} if extra is None else {_as_pattern(name): changes for name, changes in extra.data.items()}
-    return _with_own(fields, scheme, own)
-
-
-def _signed(fields: Fields, method: str) -> Quantization:
-    """Integers whose zero points are in the file, and are used unless `sym` says that they are all alike."""
-    return grouped_integers(fields, method, zero_points=True, used=not fields.flag("sym", True))
-
-
-def _as_pattern(name: str) -> str:
-    return name if PLAIN.fullmatch(name) else f"re:{name}"
-
-
-def _with_own(fields: Fields, scheme: Quantization, own: Mapping[str, Any]) -> Quantization:
-    """The scheme with those of the modules that say what they change of it; those of 16 bits are not quantized."""
-    parts: list[tuple[tuple[str, ...], Quantization]] = [((), dataclasses.replace(scheme, excluded=()))]
-    kept = list(scheme.excluded)
-    for name, changes in own.items():
-        if name.startswith("re:") and not is_pattern(name.removeprefix("re:")):
-            raise InputError(f"{show(name.removeprefix('re:'))} must be a plain regular expression or a module's name.")
-        if not isinstance(changes, Mapping):
-            raise InputError(f"{name.removeprefix('re:')} is {show(changes)}; it must be an object.")
-        inner = dataclasses.replace(fields, data={**fields.data, **changes})
-        if inner.count("bits", largest=32) >= WIDEST:
-            kept.append(name)
-        elif any(key in changes for key in OWN):
-            parts.append(((name,), dataclasses.replace(_signed(inner, scheme.method), excluded=())))
-    return dataclasses.replace(mixed(fields, parts), excluded=tuple(dict.fromkeys(kept)))
+OWN = (
+    "bits",
+    "group_size",
+    "sym",
+    "data_type",
+    "act_bits",
+)  # what GPTQ and auto-round may choose for a module by itself
 
 
 def _fp8(fields: Fields) -> Quantization:
@@ -254,13 +196,13 @@ def _bitnet(fields: Fields) -> Quantization:
 
 METHODS: Mapping[str, Callable[[Fields], Quantization]] = MappingProxyType(
     {
-        "gptq": _gptq,
-        "gptq-marlin": _gptq,
-        "awq": _awq,
-        "awq-marlin": _awq,
-        "auto-round": _auto_round,
-        "intel/auto-round": _auto_round,
-        "inc": _auto_round,
+        "gptq": gptq,
+        "gptq-marlin": gptq,
+        "awq": awq,
+        "awq-marlin": awq,
+        "auto-round": auto_round,
+        "intel/auto-round": auto_round,
+        "inc": auto_round,
         "fp8": _fp8,
         "w4afp8": _w4afp8,
         "fbgemm-fp8": _fbgemm_fp8,
