@@ -45,7 +45,8 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
             return hidden * (2 * keys + 2 * values + 2 * value_heads) + values * hidden
         case KimiDelta(heads=heads, head_dim=rank):
             width = heads * rank
-            return hidden * (4 * width + heads) + 2 * (hidden * rank + rank * width)
+            gates = hidden * width if mixer.full else hidden * rank + rank * width
+            return hidden * (4 * width + heads) + 2 * gates
         case LightningAttention(heads=heads, head_dim=head_dim):
             return 5 * hidden * heads * head_dim
         case ShortConv(width=width):
@@ -59,7 +60,7 @@ def _mla_matrices(mla: Mla, hidden: int) -> int:
     indexer, own = 0, mla.own_indexer
     if own is not None and mla.q_rank is not None:
         indexer = mla.q_rank * own.heads * own.dim + hidden * (own.dim + own.heads)
-    return query + latent + mla.heads * mla.value_dim * hidden + indexer
+    return query + latent + mla.heads * (mla.value_dim + mla.head_gate) * hidden + indexer
 
 
 def _compressed_matrices(mixer: CompressedAttention, hidden: int) -> int:

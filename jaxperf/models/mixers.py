@@ -26,8 +26,7 @@ class Attention:
     are those of an earlier layer: no projections, no cache (Gemma 3n); `kv_input` width of what keys and values are
     read from, `None` for the hidden width (cross-attention to a tower of another width);
     `keys_as_values` one projection gives both, which are then normed and cached apart (Gemma 4); `q_rank` of a query
-    compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate for the output of each
-    head (Step-3.5).
+    compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate a head (Step-3.5).
     """
 
     heads: int
@@ -59,8 +58,9 @@ class Attention:
         check_optional_counts(self, "window", "value_dim", "chunk", "kv_input", "q_rank")
         check_counts(self, "relative_buckets", smallest=0)
         check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm", "causal", "sinks", "output_gate")
-        check_flags(self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values")
-        check_flags(self, "head_gate")
+        check_flags(
+            self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values", "head_gate"
+        )
         if self.output_gate and self.head_gate:
             raise InputError("Attention.output_gate and Attention.head_gate are both true; a layer has one of them.")
         if self.heads % self.kv_heads:
@@ -104,7 +104,8 @@ class Mla:
     **Fields:** `heads`; `q_rank` of the query compression, `None` without; `kv_rank` elements of the cached latent;
     `nope_dim` and `rope_dim` elements of a query and key without and with rotary positions (the rotary part of the
     key is shared by the heads and cached); `value_dim` elements of a value; `bias` on the projections into and out
-    of the layer; `rotary` false when the `rope_dim` part stays unrotated (Kimi Linear); `indexer` of sparse attention.
+    of the layer; `rotary` false when the `rope_dim` part stays unrotated (Kimi Linear); `indexer` of sparse attention;
+    `head_gate` one gate for the output of each head (Ling 3.0).
     """
 
     heads: int
@@ -116,12 +117,13 @@ class Mla:
     bias: bool = False
     rotary: bool = True
     indexer: Indexer | None = None
+    head_gate: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_rank", "value_dim")
         check_counts(self, "nope_dim", "rope_dim", smallest=0)
         check_optional_counts(self, "q_rank")
-        check_flags(self, "bias", "rotary")
+        check_flags(self, "bias", "rotary", "head_gate")
         check_kind(self, "indexer", Indexer | None, "an Indexer or None")
         if self.nope_dim + self.rope_dim == 0:
             raise InputError("Mla.nope_dim and Mla.rope_dim are both 0; a query needs elements.")
@@ -138,10 +140,9 @@ class Mla:
 class CompressedAttention:
     """Attention to a window and to compressed tokens, with one key for all heads, its value too (DeepSeek V4).
 
-    **Fields:** `heads` of `head_dim` elements, `rope_dim` of them rotary; `q_rank` of the query compression; `window`
-    tokens seen as they are; `ratio` tokens to a compressed one, `None` without; `indexer` that chooses compressed
-    tokens, each made of two blocks then (CSA), `None` where a query sees them all (HCA); the heads lie in `groups`,
-    whose outputs are projected to `output_rank` elements each, and all of these to the hidden width.
+    **Fields:** `heads` of `head_dim` elements, `rope_dim` of them rotary; `q_rank` as in `Mla`; `window` tokens seen as
+    they are; `ratio` tokens to a compressed one, `None` without; `indexer` that chooses of these, each made of two
+    blocks then (CSA), `None` where a query sees all (HCA); `groups` of heads with outputs of `output_rank` elements.
     """
 
     heads: int
@@ -160,10 +161,7 @@ class CompressedAttention:
         check_optional_counts(self, "ratio")
         check_kind(self, "indexer", Indexer | None, "an Indexer or None")
         if self.heads % self.groups:
-            raise InputError(
-                f"CompressedAttention.heads is {self.heads} and CompressedAttention.groups is {self.groups}; "
-                "the groups must divide the heads."
-            )
+            raise InputError(f"CompressedAttention.groups is {self.groups}; they must divide the {self.heads} heads.")
         if self.indexer is not None and self.ratio is None:
             raise InputError("CompressedAttention.indexer is given but ratio is None; it chooses compressed tokens.")
 
@@ -250,15 +248,18 @@ class KimiDelta:
     """Kimi delta attention: the delta rule with a decay for each channel (Kimi Linear, arXiv:2510.26692).
 
     **Fields:** `heads` of `head_dim` elements for queries, keys and values; `conv` taps over each of the three. The
-    decay and the output gate pass through a rank of `head_dim`. The state of a head is `head_dim x head_dim`.
+    decay and the output gate pass through a rank of `head_dim`, or have whole matrices where `full` is true (Ling
+    3.0). The state of a head is `head_dim x head_dim`.
     """
 
     heads: int
     head_dim: int
     conv: int
+    full: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "head_dim", "conv")
+        check_flags(self, "full")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -10,20 +9,17 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model, read_config
-from jaxperf.models.block_formats import own_formats
 from jaxperf.models.config import (
     Attention,
-    CompressedAttention,
-    Indexer,
+    KimiDelta,
     LightningAttention,
     Mla,
     Mlp,
     ModelConfig,
     Moe,
 )
-from jaxperf.models.flops import mixer_flops
 from jaxperf.models.layers import transformer
-from jaxperf.models.memory import group_weight_bytes, kv_cache_bytes
+from jaxperf.models.memory import group_weight_bytes
 from jaxperf.models.parameters import (
     active_parameter_count,
     kv_bytes_per_token,
@@ -31,8 +27,6 @@ from jaxperf.models.parameters import (
     parameter_breakdown,
     parameter_count,
 )
-from jaxperf.models.storage import stored_bytes
-from jaxperf.training.model_build import training_model
 from tests.devices import H100, deployment
 
 PLAIN: dict[str, Any] = {"tie_word_embeddings": False, "torch_dtype": "bfloat16", "max_position_embeddings": 65536}
@@ -87,6 +81,15 @@ LING25 = RING | {
     **dict(layer_group_size=8, moe_intermediate_size=2048, first_k_dense_replace=4, q_lora_rank=1536),
     **dict(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128),
 }
+LING26_FLASH = LING25 | {
+    **dict(hidden_size=4096, intermediate_size=9216, num_hidden_layers=32, num_attention_heads=32),
+    **dict(moe_intermediate_size=1024, first_k_dense_replace=1),
+}
+LING3 = LING26_FLASH | {
+    "architectures": ["BailingMoeV3ForCausalLM"],
+    **dict(hidden_size=2560, intermediate_size=6144, num_hidden_layers=42, layer_group_size=6, q_lora_rank=None),
+    **dict(num_experts=512, moe_intermediate_size=768, first_k_dense_replace=2, short_conv_kernel_size=4),
+}
 
 # (billions, tolerance, billions that a token uses beside the token table, tolerance, KV bytes of a token, source)
 SIZES = {
@@ -125,6 +128,20 @@ ERNIE_VL = PLAIN | {
     "vision_config": {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "patch_size": 14}
     | {"hidden_size": 1280, "spatial_merge_size": 2},
 }
+
+
+def test_ling_2_6_and_3_have_their_sizes() -> None:
+    """Ling-2.6-flash: 104 B, 7.4 active (its card); Ling 3.0 Flash: 124,414,211,552 as transformers 5.24 counts it."""
+    flash, third = read_config(LING26_FLASH), read_config(LING3)
+    assert parameter_count(flash) == pytest.approx(104e9, rel=0.003)
+    assert active_parameter_count(flash) == pytest.approx(7.4e9, rel=0.01)
+    assert parameter_count(third) == 124_414_211_552
+    delta, latent = KimiDelta(32, 128, 4, full=True), Mla(32, None, 512, 128, 64, 128, head_gate=True)
+    assert [layer.mixer for layer in third.layers] == ([delta] * 5 + [latent]) * 7
+    groups = transformer(third).groups
+    stored = float(group_weight_bytes(deployment(H100), as_float(2560), groups))
+    tables = 2 * parameter_breakdown(third)["embedding"]
+    assert stored == pytest.approx(2 * (parameter_count(third) - tables), rel=1e-4)
 
 
 def test_ernie_4_5_vl_stores_the_experts_of_images_which_no_text_visits() -> None:
@@ -204,67 +221,6 @@ def test_mistral_4_is_latent_with_experts_in_each_layer() -> None:
     assert wrapped.layers == model.layers and len(wrapped.encoders) == 1
 
 
-V4 = PLAIN | {
-    "architectures": ["DeepseekV4ForCausalLM"],
-    **dict(vocab_size=129280, max_position_embeddings=2**20, head_dim=512, qk_rope_head_dim=64, sliding_window=128),
-    **dict(n_shared_experts=1, num_experts_per_tok=6, num_hash_layers=3, hc_mult=4, num_nextn_predict_layers=1),
-    **dict(index_n_heads=64, index_head_dim=128, o_lora_rank=1024),
-}
-V4_FLASH = V4 | {
-    **dict(hidden_size=4096, moe_intermediate_size=2048, num_hidden_layers=43, num_attention_heads=64),
-    **dict(q_lora_rank=1024, n_routed_experts=256, o_groups=8, index_topk=512),
-    "compress_ratios": [0, 0] + [4, 128] * 20 + [4, 0],
-}
-V4_PRO = V4 | {
-    **dict(hidden_size=7168, moe_intermediate_size=3072, num_hidden_layers=61, num_attention_heads=128),
-    **dict(q_lora_rank=1536, n_routed_experts=384, o_groups=16, index_topk=1024),
-    "compress_ratios": [128, 128] + [4, 128] * 29 + [4, 0],
-}
-
-
-def test_deepseek_v4_has_its_published_sizes_and_cache() -> None:
-    """V4-Flash 284 B, 13 active; V4-Pro 1.6 T, 49 active; a million tokens of the Pro keep 9.62 GiB in 16 bits (model
-    cards of deepseek-ai). With the layers of its class transformers 5.24 counts 284,325,879,255 for the Flash."""
-    flash, pro = read_config(V4_FLASH), read_config(V4_PRO)
-    kinds = ["heavily_compressed_attention"] * 2
-    kinds += [f"{'compressed_sparse' if index % 2 else 'heavily_compressed'}_attention" for index in range(41)]
-    assert parameter_count(read_config(V4_FLASH | {"layer_types": kinds})) == 284_325_879_255
-    assert parameter_count(flash) == pytest.approx(284e9, rel=0.002)
-    assert parameter_count(pro) == pytest.approx(1.6e12, rel=0.02)
-    assert without_table(flash) == pytest.approx(13e9, rel=0.03) and without_table(pro) == pytest.approx(49e9, rel=0.01)
-    at = deployment(H100)
-    cache = kv_cache_bytes(at, transformer(pro), as_float(1), as_float(2**20))
-    assert float(cache) / 2**30 == pytest.approx(9.62, abs=0.005)
-
-
-def test_layers_of_deepseek_v4() -> None:
-    """Window alone, then compressed 4 to 1 with a choice and 128 to 1 without; the first experts are hashed."""
-    model = read_config(V4_FLASH)
-    window, sparse, heavy = (model.layers[index].mixer for index in (0, 2, 3))
-    assert window == CompressedAttention(64, 512, 64, 1024, 128, 8, 1024)
-    assert sparse == dataclasses.replace(window, ratio=4, indexer=Indexer(64, 128, 512))  # type: ignore[type-var]
-    assert heavy == dataclasses.replace(window, ratio=128)  # type: ignore[type-var]
-    assert [layer.mixer for layer in model.layers] == [window, window, *[sparse, heavy] * 20, sparse]
-    corrected = [isinstance(layer.ffn, Moe) and layer.ffn.correction_bias for layer in model.layers]
-    assert corrected == [False] * 3 + [True] * 40 and model.mtp_layers[0].mixer == window
-    assert "The residual of 4 streams is counted in the parameters and timed as one." in model.assumptions
-    assert mixer_flops(sparse, 2**20) == 4 * 64 * 512 * (128 + 512) + 2 * 64 * 128 * 2**18
-    assert mixer_flops(heavy, 2**20) == 4 * 64 * 512 * (128 + 2**13)
-    with pytest.raises(InputError, match="its inference is described, not its training"):
-        training_model(model)
-
-
-def test_deepseek_v4_stores_its_experts_in_4_bits_and_the_rest_in_8() -> None:
-    """`expert_dtype` "fp4" beside the FP8 of all else: 277.0 B of the 284.3 are of routed experts."""
-    fp8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
-    model = read_config(V4_FLASH | {"expert_dtype": "fp4", "quantization_config": fp8})
-    assert own_formats(model, 5) == (("mixer", "fp8"), ("shared", "fp8"))
-    parts = parameter_breakdown(model)
-    plain = parameter_count(model) - parts["experts"] - parts["attention"] - parts["shared_experts"]
-    rest = parts["attention"] + parts["shared_experts"]
-    assert stored_bytes(model) == pytest.approx(parts["experts"] * 4.25 / 8 + rest + plain * 2, rel=1e-3)
-
-
 SMALL = PLAIN | {
     **dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=100, head_dim=16),
     **dict(
@@ -303,9 +259,6 @@ def test_another_spelling_of_the_tie() -> None:
         (STEP35 | {"moe_layers_enum": "3,45"}, "An item of moe_layers_enum is 45"),
         (STEP35 | {"moe_layers_enum": "3-44"}, "it must list layers"),
         ({"architectures": ["M3"], "text_config": {"model_type": "minimax_m3_vl_text"}}, "attention to chosen blocks"),
-        (V4_FLASH | {"compress_ratios": [8] * 43}, "compress_ratios contains 8; it may contain 0, 4, 128"),
-        (V4_FLASH | {"compress_ratios": None}, "layer_types and compress_ratios are missing"),
-        (V4_FLASH | {"o_groups": 7}, "the groups must divide the heads"),
         (RING | {"use_qkv_bias": True}, "linear attention is described without biases only"),
         (STEP35 | {"attention_other_setting": 96}, "attention_other_setting is 96; it must be an object"),
     ],

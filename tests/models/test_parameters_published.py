@@ -304,6 +304,8 @@ def test_every_term_by_hand() -> None:
         ),
         (GatedDelta(2, 4, 3, 5, 4), 10 * (2 * 6 + 2 * 20 + 2 * 4) + 20 * 10 + (12 + 20) * 4 + 2 * 4 + 5),
         (KimiDelta(3, 4, 2), 4 * 10 * 12 + 10 * 3 + 2 * (10 * 4 + 4 * 12) + 3 * 12 * 2 + 3 + 12 + 4),
+        (KimiDelta(3, 4, 2, full=True), 6 * 10 * 12 + 10 * 3 + 3 * 12 * 2 + 3 + 12 + 4),
+        (Mla(4, None, 8, 6, 2, 5, head_gate=True), 10 * 4 * 8 + 10 * (8 + 2) + 8 * 4 * (6 + 5) + 4 * 6 * 10 + 8),
         (LightningAttention(3, 4), 5 * 10 * 12 + 12),
         (LightningAttention(3, 4, rotary=True, qk_norm=True), 5 * 10 * 12 + 12 + 2 * 4),
         (ShortConv(10, 3, bias=True), 10 * 30 + 10 * 10 + 30 + 10 + 30 + 10),

@@ -10,7 +10,8 @@ from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import decoder, grouped_attention, routed, stack
 from jaxperf.io.families.experts import first_dense, predicted_layers
 from jaxperf.io.families.latent import latent_attention
-from jaxperf.models.config import Attention, FeedForward, LightningAttention, Mixer, ModelConfig
+from jaxperf.io.families.qwen import full_layers
+from jaxperf.models.config import Attention, FeedForward, KimiDelta, LightningAttention, Mixer, ModelConfig
 
 
 def _attention(fields: Fields, qk_norm: bool) -> Attention:
@@ -59,6 +60,18 @@ def _bailing_v25(fields: Fields) -> ModelConfig:
     return _hybrid(fields, latent_attention(fields))
 
 
+def _bailing_v3(fields: Fields) -> ModelConfig:
+    """Ling 3.0: Kimi delta attention with whole gate matrices, and gated latent attention in the last layer of each
+    group."""
+    heads, step = fields.count("num_attention_heads"), fields.count("layer_group_size")
+    width, taps = fields.optional_count("linear_head_dim") or fields.count("head_dim"), fields.count("conv_kernel")
+    delta, latent = KimiDelta(heads, width, taps, full=True), latent_attention(fields, head_gate=True)
+    blocks = _corrected_blocks(fields)
+    mixers = [latent if full else delta for full in full_layers(fields, step)]
+    further = predicted_layers(fields, stack([latent], blocks[-1:]))
+    return decoder(fields, stack(mixers, blocks), mtp_layers=further)
+
+
 def _hybrid(fields: Fields, full: Mixer) -> ModelConfig:
     """Linear attention with as many keys as queries in all but the last of each `layer_group_size` layers; what is left
     over at the end attends fully. Layers that predict further tokens attend fully too."""
@@ -79,6 +92,8 @@ FAMILIES = {
     "BailingMoeLinearForCausalLM": _bailing_linear,
     "BailingMoeLinearV2ForCausalLM": _bailing_linear,
     "BailingMoeV2_5ForCausalLM": _bailing_v25,
+    "BailingMoeV3ForCausalLM": _bailing_v3,
+    "BailingHybridForCausalLM": _bailing_v3,
 }
 
 MODEL_TYPES = {  # both first versions say bailing_moe, which tells none

@@ -23,14 +23,14 @@ from jaxperf.kernels.mla import (
 )
 from jaxperf.models.blocks.base import AbstractMixer, Kernels
 from jaxperf.models.blocks.indexer import IndexerArrays, indexer_arrays
-from jaxperf.models.blocks.launch import cache_write, linear, plain_norm, rotary
+from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_norm, rotary
 from jaxperf.models.blocks.phase import Decode, Phase, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Mla
 
 
 class LatentMixer(AbstractMixer):
-    """Latent attention of one layer, whole model; `q_rank` is used where `compressed` [1].
+    """Latent attention of one layer, whole model; `q_rank` is used where `compressed` [1]; `head_gate`: one a head.
 
     Tensor parallelism splits the heads; the projections to the latents and the cache are held by every rank.
     """
@@ -46,6 +46,7 @@ class LatentMixer(AbstractMixer):
     compressed: bool = eqx.field(static=True)
     rotary: bool = eqx.field(static=True)
     indexer: IndexerArrays | None = None
+    head_gate: bool = eqx.field(static=True, default=False)
 
     @property
     def cached_width(self) -> Float[Array, "*batch"]:
@@ -70,6 +71,9 @@ class LatentMixer(AbstractMixer):
             kernels |= absorbed(deployment, shape, tokens, attend_latent(deployment, shape, phase))
         else:
             kernels |= expanded(deployment, shape, phase)
+        if self.head_gate:
+            kernels["gate_projection"] = linear(deployment, tokens, shape.heads, hidden)
+            kernels["output_gate"] = gate(deployment, tokens, shape.heads * self.value_dim)
         kernels["output_projection"] = linear(deployment, tokens, hidden, shape.heads * self.value_dim)
         return kernels
 
@@ -94,7 +98,8 @@ class LatentMixer(AbstractMixer):
         query = depth * heads * (self.nope_dim + self.rope_dim)
         into_latents = hidden * (self.cached_width + (self.q_rank if self.compressed else 0.0))
         out_of_latent = self.kv_rank * heads * (self.nope_dim + self.value_dim)
-        return query + into_latents + out_of_latent + heads * self.value_dim * hidden
+        outputs = heads * (self.value_dim + 1.0 if self.head_gate else self.value_dim)
+        return query + into_latents + out_of_latent + outputs * hidden
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, self.q_rank)
@@ -149,4 +154,5 @@ def latent_mixer(mla: Mla) -> LatentMixer:
         compressed=mla.q_rank is not None,
         rotary=mla.rotary and mla.rope_dim > 0,
         indexer=None if mla.indexer is None else indexer_arrays(mla.indexer),
+        head_gate=mla.head_gate,
     )
