@@ -105,7 +105,8 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     layout, notes = layout_of(run, stack, float(model.layers))
     if (rank := float(layout.lora_rank)) > (width := float(model.hidden)):
         raise InputError(f"notes: a LoRA rank of {rank:,.0f} is above the model's width of {width:,.0f}.")
-    layout = dataclasses.replace(layout, node_limit=_node_limit(run, stack, model, layout, device, notes))
+    if limit := _node_limit(run, stack, model, layout, device, notes):
+        layout = dataclasses.replace(layout, node_limit=limit)
     point = Point(model, layout, device)
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
@@ -163,10 +164,8 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         **({"optimizer_bytes": 0.0} if NO_OPTIMIZER in run.notes.lower() else {}),
     }
     schedule = "interleaved" if interleave > 1.0 else "1f1b"
-    named = training_layout(
-        run.dtype, schedule=schedule, recompute=recompute, context_method=run.context_method or CONTEXT_METHODS[0]
-    )
-    layout = dataclasses.replace(named, **numbers)
+    method = run.context_method or CONTEXT_METHODS[0]
+    layout = training_layout(run.dtype, schedule=schedule, recompute=recompute, context_method=method, **numbers)
     if numbers["zero"] == 2.0 and ranks["pp"] > 1.0:
         notes.append(WHOLE_GRADIENTS)
     return layout, [*notes, note, untold, unused_share, untold_rank]

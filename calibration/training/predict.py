@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from calibration.datasets.training import TrainingTable
+from calibration.datasets.training import Run, TrainingTable
 from calibration.kernels.parameters import Parameters
 from calibration.training.evaluate import explored_rows
 from calibration.training.fit import rows_of, steps_of
@@ -50,7 +50,8 @@ def predict_training(
     **Returns:** `NUMBERS` in their units, NaN where a row has no prediction; `feasible`; `tier` ("known", "unseen",
     "exploratory" or ""); `reason`: why there is no prediction, or what was assumed and what stands against it.
     """
-    known = known_runs(table, directories)
+    source, distinct = _distinct(table)
+    known = known_runs(distinct, directories)
     columns: dict[str, np.ndarray] = {name: np.full(table.rows, np.nan) for name in NUMBERS}
     feasible = np.full(table.rows, False)
     tiers, reasons = (np.full(table.rows, "", dtype=object) for _ in range(2))
@@ -72,7 +73,17 @@ def predict_training(
         notes = zip(device_notes(known, parameters), peak_notes(found["product_share"]), strict=True)
         beside = ["; ".join(filter(None, pair)) for pair in notes]
         reasons[rows] = [_reason(known, place, bits[place], found, beside[place]) for place in range(len(rows))]
-    return {**columns, "feasible": feasible, "tier": tiers, "reason": reasons}
+    found = {**columns, "feasible": feasible, "tier": tiers, "reason": reasons}
+    return {name: column[source] for name, column in found.items()}
+
+
+def _distinct(table: TrainingTable) -> tuple[np.ndarray, TrainingTable]:
+    """The row from which each row has its answer, the first that is alike but for its label, and the table of those."""
+    source, first = np.arange(table.rows), dict[str, Run]()
+    for run in table.runs:
+        alike = first.setdefault(repr(dataclasses.replace(run, row=0, measured=0.0)), run)
+        source[run.row] = alike.row
+    return source, dataclasses.replace(table, runs=tuple(first.values()))
 
 
 def _found(

@@ -12,6 +12,7 @@ import pytest
 
 from calibration.datasets.training import read_training
 from calibration.kernels.parameters import load_parameters
+from calibration.training import predict
 from calibration.training.parameters import load_training
 from calibration.training.points import known_runs
 from calibration.training.predict import BEYOND_PEAK, TIME, design_and_starts, device_notes, predict_training, tiers_of
@@ -127,3 +128,13 @@ def test_products_above_the_peak_are_said_and_no_step_is_faster_than_it(tmp_path
     assert columns["lower"][:2] == pytest.approx(columns[TIME][:2])
     said = [BEYOND_PEAK in reason for reason in columns["reason"]]
     assert said == [True, True, False]
+
+
+def test_rows_that_differ_in_their_label_alone_are_priced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    priced: list[int] = []
+    monkeypatch.setattr(predict, "known_runs", lambda table, *more: priced.append(len(table.runs)) or known_runs(table))
+    runs = ({}, {"step_time_s": 2.0}, {"gpu": "no-gpu"}, {"tp": 3}, {"tp": 3, "step_time_s": 2.0}, {"zero": 0}, {})
+    columns = predict_training(read_training(write(tmp_path, *runs)), load_training(), load_parameters())
+    time, reason = columns[TIME].tolist(), columns["reason"].tolist()
+    assert priced == [3] and time[0] == time[1] == time[6] > 0.0 and reason[3] == reason[4] != reason[2]
+    assert "world_size" in reason[3] and time[5] > 0.0 and np.isnan(time[2:5]).all()
