@@ -13,7 +13,6 @@ from jaxperf.training.communication import (
     context_exchange,
     expert_exchange,
     ring_pass,
-    stage_send,
     tensor_exchange,
 )
 from jaxperf.training.compute import LayerCompute
@@ -107,13 +106,11 @@ def _windows(phases: Phases) -> Passes:
     return Passes(phases.forward, phases.backward + phases.weight)
 
 
-def pipeline_sends(
-    model: TrainingModel, layout: Layout, groups: Groups, windows: Passes, efficiencies: TrainingEfficiencies
-) -> tuple[Both, Passes]:
-    """A chunk's output and the gradient of its input, `interleave` times a stage and micro-batch, beside `windows` of
-    the stage; and what is left of these."""
-    one = layout.interleave * stage_send(model, layout, groups)
-    return _beside(Passes(one, one), windows, layout.overlap_pipeline * efficiencies.overlap_pipeline)
+def pipeline_sends(send: Scalar, windows: Passes, layout: Layout, e: TrainingEfficiencies) -> tuple[Both, Passes]:
+    """A chunk's output and the gradient of its input, a `send` each [s], `interleave` times a stage and micro-batch,
+    beside `windows` of the stage; and what is left of these."""
+    one = layout.interleave * send
+    return _beside(Passes(one, one), windows, layout.overlap_pipeline * e.overlap_pipeline)
 
 
 def offload_copies(kept: Scalar, windows: Passes, layout: Layout, e: TrainingEfficiencies) -> tuple[Both, Passes]:

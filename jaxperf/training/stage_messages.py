@@ -6,18 +6,35 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.training.communication import Groups
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.exposure import Both, DataExchange, data_exchange, offload_copies, pipeline_sends
 from jaxperf.training.layout import Layout
-from jaxperf.training.memory import StageParameters, kept_activations
-from jaxperf.training.model import TrainingModel
+from jaxperf.training.memory import StageParameters
 from jaxperf.training.overlap import Passes
 from jaxperf.training.products import Phases
 from jaxperf.training.schedules import Elsewhere
 from jaxperf.training.stages import Stage
+
+
+class LayerWork(eqx.Module):
+    """The average layer and one micro-batch: `passes` with what shows of their messages and their `waits` for the host,
+    what of them is `free` of messages, recomputation, and an `overhead` besides [s]; activations `kept` [byte]."""
+
+    passes: Phases
+    free: Passes
+    recompute: Float[Array, "*batch"]
+    waits: Float[Array, "*batch"]
+    overhead: Float[Array, "*batch"]
+    kept: Float[Array, "*batch"]
+
+    @property
+    def total(self) -> Float[Array, "*batch"]:
+        """The whole layer [s]."""
+        return self.passes.total + self.overhead
 
 
 class StageMessages(eqx.Module):
@@ -44,23 +61,21 @@ class StageMessages(eqx.Module):
 
 
 def stage_messages(
-    model: TrainingModel,
     layout: Layout,
     groups: Groups,
     stage: Stage,
     own: StageParameters,
-    layer: tuple[Phases, Passes],
+    layer: LayerWork,
+    send: Scalar,
     efficiencies: TrainingEfficiencies,
 ) -> StageMessages:
     """One kind after the other beside what the kinds before it left of the compute.
 
-    **Arguments:** `own`: parameters of the stage [1]; `layer`: passes of the average layer with what shows of its own
-    messages, and compute of it that hides none of them [s].
+    **Arguments:** `own`: parameters of the stage [1]; `send`: of a micro-batch to the next stage [s].
     """
-    passes, free = layer[0] * stage.layers, layer[1] * stage.layers
-    sends, free = pipeline_sends(model, layout, groups, free, efficiencies)
-    kept = stage.layers * kept_activations(model, layout, efficiencies.imbalance)
-    offload, free = offload_copies(kept, free, layout, efficiencies)
+    passes, free = layer.passes * stage.layers, layer.free * stage.layers
+    sends, free = pipeline_sends(send, free, layout, efficiencies)
+    offload, free = offload_copies(stage.layers * layer.kept, free, layout, efficiencies)
     data = data_exchange(own, layout, groups, stage.layers, free, efficiencies)
     waits, later = sends.exposed + offload.exposed, jnp.minimum(passes.weight, free.backward)
     backward = passes.backward + waits.backward + passes.weight - later

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.roofline import partial_overlap
-from jaxperf.training.communication import layout_groups
+from jaxperf.training.communication import layout_groups, stage_send
 from jaxperf.training.compute import Ends, LayerCompute, ends_compute, layer_compute
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.energy import step_energy
@@ -27,35 +27,19 @@ from jaxperf.training.exposure import (
 from jaxperf.training.flops import step_flops
 from jaxperf.training.layout import Layout
 from jaxperf.training.layout_checks import layout_reasons
-from jaxperf.training.memory import StageParameters, stage_memory, stage_parameters
+from jaxperf.training.memory import StageParameters, kept_activations, stage_memory, stage_parameters
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.optimizer import optimizer_time
 from jaxperf.training.overlap import Passes
 from jaxperf.training.products import Phases, sustained_rates
 from jaxperf.training.results import Compute, TrainingStep
 from jaxperf.training.schedules import idle_time
-from jaxperf.training.stage_messages import StageMessages, rank_sums, stage_messages
+from jaxperf.training.stage_messages import LayerWork, StageMessages, rank_sums, stage_messages
 from jaxperf.training.stages import Stage, average_between, of_longest, rank_stages, stage_times
 from jaxperf.training.stragglers import straggling_time
 
 FORWARD_LAUNCHES = 1.0 / 3.0  # of a layer's kernels: the backward pass has two for each of the forward one
 HOST_SHOWS = 0.25  # of the shorter of launching and computing a layer, squared: 12 % more than the longer at most
-
-
-class _Layer(eqx.Module):
-    """The average layer and one micro-batch: `passes` with what shows of their messages and their `waits` for the host,
-    what of them is `free` of messages, recomputation, and an `overhead` besides [s]."""
-
-    passes: Phases
-    free: Passes
-    recompute: Float[Array, "*batch"]
-    waits: Float[Array, "*batch"]
-    overhead: Float[Array, "*batch"]
-
-    @property
-    def total(self) -> Float[Array, "*batch"]:
-        """The whole layer [s]."""
-        return self.passes.total + self.overhead
 
 
 class _Work(eqx.Module):
@@ -87,14 +71,17 @@ def training_step(
     compute = layer_compute(model, layout, rates, efficiencies.imbalance)
     ends = ends_compute(model, layout, rates)
     exchanges, *beside = layer_exchanges(model, layout, groups, compute, efficiencies)
-    layer = _layer(layout, compute, exchanges, *beside, _overhead(model, layout, efficiencies), efficiencies.host_layer)
+    kept = kept_activations(model, layout, efficiencies.imbalance)
+    overhead = _overhead(model, layout, efficiencies)
+    layer = _layer(layout, compute, exchanges, *beside, kept, overhead, efficiencies.host_layer)
+    send = stage_send(model, layout, groups)
     m = layout.microbatches
 
     stages = rank_stages(model, layout)
     average = average_between(model, layout, stages)
     owned = [stage_parameters(model, layout, stage.layers, stage.tables(model)) for stage in (*stages, average)]
     *messages, usual = (
-        stage_messages(model, layout, groups, stage, own, (layer.passes, layer.free), efficiencies)
+        stage_messages(layout, groups, stage, own, layer, send, efficiencies)
         for stage, own in zip((*stages, average), owned, strict=True)
     )
     ranks = messages[0], usual, messages[-1]
@@ -130,9 +117,10 @@ def _layer(
     exchanges: dict[str, LayerExchange],
     free: Passes,
     held: Scalar,
+    kept: Scalar,
     overhead: Scalar,
     launching: Scalar,
-) -> _Layer:
+) -> LayerWork:
     """The passes with their waits; the host launches ahead unless it takes longer (`launching`)."""
     whole = compute.total
     selective = jnp.where(layout.recompute == 1.0, layout.recomputed_share * compute.attention.forward, 0.0)
@@ -147,7 +135,7 @@ def _layer(
     slower = 1.0 + waits.backward / jnp.where(gradients > 0.0, gradients, 1.0)
     passes = Phases(forward + waits.forward, slower * (backward + held), slower * (whole.weight - held))
     free = Passes(free.forward, free.backward + full * free.forward + selective) + waits
-    return _Layer(passes, free, again, waits.total, overhead)
+    return LayerWork(passes, free, again, waits.total, overhead, kept)
 
 
 def _host_idle(work: Scalar, launching: Scalar) -> Scalar:
@@ -164,7 +152,7 @@ def _overhead(model: TrainingModel, layout: Layout, efficiencies: TrainingEffici
 
 def _compute_parts(
     compute: LayerCompute,
-    layer: _Layer,
+    layer: LayerWork,
     ends: Ends,
     stage: Stage,
     microbatches: Scalar,
