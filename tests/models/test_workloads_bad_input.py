@@ -7,8 +7,10 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import model_names
 from jaxperf.io.workloads import load_workload
+from jaxperf.models.mixers import Mla
 from jaxperf.models.workloads.catalog import workload
 from jaxperf.models.workloads.counts import parameter_bytes
+from jaxperf.models.workloads.latent import check_latent
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,11 @@ def test_refused_by_name(arguments: tuple[str, str, int, int], words: str) -> No
     with pytest.raises(InputError) as raised:
         load_workload(*arguments)
     assert words in str(raised.value)
+
+
+def test_latent_attention_with_gates_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^here: Mla\.head_gate has no workload graph yet"):
+        check_latent(Mla(4, None, 16, 8, 4, 8, head_gate=True), "here")
 
 
 def test_a_name_that_is_not_built_in() -> None:

@@ -12,8 +12,10 @@ from jaxperf.models.workloads.tape import Tape, Tensor
 
 def check_latent(mixer: Mla, where: str) -> None:
     """Raises `InputError` that begins with `where` for what is not built yet."""
-    if mixer.indexer is not None:
-        raise InputError(f"{where}: Mla.indexer has no workload graph yet; the layers of DeepSeek V2 and V3 have one.")
+    for name in ("indexer", "head_gate"):
+        if getattr(mixer, name):
+            known = "the layers of DeepSeek V2 and V3 have one"
+            raise InputError(f"{where}: Mla.{name} has no workload graph yet; {known}.")
 
 
 def latent_attention(tape: Tape, x: Tensor, mixer: Mla, given: Given) -> Tensor:
