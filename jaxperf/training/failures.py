@@ -12,7 +12,7 @@ from jaxperf.core.numerics import Scalar, as_float, floor_div
 
 HOUR = 3600.0
 DAY = 24.0 * HOUR
-HALVINGS = 24  # of a range of up to 16 million spares
+HALVINGS = 24  # of a range of 16 million spares
 MANY = 32768.0  # devices from which float32 has lost more of the beta function than the normal law leaves out
 
 # Llama 3 (arXiv:2407.21783, section 3.3.4; the same in datacenterdynamics.com's report of it): 419 unexpected
@@ -63,7 +63,8 @@ def enough_spares(failures: Failures, devices: Scalar, spares: Scalar) -> Scalar
 
 
 def spares_for(failures: Failures, devices: Scalar, confidence: Scalar) -> Scalar:
-    """The least number of spares with which `enough_spares` reaches `confidence`, by bisection; at most n.
+    """The least number of spares with which `enough_spares` reaches `confidence`, by bisection; infinite where not even
+    `2 ** HALVINGS` are enough.
 
     Every interruption counts as the loss of a device, whatever its cause: an upper bound.
     """
@@ -75,6 +76,8 @@ def spares_for(failures: Failures, devices: Scalar, confidence: Scalar) -> Scala
         enough = enough_spares(failures, devices, middle) >= confidence
         return jnp.where(enough, few, middle), jnp.where(enough, middle, many)
 
-    _, found = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(devices), devices))
+    most = jnp.full_like(devices, 2.0**HALVINGS)
+    _, found = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(devices), most))
     none = enough_spares(failures, devices, jnp.zeros_like(devices)) >= confidence
-    return jnp.where(none, 0.0, found)
+    ever = enough_spares(failures, devices, most) >= confidence
+    return jnp.where(none, 0.0, jnp.where(ever, found, jnp.inf))

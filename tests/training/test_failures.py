@@ -58,6 +58,13 @@ def test_spares_are_the_least_that_suffice(devices: int) -> None:
         assert float(enough_spares(failures, n, spares - 1.0)) < 0.99
 
 
+@pytest.mark.parametrize(("repair", "exact"), [(1.0, 19.0), (3.0, 52.0), (1e9, math.inf)])
+def test_more_spares_than_devices_where_these_are_out_longer_than_they_work(repair: float, exact: float) -> None:
+    """As scipy.stats.binom counts them: eight devices, out for as long as they work, and for three times that."""
+    failures = Failures(device_mtbf=1.0, restart=0.0, repair=repair)
+    assert float(jax.jit(spares_for)(failures, as_float(8.0), as_float(0.99))) == exact
+
+
 @pytest.mark.parametrize(
     ("devices", "exact"), [(4096, 6), (30000, 24), (65536, 45), (200_000, 118), (524_288, 286), (1_048_576, 549)]
 )
