@@ -17,17 +17,24 @@ from jaxperf.loopnest.shapes import convolution, gemm
 
 UNIT, INNER, OUTER = "PE", "L1", "L2"
 CONVOLUTION = {"N": "N", "C": "C", "K": "M", "R": "R", "S": "S", "Y'": "P", "X'": "Q"}
-LOOPS = {"CONV": CONVOLUTION, "DSCONV": CONVOLUTION | {"C": "G"}, "GEMM": {"M": "M", "N": "N", "K": "K"}}
+LOOPS = {
+    "CONV": CONVOLUTION,
+    "DSCONV": CONVOLUTION | {"C": "G"},
+    "GEMM": {"M": "M", "N": "N", "K": "K"},
+    "BMM": {"B": "G", "M": "N", "N": "M", "K": "C"},  # of B pairs of matrices: a convolution of single positions
+}
 WINDOWS = {"Y": ("R", "Y'"), "X": ("S", "X'")}  # an input's side: the kernel's and the output's
 OPTIONAL = ("N",)  # dimensions that are 1 where a file leaves them away
 
 
 class Nest(NamedTuple):
-    """A layer as a nest. `flow`: its directives on outputs; `problem`, `names`: of the loops."""
+    """A layer as a nest. `flow`: its directives on outputs; `problem`, `names`: of the loops; `called`: loop -> its
+    name in the file."""
 
     flow: Dataflow
     problem: Problem
     names: Names
+    called: Dictionary[str, str]
 
 
 def layer_nest(layer: Layer, units: int, source: str) -> Nest:
@@ -55,7 +62,8 @@ def layer_nest(layer: Layer, units: int, source: str) -> Nest:
             Cluster(tuple(Move(d, move.size, move.spatial) for d, move in zip(loops, moves, strict=True)), children)
         )
     whole = [tuple(int(each) for each in numbers) for numbers in (problem.bounds, problem.coefficients)]
-    return Nest(Dataflow(whole[0], problem.operands, whole[1], tuple(clusters)), problem, names)
+    called = {loop: name for name, loop in LOOPS[layer.kind].items()}
+    return Nest(Dataflow(whole[0], problem.operands, whole[1], tuple(clusters)), problem, names, called)
 
 
 def _bounds(layer: Layer, where: str) -> dict[str, int]:
@@ -87,6 +95,8 @@ def _problem(layer: Layer, bounds: Dictionary[str, int]) -> tuple[Problem, Names
     at = {name: float(bound) for name, bound in bounds.items()}
     if layer.kind == "GEMM":
         return gemm(at["M"], at["N"], at["K"])
+    if layer.kind == "BMM":
+        return convolution(at["K"], at["N"], 1.0, 1.0, (1.0, 1.0), batch=at["M"], groups=at["B"])
     stride = (float(layer.stride.get("Y", 1)), float(layer.stride.get("X", 1)))
     channels, groups = (1.0, at["C"]) if layer.kind == "DSCONV" else (at["C"], 1.0)
     kernel = (at["R"], at["S"])
@@ -108,7 +118,7 @@ def _moves(layer: Layer, group: Sequence[Directive], tile: dict[str, int], where
     found = []
     for each in group:
         at = f"{where} {each.line}"
-        if each.loop in WINDOWS and layer.kind != "GEMM":
+        if each.loop in WINDOWS and "Y'" in LOOPS[layer.kind]:
             kernel, output = WINDOWS[each.loop]
             if {each.loop, kernel} <= spread:
                 continue  # unit i takes row i of input and kernel: the kernel is spread, the output stays
@@ -162,7 +172,7 @@ def _widths(flow: Dataflow) -> list[int]:
 
 def _padding(nest: Nest, covered: Sequence[int]) -> list[str]:
     return [
-        f"{name}: steps cover {steps:,} of {bound:,}"
+        f"{nest.called[name]}: steps cover {steps:,} of {bound:,}"
         for name, steps, bound in zip(nest.names.dimensions, covered, nest.flow.bounds, strict=True)
         if steps != bound
     ]

@@ -29,7 +29,7 @@ def test_layers_come_back_in_their_order(cli, parse_json, mapping: Path, own_fol
     assert said["cycles"] == sum(each["cycles"] for each in said["layers"])
     assert said["layers"][3]["nest"]["levels"]["L2"]["tensors"]["Weights"]["reads"] == 384 * 192 * 9
     assert (own_folder / "layers.csv").read_text().count("true") == 5
-    assert "CONV5: note: Q: steps cover 16 of 13" in cli(*command).stdout
+    assert "CONV5: note: X': steps cover 16 of 13" in cli(*command).stdout
     (own_folder / "small.m").write_text(EYERISS_MACHINE.replace("5120", "40"))
     result = cli("loopnest", mapping, "--hardware", "small.m")
     assert result.exit_code == 3 and "CONV2: infeasible: L1:" in result.stdout and "nan" not in result.stdout

@@ -143,6 +143,19 @@ Dataflow { SpatialMap(1,1) M; TemporalMap(1,1) N; Cluster(Width, P); SpatialMap(
     assert [float(each) for each in nest.problem.bounds] == [1.0, 6.0, 4.0, 8.0]
 
 
+def test_products_of_several_pairs_of_matrices_run_one_after_the_other() -> None:
+    """One pair takes what a product takes, over narrow wires too; three take three times as long."""
+    text = """Network N { Layer L { Type: BMM Dimensions { B: 3, M: 6, N: 4, K: 8 }
+Dataflow { TemporalMap(1,1) B; SpatialMap(1,1) M; TemporalMap(1,1) N; TemporalMap(8,8) K; } } }"""
+    single = text.replace("BMM", "GEMM").replace("B: 3, ", "").replace("TemporalMap(1,1) B; ", "")
+    three, pair, product = (
+        layer_nest(read_layers(each, "test")[0], 2, "test").flow
+        for each in (text, text.replace("B: 3", "B: 1"), single)
+    )
+    assert schedule_time(three, FREE) == 3 * schedule_time(product, FREE) == 3 * 3 * 4 * 8
+    assert schedule_time(pair, Wires(2, 1)) == schedule_time(product, Wires(2, 1)) > schedule_time(product, FREE)
+
+
 def test_a_depthwise_layer_has_a_filter_for_each_channel() -> None:
     text = layer("A", "K: 1, C: 6, R: 3, S: 3, Y: 10, X: 8", 2, "SC1 TY3,1 TX3,1").replace("CONV", "DSCONV")
     nest = layer_nest(read_layers(f"Network N {{\n{text}}}\n", "test")[0], 4, "test")
@@ -166,7 +179,10 @@ def test_the_last_spatial_step_covers_the_rest(covered: int, children: int, last
 
 SIMPLE = "K: 4, C: 2, R: 3, S: 3, Y: 8, X: 8"
 BAD = [
-    (layer("A", SIMPLE, 1, "SK1").replace("CONV", "POOL"), "line 2: A: Type 'POOL' is not one of CONV, DSCONV, GEMM"),
+    (
+        layer("A", SIMPLE, 1, "SK1").replace("CONV", "POOL"),
+        "line 2: A: Type 'POOL' is not one of CONV, DSCONV, GEMM, BMM",
+    ),
     (layer("A", SIMPLE + ", Z: 3", 1, "SK1"), "'Z' is no dimension"),
     (layer("A", "K: 4, C: 2, R: 3, S: 3, Y: 8", 1, "SK1"), "dimension X is missing"),
     (layer("A", "K: 4, C: 2, R: 9, S: 3, Y: 8, X: 8", 1, "SK1"), "no window of R 9 fits"),
