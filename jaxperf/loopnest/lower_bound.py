@@ -25,6 +25,7 @@ from jaxperf.loopnest.mapspace import MapSpace
 from jaxperf.loopnest.mapspace_factors import row_mapping
 from jaxperf.loopnest.problem import Operand, Problem
 from jaxperf.loopnest.search import objective_of
+from jaxperf.loopnest.sparse.whole import round_up
 
 
 class Relaxed(NamedTuple):
@@ -103,7 +104,7 @@ def _bound(architecture: Architecture, costs: NestCost, compute: Scalar, objecti
         totals = [_sum([counts[kind] for counts in least]) for kind in range(len(limits))]
         for words, bandwidth in zip(totals, limits, strict=True):
             needed = words > 0.0  # nothing needs no bandwidth, not even none
-            cycles = jnp.maximum(cycles, jnp.where(needed, words / jnp.where(needed, bandwidth, 1.0), 0.0))
+            cycles = jnp.maximum(cycles, round_up(jnp.where(needed, words / jnp.where(needed, bandwidth, 1.0), 0.0)))
     for level, cost in zip(architecture.levels, costs.levels, strict=True):
         accessed = _sum([jnp.min(each) for each in cost.operand_energy])
         energy = energy + accessed + level.leakage * cycles * cost.instances[0]

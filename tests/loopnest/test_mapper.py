@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
-from jaxperf.core.numerics import Scalar
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.constraints import LevelConstraints, check_constraints
 from jaxperf.loopnest.evaluate import nest_cost
@@ -123,6 +123,15 @@ def test_the_proof_meets_the_best_of_all_mappings(small: Small, objective: str) 
     assert proof.exhaustive and proof.mapping is not None
     assert least * (1.0 - 1e-12) <= proof.score <= least * (1.0 + TOLERANCE)
     assert least * (1.0 - TOLERANCE) <= proof.bound <= least * (1.0 + 1e-12)
+
+
+def test_a_bound_of_cycles_is_whole(small: Small) -> None:
+    """126 words of 1.1 a cycle take 115, not 114.5 cycles: the last one of every mapping is whole."""
+    problem, space, _ = small
+    memory = dataclasses.replace(machine().levels[1], read_bandwidth=as_float(1.1))
+    slow = dataclasses.replace(machine(), levels=(machine().levels[0], memory))
+    proof = prove(problem, slow, space, "cycles", np.inf)
+    assert proof.exhaustive and proof.bound == proof.score == 115.0
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
