@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hwspecs.errors import InputError
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar, as_float, safe_sqrt
 from jaxperf.serving.simulator.workloads import draw_lengths
 
-# Shares of the requests up to the end of each class, the shortest first: narrow at both ends, which decide percentiles.
-EDGES = (0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
+# Shares of the requests up to the end of each class, the shortest first: narrow where the longest are, which decide
+# percentiles and the third moments of queues.
+EDGES = (0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 0.999, 1.0)
 COUNTS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 192, 256)  # requests: all where few fit
 NARROWEST = 0.5  # tokens: half of what a class of equal lengths is wide
 DRAWN = 1 << 14  # lengths a distribution is divided by
@@ -42,10 +43,20 @@ class Lengths(eqx.Module):
 
     @property
     def together(self) -> Scalar:
-        """The shorter of two over the mean length: 1 of equal lengths, 1/2 of exponential ones [1]."""
+        """The shorter of two over the mean length: 1 of equal lengths, 1/2 of exponential ones [1].
+
+        Of two in one class, whose lengths are even, the shorter is sigma / sqrt 3 below the mean.
+        """
         shorter = jnp.minimum(self.tokens[..., :, None], self.tokens[..., None, :])
         pairs = self.share[..., :, None] * self.share[..., None, :]
-        return jnp.sum(pairs * shorter, axis=(-2, -1)) / self.mean
+        alike = jnp.sum(self.share**2 * safe_sqrt(self.variance / 3.0), axis=-1)
+        return (jnp.sum(pairs * shorter, axis=(-2, -1)) - alike) / self.mean
+
+    def inside(self, values: Float[Array, " K"]) -> Float[Array, " K"]:
+        """Variance inside each class of what has these `values` at its mean length, a line from the class before it to
+        the one behind it [unit of values^2]."""
+        rise, run = jnp.gradient(values), jnp.gradient(self.tokens)
+        return self.variance * (rise / jnp.where(run > 0.0, run, 1.0)) ** 2
 
 
 def padded(lengths: Lengths, budget: Scalar) -> Scalar:

@@ -75,8 +75,11 @@ def first_token_tail(state: SteadyQueue, load: Load) -> Tail:
 
 def _first_tail(state: SteadyQueue, load: Load, x: Scalar, mean: Scalar, variance: Scalar) -> Scalar:
     """P(TTFT + Y > x), Y with this `mean` and `variance` [s, s^2]: what is uniform without it is a gamma distribution
-    with it, as far as most of the variance is Y's."""
+    with it, as far as most of the variance is Y's. Own steps vary inside a class as from a shortest one on."""
     own, share = state.prefill.own, load.prompt.share
+    varies = load.prompt.inside(own)
+    above = jnp.minimum(safe_sqrt(varies), own)
+    mean, variance = mean + above, variance + varies
     busy, rest, found = _found(state, load)
     waits, often = state.waits, state.wait.often
     later = state.wait.later / jnp.maximum(often, SHORTEST)
@@ -92,7 +95,7 @@ def _first_tail(state: SteadyQueue, load: Load, x: Scalar, mean: Scalar, varianc
         queued = busy * gamma_tail(x, found[0] + mean, found[1] + variance) + (1.0 - busy) * even
         return (1.0 - waits) * queued + waits * gamma_tail(x, slot[0] + mean, slot[1] + variance)
 
-    after = x - own
+    after = x - (own - above)
     return jnp.sum(share * ((1.0 - often) * waited(after) + often * waited(after - later)))
 
 
@@ -153,7 +156,7 @@ def first_variance(state: SteadyQueue, load: Load) -> Scalar:
     share, own = load.prompt.share, state.prefill.own
     busy, rest, (mean, variance) = _found(state, load)
     average = jnp.sum(share * own)
-    between = jnp.sum(share * own**2) - average**2
+    between = jnp.sum(share * (own**2 + load.prompt.inside(own))) - average**2
     queue = busy * (variance + (1.0 - busy) * mean**2) + (1.0 - busy) * rest**2 / 12.0
     slot = state.waits * (1.0 - state.waits + state.erratic) * state.slot**2
     later = jnp.sum(share * state.wait.later**2 * (1.0 / jnp.maximum(state.wait.often, SHORTEST) - 1.0))

@@ -72,7 +72,9 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     fills = prefill.room <= 1.0
     share = share * jnp.where(fills, prefill.packed / jnp.maximum(added, SHORTEST), 1.0)
     floor = jnp.where(fills, 0.0, floor)
-    mean, square, cube = (mean_over(load.prompt, share**power) for power in (1, 2, 3))
+    inside = load.prompt.inside(share)
+    moments = share, share**2 + inside, share**3 + 3.0 * share * inside
+    mean, square, cube = (mean_over(load.prompt, each) for each in moments)
     found = jnp.minimum(load.rate * mean, FULL)
     part = floor / prompts  # of what a step takes without prompts, to each of them
     spread = (square - mean**2) / jnp.maximum((mean + part) ** 2, SHORTEST**2)
