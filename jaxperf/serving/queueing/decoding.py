@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -38,6 +40,36 @@ def clump(load: Load, batch: Scalar, slow: Scalar) -> Scalar:
     steps. `batch`: N [1].
     """
     return load.output.together * (1.0 + mates(load, batch)) * (1.0 / (1.0 - slow) ** 2 - 1.0)
+
+
+class Row(NamedTuple):
+    """Rows of steps with prompts where these go first: `found`: share of the time that prompts add to others' steps,
+    rho, `often`: P, of the decode steps that one follows [1]; `vacation`: time of decode steps from one row to the next
+    [s]; `longest`: what steps take in a row besides what prompts add to them, with the prompts that come meanwhile,
+    G = f M / (1 - rho) [s]."""
+
+    found: Scalar
+    often: Scalar
+    vacation: Scalar
+    longest: Scalar
+
+
+def rows_of(rate: Scalar, step: Scalar, slow: Scalar, each: Scalar, part: Scalar) -> Row:
+    """The rows between decodes of a `step` [s], with prompts that add `each` to a step, of which the rest is `part` for
+    each of its prompts [s]: a share `slow` of the time is in rows, rho of it `each`'s."""
+    found = slow * each / jnp.maximum(each + part, SHORTEST)
+    often = -jnp.expm1(-rate * step)
+    vacation = step / jnp.maximum(often, SHORTEST)
+    return Row(found, often, vacation, (slow - found) / ((1.0 - slow) * (1.0 - found)) * vacation)
+
+
+def row_left(row: Row, each: Scalar, number: Scalar) -> Scalar:
+    """How long a row still goes on with a mean `number` of prompts waiting, Poisson's x, which add `each` [s].
+
+    Where there is any, as many steps are to come as in a whole row, which is as likely to end after one as another:
+    x s / (1 - rho) + G (1 - e^-x).
+    """
+    return each * number / (1.0 - row.found) - row.longest * jnp.expm1(-number)
 
 
 def decode_time(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind: Scalar, tokens: Array) -> Array:

@@ -21,7 +21,7 @@ from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.serving.queueing.gamma import gamma_tail
 from jaxperf.serving.queueing.law import StepLaw, decode_attention, linear_time, prompt_attention
 from jaxperf.serving.queueing.lengths import Lengths, padded
-from jaxperf.serving.queueing.line import Company, met
+from jaxperf.serving.queueing.line import Company, met, points
 
 
 class Load(eqx.Module):
@@ -137,6 +137,8 @@ def chunked(
 
     Decodes get their token in every step, so a prompt delays them by what its steps take beyond decode steps. One
     that fills several has steps of its own where it is alone; in a queue all are full, and it takes its share of them.
+    Others in the step in which it ends make what each token adds to the step another, E k e(k) / E k over the numbers k
+    of prompts in steps that have any: few tokens take no longer than memory does.
     """
     free = jnp.maximum(engine.budget - decodes, 1.0)
     tokens = load.prompt.tokens
@@ -179,7 +181,8 @@ def chunked(
         inside = jnp.minimum(number * mean, free)
         return mixed(inside) * number * mean / inside + number * average(attention)
 
-    line = met(together, company, load.prompt.square / load.prompt.mean**2 - 1.0)
+    spread = load.prompt.square / load.prompt.mean**2 - 1.0
+    line = met(together, company, spread)
     waste = jnp.maximum(average(own) - together(jnp.ones_like(free)), 0.0)
     waste = waste * (1.0 - jnp.minimum((1.0 + company.others) / jnp.maximum(room, 1.0), 1.0) ** 2)
     floor = jnp.where(short, jnp.clip(line.floor + waste, 0.0, average(own)), step)
@@ -187,16 +190,28 @@ def chunked(
     in_queue = tokens / free * (full - step) + attention
     delay = own - steps * step
     delay = jnp.where(short, delay, delay + queued * (in_queue - delay))
-    stall = floor - step
     further = jnp.where(short & (left < 1.0), jax.vmap(mixed)(jnp.maximum(1.0 - left, 0.0) * mean), 0.0)
     first, later = Last(own - last, left, full - last, further), Last(own - 0.5 * full, 0.5 * room, 0.5 * full, further)
     ending = _ending(first, later, queued)
     share = jnp.where(short, jnp.maximum(own - average(own) + line.each, 0.0), jnp.maximum(own - floor, 0.0))
     each = average(share) + (floor + average(share) - average(own)) / jnp.maximum(company.after, FEWEST)
     ending = ending._replace(each=jnp.where(short, each, ending.each))
-    delay = jnp.where(short, delay + floor + average(share) - average(own), delay)
-    delay = jnp.maximum(delay - stall, 0.0)
-    return Prefill(own, share, delay, floor, stall, room, packed, 1.0 / room, ending)
+    rest = tokens - jnp.minimum(floor_div(tokens, free) * free, tokens)
+    ends = jnp.maximum(average(rest), 1.0)
+    lonely = jnp.minimum(average(rest**2) / ends, free)
+    among = points(company, spread)
+    weight = sum(weight * number for number, weight in among)
+
+    def beyond(prompts: Scalar) -> Scalar:
+        """What each of so many tokens of prompts adds to a step of decodes [s]."""
+        return (mixed(prompts) - step) / prompts
+
+    def met_by(number: Scalar) -> Scalar:
+        return beyond(jnp.minimum(lonely + (number - 1.0) * load.prompt.mean, free))
+
+    shared = sum(share * number / weight * met_by(number) for number, share in among)
+    delay = jnp.where(short, jnp.maximum(delay + ends * (shared - beyond(lonely)), 0.0), delay)
+    return Prefill(own, share, delay, floor, jnp.zeros_like(floor), room, packed, 1.0 / room, ending)
 
 
 def _most(engine: Engine, ready: Scalar | None) -> Scalar:

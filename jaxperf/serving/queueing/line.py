@@ -39,14 +39,20 @@ def nobody(like: Scalar) -> Company:
     return Company(jnp.zeros_like(like), jnp.zeros_like(like), jnp.ones_like(like))
 
 
-def met(time: Callable[[Scalar], Scalar], company: Company, lengths: Scalar) -> Line:
-    """The line through the `time` [s] of as many mean prompts as a request and its `company` are at both points [1];
-    `lengths`: their squared coefficient of variation, by which tokens are more dispersed than their number is [1]."""
+def points(company: Company, lengths: Scalar) -> tuple[tuple[Scalar, Scalar], tuple[Scalar, Scalar]]:
+    """Few and many mean prompts, a request's own among them, and the weight of each [1]; the arguments of `met`."""
     dispersion = company.dispersion + lengths
     skew = 2.0 * dispersion - 1.0
     width = jnp.sqrt(skew**2 + 4.0 * dispersion * company.others)
     few = 1.0 + jnp.maximum(company.others + 0.5 * (skew - width), 0.0)
     many = 1.0 + company.others + 0.5 * (skew + width)
+    return (few, 0.5 * (1.0 + skew / width)), (many, 0.5 * (1.0 - skew / width))
+
+
+def met(time: Callable[[Scalar], Scalar], company: Company, lengths: Scalar) -> Line:
+    """The line through the `time` [s] of as many mean prompts as a request and its `company` are at both points [1];
+    `lengths`: their squared coefficient of variation, by which tokens are more dispersed than their number is [1]."""
+    (few, _), (many, _) = points(company, lengths)
     first = time(few)
     each = (time(many) - first) / (many - few)
     return Line(first - each * few, each)

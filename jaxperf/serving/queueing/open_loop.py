@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.serving.queueing.arrivals import cluster, queue_found
-from jaxperf.serving.queueing.decoding import after_first, clump, decode_time, mates
+from jaxperf.serving.queueing.decoding import after_first, clump, decode_time, mates, row_left, rows_of
 from jaxperf.serving.queueing.engine import (
     FULL,
     SHORTEST,
@@ -46,7 +46,7 @@ from jaxperf.serving.queueing.engine import (
 )
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.line import Company, nobody
-from jaxperf.serving.queueing.slots import Slots, slot_wait, slots_at, within
+from jaxperf.serving.queueing.slots import Slots, held, slot_wait, slots_at, within
 from jaxperf.serving.queueing.waiting import Wait, waiting
 
 NEWTONS, ROUNDS = 4, 6  # of the fixed point, of the overlap: the fourth is within 1e-5 of the tenth at 99 % of points
@@ -62,10 +62,11 @@ class SteadyQueue(eqx.Module):
     engine can serve [1].
 
     Then what percentiles are made of: `step` of a decode [s], its `slope` in the batch [s], `slow`: share of the time
-    that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `squares`: of delays, a second
-    [s], `waits`: probability of no free slot [1], `slot`: how long such a request waits [s], and `erratic`: the
-    variance of that over its square [1], `present`: probability that an arrival finds decodes and a slot [1], `ways` of
-    the engine and how many prompts `overlap` in them [1].
+    that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `left`: how many those are [1],
+    `kept`: what slots leave of the time that decodes wait for prompts [1], `squares`: of delays, a second [s], `waits`:
+    probability of no free slot [1], `slot`: how long such a request waits [s], and `erratic`: the variance of that over
+    its square [1], `present`: probability that an arrival finds decodes and a slot [1], `ways` of the engine and how
+    many prompts `overlap` in them [1].
     """
 
     ttft: Float[Array, "*batch"]
@@ -81,6 +82,8 @@ class SteadyQueue(eqx.Module):
     slope: Float[Array, "*batch"]
     slow: Float[Array, "*batch"]
     behind: Float[Array, "*batch"]
+    left: Float[Array, "*batch"]
+    kept: Float[Array, "*batch"]
     squares: Float[Array, "*batch"]
     waits: Float[Array, "*batch"]
     slot: Float[Array, "*batch"]
@@ -100,6 +103,8 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     at = _fixed_point(functools.partial(_steps_at, discipline, law, load, engine), law, load, engine)
     found = _found(at, load, engine)
     batch, spread = at.batch, at.spread
+    kept, decode = _kept(at, found, load, engine)
+    shorter = decode / jnp.maximum(found.decode, SHORTEST)
     cost = request_cost(discipline, law, load, engine)
     utilization, slots = load.rate * cost, found.slots
     slot, erratic = slot_wait(at.prefill, load, found.decode, cost, utilization)
@@ -116,8 +121,8 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     known = functools.partial(jnp.where, stable)
     return SteadyQueue(
         ttft=known(ttft, jnp.nan),
-        tpot=known(found.tpot, jnp.nan),
-        e2e=known(ttft + found.decode, jnp.nan),
+        tpot=known(shorter * found.tpot, jnp.nan),
+        e2e=known(ttft + decode, jnp.nan),
         batch=known(batch, jnp.nan),
         spread=spread,
         prefill_share=prefill_share,
@@ -128,6 +133,8 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         slope=at.slope,
         slow=found.slow,
         behind=found.behind,
+        left=found.left,
+        kept=kept,
         squares=load.rate * squares * slots.beside,
         waits=slots.taken,
         slot=slot,
@@ -138,6 +145,20 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         wait=found.wait,
         prefill=at.prefill,
     )
+
+
+def _kept(at: _Steps, found: _Found, load: Load, engine: Engine) -> tuple[Scalar, Scalar]:
+    """What slots leave of the time that decodes wait for prompts [1], and the time after the first token with it [s].
+
+    Decodes that wait are as many as wait, X = lambda wait of them, and while all slots are taken no prompt starts: they
+    are E min(X, c - those in their steps), X varying as its share of all that decode does.
+    """
+    steps = jnp.maximum(load.output.mean - 1.0, 0.0) * at.step
+    waits = jnp.maximum(found.decode - steps, 0.0)
+    share = waits / jnp.maximum(found.decode, SHORTEST)
+    spread = load.rate * waits + share**2 * jnp.maximum(at.spread - at.batch, 0.0)
+    kept = held(engine.slots - load.rate * steps, load.rate * waits, spread)
+    return kept, found.decode - (1.0 - kept) * waits
 
 
 class _Steps(NamedTuple):
@@ -160,6 +181,7 @@ class _Found(NamedTuple):
     tpot: Scalar
     slow: Scalar
     behind: Scalar
+    left: Scalar
     present: Scalar
     slots: Slots
 
@@ -224,13 +246,16 @@ def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
     slow = jnp.minimum(load.rate * delay * slots.beside, FULL)
     come = load.rate * ttft  # before the first token; the rest of the burst while it decodes
     come = (come + cluster(come + batch, load.variation)) * slots.beside
-    behind = jnp.maximum(come - wait.beside, 0.0) * delay
+    left = jnp.maximum(come - wait.beside, 0.0)
+    each = mean_over(load.prompt, prefill.delay) / over
+    row = rows_of(load.rate, step, slow, each, delay - each)
+    behind = jnp.where(prefill.beside > 0.0, left * delay, (1.0 - slow) * row_left(row, each, left))
     tokens, several = after_first(load)
     shared = load.output.share * several
     each = decode_time(prefill, load, step, slow, behind, tokens)
     several = jnp.sum(shared)
     tpot = jnp.where(several > 0.0, jnp.sum(shared * each / tokens) / jnp.maximum(several, SHORTEST), jnp.nan)
-    return _Found(wait, ttft, jnp.sum(shared * each), tpot, slow, behind, present, slots)
+    return _Found(wait, ttft, jnp.sum(shared * each), tpot, slow, behind, left, present, slots)
 
 
 def _step_and_slope(

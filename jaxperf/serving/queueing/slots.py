@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over
+from jaxperf.serving.queueing.gamma import gamma_tail
 from jaxperf.serving.queueing.waiting import Wait
 
 FARTHEST = 8.0  # standard deviations: beyond them slots are never taken
@@ -59,6 +60,18 @@ def all_taken(slots: Scalar, load: Scalar) -> Scalar:
     density = jnp.exp(-0.5 * slack**2) / (2.0 * jnp.pi) ** 0.5
     ratio = jax.scipy.stats.norm.cdf(slack) / density + 2.0 / (3.0 * safe_sqrt(slots)) + 1.0 / (24.0 * slots * density)
     return 1.0 / (busy + (1.0 - busy) * safe_sqrt(slots) * ratio)
+
+
+def held(slots: Scalar, offered: Scalar, spread: Scalar) -> Scalar:
+    """E min(N, c) / E N of a gamma distributed number N and c `slots` for it [1].
+
+    **Arguments:** `offered`: E N, `spread`: its variance [1].
+    """
+    slots, offered = jnp.maximum(slots, SHORTEST), jnp.maximum(offered, SHORTEST)
+    over = spread / offered
+    beyond = gamma_tail(slots, offered, spread)
+    below = 1.0 - gamma_tail(slots, offered + over, spread + over**2)
+    return jnp.minimum(below + slots / offered * beyond, 1.0)
 
 
 def within(wait: Wait, slots: Slots) -> Wait:

@@ -1,16 +1,17 @@
 """Percentiles of an open loop's latencies: a mixture over classes of requests, a gamma distribution in each.
 
-First token: of those that find prompts being computed (a share `meets`), the queue's two moments; of the others the
-rest of a decode step, uniform; of those that find no free slot, the wait for one besides; and where others come in the
-own steps, what they add to the last of them. Decode of n tokens: the first passage of work that grows by a step per
-token and by prompts at random,
+First token: of those that find prompts being computed (a share `meets`), the queue's two moments where a prompt fills a
+step, those of a step and the next where many share one (`variances`); of the others the rest of a decode step, uniform;
+of those that find no free slot, the wait for one besides; and where others come in the own steps, what they add to the
+last of them. Decode of n tokens: the sum of the steps of `decoding`, with the variance that prompts which come make in
+rows or beside it (`variances`), and where a prompt fills several steps that of the first passage of work that grows by
+a step per token and by prompts at random,
 
     mean = (n t + U_behind) / (1 - slow),    variance = (sqrt(lambda d^2 mean) + n t' sqrt(2/3 Var N))^2 / (1 - slow)^2
 
-(the mean of few tokens as `decoding.decode_time` sums it), because more arrivals mean both more prompts and more
-sequences; 2/3: the mean of a process whose correlation falls in a straight line over a life. The whole request: the
-first token's mixture with the decode after it, or where outputs vary more a mixture over outputs. Gamma's tail by
-Wilson and Hilferty (1931).
+because more arrivals mean both more prompts and more sequences; 2/3: the mean of a process whose correlation falls in a
+straight line over a life. The whole request: the first token's mixture with the decode after it, or where outputs vary
+more a mixture over outputs. Gamma's tail by Wilson and Hilferty (1931).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from jaxperf.serving.queueing.decoding import after_first, decode_time, full_ste
 from jaxperf.serving.queueing.engine import Load
 from jaxperf.serving.queueing.gamma import gamma_tail
 from jaxperf.serving.queueing.open_loop import SteadyQueue
+from jaxperf.serving.queueing.variances import beside_prompts, in_rows, shared_steps_variance
 
 HALVINGS = 16
 WIDEST = 4.0  # of the logarithm of a percentile over the mean
@@ -148,7 +150,10 @@ def _found(state: SteadyQueue, load: Load) -> tuple[Scalar, Scalar, tuple[Scalar
     mean = jnp.maximum(wait.unfinished - others, 0.0) / busy * stretch
     queue = jnp.maximum(wait.square / busy - (wait.queued / busy) ** 2, 0.0)
     idle = jnp.maximum(wait.idle - others, 0.0) / busy
-    return busy, rest * stretch, (mean, (queue + (2.0 * idle) ** 2 / 12.0) * stretch**2)
+    one_by_one = (queue + (2.0 * idle) ** 2 / 12.0) * stretch**2
+    alone = 1.0 / jnp.maximum(state.prefill.room, 1.0)
+    together = shared_steps_variance(state, load)
+    return busy, rest * stretch, (mean, together + alone * (one_by_one - together))
 
 
 def first_variance(state: SteadyQueue, load: Load) -> Scalar:
@@ -169,18 +174,22 @@ def _decode_moments(
     """By class of output: share of requests with tokens after the first, how many those have, mean and variance of the
     time they take [1, 1, s, s^2]."""
     tokens, several = after_first(load)
+    shortest = tokens * state.step
     mean = decode_time(state.prefill, load, state.step, state.slow, state.behind, tokens)
     open_share = 1.0 - state.slow
     prompts = safe_sqrt(state.squares * mean)
     sequences = tokens * state.slope * safe_sqrt(2.0 / 3.0 * state.spread)
     delay = state.squares / jnp.maximum(state.slow, SHORTEST)  # E d^2 / E d: what one prompt left behind varies by
-    variance = ((prompts + sequences) ** 2 + state.behind * delay) / open_share**2
+    fills = ((prompts + sequences) ** 2 + state.behind * delay) / open_share**2
+    variance = jnp.where(state.prefill.room >= 1.0, beside_prompts(state, load, tokens, mean, sequences), fills)
     # A decode that gets a token in every step has them between one decode step and one full step apart, so its
     # variance is within Bhatia and Davis' bound (2000), but for that of the number of sequences.
     beside = state.prefill.beside > 0.0
     longest = tokens * jnp.where(beside, longest_step(state), 0.0)
-    bound = jnp.maximum(longest - mean, 0.0) * jnp.maximum(mean - tokens * state.step, 0.0) + sequences**2
-    return several, tokens, mean, jnp.where(beside, jnp.minimum(variance, bound), variance)
+    bound = jnp.maximum(longest - mean, 0.0) * jnp.maximum(mean - shortest, 0.0) + sequences**2
+    rows = (safe_sqrt(in_rows(state, load, tokens, mean)) + sequences / open_share) ** 2
+    variance = state.kept**2 * jnp.where(beside, jnp.minimum(variance, bound), rows)
+    return several, tokens, shortest + state.kept * (mean - shortest), variance
 
 
 def solved(tail: Tail, scale: Scalar, level: Scalar | float) -> Scalar:

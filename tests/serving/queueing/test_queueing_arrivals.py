@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
@@ -14,6 +15,7 @@ from jaxperf.serving.queueing.arrivals import after_arrival, cluster, queue_foun
 from jaxperf.serving.queueing.engine import Engine, Load, chunked
 from jaxperf.serving.queueing.lengths import lengths_as, lengths_of
 from jaxperf.serving.queueing.pools import no_prompts
+from jaxperf.serving.simulator.workloads import draw_lengths
 from tests.serving.queueing.engines import even_law, percentiles, steady
 
 
@@ -89,3 +91,13 @@ def test_two_lives_are_together_for_the_shorter_one() -> None:
     assert float(lengths_as({"kind": "uniform", "low": 1, "high": 2000}).together) == pytest.approx(2.0 / 3.0, rel=0.05)
     exponential = 1.0 + np.random.default_rng(7).exponential(1000.0, 20_000)
     assert float(lengths_of(exponential).together) == pytest.approx(0.5, rel=0.1)
+
+
+def test_classes_keep_what_long_tails_do_to_queues() -> None:
+    """Third moments, and the shorter of two."""
+    values = draw_lengths(np.random.default_rng(0), {"kind": "lognormal", "mean": 300, "cv": 1.5}, 1 << 14, "lengths")
+    lengths, values = lengths_of(values), values.astype(float)
+    third = jnp.sum(lengths.share * (lengths.tokens**3 + 3.0 * lengths.tokens * lengths.inside(lengths.tokens)))
+    assert float(third) == pytest.approx(np.mean(values**3), rel=0.05)
+    shorter = np.minimum(values, np.random.default_rng(1).permutation(values)).mean()
+    assert float(lengths.together) == pytest.approx(shorter / values.mean(), rel=0.02)
