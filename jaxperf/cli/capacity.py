@@ -168,7 +168,8 @@ def _print(rows: list[dict[str, Any]], record: dict[str, Any], quiet: bool) -> N
     for row in rows:
         if not row["monotone"]:
             said = ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in columns[: columns.index("devices")])
-            out.print(f"{said}: above the rate that fails, others met the SLO again; the lowest interval is given")
+            again = f"above {number(row['fails_at'])} requests/s, which fail, some rate meets the SLO again"
+            out.print(f"{said}: {again}; the lowest range of rates that do is given")
     if not quiet:
         for note in record["notes"]:
             out.print(f"note: {note}", soft_wrap=True)

@@ -92,9 +92,9 @@ class Served:
         device = found.calibrated
         return found.spec.name, device if self.slices == 1 else slice_of(device, self.slices)
 
-    def notes(self, table: Path | None, schedulers: Sequence[Scheduler]) -> list[str]:
+    def notes(self, table: Path | None, schedulers: Sequence[Scheduler], intervals: bool = True) -> list[str]:
         """What our own steps of the model assume, leave out and rest on, as `estimate` says it; with a table of step
-        times which options do not change them."""
+        times which options do not change them. `intervals`: whether those of the kernels are told."""
         from jaxperf.core.formats import CACHE_FORMATS, FORMATS, format_name
         from jaxperf.serving.notes import notes_of_many
         from jaxperf.serving.provenance import provenance_of
@@ -108,7 +108,8 @@ class Served:
         specs = [each.spec for each in found.values()]
         ranks = max(scheduler.tensor_parallel for scheduler in schedulers)
         notes = notes_of_many(config, specs, weights, [format_name(self.kv_cache, CACHE_FORMATS)], ranks=ranks)
-        return [*notes, provenance_of(config, found, weights).sentence]
+        origin = provenance_of(config, found, weights)
+        return [*notes, origin.sentence if intervals else origin.without_interval]
 
     def _options(self) -> list[str]:
         """The options given that our own step times go by."""

@@ -41,6 +41,7 @@ class Asked:
     paid: Paid = (None, None)
 
 
+QUEUED = "queued_at"  # by the engine, after what comes before it
 OF_STEPS = ("latency_s", "requests_per_second", "output_tokens_per_second", "goodput")  # figures with intervals
 
 
@@ -91,9 +92,9 @@ def _answer_of(
     if routed:
         check_stages(scheduler, where)
     times, source = step_times_of(asked.step_time, scheduler, trace, served)
-    notes += served.notes(asked.step_time, [scheduler])
+    notes += served.notes(asked.step_time, [scheduler], intervals=asked.adapt is None)
     if asked.adapt is not None:
-        terms, words, said = _adapted(asked.adapt, asked.step_time, scheduler, served)
+        terms, words, said = _adapted(asked.adapt, asked.step_time, scheduler, served, trace)
         times = with_terms(times, terms)
         source += words
         notes += said
@@ -156,7 +157,9 @@ def _answer_in_turn(
     return Answer(columns, told, scheduler.name, scheduler.numbers, source, step_notes(found), refused)
 
 
-def _adapted(log: Path, table: Path | None, scheduler: Scheduler, served: Served) -> tuple[Terms, str, list[str]]:
+def _adapted(
+    log: Path, table: Path | None, scheduler: Scheduler, served: Served, simulated: RequestTrace
+) -> tuple[Terms, str, list[str]]:
     """The terms of step times fitted to a measured log, in words how, and what of the log is left out or not compared.
 
     They are fitted to step times as far as the log reaches, so that they do not depend on what is then simulated.
@@ -176,7 +179,7 @@ def _adapted(log: Path, table: Path | None, scheduler: Scheduler, served: Served
     requests = requests_of(trace, scheduler, used_options(scheduler, options)[0])
     names = {"first_token": "first_token_at", "completed": "completed_at"}
     measured = {name: own_times(trace, column)[1][trace.row] for name, column in names.items()}
-    said = [*trace.notes, *left_out_notes(trace), *uncompared_notes(trace)]
+    said = [*trace.notes, *left_out_notes(trace), *uncompared_notes(trace), *_clock_notes(trace, simulated)]
     compared = int(np.isfinite(measured["first_token"] + measured["completed"]).sum())
     try:
         check_compared(compared)
@@ -189,3 +192,17 @@ def _adapted(log: Path, table: Path | None, scheduler: Scheduler, served: Served
     added = f"{terms.step * 1e3:.3g} ms a step and {terms.decode * 1e6:.3g} us a decode"
     words = f", fitted to {compared} requests of {log}: {fitted}, {added}"
     return terms, words, [f"--adapt: {each}" for each in said]
+
+
+def _clock_notes(log: RequestTrace, simulated: RequestTrace) -> list[str]:
+    """Whether one file says when requests were queued by the engine and the other when they came, in a sentence."""
+    from jaxperf.io.request_cells import column_named
+    from jaxperf.io.request_traces import NAMES
+
+    first, second = ((column_named(trace.rows[0], NAMES["arrived_at"]) or "").strip() for trace in (log, simulated))
+    if (first.casefold() == QUEUED) == (second.casefold() == QUEUED):
+        return []
+    return [
+        f"its requests are counted from {first}, those of the simulation from {second}: what passes between the two is "
+        "in the times of one of them only"
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 from hwspecs.errors import InputError
@@ -90,6 +90,8 @@ def moment_of(cell: Any) -> datetime | None:
             )
         except ValueError:
             return None
+    if isinstance(cell, date) and not isinstance(cell, datetime):  # Parquet's date32
+        cell = datetime.combine(cell, time())
     if not isinstance(cell, datetime):
         return None
     return cell.replace(tzinfo=UTC) if cell.tzinfo is None else cell

@@ -56,6 +56,11 @@ class Provenance:
         beside = f"{self._taken_over()}{self._differing()}{self._unread()}{self._apart()}"
         return f"calibrated: {told}, fitted {self.created[:7]}{beside}; {WIDTHS}"
 
+    @property
+    def without_interval(self) -> str:
+        """The sentence where no interval is told, as of step times that were fitted again."""
+        return self.sentence.removesuffix(f"; {WIDTHS}")
+
     def _apart(self) -> str:
         """That the rates were made from other parameters than those that they lie beside."""
         return f" ({self.path} was made from other parameters than {self.others})" if self.others else ""

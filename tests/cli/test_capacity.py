@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxperf.cli.capacity import _print
+
 SETTINGS = {
     **{"sched": "vllm_v1", "num_blocks": 400, "block_size": 16, "batch_size_cap": 4, "max_tokens_in_batch": 512},
     **{"model": "gpt2", "tp": 1, "device": "a100"},
@@ -143,3 +145,11 @@ def test_options_of_replicas_are_refused_beside_pools(refuse, files, own_folder:
 def test_requests_that_come_at_once_have_no_rate(refuse, files, own_folder: Path) -> None:
     (own_folder / "w.json").write_text(json.dumps({**WORKLOAD, "arrivals": {"kind": "burst"}}))
     assert "at once" in refuse(*files, "--slo", "ttft=1s")
+
+
+def test_an_slo_that_is_met_again_is_said_with_its_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"replicas": 2, "devices": 2, "requests_per_second": 3.0, "fails_at": 4.5, "monotone": False}
+    _print([row], {"slo": "ttft <= 1 ms", "notes": []}, quiet=True)
+    assert "replicas 2: above 4.50 requests/s, which fail, some rate meets the SLO again" in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -40,3 +40,14 @@ def test_a_log_is_fitted_as_far_as_it_reaches(cli, fitted: list[StepTimeTable], 
     assert decodes - 1 >= 20 and (contexts - 1) * float(fitted[0].bucket) >= 900
     assert not any("beyond the table" in note for note in said["notes"])
     assert any(note.startswith("--adapt: left out (1): prefill_tokens") for note in said["notes"])
+    assert not any("interval of kernels" in note or "counted from" in note for note in said["notes"])
+
+
+def test_two_clocks_are_said(cli, fitted: list[StepTimeTable], own_folder: Path, parse_json) -> None:
+    """When the client sent a request, and when the engine queued it."""
+    (own_folder / "few.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,9,3\n1,9,3\n")
+    rows = [f"{index / 1000},60,3,{1 + index},{2 + index}\n" for index in range(20)]
+    (own_folder / "log.csv").write_text(LOG.replace("arrived_at", "queued_at") + "".join(rows))
+    asked = ("simulate", "few.csv", "--settings", "s.json", "--adapt", "log.csv", "-o", "out.csv", "--json")
+    (note,) = (each for each in parse_json(cli(*asked).stdout)["notes"] if "counted from" in each)
+    assert note.startswith("--adapt: its requests are counted from queued_at, those of the simulation from arrived_at")

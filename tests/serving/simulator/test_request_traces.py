@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +255,12 @@ def test_dates_as_pandas_writes_them_are_read_without_it(tmp_path: Path, zone: s
     trace = read_requests(tmp_path / "t.parquet")
     assert trace.arrived.tolist() == [0.0, 2.0] and list(trace.reasons) == [2]
     assert type(trace.rows[0]["arrived_at"]) is datetime and type(trace.rows[0]["waited"]) is timedelta
+
+
+def test_days_are_dates(tmp_path: Path) -> None:
+    columns = {"arrived_at": [date(2024, 1, 1), date(2024, 1, 2)], "prefill_tokens": [3, 4], "decode_tokens": [5, 6]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert read_requests(tmp_path / "t.parquet").arrived.tolist() == [0.0, 86400.0]
 
 
 def test_that_timestamps_are_milliseconds_is_said(tmp_path: Path) -> None:
