@@ -26,7 +26,7 @@ CONSTANT, SMOOTH = (0.2, *4 * (0.06,)), (0.2, *4 * (0.09,))  # of the prior vari
 NOISE = 0.04  # scatter that neighbours do not share, to begin with [log 1]
 LEAST_VARIANCE = 1e-4  # of that scatter: measured times repeat to a percent
 LEAST_SHARE = 1e-4  # of the whole variance that the scatter has, so that single precision can tell it from none
-LENGTH_SPREAD, VARIANCE_SPREAD = 1.0, 1.5  # standard deviations of the priors of logarithms
+LENGTH_SPREAD, VARIANCE_SPREAD = 0.5, 1.5  # standard deviations of the priors of logarithms
 
 
 class Places(eqx.Module):

@@ -34,7 +34,7 @@ BESIDE = 24  # and how many are rows side by side
 JUDGED = 2000  # rows that the width of intervals is taken from
 VIEW = len(LAW) + 2  # what the model says of a row
 TIME_SCALE, VIEW_SCALE = 2.0, 0.5  # usual spread of its time, and of shares of that and corrections [log 1]
-TAIL = 0.01  # share of the residuals at either end that count as the one at its inner edge
+FAR = 2.0  # a row farther from what the others say of it counts as one there [expected deviations]
 
 
 def moved(fitted: FittedFamily, spelled: Mapping[str, Column], device: str) -> np.ndarray:
@@ -81,24 +81,37 @@ def learn(
         old = np.flatnonzero(~np.isin(before.places.names[:, stack], places.names[:, stack]))
         places = jax.tree.map(lambda *parts: np.concatenate(parts), before.places[old], places)
         residual = np.r_[before.residual[old], residual]
-    residual = np.clip(residual, *np.quantile(residual, [TAIL, 1.0 - TAIL]))
-    start = prior(places.features.shape[1], deviation**2)
-    covariance = learned(start, places, residual, learning_sets(start, places))
-    error, spread, shapes = _left_out(fitted, Neighbours(covariance, places, residual))
-    return Local(names, places, residual, covariance, ratio_width(error / spread, shapes))
+    process = _robust(places, residual, prior(places.features.shape[1], deviation**2))
+    error, spread, judged, shapes = _left_out(fitted, process)
+    error += (residual - process.residual)[judged]  # an interval counts all that was measured
+    return Local(names, places, process.residual, process.covariance, ratio_width(error / spread, shapes))
+
+
+def _robust(places: Places, residual: np.ndarray, start: Covariance) -> Neighbours:
+    """The process of some rows, where a residual far from what the other rows say of it counts as one nearer to that
+    (winsorized, as in Huber and Ronchetti 2009, section 7.8): a process of normal noise would follow each."""
+    sets, each = learning_sets(start, places), np.arange(len(residual))
+    process = Neighbours(learned(start, places, residual, sets), places, residual)
+    for _ in range(2 if len(sets) == 1 else 1):  # of few rows once more: the first time all were believed
+        error, spread = process.left_out(each, each)
+        said = process.residual - error
+        near = np.clip(residual, said - FAR * spread, said + FAR * spread)
+        process = Neighbours(learned(start, places, near, sets), places, near)
+    return process
 
 
 def left_out(fitted: FittedFamily, device: str) -> np.ndarray:
     """Of the rows that a device was adapted to, measured over predicted [rows judged] [log 1], where each is predicted
-    without the rows of its shape."""
+    without the rows of its shape, and one that is `FAR` from the others counts as it does for them."""
     return _left_out(fitted, fitted.local[device].process)[0]
 
 
-def _left_out(fitted: FittedFamily, process: Neighbours) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of at most `JUDGED` rows, each without those of its shape: error, its expected deviation, number of the shape."""
+def _left_out(fitted: FittedFamily, process: Neighbours) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of at most `JUDGED` rows, each without those of its shape: error, its expected deviation, which row it is, number
+    of the shape."""
     judged = sample_all(len(process.residual), JUDGED, 0)
     shapes = _shapes(fitted, process.places)
-    return *process.left_out(judged, shapes), shapes[judged]
+    return *process.left_out(judged, shapes), judged, shapes[judged]
 
 
 def learning_sets(start: Covariance, places: Places) -> list[np.ndarray]:

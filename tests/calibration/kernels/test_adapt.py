@@ -73,6 +73,15 @@ def test_few_rows_move_and_narrow(fitted: FittedFamily, adapted: FittedFamily, s
     assert np.median(width) < 0.3 * np.median(stated(fitted, rest)[1])
 
 
+def test_a_few_spoiled_rows_are_hardly_followed(fitted: FittedFamily, slow: Prepared) -> None:
+    """Two of thirty kernels take five times as long, and no feature tells which."""
+    few, rest = slow.take(np.arange(30)), slow.take(np.arange(30, 120))
+    spoiled = few.table.measured * np.where(np.arange(30) % 15 == 0, 5.0, 1.0)
+    moved = adapt_family(fitted, prepare(with_latency(few.table, spoiled)))
+    assert np.median(errors(moved, rest)) < 0.1
+    assert errors(moved, rest).mean() < 0.15
+
+
 def test_what_is_left_out_is_as_far_off_as_shapes_never_measured(
     fitted: FittedFamily, adapted: FittedFamily, slow: Prepared
 ) -> None:
