@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv as text_csv
 import gzip
 import hashlib
@@ -54,8 +55,8 @@ def read_text(path: str | Path) -> str:
     except READ_ERRORS as error:
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise InputError(f"Cannot read '{path}': {reason}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text.") from None
+    except UnicodeDecodeError as error:
+        raise _not_utf_8(path, error) from None
     if not text.strip():
         raise InputError(f"{path} is empty.")
     return text
@@ -85,8 +86,13 @@ def read_pieces(path: str | Path, chunk: int | None = None) -> Iterator[pa.Table
         raise InputError(f"Cannot read '{path}': {reason}.") from None
     except pa.ArrowException as error:
         raise InputError(f"{path} is truncated or not what its name says: {str(error).splitlines()[0]}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text.") from None
+    except UnicodeDecodeError as error:
+        raise _not_utf_8(path, error) from None
+
+
+def _not_utf_8(path: str | Path, error: UnicodeDecodeError) -> InputError:
+    wide = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return InputError(f"{path} is UTF-16 text; save it as UTF-8." if wide else f"{path} is not UTF-8 text.")
 
 
 def _parquet(path: Path, chunk: int | None) -> Iterator[pa.Table]:
@@ -173,7 +179,22 @@ def _header(path: Path) -> tuple[str, list[str]]:
     with opened or path.open(encoding="utf-8-sig") as file:
         line = file.readline()
     delimiter = max(",;\t", key=line.count)
+    _check_first_line(path, line, delimiter)
     return delimiter, next(text_csv.reader([line], delimiter=delimiter), [])
+
+
+def _check_first_line(path: Path, line: str, delimiter: str) -> None:
+    """What spreadsheets and people write above a header would be taken for it."""
+    text = line.strip()
+    if not text:
+        what = "empty"
+    elif text.lower().startswith("sep="):
+        what = f"{text!r}"
+    elif text.startswith("#") and delimiter not in text:
+        what = "a comment"
+    else:
+        return
+    raise InputError(f"{path}: line 1 is {what}, but must name the columns; delete what stands above the header.")
 
 
 def _check_names(path: Path, names: list[str]) -> None:
