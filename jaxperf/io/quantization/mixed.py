@@ -48,6 +48,4 @@ def module_names(listed: Iterable[str]) -> tuple[str, ...]:
 
 def _note_ends(fields: Fields, names: Iterable[str]) -> None:
     if any(name.endswith(ENDS) for name in names):
-        fields.notes.append(
-            "The token table or the output head is quantized in the checkpoint; both are counted plain."
-        )
+        fields.notes.append(ENDS_NOTE)

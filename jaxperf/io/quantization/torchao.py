@@ -9,7 +9,7 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.quantization.mixed import mixed
+from jaxperf.io.quantization.mixed import ENDS_NOTE, mixed
 from jaxperf.io.quantization.pieces import excluded_modules, group_size, is_pattern, nearest_format
 from jaxperf.models.checks import show
 from jaxperf.models.quantization import Quantization
@@ -41,9 +41,7 @@ def torchao(fields: Fields) -> Quantization:
     if isinstance(kind, Mapping) and isinstance(kind.get("default"), Mapping):
         kind, arguments = _typed(kind["default"])
     if fields.flag("include_input_output_embeddings", False):
-        fields.notes.append(
-            "The token table or the output head is quantized in the checkpoint; both are counted plain."
-        )
+        fields.notes.append(ENDS_NOTE)
     excluded = excluded_modules(fields, "modules_to_not_convert")
     if _key(kind) in BY_MODULE:
         return _by_module(fields, arguments, excluded)
