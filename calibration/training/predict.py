@@ -20,6 +20,7 @@ from calibration.training.scalars import CHANGED, MEASURED, Design, assumed_star
 from calibration.training.shares import starts_of
 from calibration.training.stacks import stack_note
 from hwspecs.changed import changed_facts
+from jaxperf.core.numerics import as_float
 from jaxperf.training.layout import RECOMPUTE
 from jaxperf.training.layout_checks import TrainingReason, reason_sentences
 from jaxperf.training.memory import stage_memory
@@ -65,7 +66,9 @@ def predict_training(
         bits = found.pop("bits").astype(int)
         runs = (bits & ~int(TrainingReason.MEMORY)) == 0
         time = np.where(runs, found[TIME], np.nan)
-        shortest, longest = (np.asarray(each) for each in interval_ends(found["mfu"], np.exp(width)))
+        shortest, longest = (
+            np.asarray(each) for each in interval_ends(as_float(found["mfu"]), as_float(np.exp(width)))
+        )
         found |= {"lower": shortest * time, "upper": longest * time}
         for name in NUMBERS:
             columns[name][rows] = np.where(runs, found[name], np.nan)

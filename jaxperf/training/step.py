@@ -70,10 +70,10 @@ def training_step(
     groups = layout_groups(device, layout, efficiencies)
     compute = layer_compute(model, layout, rates, efficiencies.imbalance)
     ends = ends_compute(model, layout, rates)
-    exchanges, *beside = layer_exchanges(model, layout, groups, compute, efficiencies)
+    exchanges, free, held = layer_exchanges(model, layout, groups, compute, efficiencies)
     kept = kept_activations(model, layout, efficiencies.imbalance)
     overhead = _overhead(model, layout, efficiencies)
-    layer = _layer(layout, compute, exchanges, *beside, kept, overhead, efficiencies.host_layer)
+    layer = _layer(layout, compute, exchanges, free, held, kept, overhead, efficiencies.host_layer)
     send = stage_send(model, layout, groups)
     m = layout.microbatches
 
@@ -87,8 +87,8 @@ def training_step(
     ranks = messages[0], usual, messages[-1]
     everywhere = rank_sums(ranks, layout.pipeline)
     scheduling = layout.interleave * efficiencies.stage_overhead
-    held = [each.waits.total + each.data.gathers.total + scheduling for each in ranks]
-    times = stage_times(model, layout, layer.total, ends, held)
+    waiting = [each.waits.total + each.data.gathers.total + scheduling for each in ranks]
+    times = stage_times(model, layout, layer.total, ends, waiting)
 
     def work(stage: Stage, own: StageParameters, sent: StageMessages) -> _Work:
         one, gathers = stage.time(layer.total, ends) + sent.waits.total + scheduling, sent.data.gathers

@@ -69,8 +69,6 @@ def _hashed(fields: Fields) -> list[bool]:
 
 
 def _attention(fields: Fields, kind: str) -> CompressedAttention:
-    sparse = kind == "compressed_sparse_attention"
-    sizes = ("index_n_heads", "index_head_dim", "index_topk")
     return CompressedAttention(
         heads=fields.count("num_attention_heads"),
         head_dim=fields.count("head_dim"),
@@ -80,8 +78,12 @@ def _attention(fields: Fields, kind: str) -> CompressedAttention:
         groups=fields.count("o_groups"),
         output_rank=fields.count("o_lora_rank"),
         ratio=None if kind == "sliding_attention" else _ratio(fields, kind),
-        indexer=Indexer(*(fields.count(size) for size in sizes)) if sparse else None,
+        indexer=_indexer(fields) if kind == "compressed_sparse_attention" else None,
     )
+
+
+def _indexer(fields: Fields) -> Indexer:
+    return Indexer(fields.count("index_n_heads"), fields.count("index_head_dim"), fields.count("index_topk"))
 
 
 def _with_narrow_experts(fields: Fields, model: ModelConfig) -> ModelConfig:

@@ -55,7 +55,7 @@ class Lengths(eqx.Module):
     def inside(self, values: Float[Array, " K"]) -> Float[Array, " K"]:
         """Variance inside each class of what has these `values` at its mean length, a line from the class before it to
         the one behind it [unit of values^2]."""
-        rise, run = jnp.gradient(values), jnp.gradient(self.tokens)
+        rise, run = (jnp.asarray(jnp.gradient(each)) for each in (values, self.tokens))
         return self.variance * (rise / jnp.where(run > 0.0, run, 1.0)) ** 2
 
 

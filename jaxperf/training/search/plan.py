@@ -224,7 +224,9 @@ def _ends(
 ) -> list[tuple[float, float]]:
     """(shortest, longest) step time of each layout by what the efficiencies leave open [s]."""
     if rates.slow is None or rates.fast is None:
-        shortest, longest = (np.asarray(each) for each in interval_ends(mfu, np.exp(rates.width or 0.0)))
+        shortest, longest = (
+            np.asarray(each) for each in interval_ends(as_float(mfu), as_float(np.exp(rates.width or 0.0)))
+        )
         return list(zip((shortest * times).tolist(), (longest * times).tolist(), strict=True))
     fast, slow = (
         evaluate(request.model, layouts, device, each, base)["unchecked_time"] for each in (rates.fast, rates.slow)
