@@ -21,6 +21,7 @@ from jaxperf.io.json_text import parse_lines, parse_rows
 # What reading a plain or compressed file can raise.
 READ_ERRORS = (OSError, EOFError, zlib.error)
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".json", ".jsonl")
+BLOCK = 1 << 24  # bytes of a CSV file that are parsed at a time
 
 
 def suffix_of(path: str | Path) -> str:
@@ -114,19 +115,28 @@ def _split(table: pa.Table, chunk: int | None) -> Iterator[pa.Table]:
 def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
     delimiter, names = _header(path)
     _check_names(path, names)
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=_of_wrong_length)
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     convert = csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False)
     # One thread, because only then does the parser tell the number of a bad line.
-    options = csv.ReadOptions(use_threads=False, block_size=1 << 24)
+    options = csv.ReadOptions(use_threads=False, block_size=BLOCK)
+    read = 0
     try:
         with csv.open_csv(path, read_options=options, parse_options=parse, convert_options=convert) as reader:
-            yield from _rows_at_a_time(reader, chunk)
+            for piece in _rows_at_a_time(reader, chunk):
+                yield piece
+                read += len(piece)
+        return
     except pa.ArrowInvalid:
         ragged = next(((line, cells) for line, cells in _lines(path) if len(cells) != len(names)), None)
-        if ragged is None:
-            raise
-        line, cells = ragged
-        raise InputError(f"{path}, line {line}: {len(cells)} fields where the header has {len(names)}.") from None
+        if ragged is not None:
+            line, cells = ragged
+            raise InputError(f"{path}, line {line}: {len(cells)} fields where the header has {len(names)}.") from None
+    # Lines of white space, which only a function of Python's can skip. The reader above may not have one: its thread
+    # that reads ahead may be the last to let go of it, which aborts a program that ends meanwhile.
+    parse.invalid_row_handler = _of_wrong_length
+    rest = csv.read_csv(path, read_options=options, parse_options=parse, convert_options=convert).slice(read)
+    if len(rest) or not read:
+        yield from _split(rest, chunk)
 
 
 def _of_wrong_length(row: Any) -> str:

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.datasets import FAMILIES, KernelTable, iterate_table, names, read_table
+from calibration.datasets import FAMILIES, KernelTable, files, iterate_table, names, read_table
 from calibration.datasets.schema import FLAG_BROKEN_SOURCE
 from calibration.kernels.formats import FORMATS
+from hwspecs.errors import InputError
 
 GEMM = {
     "gpu": ["h100_sxm", "A100", "NVIDIA L4"],
@@ -403,6 +404,37 @@ def test_lines_of_white_space_are_empty(tmp_path: Path, blank: str, delimiter: s
     path = tmp_path / "t.csv"
     path.write_text("\n".join(line.replace(",", delimiter) for line in lines), newline="")
     assert only(read_table(path).tables).shape["m"].tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 3, 100])
+def test_a_line_of_white_space_far_down_loses_and_repeats_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int | None
+) -> None:
+    monkeypatch.setattr(files, "BLOCK", 64)
+    path = tmp_path / "t.csv"
+    path.write_text("m,n,k\n" + "".join(f"{row},2,3\n" for row in range(100)) + "  \n" + "100,2,3\n")
+    pieces = [piece.column("m").to_pylist() for piece in files.read_pieces(path, chunk)]
+    assert sum(pieces, []) == [str(row) for row in range(101)]
+    assert all(len(piece) == chunk for piece in pieces[:-1])
+
+
+def test_no_function_of_python_is_left_to_a_thread_that_reads_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may let go of it when Python ends already, and is aborted then: exit code 134 for one of 2."""
+    given_options: list[Any] = []
+    usual = files.csv.open_csv
+
+    def opened(path: Path, **options: Any) -> Any:
+        given_options.append(options["parse_options"])
+        return usual(path, **options)
+
+    monkeypatch.setattr(files.csv, "open_csv", opened)
+    path = tmp_path / "t.csv"
+    path.write_text("m,n,k\n1,2\n")
+    with pytest.raises(InputError, match="line 2: 2 fields where the header has 3"):
+        list(files.read_pieces(path))
+    assert [each.invalid_row_handler for each in given_options] == [None]
 
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "data-formats.md"
