@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,9 @@ from calibration.serving.layouts import Deployed
 from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
 from jaxperf.core.numerics import Scalar, as_float, overlap
 from jaxperf.core.sustained_file import SustainedTable
-from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch, open_loop
+from jaxperf.serving.arriving import Arriving, open_loop
+from jaxperf.serving.queueing.engine import Discipline, chunked, prefill_first
+from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch
 
 SPLITS = 16  # shares of the workers of two pools that are tried for prefill; every split of up to so many workers
 HOST_SHARPNESS = 4.0  # between what the host launches and what the device works: 19 % above the larger of two equals
@@ -101,7 +104,7 @@ def law_of(point: Deployed) -> str:
     if point.configuration.mode == "static":
         return "static"
     if np.isnan(point.concurrency):
-        return "open"
+        return "open" if _mixing(point) else "open, prompts first"
     return "pools" if point.configuration.mode == "disagg" and point.replicas > 1.0 else "closed"
 
 
@@ -138,11 +141,14 @@ def closed(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar
     return _whole(found, jnp.minimum(ranks, setup.load)), jnp.zeros_like(ranks)
 
 
-def opened(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
+def opened(discipline: Discipline, values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
     """Requests at a rate, shared by alike ranks; they come one by one, so that no burst and no row is."""
-    ranks = setup.replicas * setup.data
-    one = _shared(values, setup, pieces, jnp.zeros_like(ranks), jnp.zeros_like(ranks))
-    found, utilization = open_loop(one, setup.load / ranks, setup.output, _slots(values, setup, pieces))
+    ranks, zero = setup.replicas * setup.data, jnp.zeros_like(setup.load)
+    slots = _slots(values, setup, pieces)
+    load = Load(slots, setup.output, slots, setup.together)
+    arriving = Arriving(setup.load / ranks, setup.prompt, values["first_each"] * setup.data)
+    schedule = Schedule(setup.mixing, zero, values["wait"], values["first"], zero, setup.ahead, zero)
+    found, utilization = open_loop(discipline, steps_of(values, setup, pieces), load, schedule, arriving)
     return _whole(found, ranks), utilization
 
 
@@ -184,7 +190,13 @@ def pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]
 
 
 Law = Callable[[Values, Setup, Pieces], tuple[Steady, Scalar]]
-LAWS: Mapping[str, Law] = {"closed": closed, "open": opened, "static": static, "pools": pools}
+LAWS: Mapping[str, Law] = {
+    "closed": closed,
+    "open": functools.partial(opened, chunked),
+    "open, prompts first": functools.partial(opened, prefill_first),
+    "static": static,
+    "pools": pools,
+}
 _COMPILED = {name: jax.jit(jax.vmap(law)) for name, law in LAWS.items()}
 
 

@@ -17,6 +17,8 @@ gains a token for all in each prefill step: the linear layers run once on the un
 D / e2e (Little's law), D the time in decode; with memory for fewer than n requests the others wait for a slot. The
 first token is prefill's: requests of one token have no decode, and wait for the others' prefills before it.
 
+Requests that come at a rate whether or not the engine keeps up are `jaxperf.serving.arriving`.
+
 Every function is of one point; the step times are callables of it, so that the same equations serve a model's kernels
 and a table of measured steps. Iterations of the fixed points are of a fixed number and differentiable.
 """
@@ -202,33 +204,6 @@ def fixed_batch(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     prefill = schedule.first + steps.prefill(load.concurrency)
     decode = jnp.maximum(load.output - 1.0, 0.0) * steps.decode(load.concurrency)
     return _steady(prefill, decode, load, load.concurrency, prefill / (prefill + decode))
-
-
-def open_loop(closed: Callable[[Scalar], Steady], rate: Scalar, output: Scalar, most: Scalar) -> tuple[Steady, Scalar]:
-    """Requests that come at `rate` whether or not the engine keeps up, by the closed loop that serves as many.
-
-    Bisection in log concurrency for the n in [1, `most`] whose throughput is `rate` x `output` (Little's law
-    backwards: n = rate x e2e). What one request in flight serves may be more than comes: its latencies stay, and the
-    engine is idle for the rest of the time.
-
-    **Arguments:** `rate` [1/s]; `most`: requests in flight the engine allows [1].
-    **Returns:** the steady state, and the utilization: rate over the throughput at `most` [1], above 1 where the queue
-    grows without end and the answer is that of the full engine.
-    """
-    wanted = rate * output
-
-    def halve(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-        low, high = ends
-        middle = 0.5 * (low + high)
-        short = closed(jnp.exp(middle)).throughput < wanted
-        return jnp.where(short, middle, low), jnp.where(short, high, middle)
-
-    ends = (jnp.zeros_like(wanted), jnp.log(jnp.maximum(most, 1.0)))
-    low, high = jax.lax.fori_loop(0, 2 * ITERATIONS, halve, ends)
-    found, capacity = closed(jnp.exp(0.5 * (low + high))), closed(jnp.maximum(most, 1.0)).throughput
-    busy = jnp.minimum(wanted, capacity) / found.throughput
-    of_time = lambda state: (state.throughput, state.batch, state.prefill_share)  # noqa: E731
-    return eqx.tree_at(of_time, found, replace_fn=lambda value: busy * value), wanted / capacity
 
 
 def _steady(first: Scalar, decode: Scalar, load: Load, batch: Scalar, prefill_share: Scalar) -> Steady:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch, open_loop
+from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch
 
 FIXED, EACH, READ, PREFILL = 5e-3, 1e-4, 4e-5, 3e-2  # s
 
@@ -182,29 +182,6 @@ def test_a_fixed_batch_is_prefill_then_decode():
     found = fixed_batch(steps(), load(4.0), Schedule(0.0, 0.0, 0.0, 0.002))
     assert float(found.ttft) == pytest.approx(0.002 + 4.0 * PREFILL)
     assert float(found.e2e) == pytest.approx(0.002 + 4.0 * PREFILL + 99.0 * (FIXED + 4.0 * EACH))
-
-
-def test_an_open_loop_serves_its_rate_and_says_where_it_cannot():
-    closed = lambda concurrency: aggregated(steps(), load(concurrency), Schedule(0.0, 0.0, 0.5, 0.0))  # noqa: E731
-    light, utilization = open_loop(closed, as_float(2.0), as_float(100.0), as_float(256.0))
-    assert float(light.throughput) == pytest.approx(200.0, rel=1e-4)
-    assert 0.0 < float(utilization) < 1.0
-    heavy, utilization = open_loop(closed, as_float(1e3), as_float(100.0), as_float(256.0))
-    assert float(utilization) > 1.0
-    assert float(heavy.throughput) == pytest.approx(float(closed(as_float(256.0)).throughput), rel=1e-3)
-
-
-@pytest.mark.parametrize("rate", [1e-3, 0.1, 0.9])
-def test_an_open_loop_serves_no_more_than_comes(rate: float):
-    """One request in flight would end in about a second: at lower rates the engine is idle between them."""
-    closed = lambda concurrency: aggregated(steps(), load(concurrency), Schedule(0.0, 0.0, 0.5, 0.0))  # noqa: E731
-    found, utilization = open_loop(closed, as_float(rate), as_float(100.0), as_float(256.0))
-    alone = closed(as_float(1.0))
-    assert float(found.throughput) == pytest.approx(100.0 * rate, rel=1e-9)
-    assert float(found.batch) == pytest.approx(rate * float(alone.e2e), rel=1e-4)
-    assert float(found.prefill_share) == pytest.approx(rate * PREFILL, rel=1e-4)
-    assert float(found.e2e) == pytest.approx(float(alone.e2e), rel=1e-4)
-    assert 0.0 < float(utilization) < 1.0
 
 
 @pytest.mark.parametrize("concurrency", [1.0, 7.0, 64.0, 900.0])

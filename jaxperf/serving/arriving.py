@@ -1,0 +1,101 @@
+"""Steady state of one serving engine in an open loop: requests that come at a rate, whether or not it keeps up.
+
+The queueing model of `jaxperf.serving.queueing` with the step times of `jaxperf.serving.steady`: what waits is what
+comes, so the closed loop that serves as many says little of it (its customers wait for their own kind, never for none).
+The step law of n decodes and q tokens of prompts of p tokens each is taken from three functions of counts,
+
+    t = linear(n + q) + attention(n) + p0,     linear(T) = max(decode(T) - attention(T), prefill(T / p) - p0)
+
+p0 being what a prefill step takes beyond a decode step of as many tokens, however few they are; of less than one prompt
+the second of both is what its tokens add.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.serving.queueing.engine import FULL, Discipline, Engine, chunked
+from jaxperf.serving.queueing.engine import Load as Arrivals
+from jaxperf.serving.queueing.law import CELLS, GRAIN, StepLaw
+from jaxperf.serving.queueing.lengths import Lengths
+from jaxperf.serving.queueing.open_loop import request_cost, steady_state
+from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated
+
+
+class Arriving(eqx.Module):
+    """Requests at a `rate` [1/s], each with so many tokens of `prompt` [1]; a request in flight adds `each` to what no
+    step explains of every TTFT [s]."""
+
+    rate: Scalar = eqx.field(converter=as_float)
+    prompt: Scalar = eqx.field(converter=as_float)
+    each: Scalar = eqx.field(converter=as_float, default=0.0)
+
+
+def open_loop(
+    discipline: Discipline, steps: Steps, load: Load, schedule: Schedule, arriving: Arriving
+) -> tuple[Steady, Scalar]:
+    """Prefill and decode on the same devices, Poisson arrivals.
+
+    **Arguments:** `discipline`: `prefill_first`, or `chunked` for prompts beside decodes; `load`: its `concurrency` and
+    `held` are not looked at; of `schedule` only `first` is, and the rest where the queue grows.
+    **Returns:** the steady state, and the utilization: rate over what the engine serves [1]. Above 1 the queue grows
+    without end, and the latencies are those of the full engine.
+    """
+    slots = jnp.maximum(load.slots, 1.0)
+    law = step_law(steps, slots, arriving.prompt, load.together)
+    room = load.together * arriving.prompt + (slots if discipline is chunked else 0.0)
+    found, utilization = _served(discipline, law, load, arriving, Engine(slots, room))
+    in_flight = found.throughput / load.output * (found.e2e + schedule.first)  # Little's law
+    first = schedule.first + arriving.each * in_flight
+    found = eqx.tree_at(lambda s: (s.ttft, s.e2e), found, (found.ttft + first, found.e2e + first))
+    most = eqx.tree_at(lambda of: of.concurrency, load, slots)
+    full = aggregated(steps, most, eqx.tree_at(lambda s: s.first, schedule, first))
+    longer = jax.tree.map(lambda own, other: jnp.where(utilization <= 1.0, own, jnp.maximum(own, other)), found, full)
+    return eqx.tree_at(lambda s: s.throughput, longer, found.throughput), utilization
+
+
+def step_law(steps: Steps, slots: Scalar, prompt: Scalar, together: Scalar) -> StepLaw:
+    """The law of steps of up to `slots` decodes and `together` prompts of `prompt` tokens each [1]."""
+    several = together - 1.0
+    every = jnp.where(several > 0.0, steps.prefill(together) - steps.prefill(as_float(1.0)), steps.prefill(together))
+    each = every / jnp.where(several > 0.0, several, 1.0)
+    reads = (steps.attention(slots) - steps.attention(as_float(1.0))) / jnp.maximum(slots - 1.0, 1.0)
+    start = steps.attention(as_float(1.0)) - reads
+    work = lambda count: steps.decode(count) - start - reads * count  # noqa: E731
+    few = slots / prompt
+    least = jnp.where(few > 1.0, steps.prefill(jnp.maximum(few, 1.0)) - work(slots), 0.0)
+    beyond = jnp.maximum(jnp.maximum(steps.prefill(as_float(1.0)) - each - work(as_float(1.0)), least), 0.0)
+
+    def linear(tokens: Scalar) -> Scalar:
+        prompts = tokens / prompt
+        prefill = jnp.where(prompts < 1.0, each * prompts, steps.prefill(jnp.maximum(prompts, 1.0)) - beyond)
+        return jnp.maximum(work(jnp.clip(tokens, 1.0, slots)), prefill)
+
+    grain = jnp.maximum(ceil_div(together * prompt + slots, as_float(CELLS)), GRAIN)
+    starts = jnp.arange(CELLS, dtype=grain.dtype) * grain
+    zero = jnp.zeros_like(beyond)
+    return StepLaw(
+        first=jax.vmap(linear)(starts + 1.0),
+        last=jax.vmap(linear)(starts + grain),
+        grain=grain,
+        decode=jnp.array([start, reads, zero]),
+        prefill=jnp.array([beyond, zero, zero, zero, zero]),
+    )
+
+
+def _served(
+    discipline: Discipline, law: StepLaw, load: Load, arriving: Arriving, engine: Engine
+) -> tuple[Steady, Scalar]:
+    """The engine under one discipline, at no more than it serves, and its utilization."""
+    # Two classes: what lengths vary inside one is told from the next.
+    alike = lambda tokens: Lengths(jnp.full(2, tokens), jnp.full(2, 0.5), jnp.zeros(2))  # noqa: E731
+    asked = Arrivals(arriving.rate, alike(arriving.prompt), alike(load.output))
+    most = 1.0 / request_cost(discipline, law, asked, engine)
+    stable = eqx.tree_at(lambda load: load.rate, asked, jnp.minimum(arriving.rate, FULL * most))
+    state = steady_state(discipline, law, stable, engine)
+    served = jnp.minimum(arriving.rate, most) * load.output
+    found = Steady(state.ttft, state.tpot, state.e2e, served, state.batch, state.prefill_share)
+    return found, arriving.rate / most
