@@ -16,10 +16,12 @@ from jaxtyping import Array, Bool, Float64, Int32
 
 
 class SwapSpace(eqx.Module):
-    """Blocks of host memory: `used` of them; `moving`: to be copied before the next step, in or out."""
+    """Blocks of host memory: `used` of them; `moving`: to be copied before the next step, in or out; `returned`:
+    whether a request came back since the last step, which began with it out, so that nobody who waits begins in it."""
 
     used: Int32[Array, "*lanes"]
     moving: Int32[Array, "*lanes"]
+    returned: Bool[Array, "*lanes"]
 
 
 class Copies(NamedTuple):
@@ -33,7 +35,7 @@ class Copies(NamedTuple):
 
 def empty_swap_space() -> SwapSpace:
     """No block in host memory."""
-    return SwapSpace(jnp.int32(0), jnp.int32(0))
+    return SwapSpace(jnp.int32(0), jnp.int32(0), jnp.bool_(False))
 
 
 def copied(space: SwapSpace, copies: Copies, ran: Bool[Array, ""]) -> SwapSpace:
@@ -41,6 +43,7 @@ def copied(space: SwapSpace, copies: Copies, ran: Bool[Array, ""]) -> SwapSpace:
     return SwapSpace(
         used=space.used + copies.out - copies.back - copies.dropped,
         moving=jnp.where(ran, 0, space.moving) + copies.out + copies.back,
+        returned=(space.returned & ~ran) | (copies.back > 0),
     )
 
 

@@ -99,17 +99,25 @@ def draw_shared(random: np.random.Generator, name: str = "vllm_v1") -> Case:
 def draw_brought(random: np.random.Generator, name: str) -> Case:
     """As `draw`, of requests that bring nothing, some or all of their prompt; with shared prefixes where they count."""
     numbers, trace = draw_shared(random) if name == "vllm_v1" else draw(random, name)
+    bring(random, trace)
+    return numbers, trace
+
+
+def bring(random: np.random.Generator, trace: SimpleNamespace) -> None:
+    """Have the requests of a trace bring nothing, some or all of their prompt."""
     some = random.integers(0, trace.prompt + 1)
     trace.brought = np.select(
         [random.random(len(some)) < share for share in (0.3, 0.7)], [0 * some, trace.prompt], some
     )
     trace.output = np.maximum(trace.output, 1 + (trace.brought == trace.prompt))
-    return numbers, trace
 
 
 def draw_swap(random: np.random.Generator, name: str) -> Case:
-    """As `draw`, with room in host memory for some of what is evicted."""
+    """As `draw`, with room in host memory for some of what is evicted; in half of the traces prompts are brought."""
     numbers, trace = draw(random, name)
+    trace.brought = 0 * trace.prompt
+    if random.random() < 0.5:
+        bring(random, trace)
     return {
         **numbers,
         "swap_blocks": int(random.integers(0, 60)),

@@ -25,6 +25,7 @@ class View(NamedTuple):
     its next token; `head`: the request at the front of the queue; `arrived`: it waits; `coming`, `passed`: see `Front`;
     `prompt`, `total`: its tokens; `present`: those of its prompt
     that need not be computed, `whole`: all, so that it is a decode; `formed`: some request is fresh; `free` blocks now;
+    `barred`: the head begins with no step of decodes, because the one being formed began with others out of memory;
     `behind`: not in this step, because of an eviction before them, and `spent`: see `Order`; `pipelined`: several
     batches may be in flight, whose requests are running but neither fresh, decoding nor partial, which is structure;
     `evicted`, `joined`, `waited`: see `State`; `hits`: leading blocks of that prompt in the prefix cache, `idle` of
@@ -51,6 +52,7 @@ class View(NamedTuple):
     evicted: Bool[Array, ""]
     joined: Bool[Array, ""]
     waited: Int32[Array, ""]
+    barred: Bool[Array, ""]
     behind: Bool[Array, " S"]
     spent: Int32[Array, ""]
     pipelined: bool
@@ -102,7 +104,7 @@ def view_of(settings: Settings, trace: Trace, state: State) -> View:
     grows = decoding & (slots.processed > slots.blocks * settings.block_size)
     front = in_order(trace, state) if trace.priority is None else first_of_all(trace, state, trace.priority)
     head = front.request
-    prompt = state.requests.prompt[head]
+    prompt, waiting = state.requests.prompt[head], state.requests.status[head] == jnp.int32(Status.WAITING)
     behind, spent = jnp.zeros_like(active), jnp.int32(0)
     if state.order is not None:
         behind, spent = active & (state.order.admitted > state.order.stop), state.order.spent
@@ -135,6 +137,7 @@ def view_of(settings: Settings, trace: Trace, state: State) -> View:
         evicted=state.evicted,
         joined=state.joined,
         waited=state.waited,
+        barred=jnp.bool_(False) if state.swap is None else state.swap.returned & waiting,
         behind=behind,
         spent=spent,
         pipelined=state.pipeline is not None,

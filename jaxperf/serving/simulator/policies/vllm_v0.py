@@ -29,7 +29,9 @@ def plan(settings: Settings, view: View) -> Plan:
     padded = (count(view.fresh) + 1).astype(jnp.float64) * longest.astype(jnp.float64)  # may pass 2^31
     free = view.free - jnp.where(view.whole, add(view.growth), 0)
     room = (free - need >= spared(settings, view)) & (view.running < settings.cap)
-    fits = jnp.where(view.whole, ~view.formed, ~view.joined & (padded <= settings.batch_tokens.astype(jnp.float64)))
+    fits = jnp.where(
+        view.whole, ~view.formed & ~view.barred, ~view.joined & (padded <= settings.batch_tokens.astype(jnp.float64))
+    )
     admit = view.arrived & room & fits & ~view.evicted
     decodes = view.decoding & ~view.formed
     return Plan(
