@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.workloads.drawn import Stage
 
-OF_DECODE = "busy, batch and KV cache are those of the decode pool; single gaps between tokens are not told for pools"
+OF_DECODE = "busy, batch, cache and evictions are those of the decode pool; no single gaps between tokens are told"
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,8 @@ def answer_of_pools(
     if (columns["completed"] >= 0.0).any():
         blocks = (pools.prefill.scheduler.numbers["blocks"], pools.decode.scheduler.numbers["blocks"])
         figures = summarize_pools(columns, run, blocks, limits, warm_up)
-        notes.append(f"the prefill pool is busy {figures['prefill']['utilization']:.1%}")
+        own = figures["prefill"]
+        notes.append(f"the prefill pool is busy {own['utilization']:.1%}, with {own['preemptions']} evictions")
     source = f"prefill {first.source}, decode {second.source}"
     return Answer(columns, figures, names, numbers, source, notes, _refused_by_pools(pools, columns, run))
 

@@ -46,7 +46,8 @@ def summarize_fleet(
 def summarize_pools(
     columns: Columns, run: PoolsRun, blocks: tuple[int, int], slo: Mapping[str, float], warm_up: float = 0.0
 ) -> dict[str, Any]:
-    """Latencies and rates as the client sees them and the use of the decode pool; under `prefill` that of the other.
+    """Latencies and rates as the client sees them and the use of the decode pool, with its evictions; under `prefill`
+    those of the other.
 
     Single gaps between tokens are not told: the first one of each request lies between the pools.
 
@@ -57,4 +58,5 @@ def summarize_pools(
     own, number = run.found.prefill.requests, len(columns["arrived"])
     counted = {"restarts": own.restarts, "swaps": np.zeros_like(own.restarts) if own.swaps is None else own.swaps}
     first = {**columns, **{name: np.asarray(values)[:number] for name, values in counted.items()}}
-    return said | {"prefill": use(first, run.found.prefill.replicas, blocks[0], warm_up)}
+    sent = use(first, run.found.prefill.replicas, blocks[0], warm_up)
+    return said | {"preemptions": said["preemptions"] - sent["preemptions"], "prefill": sent}

@@ -95,8 +95,9 @@ def check_stages(scheduler: Scheduler, where: str = "settings") -> None:
     """Raises `InputError` for replicas that are pipelines; `where`: their file, and the pool."""
     if scheduler.pipeline_parallel > 1:
         raise InputError(
-            f"{where}: replicas with pipeline stages take requests in turn only: not behind another routing, in pools, "
-            "or where requests follow others."
+            f"{where}: replicas with pipeline stages are simulated each with requests of its own, taken in turn "
+            "(`simulate`): not behind another routing, in pools, where requests follow others, or in a search for a "
+            "rate (`capacity`)."
         )
 
 
