@@ -68,13 +68,23 @@ def order_after(
 
     **Arguments:** `needs`: blocks that each slot takes, of `free` ones; `partial`: the prompt that was begun.
     """
-    earlier = order.admitted[None, :] <= order.admitted[:, None]
-    fails = jnp.sum(jnp.where(earlier, needs[None, :], 0), axis=1, dtype=jnp.int32) > free
-    first = fails & (order.admitted == jnp.min(jnp.where(fails, order.admitted, LAST)))
-    begun = jnp.any(evicted & ~partial) & jnp.any(first & partial)
-    stop = jnp.where(jnp.any(first & evicted), jnp.max(jnp.where(evicted, order.admitted, 0)), order.stop)
+    begun = jnp.any(evicted & ~partial) & _fails_first(order, needs, free, partial)
+    stop = jnp.where(
+        _fails_first(order, needs, free, evicted), jnp.max(jnp.where(evicted, order.admitted, 0)), order.stop
+    )
     return Order(
         admitted=jnp.where(admitted, number, order.admitted),
         stop=jnp.where(formed, LAST, stop),
         spent=jnp.where(formed, 0, order.spent + begun.astype(jnp.int32)),
     )
+
+
+def _fails_first(
+    order: Order, needs: Int32[Array, " S"], free: Int32[Array, ""], one: Bool[Array, " S"]
+) -> Bool[Array, ""]:
+    """Whether the slot of a mask of at most one is the first, in order of admission, that finds too few blocks: what it
+    takes with those before it is more than there is, and what those before it take is not."""
+    admitted = jnp.max(jnp.where(one, order.admitted, 0))
+    before = jnp.sum(jnp.where(order.admitted < admitted, needs, 0), dtype=jnp.int32)
+    own = jnp.sum(jnp.where(order.admitted == admitted, needs, 0), dtype=jnp.int32)
+    return jnp.any(one) & (before <= free) & (before + own > free)

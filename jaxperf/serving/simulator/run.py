@@ -103,7 +103,8 @@ def padded(scheduler: Scheduler, shares: Sequence[Any], concurrency: int = OPEN)
     if trace.brought is not None and scheduler.name in WHOLE_BATCHES:
         raise InputError(f"sched {scheduler.name} does not take prompts that were computed elsewhere.")
     slots = min(power_of_two(scheduler.numbers["cap"]), size)
-    sizes = Sizes(slots=slots, log=8 * size, stages=scheduler.pipeline_parallel)
+    stages = scheduler.pipeline_parallel
+    sizes = Sizes(slots=slots, log=(8 if stages == 1 else 8 * 8) * size, stages=stages)  # of pipelines every step
     if trace.path is not None:
         sizes = sizes._replace(nodes=power_of_two(int(trace.path.max()) + 1), groups=2 * size)
     return trace, sizes

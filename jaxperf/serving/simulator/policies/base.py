@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64, Int32
 
@@ -170,13 +171,19 @@ def flying(state: State) -> Bool[Array, " S"]:
 def in_turn(
     view: View, among: Bool[Array, " S"], wants: Int32[Array, " S"], budget: Int32[Array, ""]
 ) -> Int32[Array, " S"]:
-    """Tokens of a budget that these slots get, in order of arrival; without a pipeline it is one at most."""
+    """Tokens of a budget that these slots get, in order of arrival; without a pipeline it is one at most.
+
+    Where they want more, the latest of those that have any left lose theirs, which is seldom.
+    """
     if not view.pipelined:
         return jnp.where(among, jnp.minimum(wants, jnp.maximum(budget, 0)), 0)
-    wants = jnp.where(among, wants, 0)
-    earlier = view.slots.request[None, :] < view.slots.request[:, None]
-    before = jnp.sum(jnp.where(earlier, wants[None, :], 0), axis=1, dtype=jnp.int32)
-    return jnp.clip(budget - before, 0, wants)
+    budget = jnp.maximum(budget, 0)
+
+    def lost(tokens: Int32[Array, " S"]) -> Int32[Array, " S"]:
+        latest = jnp.max(jnp.where(tokens > 0, view.slots.request, EMPTY))
+        return jnp.where(view.slots.request == latest, jnp.maximum(tokens - (add(tokens) - budget), 0), tokens)
+
+    return jax.lax.while_loop(lambda tokens: add(tokens) > budget, lost, jnp.where(among, wants, 0))
 
 
 def count(mask: Bool[Array, " S"]) -> Int32[Array, ""]:
