@@ -54,7 +54,9 @@ def open_loop(
     most = eqx.tree_at(lambda of: of.concurrency, load, slots)
     full = aggregated(steps, most, eqx.tree_at(lambda s: s.first, schedule, first))
     longer = jax.tree.map(lambda own, other: jnp.where(utilization <= 1.0, own, jnp.maximum(own, other)), found, full)
-    return eqx.tree_at(lambda s: s.throughput, longer, found.throughput), utilization
+    decode = jnp.where(load.output > 1.0, (load.output - 1.0) * longer.tpot, 0.0)
+    whole = jnp.where(utilization <= 1.0, found.e2e, longer.ttft + decode)
+    return eqx.tree_at(lambda s: (s.throughput, s.e2e), longer, (found.throughput, whole)), utilization
 
 
 def step_law(steps: Steps, slots: Scalar, prompt: Scalar, together: Scalar) -> StepLaw:

@@ -55,6 +55,7 @@ def test_an_open_loop_serves_its_rate_and_says_where_it_cannot():
     np.testing.assert_allclose(found.throughput[:4], 100.0 * rates[:4])
     assert (utilization[:4] < 1.0).all() and utilization[4] > 1.0
     np.testing.assert_allclose(found.throughput[4], 100.0 * rates[4] / utilization[4])
+    np.testing.assert_allclose(found.e2e, found.ttft + 99.0 * found.tpot)
     alone = aggregated(STEPS, Load(1.0, 100.0, SLOTS, 4.0), SCHEDULE)
     np.testing.assert_allclose((found.ttft[0], found.e2e[0]), (alone.ttft, alone.e2e), rtol=1e-2)
     assert (np.diff(found.e2e) > 0.0).all() and (np.diff(found.ttft) > 0.0).all()
