@@ -106,6 +106,7 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
 
         D = (output - 1 - mixing N) t_decode(b) + N (t_prefill(k) + mixing t_attention(b)),   mixing N <= output - 1
 
+    A step that decodes too takes no less than its decodes alone, however short its prompts are.
     What is prefilled beyond these is waited for before the first token: no cycle is shorter than the prefills of all,
     k = `together` at a time (the bound of a closed network, Denning and Buzen 1978).
 
@@ -133,7 +134,8 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
         passing = others * (1.0 - 0.5 * schedule.synchrony) / together - (1.0 - schedule.synchrony) * behind
         met = jnp.minimum(jnp.maximum(passing, 0.0), after / jnp.maximum(schedule.mixing, LEAST_MIXING))
         pure = jnp.maximum(after - schedule.mixing * met, 0.0)
-        decode = pure * steps.decode(batch) + met * (prefill + schedule.mixing * steps.attention(batch))
+        both = jnp.maximum(prefill + schedule.mixing * steps.attention(batch), schedule.mixing * steps.decode(batch))
+        decode = pure * steps.decode(batch) + met * both
         burst = 0.5 * schedule.synchrony * others * prefill / together
         drifts = (1.0 - schedule.row) * schedule.wait * prefill + 0.5 * jnp.minimum(after, 1.0) * steps.decode(batch)
         drifting = (1.0 - schedule.synchrony) * (others / running * drifts + behind * prefill)

@@ -184,6 +184,13 @@ def test_a_fixed_batch_is_prefill_then_decode():
     assert float(found.e2e) == pytest.approx(0.002 + 4.0 * PREFILL + 99.0 * (FIXED + 4.0 * EACH))
 
 
+def test_a_step_that_does_both_takes_no_less_than_its_decodes():
+    """Short prompts, one a step, and more of them than a request has decode steps: all steps do both."""
+    short = Steps(steps().decode, steps().attention, lambda prompts: 1e-3 * prompts)
+    found = aggregated(short, load(500.0, output=50.0), Schedule(1.0, 0.0, 0.5, 0.0))
+    assert float(found.tpot) >= FIXED + EACH * float(found.batch) * (1.0 - 1e-9)
+
+
 @pytest.mark.parametrize("concurrency", [1.0, 7.0, 64.0, 900.0])
 def test_slopes_are_finite_and_a_slower_step_is_never_faster(concurrency: float):
     def e2e(fixed: jax.Array) -> jax.Array:
