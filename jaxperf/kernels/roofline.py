@@ -15,7 +15,7 @@ from jaxperf.core.efficiency import Utilization
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, overlap
 
-LEAST_TIME = 1e-30  # stands under a fraction where a kernel multiplies nothing [s]
+LEAST_TIME = 1e-18  # stands under a fraction where a kernel multiplies nothing; its square is no zero in float32 [s]
 LEAST_SQUARE = 1e-36  # keeps the slope of a square root finite where a kernel does nothing [s^2]
 
 

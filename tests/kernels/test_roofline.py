@@ -66,3 +66,13 @@ def test_the_power_limit_is_the_4_norm_in_either_precision(a: float, b: float) -
     assert single == pytest.approx(max(a, b), rel=0.19) and single >= np.float32(max(a, b))
     slopes = jax.grad(under_power_limit, (0, 1))(as_float(0.0), as_float(b))
     assert all(np.isfinite(float(slope)) for slope in slopes)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("times", [(0.0, 0.0), (1e-9, 0.0), (0.0, 1e-9), (1e-9, 1e-6)])
+def test_slopes_under_a_power_limit_are_finite_where_nothing_is_multiplied(
+    times: tuple[float, float], wide: bool
+) -> None:
+    with jax.enable_x64(wide):
+        found = jax.grad(under_power_limit, (0, 1))(*map(as_float, times))
+    assert np.isfinite(np.array(found)).all()
