@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from hwspecs.quantity import format_quantity
 from hwspecs.registry import names
@@ -19,15 +20,17 @@ def variant(
 ) -> DeviceSpec:
     """The device of that name which differs from `base` in `changes`.
 
-    **Arguments:** `changes`: field -> number in SI units, or format -> number of `peak_flops`; `notes`: the
+    **Arguments:** `changes`: field -> number in SI units, or part -> number of `peak_flops` and `node`; `notes`: the
     formula of each field, as for every derived value; `key`, `source`: where they are from.
     """
-    changed = {
-        field: {form: _value(getattr(base, field)[form], each, key, notes[field]) for form, each in number.items()}
-        if isinstance(number, Mapping)
-        else _value(getattr(base, field), number, key, notes[field])
-        for field, number in changes.items()
-    }
+    changed: dict[str, Any] = {}
+    for field, number in changes.items():
+        old = getattr(base, field)
+        if not isinstance(number, Mapping):
+            changed[field] = _value(old, number, key, notes[field])
+            continue
+        parts = {part: _value(part_of(old, part), each, key, notes[field]) for part, each in number.items()}
+        changed[field] = parts if isinstance(old, Mapping) else old.model_copy(update=parts)
     forgotten = {"usable_memory": None} if "memory_capacity" in changes else {}
     shipped = base.name if base.name in names() else base.base
     facts = {
@@ -38,6 +41,11 @@ def variant(
         "sources": base.sources | {key: source},
     }
     return base.model_copy(update={**facts, **forgotten, **changed})
+
+
+def part_of(field: Any, part: str) -> Value:
+    """The value of a format of `peak_flops`, or of a fact of `node`."""
+    return field[part] if isinstance(field, Mapping) else getattr(field, part)
 
 
 def _value(old: Value, number: float, key: str, note: str) -> Value:
@@ -52,10 +60,11 @@ def variant_toml(base: DeviceSpec, made: DeviceSpec, changes: Changes) -> str:
         f"display_name = {_text(made.display_name)}",
         "",
     ]
-    tables = [field for field, number in changes.items() if isinstance(number, Mapping)]
+    tables = {field: number for field, number in changes.items() if isinstance(number, Mapping)}
     lines += [f"{field} = {_inline(getattr(made, field))}" for field in changes if field not in tables]
-    for field in tables:
-        lines += ["", f"[{field}]", *(f"{form} = {_inline(each)}" for form, each in getattr(made, field).items())]
+    for field, number in tables.items():
+        parts = (f"{part} = {_inline(part_of(getattr(made, field), part))}" for part in number)
+        lines += ["", f"[{field}]", *parts]
     for key in made.sources.keys() - base.sources.keys():
         source = made.sources[key].model_dump(exclude_none=True)
         lines += ["", f"[sources.{key}]", *(f"{field} = {_text(value)}" for field, value in source.items())]

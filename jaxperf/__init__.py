@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jaxperf.io.lowering import lower
     from jaxperf.io.onnx_graph import read_onnx
     from jaxperf.io.workloads import load_workload
+    from jaxperf.serving.design.from_python import design
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
     from jaxperf.training.search.plan import plan_train
 
@@ -27,6 +28,7 @@ __all__ = [
     "InputError",
     "arange",
     "decode_step",
+    "design",
     "geomspace",
     "linspace",
     "load_device",
@@ -49,6 +51,7 @@ _HOMES = {
     "InputError": "hwspecs.errors",
     "arange": "jaxperf.sweeps.values",
     "decode_step": "jaxperf.api",
+    "design": "jaxperf.serving.design.from_python",
     "geomspace": "jaxperf.sweeps.values",
     "linspace": "jaxperf.sweeps.values",
     "load_device": "jaxperf.api",

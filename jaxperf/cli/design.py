@@ -20,6 +20,7 @@ from jaxperf.cli.options import (
     Model,
     Output,
     PipelineParallel,
+    Plot,
     Prompt,
     Quiet,
     SustainedRates,
@@ -42,16 +43,25 @@ Free = Annotated[
     typer.Option(
         "--free",
         metavar="FACTS",
-        help="num_cores, memory_bandwidth, memory_capacity; the first two with a range such as "
-        "memory_bandwidth=2TB/s:6TB/s (default: a quarter of the base's to four times).",
+        help="num_cores, memory_bandwidth, clock_rate, link_bandwidth, each with a range such as "
+        "memory_bandwidth=2TB/s:6TB/s (default: a quarter of the base's to four times, of its clock 0.7 to 1.4); "
+        "memory_capacity.",
     ),
 ]
 Slo = Annotated[str, typer.Option("--slo", metavar="TARGETS", help="Targets, such as ttft=1s,tpot=30ms.")]
 Minimize = Annotated[
-    str, typer.Option("--minimize", metavar="MEASURE", help="power, tdp, energy_per_token, ttft, tpot or e2e_latency.")
+    str,
+    typer.Option(
+        "--minimize",
+        metavar="MEASURE",
+        help="power, tdp, die_area, energy_per_token, ttft, tpot, e2e_latency, or a fact that is free.",
+    ),
 ]
 Budget = Annotated[
     str | None, typer.Option("--power-budget", metavar="POWER", help="The most that its TDP may be, such as 700W.")
+]
+AreaBudget = Annotated[
+    str | None, typer.Option("--area-budget", metavar="AREA", help="The most that its dies may take, such as 600mm^2.")
 ]
 DesignFile = Annotated[
     Path | None,
@@ -65,6 +75,7 @@ def design(
     free: Free = "num_cores,memory_bandwidth",
     slo: Slo = "",
     power_budget: Budget = None,
+    area_budget: AreaBudget = None,
     minimize: Minimize = "power",
     tensor_parallel: TensorParallel = 1,
     pipeline_parallel: PipelineParallel = 1,
@@ -79,10 +90,11 @@ def design(
     devices_dir: DevicesDirectory = None,
     params: SustainedRates = None,
     out: DesignFile = None,
+    plot: Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """The device of other cores and memory that serves a model within targets at the least power, or other cost."""
+    """The device of other cores, memory, clock or links that serves a model within targets at the least cost."""
     from jaxperf.cli.compute import start_jax
 
     start_jax()
@@ -94,10 +106,14 @@ def design(
     from jaxperf.io.huggingface import load_model
     from jaxperf.io.tables import json_text
     from jaxperf.report.design import design_record, print_design
+    from jaxperf.report.design_plots import design_figure
+    from jaxperf.report.plots import check_picture, save
     from jaxperf.serving.design.answer import Question
     from jaxperf.serving.design.answer import design as find
+    from jaxperf.serving.design.landscape import shown_sizes
 
-    wanted = _wanted(minimize, slo, power_budget)
+    wanted = _wanted(minimize, slo, power_budget, area_budget)
+    check_picture(plot)
     spec = select_device(base, devices_dir or ())
     name = check_design_file(out, spec)
     config = load_model(model)
@@ -114,15 +130,19 @@ def design(
     }
     power, table = load_power(), load_sustained_table(params)
     asked = Question(config, spec, point, launch, table, power.law, _free(free, spec), wanted, name)
+    if plot is not None:
+        shown_sizes(asked)  # refused before anything is computed
     found = find(asked)
     if isinstance(found, list):
         typer.echo(json_text({"feasible": False, "reasons": found}) if as_json else f"infeasible: {'; '.join(found)}")
         if sentences(Reason.MEMORY)[0] in found:
             typer.echo("jaxperf: --free memory_capacity has the memory hold it, whatever that takes.", err=True)
-        say_not_written(out)
+        say_not_written(out, plot)
         raise typer.Exit(EXIT_INFEASIBLE)
     record = design_record(asked, found, power.calibrated)
     typer.echo(json_text(record)) if as_json else print_design(record, found.made.provenance.sentence, quiet)
+    if plot is not None:
+        save(design_figure(asked, found), plot)
     if not found.best.held:
         say_not_written(out, why="the limits are not held")
         raise typer.Exit(EXIT_INFEASIBLE)
@@ -130,24 +150,20 @@ def design(
         write_design(out, spec, found, record)
 
 
-def _wanted(minimize: str, slo: str, power_budget: str | None) -> Wanted:
-    """Raises `InputError` for what is no measure, and for a limit of the very measure that is minimised."""
-    from jaxperf.serving.design.measures import MEASURES
+def _wanted(minimize: str, slo: str, power_budget: str | None, area_budget: str | None) -> Wanted:
+    """Raises `InputError` for limits that cannot be read."""
     from jaxperf.serving.design.search import Wanted
 
     limits = parse_assignments("--slo", slo, ("ttft", "tpot", "e2e_latency"), "s")
     limits |= {} if power_budget is None else {"tdp": parse_option("--power-budget", power_budget, "W")}
-    if minimize not in MEASURES:
-        hint = did_you_mean(minimize, MEASURES)
-        raise InputError(f"--minimize: unknown measure '{minimize}'; allowed: {', '.join(MEASURES)}.{hint}")
-    if minimize in limits:
-        raise InputError(f"--minimize: {minimize} has a limit; what is minimised needs none.")
+    limits |= {} if area_budget is None else {"die_area": parse_option("--area-budget", area_budget, "m^2")}
     return Wanted(minimize, limits)
 
 
 def _free(text: str, spec: DeviceSpec) -> dict[str, tuple[float, float] | None]:
     """Fact -> its range in SI units, None for the widest. Raises `InputError` for what is no such fact or range."""
     from jaxperf.serving.design.answer import CAPACITY, FREE
+    from jaxperf.serving.design.sized import size_of
 
     found: dict[str, tuple[float, float] | None] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -159,7 +175,7 @@ def _free(text: str, spec: DeviceSpec) -> dict[str, tuple[float, float] | None]:
             raise InputError(f"--free: {name} is given twice; give it once.")
         if sign and name == CAPACITY:
             raise InputError(f"--free: {CAPACITY} takes no range: it is what the memory has to hold.")
-        found[name] = _range(name, given, getattr(spec, name)) if sign else None
+        found[name] = _range(name, given, size_of(spec, name)) if sign else None
     if not found:
         raise InputError(f"--free: name what a design may change: {', '.join(FREE)}.")
     return found

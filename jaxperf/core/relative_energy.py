@@ -86,10 +86,38 @@ def memory_power(spec: DeviceSpec) -> float:
 
 
 def whole_limit(origin: DeviceSpec, spec: DeviceSpec) -> float:
-    """The power limit of a chip designed like `origin` with the cores and the memory bandwidth of `spec` [W]: the
-    memory draws by its bandwidth, all else by the cores."""
+    """The power limit of a chip designed like `origin` with the cores, the clock and the memory bandwidth of `spec`
+    [W]: the memory draws by its bandwidth, all else by the cores and the cube of the clock (C V^2 f, with the voltage
+    in proportion to the clock)."""
+    memory, rest = whole_parts(origin, spec)
+    return memory + rest * design_clock(origin, spec) ** 3
+
+
+def design_clock(origin: DeviceSpec, spec: DeviceSpec) -> float:
+    """`paid_clock` of a device made from `origin` [1]."""
+    return float(paid_clock(*_clocks(origin, spec), np))
+
+
+def paid_clock(clock: Any, power: Any, xp: Any) -> Any:
+    """The clock that a chip made from another is designed for, over that one's [1]: its own where it is lower, and
+    where it is higher as far as its power limit pays for it, the cube root.
+
+    **Arguments:** `clock` over the other's; `power`: its limit without its memory, over what as many cores draw there;
+    `xp`: numpy, or jax.numpy for traced ones.
+    """
+    paid = xp.maximum(power, 1.0) ** (1.0 / 3.0)
+    return xp.where(clock <= 1.0, clock, xp.minimum(clock, paid))
+
+
+def _clocks(origin: DeviceSpec, spec: DeviceSpec) -> tuple[float, float]:
+    memory, rest = whole_parts(origin, spec)
+    return spec.clock_rate.si / origin.clock_rate.si, (spec.tdp.si - memory) / rest
+
+
+def whole_parts(origin: DeviceSpec, spec: DeviceSpec) -> tuple[float, float]:
+    """What memory of that bandwidth, and as many cores at the clock of `origin`, draw [W]."""
     memory, cores = memory_power(origin), spec.num_cores.si / origin.num_cores.si
-    return (origin.tdp.si - memory) * cores + memory * spec.memory_bandwidth.si / origin.memory_bandwidth.si
+    return memory * spec.memory_bandwidth.si / origin.memory_bandwidth.si, (origin.tdp.si - memory) * cores
 
 
 def _of_process(spec: DeviceSpec, reference: Mapping[str, float], on_matrix_units: bool) -> float:

@@ -23,7 +23,7 @@ from jaxperf.core.device import device_from_spec, stand_in_of
 from jaxperf.core.efficiency import FAMILIES, LEVELS, assumed_shares
 from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.parameter_files import file_of
-from jaxperf.core.relative_energy import relative_energy, spendable_power
+from jaxperf.core.relative_energy import design_clock, relative_energy, spendable_power
 from jaxperf.core.sustained import CLASSES, CalibratedDevice, Rates, Sustained, format_class
 
 if TYPE_CHECKING:
@@ -265,8 +265,8 @@ def power_time(
 ) -> float:
     """How long the power limit has a useful FLOP wait: energy x operand bytes x (clock / reference)^2 / P_usable [s].
 
-    The clock is that of the device's design, so of `origin` where it was made from another: under its limit a chip runs
-    at the clock that it can pay, whatever its highest is.
+    The clock is that of the device's design; where it was made from an `origin`, the one that it can pay under its
+    limit, whatever its highest is (`design_clock`).
 
     **Arguments:** `energy`: of one FLOP per byte of its operands, at the reference clock on this device [J]; `form`:
     format class, or the next that the device has; `power`: the reference, what is drawn whatever a device does, and
@@ -274,5 +274,6 @@ def power_time(
     """
     peaks = {"fp32", *spec.peak_flops}
     size = next(size for names, size in (OPERANDS[each] for each in nearest(form)) if set(names) & peaks)
-    clock = (origin or spec).clock_rate.si / power["reference_clock"]
+    made = 1.0 if origin is None else design_clock(origin, spec)
+    clock = made * (origin or spec).clock_rate.si / power["reference_clock"]
     return energy * size * clock**2 / (power["usable_share"] * spendable_power(spec, power))

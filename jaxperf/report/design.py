@@ -6,20 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import hwspecs
+from hwspecs.variant import part_of
 from jaxperf.core.formats import FORMATS
 from jaxperf.core.relative_energy import memory_power
 from jaxperf.report.text import bold, console, layout_words, quantity, table
 from jaxperf.serving.design.answer import CAPACITY, Design, Question
 from jaxperf.serving.design.measures import MEASURES
-from jaxperf.serving.design.search import SIZES
+from jaxperf.serving.design.sized import SIZES
 from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 INTERVALS = ("ttft", "tpot", "e2e_latency")  # measures that a fit gives one
 METERED = "power is by a law fitted to one device (`jaxperf validate power`)"
 UNCALIBRATED = "energy: uncalibrated (one device was metered, none under a limit)"
 SIZED = (
-    "peaks, dies and TDP go with the cores, the memory's part of the TDP with its bandwidth; L2, links and what "
-    "kernels sustain of their peaks are those of the base: a chip of its family, not another architecture"
+    "peaks go with cores and clock, dies with the cores, the TDP with cores x clock^3 and its memory's part with the "
+    "bandwidth; links cost nothing; L2 and what kernels sustain of their peaks are those of the base: a chip of its "
+    "family, not another architecture"
 )
 
 
@@ -59,7 +61,8 @@ def _fact_rows(question: Question, found: Design) -> list[dict[str, Any]]:
     rows = []
     for name, number in found.changes.items():
         if isinstance(number, Mapping):
-            rows += [_row("fact", f"{name}.{each}", question.spec.peak_flops[each], at) for each, at in number.items()]
+            old = getattr(question.spec, name)
+            rows += [_row("fact", f"{name}.{part}", part_of(old, part), at) for part, at in number.items()]
         else:
             rows.append(_row("fact", name, getattr(question.spec, name), number))
     return rows
@@ -73,6 +76,8 @@ def _row(what: str, name: str, old: Any, number: float) -> dict[str, Any]:
 def _measure_rows(question: Question, found: Design) -> list[dict[str, Any]]:
     made, rows = found.made.explanation.metrics, []
     for name, (unit, _) in MEASURES.items():
+        if name not in found.before:
+            continue
         ends = {end: float(made[f"{name}_{end}"]) if name in INTERVALS else None for end in ("lower", "upper")}
         slopes = {f"per_{size}": found.best.slopes[name][size] for size in SIZES}
         limit = question.wanted.limits.get(name)
@@ -97,9 +102,10 @@ def print_design(record: Mapping[str, Any], provenance: str, quiet: bool) -> Non
     ]
     out.print(table("The device", ("fact", record["base"], record["device"], "ratio"), cells))
     rows = [row for row in record["rows"] if row["what"] == "measure"]
-    title = f"Least {record['minimize']}; last columns: % more for 1 % more of a size"
-    columns = ("measure", record["base"], record["device"], "90 %", "limit", *SIZES)
-    out.print(table(title, columns, [_measure_cells(row) for row in rows]))
+    columns = ("measure", record["base"], record["device"], "90 %", "limit")
+    out.print(table(f"Least {record['minimize']}", columns, [_measure_cells(row) for row in rows]))
+    slopes = [(row["name"], *(f"{row[f'per_{size}']:+.2f}" for size in SIZES)) for row in rows]
+    out.print(table("% more for 1 % more of", ("measure", *SIZES), slopes))
     for line in _sentences(record):
         out.print(line, soft_wrap=True)
     if quiet:
@@ -112,8 +118,7 @@ def print_design(record: Mapping[str, Any], provenance: str, quiet: bool) -> Non
 def _measure_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     ends = "" if row["lower"] is None else f"[{_said(row, 'lower')}, {_said(row, 'upper')}]"
     limit = "" if row["limit"] is None else _said(row, "limit")
-    slopes = (f"{row[f'per_{size}']:+.2f}" for size in SIZES)
-    return row["name"], _said(row, "base"), _said(row, "design"), ends, limit, *slopes
+    return row["name"], _said(row, "base"), _said(row, "design"), ends, limit
 
 
 def _said(row: Mapping[str, Any], column: str) -> str:

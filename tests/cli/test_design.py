@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import jax
 import pytest
 
 SMALL = ("--prompt", "64", "--output", "8", "--batch", "8")
@@ -89,6 +90,36 @@ def test_a_memory_of_unknown_energy_is_said_to_cost_nothing(cli) -> None:
     assert "what a byte of memory draws is not known of tpu-v5e: bandwidth adds nothing to the TDP" in text
 
 
+def test_clock_and_links_are_sizes_too_and_a_picture_shows_it(cli, parse_json, own_folder: Path) -> None:
+    asked = ("--free", "num_cores,clock_rate,link_bandwidth", "--slo", "ttft=4ms", "--area-budget", "294mm^2")
+    files = ("-o", "my-chip.toml", "--plot", "design.png")
+    answer = parse_json(cli(*L4, *asked, "--minimize", "tdp", *files, "--json").stdout)
+    rows = {row["name"]: row for row in answer["rows"]}
+    clock, cores = (rows[name]["design"] / rows[name]["base"] for name in ("clock_rate", "num_cores"))
+    assert rows["peak_flops.bf16"]["design"] == pytest.approx(rows["peak_flops.bf16"]["base"] * clock * cores)
+    assert rows["die_area"]["design"] <= rows["die_area"]["limit"] == 294e-6 and 0.7 <= clock < 1.0
+    assert rows["tdp"]["per_clock_rate"] > rows["tdp"]["per_num_cores"] and rows["tpot"]["per_link_bandwidth"] == 0.0
+    estimated = parse_json(cli("estimate", "gpt2", "--device", "my-chip.toml", *SMALL, "--json").stdout)
+    assert estimated["metrics"]["ttft"] == pytest.approx(rows["ttft"]["design"], rel=1e-9)
+    assert "link_bandwidth = " in (own_folder / "my-chip.toml").read_text().partition("[node]")[2]
+    assert (own_folder / "design.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_from_python() -> None:
+    import jaxperf as jp
+
+    model, point = jp.load_model("gpt2"), {"prompt": 64, "output": 8, "batch": 8}
+    with jax.enable_x64(False):  # as JAX starts
+        found = jp.design(model, "l4", free={"memory_bandwidth": (1e11, 1e12)}, limits={"tpot": 2e-3}, **point)
+        step = jp.decode_step(model)(found.device, batch=8, context=68)
+    assert found.best.held and list(found.best.prices) == ["tpot"]
+    assert float(step.time) == pytest.approx(2e-3, rel=0.05)  # a step halfway through the output
+    with pytest.raises(jp.InputError, match="Did you mean batch"):
+        jp.design(model, "l4", bacth=8)
+    with pytest.raises(jp.InputError, match="do not fit"):
+        jp.design(jp.load_model("llama-3-70b"), "l4")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -102,6 +133,10 @@ def test_a_memory_of_unknown_energy_is_said_to_cost_nothing(cli) -> None:
         (("--free", "memory_bandwidth=1TB/s:900TB/s"), "1000 times off"),
         (("--free", "memory_capacity=1GB:2GB"), "takes no range"),
         (("--minimize", "speed"), "allowed: power, tdp"),
+        (("--minimize", "clock_rate"), "must be free"),
+        (("--base", "b200", "--area-budget", "800mm^2"), "area of the dies of b200 is not known"),
+        (("--free", "l2_capacity"), "allowed: num_cores"),
+        (("--free", "memory_capacity", "--plot", "a.png"), "needs a free size"),
         (("--minimize", "tpot", "--slo", "tpot=1ms"), "what is minimised needs none"),
         (("--power-budget", "700"), "--power-budget"),
         (("--slo", "tpto=1ms"), "Did you mean tpot"),

@@ -12,7 +12,7 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.layers import Transformer
 from jaxperf.models.step import StepCost
-from jaxperf.serving.design.sized import PowerParts, Sizes, sized
+from jaxperf.serving.design.sized import SIZES, PowerParts, Sizes, sized
 from jaxperf.serving.metrics import metrics_of
 from jaxperf.serving.phases import ServingCost, serving_cost
 from jaxperf.serving.study import Assumed, deployment_of
@@ -22,6 +22,7 @@ from jaxperf.serving.techniques.power import PowerLaw, mean_power, step_power
 MEASURES = {
     "power": ("W", "what a device draws on average while it serves"),
     "tdp": ("W", "power that the device is built for"),
+    "die_area": ("m^2", "of its dies, where that of the base is known"),
     "energy_per_token": ("J", "drawn by all devices over output tokens"),
     "ttft": ("s", "prefill of one prompt, no queueing"),
     "tpot": ("s", "one decode step"),
@@ -32,17 +33,18 @@ Measures = dict[str, Scalar]
 
 class Served(eqx.Module):
     """The base device with the parts of its power, and how a model is served on it: `point` holds the arguments of
-    `deployment_of` but for the device, and batch, prompt and output."""
+    `deployment_of` but for the device, and batch, prompt and output; `die_area` of the base [m^2], None if unknown."""
 
     base: CalibratedDevice
     parts: PowerParts
     law: PowerLaw
     model: Transformer
     point: dict[str, Any]
+    die_area: Scalar | None = None
 
 
 class Judged(NamedTuple):
-    """`measures` of `MEASURES`, NaN where it cannot run; `cost` of serving."""
+    """`measures` of `MEASURES`, NaN where it cannot run, and the sizes over the base's; `cost` of serving."""
 
     measures: Measures
     cost: ServingCost
@@ -65,7 +67,9 @@ def judged(served: Served, assumed: Assumed, sizes: Sizes, holds_all: bool = Fal
         "power": jnp.where(cost.reason == 0, power, jnp.nan),
         "tdp": deployment.device.tdp,
         "energy_per_token": power * deployment.layout.num_devices / cost.tokens_per_second,
+        **({} if served.die_area is None else {"die_area": served.die_area * sizes.cores}),
         **{name: found[name] for name in ("ttft", "tpot", "e2e_latency")},
+        **dict(zip(SIZES, (sizes.cores, sizes.bandwidth, sizes.clock, sizes.links), strict=True)),
     }
     return Judged(measures, cost)
 

@@ -16,17 +16,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxperf.serving.design.measures import Measures, Served, judged
-from jaxperf.serving.design.sized import Sizes
+from jaxperf.serving.design.sized import SIZES, Sizes
 from jaxperf.serving.study import Assumed
 from jaxperf.sweeps.once import evaluate_once, evaluate_over
 
-SIZES = ("num_cores", "memory_bandwidth")  # facts of a device behind `Sizes`, in its order
-POINTS, ROUNDS = 97, 5  # along each size, and grids: steps of 3 % of a sixteenfold range first, of 1e-6 at last
-AROUND = 4  # steps of a grid on either side of its best point that the next one covers
+# Along each free size, by how many are free; and the steps of a grid on either side of its best point that the next one
+# covers: of the first grid, steps are 3 % of a sixteenfold range of two sizes, and a fifth of it of four.
+POINTS = {0: 1, 1: 97, 2: 97, 3: 33, 4: 17}
+AROUND = 3
+FINEST = 1e-6  # of a logarithm: the steps of the last grid
+EQUAL = 1e-12  # relative, of costs
 REACHED = 1e-3  # of a logarithm from a limit, or from the end of a range
 
 
-Measured = tuple[Callable[..., Measures], Served, Assumed]  # measures at sizes, and what they are of
+class _Measured(NamedTuple):
+    """What the measures are of, in the order of `measures_over`."""
+
+    served: Served
+    assumed: Assumed
+    holds_all: bool
 
 
 class Range(NamedTuple):
@@ -38,7 +46,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is minimised, and measure -> limit of the others, in their units."""
+    """What is minimised, a measure or a size, and measure -> limit of the others, in their units."""
 
     minimize: str
     limits: Mapping[str, float]
@@ -63,12 +71,12 @@ def search(
 ) -> Best:
     """The best design of whole cores.
 
-    **Arguments:** `ranges`: of each of `SIZES`; `holds_all`: see `sized`. The base can run.
+    **Arguments:** `ranges`: of those of `SIZES` that are free; `holds_all`: see `sized`. The base can run.
     """
-    measured = _measured(holds_all), served, assumed
-    asked = tuple(ranges[name] for name in SIZES)
+    measured = _Measured(served, assumed, holds_all)
+    asked = tuple(ranges.get(name, Range(1.0, 1.0)) for name in SIZES)
     grid = _grid(measured, asked, asked, float(served.base.num_cores), wanted)
-    for _ in range(ROUNDS - 1):
+    while not _narrow(grid.around, float(served.base.num_cores)):
         grid = _grid(measured, grid.around, asked, float(served.base.num_cores), wanted)
     point, measures = grid.point, grid.measures
     slopes = _slopes(measured, point)
@@ -83,6 +91,12 @@ def search(
         _prices(slopes, wanted.minimize, reached, inside),
         tuple(name for name, is_free, is_inside in zip(SIZES, free, inside, strict=True) if is_free and not is_inside),
     )
+
+
+def measures_over(served: Served, assumed: Assumed, axes: Sequence[np.ndarray], holds_all: bool) -> Measures:
+    """Measures of every combination of sizes over the base's, an axis for each of `SIZES`."""
+    along = ((), (), *((index,) for index in range(len(axes))))
+    return evaluate_over(_measured(holds_all), served, assumed, *axes, along=along)
 
 
 @functools.cache  # so that it is traced once for all models of one structure
@@ -100,53 +114,63 @@ class _Grid(NamedTuple):
 
 
 def _grid(
-    measured: Measured, within: Sequence[Range], asked: Sequence[Range], base_cores: float, wanted: Wanted
+    measured: _Measured, within: Sequence[Range], asked: Sequence[Range], base_cores: float, wanted: Wanted
 ) -> _Grid:
-    axes = _whole(_steps(within[0]), base_cores, asked[0]), _steps(within[1])
-    found = evaluate_over(*measured, *axes, along=((), (), (0,), (1,)))
+    points = POINTS[sum(each.low < each.high for each in asked)]
+    axes = [grid_of(name, each, points, base_cores, own) for name, each, own in zip(SIZES, within, asked, strict=True)]
+    found = measures_over(measured.served, measured.assumed, axes, measured.holds_all)
     excess = _excess(found, wanted.limits)
-    at = _best(found[wanted.minimize], excess)
+    at = _best(np.asarray(found[wanted.minimize]), excess)
     point = np.array([axis[index] for axis, index in zip(axes, at, strict=True)])
     around = tuple(_around(axis, index) for axis, index in zip(axes, at, strict=True))
     return _Grid(point, {name: float(value[at]) for name, value in found.items()}, bool(excess[at] <= 0.0), around)
 
 
-def _steps(within: Range) -> np.ndarray:
-    return np.array([within.low]) if within.low == within.high else np.geomspace(*within, POINTS)
+def _narrow(around: Sequence[Range], base_cores: float) -> bool:
+    """Whether the grid around which these are had every whole number of cores, and the finest steps of the rest."""
+    cores, *others = around
+    every = (cores.high - cores.low) * base_cores < 2 * AROUND + 0.5
+    return every and all(np.log(each.high / each.low) <= 2 * AROUND * FINEST for each in others)
 
 
-def _whole(sizes: np.ndarray, cores: float, asked: Range) -> np.ndarray:
-    """Whole numbers of cores near those sizes and within the range asked for, over the base's; those of a range without
-    one, and a size that is not free, stay."""
-    if asked.low == asked.high:
-        return sizes
-    counts = np.unique([float(round(each)) for each in (sizes * cores).tolist()])
-    kept = counts[(asked.low * cores <= counts) & (counts <= asked.high * cores)]
-    return (kept if kept.size else counts[:1]) / cores
+def grid_of(name: str, within: Range, points: int, base_cores: float, asked: Range | None = None) -> np.ndarray:
+    """Steps along a size, over the base's; of cores whole numbers, within the range that was `asked` too: all of them
+    where there are no more than `points`."""
+    if within.low == within.high or name != SIZES[0]:
+        return np.geomspace(*within, points) if within.low < within.high else np.array([within.low])
+    low, high = (end * base_cores for end in within)
+    steps = np.arange(round(low), round(high) + 1.0) if high - low < points else np.geomspace(low, high, points)
+    counts = np.unique([float(round(each)) for each in steps.tolist()])
+    ends = (end * base_cores for end in asked or within)
+    kept = counts[(next(ends) <= counts) & (counts <= next(ends))]
+    return (kept if kept.size else counts[:1]) / base_cores
 
 
 def _excess(found: Measures, limits: Mapping[str, float]) -> np.ndarray:
-    """By how much the limit that is exceeded most is [1], 0 where all hold; infinite where it cannot run."""
+    """By how much the limit that is nearest is exceeded [1], below 0 where all hold; infinite where it cannot run."""
     first = np.asarray(next(iter(found.values())))
-    over = [np.maximum(np.log(np.asarray(found[name]) / limit), 0.0) for name, limit in limits.items()]
-    worst = np.max([np.zeros(first.shape), *over], axis=0)
+    over = [np.log(np.asarray(found[name]) / limit) for name, limit in limits.items()]
+    worst = np.max(over or [np.where(np.isnan(first), np.nan, 0.0)], axis=0)
     return np.where(np.isfinite(worst), worst, np.inf)
 
 
 def _best(cost: np.ndarray, excess: np.ndarray) -> tuple[int, ...]:
-    """The point that holds the limits at the least cost, else the one that exceeds them least."""
+    """The point that holds the limits at the least cost, of equal ones the farthest from the limits, else the one that
+    exceeds them least."""
     held = excess <= 0.0
-    order = np.where(held, cost, np.inf) if held.any() else excess
-    return tuple(int(index) for index in np.unravel_index(np.argmin(order), order.shape))
+    if held.any():
+        excess = np.where(held & (cost <= np.min(cost[held]) * (1.0 + EQUAL)), excess, np.inf)
+    return tuple(int(index) for index in np.unravel_index(np.argmin(excess), excess.shape))
 
 
 def _around(axis: np.ndarray, at: int) -> Range:
     return Range(float(axis[max(at - AROUND, 0)]), float(axis[min(at + AROUND, len(axis) - 1)]))
 
 
-def _slopes(measured: Measured, point: np.ndarray) -> dict[str, np.ndarray]:
+def _slopes(measured: _Measured, point: np.ndarray) -> dict[str, np.ndarray]:
     """d log of each measure by d log of each size, straight through the stairs of `ceil_div`."""
-    measures_at, served, assumed = measured
+    served, assumed, holds_all = measured
+    measures_at = _measured(holds_all)
 
     def logs(at: jax.Array) -> Measures:
         return {name: jnp.log(value) for name, value in measures_at(served, assumed, *jnp.exp(at)).items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,14 +15,14 @@ from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.layers import transformer
 from jaxperf.serving.design.measures import MEASURES, Served, judged
-from jaxperf.serving.design.search import SIZES, Best, Range, Wanted, search
-from jaxperf.serving.design.sized import Sizes, power_parts
+from jaxperf.serving.design.search import Best, Range, Wanted, measures_over, search
+from jaxperf.serving.design.sized import SIZES, Sizes, power_parts
 from jaxperf.serving.study import assumed_at, formats_of
 from jaxperf.serving.techniques.power import PowerLaw
 from jaxperf.sweeps.once import evaluate_once, evaluate_over
 
 TABLE, LAW, ASSUMED = load_sustained_table(), PowerLaw(0.2, 0.5, 0.3), assumed_at("nominal", "graph")
-BOTH: dict[str, Range] = {name: Range(0.5, 2.0) for name in SIZES}
+BOTH = dict.fromkeys(SIZES[:2], Range(0.5, 2.0))
 
 
 @functools.cache
@@ -32,7 +31,8 @@ def _served(name: str = "l4", batch: int = 16) -> Served:
     point = {"tensor_parallel": 1, "batch": batch, "prompt": 512, "output": 64}
     numbers = {name: as_float(value) for name, value in point.items()}
     calibrated, parts = calibration_of(spec, TABLE).calibrated, power_parts(spec, TABLE.power)
-    return Served(calibrated, parts, LAW, transformer(load_model("llama-3-8b")), numbers | formats_of("bf16", "bf16"))
+    network, formats = transformer(load_model("llama-3-8b")), formats_of("bf16", "bf16")
+    return Served(calibrated, parts, LAW, network, numbers | formats, as_float(294e-6))
 
 
 @functools.cache
@@ -57,6 +57,7 @@ def _least(minimize: str, limits: Mapping[str, float]) -> float:
         ("energy_per_token", {"e2e_latency": 4.5}),
         ("tpot", {"tdp": 80.0}),
         ("e2e_latency", {"tdp": 72.0, "tpot": 0.08}),
+        ("memory_bandwidth", {"tpot": 0.07, "die_area": 250e-6}),
     ],
 )
 def test_nothing_on_a_fine_grid_is_better(minimize: str, limits: dict[str, float]) -> None:
@@ -68,14 +69,33 @@ def test_nothing_on_a_fine_grid_is_better(minimize: str, limits: dict[str, float
 
 
 def test_the_slopes_are_derivatives() -> None:
-    """Of what has no stairs: the memory's bandwidth."""
+    """Of what has no stairs: all but the cores."""
     found = search(_served(), ASSUMED, Wanted("power", {"tpot": 0.07}), BOTH)
     at = jax.jit(lambda *sizes: judged(_served(), ASSUMED, Sizes(*sizes)).measures)
-    step, cores, bandwidth = 1e-5, *found.sizes.values()
-    more, less = (evaluate_once(at, cores, bandwidth * np.exp(sign * step)) for sign in (1.0, -1.0))
-    for name in MEASURES:
-        slope = (np.log(more[name]) - np.log(less[name])) / (2.0 * step)
-        assert found.slopes[name]["memory_bandwidth"] == pytest.approx(slope, abs=1e-5)
+    step = 1e-5
+    for size in SIZES[1:]:
+        ends = ({**found.sizes, size: found.sizes[size] * np.exp(sign * step)} for sign in (1.0, -1.0))
+        more, less = (evaluate_once(at, *each.values()) for each in ends)
+        for name in MEASURES:
+            slope = (np.log(more[name]) - np.log(less[name])) / (2.0 * step)
+            assert found.slopes[name][size] == pytest.approx(slope, abs=1e-5), (name, size)
+
+
+@pytest.mark.parametrize("minimize", ["tdp", "energy_per_token"])
+def test_of_four_free_sizes_nothing_that_holds_the_limits_is_better(minimize: str) -> None:
+    """A grid of other steps, and the neighbourhood of what is found, have nothing more than a thousandth better."""
+    ranges, limits = (
+        {**BOTH, "clock_rate": Range(0.7, 1.4), "link_bandwidth": Range(0.5, 2.0)},
+        {"tpot": 0.07, "ttft": 0.3},
+    )
+    found = search(_served(), ASSUMED, Wanted(minimize, limits | {"die_area": 294e-6}), ranges)
+    assert found.held and found.sizes["link_bandwidth"] == 0.5  # one device has no use for links
+    cores, rest = np.arange(29, 59) / 58.0, [np.geomspace(*ranges[name], 40) for name in SIZES[1:3]]
+    near = [found.sizes[name] * np.linspace(0.98, 1.02, 41) for name in SIZES[1:3]]
+    for axes in (rest, [np.clip(each, *ranges[name]) for each, name in zip(near, SIZES[1:3], strict=True)]):
+        others = measures_over(_served(), ASSUMED, [cores, *axes, np.ones(1)], False)
+        held = np.logical_and.reduce([others[name] <= limit for name, limit in limits.items()])
+        assert found.measures[minimize] <= np.min(np.where(held, others[minimize], np.inf)) * 1.001
 
 
 @pytest.mark.parametrize(("minimize", "limit"), [("power", "tpot"), ("tdp", "tpot"), ("tpot", "tdp")])
@@ -109,13 +129,12 @@ def test_what_no_size_holds_is_exceeded_least() -> None:
 
 def test_without_a_limit_the_least_is_at_an_end() -> None:
     found = search(_served(), ASSUMED, Wanted("tdp", {}), BOTH)
-    assert found.edges == SIZES
-    assert found.sizes == {"num_cores": 0.5, "memory_bandwidth": pytest.approx(0.5)}
+    assert found.edges == SIZES[:2]
+    assert found.sizes == pytest.approx({"num_cores": 0.5, "memory_bandwidth": 0.5} | dict.fromkeys(SIZES[2:], 1.0))
 
 
 def test_a_size_that_is_not_free_stays() -> None:
-    ranges: dict[str, Any] = {"num_cores": Range(1.0, 1.0), "memory_bandwidth": Range(1.0, 3.0)}
-    found = search(_served(), ASSUMED, Wanted("tdp", {"tpot": 0.06}), ranges)
+    found = search(_served(), ASSUMED, Wanted("tdp", {"tpot": 0.06}), {"memory_bandwidth": Range(1.0, 3.0)})
     assert found.sizes["num_cores"] == 1.0
     assert found.measures["tpot"] == pytest.approx(0.06, rel=1e-5)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +17,9 @@ from hwspecs.schema import DeviceSpec
 from hwspecs.values import Source
 from hwspecs.variant import variant
 from jaxperf.core.relative_energy import memory_power, spendable_power, whole_limit
-from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+from jaxperf.core.sustained_file import calibration_of, load_sustained_table, power_time
 from jaxperf.serving.design.answer import NOTES, changes_of
-from jaxperf.serving.design.sized import Sizes, design_power, power_parts, sized
+from jaxperf.serving.design.sized import SIZES, Sizes, design_power, power_parts, sized
 
 TABLE = load_sustained_table()
 SOURCE = Source(title="test", publisher="us", kind="estimate", year=2026)
@@ -25,7 +28,7 @@ CAP = 0.6  # of the limit of the device that is capped
 
 
 def _made(base: DeviceSpec, sizes: Sizes) -> DeviceSpec:
-    ratios = {"num_cores": float(sizes.cores), "memory_bandwidth": float(sizes.bandwidth)}
+    ratios = dict(zip(SIZES, map(float, (sizes.cores, sizes.bandwidth, sizes.clock, sizes.links)), strict=True))
     return variant(base, "made", changes_of(base, ratios, None), NOTES, "design", SOURCE)
 
 
@@ -33,10 +36,15 @@ def _capped(base: DeviceSpec) -> DeviceSpec:
     return variant(base, "capped", {"tdp": CAP * base.tdp.si}, NOTES, "design", SOURCE)
 
 
-@given(st.sampled_from(BASES), st.booleans(), st.integers(1, 600), st.floats(0.25, 4.0))
-def test_it_is_what_its_file_describes(name: str, capped: bool, cores: int, bandwidth: float) -> None:
+@given(
+    st.sampled_from(BASES),
+    st.booleans(),
+    st.integers(1, 600),
+    *(st.floats(*ends) for ends in ((0.25, 4.0), (0.5, 2.0))),
+)
+def test_it_is_what_its_file_describes(name: str, capped: bool, cores: int, bandwidth: float, clock: float) -> None:
     base = _capped(hwspecs.load(name)) if capped else hwspecs.load(name)
-    sizes = Sizes(cores / base.num_cores.si, bandwidth)
+    sizes = Sizes(cores / base.num_cores.si, bandwidth, clock, bandwidth)
     here = sized(calibration_of(base, TABLE).calibrated, power_parts(base, TABLE.power), sizes)
     read = calibration_of(_made(base, sizes), TABLE).calibrated
     own = {
@@ -78,6 +86,34 @@ def test_half_a_chip_at_half_the_power_is_not_a_capped_one(name: str) -> None:
     assert spendable_power(half, TABLE.power) == pytest.approx(0.5 * spendable_power(spec, TABLE.power))
     halved = variant(spec, "capped", {"tdp": 0.5 * spec.tdp.si}, NOTES, "design", SOURCE)
     assert spendable_power(halved, TABLE.power) > 0.5 * spendable_power(spec, TABLE.power)
+
+
+@pytest.mark.parametrize("clock", [0.7, 1.0, 1.3])
+def test_a_chip_made_for_another_clock_can_pay_it(clock: float) -> None:
+    """What the limit leaves over the energy of an operation goes with the clock; under the limit of its base a higher
+    clock has what that has, and at a lower one operations take less."""
+    spec, power = hwspecs.load("tpu-v5e"), {"usable_share": 1.0, "reference_clock": 1.83e9}
+    assert memory_power(spec) == 0.0
+
+    def wait(changes: dict[str, float]) -> float:
+        return power_time(variant(spec, "made", changes, NOTES, "design", SOURCE), spec, 1e-12, "16-bit", power)
+
+    made = changes_of(spec, {"num_cores": 1.0, "clock_rate": clock}, None)
+    assert wait(made) == pytest.approx(wait({}) / clock)
+    assert wait({"clock_rate": clock * spec.clock_rate.si}) == pytest.approx(wait({}) * min(clock, 1.0) ** 2)
+
+
+def test_sold_devices_draw_by_the_cube_of_their_clock() -> None:
+    """docs/design.md: all pairs of one architecture and process whose clocks are a tenth and more apart."""
+    powers = []
+    for one, other in itertools.combinations(map(hwspecs.load, hwspecs.names()), 2):
+        alike = all(getattr(one, fact) == getattr(other, fact) for fact in ("process", "kind"))
+        family = {re.sub("-(geforce|half-rate)", "", each.architecture) for each in (one, other)}
+        clock = other.clock_rate.si / one.clock_rate.si
+        if one.process and alike and len(family) == 1 and abs(clock - 1.0) >= 0.1:
+            drawn = (other.tdp.si - memory_power(other)) / (one.tdp.si - memory_power(one))
+            powers.append(np.log(drawn * one.num_cores.si / other.num_cores.si) / np.log(clock))
+    assert (len(powers), np.median(powers)) == (49, pytest.approx(2.95, abs=0.01))
 
 
 def test_a_little_more_of_a_size_changes_little() -> None:
