@@ -10,7 +10,7 @@ SHOWN = 20  # machines in the table; a file holds all
 
 def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: list[str], quiet: bool) -> None:
     from jaxperf.io.codesign.rows import MM2
-    from jaxperf.report.text import console, quantity, table
+    from jaxperf.report.text import console, counted, quantity, table
 
     out = console()
     running = [row for row in rows if row["feasible"]]
@@ -31,7 +31,7 @@ def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: lis
     columns = (*free, "cycles", "energy", "EDP, J cycle", *more, "front", "against the best")
     out.print(table(f"Machines by {record['objective']}", columns, cells))
     if len(running) > SHOWN:
-        out.print(f"{len(running) - SHOWN} more machines that can run; -o FILE writes all")
+        out.print(f"{counted(len(running) - SHOWN, 'more machine')} that can run; -o FILE writes all")
     for row in rows[len(running) :]:
         named = ", ".join(f"{name}={row[name]:g}" for name in free)
         out.print(f"infeasible: {named}: {row['reason']}", soft_wrap=True)
@@ -39,9 +39,10 @@ def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: lis
         for note in record["notes"]:
             out.print(f"note: {note}", soft_wrap=True)
         cut = len(rows) - record["mapped"]
+        more_cut = f", {cut} more cut to what the mappings of one need" if cut else ""
         out.print(
-            f"{record['layers']} layers of {record['shapes']} shapes on {record['mapped']} of {record['machines']} "
-            f"machines{f', {cut} more cut to what the mappings of one need' if cut else ''}; "
+            f"{counted(record['layers'], 'layer')} of {counted(record['shapes'], 'shape')} on {record['mapped']} of "
+            f"{counted(record['machines'], 'machine')}{more_cut}; "
             "* no other machine has both less energy and fewer cycles",
             soft_wrap=True,
         )

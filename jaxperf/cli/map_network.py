@@ -107,7 +107,7 @@ def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> None:
-    from jaxperf.report.text import console, quantity, table
+    from jaxperf.report.text import console, counted, quantity, table
 
     out = console()
     cells = [
@@ -124,8 +124,9 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> N
             out.print(f"{row['layer']}: rejected ({each['mappings']:,}): {each['reason']}", soft_wrap=True)
     which = "" if record["mapped"] == record["count"] else f"{record['mapped']:,} of "
     out.print(
-        f"{which}{record['count']} layers of {record['shapes']} shapes: {record['cycles']:,.0f} cycles, "
-        f"{quantity(record['energy_j'], 'J', 5)}, EDP {record['edp_j_cycle']:.6g} J cycle",
+        f"{which}{counted(record['count'], 'layer')} of {counted(record['shapes'], 'shape')}: "
+        f"{record['cycles']:,.0f} cycles, {quantity(record['energy_j'], 'J', 5)}, "
+        f"EDP {record['edp_j_cycle']:.6g} J cycle",
         soft_wrap=True,
     )
     if not quiet:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+DASH = 5.0  # points
+
+
 class Roof(NamedTuple):
     """A port of a level: `bandwidth` of all its instances [word/cycle], `words` that the mapping moves through it."""
 
@@ -68,12 +71,21 @@ def _roofline(axes: Axes, answer: Mapping[str, Any], architecture: Architecture,
     edges = [*reached, *(macs / roof.bandwidth for roof in roofs), 1.0]
     span = np.geomspace(min(edges) / 2.0, max(edges) * 2.0, 100)
     axes.axhline(macs, color="black", linewidth=1.5, label="units")
-    for roof, intensity in zip(roofs, reached, strict=True):
-        (line,) = axes.plot(span, np.minimum(span * roof.bandwidth, macs), linewidth=1, label=roof.name)
+    for roof, intensity, dashes in zip(roofs, reached, _dashes(roofs), strict=True):
+        rate = np.minimum(span * roof.bandwidth, macs)
+        (line,) = axes.plot(span, rate, linewidth=1, linestyle=dashes, label=roof.name)
         axes.scatter(intensity, achieved, s=24, color=line.get_color(), zorder=3)
     axes.set(xscale="log", yscale="log", xlabel="operations per word through a port", ylabel="operations per cycle")
     axes.set_title("A point on its line: that port limits", loc="left", fontsize="medium")
     axes.legend(frameon=False, fontsize="small")
+
+
+def _dashes(roofs: Sequence[Roof]) -> Iterator[Any]:
+    """Of lines on top of each other each has dashes in the gaps of the others, so that the colors alternate."""
+    alike = [[other for other in roofs if math.isclose(other.bandwidth, roof.bandwidth)] for roof in roofs]
+    for roof, same in zip(roofs, alike, strict=True):
+        gap = DASH * (len(same) - 1)
+        yield (DASH * same.index(roof), (DASH, gap)) if gap else "-"
 
 
 def level_roofs(name: str, level: Level, found: Mapping[str, Any]) -> Iterator[Roof]:

@@ -37,6 +37,11 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100.0 else f"{value:#.3g}".rstrip(".")
 
 
+def counted(count: int, word: str) -> str:
+    """`1 layer`, `1,200 layers`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def milliseconds(value: float) -> str:
     """A time in milliseconds, so that a column can be compared at a glance."""
     return number(value * 1e3)

@@ -29,3 +29,18 @@ def test_energies_have_prefixes_and_no_bar_ends_at_the_frame() -> None:
     left, _ = nest_figure("", answer, Architecture((Level(read_bandwidth=2.0),)), ("spad",)).axes
     assert left.xaxis.get_major_formatter()(2e-9) == "2 nJ"
     assert left.get_xlim()[1] > 8e-9
+
+
+def test_lines_of_one_bandwidth_are_all_seen() -> None:
+    """Each has its dashes where the others have gaps."""
+    levels = ("spad", "buffer", "dram")
+    answer = {"macs": 8.0, "cycles": 4.0, "levels": {name: {**FOUND, "energy_j": 1e-9} for name in levels}}
+    for level in answer["levels"].values():
+        level["tensors"] = {"A": {**COUNTS, "energy_j": 1e-9}}
+    machine = Architecture(tuple(Level(read_bandwidth=bandwidth) for bandwidth in (2.0, 2.0, 1.0)))
+    _, right = nest_figure("", answer, machine, levels).axes
+    spad, buffer, dram = (line for line in right.lines if line.get_label() != "units")
+    assert (spad.get_ydata() == buffer.get_ydata()).all()
+    assert len({line.get_linestyle() for line in (spad, buffer)} | {dram.get_linestyle()}) == 2
+    (start, (dash, gap)), (other, pattern) = spad._unscaled_dash_pattern, buffer._unscaled_dash_pattern
+    assert (dash, gap) == tuple(pattern) and abs(other - start) == dash == gap

@@ -12,6 +12,7 @@ from jaxperf.core.cost import Limiter
 from jaxperf.report.text import (
     bold,
     console,
+    counted,
     interval,
     layout_words,
     limiter_words,
@@ -37,6 +38,10 @@ from jaxperf.report.text import (
 )
 def test_numbers(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(count, "layer") for count in (0, 1, 1200)] == ["0 layers", "1 layer", "1,200 layers"]
 
 
 def test_units_and_intervals() -> None:
