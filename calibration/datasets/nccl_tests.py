@@ -21,7 +21,16 @@ _RANK = re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+
 _COUNTS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)")
 _LIBRARY = re.compile(r"nccl-library=(\d+)")
 _VERSION = re.compile(r"[NR]CCL version\s*:?\s*(\d+(?:\.\d+)+)")
-_LAUNCHER = re.compile(r"^(.*<stdout>:|\s*\d+:(?=\s))\s?")  # mpirun --tag-output, srun --label
+_LAUNCHER = re.compile(  # what launchers and collectors of logs print in front of a line, one after the other
+    r"(?:\s*(?:"
+    r"\S*<stdout>:"  # mpirun --tag-output
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?(?=\s)"  # a date and time
+    r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?:?(?=\s)"
+    r"|[A-Z][a-z]{2}\s+\d+\s\d\d:\d\d:\d\d(?:\s\S+\s\S+:)?(?=\s)"  # syslog, journalctl
+    r"|\[[^\]\s]+\]:?(?=\s)"  # kubectl logs --prefix
+    r"|[\w.-]+(?::|\s*\|)(?=\s)"  # a host, a worker, srun --label; docker compose
+    r"))*"
+)
 _ROUNDING = 0.02  # algbw is printed with two decimals, so compare only where that is at least 1 GB/s
 
 
@@ -76,7 +85,7 @@ def read_nccl_log(path: str | Path, op: str | None = None, num_gpus: int | None 
     problems: list[Problem] = []
     row = 0
     for number, line in enumerate(read_text(path).splitlines(), start=1):
-        line = _LAUNCHER.sub("", line).strip()
+        line = _LAUNCHER.sub("", line, count=1).strip()
         if not (run.columns and re.match(r"\d+\s+\d+\s+\w+", line)):
             run = _follow(run, line, op)
             continue

@@ -85,7 +85,15 @@ hostname:3442:3442 [0] NCCL INFO Launch mode Parallel
     assert (table.shape["num_gpus"].tolist(), table.device.tolist()) == ([2], ["a100-sxm-40gb"])
 
 
-@pytest.mark.parametrize("tag", ["[1,0]<stdout>:", "0: ", " 3: "])  # mpirun --tag-output, srun --label
+@pytest.mark.parametrize(
+    "tag",
+    [
+        *("[1,0]<stdout>:", "0: ", " 3: ", "worker-0: ", "worker-0  | ", "[pod/nccl-worker-0/main] "),
+        *("2026-05-01T12:34:56.789Z ", "2026-05-01 12:34:56,789 worker-0: ", "[2026-05-01 12:34:56] "),
+        *("12:34:56.789 ", "May  1 12:34:56 node-7 nccl[812]: "),
+        "2026-05-01T12:34:56.789123456+02:00 [1,0]<stdout>:",
+    ],
+)
 def test_lines_tagged_by_the_launcher(tmp_path: Path, tag: str) -> None:
     tagged = "".join(f"{tag}{line}\n" for line in LOG.splitlines())
     assert len(read_nccl_log(put(tmp_path / "run.log", tagged)).read.tables[0]) == 2
