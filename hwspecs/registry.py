@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, MemorySpec, ProcessSpec, Spec
 
 Directory = str | os.PathLike[str]
+_MIG = re.compile(r"(?P<device>.+?)[\s_-]+MIG[\s_-]+(\d+c\.)?\d+g\.(?P<memory>\d+)gb(\+\S+)?", re.IGNORECASE)
 LONGEST_SHOWN = 60  # characters of a name that nobody knows
 _Part = TypeVar("_Part", bound="Spec")
 
@@ -130,13 +132,25 @@ class Registry:
             return Resolution(text, name, f"this is {name}.")
         if reason is None:
             spelled = {spelling_of(known): why for known, why in _unspecified().items()}
-            reason = spelled.get(spelling_of(text))
+            reason = spelled.get(spelling_of(text)) or self._slice(text)
         if reason is not None:
             return Resolution(text, None, reason)
         near = did_you_mean(text, self.aliases)  # all names would bury these
         known = f"{near} `jaxperf devices` lists all." if near else f" Known: {', '.join(self.names)}."
         shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
         raise InputError(f"{shown!r} is not a known device.{known}")
+
+    def _slice(self, text: str) -> str | None:
+        """What to do about a slice of a GPU, such as "A100-SXM4-40GB MIG 3g.20gb"; None for another string."""
+        named = _MIG.fullmatch(text.strip())
+        whole = self.find(named["device"]) if named else None
+        if named is None or whole is None:
+            return None
+        return (
+            f"it is a slice (MIG) of {whole} with {named['memory']} GB, whose cores differ by profile; write "
+            f'a file with base = "{whole}" that states its num_cores (`nvidia-smi mig -lgip` has them as SM), its '
+            "peak_flops, vector_flops, memory_bandwidth, memory_capacity and l2_capacity (docs/add-a-device.md)."
+        )
 
     def _own_aliases(self, name: str, path: Path) -> Iterable[str]:
         header = read_header(path)

@@ -91,6 +91,22 @@ def test_loading_what_is_known_but_not_specified_gives_the_reason() -> None:
         hwspecs.load("h100-80gb-pcap")
 
 
+@pytest.mark.parametrize(
+    ("text", "whole", "memory"),
+    [
+        ("A100-SXM4-40GB MIG 3g.20gb", "a100-sxm-40gb", 20),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb+me", "a100-sxm-80gb", 10),
+        ("H100 80GB HBM3 mig 1c.7g.80gb", "h100-sxm", 80),
+    ],
+)
+def test_a_slice_of_a_gpu_says_of_what_and_how_to_state_it(text: str, whole: str, memory: int) -> None:
+    found = hwspecs.resolve(text)
+    assert found.name is None and f"a slice (MIG) of {whole} with {memory} GB" in found.reason
+    assert f'base = "{whole}"' in found.reason
+    with pytest.raises(hwspecs.InputError, match="not a known device"):
+        hwspecs.resolve("Quux MIG 1g.5gb")
+
+
 def test_an_unknown_name_gets_the_nearest_ones() -> None:
     with pytest.raises(hwspecs.InputError, match=r"'h100-smx' is not a known device\. Did you mean h100-sxm"):
         hwspecs.load("h100-smx")
