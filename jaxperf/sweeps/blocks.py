@@ -79,18 +79,23 @@ class CompiledBlocks:
         ones = hidden_ones(str(jnp.result_type(float)))
         rooms = [self.rooms.pop() if self.rooms else self._new_room() for _ in range(ROOMS)]
         running: tuple[Block, list[Array]] | None = None
-        for block in self.plan.iterate(skip):
-            starts = np.array([piece.start for piece in block.slices], np.int32)
-            # Results go into the room of a block that was read, which spares the page faults of fresh memory.
-            ahead = block, self.call(rooms.pop(0), *self.fixed, starts, ones)
+        ahead: tuple[Block, list[Array]] | None = None
+        try:
+            for block in self.plan.iterate(skip):
+                starts = np.array([piece.start for piece in block.slices], np.int32)
+                # Results go into the room of a block that was read, which spares the page faults of fresh memory.
+                ahead = block, self.call(rooms.pop(0), *self.fixed, starts, ones)
+                if running is not None:
+                    yield running[0], list(map(np.asarray, running[1]))
+                    rooms.append(running[1])
+                running = ahead
             if running is not None:
                 yield running[0], list(map(np.asarray, running[1]))
                 rooms.append(running[1])
-            running = ahead
-        if running is not None:
-            yield running[0], list(map(np.asarray, running[1]))
-            rooms.append(running[1])
-        self.rooms += rooms
+            self.rooms += rooms
+        finally:
+            if ahead is not None:
+                jax.block_until_ready(ahead[1])  # who was stopped must not end while a thread writes there
 
     def _new_room(self) -> list[Array]:
         """Empty room for the results of one block."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -96,8 +97,11 @@ class Sweep:
         self.plan = make_plan(tuple(one.size for one in self.axes), points_per_block)
         self._evaluate = make_blocks(self.point, self.axes, self.plan, self.plan.points * runs)
 
-    def blocks(self, skip: Collection[int] = frozenset()) -> Iterator[BlockResult]:
-        """Evaluate block by block, in row order, without the blocks numbered in `skip`."""
+    def blocks(self, skip: Collection[int] = frozenset()) -> Generator[BlockResult]:
+        """Evaluate block by block, in row order, without the blocks numbered in `skip`.
+
+        Who may stop before the end closes it (`contextlib.closing`): the next block is being computed by then.
+        """
         for block, outputs in self._evaluate(skip):
             # Blocks are contiguous in C order, so what padding added is the tail of the flat array.
             flat = (values.reshape(-1)[: block.points].reshape(block.shape) for values in outputs)
@@ -115,11 +119,12 @@ class Sweep:
                 "write it to Parquet block by block, or keep only a top-k or Pareto selection."
             )
         flat = {name: np.empty(self.plan.points, dtype) for name, dtype in self.metrics.items()}
-        for result in self.blocks():
-            for name, values in result.columns.items():
-                flat[name][result.block.start : result.block.stop] = values
-            if progress is not None:
-                progress(result.block.stop, self.plan.points)
+        with closing(self.blocks()) as blocks:
+            for result in blocks:
+                for name, values in result.columns.items():
+                    flat[name][result.block.start : result.block.stop] = values
+                if progress is not None:
+                    progress(result.block.stop, self.plan.points)
         return Results(self.axes, {name: values.reshape(self.plan.sizes) for name, values in flat.items()})
 
     def rows(self, selection: Selection) -> dict[str, Column]:

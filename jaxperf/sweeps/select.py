@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from jaxperf.sweeps.reduce import Reducer, Selection, update_all
 from jaxperf.sweeps.run import Progress, Sweep
@@ -20,8 +21,9 @@ def reduce_sweep(sweep: Sweep, reducers: Sequence[Reducer], progress: Progress |
     for reducer in reducers:
         reducer.check(tuple(sweep.metrics))
     kept: list[Selection | None] = [None] * len(reducers)
-    for result in sweep.blocks():
-        kept = update_all(reducers, kept, result.block.start, result.columns)
-        if progress is not None:
-            progress(result.block.stop, sweep.plan.points)
+    with closing(sweep.blocks()) as blocks:
+        for result in blocks:
+            kept = update_all(reducers, kept, result.block.start, result.columns)
+            if progress is not None:
+                progress(result.block.stop, sweep.plan.points)
     return tuple(selection for selection in kept if selection is not None)

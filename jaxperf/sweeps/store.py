@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,13 +144,14 @@ class _Run:
         try:
             kept = self._reduce_finished(sorted(finished))
             self._report(done)
-            for result in self.sweep.blocks(skip=frozenset(finished)):
-                with plain_errors(self.place.target, self._state(len(finished))):
-                    self._write_part(result)
-                finished.add(result.index)
-                done += result.block.points
-                kept = update_all(self.reducers, kept, result.block.start, result.columns)
-                self._report(done)
+            with closing(self.sweep.blocks(skip=frozenset(finished))) as blocks:
+                for result in blocks:
+                    with plain_errors(self.place.target, self._state(len(finished))):
+                        self._write_part(result)
+                    finished.add(result.index)
+                    done += result.block.points
+                    kept = update_all(self.reducers, kept, result.block.start, result.columns)
+                    self._report(done)
             if self.place.single:
                 with plain_errors(self.place.target, self._state(len(finished))):
                     self._join()

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import ceil_div
-from jaxperf.sweeps import Axis, Sweep, axis, zip_axes
+from jaxperf.sweeps import Axis, Sweep, axis, blocks, zip_axes
 
 pytestmark = pytest.mark.usefixtures("ways")
 
@@ -154,6 +154,23 @@ def test_blocks_can_be_skipped_and_come_in_order():
     assert results[1].metrics["sum"].tolist() == [[20.0, 21.0, 22.0]]
     assert results[1].slices == (slice(2, 3), slice(0, 3))
     assert results[1].columns["sum"].shape == (3,)
+
+
+def test_nothing_is_being_computed_once_a_sweep_was_stopped(monkeypatch):
+    """Else a program that ends at once ends while a thread writes into what it frees."""
+    monkeypatch.setattr(blocks, "FEW_POINTS", 0)
+    slow = lambda x, z: {"y": jnp.sin(jnp.cos(jnp.sin(jnp.exp(jnp.sin(x + z)))))}  # noqa: E731
+    sides = [axis(name, np.linspace(0.0, 1.0, 2_000)) for name in "xz"]
+    sweep = Sweep(slow, sides, points_per_block=1_000_000)
+    call, made = sweep._evaluate.call, []
+    monkeypatch.setattr(sweep._evaluate, "call", lambda *given: made.append(call(*given)) or made[-1])
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep.dense(progress=stop)
+    assert len(made) == 2 and all(each.is_ready() for each in made[-1])
 
 
 def test_progress_counts_points():
