@@ -28,7 +28,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
         "intermediate_size": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "block_ff_dim"),
-        "moe_intermediate_size": ("moe_intermediate_size", "moe_ffn_hidden_size"),
+        "moe_intermediate_size": ("moe_intermediate_size", "moe_ffn_hidden_size", "expert_ffn_hidden_size"),
         "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
         "num_experts_per_tok": (
             "num_experts_per_tok",

@@ -33,7 +33,9 @@ class Moe:
     `latent` width the routed experts read and write, projected from the hidden width and back, `None` for the
     hidden width itself (Nemotron 3); the experts lie in `groups` of equal size, of which a token uses
     `groups_per_token` (DeepSeek V2 and V3); `unvisited` weights of experts, with their router, that tokens of another
-    kind visit (ERNIE 4.5 VL: those of images): stored, and idle for tokens of text.
+    kind visit (ERNIE 4.5 VL: those of images): stored, and idle for tokens of text; `zero_experts` further choices of
+    the router that stand for no block and cost nothing (LongCat-Flash), `experts_per_token` is what is visited beside
+    them in the mean.
     """
 
     experts: int
@@ -49,10 +51,11 @@ class Moe:
     groups: int = 1
     groups_per_token: int = 1
     unvisited: int = 0
+    zero_experts: int = 0
 
     def __post_init__(self) -> None:
         check_counts(self, "experts", "experts_per_token", "intermediate", "groups", "groups_per_token")
-        check_counts(self, "shared_intermediate", "unvisited", smallest=0)
+        check_counts(self, "shared_intermediate", "unvisited", "zero_experts", smallest=0)
         check_optional_counts(self, "latent")
         check_flags(self, "gated", "shared_gate", "bias", "router_bias", "correction_bias")
         if self.experts_per_token > self.experts:
@@ -63,6 +66,11 @@ class Moe:
         check_groups(self.experts, self.experts_per_token, self.groups, self.groups_per_token)
         if self.shared_gate and not self.shared_intermediate:
             raise InputError("Moe.shared_gate is true but Moe.shared_intermediate is 0; a gate needs a shared expert.")
+
+    @property
+    def choices(self) -> int:
+        """What the router chooses from: experts, and those that do nothing [1]."""
+        return self.experts + self.zero_experts
 
 
 def check_groups(

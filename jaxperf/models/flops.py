@@ -58,9 +58,9 @@ def _ffn_matrices(ffn: FeedForward | None, hidden: int) -> int:
     match ffn:
         case Mlp(intermediate=intermediate, gated=gated):
             return (3 if gated else 2) * hidden * intermediate
-        case Moe(experts=experts, experts_per_token=chosen, intermediate=intermediate, gated=gated):
+        case Moe(choices=choices, experts_per_token=chosen, intermediate=intermediate, gated=gated):
             width, matrices = ffn.latent or hidden, 3 if gated else 2
-            around = hidden * (experts + ffn.shared_gate) + 2 * hidden * (ffn.latent or 0)
+            around = hidden * (choices + ffn.shared_gate) + 2 * hidden * (ffn.latent or 0)
             return around + matrices * (chosen * width * intermediate + hidden * ffn.shared_intermediate)
     return 0
 

@@ -148,7 +148,7 @@ def mlp_parameters(ffn: FeedForward | None, hidden: int) -> int:
 
 def router_parameters(ffn: FeedForward | None, hidden: int) -> int:
     """The matrix and the biases that choose experts [1]."""
-    return ffn.experts * (hidden + ffn.router_bias + ffn.correction_bias) if isinstance(ffn, Moe) else 0
+    return ffn.choices * (hidden + ffn.router_bias + ffn.correction_bias) if isinstance(ffn, Moe) else 0
 
 
 def expert_parameters(ffn: FeedForward | None, hidden: int) -> int:

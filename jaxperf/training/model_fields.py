@@ -79,7 +79,7 @@ def expert_fields(blocks: Sequence[Moe], hidden: int) -> dict[str, float]:
         "expert_hidden": mean(blocks, lambda block: block.latent or hidden),
         "shared_weights": mean(blocks, lambda block: shared_expert_parameters(block, hidden)),
         "shared_width": mean(blocks, lambda block: block.shared_intermediate),
-        "router": mean(blocks, lambda block: block.experts * hidden),
+        "router": mean(blocks, lambda block: block.choices * hidden),
         "shared_adapters": mean(blocks, lambda block: _shared_ends(block, hidden)),
         "expert_adapters": mean(
             blocks,
@@ -96,7 +96,7 @@ def layer_matrices(layer: Layer, hidden: int) -> int:
         case Mlp():
             return mixers + _dense_matrices(ffn, hidden)
         case Moe():
-            around = shared_expert_parameters(ffn, hidden) + ffn.experts * hidden
+            around = shared_expert_parameters(ffn, hidden) + ffn.choices * hidden
             return mixers + around + ffn.experts * _expert_matrices(ffn, hidden)
     return mixers
 

@@ -25,8 +25,6 @@ REFUSED = {
     "zamba2": _SHARED,
     "JetMoeForCausalLM": "its attention heads are chosen by a router, which no attention described here does",
     "jetmoe": "its attention heads are chosen by a router, which no attention described here does",
-    "LongcatFlashForCausalLM": "its router may choose experts that do nothing, so the work of a token varies",
-    "longcat_flash": "its router may choose experts that do nothing, so the work of a token varies",
     "OpenELMForCausalLM": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
     "openelm": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
     "Phi3SmallForCausalLM": "its block-sparse attention is not among the token mixers described here",

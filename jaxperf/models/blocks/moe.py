@@ -25,7 +25,8 @@ class MoeFfn(AbstractFfn):
     `latent`: width that the routed experts read and write, between two projections of their own; 0 where that is the
     width of the layer. `shared_format`: that of the shared expert where it has one of its own, None where it is that
     of the routed ones. `limit`: the groups of experts that a token keeps to, None for any. `copies`: more slots, which
-    hold experts a second time; `unvisited`: weights of experts of images and the like, spread over all ranks.
+    hold experts a second time; `unvisited`: weights of experts of images and the like, spread over all ranks;
+    `zero_experts`: choices of the router that stand for no block.
     """
 
     experts: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -39,6 +40,7 @@ class MoeFfn(AbstractFfn):
     limit: GroupLimit | None = eqx.field(static=True, default=None)
     copies: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     unvisited: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    zero_experts: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     @property
     def slots(self) -> Scalar:
@@ -53,7 +55,7 @@ class MoeFfn(AbstractFfn):
         tokens, routing = phase.tokens, Routing(self.experts, self.chosen, deployment.routing_skew)
         dispatch, combine = exchange_costs(deployment, self.width(hidden), routing, phase, self.limit)
         return (
-            {"router": plain_linear(deployment, tokens, self.experts, hidden)}
+            {"router": plain_linear(deployment, tokens, self.experts + self.zero_experts, hidden)}
             | self._latent_kernel("latent_down_projection", deployment, tokens, self.latent, hidden)
             | {"expert_dispatch": dispatch}
             | self._expert_kernels(deployment, routing, self.width(hidden), tokens)
@@ -117,7 +119,7 @@ class MoeFfn(AbstractFfn):
         return (2.0 + self.gates) * hidden * ceil_div(self.shared_intermediate, layout.tensor_parallel)
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
-        return hidden * self.experts
+        return hidden * (self.experts + self.zero_experts)
 
     def alive(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         copies = self.chosen * layout.data_parallel / layout.expert_parallel
@@ -146,6 +148,7 @@ def moe_ffn(moe: Moe, own: Formats = ()) -> MoeFfn:
         shared_format=dict(own).get("shared"),
         limit=group_limit(moe),
         unvisited=moe.unvisited,
+        zero_experts=moe.zero_experts,
     )
 
 

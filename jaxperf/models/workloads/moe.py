@@ -42,11 +42,11 @@ def _sparse(tape: Tape, x: Tensor, moe: Moe, style: Style) -> Tensor:
     """Softmax over the experts, the best of each token, and an indexed sum of what they return (Mixtral's class)."""
     tokens, sent = x.rows, x.rows * moe.experts_per_token
     active = min(moe.experts, sent)
-    gates = softmax(tape, linear(tape, x, moe.experts, "router", moe.router_bias))
-    ranked = [stream("topk", gates.elements, sent, tokens), stream("one hot", sent, sent * moe.experts, tokens)]
+    gates = softmax(tape, linear(tape, x, moe.choices, "router", moe.router_bias))
+    ranked = [stream("topk", gates.elements, sent, tokens), stream("one hot", sent, sent * moe.choices, tokens)]
     if moe.correction_bias:  # added to choose, not to weigh; no optimizer step trains it
-        ranked.insert(0, stream("add", gates.elements + moe.experts, gates.elements, tokens))
-        tape.own(gates, moe.experts)
+        ranked.insert(0, stream("add", gates.elements + moe.choices, gates.elements, tokens))
+        tape.own(gates, moe.choices)
     spread = [movement(sent * tape.itemsize, gates.elements * tape.itemsize)]
     best = tape.record("topk", "route", (gates,), (tokens, moe.experts_per_token), ranked, spread)
     best = pointwise(tape, best, "div", name="renormalize")
