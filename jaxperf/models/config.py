@@ -81,7 +81,8 @@ class Layer:
     the same input as the first (Falcon-H1: Mamba-2 beside attention); `parallel` mixer and feed-forward block read
     the same input and are added once (GPT-J, Falcon, Command R); `norm_weight` false when the norms have no weights
     at all (OLMo 1); `other_parameters` weights of the layer that none of its blocks has, such as layer scales;
-    `shared` the weights are those of an earlier layer: computed again but stored once (ALBERT).
+    `shared` the weights are those of an earlier layer: computed again but stored once (ALBERT); `streams` of the
+    residual, which are mixed before and after either block (DeepSeek V4); what mixes them is in `other_parameters`.
     """
 
     mixer: Mixer | None
@@ -94,6 +95,7 @@ class Layer:
     norm_weight: bool = True
     other_parameters: int = 0
     shared: bool = False
+    streams: int = 1
 
     def __post_init__(self) -> None:
         check_kind(self, "mixer", Mixer | None, "a token mixer such as Attention, or None")
@@ -101,6 +103,7 @@ class Layer:
         check_kind(self, "cross", Attention | None, "an Attention or None")
         check_kind(self, "beside", Mixer | None, "a token mixer such as Mamba2, or None")
         check_counts(self, "norms", "other_parameters", smallest=0)
+        check_counts(self, "streams")
         check_flags(self, "norm_bias", "parallel", "norm_weight", "shared")
         if self.mixer is None and self.ffn is None:
             raise InputError("Layer.mixer and Layer.ffn are both None; a layer needs one of them.")

@@ -33,7 +33,7 @@ class LayerGroup(eqx.Module):
     `beside`: a second mixer that reads what the first reads; `norms` of the residual width; `parallel`: mixer and
     feed-forward read the same input and are added once; `own`: blocks whose format is not that of the weights, with
     its name, as in `block_formats.own_formats`; `extra`: elements that no block has, in memory but not timed; `stored`
-    false where the weights are those of earlier layers.
+    false where the weights are those of earlier layers; `streams` of the residual.
     """
 
     mixer: AbstractMixer | None
@@ -46,6 +46,7 @@ class LayerGroup(eqx.Module):
     own: Formats = eqx.field(static=True, default=())
     extra: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     stored: bool = eqx.field(static=True, default=True)
+    streams: int = eqx.field(static=True, default=1)
 
     @property
     def mixers(self) -> tuple[AbstractMixer, ...]:
@@ -113,6 +114,11 @@ class Transformer(eqx.Module):
         return sum((group.repeats for group in self.groups), start=as_float(0.0))
 
     @property
+    def streams(self) -> int:
+        """Streams of the residual between layers [1]."""
+        return max((group.streams for group in self.groups), default=1)
+
+    @property
     def encodes_prompt(self) -> bool:
         """Whether the prompt goes to an encoder and the decoder starts from one token (T5)."""
         return self.crosses and any(tower.kind == "text" for tower in self.towers)
@@ -159,6 +165,7 @@ def _groups(layers: Sequence[described.Layer], formats: Sequence[Formats]) -> tu
             own=own,
             extra=layer.other_parameters,
             stored=not layer.shared,
+            streams=layer.streams,
         )
         for (layer, own), count in Counter(zip(layers, formats, strict=True)).items()
     )

@@ -145,11 +145,11 @@ def activation_bytes(
 
 
 def widest_layer(layout: Parallelism, hidden: Scalar, groups: Sequence[LayerGroup]) -> Scalar:
-    """Elements per token alive at once in the widest layer [1]."""
-    widest = as_float(0.0)
+    """Elements per token alive at once in the widest layer: the residual, its norm, what the widest block holds [1]."""
+    widest, streams = as_float(0.0), max((group.streams for group in groups), default=1)
     for group in groups:
         for mixer in group.mixers:
             widest = jnp.maximum(widest, mixer.matrix_elements(hidden, layout) / hidden)  # columns in and out
         if group.ffn is not None:
             widest = jnp.maximum(widest, group.ffn.alive(hidden, layout))
-    return 2.0 * hidden + widest
+    return (1.0 + streams) * hidden + widest

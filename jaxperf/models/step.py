@@ -167,7 +167,7 @@ def step_kernels(deployment: Deployment, model: Transformer, phase: Phase, outpu
     kernels = group_kernels(deployment, model.hidden, model.groups, phase)
     layout = deployment.layout
     fabric = flagged(deployment, pair_fabric(deployment.device, layout.num_devices, deployment.efficiencies.link))
-    send = send_cost(fabric, phase.tokens * model.hidden * deployment.activations.itemsize)
+    send = send_cost(fabric, phase.tokens * model.hidden * model.streams * deployment.activations.itemsize)
     sends = {"pipeline_send": send * (layout.pipeline_parallel - 1.0)}
     return kernels | edge_kernels(deployment, model, phase.tokens, outputs) | sends
 

@@ -11,15 +11,19 @@ import jax.numpy as jnp
 from jaxperf.core.numerics import Scalar, ceil_div
 from jaxperf.kernels.gather import embedding_cost
 from jaxperf.models.blocks.base import AbstractMixer, Kernels
-from jaxperf.models.blocks.launch import add, flagged, in_format, norm, plain_linear, reduce
+from jaxperf.models.blocks.launch import add, flagged, in_format, norm, plain_linear, plain_norm, reduce
 from jaxperf.models.blocks.phase import Phase
+from jaxperf.models.blocks.streams import collapse_kernels, mixing_kernels
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import LayerGroup, Transformer
 from jaxperf.network.collectives import all_gather_cost
 
 Each = TypeVar("Each")
 
-END_KERNELS = ("embedding", "embedding_projection", "final_norm", "head_projection", "output_head", "logits_all_gather")
+END_KERNELS = (
+    *("embedding", "embedding_projection", "final_streams_projection", "final_streams_collapse", "final_norm"),
+    *("head_projection", "output_head", "logits_all_gather"),
+)
 # What depends on the context, least first.
 CONTEXT_KERNELS = ("indexer", "top_k", "attention")
 
@@ -82,12 +86,17 @@ def reduce_kernel(deployment: Deployment, hidden: Scalar, mixer: AbstractMixer, 
 def norm_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, tokens: Scalar) -> Kernels:
     """A norm for each block while they last, then norms after the blocks (Gemma 2 has four for two blocks).
 
-    Each adds the residual; a norm after its block instead of before costs the same.
+    Each adds the residual; a norm after its block instead of before costs the same. Where the residual has several
+    streams they are mixed around each block instead, and the norms read what the block reads.
     """
     blocks = [mixer.name for mixer in (group.mixer, group.cross) if mixer is not None]
     blocks += [] if group.ffn is None else ["ffn"]
     names = [f"{block}_norm" for block in blocks] + [f"post_{block}_norm" for block in blocks]
-    return {name: norm(deployment, tokens, hidden) for name in names[: group.norms]}
+    one = norm if group.streams == 1 else plain_norm
+    kernels = {name: one(deployment, tokens, hidden) for name in names[: group.norms]}
+    if group.streams == 1:
+        return kernels
+    return merged([kernels, *(mixing_kernels(deployment, tokens, hidden, group.streams, block) for block in blocks)])
 
 
 def edge_kernels(deployment: Deployment, model: Transformer, tokens: Scalar, outputs: Scalar) -> Kernels:
@@ -101,10 +110,12 @@ def edge_kernels(deployment: Deployment, model: Transformer, tokens: Scalar, out
     logits = outputs * model.vocabulary * tables.itemsize
     kernels = {
         "embedding": embedding_cost(device, tokens, width, tables.itemsize, deployment.efficiencies.elementwise),
-        "final_norm": norm(deployment, outputs, model.hidden),
+        "final_norm": (norm if model.streams == 1 else plain_norm)(deployment, outputs, model.hidden),
         "output_head": plain_linear(deployment, outputs, columns, width),
         "logits_all_gather": all_gather_cost(flagged(deployment, deployment.tensor_fabric), logits),
     }
+    if model.streams > 1:
+        kernels |= collapse_kernels(deployment, outputs, model.hidden, model.streams, model.streams, "final")
     if model.projected:
         kernels["embedding_projection"] = plain_linear(deployment, tokens, model.hidden, width)
         kernels["head_projection"] = plain_linear(deployment, outputs, width, model.hidden)

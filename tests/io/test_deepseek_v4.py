@@ -16,10 +16,13 @@ from jaxperf.models.flops import mixer_flops
 from jaxperf.models.layers import transformer
 from jaxperf.models.memory import group_weight_bytes, kv_cache_bytes
 from jaxperf.models.parameters import parameter_breakdown, parameter_count
+from jaxperf.models.step import prefill_cost
 from jaxperf.models.storage import stored_bytes
 from jaxperf.training.model_build import training_model
 from tests.devices import H100, deployment
 from tests.io.test_recent_families import PLAIN, without_table
+
+ROOMY = H100.replace(memory_capacity=4e12)
 
 V4 = PLAIN | {
     "architectures": ["DeepseekV4ForCausalLM"],
@@ -64,11 +67,32 @@ def test_layers_of_deepseek_v4() -> None:
     assert [layer.mixer for layer in model.layers] == [window, window, *[sparse, heavy] * 20, sparse]
     corrected = [isinstance(layer.ffn, Moe) and layer.ffn.correction_bias for layer in model.layers]
     assert corrected == [False] * 3 + [True] * 40 and model.mtp_layers[0].mixer == window
-    assert "The residual of 4 streams is counted in the parameters and timed as one." in model.assumptions
     assert mixer_flops(sparse, 2**20) == 4 * 64 * 512 * (128 + 512) + 2 * 64 * 128 * 2**18
     assert mixer_flops(heavy, 2**20) == 4 * 64 * 512 * (128 + 2**13)
     with pytest.raises(InputError, match="its inference is described, not its training"):
         training_model(model)
+
+
+def test_four_streams_of_the_residual_are_mixed_around_every_block() -> None:
+    """4 x 4096 elements a token: read for the weights and for the sum; read with the block's output and written."""
+    config = dataclasses.replace(read_config(V4_FLASH), layers=(read_config(V4_FLASH).layers[0],) * 2)
+    one = dataclasses.replace(config, layers=tuple(dataclasses.replace(each, streams=1) for each in config.layers))
+    at, tokens = deployment(ROOMY, pipeline=2), as_float(512)
+    mixed, plain = (prefill_cost(at, transformer(model), as_float(1), tokens, as_float(0)) for model in (config, one))
+    activations, blocks, own = 512 * 4096 * 2, 2, 24 * 4 * 4096 * 2
+    for block in ("attention", "ffn"):
+        moved = {name: float(cost.bytes_moved) for name, cost in mixed.kernels.items() if name.startswith(block)}
+        weights_of_streams = blocks * (4 * activations + own + 512 * 24 * 2)
+        assert moved[f"{block}_streams_projection"] == pytest.approx(weights_of_streams, rel=0.05)  # sums in parts
+        assert moved[f"{block}_streams_collapse"] == blocks * 5 * activations
+        assert moved[f"{block}_streams_expand"] == blocks * 9 * activations
+        assert moved[f"{block}_norm"] == blocks * 2 * activations
+        assert float(plain.kernels[f"{block}_norm"].bytes_moved) == blocks * 4 * activations
+    sends = [float(each.kernels["pipeline_send"].bytes_moved) for each in (mixed, plain)]
+    assert sends[0] == 4 * sends[1] == 4 * activations
+    assert float(mixed.memory.activations - plain.memory.activations) == 3 * activations
+    final = mixed.kernels["final_streams_collapse"]
+    assert float(final.bytes_moved) == 5 * 4096 * 2 and float(mixed.time) > float(plain.time)
 
 
 def test_deepseek_v4_stores_its_experts_in_4_bits_and_the_rest_in_8() -> None:

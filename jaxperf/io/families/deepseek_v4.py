@@ -28,9 +28,9 @@ def _deepseek_v4(fields: Fields) -> ModelConfig:
     streams, hidden = fields.count_or("hc_mult", 4), fields.count("hidden_size")
     mixing = (streams * streams + 2 * streams) * (streams * hidden + 1) + 3  # of the streams, before either block
     blocks = [hashed if each else corrected for each in first]
-    layers = stack([mixers[kind] for kind in kinds[:count]], blocks, other_parameters=2 * mixing)
-    last = stack([mixers[(kinds[count:] or ["sliding_attention"])[0]]], [corrected], other_parameters=2 * mixing)
-    fields.notes.append(f"The residual of {streams} streams is counted in the parameters and timed as one.")
+    around: dict[str, int] = {"other_parameters": 2 * mixing, "streams": streams}
+    layers = stack([mixers[kind] for kind in kinds[:count]], blocks, **around)
+    last = stack([mixers[(kinds[count:] or ["sliding_attention"])[0]]], [corrected], **around)
     further = predicted_layers(fields, last)
     model = decoder(fields, layers, mtp_layers=further, other_parameters=streams * (streams * hidden + 1) + 1)
     return _with_narrow_experts(fields, model)
