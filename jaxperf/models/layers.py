@@ -94,8 +94,9 @@ class Tower(eqx.Module):
 class Transformer(eqx.Module):
     """Widths and layers of a model. `output_tables`: 1 where the output head has a table of its own, 0 if tied;
     `positions`: rows of a learned position table; `max_context`: tokens it was trained for, infinite if unknown;
-    `embedding_width`: columns of the token table, projected to `hidden` and back where `projected`; `extra`: elements
-    of other tables; `towers`: its encoders; without `groups` it is nothing else and has no decode."""
+    `embedding_width`: columns of the token table, projected to `hidden` and back where `projected`; `tables`: elements
+    of other tables, whose rows are divided like those of the token table; `extra`: elements that every rank holds;
+    `towers`: its encoders; without `groups` it is nothing else and has no decode."""
 
     hidden: Float[Array, "*batch"] = eqx.field(converter=as_float)
     vocabulary: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -107,6 +108,7 @@ class Transformer(eqx.Module):
     groups: tuple[LayerGroup, ...]
     towers: tuple[Tower, ...] = ()
     projected: bool = eqx.field(static=True, default=False)
+    tables: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     @property
     def num_layers(self) -> Float[Array, "*batch"]:
@@ -144,10 +146,11 @@ def transformer(config: described.ModelConfig) -> Transformer:
         positions=config.positions,
         max_context=config.max_context or jnp.inf,
         embedding_width=config.embedding_width,
-        extra=sum(table.rows * table.columns for table in config.tables) + config.other_parameters,
+        extra=config.other_parameters,
         groups=_groups(config.layers, [own_formats(config, index) for index in range(len(config.layers))]),
         towers=tuple(_tower(encoder) for encoder in config.encoders),
         projected=config.embedding_width != config.hidden,
+        tables=sum(table.rows * table.columns for table in config.tables),
     )
 
 

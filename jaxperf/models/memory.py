@@ -79,6 +79,7 @@ def weight_bytes(deployment: Deployment, model: Transformer) -> Scalar:
     tables = jnp.where(layout.pipeline_parallel > 1.0, 1.0, 1.0 + model.output_tables)
     rows = ceil_div(model.vocabulary, layout.tensor_parallel) * tables
     ends = rows * model.embedding_width + model.positions * model.hidden + model.extra
+    ends = ends + model.tables / layout.tensor_parallel
     if model.projected:
         ends = ends + 2.0 * model.embedding_width * model.hidden
     towers = [_tower_weight_bytes(deployment, tower) for tower in model.towers]

@@ -15,7 +15,7 @@ from jaxperf.io.huggingface import load_model
 from jaxperf.models.cache_elements import recurrent_elements
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
-from jaxperf.models.memory import MemoryUse, memory_use
+from jaxperf.models.memory import MemoryUse, memory_use, weight_bytes
 from jaxperf.models.parameters import kv_bytes_per_token, parameter_breakdown, parameter_count, state_bytes
 from jaxperf.models.step import prefill_cost
 from tests.devices import H100, deployment, model
@@ -65,6 +65,13 @@ def test_tensor_parallelism_divides_weights_and_cache(ranks: int) -> None:
     norms = 2 * 2 * 8192 * 80  # replicated
     assert float(shard.weights - norms) == pytest.approx(float(one.weights - norms) / ranks, rel=1e-14)
     assert float(shard.kv_cache) == float(one.kv_cache) / ranks
+
+
+def test_per_layer_tables_are_divided_like_the_token_table() -> None:
+    """Gemma 3n: 262,144 rows of 256 for each of 30 layers, two of its five billion parameters."""
+    one, shard = (weight_bytes(deployment(H100, tensor=ranks), model("gemma-3n-e2b-text")) for ranks in (1, 2))
+    table = 2 * 262144 * 30 * 256
+    assert float(shard) == pytest.approx(float(one) / 2, rel=0.03) and float(one) > 2 * table
 
 
 def test_kv_heads_are_replicated_beyond_their_number() -> None:
