@@ -38,11 +38,15 @@ def flops_per_token(config: ModelConfig, context: int) -> int:
 
 
 def active_matrix_parameters(config: ModelConfig) -> int:
-    """Weights of the matrices one token is multiplied with [1]; a layer with shared weights counts each time."""
+    """Weights of the matrices one token is multiplied with [1]; a layer with shared weights counts each time.
+
+    Where the residual has n streams the projections to their n (n + 2) weights are among them, and to n at the end.
+    """
     hidden, width = config.hidden, config.embedding_width
     projection = 2 * hidden * width if width != hidden else 0
     layers = sum(repeats * _layer_matrices(layer, hidden) for layer, repeats in layer_groups(config))
-    return layers + projection + config.vocabulary * width
+    last = max((layer.streams for layer in config.layers), default=1)
+    return layers + projection + config.vocabulary * width + (last * last * hidden if last > 1 else 0)
 
 
 def _layer_matrices(layer: Layer, hidden: int) -> int:
@@ -50,7 +54,9 @@ def _layer_matrices(layer: Layer, hidden: int) -> int:
     cross = layer.cross
     if cross is not None:  # its keys and values are computed once for each input, not for each token
         mixers += hidden * cross.heads * (cross.head_dim + cross.value_width)
-    return mixers + _ffn_matrices(layer.ffn, hidden)
+    blocks = sum(block is not None for block in (layer.mixer, cross, layer.ffn))
+    streams = blocks * layer.streams**2 * (layer.streams + 2) * hidden if layer.streams > 1 else 0
+    return mixers + _ffn_matrices(layer.ffn, hidden) + streams
 
 
 def _ffn_matrices(ffn: FeedForward | None, hidden: int) -> int:

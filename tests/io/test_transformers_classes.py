@@ -26,8 +26,10 @@ OURS = {"architectures", "model_type", "torch_dtype", "_jaxperf"}
 # Fields of published configs that the class takes but does not keep: it turns them into `layer_types` and the like.
 TURNED = {
     "block_ff_dim": ("lfm2",),
+    "compress_ratios": ("deepseek_v4",),
     "full_attention_interval": ("qwen3_next",),
     "hybrid_override_pattern": ("nemotron_h",),
+    "num_hash_layers": ("deepseek_v4",),
     "num_hidden_layers": ("nemotron_h",),
     "num_labels": ("vit", "deit", "dinov2"),
     "qk_ln": ("mpt",),
