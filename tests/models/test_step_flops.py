@@ -15,7 +15,8 @@ from tests.models.shipped import decoders
 
 ROOMY = H100.replace(memory_capacity=4e13)
 BATCH, CONTEXT = 4, 3000
-VECTOR_WORK = ("_norm", "_gate", "_add", "rotary", "activation", "kv_write", "top_k", "embedding", "_collapse", "_expand")  # not in the count
+# What is not in the count.
+VECTOR_WORK = ("_norm", "_gate", "_add", "rotary", "activation", "kv_write", "top_k", "embedding", "collapse", "expand")
 
 
 def matrix_flops(step: StepCost) -> float:

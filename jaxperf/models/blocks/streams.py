@@ -2,7 +2,7 @@
 
 Before a block, a projection of all streams of a token gives the weights of its input, of its output and of the streams
 among each other; the block reads their weighted sum, and what it makes is added to the mixed streams (arXiv:2512.24880,
-section 4.1). Every tensor-parallel rank holds and mixes all streams.
+section 4.1). Every tensor-parallel rank holds and mixes all streams. A multiply-add is one vector operation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def mixing_kernels(at: Deployment, tokens: Scalar, hidden: Scalar, streams: int,
     The few hundred operations on a token's weights (softmax, the rounds that balance rows and columns) are left out.
     """
     wide, itemsize = tokens * hidden * streams, at.activations.itemsize
-    expand = Stream((wide + tokens * hidden) * itemsize, wide * itemsize, 2.0 * (streams + 1.0) * wide)
+    expand = Stream((wide + tokens * hidden) * itemsize, wide * itemsize, (streams + 1.0) * wide)
     return collapse_kernels(at, tokens, hidden, streams, streams * (streams + 2), block) | {
         f"{block}_streams_expand": stream_cost(at.device, expand, at.efficiencies.elementwise)
     }
@@ -29,7 +29,7 @@ def mixing_kernels(at: Deployment, tokens: Scalar, hidden: Scalar, streams: int,
 def collapse_kernels(at: Deployment, tokens: Scalar, hidden: Scalar, streams: int, columns: int, name: str) -> Kernels:
     """The projection of all streams of a token to `columns` weights, and the weighted sum of the streams."""
     wide, itemsize = tokens * hidden * streams, at.activations.itemsize
-    weighted = Stream(wide * itemsize, tokens * hidden * itemsize, 2.0 * wide)
+    weighted = Stream(wide * itemsize, tokens * hidden * itemsize, wide)
     return {
         f"{name}_streams_projection": plain_linear(at, tokens, as_float(columns), hidden * streams),
         f"{name}_streams_collapse": stream_cost(at.device, weighted, at.efficiencies.elementwise),
