@@ -30,11 +30,13 @@ SELECT_OPERATIONS = 4.0  # a radix selection of 32-bit scores looks at 8 bits at
 
 
 class Indexer(eqx.Module):
-    """`heads` scoring queries of `head_dim` elements a token, one key of `head_dim`; `chosen` tokens are kept [1]."""
+    """`heads` scoring queries of `head_dim` elements a token, one key of `head_dim`; `chosen` tokens are kept; `written`
+    scores for each pair of query and key: the heads' sum, or where blocks are chosen their heads over a block [1]."""
 
     heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
     head_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     chosen: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    written: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
 
 
 def ramp_tiles(queries: Scalar, prefix: Scalar, span: Scalar) -> Scalar:
@@ -118,7 +120,7 @@ def _scoring_cost(
         efficiency(indexer, device),
         compute=busiest * device.num_cores * jnp.maximum(matrix, vector),
         flops=pairs * indexer.heads * (2.0 * indexer.head_dim + HEAD_OPERATIONS),
-        bytes_moved=read + pairs * SCORE_ITEMSIZE,
+        bytes_moved=read + pairs * indexer.written * SCORE_ITEMSIZE,
     )
 
 

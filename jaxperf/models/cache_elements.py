@@ -26,8 +26,8 @@ def cache_elements(mixer: Mixer | None) -> int:
     """
     match mixer:
         case Attention():
-            kept = mixer.causal and not mixer.shared_kv
-            return kept * mixer.kv_heads * (mixer.head_dim + mixer.value_width)
+            kept, chooser = mixer.causal and not mixer.shared_kv, mixer.indexer.dim if mixer.indexer else 0
+            return kept * (mixer.kv_heads * (mixer.head_dim + mixer.value_width) + chooser)
         case Mla():
             return mixer.kv_rank + mixer.rope_dim + (mixer.own_indexer.dim if mixer.own_indexer else 0)
         case CompressedAttention(head_dim=head_dim, ratio=int(ratio)):

@@ -75,7 +75,8 @@ def mixer_flops(mixer: Mixer, context: int) -> int:
     """FLOP of one token on what one mixer remembers of `context` tokens, its projections left out [FLOP]."""
     match mixer:
         case Attention(heads=heads, head_dim=head_dim):
-            return 2 * heads * (head_dim + mixer.value_width) * tokens_seen(mixer, context)
+            chosen = 0 if mixer.indexer is None else 2 * mixer.indexer.heads * mixer.indexer.dim * context
+            return 2 * heads * (head_dim + mixer.value_width) * tokens_seen(mixer, context) + chosen
         case Mla(heads=heads, indexer=indexer):
             scores = 2 * heads * (mixer.nope_dim + mixer.rope_dim + mixer.value_dim)
             if indexer is None:
@@ -97,7 +98,8 @@ def _compressed_flops(mixer: CompressedAttention, context: int) -> int:
 
 
 def tokens_seen(mixer: Attention, context: int) -> int:
-    """Tokens the last of `context` tokens attends to: all, the window, or its chunk so far [1]."""
+    """Tokens the last of `context` tokens attends to: all, the window, the chosen blocks, or its chunk so far [1]."""
     if mixer.chunk is not None:
         return (context - 1) % mixer.chunk + 1
-    return context if mixer.window is None else min(context, mixer.window)
+    most = mixer.window if mixer.indexer is None else mixer.indexer.top_k
+    return context if most is None else min(context, most)

@@ -30,7 +30,8 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
             queries = mixer.heads * mixer.head_dim
             query = hidden * queries if mixer.q_rank is None else mixer.q_rank * (hidden + queries)
             gates = mixer.output_gate * outputs + mixer.head_gate * mixer.heads
-            return query + hidden * (gates + outputs) + source * keys_and_values
+            chooser = 0 if mixer.indexer is None else hidden * (mixer.indexer.heads + 1) * mixer.indexer.dim
+            return query + hidden * (gates + outputs) + source * keys_and_values + chooser
         case Mla():
             return _mla_matrices(mixer, hidden)
         case CompressedAttention():
@@ -126,4 +127,5 @@ def _attention_vectors(mixer: Attention, hidden: int) -> int:
         + (mixer.qk_norm or mixer.qk_norm_wide) * (1 + mixer.qk_norm_bias) * normed
         + (mixer.sinks + mixer.relative_buckets) * mixer.heads
         + (mixer.q_rank or 0)
+        + (2 * mixer.indexer.dim if mixer.indexer else 0)
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hwspecs.errors import InputError
 from jaxperf.models.checks import check_counts, check_flags, check_kind, check_optional_counts
+from jaxperf.models.indexers import Indexer
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Attention:
     are those of an earlier layer: no projections, no cache (Gemma 3n); `kv_input` width of what keys and values are
     read from, `None` for the hidden width (cross-attention to a tower of another width);
     `keys_as_values` one projection gives both, which are then normed and cached apart (Gemma 4); `q_rank` of a query
-    compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate a head (Step-3.5).
+    compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate a head (Step-3.5);
+    `indexer` that chooses the blocks of tokens a query sees, `None` where it sees all (MiniMax M3).
     """
 
     heads: int
@@ -52,9 +54,11 @@ class Attention:
     keys_as_values: bool = False
     q_rank: int | None = None
     head_gate: bool = False
+    indexer: Indexer | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_heads", "head_dim")
+        check_kind(self, "indexer", Indexer | None, "an Indexer or None")
         check_optional_counts(self, "window", "value_dim", "chunk", "kv_input", "q_rank")
         check_counts(self, "relative_buckets", smallest=0)
         check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm", "causal", "sinks", "output_gate")
@@ -72,29 +76,13 @@ class Attention:
             raise InputError("Attention.keys_as_values is true, so Attention.value_dim must be head_dim or None.")
         if self.window is not None and self.chunk is not None:
             raise InputError("Attention.window and Attention.chunk are both given; a layer has one of them.")
+        if self.indexer is not None and (self.window or self.chunk or self.shared_kv or not self.causal):
+            raise InputError("Attention.indexer needs causal attention to keys of its own, without window and chunk.")
 
     @property
     def value_width(self) -> int:
         """Elements of one value head [1]."""
         return self.head_dim if self.value_dim is None else self.value_dim
-
-
-@dataclass(frozen=True)
-class Indexer:
-    """The scorer of sparse attention that keeps the `top_k` tokens a query sees (DeepSeek V3.2, arXiv:2512.02556).
-
-    **Fields:** `heads` scoring queries of `dim` elements, against one cached key of `dim` elements a token; `shared`
-    the tokens are those an earlier layer chose: no weights, no cached key, no scores (GLM 5).
-    """
-
-    heads: int
-    dim: int
-    top_k: int
-    shared: bool = False
-
-    def __post_init__(self) -> None:
-        check_counts(self, "heads", "dim", "top_k")
-        check_flags(self, "shared")
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,14 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     not computed; a text encoder predicts tokens over its own table.
 
     **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe, and for
-    attention to compressed tokens.
+    attention to compressed tokens or to chosen blocks of them.
     """
     layers, vocabulary = _layers(config)
     mixers = [mixer for layer in layers for mixer in (layer.mixer, layer.beside) if mixer is not None]
     if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
         raise InputError(f"{config.name} attends to compressed tokens; its inference is described, not its training.")
+    if any(isinstance(mixer, Attention) and mixer.indexer is not None for mixer in mixers):
+        raise InputError(f"{config.name} chooses blocks of tokens; its inference is described, not its training.")
     fields = {
         **attention_fields([mixer for mixer in mixers if isinstance(mixer, (Attention, Mla))], config.hidden),
         **mixer_fields([mixer for mixer in mixers if not isinstance(mixer, (Attention, Mla))], config.hidden),

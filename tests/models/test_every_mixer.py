@@ -36,6 +36,7 @@ from tests.devices import H100, close, deployment, single
 
 ROOMY = H100.replace(memory_capacity=4e12)
 PLAIN = Attention(16, 4, 64, output_gate=True, sinks=True)
+BLOCKS = dataclasses.replace(PLAIN, indexer=Indexer(4, 32, 256, block=64))
 LATENT = Mla(16, 96, 64, 32, 16, 48)
 MLP = Mlp(2048)
 LAYERS = (
@@ -47,7 +48,7 @@ LAYERS = (
     Layer(dataclasses.replace(LATENT, indexer=Indexer(4, 32, 128)), MLP),
     Layer(CompressedAttention(16, 64, 16, 96, 128, 4, 48, 4, Indexer(4, 32, 64)), MLP),
     Layer(Mamba1(1024, 16, 64, 4, inner_norms=True), None, norms=1),
-    Layer(Mamba2(16, 64, 2, 64, 4), None, norms=1, beside=PLAIN),
+    Layer(Mamba2(16, 64, 2, 64, 4), None, norms=1, beside=BLOCKS),
     Layer(GatedDelta(4, 16, 64, 64, 4), MLP),
     Layer(KimiDelta(16, 64, 4, full=True), MLP),
     Layer(LightningAttention(16, 64, rotary=True), MLP),

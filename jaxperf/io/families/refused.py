@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 _RECURRENCE = "its recurrence is not among the token mixers described here"
-_BLOCKS = "its attention to chosen blocks of tokens is not among the token mixers described here"
 _SHARED = "its attention layers share one set of weights, which a description layer by layer would count many times"
 
 REFUSED = {
-    "MiniMaxM3VLForCausalLM": _BLOCKS,
-    "minimax_m3_vl_text": _BLOCKS,
     "RwkvForCausalLM": _RECURRENCE,
     "rwkv": _RECURRENCE,
     "RWKV5ForCausalLM": _RECURRENCE,

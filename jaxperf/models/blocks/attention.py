@@ -14,6 +14,7 @@ from jaxperf.core.numerics import Scalar, as_float, as_optional_float, ceil_div,
 from jaxperf.kernels.attention import ALIBI_FLOPS, AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.masks import AbstractMask, Chunked, Full
 from jaxperf.models.blocks.base import AbstractMixer, Kernels
+from jaxperf.models.blocks.block_indexer import BlockIndexerArrays, block_indexer_arrays
 from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_norm, rotary
 from jaxperf.models.blocks.phase import Decode, Phase, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
@@ -26,7 +27,7 @@ class AttentionMixer(AbstractMixer):
     `value_dim`: width of a value, None for that of a key; `chunk`: tokens of an aligned block that attend to each
     other, None for all; `score_flops`: vector operations added to every score (linear or learned position biases),
     None for none; `q_rank`: width that queries are compressed to by a projection that every rank holds whole, None for
-    none. Structure: `rotary` positions; `causal`; `own_keys` false where keys and values are an earlier layer's;
+    none; `indexer` chooses the blocks of tokens that a query sees. Structure: `rotary` positions; `causal`; `own_keys` false where keys and values are an earlier layer's;
     `output_gate` a second query projection gates the output, `head_gate` one gate for each head does; `sinks` a learned
     logit for each head; `windowed` whether `window` counts in a layer that is not causal.
 
@@ -51,6 +52,7 @@ class AttentionMixer(AbstractMixer):
     windowed: bool = eqx.field(static=True, default=False)
     q_rank: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
     head_gate: bool = eqx.field(static=True, default=False)
+    indexer: BlockIndexerArrays | None = None
 
     def shard(self, ranks: Scalar) -> AttentionShape:
         """The heads of one of `ranks` tensor-parallel ranks; KV heads are replicated once there are too few."""
@@ -80,6 +82,8 @@ class AttentionMixer(AbstractMixer):
             kernels["rotary"] = rotary(deployment, tokens, rotated, shape.head_dim)
         if self.own_keys and self.causal:
             kernels["kv_write"] = cache_write(deployment, tokens, keys_and_values)
+        if self.indexer is not None:
+            kernels |= self.indexer.kernels(deployment, hidden, phase)
         kernels["attention"] = self._attend(deployment, shape, phase)
         if self.output_gate or self.head_gate:
             kernels["output_gate"] = gate(deployment, tokens, outputs)
@@ -104,6 +108,8 @@ class AttentionMixer(AbstractMixer):
         return columns + shape.heads if self.head_gate else columns
 
     def _attend(self, deployment: Deployment, shape: AttentionShape, phase: Phase) -> Cost:
+        if self.indexer is not None:
+            return self.indexer.attend(deployment, shape, phase)
         if self.causal:
             return attend(deployment, shape, phase, deployment.cache)
         if self.chunk is not None and isinstance(phase, Prefill):
@@ -118,13 +124,14 @@ class AttentionMixer(AbstractMixer):
         return hidden * (self._columns(self.q_rank, shape) + outputs) + self.q_rank * queries
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
-        return as_float(0.0)
+        return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, layout.tensor_parallel)
 
     def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
         if not (self.own_keys and self.causal):
             return as_float(0.0)
         shape = self.shard(layout.tensor_parallel)
-        return shape.kv_heads * shape.cached_width * shape.visibility.kept(length)
+        chosen_by = 0.0 if self.indexer is None else self.indexer.dim
+        return (shape.kv_heads * shape.cached_width + chosen_by) * shape.visibility.kept(length)
 
     def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
         return as_float(0.0)
@@ -171,4 +178,5 @@ def attention_mixer(attention: Attention) -> AttentionMixer:
         windowed=attention.window is not None,
         q_rank=attention.q_rank,
         head_gate=attention.head_gate,
+        indexer=None if attention.indexer is None else block_indexer_arrays(attention.indexer),
     )

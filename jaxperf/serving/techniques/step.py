@@ -65,7 +65,7 @@ def shares_cache(mixer: AbstractMixer) -> TypeGuard[AttentionMixer | LatentMixer
     """Whether the new tokens of a sequence read the same keys: attention to all cached tokens, or to a window."""
     if isinstance(mixer, LatentMixer):
         return mixer.indexer is None
-    return isinstance(mixer, AttentionMixer) and mixer.causal
+    return isinstance(mixer, AttentionMixer) and mixer.causal and mixer.indexer is None
 
 
 def with_kernels(deployment: Deployment, step: StepCost, kernels: Kernels) -> StepCost:
