@@ -30,8 +30,8 @@ SELECT_OPERATIONS = 4.0  # a radix selection of 32-bit scores looks at 8 bits at
 
 
 class Indexer(eqx.Module):
-    """`heads` scoring queries of `head_dim` elements a token, one key of `head_dim`; `chosen` tokens are kept; `written`
-    scores for each pair of query and key: the heads' sum, or where blocks are chosen their heads over a block [1]."""
+    """`heads` scoring queries of `head_dim` elements a token, one key of `head_dim`; `chosen` tokens are kept; scores
+    `written` for each pair of query and key: the heads' sum, or one a head for each block of keys [1]."""
 
     heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
     head_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)

@@ -16,8 +16,8 @@ def _minimax_m3(fields: Fields) -> ModelConfig:
     indexer = _indexer(fields)
     attention = grouped_attention(fields, qk_norm=fields.flag("use_qk_norm", True))
     mixers = varied(attention, indexer=[indexer if sparse else None for sparse in _sparse(fields)])
-    width, shared = fields.count("shared_expert_intermediate_size"), fields.count_or("num_shared_experts", 1, smallest=0)
-    moe = routed(fields, "intermediate_size", shared_intermediate=shared * width, correction_bias=True)
+    shared = fields.count_or("num_shared_experts", 1, smallest=0) * fields.count("shared_expert_intermediate_size")
+    moe = routed(fields, "intermediate_size", shared_intermediate=shared, correction_bias=True)
     blocks = [moe if routed_here else Mlp(fields.count("dense_intermediate_size")) for routed_here in _routed(fields)]
     layers = stack(mixers, blocks)
     return decoder(fields, layers, mtp_layers=predicted_layers(fields, layers))

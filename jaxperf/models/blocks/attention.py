@@ -27,9 +27,10 @@ class AttentionMixer(AbstractMixer):
     `value_dim`: width of a value, None for that of a key; `chunk`: tokens of an aligned block that attend to each
     other, None for all; `score_flops`: vector operations added to every score (linear or learned position biases),
     None for none; `q_rank`: width that queries are compressed to by a projection that every rank holds whole, None for
-    none; `indexer` chooses the blocks of tokens that a query sees. Structure: `rotary` positions; `causal`; `own_keys` false where keys and values are an earlier layer's;
-    `output_gate` a second query projection gates the output, `head_gate` one gate for each head does; `sinks` a learned
-    logit for each head; `windowed` whether `window` counts in a layer that is not causal.
+    none; `indexer`: chooses the blocks of tokens that a query sees, None for all. Structure: `rotary` positions;
+    `causal`; `own_keys` false where keys and values are an earlier layer's; `output_gate` a second query projection
+    gates the output, `head_gate` one gate for each head does; `sinks` a learned logit for each head; `windowed` whether
+    `window` counts in a layer that is not causal.
 
     A window that looks both ways is counted like one of as many keys that looks back. Norms of queries and keys are
     fused with the rotary embedding, their weights left out (below 0.1 %).
