@@ -68,7 +68,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "model_max_length",
             "max_position_embedding",
         ),
-        "num_nextn_predict_layers": ("num_nextn_predict_layers", "mtp_num_hidden_layers"),
+        "num_nextn_predict_layers": ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers"),
         "torch_dtype": ("torch_dtype", "dtype"),
         "tie_word_embeddings": ("tie_word_embeddings", "tie_embedding"),
     }

@@ -107,8 +107,10 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("afmoe", {}),
     ("arcee", {}),
     ("bamba", {"attn_layer_indices": [3, 9]}),
+    ("beam", {"num_hidden_layers": 8}),
     ("biogpt", {}),
     ("cohere", {"attention_bias": True, "use_qk_norm": True}),
+    ("cohere2_moe", {"first_k_dense_replace": 2, "prefix_dense_intermediate_size": 512, "num_shared_experts": 2}),
     ("deepseek_v3", {"q_lora_rank": None, "attention_bias": True}),
     ("ernie4_5", {"use_bias": True}),
     ("exaone_moe", {}),
@@ -125,14 +127,20 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("glm_moe_dsa", {"indexer_types": ["full", "shared"] * 39}),
     ("gpt_neox", {"attention_bias": False}),
     ("granite_swa", {}),
+    ("granitemoe_swa", {"shared_intermediate_size": 512, "attention_bias": True}),
     ("granitemoeshared", {"shared_intermediate_size": 512}),
     ("helium", {}),
     ("hunyuan_v1_moe", {"head_dim": 128, "attention_bias": True, "num_experts": 4, "moe_topk": 2}),
     ("hy_v3", {}),
+    ("hyperclovax", {"use_post_norm": False, "attention_bias": True, "mlp_bias": True}),
     ("jais2", {}),
+    ("laguna", {"gating": "per-element", "num_attention_heads_per_layer": [48, 64] * 20}),
     ("lfm2", {"conv_bias": True}),
+    ("lfm3", {"conv_bias": True, "use_attention_gate": False, "use_sandwich_norm": False}),
     ("mamba", {"use_bias": True}),
     ("mamba2", {"use_bias": True, "use_conv_bias": False}),
+    ("mellum", {"mlp_layer_types": ["dense"] * 4 + ["sparse"] * 24, "attention_bias": True}),
+    ("minimax_m3_vl_text", {"layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 57}),
     ("ministral3", {}),
     ("mistral4", {}),
     ("nemotron_h", {"moe_latent_size": 512, "layers_block_type": ["mamba", "moe"]}),
@@ -146,6 +154,28 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("vaultgemma", {}),
     ("youtu", {}),
 ]
+
+
+# Parameters of a class with its default sizes, biases of the choice of experts included: counted once, with torch.
+COUNTED = {
+    "beam": 501_267_612_352,
+    "cohere2_moe": 190_004_928_512,
+    "gemma4_unified_text": 3_010_758_400,
+    "granitemoe_swa": 37_039_117_312,
+    "hyperclovax": 6_738_677_760,
+    "kolibri1": 78_103_074_560,
+    "laguna": 33_189_975_808,
+    "lfm3": 1_728_801_536,
+    "mellum": 12_149_923_072,
+}
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_default_sizes_have_the_parameters_of_the_class(kind: str) -> None:
+    if kind not in CLASSES:
+        pytest.skip(f"{kind} is not in transformers {transformers.__version__}")
+    fields = json.loads(json.dumps(CLASSES[kind]().to_dict(), default=str)) | {"architectures": [MODEL_TYPES[kind]]}
+    assert parameter_count(read_config(fields)) == COUNTED[kind]
 
 
 @pytest.mark.parametrize(("kind", "options"), OPTIONS, ids=[f"{kind}-{len(options)}" for kind, options in OPTIONS])

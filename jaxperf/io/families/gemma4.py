@@ -82,6 +82,12 @@ def _gemma4(fields: Fields) -> ModelConfig:
     return decoder(fields, tuple(layers), tied=True, **parts)
 
 
-FAMILIES = {"Gemma4ForCausalLM": _gemma4}
+def _gemma4_unified(fields: Fields) -> ModelConfig:
+    """Gemma 4 12B, which reads images and sound as they are: no per-layer inputs, windows of 1024."""
+    usual = {"hidden_size_per_layer_input": 0, "sliding_window": fields.count_or("sliding_window", 1024)}
+    return _gemma4(dataclasses.replace(fields, data={**fields.data, **usual}))
 
-MODEL_TYPES = {"gemma4_text": "Gemma4ForCausalLM"}
+
+FAMILIES = {"Gemma4ForCausalLM": _gemma4, "Gemma4UnifiedForCausalLM": _gemma4_unified}
+
+MODEL_TYPES = {"gemma4_text": "Gemma4ForCausalLM", "gemma4_unified_text": "Gemma4UnifiedForCausalLM"}

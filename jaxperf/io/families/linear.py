@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import decoder, grouped_attention, layer_kinds, routed, sparse_where, stack
+from jaxperf.io.families.common import decoder, gated_mlp, grouped_attention, layer_kinds, routed, sparse_where, stack
 from jaxperf.io.families.experts import first_dense, with_shared_experts
 from jaxperf.io.families.latent import latent_attention
 from jaxperf.models.checks import check_count
@@ -88,6 +90,21 @@ def _lfm2(fields: Fields) -> ModelConfig:
     return decoder(fields, stack(mixers, (Mlp(_lfm2_width(fields)),) * len(mixers)), tied=True)
 
 
+def _lfm3(fields: Fields) -> ModelConfig:
+    """Windowed attention as well, a gate for each head, and norms around each block."""
+    gate = fields.flag("use_attention_gate", True)
+    attention = grouped_attention(fields, head_dim=128, qk_norm=True, head_gate=gate)
+    window = dataclasses.replace(attention, window=fields.count_or("sliding_window", 256))
+    conv = ShortConv(fields.count("hidden_size"), fields.count_or("conv_L_cache", 7), fields.flag("conv_bias", False))
+    mixers: dict[str, Mixer] = {"full_attention": attention, "sliding_attention": window, "conv": conv}
+    kinds = layer_kinds(fields, tuple(mixers))
+    if kinds is None:
+        raise InputError("layer_types is missing; it must say which layers attend.")
+    block = gated_mlp(fields)
+    norms = 4 if fields.flag_or("use_sandwich_norm", True) else 2
+    return decoder(fields, stack([mixers[kind] for kind in kinds], (block,) * len(kinds), norms=norms), tied=True)
+
+
 def _lfm2_moe(fields: Fields) -> ModelConfig:
     mixers = _lfm2_mixers(fields)
     first = fields.count_or("num_dense_layers", 2, smallest=0)
@@ -103,6 +120,7 @@ FAMILIES = {
     "KimiLinearForCausalLM": _kimi_linear,
     "Lfm2ForCausalLM": _lfm2,
     "Lfm2MoeForCausalLM": _lfm2_moe,
+    "Lfm3ForCausalLM": _lfm3,
 }
 
 MODEL_TYPES = {
@@ -114,4 +132,5 @@ MODEL_TYPES = {
     "kimi_linear": "KimiLinearForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "lfm2_moe": "Lfm2MoeForCausalLM",
+    "lfm3": "Lfm3ForCausalLM",
 }
