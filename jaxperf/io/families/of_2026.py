@@ -18,6 +18,7 @@ from jaxperf.io.families.common import (
     windows,
 )
 from jaxperf.io.families.experts import first_dense, predicted_layers
+from jaxperf.io.families.muse import turned_layers
 from jaxperf.models.config import Attention, FeedForward, Layer, Mixer, Mlp, ModelConfig, Moe
 
 
@@ -94,18 +95,8 @@ def _granite_moe_swa(fields: Fields) -> ModelConfig:
     widths = windows(fields, tuple(None if full else window for full in every(4, count, 0)))
     shared = fields.optional_count("shared_expert_intermediate_size", smallest=0) or 0
     moe = routed(fields, "intermediate_size", shared_intermediate=shared)
-    mixers = varied(attention, window=widths, rotary=_turned(fields))
+    mixers = varied(attention, window=widths, rotary=turned_layers(fields))
     return decoder(fields, stack(mixers, (moe,) * count))
-
-
-def _turned(fields: Fields) -> list[bool]:
-    """Which layers have rotary positions."""
-    count, listed = fields.layer_count(), fields.data.get("layer_rope_theta")
-    if listed is None:
-        return [True] * count
-    if not isinstance(listed, list) or len(listed) != count or any(type(one) not in (int, float) for one in listed):
-        raise InputError(f"layer_rope_theta must be a list of {count} numbers, one for each layer.")
-    return [one > 0 for one in listed]
 
 
 def _command_a_plus(fields: Fields) -> ModelConfig:
