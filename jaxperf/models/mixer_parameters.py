@@ -59,8 +59,8 @@ def _mla_matrices(mla: Mla, hidden: int) -> int:
     query = hidden * queries if mla.q_rank is None else mla.q_rank * (hidden + queries)
     latent = hidden * (mla.kv_rank + mla.rope_dim) + mla.kv_rank * mla.heads * (mla.nope_dim + mla.value_dim)
     indexer, own = 0, mla.own_indexer
-    if own is not None and mla.q_rank is not None:
-        indexer = mla.q_rank * own.heads * own.dim + hidden * (own.dim + own.heads)
+    if own is not None:
+        indexer = (mla.q_rank or hidden) * own.heads * own.dim + hidden * (own.dim + own.heads)
     return query + latent + mla.heads * (mla.value_dim + mla.head_gate) * hidden + indexer
 
 

@@ -92,7 +92,8 @@ class Mla:
     **Fields:** `heads`; `q_rank` of the query compression, `None` without; `kv_rank` elements of the cached latent;
     `nope_dim` and `rope_dim` elements of a query and key without and with rotary positions (the rotary part of the
     key is shared by the heads and cached); `value_dim` elements of a value; `bias` on the projections into and out
-    of the layer; `rotary` false when the `rope_dim` part stays unrotated (Kimi Linear); `indexer` of sparse attention;
+    of the layer; `rotary` false when the `rope_dim` part stays unrotated (Kimi Linear); `indexer` of sparse attention,
+    whose queries are made of the compressed ones, or of what the layer reads without them (Mistral Large 4);
     `head_gate` one gate for the output of each head (Ling 3.0).
     """
 
@@ -115,8 +116,6 @@ class Mla:
         check_kind(self, "indexer", Indexer | None, "an Indexer or None")
         if self.nope_dim + self.rope_dim == 0:
             raise InputError("Mla.nope_dim and Mla.rope_dim are both 0; a query needs elements.")
-        if self.indexer is not None and self.q_rank is None:
-            raise InputError("Mla.indexer is given but Mla.q_rank is None; the indexer reads the compressed query.")
 
     @property
     def own_indexer(self) -> Indexer | None:

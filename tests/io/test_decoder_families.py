@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from hwspecs.errors import InputError
+from jaxperf.core.numerics import as_float
 from jaxperf.io.families import FAMILIES, MODEL_TYPES, REFUSED
 from jaxperf.io.huggingface import load_model, read_config
+from jaxperf.models.blocks.latent import latent_mixer
 from jaxperf.models.config import (
     Attention,
     GatedDelta,
@@ -25,6 +28,8 @@ from jaxperf.models.config import (
     Moe,
     ShortConv,
 )
+from jaxperf.models.mixer_parameters import mixer_matrices
+from tests.devices import H100, deployment
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
@@ -318,6 +323,26 @@ def test_glm5_layers_may_reuse_the_tokens_chosen_before() -> None:
     assert indexers == [Indexer(2, 8, 64, shared=kind == "shared") for kind in kinds]
     assert "full for the first" in refusal("GlmMoeDsaForCausalLM", fields, indexer_types=["shared"] * 4)
     assert "must have full or shared" in refusal("GlmMoeDsaForCausalLM", fields, indexer_types=["odd"] * 4)
+    for schedule in ({"index_topk_freq": 2, "index_skip_topk_offset": 1}, {"index_topk_pattern": "FSFS"}):
+        assert read("GlmMoeDsaForCausalLM", fields, first_k_dense_replace=4, **schedule).layers == config.layers
+    assert "must have full or shared" in refusal("GlmMoeDsaForCausalLM", fields, index_topk_pattern="FS")
+
+
+def test_mistral_large_4_makes_the_indexer_of_what_the_layer_reads() -> None:
+    """No compressed queries; every fourth layer has no positions, and as many elements of the other kind."""
+    fields = without(SIZES, "head_dim") | LATENT | EXPERTS | {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 64}
+    config = read("MistralLarge4ForCausalLM", fields, first_k_dense_replace=1)
+    first, last = (config.layers[index].mixer for index in (0, 3))
+    assert isinstance(first, Mla) and isinstance(last, Mla)
+    assert first.q_rank is None and (last.nope_dim, last.rope_dim) == (first.nope_dim + first.rope_dim, 0)
+    plain = dataclasses.replace(first, indexer=None)
+    hidden = fields["hidden_size"]
+    assert mixer_matrices(first, hidden) - mixer_matrices(plain, hidden) == hidden * (2 * 8 + 8 + 2)
+    stored, without_one = (
+        latent_mixer(each).other_elements(as_float(hidden), deployment(H100).layout) for each in (first, plain)
+    )
+    assert float(stored - without_one) == hidden * (2 * 8 + 8 + 2)
+    assert "only caches of their own" in refusal("MistralLarge4ForCausalLM", fields, kv_source_layers=[0, 0, 2, 3])
 
 
 def test_hunyuan_lists_of_the_same_number() -> None:

@@ -156,7 +156,8 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-# Parameters of a class with its default sizes, biases of the choice of experts included: counted once, with torch.
+# Parameters of a class with its default sizes, biases of the choice of experts included: counted once, with torch;
+# of the language part where that is all there is (of Mistral Large 4 but for 32 factors of its frequencies).
 COUNTED = {
     "beam": 501_267_612_352,
     "cohere2_moe": 190_004_928_512,
@@ -167,6 +168,9 @@ COUNTED = {
     "laguna": 33_189_975_808,
     "lfm3": 1_728_801_536,
     "mellum": 12_149_923_072,
+    "mistral_large4_text": 1_050_118_202_880,
+    "muse_glimmer_text": 27_854_780_928,
+    "muse_spark_text": 819_990_552_064,
 }
 
 

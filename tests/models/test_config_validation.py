@@ -84,7 +84,6 @@ def test_sizes_must_be_positive_integers(value: Any) -> None:
         (ATTENTION, {"keys_as_values": True, "value_dim": 32}, "must be head_dim or None"),
         (ATTENTION, {"sinks": 1}, "Attention.sinks is 1; it must be true or false"),
         (MLA, {"nope_dim": 0, "rope_dim": 0}, "both 0"),
-        (MLA, {"q_rank": None}, "the indexer reads the compressed query"),
         (MLA, {"indexer": 4}, "Mla.indexer is 4; it must be an Indexer or None"),
         (MAMBA2, {"groups": 3}, "the groups must divide the heads"),
         (DELTA, {"key_heads": 3}, "the key heads must divide the value heads"),

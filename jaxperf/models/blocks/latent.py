@@ -65,7 +65,7 @@ class LatentMixer(AbstractMixer):
             kernels["rotary"] = rotary(deployment, tokens, shape.heads + 1.0, self.rope_dim)
         kernels["kv_write"] = cache_write(deployment, tokens, self.cached_width)
         if self.indexer is not None:
-            kernels |= self.indexer.kernels(deployment, hidden, self.q_rank, phase)
+            kernels |= self.indexer.kernels(deployment, hidden, self._query_depth(hidden), phase)
             kernels |= absorbed(deployment, shape, tokens, self.indexer.attend(deployment, shape, phase))
         elif isinstance(phase, Decode):
             kernels |= absorbed(deployment, shape, tokens, attend_latent(deployment, shape, phase))
@@ -76,6 +76,10 @@ class LatentMixer(AbstractMixer):
             kernels["output_gate"] = gate(deployment, tokens, shape.heads * self.value_dim)
         kernels["output_projection"] = linear(deployment, tokens, hidden, shape.heads * self.value_dim)
         return kernels
+
+    def _query_depth(self, hidden: Scalar) -> Scalar:
+        """Elements of what queries are made of [1]."""
+        return self.q_rank if self.compressed else hidden
 
     def _query_kernels(self, deployment: Deployment, hidden: Scalar, tokens: Scalar, heads: Scalar) -> Kernels:
         """From the hidden state to the queries of the rank's heads and the latent of keys and values."""
@@ -94,15 +98,14 @@ class LatentMixer(AbstractMixer):
 
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         heads = self.shard(layout.tensor_parallel).heads
-        depth = self.q_rank if self.compressed else hidden
-        query = depth * heads * (self.nope_dim + self.rope_dim)
+        query = self._query_depth(hidden) * heads * (self.nope_dim + self.rope_dim)
         into_latents = hidden * (self.cached_width + (self.q_rank if self.compressed else 0.0))
         out_of_latent = self.kv_rank * heads * (self.nope_dim + self.value_dim)
         outputs = heads * (self.value_dim + 1.0 if self.head_gate else self.value_dim)
         return query + into_latents + out_of_latent + outputs * hidden
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
-        return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, self.q_rank)
+        return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, self._query_depth(hidden))
 
     def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
         return length * (self.cached_width if self.indexer is None else self.cached_width + self.indexer.dim)
