@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
+from hwspecs.edits import edits
+
 LEAST_START = 3  # letters and digits; fewer begin too many names
+LEAST_PART = 4  # the same of a part of a name
+LETTERS_A_SLIP = 3  # a name with more slips of the pen than one in so many letters is another name
 
 
 class InputError(ValueError):
@@ -19,20 +24,49 @@ class InconsistentPeaks(UserWarning):
     """A user's device states peaks that do not follow from its cores and clock, without a note of why."""
 
 
-def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.4) -> list[str]:
-    """The `count` candidates closest in spelling to `name`, those first that go on where it ends ("V100"), best first;
-    an empty list when none is as alike as `cutoff` (0 to 1)."""
-    by_key = {candidate.casefold(): candidate for candidate in candidates}
-    given, start = name.casefold(), _letters(name)
-    longer = [key for key in by_key if len(start) >= LEAST_START and _letters(key).startswith(start)]
-    alike = difflib.get_close_matches(given, list(by_key), n=count, cutoff=cutoff)
-    longer.sort(key=lambda key: (not key.startswith(given), len(key)))
-    keys = dict.fromkeys([*longer, *alike])
-    return [by_key[key] for key in list(keys)[:count]]
+def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.0) -> list[str]:
+    """The `count` candidates that `name` may be meant for, best first, each spelling once; often none.
+
+    Only letters and digits count. First come those that go on where `name` ends ("V100"), the shortest first. Then, as
+    difflib's ratio has them alike: those that hold all its words, that begin as it does, or hold it or are held by it
+    whole, and those that a slip of the pen in every third letter makes of it; of these none that is less alike than
+    `cutoff` (0 to 1).
+    """
+    given, words = _letters(name), _words(name)
+    found: dict[str, tuple[bool, float, str]] = {}
+    for candidate in candidates:
+        key = _letters(candidate)
+        if len(given) >= LEAST_START and key.startswith(given):
+            found.setdefault(key, (False, len(key), candidate))
+        elif given and key and (_part(given, key, words <= _words(candidate)) or _slip(given, key)):
+            ratio = difflib.SequenceMatcher(None, candidate.casefold(), name.casefold()).ratio()
+            if ratio >= cutoff:
+                found.setdefault(key, (True, -ratio, candidate))
+    return [candidate for *_, candidate in sorted(found.values(), key=lambda each: each[:2])[:count]]
+
+
+def _part(given: str, key: str, all_words: bool) -> bool:
+    """Whether two names share enough: a beginning, the one whole, or all words of the one given."""
+    short, long = sorted((given, key), key=len)
+    begins = len(os.path.commonprefix((given, key))) >= max(LEAST_PART, len(long) / LETTERS_A_SLIP)
+    return begins or (len(short) >= LEAST_PART and short in long) or (all_words and len(given) >= LEAST_START)
+
+
+def _slip(given: str, key: str) -> bool:
+    """Whether a name is another with a slip in every third letter, or a short one with one after a right first letter
+    or of its order."""
+    longest = max(len(given), len(key))
+    same = given[0] == key[0] or sorted(given) == sorted(key)
+    allowed = max(longest // LETTERS_A_SLIP, int(same and longest > 1))
+    return abs(len(key) - len(given)) <= allowed and edits(given, key) <= allowed
 
 
 def _letters(text: str) -> str:
     return "".join(each for each in text.casefold() if each.isalnum())
+
+
+def _words(text: str) -> set[str]:
+    return set("".join(each if each.isalnum() else " " for each in text.casefold()).split())
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

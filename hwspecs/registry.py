@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean
+from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean, nearest
 from hwspecs.files import SHIPPED, Layer, layer_of, read_device, read_header, read_toml, scan
 from hwspecs.spelling import Spelling, spelling_of
 
@@ -135,7 +135,8 @@ class Registry:
             reason = spelled.get(spelling_of(text)) or self._slice(text)
         if reason is not None:
             return Resolution(text, None, reason)
-        near = did_you_mean(text, self.aliases)  # all names would bury these
+        meant = dict.fromkeys(self.aliases[each] for each in nearest(text, self.aliases, count=len(self.aliases)))
+        near = f" Did you mean {' or '.join(list(meant)[:3])}?" if meant else ""  # all names would bury these
         known = f"{near} `jaxperf devices` lists all." if near else f" Known: {', '.join(self.names)}."
         shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
         raise InputError(f"{shown!r} is not a known device.{known}")

@@ -157,7 +157,7 @@ def test_mistakes_are_one_sentence(refuse, files, words: tuple[str, ...], said: 
         ({"device": None}, "no device"),
         ({"tp": 5}, "tp is not the same: 1 (a.json), 5 (b.json)"),
         ({"pp": 2}, "not pipelines"),
-        ({"sched": "vlm"}, "Did you mean vllm or vllm_v1?"),
+        ({"sched": "vlm"}, "Did you mean vllm?"),
         ({"model": "llama-2-70b"}, "no memory is left"),
     ],
 )

@@ -158,7 +158,7 @@ def test_ctrl_c_in_the_simulator_keeps_the_search(cli, parse_json, monkeypatch: 
     [
         (("--n", "0"), "'0' has no number of devices"),
         (("--n", "2,4"), "a serving plan is for one"),
-        (("--n", "2", "--slo", "tptt=1s"), "Did you mean tpot or ttft"),
+        (("--n", "2", "--slo", "tptt=1s"), "Did you mean tpot?"),
         (("--n", "2", "--slo", "ttft=fast"), "ttft"),
         (("--n", "2", "--at", "p42"), "--at: unknown 'p42'; allowed: p50, p90"),
         (("--n", "2", "--modes", "agregated"), "Did you mean aggregated"),

@@ -179,7 +179,7 @@ mapping:
         ("levels/mac/specs", {"instances": 4}, "mac: 'instances' is not a field. Did you mean Instances?"),
         ("ert_pJ_per_action/buffer/updat", 1.0, "'updat' is not a field. Did you mean update?"),
         ("problem/instance", {"K": 8, "R": 3, "P": 16, "strid": 2}, "'strid' is not a field. Did you mean stride?"),
-        ("problem/shape/coefficients/0", {"name": "st", "default": 1}, "'stride' is not a field. Did you mean st?"),
+        ("problem/shape/coefficients/0", {"name": "st", "default": 1}, "'stride' is not a coefficient"),
         ("problem/shape/dimensions", ["K", "R", "P", "P"], "dimension P is named twice"),
         ("problem/shape/data_spaces/1/name", "Weights", "data space Weights is named twice"),
         ("problem/shape/data_spaces/2/read_write", False, "none is read_write; a nest writes one of Weights, Inputs"),

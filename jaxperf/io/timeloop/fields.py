@@ -59,7 +59,7 @@ def flag(value: Any, where: str) -> bool:
     return text == "true"
 
 
-def check_spelling(data: Mapping[str, Any], known: Iterable[str], where: str, alike: float = ALIKE) -> None:
+def check_spelling(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     """Raises `InputError` for a key that is spelled nearly as a known one that is not there, which it was meant to be.
 
     Other keys are not looked at: Timeloop's files hold many that this program has no use for.
@@ -67,7 +67,7 @@ def check_spelling(data: Mapping[str, Any], known: Iterable[str], where: str, al
     known = tuple(known)
     absent = [key for key in known if key not in data]
     for key in map(str, data):
-        meant = [] if key in known else nearest(key, absent, count=1, cutoff=alike)
+        meant = [] if key in known else nearest(key, absent, count=1, cutoff=ALIKE)
         if meant:
             raise InputError(f"{where}: '{key}' is not a field. Did you mean {meant[0]}?")
 

@@ -17,7 +17,6 @@ SHAPE = ("name", "dimensions", "coefficients", "data_spaces")
 COEFFICIENT = ("name", "default")
 SPACE = ("name", "projection", "read_write")
 DENSITIES = "densities"
-LOOSELY = 0.5  # of 1: an instance holds little but bounds and coefficients, so a word that is hardly alike is meant
 KINDS = ("t", "x", "y")  # temporal, spatial along the mesh's columns, along its rows
 
 
@@ -53,7 +52,7 @@ def read_problem(problem: Dictionary[str, Any], source: str) -> tuple[Problem, N
         name = text_of(each, "name", f"{where}.coefficients")
         check_spelling(each, COEFFICIENT, f"{where}.coefficients.{name}")
         coefficients[name] = count(given.get(name, each.get("default", 1)), f"{source}: problem.instance.{name}")
-    check_spelling(given, (*bounds, *coefficients, DENSITIES), f"{source}: problem.instance", LOOSELY)
+    check_spelling(given, (*bounds, *coefficients, DENSITIES), f"{source}: problem.instance")
     operands, written = {}, []
     spaces = list_of(shape, "data_spaces", where)
     check_distinct((text_of(space, "name", f"{where}.data_spaces") for space in spaces), "data space", where)
