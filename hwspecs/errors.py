@@ -33,16 +33,16 @@ def nearest(name: str, candidates: Iterable[str], count: int = 3, cutoff: float 
     `cutoff` (0 to 1).
     """
     given, words = _letters(name), _words(name)
-    found: dict[str, tuple[bool, float, str]] = {}
+    found: dict[str, tuple[bool, float, int, str]] = {}
     for candidate in candidates:
         key = _letters(candidate)
         if len(given) >= LEAST_START and key.startswith(given):
-            found.setdefault(key, (False, len(key), candidate))
+            found.setdefault(key, (False, len(key), 0, candidate))
         elif given and key and (_part(given, key, words <= _words(candidate)) or _slip(given, key)):
             ratio = difflib.SequenceMatcher(None, candidate.casefold(), name.casefold()).ratio()
             if ratio >= cutoff:
-                found.setdefault(key, (True, -ratio, candidate))
-    return [candidate for *_, candidate in sorted(found.values(), key=lambda each: each[:2])[:count]]
+                found.setdefault(key, (True, -ratio, edits(given, key), candidate))
+    return [candidate for *_, candidate in sorted(found.values(), key=lambda each: each[:3])[:count]]
 
 
 def _part(given: str, key: str, all_words: bool) -> bool:
