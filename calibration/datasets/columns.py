@@ -17,6 +17,7 @@ from calibration.datasets.schema import Problem
 from calibration.datasets.text import Text, repeated
 from hwspecs.errors import InputError
 
+PLAINLY = "; write it with a decimal point and nothing between thousands"
 LOCATED = 10_000  # so many problems are located one by one; the rest is counted by what is wrong
 
 
@@ -97,6 +98,12 @@ class Sheet:
     def written(self, name: str, position: int | np.integer) -> str:
         """A cell as the user wrote it, in quotes."""
         return repr(self.columns[name][int(position)].as_py())
+
+    def no_number(self, name: str, position: int | np.integer) -> str:
+        """The sentence on a cell that is no number, with what to write where it is one in another spelling."""
+        text = self.written(name, position)
+        separated = re.fullmatch(r"""["'][+-]?\d[\d.,' ]*\d["']""", text)
+        return f"{text} is not a number{PLAINLY if separated else ''}."
 
     def text(self, name: str) -> Text:
         """A column as text, "" where a cell is empty."""

@@ -115,6 +115,7 @@ def _split(table: pa.Table, chunk: int | None) -> Iterator[pa.Table]:
 def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
     delimiter, names = _header(path)
     _check_names(path, names)
+    _check_quotes(path)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     convert = csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False)
     # One thread, because only then does the parser tell the number of a bad line.
@@ -137,6 +138,22 @@ def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
     rest = csv.read_csv(path, read_options=options, parse_options=parse, convert_options=convert).slice(read)
     if len(rest) or not read:
         yield from _split(rest, chunk)
+
+
+def _check_quotes(path: Path) -> None:
+    """A quote that is never closed makes one cell of all lines after it, as where the file was cut inside a cell."""
+    with _opened(path, "rb") as file:
+        if sum(block.count(b'"') for block in iter(lambda: file.read(BLOCK), b"")) % 2 == 0:
+            return
+    begins = 1
+    try:
+        with _opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+            rows = text_csv.reader(file, delimiter=_header(path)[0], strict=True)
+            for _ in rows:
+                begins = rows.line_num + 1
+    except text_csv.Error as error:
+        if "unexpected end of data" in str(error):
+            raise InputError(f"{path}, line {begins}: a quote is opened and never closed.") from None
 
 
 def _of_wrong_length(row: Any) -> str:
@@ -163,12 +180,7 @@ def line_numbers(path: Path) -> list[int]:
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file after its header, each with the line on which it begins."""
     delimiter, names = _header(path)
-    opened = (
-        gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-        if path.suffix.lower() == ".gz"
-        else None
-    )
-    with opened or path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = text_csv.reader(file, delimiter=delimiter)
         next(rows, None)
         begins = rows.line_num + 1
@@ -178,6 +190,10 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             begins = rows.line_num + 1
 
 
+def _opened(path: Path, mode: str, **how: Any) -> Any:
+    return (gzip.open if path.suffix.lower() == ".gz" else open)(path, mode, **how)
+
+
 def counts_lines(path: str | Path) -> bool:
     """Whether people find a row of this file by its line."""
     return suffix_of(path).startswith((".csv", ".tsv"))
@@ -185,8 +201,7 @@ def counts_lines(path: str | Path) -> bool:
 
 def _header(path: Path) -> tuple[str, list[str]]:
     """The delimiter and the column names of a CSV file."""
-    opened = gzip.open(path, "rt", encoding="utf-8-sig") if path.name.lower().endswith(".gz") else None
-    with opened or path.open(encoding="utf-8-sig") as file:
+    with _opened(path, "rt", encoding="utf-8-sig") as file:
         line = file.readline()
     delimiter = max(",;\t", key=line.count)
     _check_first_line(path, line, delimiter)

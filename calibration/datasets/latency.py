@@ -64,7 +64,7 @@ def _refuse_contradiction(sheet: Sheet, first: str, other: str, times: dict[str,
 
 def _positive(sheet: Sheet, name: str, time: np.ndarray) -> np.ndarray:
     wrong = sheet.bad(name)
-    sheet.notes.rows(wrong + sheet.start, name, lambda i: f"{sheet.written(name, wrong[i])} is not a number.", False)
+    sheet.notes.rows(wrong + sheet.start, name, lambda i: sheet.no_number(name, wrong[i]), False)
     absent = np.setdiff1d(np.flatnonzero(np.isnan(time)), wrong)
     sheet.notes.alike(absent + sheet.start, name, "no measured time.")
     bad = np.flatnonzero((time <= 0.0) | np.isinf(time))

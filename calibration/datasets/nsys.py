@@ -65,8 +65,8 @@ def _summary(
     found = []
     for position, row in rows:
         try:
-            middle = float(row[median_name]) * median_unit if median_name else math.nan
-            found.append((row["Name"], int(row["Instances"]), float(row[total_name]) * total_unit, middle))
+            middle = _time(row[median_name]) * median_unit if median_name else math.nan
+            found.append((row["Name"], int(row["Instances"]), _time(row[total_name]) * total_unit, middle))
         except ValueError as error:
             problems.append(Problem(position, total_name, f"{error}.", excluded=True))
     return from_rows(found, "", (), tuple(problems), path)
@@ -81,9 +81,17 @@ def _trace(
         if row["Name"].startswith("[CUDA "):
             continue
         try:
-            launches.append((row["Name"], float(row[name]) * unit))
+            launches.append((row["Name"], _time(row[name]) * unit))
         except ValueError as error:
             problems.append(Problem(position, name, f"{error}.", excluded=True))
         # "NVIDIA A100-SXM4-80GB (0)": the number in parentheses tells devices of one kind apart.
         devices.add(device_name(re.sub(r"\s*\(\d+\)$", "", row.get("Device", "")))[0])
     return summarize(launches, devices.pop() if len(devices) == 1 else "", (), tuple(problems), path)
+
+
+def _time(text: str) -> float:
+    """A time above zero. Raises `ValueError`."""
+    time = float(text)
+    if not 0.0 < time < math.inf:
+        raise ValueError(f"a time must be positive and finite, not {text}")
+    return time

@@ -89,7 +89,7 @@ def _checked(sheet: Sheet, name: str, column: Column, values: np.ndarray, index:
         if math.isnan(value) and empty[wrong[position]]:
             return "no value."
         if math.isnan(value):
-            return f"{sheet.written(name, int(index[wrong[position]]))} is not a number."
+            return sheet.no_number(name, int(index[wrong[position]]))
         return f"must be a whole number from {column.least:g} to 2^53, not {value:g}."
 
     sheet.notes.rows(index[wrong] + sheet.start, name, message, True)

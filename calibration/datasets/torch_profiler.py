@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from calibration.datasets.files import read_text
 from calibration.datasets.kernel_times import KernelTimes, from_rows, summarize
 from calibration.datasets.launches import PROFILED
 from calibration.datasets.names import device_name, dtype_name
-from calibration.datasets.schema import KernelTable
+from calibration.datasets.schema import KernelTable, Problem
 from hwspecs.errors import InputError
 from jaxperf.io.json_text import parse_json
 
@@ -110,21 +110,33 @@ def product_tables(products: Iterable[Product], device: str) -> tuple[KernelTabl
 def read_torch_trace(path: str | Path) -> KernelTimes:
     """Kernels of a Chrome trace (.json or .json.gz), and its matrix products where `record_shapes=True` was set.
 
-    A product's time is the sum over the kernels that its operation launched, matched by "External id".
-    **Raises:** `InputError` for a file that is no trace or has no kernel.
+    A product's time is the sum over the kernels that its operation launched, matched by "External id"; it is left out
+    where one of them has no time. Problems count the trace's events from 0.
+    **Raises:** `InputError` for a file that is no trace or has no kernel with a time.
     """
     trace = parse_json(read_text(path), str(path))
-    events = trace.get("traceEvents") if isinstance(trace, dict) else trace
-    if not isinstance(events, list):
+    listed = trace.get("traceEvents") if isinstance(trace, dict) else trace
+    if not isinstance(listed, list):
         raise InputError(f"{path} is not a Chrome trace: it has no list 'traceEvents'.")
-    events = [event for event in events if isinstance(event, dict)]
-    kernels = [event for event in events if str(event.get("cat", "")).lower() == "kernel" and _duration(event) > 0.0]
+    events = {row: event for row, event in enumerate(listed) if isinstance(event, dict)}
+    kernels = {row: event for row, event in events.items() if str(event.get("cat", "")).lower() == "kernel"}
     if not kernels:
         raise InputError(f"{path} has no kernel event; profile with ProfilerActivity.CUDA.")
+    untimed = [row for row, kernel in kernels.items() if math.isnan(_duration(kernel))]
+    if len(untimed) == len(kernels):
+        raise InputError(f"{path} has no kernel event with a duration: event {untimed[0]}: {_untimed(events, untimed)}")
+    alike = (Problem(untimed[0], "dur", _untimed(events, untimed), len(untimed), True),) if untimed else ()
     found = {device_name(str(each.get("name", "")))[0] for each in _properties(trace)}
     device = found.pop() if len(found) == 1 else ""
-    launches = ((str(kernel.get("name", "")), _duration(kernel)) for kernel in kernels)
-    return summarize(launches, device, product_tables(_trace_products(events, kernels), device), (), str(path))
+    launches = [(str(kernel.get("name", "")), _duration(kernel)) for kernel in kernels.values()]
+    timed = (launch for launch in launches if not math.isnan(launch[1]))
+    products = product_tables(_trace_products(events.values(), kernels.values()), device)
+    return summarize(timed, device, products, alike, str(path))
+
+
+def _untimed(events: Mapping[int, dict[str, Any]], rows: Sequence[int]) -> str:
+    given = events[rows[0]].get("dur")
+    return f"a kernel's duration must be positive and finite, not {given!r}."
 
 
 def _properties(trace: Any) -> list[dict[str, Any]]:
@@ -133,12 +145,13 @@ def _properties(trace: Any) -> list[dict[str, Any]]:
 
 
 def _duration(event: dict[str, Any]) -> float:
-    """Chrome traces count microseconds."""
+    """Chrome traces count microseconds; NaN for what is no time [s]."""
     duration = event.get("dur")
-    return float(duration) * MICROSECOND if isinstance(duration, int | float) else 0.0
+    number = float(duration) if isinstance(duration, int | float) else math.nan
+    return number * MICROSECOND if 0.0 < number < math.inf else math.nan
 
 
-def _trace_products(events: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> Iterable[Product]:
+def _trace_products(events: Iterable[dict[str, Any]], kernels: Iterable[dict[str, Any]]) -> Iterable[Product]:
     spent: dict[Any, float] = {}
     for kernel in kernels:
         identity = _identity(kernel)
@@ -149,7 +162,7 @@ def _trace_products(events: list[dict[str, Any]], kernels: list[dict[str, Any]])
             continue
         identity = _identity(event)
         shape = product_shape(str(event.get("name", "")), arguments.get("Input Dims", arguments.get("Input dims", [])))
-        if shape is not None and identity is not None and identity in spent:
+        if shape is not None and identity is not None and not math.isnan(spent.get(identity, math.nan)):
             kinds = [str(kind) for kind in arguments.get("Input type") or ()]
             yield Product(str(event["name"]), *shape, _dtype(kinds), spent[identity])
 

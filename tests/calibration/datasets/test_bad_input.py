@@ -38,6 +38,7 @@ def refusal(path: Path, **given: Any) -> str:
         ("t.parquet", b"", "is empty"),
         ("t.csv", b"m,n,k\n", "has no rows"),
         ("t.csv", b"m,n,k\n8,8,8\n8,8\n", "line 3: 2 fields where the header has 3"),
+        ("t.csv", b'm,n,k,note\n8,8,8,"fine"\n8,8,8,"cut\n8,8,8,\n', "line 3: a quote is opened and never closed"),
         ("t.jsonl", b'{"m":8}\n\n{"m":', "line 3 is not valid JSON"),
         ("t.csv", b"m,m,k\n8,8,8\n", "the column 'm' occurs more than once"),
         ("t.csv", b"m,M,n,k\n8,8,8,8\n", "the columns 'm' and 'M' mean the same"),
@@ -106,6 +107,7 @@ def test_columns_of_no_family(tmp_path: Path) -> None:
     ("cell", "said"),
     [
         ("eight", "'eight' is not a number."),
+        ("1 024", "'1 024' is not a number; write it with a decimal point and nothing between thousands."),
         ("-8", "must be a whole number from 1 to 2^53, not -8."),
         ("0", "must be a whole number from 1 to 2^53, not 0."),
         ("8.5", "must be a whole number from 1 to 2^53, not 8.5."),

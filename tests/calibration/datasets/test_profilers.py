@@ -66,12 +66,14 @@ def test_nsys_summary_in_another_time_unit(tmp_path: Path) -> None:
 def test_nsys_trace_takes_the_median_and_leaves_copies_out(tmp_path: Path) -> None:
     lines = [TRACE_HEADER, launch(0, "5000", "gemm"), launch(9, "7000", "gemm"), launch(20, "90000", "gemm")]
     lines += [launch(30, "1000", f'"{NORM}"'), launch(50, "4", "[CUDA memcpy HtoD]"), launch(60, "soon", "gemm")]
+    lines += [launch(70, "nan", "gemm")]
     times = read_nsys(put(tmp_path / "t.csv", "\n".join(lines)))
     assert times.kernel.tolist() == ["gemm", NORM]
     assert times.launches.tolist() == [3, 1]
     np.testing.assert_allclose(times.median, [7e-6, 1e-6])
     assert times.device == "a100-sxm-80gb"
-    assert [(problem.row, problem.excluded) for problem in times.problems] == [(5, True)]
+    assert [(problem.row, problem.excluded) for problem in times.problems] == [(5, True), (6, True)]
+    assert times.problems[1].message == "a time must be positive and finite, not nan."
 
 
 def test_nsys_trace_of_unlike_devices_states_none(tmp_path: Path) -> None:
@@ -140,6 +142,23 @@ def test_torch_trace_gives_shapes_of_products_only(tmp_path: Path) -> None:
     assert (gemm.dtype.tolist(), gemm.device.tolist()) == (["bf16"], ["h100-sxm"])
     assert (bmm.family, bmm.dtype.tolist(), bmm.shape["batch"].tolist()) == ("bmm", ["fp16"], [6])
     assert not called(gemm).any()  # the device's time, in which no host launches anything
+
+
+@pytest.mark.parametrize("duration", [math.nan, math.inf, -1.0, "10", None])
+def test_a_kernel_of_a_trace_without_a_time_is_told_and_in_no_product(tmp_path: Path, duration: Any) -> None:
+    events = [*EVENTS, operation("aten::mm", 6, [[8, 8], [8, 16]]), kernel(GEMM, 6, duration), kernel(GEMM, 6, 4.0)]
+    times = read_torch_trace(trace(tmp_path / "t.json", events))
+    assert times.launches[times.kernel == GEMM].item() == 3
+    assert times.tables[0].latency is not None and times.tables[0].latency.tolist() == pytest.approx([16e-6])
+    (problem,) = times.problems
+    assert (problem.row, problem.column, problem.excluded) == (len(EVENTS) + 1, "dur", True)
+    assert f"must be positive and finite, not {duration!r}" in problem.message
+
+
+def test_a_trace_of_kernels_without_times_is_refused(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.json", [operation("aten::mm", 2, [[8, 8], [8, 16]]), kernel(GEMM, 2, math.nan)])
+    with pytest.raises(InputError, match="no kernel event with a duration: event 1: .* finite, not nan"):
+        read_torch_trace(path)
 
 
 def test_torch_trace_without_shapes_has_no_table(tmp_path: Path) -> None:
