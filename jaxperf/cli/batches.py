@@ -48,7 +48,8 @@ def batches(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict fixed batches on an engine: prefill of all prompts, then the decode step, each with a 90 % interval."""
+    """Predict fixed batches on a serving engine. Prefill of all prompts, then the decode step, each with a 90 %
+    interval."""
     from jaxperf.cli.measured import parameters_record, start_single_precision
 
     start_single_precision(quick=True)

@@ -56,7 +56,7 @@ def calibrate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit parameters to measured kernels, or with --adapt alone adapt the parameters of --params.
+    """Fit parameters to measured kernels, or adapt them. With --adapt and no DATA those of --params are adapted.
 
     DATA with --params and --family fits those families anew and carries the others over.
     """

@@ -53,7 +53,12 @@ def capacity(
         str, typer.Option("--replicas", metavar="N,N", help="Numbers of replicas to try (without pools).")
     ] = ONE,
     routing: Annotated[
-        str, typer.Option("--routing", metavar="NAME", help="How requests are given to replicas (without pools).")
+        str,
+        typer.Option(
+            "--routing",
+            metavar="NAME",
+            help="How replicas get requests (without pools): round_robin, least_outstanding or prefix_aware.",
+        ),
     ] = BY_LOAD,
     devices: Annotated[
         int | None, typer.Option("--devices", metavar="N", help="With pools: try every division of so many devices.")
@@ -74,7 +79,7 @@ def capacity(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """The largest rate at which these requests may come while an SLO is met, for replicas or pools of them."""
+    """Find the largest request rate at which an SLO is met. For replicas of an engine, or pools of them."""
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)

@@ -118,7 +118,8 @@ def codesign(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare machines with other sizes, meshes or bandwidths by what a whole network costs on each, mapped anew."""
+    """Compare machines by what a network costs on each. They differ in sizes, meshes or bandwidths; layers are mapped
+    anew."""
     from jaxperf.cli.compute import start_jax
 
     start_jax()

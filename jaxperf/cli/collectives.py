@@ -47,7 +47,8 @@ def collectives(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict collectives: time, 90 % interval, alpha-beta form, algorithm, and where each number comes from."""
+    """Predict a table of collectives. Time, 90 % interval, alpha-beta form, algorithm, and where each number comes
+    from."""
     if backend not in BACKENDS:
         raise InputError(
             f"--backend: '{backend}' is not one of {', '.join(BACKENDS)}.{did_you_mean(backend, BACKENDS)}"

@@ -53,7 +53,8 @@ def colocate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Simulate several engines on one device: each alone, and together under MPS, in time slices or on MIG slices."""
+    """Simulate several engines that share one device. Each alone, and together under MPS, in time slices or on MIG
+    slices."""
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)

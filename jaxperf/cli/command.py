@@ -14,6 +14,7 @@ from typer.core import TyperArgument, TyperCommand
 from typer.main import get_command
 
 from hwspecs.errors import InputError
+from jaxperf.cli.examples import write_example
 
 ENDINGS = (".html",)
 WRITTEN = ("out", "plot", "report")  # parameters that name what a command writes
@@ -53,6 +54,11 @@ class Command(TyperCommand):
         for parameter in self.params:
             if isinstance(parameter, TyperArgument) and parameter.nargs == -1:
                 setattr(parameter, "display_type", lambda ctx: "<path>...")  # noqa: B010
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """The help ends with an example."""
+        super().format_epilog(ctx, formatter)
+        write_example(ctx, formatter)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Keeps the words of the command line, which the parser takes from the list."""

@@ -94,7 +94,8 @@ def design(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """The device of other cores, memory, clock or links that serves a model within targets at the least cost."""
+    """Find the device that serves a model at the least cost. Its cores, memory, clock or links are free, within
+    targets."""
     from jaxperf.cli.compute import start_jax
 
     start_jax()

@@ -19,7 +19,7 @@ def devices(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """List the devices, or show one with the source and confidence of every value."""
+    """List the devices, or show one with its sources. Every value has a source and a confidence."""
     import hwspecs
     from jaxperf.io.tables import check_output, json_text, write_rows
 

@@ -44,7 +44,7 @@ def edge(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict networks on phones, boards, FPGA, CPUs and GPUs: latency with a 90 % interval, from ten measured ones."""
+    """Predict networks on phones, boards, FPGA, CPUs and GPUs. Latency with a 90 % interval, from ten measured ones."""
     from calibration.datasets import write_with
     from calibration.edge.parameters import load_edge
     from calibration.edge.predict import TIMES, predict_edge

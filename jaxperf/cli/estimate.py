@@ -74,7 +74,7 @@ def estimate(
     power_cap: PowerLimit = None,
     wide_experts: WideExperts = None,
 ) -> None:
-    """TTFT, TPOT, tokens/s, memory and the limiter of every kernel for one configuration."""
+    """TTFT, TPOT, tokens/s and memory of one configuration. With the time and the limiter of every kernel."""
     model = one_of(context, model, onnx)
     if onnx is not None:
         refuse_techniques(speculate, lora, kv_offload, power_cap, wide_experts)

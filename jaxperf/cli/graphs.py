@@ -54,7 +54,8 @@ def graphs(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict iterations of models: time, 90 % interval, the device's and the host's work, and the plain roofline."""
+    """Predict iterations of whole models. Time, 90 % interval, the device's and the host's work, and the plain
+    roofline."""
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision(quick=True)

@@ -41,7 +41,7 @@ def kernels(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict a table of kernels: time, 90 % interval, roofline, limiter, and where each number comes from."""
+    """Predict a table of kernels. Time, 90 % interval, roofline, limiter, and where each number comes from."""
     from jaxperf.cli.measured import parameters_record, problems_record, start_single_precision
 
     start_single_precision(quick=True)

@@ -47,7 +47,7 @@ def loopnest(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Cycles, energy by level and accesses of a mapped loop nest; a table comes back with predictions."""
+    """Cycles, energy and accesses of a mapped loop nest. Energy is by level; a table comes back with predictions."""
     from jaxperf.cli.compute import start_jax
 
     start_jax()

@@ -10,12 +10,13 @@ import io
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from hwspecs.errors import InconsistentPeaks, InputError
+from jaxperf import __version__
 from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.capacity import capacity
@@ -101,6 +102,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Analytical performance models of accelerators and LLM workloads, compiled with JAX.",
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"jaxperf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Holds the option that no command takes."""
+
+
 for command in (
     estimate,
     rank,

@@ -118,7 +118,7 @@ def map_nest(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search the mappings of a loop nest for the least EDP, energy or cycles, and bound how far it is from the best."""
+    """Search mappings of a loop nest for the least EDP. Or energy or cycles; and bound how far it is from the best."""
     from jaxperf.cli.compute import start_jax
 
     start_jax()

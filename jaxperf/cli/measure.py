@@ -47,7 +47,8 @@ def measure(
     ] = None,
     points: Annotated[int, typer.Option("--points", metavar="N", help="Sizes an operation.")] = 40,
     shortest: Annotated[
-        str | None, typer.Option("--shortest", metavar="TIME", help="No kernel whose roofline is shorter.")
+        str | None,
+        typer.Option("--shortest", metavar="TIME", help="No kernel whose roofline is shorter, such as 20us."),
     ] = None,
     longest: Annotated[
         str, typer.Option("--longest", metavar="TIME", help="No kernel whose roofline takes longer.")
@@ -79,7 +80,7 @@ def measure(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure kernels on this machine: a table for calibrate and kernels, and a card of how it was taken."""
+    """Measure kernels on this machine. A table for calibrate and kernels, and a card of how it was taken."""
     from jaxperf.io.tables import check_card, check_output
 
     card = out.with_suffix(".json")

@@ -45,7 +45,7 @@ def models(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """List the models, show what was understood of one, or check a folder of configs."""
+    """List the models, or show what was understood of one. Or check a folder of configs."""
     if sum((name is not None, check is not None, classes)) > 1:
         raise InputError("MODEL, --check and --classes exclude each other; give one of them.")
     from jaxperf.io.tables import check_output

@@ -24,14 +24,14 @@ Weights = Annotated[
     str | None,
     typer.Option("--weights", metavar="FORMAT", help="Weight format: bf16, fp8, int4, ... (default: the config's)."),
 ]
-KvCache = Annotated[str, typer.Option("--kv-cache", metavar="FORMAT", help="Format of the KV cache.")]
+KvCache = Annotated[str, typer.Option("--kv-cache", metavar="FORMAT", help="Format of the KV cache: bf16, fp8, ...")]
 Prompt = Annotated[int, typer.Option("--prompt", metavar="N", help="Prompt tokens per request.")]
 Output = Annotated[int, typer.Option("--output", metavar="N", help="Output tokens per request.")]
 TensorParallel = Annotated[int, typer.Option("--tp", "--tensor-parallel", metavar="N", help="Tensor-parallel ranks.")]
 PipelineParallel = Annotated[int, typer.Option("--pp", "--pipeline-parallel", metavar="N", help="Pipeline stages.")]
 ExpertParallel = Annotated[int, typer.Option("--ep", "--expert-parallel", metavar="N", help="Expert-parallel ranks.")]
 DataParallel = Annotated[int, typer.Option("--dp", "--data-parallel", metavar="N", help="Attention replicas.")]
-Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Sequences in decode.")]
+Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Sequences that decode together.")]
 Launch = Annotated[str, typer.Option("--launch", metavar="MODE", help="How kernels are launched: graph or eager.")]
 DevicesDirectory = Annotated[
     list[Path] | None,
@@ -51,7 +51,7 @@ Price = Annotated[
 ]
 Electricity = Annotated[
     float | None,
-    typer.Option("--electricity", metavar="PRICE", help="Dollars per kWh that come on top of the devices' prices."),
+    typer.Option("--electricity", metavar="PRICE", help="Dollars per kWh, on top of the devices' prices (default: 0)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]

@@ -81,7 +81,7 @@ def train(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search every layout of a training run: the best of each size, and why the others lose."""
+    """Search every layout of a training run. The best of each size, and why the others lose."""
     from jaxperf.cli.compute import start_jax
     from jaxperf.io.tables import check_output
 

@@ -82,7 +82,7 @@ def serve(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search every layout of a serving system: the best under latency limits, and why the others lose."""
+    """Search every layout of a serving system. The best under latency limits, and why the others lose."""
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)

@@ -36,17 +36,23 @@ def rank(
     model: Model,
     devices: Annotated[
         str,
-        typer.Option("--devices", metavar="WHICH", help="all, all(memory >= 64 GB), or names and TOML files."),
+        typer.Option(
+            "--devices", metavar="WHICH", help="all, all(memory >= 64 GB, kind = gpu), or names and TOML files."
+        ),
     ] = "all",
-    slo: Annotated[str, typer.Option("--slo", metavar="TARGETS", help="Targets, such as ttft=1s,tpot=30ms.")] = "",
+    slo: Annotated[
+        str, typer.Option("--slo", metavar="TARGETS", help="Targets, such as ttft=1s,tpot=30ms (default: none).")
+    ] = "",
     by: Annotated[
         str | None,
         typer.Option(
-            "--by", metavar="OBJECTIVE", help="tokens/s/device, tokens/J, or tokens/$ (which --price asks for)."
+            "--by", metavar="OBJECTIVE", help="tokens/s/device (default), tokens/J, or tokens/$ (default with --price)."
         ),
     ] = None,
     price: Price = None,
-    max_devices: Annotated[int, typer.Option("--max-devices", metavar="N", help="Largest replica to consider.")] = 16,
+    max_devices: Annotated[
+        int, typer.Option("--max-devices", metavar="N", help="Devices of the largest replica to consider.")
+    ] = 16,
     max_batch: Annotated[int, typer.Option("--max-batch", metavar="N", help="Largest batch to consider.")] = 1024,
     prompt: Prompt = 2048,
     output: Output = 256,
@@ -60,7 +66,8 @@ def rank(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank devices for a model: the best layout and batch of each under TTFT and TPOT targets."""
+    """Rank devices for a model under TTFT and TPOT targets. The best layout and batch of each, and why the first is
+    first."""
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)

@@ -81,7 +81,7 @@ def replay(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Replay Chakra execution traces on another device, topology or number of ranks, without a run."""
+    """Replay Chakra traces on another device or topology. Or as another number of ranks, without a run."""
     from jaxperf.cli.compute import start_jax
 
     start_jax()

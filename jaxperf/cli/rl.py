@@ -33,7 +33,7 @@ def rl(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Time an iteration of reinforcement learning: answers generated, scored, and learned from."""
+    """Time an iteration of reinforcement learning. Answers are generated, scored, and learned from."""
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)

@@ -23,7 +23,7 @@ def scenarios(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """List scenarios with the commands that answer them, or show one with its files and what the answer must obey."""
+    """List questions with the commands that answer them. Or show one with its files and what the answer must obey."""
     from jaxperf.io.scenarios import load_scenario, load_scenarios, write_inputs
     from jaxperf.io.tables import check_output, json_text, write_rows
 

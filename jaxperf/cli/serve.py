@@ -52,7 +52,7 @@ def serve(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict serving: TTFT, TPOT, request latency, output tokens/s of the system, each with a 90 % interval."""
+    """Predict TTFT, TPOT and tokens/s of serving engines. And the latency of requests, each with a 90 % interval."""
     from jaxperf.cli.compute import start_jax
 
     start_jax()

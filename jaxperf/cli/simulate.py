@@ -47,7 +47,12 @@ def simulate(
     ] = None,
     replicas: Annotated[int, typer.Option("--replicas", metavar="N", help="Replicas that share the requests.")] = 1,
     routing: Annotated[
-        str, typer.Option("--routing", metavar="NAME", help="How requests are given to replicas.")
+        str,
+        typer.Option(
+            "--routing",
+            metavar="NAME",
+            help="How replicas get requests: round_robin, least_outstanding or prefix_aware.",
+        ),
     ] = "round_robin",
     concurrency: Annotated[
         int | None,
@@ -66,7 +71,7 @@ def simulate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Simulate requests on replicas of an engine: when each is scheduled, has its first token, and is done."""
+    """Simulate requests on replicas of a serving engine. When each is scheduled, has its first token, and is done."""
     from jaxperf.cli.compute import start_jax
     from jaxperf.io.tables import check_output
 

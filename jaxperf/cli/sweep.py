@@ -39,7 +39,8 @@ def sweep(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate a product of named axes; stopping keeps what is finished, and the same command resumes."""
+    """Evaluate a product of named axes, millions of points. Stopping keeps what is finished, and the same command
+    resumes."""
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)

@@ -37,7 +37,7 @@ def trace(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Trace a JAX function by shapes alone; time, share and limiter of each of its kernels on a device."""
+    """Time a JAX function on a device, by its shapes alone. Time, share and limiter of each of its kernels."""
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision(quick=True)

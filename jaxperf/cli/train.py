@@ -50,12 +50,14 @@ def train(
     params: Params = None,
     steps: Steps = None,
     device: Annotated[str | None, typer.Option("--device", metavar="NAME", help="Of one run: its device.")] = None,
-    devices: Annotated[int | None, typer.Option("--n", min=1, help="Of one run: how many devices.")] = None,
+    devices: Annotated[
+        int | None, typer.Option("--n", metavar="N", min=1, help="Of one run: how many devices.")
+    ] = None,
     devices_dir: DevicesDirectory = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict training steps: time with a 90 % interval, utilization, memory, bubble, exposed communication."""
+    """Predict steps of training runs. Time with a 90 % interval, utilization, memory, bubble, exposed communication."""
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)

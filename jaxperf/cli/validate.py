@@ -51,7 +51,10 @@ def validate(
     card: Annotated[
         bool, typer.Option("--card", help="kernels: only the table that the parameters carry, without a refit.")
     ] = False,
-    params: Annotated[Path | None, typer.Option("--params", help="--card: of these parameters.")] = None,
+    params: Annotated[
+        Path | None,
+        typer.Option("--params", metavar="PARAMS", help="--card: of these parameters (default: the shipped)."),
+    ] = None,
     whole_folds: Annotated[
         bool,
         typer.Option(
@@ -62,7 +65,8 @@ def validate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Errors on devices, generations and shapes that the fit never saw, with roofline and fitted constant beside."""
+    """Errors on devices and shapes that the fit never saw. And on generations, with roofline and fitted constant
+    beside."""
     if level not in LEVELS:
         raise InputError(f"Cannot validate '{level}'; allowed: {', '.join(LEVELS)}.{did_you_mean(level, LEVELS)}")
     if level in VALIDATORS:

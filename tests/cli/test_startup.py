@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
-COMMANDS = (
-    "estimate",
-    "rank",
-    "sweep",
-    "devices",
-    "models",
-    "scenarios",
-    "kernels",
-    "graphs",
-    "batches",
-    "collectives",
-    "train",
-    "serve",
-    "simulate",
-    "capacity",
-    "colocate",
-    "rl",
-    "trace",
-    "replay",
-    "loopnest",
-    "map",
-    "codesign",
-    "plan",
-    "measure",
-    "calibrate",
-    "validate",
-)
+from jaxperf import __version__
+from jaxperf.cli.examples import EXAMPLES
+from jaxperf.cli.main import app
+from jaxperf.serving.fleet.routing import ROUTINGS
+
+COMMANDS = tuple(name for name in EXAMPLES if " " not in name)
 HEAVY = ("jax", "numpy", "pydantic", "pint", "pyarrow", "matplotlib", "yaml")
 
 
@@ -71,9 +54,9 @@ def test_runs_as_a_module() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*EXAMPLES, "plan"])
 def test_help_of_every_command_is_plain_text(cli, command: str) -> None:
-    result = cli(command, "--help")
+    result = cli(*command.split(), "--help")
     assert result.exit_code == 0
     assert result.stdout.startswith("Usage: ")
     for garbage in ("\x1b", "[[", "list[", "Optional", "PathLike", "typer", "**", "`"):
@@ -81,6 +64,42 @@ def test_help_of_every_command_is_plain_text(cli, command: str) -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
     options = [line for line in result.stdout.splitlines() if line.startswith("  -")]
     assert len(options) == len({line.split()[0].rstrip(",") for line in options})
+
+
+def _commands(group: Any, *before: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, *before, name)
+        else:
+            yield " ".join((*before, name)), command
+
+
+def test_every_command_has_an_example_that_it_can_read(cli) -> None:
+    found = dict(_commands(get_command(app)))
+    assert set(found) == set(EXAMPLES)
+    for name, command in found.items():
+        lines = [line.strip() for line in EXAMPLES[name].strip().splitlines()]
+        assert lines[-1] in cli(*name.split(), "--help").stdout
+        for line in lines:
+            words = shlex.split(line) if line.startswith("jaxperf ") else []
+            if words[1 : 1 + len(name.split())] == name.split():
+                command.make_context(name, words[1 + len(name.split()) :]).close()
+        assert any(line.startswith(f"jaxperf {name}") for line in lines)
+
+
+def test_the_list_of_commands_says_each_in_whole_sentences(cli) -> None:
+    listed = cli("--help").stdout.partition("Commands:")[2] + cli("plan", "--help").stdout.partition("Commands:")[2]
+    lines = [line for line in listed.splitlines() if line]
+    assert len(lines) == len(EXAMPLES) + 1 and all(line.endswith(".") and "..." not in line for line in lines)
+
+
+def test_the_version_is_told(cli) -> None:
+    assert cli("--version").stdout == f"jaxperf {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["simulate", "capacity"])
+def test_help_lists_the_routings(cli, command: str) -> None:
+    assert all(name in cli(command, "--help").stdout for name in ROUTINGS)
 
 
 def test_no_arguments_shows_the_help(cli) -> None:
