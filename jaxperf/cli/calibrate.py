@@ -185,12 +185,23 @@ def _adapt(
     adapted = adapt(parameters, reads, [str(folder) for folder in directories])
     changed = [name for name, each in adapted.families.items() if each is not parameters.families.get(name)]
     if not changed:
-        there = sorted({table.family for read in reads for table in read.tables})
-        raise InputError(
-            f"Nothing to adapt with in {', '.join(map(str, paths))} ({', '.join(there)}): it takes rows with a known "
-            f"device and a time, of a family that the parameters have ({', '.join(sorted(parameters.families))})."
-        )
+        raise InputError(_nothing_learned(parameters, paths, reads))
     return adapted, reads
+
+
+def _nothing_learned(parameters: Parameters, paths: Sequence[Path], reads: Sequence[Read]) -> str:
+    """Why nothing could be adapted: what rows must have, and what is wrong with the first."""
+    from jaxperf.cli.measured import devices_of, problems_record
+
+    there = sorted({table.family for read in reads for table in read.tables})
+    other = [family for family in there if family not in parameters.families]
+    known = f" ({', '.join(sorted(parameters.families))})" if other else ""
+    own = "" if devices_of(reads) else " A device of your own needs a TOML file, found by --devices-dir."
+    wrong = "".join(f" {sentence}" for sentence in problems_record(reads)["first"][:1])
+    return (
+        f"Nothing to adapt with in {', '.join(map(str, paths))} ({', '.join(there)}): it takes rows with a known "
+        f"device and a time, of a family that the parameters have{known}.{wrong}{own}"
+    )
 
 
 def _command(

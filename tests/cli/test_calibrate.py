@@ -275,7 +275,7 @@ def test_a_folder_is_read_file_by_file(cli, fitted: Path, own_folder: Path, monk
         (("--adapt", "gemm.csv", "--adapt-device", "l40s"), "--adapt-device: the data has no row of 'l40s'"),
         (("--adapt", "gemm.csv", "--params", "none"), "none.safetensors"),
         (("--adapt", "norm.csv", "--params", "FITTED"), "Nothing to adapt with in norm.csv (norm)"),
-        (("--adapt", "nobody.csv", "--params", "FITTED"), "a known device"),
+        (("--adapt", "nobody.csv", "--params", "FITTED"), "A device of your own needs a TOML file"),
         (("gemm.csv", "--seed", "-1"), "--seed is -1"),
         (("gemm.csv", "--devices-dir", "empty"), "give the table of your own device to --adapt"),
         (("--adapt", "gemm.csv", "--devices-dir", "none"), "none is not a directory"),
