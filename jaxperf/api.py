@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ import numpy as np
 
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.cost import Limiter
 from jaxperf.core.device import NUMBERS, Device
+from jaxperf.core.feasible import Reason
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
@@ -207,7 +210,8 @@ def sweep(step: PointCost, **axes: Any) -> xarray.Dataset:
     **Arguments:** `step`: from `decode_step` and its like, or any function of a `Device` and scalars whose result has
     the fields below. `axes`: argument -> one value or a sequence; `device` takes names, `Device`s, or a mapping of
     names to them; `weights` and `kv_cache` take format names. `level` and `activations` are not axes.
-    **Returns:** an `xarray.Dataset` with `limiter`, `reason`, `memory` and the times of the step [s], in SI units.
+    **Returns:** an `xarray.Dataset` with `limiter`, `reason` (0: it runs), `memory` and the times of the step, in SI
+    units; attributes name the units, and what the numbers of `limiter` and the bits of `reason` mean.
     **Raises:** `InputError` for bad axes, and for one of several values that change nothing of the step's model.
     """
     if "device" not in axes:
@@ -215,9 +219,19 @@ def sweep(step: PointCost, **axes: Any) -> xarray.Dataset:
     built = [_axis(name, value) for name, value in axes.items()]
     if (model := getattr(step, "model", None)) is not None:
         check_varied(model, built)
-    return Sweep(lambda **given: summary(_formats_renamed(step, given)), built).dense().to_xarray(UNITS)
+    found = Sweep(lambda **given: summary(_formats_renamed(step, given)), built).dense().to_xarray(UNITS)
+    for name, flags in FLAGS.items():
+        found[name].attrs |= flags
+    return found
 
 
+def _flags(kind: type[enum.IntEnum] | type[enum.IntFlag], values: str) -> dict[str, Any]:
+    """How the CF conventions say what the numbers of a variable mean."""
+    words = {name.lower(): each.value for name, each in kind.__members__.items()}
+    return {values: list(words.values()), "flag_meanings": " ".join(words)}
+
+
+FLAGS = {"limiter": _flags(Limiter, "flag_values"), "reason": _flags(Reason, "flag_masks")}
 UNITS = {"time": "s", "ttft": "s", "tpot": "s", "tokens_per_second": "1/s", "memory": "B", "context": "1"}
 
 

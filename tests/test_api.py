@@ -33,6 +33,7 @@ def test_three_lines_make_a_labelled_sweep() -> None:
     assert dict(times.sizes) == {"device": 2, "tensor_parallel": 4, "batch": 10}
     assert list(times.device.values) == ["0", "1"] and list(times.batch.values) == [2**i for i in range(10)]
     assert times.time.attrs["units"] == "s" and times.memory.attrs["units"] == "B"
+    assert times.limiter.attrs["flag_meanings"].split()[1] == "memory" and times.reason.attrs["flag_masks"][1] == 2
     feasible = times.reason == 0
     assert bool((times.time.isnull() == ~feasible).all()) and bool(feasible.any())
     one = step(mi300x, tensor_parallel=8, batch=64, context=2048)

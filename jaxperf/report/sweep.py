@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxperf.report.sweep_question import BEST_COUNT, REASON, Prepared
+from jaxperf.core.cost import Limiter
+from jaxperf.report.sweep_question import BEST_COUNT, LIMITER, REASON, Prepared, codes_of
 from jaxperf.report.sweep_rows import rows_of
-from jaxperf.report.text import console, table
+from jaxperf.report.text import LIMITER_WORDS, console, table
 from jaxperf.sweeps import COUNTED, Pareto, Reducer, Selection, Sweep, TopK
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def sweep_record(report: SweepReport) -> dict[str, Any]:
         "seconds": report.seconds,
         "provenance": report.asked.origin.record,
         "notes": list(report.asked.notes),
+        "codes": codes_of(report.asked.study),
         "best": [rows_of(report.sweep, selection)[:BEST_COUNT] for selection in report.selections],
         "front_size": report.front_size,
         "infeasible": [{"points": number, "reasons": reasons} for number, reasons in report.infeasible],
@@ -97,7 +99,7 @@ def _print_best(report: SweepReport, out: Console) -> None:
     """The best rows; an axis of one value is said once below, not in a column."""
     rows = rows_of(report.sweep, report.selections[0])[:BEST_COUNT]
     fixed = {name for one in report.sweep.axes if one.size == 1 for name in one.labels}
-    hidden = {REASON, "limiter", *fixed}
+    hidden = {REASON, *fixed}
     names = [name for name in rows[0] if name not in hidden and not name.endswith(("_lower", "_upper"))]
     cells = [[_cell(report, name, row[name]) for name in names] for row in rows]
     out.print(table(f"Best by {_first_metric(report)}", names, cells))
@@ -108,6 +110,8 @@ def _print_best(report: SweepReport, out: Console) -> None:
 
 
 def _cell(report: SweepReport, name: str, value: Any) -> str:
+    if name == LIMITER:
+        return LIMITER_WORDS[Limiter(value)]
     return f"{value:.4g}" if name in report.asked.study.facts and isinstance(value, float) else str(value)
 
 

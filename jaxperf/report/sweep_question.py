@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.metric import MetricFacts
+from jaxperf.report.text import LIMITER_WORDS
 from jaxperf.sweeps import Axis, Pareto, Reducer, TopK
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 BEST_COUNT = 10
 REASON = "reason"  # the metric that is 0 exactly where a point runs
+LIMITER = "limiter"  # the metric that is an index into core.cost.Limiter
+MOST_BITS = 31  # of a reason
 LATENCIES = ("step_time", "tpot", "ttft", "e2e_latency")
 THROUGHPUTS = ("tokens_per_second_per_device", "tokens_per_second", "tokens_per_joule")
 
@@ -53,6 +56,16 @@ class Prepared(NamedTuple):
     axes: Sequence[Axis]
     origin: Origin
     notes: Sequence[str] = ()
+
+
+def codes_of(study: Question) -> dict[str, dict[str, str]]:
+    """What the numbers of the metrics `limiter` and `reason`, a sum of bits, mean; of those that are asked for."""
+    bits = {1 << place: study.why_not(1 << place) for place in range(MOST_BITS)}
+    meant = {
+        LIMITER: {str(each.value): words for each, words in LIMITER_WORDS.items()},
+        REASON: {str(bit): "; ".join(sentences) for bit, sentences in bits.items() if sentences},
+    }
+    return {name: codes for name, codes in meant.items() if name in study.metrics}
 
 
 def reducers_of(study: Question, keep: Keep) -> list[Reducer]:

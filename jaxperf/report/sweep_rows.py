@@ -10,7 +10,7 @@ import jaxperf
 from hwspecs.errors import InputError
 from jaxperf.core.metric import column_units
 from jaxperf.io.tables import WRITERS, check_folder_of, check_output, csv_holds, json_metadata, json_text, write_rows
-from jaxperf.report.sweep_question import REASON, Prepared
+from jaxperf.report.sweep_question import REASON, Prepared, codes_of
 from jaxperf.sweeps import (
     SWEEP_KEY,
     Count,
@@ -59,6 +59,7 @@ def write_kept(
         "jaxperf.task": study.task,
         "jaxperf.efficiencies": origin.sentence,
         "jaxperf.provenance": json_text(origin.record),
+        "jaxperf.codes": json_text(codes_of(study)),
     }
     if keep.kind == "all":
         stored = stream_parquet(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxperf.core.feasible import sentences
+from jaxperf.core.feasible import Reason, sentences
 
 METRICS = ["tpot", "tokens_per_second", "memory", "limiter", "reason"]
 INTERVALS = ("tpot", "tokens_per_second")
@@ -175,6 +175,16 @@ def test_why_nothing_is_feasible_is_said_whatever_the_metrics(cli, own_folder: P
 def test_metrics_of_infeasible_rows_never_break_json(cli, sweep_file, parse_json) -> None:
     sweep_file(axes={"device": "h100-sxm", "context": [64, 4096]}, metrics=["memory", "limiter", "reason"])
     assert parse_json(run(cli, "--json").stdout)["points"] == 2
+
+
+def test_numbers_of_limiters_and_reasons_are_told_in_words(cli, own_folder: Path, sweep_file, parse_json) -> None:
+    sweep_file(axes={"device": "h100-sxm", "context": [64, 4096]}, metrics=["memory", "limiter", "reason"])
+    said = parse_json(run(cli, "--json").stdout)
+    assert said["codes"]["reason"]["32"] == sentences(32)[0] and len(said["codes"]["reason"]) == len(Reason)
+    limiter = said["codes"]["limiter"][str(said["best"][0][0]["limiter"])]
+    assert parse_json(pq.read_schema(own_folder / "rows.parquet").metadata[b"jaxperf.codes"]) == said["codes"]
+    (row,) = (line for line in run(cli, "--overwrite").stdout.splitlines() if line.split()[:1] == ["64"])
+    assert row.split()[2:] == limiter.split()
 
 
 def test_the_reason_alone_keeps_what_cannot_run_from_the_best(cli, own_folder: Path, sweep_file, parse_json) -> None:
