@@ -10,13 +10,7 @@ import numpy as np
 
 from calibration.datasets.text import Column as TextColumn
 
-# Bits of `KernelTable.flag`. The first six are the shared kernel tables' own; a row of the fit has none of them.
-FLAG_ABOVE_PEAK = 1  # faster than the datasheet's peak rate
-FLAG_HOST_BOUND = 2  # a table bound by host launches (eager mode)
-FLAG_COPIED = 4  # copied from another device, version or framework
-FLAG_ABOVE_BANDWIDTH = 8  # above 1.2x the memory bandwidth, with a footprint over four times the L2 cache
-FLAG_NO_PEER_ACCESS = 16  # a node of L40S without peer-to-peer access
-FLAG_BELOW_RESOLUTION = 32  # a difference of two timings, or below 1 us
+# A bit of `KernelTable.flag`; docs/data-formats.md lists all. A row of the fit has none of them.
 FLAG_BROKEN_SOURCE = 64  # known to be broken where it was measured; see `calibration.datasets.neusight`
 
 

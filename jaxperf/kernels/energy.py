@@ -1,4 +1,4 @@
-"""Energy of a kernel: arithmetic, device memory, and what the device draws meanwhile; and what the power limit allows.
+"""Energy of a kernel: arithmetic, device memory, and what the device draws meanwhile.
 
 E = FLOP x energy per FLOP + bytes x energy per byte + idle power x time (the roofline of energy: Choi, Bedard, Fowler,
 Vuduc 2013, IPDPS). Energies per FLOP and byte are of the arithmetic units and the memory alone, so a sum is a lower
@@ -7,8 +7,6 @@ all the time, an upper bound.
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 import equinox as eqx
 import jax
@@ -57,22 +55,3 @@ def kernel_energy(device: Device, cost: Cost, operands: NumberFormat) -> Energy:
 def average_power(energy: Energy, time: Scalar) -> Scalar:
     """E / t of a kernel that takes `time` > 0 [W]."""
     return energy.total / time
-
-
-@jax.jit
-def power_capped(device: Device, cost: Cost, operands: NumberFormat) -> Cost:
-    """The cost with its time stretched until the average power is at most the TDP.
-
-    t >= (energy of arithmetic and memory) / (TDP - background power); the clock falls for what keeps the arithmetic
-    units and the memory busy, so their busy times stretch alike; launching does not. Unchanged where the energies are
-    not known, and where the idle power leaves nothing.
-
-    **Arguments:** as `kernel_energy`. **Returns:** `Cost` of scalars.
-    """
-    energy = kernel_energy(device, cost, operands)
-    spare = device.tdp - background_power(device)
-    limited = spare > 0.0
-    least = jnp.where(limited, (energy.compute + energy.memory) / jnp.where(limited, spare, 1.0), 0.0)
-    time = jnp.maximum(cost.time, least)
-    stretch = time / jnp.where(cost.time > 0.0, cost.time, 1.0)
-    return dataclasses.replace(cost, time=time, compute=cost.compute * stretch, memory=cost.memory * stretch)

@@ -21,11 +21,9 @@ from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.attention import (
     PACKED_QUERIES,
     AttentionShape,
-    decode_attention_cost,
     prefill_attention_cost,
 )
 from jaxperf.kernels.batched_gemm import BatchedGemm, batched_gemm_cost
-from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.gemm import linear_cost
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
@@ -123,26 +121,6 @@ def mla_decode_cost(
 
 
 @jax.jit
-def mla_expanded_decode_cost(
-    device: Device,
-    shape: LatentShape,
-    batch: Scalar,
-    context: Scalar,
-    activations: NumberFormat,
-    efficiency: AbstractEfficiency,
-    sharpness: Scalar | None = None,
-) -> Cost:
-    """Decode, not absorbed: multi-head attention over keys and values that `mla_expand_cost` of `batch * context`
-    tokens has just written.
-
-    **Arguments:** as `decode_attention_cost`. **Returns:** `Cost` of scalars.
-    """
-    return decode_attention_cost(
-        device, shape.expanded, batch, context, activations, activations, efficiency, sharpness
-    )
-
-
-@jax.jit
 def mla_expand_cost(
     device: Device,
     shape: LatentShape,
@@ -182,17 +160,3 @@ def mla_absorb_output_cost(
     """W_UV o: a batched GEMM over the heads, [tokens, kv_rank] x [kv_rank, value_dim]."""
     gemm = BatchedGemm(shape.heads, tokens, shape.value_dim, shape.kv_rank)
     return batched_gemm_cost(device, gemm, weights, activations, efficiency)
-
-
-@jax.jit
-def latent_write_cost(
-    device: Device,
-    tokens: Scalar,
-    cached_dim: Scalar,
-    itemsize: Scalar,
-    cache: NumberFormat,
-    efficiency: AbstractEfficiency,
-) -> Cost:
-    """New latents and rotary keys: `itemsize` bytes an element in, the cache format out."""
-    elements = tokens * cached_dim
-    return stream_cost(device, Stream(elements * itemsize, elements * cache.itemsize), efficiency)

@@ -13,7 +13,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import ASSUMED_IDLE_SHARE, Device, load_device
 from jaxperf.core.formats import COMPUTE_FORMATS, number_format
 from jaxperf.core.numerics import as_float
-from jaxperf.kernels.energy import average_power, kernel_energy, power_capped
+from jaxperf.kernels.energy import average_power, kernel_energy
 from jaxperf.kernels.gemm import linear_cost
 from tests.devices import H100, efficiencies
 
@@ -42,31 +42,12 @@ def test_without_facts_a_device_draws_its_tdp(m: int) -> None:
     energy = kernel_energy(H100, cost, BF16)
     assert float(energy.compute) == float(energy.memory) == 0.0
     assert float(average_power(energy, cost.time)) == pytest.approx(700.0, rel=1e-14)
-    same = power_capped(H100, cost, BF16)
-    assert all(float(a) == float(b) for a, b in zip(jax.tree.leaves(same), jax.tree.leaves(cost), strict=True))
-
-
-@given(st.integers(1, 8192), st.floats(0.01, 100.0))
-def test_a_capped_kernel_draws_at_most_the_tdp_and_keeps_its_work(m: int, factor: float) -> None:
-    device = KNOWN.replace(energy_per_flop=KNOWN.energy_per_flop * factor)
-    cost = gemm(device, m)
-    capped = power_capped(device, cost, BF16)
-    power = float(average_power(kernel_energy(device, cost, BF16), cost.time))
-    after = float(average_power(kernel_energy(device, capped, BF16), capped.time))
-    assert float(capped.flops) == float(cost.flops) and float(capped.bytes_moved) == float(cost.bytes_moved)
-    if power <= 700.0:
-        assert float(capped.time) == float(cost.time)
-    else:
-        assert float(capped.time) > float(cost.time)
-        assert after == pytest.approx(700.0, rel=1e-12)
-        assert float(capped.compute / cost.compute) == pytest.approx(float(capped.time / cost.time), rel=1e-12)
 
 
 def test_slopes_are_finite_with_and_without_facts() -> None:
     def spent(device: Device) -> jax.Array:
         cost = gemm(device, 4096.0)
-        capped = power_capped(device, cost, BF16)
-        return kernel_energy(device, capped, BF16).total + capped.time
+        return kernel_energy(device, cost, BF16).total + cost.time
 
     for device in (H100, KNOWN, KNOWN.replace(idle_power=700.0), KNOWN.replace(tdp=200.0)):
         slopes = jax.grad(spent)(device)

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from jaxperf.core.efficiency import constant_efficiency
 from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import as_float
+from jaxperf.kernels.attention import decode_attention_cost
 from jaxperf.kernels.mla import (
     LatentShape,
-    latent_write_cost,
     mla_absorb_output_cost,
     mla_absorb_query_cost,
     mla_decode_cost,
     mla_expand_cost,
-    mla_expanded_decode_cost,
     mla_prefill_cost,
 )
 from tests.devices import H100, efficiencies
@@ -36,12 +35,6 @@ def test_deepseek_v2_caches_576_elements_a_token() -> None:
     layers, is 70,272 bytes a token in bf16 (arXiv 2505.09343 table 1: 70.272 KB)."""
     assert float(DEEPSEEK.cached_dim) == 576
     assert float(DEEPSEEK.cached_dim) * 61 * 2 == 70_272
-    write = latent_write_cost(H100, as_float(10), DEEPSEEK.cached_dim, as_float(2), FP8, HIGH.elementwise)
-    assert float(write.bytes_moved) == 10 * 576 * (2 + 1)
-
-
-def reference_splits(groups: int, keys: int) -> int:
-    return max(1, min(2 * 132 // groups, max(1, keys // 128)))
 
 
 @given(*counts)
@@ -86,16 +79,6 @@ def test_the_busiest_core_stretches_the_read_of_latents_alone(batch: int) -> Non
     np.testing.assert_allclose(cost.memory, moved / 3.35e12, rtol=1e-12)
 
 
-@given(*counts)
-@settings(max_examples=30)
-def test_expanded_decode_reads_keys_and_values_of_every_head(batch: int, context: int) -> None:
-    cost = mla_expanded_decode_cost(H100, DEEPSEEK, as_float(batch), as_float(context), BF16, HIGH.attention_decode)
-    assert float(cost.flops) == 2 * 128 * batch * context * (128 + 64 + 128)
-    splits = reference_splits(batch * 128, context)
-    partial = 2 * splits * batch * 128 * 128 * 4 if splits > 1 else 0
-    assert float(cost.bytes_moved) == batch * 128 * (128 + 64 + 128) * 2 * (context + 1) + partial
-
-
 @given(small, small, small, small, st.integers(1, 500), st.integers(1, 300))
 @settings(max_examples=30)
 def test_absorbing_moves_the_same_products_from_the_keys_to_the_queries(
@@ -120,9 +103,9 @@ def test_absorbing_pays_in_decode_and_expanding_in_prefill() -> None:
         + mla_absorb_query_cost(H100, DEEPSEEK, batch, BF16, BF16, HIGH.gemm)
         + mla_absorb_output_cost(H100, DEEPSEEK, batch, BF16, BF16, HIGH.gemm)
     )
-    expanded = mla_expanded_decode_cost(H100, DEEPSEEK, batch, context, BF16, HIGH.attention_decode) + mla_expand_cost(
-        H100, DEEPSEEK, tokens, BF16, BF16, HIGH.gemm
-    )
+    expanded = decode_attention_cost(
+        H100, DEEPSEEK.expanded, batch, context, BF16, BF16, HIGH.attention_decode
+    ) + mla_expand_cost(H100, DEEPSEEK, tokens, BF16, BF16, HIGH.gemm)
     assert float(absorbed.time) < 0.1 * float(expanded.time)
     assert float(absorbed.flops) < float(expanded.flops)
     prefill = mla_prefill_cost(H100, DEEPSEEK, as_float(1), context, as_float(0), BF16, HIGH.attention_prefill)
