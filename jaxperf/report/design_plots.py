@@ -51,9 +51,10 @@ def _map(axes: Axes, wanted: Wanted, seen: Landscape, held: np.ndarray) -> None:
     axes.contourf(x, y, np.where(held.T, 0.0, 1.0), levels=[0.5, 1.5], colors=[REFUSED], alpha=0.7, zorder=2)
     low, high = float(np.nanmin(cost)), float(np.nanmax(cost))
     if low < high:
-        drawn = axes.contourf(x, y, cost, levels=np.geomspace(low, high, LEVELS + 1), cmap="viridis", zorder=1)
+        levels = np.geomspace(low, high, LEVELS + 1)
+        drawn = axes.contourf(x, y, cost, levels=levels, cmap="viridis", zorder=1)
         bar = axes.figure.colorbar(drawn, ax=axes, label=wanted.minimize)
-        bar.ax.set_yticks(drawn.levels, [quantity(each, _unit(wanted.minimize)) for each in drawn.levels])
+        bar.ax.set_yticks(levels, [quantity(each, _unit(wanted.minimize)) for each in levels])
     for (name, limit), color in zip(wanted.limits.items(), LINES, strict=False):
         axes.contour(x, y, seen.measures[name].T, levels=[limit], colors=[color], linewidths=2, zorder=3)
         axes.add_line(Line2D([], [], color=color, linewidth=2, label=f"{name} {quantity(limit, _unit(name))}"))
