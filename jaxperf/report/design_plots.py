@@ -76,7 +76,9 @@ def _devices(axes: Axes, question: Question, found: Design, names: Sequence[str]
     """The base and the design."""
     for spec, marker, label in ((question.spec, "o", question.spec.name), (found.made.spec, "*", found.made.spec.name)):
         x, *y = (size_of(spec, name).si for name in names)
-        axes.scatter(x, *(y or [0.05]), marker=marker, s=120, c="white", ec="black", zorder=5, label=label)
+        axes.scatter(
+            x, *(y or [0.05]), marker=marker, s=120, c="white", ec="black", zorder=5, clip_on=False, label=label
+        )
 
 
 def _ticks(axis: Axis, name: str, unit: str) -> None:
