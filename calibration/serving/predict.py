@@ -93,6 +93,8 @@ def _found(
         value = np.where(runs, np.asarray(getattr(state, field)) * scale, np.nan)
         found |= {name: value, f"{name}_lower": value * np.exp(-widths[:, place])}
         found[f"{name}_upper"] = value * np.exp(widths[:, place])
+    for open_rows in (own for law, own in rows.kinds.items() if law.startswith("open")):
+        found |= _served(found, np.asarray(utilization), open_rows)
     full, left_open = np.asarray(utilization) > 1.0, np.zeros(len(points), bool)
     left_open[rows.others[0] if rows.others else []] = True
     together = [point.configuration.mode == "disagg" and law_of(point) != "pools" for point in points]
@@ -117,6 +119,20 @@ def _found(
         for point, bit, own, launched in zip(points, bits, told, offline, strict=True)
     ]
     return found, tiers, reasons
+
+
+def _served(
+    found: Mapping[str, np.ndarray], utilization: Float[np.ndarray, " rows"], own: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The interval of tokens/s where requests come at a rate: no system serves more than comes, and one that serves
+    more than that by the whole width serves all of it."""
+    ends, tokens = {}, found["output_tokens_per_s"][own]
+    come = tokens * np.maximum(utilization[own], 1.0)
+    for name in ("output_tokens_per_s_lower", "output_tokens_per_s_upper"):
+        most = found[name][own] / np.minimum(utilization[own], 1.0)
+        ends[name] = found[name].copy()
+        ends[name][own] = np.minimum(most, come)
+    return ends
 
 
 def held_share(state: Steady, parameters: ServingParameters, design: Design, rows: Rows) -> np.ndarray:

@@ -54,7 +54,13 @@ def test_rows_stay_and_gain_predictions(own_folder: Path, predict):
             assert row["ttft_ms"] == "" and row["reason"] and row["tier"] == ""
             continue
         for name in COLUMNS:
-            assert 0.0 < float(row[f"{name}_lower"]) < float(row[name]) < float(row[f"{name}_upper"])
+            lower, value, upper = (float(row[f"{name}{end}"]) for end in ("_lower", "", "_upper"))
+            if row["note"] == "e" and name == "output_tokens_per_s":
+                assert (
+                    lower == value == upper == pytest.approx(1.5 * 128)
+                )  # what comes, far below what is served at most
+                continue
+            assert 0.0 < lower < value < upper
         hours = int(row["n_gpu"]) * 1e6 / float(row["output_tokens_per_s"]) / 3600.0
         assert float(row["kwh_per_million_tokens"]) == pytest.approx(hours * (0.45 if row["note"] == "e" else 0.7))
         paid = row["dollars_per_million_tokens"]
@@ -68,6 +74,24 @@ def test_rows_stay_and_gain_predictions(own_folder: Path, predict):
     assert "the device never served" in after[4]["reason"] and "device" not in after[0]["reason"]
     # 8 requests in flight: tokens a second of the system are what the latencies say.
     assert float(after[0]["output_tokens_per_s"]) == pytest.approx(8e3 * 128.0 / float(after[0]["e2e_ms"]), rel=1e-9)
+
+
+def test_no_system_serves_more_than_comes(own_folder: Path, predict):
+    """A rate that is served by far is what is served; one served by a hair may be more than that, and none less."""
+    table, out = own_folder / "in.csv", own_folder / "out.csv"
+
+    def served(rate: float) -> list[float]:
+        row = f",meta-llama/Llama-3.1-8B-Instruct,h100_sxm,1,1,,bf16,vllm,agg,1024,1,,{rate},ttft,"
+        table.write_text(f"{HEADER}\n{row}\n")
+        predict(table, "-o", out)
+        (row,) = rows_of(out)
+        return [float(row[f"output_tokens_per_s{end}"]) for end in ("_lower", "", "_upper")]
+
+    lower, most, upper = served(1000.0)
+    assert lower < most < upper < 1000.0
+    assert served(10.0) == pytest.approx([10.0, 10.0, 10.0])
+    near = 0.5 * (lower + most)
+    assert served(near) == pytest.approx([lower, near, near], rel=1e-6)
 
 
 def test_what_was_measured_is_never_an_input(own_folder: Path, predict):
