@@ -10,7 +10,7 @@ from typing import Any
 from calibration.datasets.training import ALLOWED, SHAPE, Run
 from calibration.training.ungrouped import ungrouped
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.huggingface import any_punctuation, load_model, model_aliases, model_names
+from jaxperf.io.huggingface import any_punctuation, holds_config, load_model, model_aliases, model_names
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention, Mla
@@ -52,7 +52,8 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     if shipped is None or differ:
         return _stated(run, differ)
     which = "sizes" if len(missing) == len(SHAPE) else ", ".join(missing)
-    taken = f"{which} as in the shipped {shipped.name}" if missing else ""
+    source = f"in {run.model}" if holds_config(run.model) else f"in the shipped {shipped.name}"
+    taken = f"{which} as {source}" if missing else ""
     alike = ungrouped(shipped)
     free = alike is not shipped and math.isnan(run.layout["expert_groups"])
     limit = "" if not free else "any group of experts taken for a token's, as the parameters were fitted"
@@ -60,7 +61,16 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
 
 
 def shipped_model(name: str) -> ModelConfig | None:
-    """The shipped description a name stands for whatever its case, punctuation and owner ("meta-llama/"), or None."""
+    """The description in a `config.json` or a folder that holds one; else the shipped one that a name stands for
+    whatever its case, punctuation and owner ("meta-llama/"), or None.
+
+    **Raises:** `InputError`, beginning with `unknown_model`, for a file that is no description.
+    """
+    if holds_config(name):
+        try:
+            return load_model(name)
+        except InputError as error:
+            raise InputError(f"unknown_model: {error}") from None
     found = any_punctuation(name)
     return None if found is None else _loaded(found)
 
