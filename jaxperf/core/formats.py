@@ -2,7 +2,7 @@
 
 Names follow the field: `fp8`, `int8`, `fp4` (NVFP4) and the microscaling formats `mxfp8`, `mxfp6`, `mxfp4` (OCP MX 1.0)
 quantize weights and activations (W8A8, W4A4); names in `_wo`, `int4`, `int4_asym` and `int8_group` are weight-only
-(W8A16, W4A16): stored small, multiplied in bf16. Bytes of an element contain its share of the block's scale; a scale
+(W8A16, W4A16): stored small, multiplied in bf16; those in `_fp8` are multiplied with fp8 activations (W4A8). Bytes of an element contain its share of the block's scale; a scale
 per tensor or per channel weighs nothing beside its elements and is left out.
 """
 
@@ -88,6 +88,10 @@ FORMATS = {
     "int4_asym": _weight_only(with_scale(4, 128, 2.5), "W4A16, fp16 scale and 4-bit zero per 128 elements (AWQ, GPTQ)"),
     "mxfp4_wo": _weight_only(with_scale(4, 32, 1), "W4A16 OCP MX (gpt-oss where fp4 is not multiplied natively)"),
     "fp4_wo": _weight_only(with_scale(4, 16, 1), "W4A16 NVFP4"),
+    "mxfp4_fp8": FormatFacts(
+        with_scale(4, 32, 1), 1.0, "fp8", "bf16", "W4A8: OCP MX weights, fp8 activations (DeepSeek V4's experts)", True
+    ),
+    "int4_fp8": FormatFacts(with_scale(4, 128, 2), 1.0, "fp8", "bf16", "W4A8: int4 weights, fp8 activations (W4AFP8)"),
 }
 # Every spelling that options and tables of any kind may have.
 FORMAT_ALIASES = {

@@ -64,7 +64,9 @@ def test_every_format_multiplies_in_an_arithmetic_of_the_device(name: str) -> No
         ("mxfp6", 0.75 + 1.0 / 32.0),
         ("mxfp4", 0.5 + 1.0 / 32.0),
         ("mxfp4_wo", 0.5 + 1.0 / 32.0),
+        ("mxfp4_fp8", 0.5 + 1.0 / 32.0),
         ("int4", 0.515625),
+        ("int4_fp8", 0.515625),
         ("int4_asym", 0.51953125),  # GPTQ and AWQ: fp16 scale and 4-bit zero per 128 elements
     ],
 )

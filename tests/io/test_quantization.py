@@ -122,6 +122,9 @@ EXACT = [
     ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}, ("fp4", 4.5, "fp4")),
     ({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}}, ("fp4", 4.5, "fp4")),
     ({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}, ("int4", 4.125, None)),
+    ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, ("int4_fp8", 4.125, "fp8")),
+    ({"quant_method": "modelopt", "quant_algo": "W4A8_MXFP4_FP8"}, ("mxfp4_fp8", 4.25, "fp8")),
+    ({"quant_method": "w4afp8", "weight_block_size": [128, 128]}, ("int4_fp8", 4.125, "fp8")),
     ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, ("mxfp8", 8.25, "fp8")),
     ({"quant_method": "mxfp4"}, ("mxfp4_wo", 4.25, None)),
     (quark(QUARK_FP4, QUARK_FP4), ("mxfp4", 4.25, "fp4")),
@@ -138,17 +141,13 @@ EXACT = [
 # config -> (format that stands in, bits, word of the sentence)
 AQLM = {"quant_method": "aqlm", "num_codebooks": 1, "nbits_per_codebook": 16, "in_group_size": 8}
 NEAREST = [
-    (
-        {"quant_method": "w4afp8", "weight_block_size": [128, 128]},
-        ("int4", 4.125, "4-bit experts with fp8 activations"),
-    ),
     ({"quant_method": "gptq", "bits": 3, "group_size": 128}, ("int4", 3 + 19 / 128, "3-bit")),
     ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4", 4 + 20 / 32, "4.625 bits a weight")),
     ({"quant_method": "awq", "bits": 4, "group_size": 64}, ("int4_asym", 4 + 20 / 64, "4.312 bits a weight")),
     ({"quant_method": "bitsandbytes", "load_in_4bit": True}, ("int4", 4.5, "are timed as int4, which has 4.125")),
     (group(INT4, TOKEN8), ("int4", 4.125, "int8 activations")),
     (group(INT8, FLOAT8), ("fp8", 8, "fp8 activations")),
-    ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, ("int4", 4.125, "fp8 activations")),
+    ({"quant_method": "modelopt", "quant_algo": "W4A8_NVFP4_FP8"}, ("fp4_wo", 4.5, "fp8 activations")),
     (AQLM, ("int4", 2, "codebook")),
     ({"quant_method": "higgs", "bits": 4, "group_size": 256}, ("int4", 4 + 16 / 256, "codebook")),
     ({"quant_method": "bitnet"}, ("int4", 2, "2-bit")),

@@ -91,9 +91,8 @@ def _with_narrow_experts(fields: Fields, model: ModelConfig) -> ModelConfig:
     rest = model.quantization
     if rest is None or fields.data.get("expert_dtype") != "fp4":
         return model
-    fields.notes.append("4-bit experts with fp8 activations were read as mxfp4_wo, the nearest format.")
     others = (dataclasses.replace(rest, excluded=(), targets=NOT_EXPERTS),)
-    experts = Quantization("fp8", "mxfp4_wo", 4, 32, "e8m0", activations="fp8")
+    experts = Quantization("fp8", "mxfp4_fp8", 4, 32, "e8m0", activations="fp8")
     whole = dataclasses.replace(experts, others=others, excluded=rest.excluded, unquantized=rest.unquantized)
     return dataclasses.replace(model, quantization=whole, weight_format=whole.weights)
 

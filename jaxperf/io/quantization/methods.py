@@ -91,9 +91,8 @@ def _higgs(fields: Fields) -> Quantization:
 
 def _w4afp8(fields: Fields) -> Quantization:
     """Routed experts in 4 bits times fp8, one scale to 128 weights, and all else as in `_fp8` (SGLang's w4afp8)."""
-    fields.notes.append("4-bit experts with fp8 activations were read as int4, the nearest format.")
     rest = _fp8(fields)
-    experts = Quantization("w4afp8", "int4", 4, group_size(fields, "group_size", 128), "bf16", activations="fp8")
+    experts = Quantization("w4afp8", "int4_fp8", 4, group_size(fields, "group_size", 128), "bf16", activations="fp8")
     parts = [((), experts), (NOT_EXPERTS, dataclasses.replace(rest, method="w4afp8", excluded=()))]
     return dataclasses.replace(mixed(fields, parts), excluded=rest.excluded)
 

@@ -26,6 +26,7 @@ NAMES: Mapping[Format, str] = MappingProxyType(
         ("int", 8, "int8"): "int8",
         ("int", 8, None): "int8_wo",
         ("int", 4, None): "int4",
+        ("int", 4, "fp8"): "int4_fp8",
     }
 )
 # The same where 32 weights share a power of two (OCP microscaling), where groups have a scale, and a zero point too.
@@ -35,6 +36,7 @@ MICROSCALED: Mapping[Format, str] = MappingProxyType(
         ("float", 6, "fp6"): "mxfp6",
         ("float", 4, "fp4"): "mxfp4",
         ("float", 4, None): "mxfp4_wo",
+        ("float", 4, "fp8"): "mxfp4_fp8",
     }
 )
 GROUPED: Mapping[Format, str] = MappingProxyType({("int", 8, None): "int8_group"})
@@ -54,7 +56,9 @@ FORMAT_BITS: Mapping[str, float] = MappingProxyType(
         "int8": 8.0,
         "int8_wo": 8.0,
         "int8_group": 8.125,
+        "mxfp4_fp8": 4.25,
         "int4": 4.125,
+        "int4_fp8": 4.125,
         "int4_asym": 4.15625,
     }
 )
