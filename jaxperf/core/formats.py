@@ -2,8 +2,9 @@
 
 Names follow the field: `fp8`, `int8`, `fp4` (NVFP4) and the microscaling formats `mxfp8`, `mxfp6`, `mxfp4` (OCP MX 1.0)
 quantize weights and activations (W8A8, W4A4); names in `_wo`, `int4`, `int4_asym` and `int8_group` are weight-only
-(W8A16, W4A16): stored small, multiplied in bf16; those in `_fp8` are multiplied with fp8 activations (W4A8). Bytes of an element contain its share of the block's scale; a scale
-per tensor or per channel weighs nothing beside its elements and is left out.
+(W8A16, W4A16): stored small, multiplied in bf16; those in `_fp8` are multiplied with fp8 activations (W4A8). Bytes of
+an element contain its share of the block's scale; a scale per tensor or per channel weighs nothing beside its elements
+and is left out.
 """
 
 from __future__ import annotations
