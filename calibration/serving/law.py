@@ -18,10 +18,11 @@ from calibration.serving.layouts import Deployed
 from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
 from jaxperf.core.numerics import Scalar, as_float, overlap
 from jaxperf.core.sustained_file import SustainedTable
-from jaxperf.serving.arriving import Arriving, open_loop
+from jaxperf.serving.arriving import Arriving, open_loop, open_pools
 from jaxperf.serving.queueing.engine import Discipline, chunked, prefill_first
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch
 
+APART = ("pools", "open pools")  # of `LAWS`
 SPLITS = 16  # shares of the workers of two pools that are tried for prefill; every split of up to so many workers
 HOST_SHARPNESS = 4.0  # between what the host launches and what the device works: 19 % above the larger of two equals
 MOST_HELD = 0.125  # share of the requests in flight: the most that was measured (0.108: TRT-LLM, Llama 3.1 8B, 8)
@@ -62,7 +63,7 @@ class Rows:
 
 def rows_of(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
     """The rows of configurations, leaves [rows]; for pools with the layout that a table leaves open."""
-    left_open = [law_of(point) == "pools" and point.by_requests is not point for point in points]
+    left_open = [law_of(point) in APART and point.by_requests is not point for point in points]
     places = np.flatnonzero(left_open)
     spread = [points[place].by_requests for place in places.tolist()]
     others = (places, _rows(spread, rates)) if spread else None
@@ -100,23 +101,25 @@ def _mixing(point: Deployed) -> float:
 
 
 def law_of(point: Deployed) -> str:
-    """Which of `LAWS` a configuration is under; two pools need two workers and a closed loop."""
+    """Which of `LAWS` a configuration is under; two pools need two workers."""
     if point.configuration.mode == "static":
         return "static"
+    apart = point.configuration.mode == "disagg" and point.replicas > 1.0
     if np.isnan(point.concurrency):
-        return "open" if _mixing(point) else "open, prompts first"
-    return "pools" if point.configuration.mode == "disagg" and point.replicas > 1.0 else "closed"
+        return "open pools" if apart else "open" if _mixing(point) else "open, prompts first"
+    return "pools" if apart else "closed"
 
 
 def answers(values: Mapping[str, Float[Array, " rows"]], rows: Rows) -> tuple[Steady, Float[Array, " rows"]]:
     """The steady state of every row, leaves [rows], `throughput` of the whole system, and its utilization where the
-    load is open, else 0 [1]. Of two layouts that a row may have it is the one that serves more."""
+    load is open, else 0 [1]. Of two layouts that a row may have it is the one that serves, or could serve, more."""
     found = _answers(values, rows)
     if rows.others is None:
         return found
     places, others = rows.others
     other = _answers({name: value[places] for name, value in values.items()}, others)
-    more = other[0].throughput > found[0].throughput[places]
+    own, served = other[0].throughput, found[0].throughput[places]
+    more = (own > served) | ((own == served) & (other[1] < found[1][places]))
     return jax.tree.map(lambda own, new: own.at[places].set(jnp.where(more, new, own[places])), found, other)
 
 
@@ -172,21 +175,31 @@ def pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]
     """The split of the workers into prefill and decode that serves most."""
     steps, slots = steps_of(values, setup, pieces), _slots(values, setup, pieces)
     first = values["first"] + values["handover"] + values["first_each"] * setup.load
-    schedule, load = (
-        Schedule(0.0, values["pool_synchrony"], values["wait"], first),
-        Load(setup.load, setup.output, slots, 1.0),
-    )
-    workers = jnp.maximum(setup.replicas, 2.0)
-    shares = jnp.arange(1.0, float(SPLITS)) * jnp.maximum(workers / SPLITS, 1.0)
+    schedule = Schedule(0.0, values["pool_synchrony"], values["wait"], first)
+    load, workers = Load(setup.load, setup.output, slots, 1.0), jnp.maximum(setup.replicas, 2.0)
 
     def split(prefillers: Scalar) -> Steady:
         decoders = jnp.maximum(workers - prefillers, 1.0)
         state = disaggregated(steps, load, schedule, prefillers * setup.data, decoders * setup.data, pieces.transfer)
         return eqx.tree_at(lambda s: s.throughput, state, jnp.where(prefillers < workers, state.throughput, 0.0))
 
-    every = jax.vmap(split)(jnp.round(shares))
+    every = jax.vmap(split)(_splits(workers))
     best = jnp.argmax(every.throughput)
     return jax.tree.map(lambda leaf: leaf[best], every), jnp.zeros_like(slots)
+
+
+def _splits(workers: Scalar) -> Float[Array, " K"]:
+    """How many of the workers of two pools may prefill [1]."""
+    return jnp.round(jnp.arange(1.0, float(SPLITS)) * jnp.maximum(workers / SPLITS, 1.0))
+
+
+def opened_pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
+    """Requests at a rate, on the split of the workers into prefill and decode that could serve most."""
+    slots, workers = _slots(values, setup, pieces), jnp.maximum(setup.replicas, 2.0)
+    schedule = Schedule(0.0, 0.0, values["wait"], values["first"] + values["handover"])
+    load, arriving = Load(slots, setup.output, slots, 1.0), Arriving(setup.load, setup.prompt, values["first_each"])
+    engines = (_splits(workers) * setup.data, workers * setup.data, pieces.transfer)
+    return open_pools(steps_of(values, setup, pieces), load, schedule, arriving, *engines)
 
 
 Law = Callable[[Values, Setup, Pieces], tuple[Steady, Scalar]]
@@ -196,6 +209,7 @@ LAWS: Mapping[str, Law] = {
     "open, prompts first": functools.partial(opened, prefill_first),
     "static": static,
     "pools": pools,
+    "open pools": opened_pools,
 }
 _COMPILED = {name: jax.jit(jax.vmap(law)) for name, law in LAWS.items()}
 

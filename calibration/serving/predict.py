@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from calibration.datasets.serving import ServingTable
 from calibration.serving.fit import states_of
-from calibration.serving.law import Rows, beside_work, held_of, law_of, rows_of
+from calibration.serving.law import APART, Rows, beside_work, held_of, law_of, rows_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import WIDTHS, ServingParameters
 from calibration.serving.scalars import Design, design_of, levels_of, values_of
@@ -32,7 +32,7 @@ COLUMNS = {
 }
 OPEN = "whether attention is shared out by heads or by requests is not stated: the one that serves more is taken"
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
-TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers and a stated concurrency"
+TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers"
 ELSEWHERE = "the device never served in the fit: priced by its kernels"
 UNMEASURED = "framework never measured: priced with what all measured ones share"
 HELD = "more than half of the TTFT is requests held between client and engine, which no step explains"
@@ -97,7 +97,7 @@ def _found(
         found |= _served(found, np.asarray(utilization), open_rows)
     full, left_open = np.asarray(utilization) > 1.0, np.zeros(len(points), bool)
     left_open[rows.others[0] if rows.others else []] = True
-    together = [point.configuration.mode == "disagg" and law_of(point) != "pools" for point in points]
+    together = [point.configuration.mode == "disagg" and law_of(point) not in APART for point in points]
     engines = [point.configuration.engine for point in points]
     strange = np.array([engine not in parameters.engines for engine in engines])
     stated = np.array([engine != "" for engine in engines])

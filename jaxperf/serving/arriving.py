@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
-from jaxperf.serving.queueing.engine import FULL, Discipline, Engine, chunked
+from jaxperf.serving.queueing.engine import FULL, Discipline, Engine, chunked, prefill_first
 from jaxperf.serving.queueing.engine import Load as Arrivals
 from jaxperf.serving.queueing.law import CELLS, GRAIN, StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
 from jaxperf.serving.queueing.open_loop import request_cost, steady_state
+from jaxperf.serving.queueing.pools import Pools, Sending, no_prompts, steady_pools
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated
 
 
@@ -59,6 +60,37 @@ def open_loop(
     return eqx.tree_at(lambda s: (s.throughput, s.e2e), longer, (found.throughput, whole)), utilization
 
 
+def open_pools(
+    steps: Steps, load: Load, schedule: Schedule, arriving: Arriving, prefillers: Scalar, workers: Scalar, wire: Scalar
+) -> tuple[Steady, Scalar]:
+    """Prefill on some of `workers` devices, decode on the others, Poisson arrivals.
+
+    **Arguments:** as of `open_loop`; `prefillers` [K]: the numbers to choose from, the one that serves most is taken
+    [1]; `wire`: sending the cache of a prompt, one after another from each worker [s].
+    **Returns:** as `open_loop`; above 1 the latencies are those of a load near it.
+    """
+    slots, one = jnp.maximum(load.slots, 1.0), jnp.ones_like(load.output)
+    law = step_law(steps, slots, arriving.prompt, one)
+    engines = (Engine(slots, arriving.prompt), Engine(slots, slots))
+    asked = Arrivals(arriving.rate, _alike(arriving.prompt), _alike(load.output))
+    alone = eqx.tree_at(lambda of: of.output, asked, _alike(one))
+    prompts = jnp.maximum(request_cost(prefill_first, law, alone, engines[0]), wire)
+    outputs = request_cost(no_prompts, law, asked, engines[1])
+    each = jnp.where(prefillers < workers, jnp.minimum(prefillers / prompts, (workers - prefillers) / outputs), 0.0)
+    most, chosen = jnp.max(each), prefillers[jnp.argmax(each)]
+    stable = eqx.tree_at(lambda of: of.rate, asked, jnp.minimum(arriving.rate, FULL * most))
+    pools = Pools(chosen, jnp.maximum(workers - chosen, 1.0), Sending(wire, jnp.zeros_like(wire)))
+    state = steady_pools(prefill_first, (law, law), stable, engines, pools)
+    after = jnp.maximum(load.output - 1.0, 0.0)
+    decode = jnp.where(after > 0.0, state.decode.e2e, 0.0)
+    served = jnp.minimum(arriving.rate, most)
+    first = schedule.first + arriving.each * served * (state.ttft + decode + schedule.first)  # Little's law
+    ttft = first + state.ttft
+    tpot = jnp.where(after > 0.0, decode / jnp.maximum(after, 1.0), jnp.nan)
+    found = Steady(ttft, tpot, ttft + decode, served * load.output, state.decode.batch, state.prefill.prefill_share)
+    return found, arriving.rate / most
+
+
 def step_law(steps: Steps, slots: Scalar, prompt: Scalar, together: Scalar) -> StepLaw:
     """The law of steps of up to `slots` decodes and `together` prompts of `prompt` tokens each [1]."""
     several = together - 1.0
@@ -92,12 +124,15 @@ def _served(
     discipline: Discipline, law: StepLaw, load: Load, arriving: Arriving, engine: Engine
 ) -> tuple[Steady, Scalar]:
     """The engine under one discipline, at no more than it serves, and its utilization."""
-    # Two classes: what lengths vary inside one is told from the next.
-    alike = lambda tokens: Lengths(jnp.full(2, tokens), jnp.full(2, 0.5), jnp.zeros(2))  # noqa: E731
-    asked = Arrivals(arriving.rate, alike(arriving.prompt), alike(load.output))
+    asked = Arrivals(arriving.rate, _alike(arriving.prompt), _alike(load.output))
     most = 1.0 / request_cost(discipline, law, asked, engine)
     stable = eqx.tree_at(lambda load: load.rate, asked, jnp.minimum(arriving.rate, FULL * most))
     state = steady_state(discipline, law, stable, engine)
     served = jnp.minimum(arriving.rate, most) * load.output
     found = Steady(state.ttft, state.tpot, state.e2e, served, state.batch, state.prefill_share)
     return found, arriving.rate / most
+
+
+def _alike(tokens: Scalar) -> Lengths:
+    """Requests of one length; in two classes, as what lengths vary inside one is told from the next."""
+    return Lengths(jnp.full(2, tokens), jnp.full(2, 0.5), jnp.zeros(2))

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.arriving import Arriving, open_loop, step_law
+from jaxperf.serving.arriving import Arriving, open_loop, open_pools, step_law
 from jaxperf.serving.queueing.engine import chunked
 from jaxperf.serving.queueing.law import decode_attention, linear_time
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated
 
 FLOOR, TOKEN, READ, FIRST = 4e-3, 2e-5, 1e-5, 1e-3  # s
 PROMPT, SLOTS = 2000.0, 256.0
-PREFILL = TOKEN * PROMPT
+PREFILL, WIRE = TOKEN * PROMPT, 2e-3
 SHARES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])  # of the rate that prompts alone allow
 SCHEDULE = Schedule(1.0, 0.0, 0.5, FIRST)
 
@@ -59,6 +59,27 @@ def test_an_open_loop_serves_its_rate_and_says_where_it_cannot():
     alone = aggregated(STEPS, Load(1.0, 100.0, SLOTS, 4.0), SCHEDULE)
     np.testing.assert_allclose((found.ttft[0], found.e2e[0]), (alone.ttft, alone.e2e), rtol=1e-2)
     assert (np.diff(found.e2e) > 0.0).all() and (np.diff(found.ttft) > 0.0).all()
+
+
+@jax.jit
+@jax.vmap
+def served_apart(rate: jax.Array) -> tuple[Steady, jax.Array]:
+    load, arriving = Load(1.0, 100.0, SLOTS, 1.0), Arriving(rate, PROMPT)
+    return open_pools(STEPS, load, SCHEDULE, arriving, jnp.arange(1.0, 6.0), as_float(4.0), as_float(WIRE))
+
+
+def test_prompts_in_a_pool_of_their_own_queue_one_by_one():
+    """Three of four engines prefill: each sees every third request, of which one a time is M/D/1 less what is even."""
+    busy = np.array([1e-3, 0.3, 0.6, 0.9, 3.0])
+    found, utilization = served_apart(3.0 * busy / PREFILL)
+    np.testing.assert_allclose(utilization, busy, rtol=0.01)
+    waits = np.asarray(found.ttft) - FIRST - PREFILL - WIRE
+    assert waits[0] == pytest.approx(0.0, abs=1e-4)
+    assert (waits[1:4] > 0.0).all()
+    assert (waits[1:4] < PREFILL * 0.5 * busy[1:4] / (1.0 - busy[1:4]) + WIRE).all()
+    assert (np.diff(found.ttft) > 0.0).all() and (np.diff(found.tpot) > 0.0).all()
+    np.testing.assert_allclose(found.e2e, found.ttft + 99.0 * found.tpot)
+    np.testing.assert_allclose(found.throughput, 300.0 / PREFILL * np.minimum(busy, 1.0), rtol=0.01)
 
 
 @pytest.mark.parametrize("prompt", [4.0, 100.0, 2000.0, 12000.0])

@@ -12,6 +12,7 @@ import pytest
 
 from calibration.datasets.serving import read_serving
 from calibration.serving.fit import contradicted, measured_of, weights_of
+from calibration.serving.law import law_of
 from calibration.serving.layouts import Deployed, deployed
 from calibration.serving.parameters import load_serving
 from calibration.serving.pieces import KINDS, kind_of, pieces_of
@@ -173,6 +174,12 @@ def test_a_power_cap_in_the_name_lowers_the_power_and_nothing_else(tmp_path: Pat
 )
 def test_what_cannot_be_priced_has_a_reason(tmp_path: Path, changes: dict[str, str], said: str):
     assert said in refused(tmp_path, **changes)
+
+
+def test_two_pools_at_a_rate_are_two_pools(tmp_path: Path):
+    apart = {"mode": "disagg", "n_gpu": "4", "concurrency": "", "qps": "3"}
+    assert law_of(priced(tmp_path, **apart)) == "open pools"
+    assert law_of(priced(tmp_path, **apart | {"n_gpu": "2"})) == "open"
 
 
 def test_loads_are_closed_open_or_assumed(tmp_path: Path):
