@@ -33,6 +33,11 @@ COLUMNS = {
 OPEN = "whether attention is shared out by heads or by requests is not stated: the one that serves more is taken"
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
 TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers"
+NEAR = (
+    "the rate is near what the system serves ({:.0f} %), where a small error of step times is a large one of the wait: "
+    "the intervals are those of closed loops"
+)
+CROWDED = 0.8  # of what the system serves
 ELSEWHERE = "the device never served in the fit: priced by its kernels"
 UNMEASURED = "framework never measured: priced with what all measured ones share"
 HELD = "more than half of the TTFT is requests held between client and engine, which no step explains"
@@ -93,9 +98,10 @@ def _found(
         value = np.where(runs, np.asarray(getattr(state, field)) * scale, np.nan)
         found |= {name: value, f"{name}_lower": value * np.exp(-widths[:, place])}
         found[f"{name}_upper"] = value * np.exp(widths[:, place])
-    for open_rows in (own for law, own in rows.kinds.items() if law.startswith("open")):
-        found |= _served(found, np.asarray(utilization), open_rows)
-    full, left_open = np.asarray(utilization) > 1.0, np.zeros(len(points), bool)
+    busy = np.asarray(utilization)
+    found |= throughput_ends(rows, busy, found["output_tokens_per_s"], widths[:, COLUMNS["output_tokens_per_s"][2]])
+    full, left_open = busy > 1.0, np.zeros(len(points), bool)
+    near = [NEAR.format(100.0 * share) if CROWDED < share <= 1.0 else "" for share in busy.tolist()]
     left_open[rows.others[0] if rows.others else []] = True
     together = [point.configuration.mode == "disagg" and law_of(point) not in APART for point in points]
     engines = [point.configuration.engine for point in points]
@@ -113,26 +119,24 @@ def _found(
                 *point.notes,
                 *sentences(int(bit)),
                 *itertools.compress((OPEN, FULL, TOGETHER, HELD, ELSEWHERE, UNMEASURED, UNSTATED), own),
-                *filter(None, (launched,)),
+                *filter(None, (queued, launched)),
             )
         )
-        for point, bit, own, launched in zip(points, bits, told, offline, strict=True)
+        for point, bit, own, queued, launched in zip(points, bits, told, near, offline, strict=True)
     ]
     return found, tiers, reasons
 
 
-def _served(
-    found: Mapping[str, np.ndarray], utilization: Float[np.ndarray, " rows"], own: np.ndarray
-) -> dict[str, np.ndarray]:
-    """The interval of tokens/s where requests come at a rate: no system serves more than comes, and one that serves
-    more than that by the whole width serves all of it."""
-    ends, tokens = {}, found["output_tokens_per_s"][own]
-    come = tokens * np.maximum(utilization[own], 1.0)
-    for name in ("output_tokens_per_s_lower", "output_tokens_per_s_upper"):
-        most = found[name][own] / np.minimum(utilization[own], 1.0)
-        ends[name] = found[name].copy()
-        ends[name][own] = np.minimum(most, come)
-    return ends
+def throughput_ends(rows: Rows, busy: np.ndarray, found: np.ndarray, width: np.ndarray) -> dict[str, np.ndarray]:
+    """The interval of output tokens a second [rows]: of an open loop that of what the system serves, `found` over its
+    utilization where more could be, and no more than comes."""
+    asked = np.asarray(rows.setups.load * rows.setups.output)
+    most = np.where(busy > 0.0, asked / np.where(busy > 0.0, busy, 1.0), found)
+    ends = {end: most * np.exp(sign * width) for end, sign in (("lower", -1.0), ("upper", 1.0))}
+    return {
+        f"output_tokens_per_s_{end}": np.where(busy > 0.0, np.minimum(value, asked), value) + 0.0 * found
+        for end, value in ends.items()
+    }
 
 
 def held_share(state: Steady, parameters: ServingParameters, design: Design, rows: Rows) -> np.ndarray:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LABELS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms", "throughput": "output_tokens_per_s"}
 MILLI = 1e3
-OWN_FIGURE = re.compile(r" \([0-9.]+ ms\)")  # of one row, in a note that others have too
+OWN_FIGURE = re.compile(r" \([0-9.]+ (ms|%)\)")  # of one row, in a note that others have too
 Scalars = Annotated[
     Path | None,
     typer.Option("--scalars", metavar="SCALARS", help="Scalars of engines, fitted to serving (default: the shipped)."),
