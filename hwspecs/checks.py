@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+from hwspecs.plain import UNSOURCED
 from hwspecs.quantity import format_quantity
 from hwspecs.schema import ArchitectureSpec, DeviceSpec
 from hwspecs.values import ComputeRate
@@ -46,7 +47,7 @@ def peak_deviations(
     for field, expected in expected_peaks(device, architecture).items():
         value = _rate(device, field)
         if abs(value.si / expected - 1) > tolerance:
-            found.append(Deviation(field, value.si, expected, value.note))
+            found.append(Deviation(field, value.si, expected, None if value.note == UNSOURCED else value.note))
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
+from hwspecs.plain import spelled_out
 
 SHIPPED = Path(__file__).parent
 
@@ -72,7 +73,8 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
     """Read a device file and fill what it leaves out from its `base`.
 
     A base of the same name means the file that this one overrides. Whole values are inherited or replaced, never
-    parts of a value: a new quantity under an old source would be wrong. A file that states `memory_capacity` does not
+    parts of a value: a new quantity under an old source would be wrong; a user's file may state plain ones
+    (`hwspecs.plain`). A file that states `memory_capacity` does not
     inherit `usable_memory`, which a driver reported of the base's memory and which models are placed by. The `base`
     that it keeps is the nearest shipped one.
     """
@@ -95,6 +97,8 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
         inherited["display_name"] = raw.get("name")
     if "memory_capacity" in raw:
         inherited.pop("usable_memory", None)
+    if not path.is_relative_to(SHIPPED):
+        raw = spelled_out(raw, inherited | {"name": base}, path.name)
     shipped = known[base].is_relative_to(SHIPPED)
     return _merge(inherited, raw) | {"base": base if shipped else inherited.get("base", base)}
 

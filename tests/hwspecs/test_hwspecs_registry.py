@@ -224,6 +224,29 @@ def test_an_unknown_base_is_an_error(tmp_path: Path, base: str, words: str) -> N
         hwspecs.load("mine", [tmp_path])
 
 
+def test_a_what_if_states_plain_values(tmp_path: Path) -> None:
+    """ "2x" is of the base's; where a value is from is said in either case, and a mistake as in any other."""
+    facts = 'base = "h100-sxm"\nmemory_bandwidth = "2x"\nmemory_capacity = "160 GB"\ntdp = " 1.5 x "\n'
+    (tmp_path / "mine.toml").write_text(
+        f'name = "mine"\n{facts}[node]\nsize = 4\nlink_bandwidth = ".5x"\n[peak_flops]\nfp8 = "1x"\n'
+    )
+    mine, base = hwspecs.load("mine", [tmp_path]), hwspecs.load("h100-sxm")
+    assert (mine.memory_bandwidth.si, mine.memory_capacity.si, mine.tdp.si) == (6.7e12, 160e9, 1050.0)
+    assert mine.node.link_bandwidth.si == 0.5 * base.node.link_bandwidth.si
+    assert mine.peak_flops["fp8"].si == base.peak_flops["fp8"].si and mine.peak_flops["bf16"] == base.peak_flops["bf16"]
+    assert (mine.memory_bandwidth.confidence, mine.memory_capacity.confidence) == ("derived", "estimated")
+    assert mine.memory_bandwidth.note == "2 x 3.35 TB/s of h100-sxm" and mine.usable_memory is None
+    assert mine.sources[mine.tdp.source[0]].title == "mine.toml"
+    (tmp_path / "peak.toml").write_text('name = "peak"\nbase = "h100-sxm"\npeak_flops.bf16 = "2 PFLOP/s"\n')
+    with pytest.warns(hwspecs.InconsistentPeaks, match="peak_flops.bf16 2 PFLOP/s"):
+        hwspecs.load("peak", [tmp_path])
+    (tmp_path / "wrong.toml").write_text('name = "wrong"\nbase = "h100-sxm"\ntdp = 500\n')
+    with pytest.raises(hwspecs.InputError, match='tdp.quantity: "500" has no unit; write a power'):
+        hwspecs.load("wrong", [tmp_path])
+    (tmp_path / "own.toml").write_text('name = "own"\nbase = "mine"\nmemory_bandwidth = "2x"\n')
+    assert hwspecs.load("own", [tmp_path]).memory_bandwidth.si == 13.4e12
+
+
 def test_bases_in_a_circle_are_an_error(tmp_path: Path) -> None:
     write(tmp_path, "one", base="two")
     write(tmp_path, "two", base="one")
