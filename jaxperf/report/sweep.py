@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jaxperf.core.cost import Limiter
 from jaxperf.report.sweep_question import BEST_COUNT, LIMITER, REASON, Prepared, codes_of
 from jaxperf.report.sweep_rows import rows_of
-from jaxperf.report.text import LIMITER_WORDS, console, table
+from jaxperf.report.text import LIMITER_WORDS, console, counted, table
 from jaxperf.sweeps import COUNTED, Pareto, Reducer, Selection, Sweep, TopK
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     plan = report.sweep.plan
     axes = " x ".join(f"{one.size} {one.name}" for one in report.sweep.axes if one.size > 1) or "one of each axis"
     place = f" -> {report.out}" if report.out else ""
-    out.print(f"{plan.points:,} points ({axes}) in {report.seconds:.1f} s{place}", soft_wrap=True)
+    out.print(f"{counted(plan.points, 'point')} ({axes}) in {report.seconds:.1f} s{place}", soft_wrap=True)
     if report.front_size == 0:
         column = f": see the column `{REASON}` (bits of {report.asked.study.reasons})"
         out.print(f"Nothing is feasible{column if report.out and REASON in report.asked.study.metrics else ''}.")

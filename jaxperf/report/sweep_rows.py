@@ -28,6 +28,10 @@ from jaxperf.sweeps.files import stored_metadata
 if TYPE_CHECKING:
     from jaxperf.io.sweep_file import Keep
 
+NETCDF = (".nc", ".nc4", ".h5", ".hdf5")
+# What ends so is meant as a file, so that no folder is made of that name.
+OTHER_FILES = {*WRITERS, *NETCDF, ".arrow", ".feather", ".npz", ".parq", ".pq", ".tsv", ".txt", ".xlsx"} - {".parquet"}
+
 
 class Kept(NamedTuple):
     """One selection per reducer, how many rows have each `reason` where it is known, and where rows were written, if
@@ -121,8 +125,9 @@ def check_place(keep: Keep, out: Path) -> None:
     """
     if keep.kind != "all":
         check_output(out)
-    elif out.suffix.lower() in WRITERS and out.suffix.lower() != ".parquet":
-        raise InputError(f"Cannot write '{out}': all rows of a sweep go to a .parquet file or to a folder.")
+    elif out.suffix.lower() in OTHER_FILES and not out.is_dir():
+        xarray = "; in Python, jaxperf.sweep(...).to_netcdf writes one" if out.suffix.lower() in NETCDF else ""
+        raise InputError(f"Cannot write '{out}': all rows of a sweep go to a .parquet file or to a folder{xarray}.")
     else:
         check_folder_of(out)
 

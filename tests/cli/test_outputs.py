@@ -81,6 +81,7 @@ def test_places_that_cannot_be_written(
     ("path", "said"),
     [
         ("rows.csv", "go to a .parquet file or to a folder"),
+        ("rows.nc", "jaxperf.sweep(...).to_netcdf"),
         ("file", "'file' is a file where a folder is needed"),
         ("missing/rows.parquet", "does not exist"),
         ("missing/folder", "does not exist"),
