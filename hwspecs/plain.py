@@ -24,7 +24,7 @@ def spelled_out(stated: Mapping[str, Any], base: Mapping[str, Any], file: str) -
         return raw
     own = {"title": file, "publisher": "the author of the file", "kind": "estimate", "year": datetime.date.today().year}
     sources = raw.get("sources", {})
-    return raw | ({"sources": {OWN: own} | sources} if isinstance(sources, Mapping) else {})
+    return raw | ({"sources": {OWN: own, **sources}} if isinstance(sources, Mapping) else {})
 
 
 def _spelled_out(stated: Mapping[str, Any], base: Mapping[str, Any], whose: str) -> dict[str, Any]:
