@@ -1,4 +1,5 @@
-"""Machines that come with the program as cases of a loop nest: memories that compute, and one that they replace."""
+"""Machines that come with the program as cases of a loop nest: memories that compute, one that they replace, and a
+spatial array."""
 
 from __future__ import annotations
 
@@ -10,13 +11,19 @@ from jaxperf.io.timeloop.fields import amount
 from jaxperf.io.timeloop.json_case import is_yaml, load_json
 from jaxperf.io.timeloop.yaml_case import load_yaml
 
-SHIPPED = resources.files("jaxperf.loopnest") / "machines" / "near_memory"
+SHIPPED = resources.files("jaxperf.loopnest") / "machines"
+NEAR_MEMORY = SHIPPED / "near_memory"
 CLOCK = "clock_hz"
 
 
 def shipped_machines() -> list[str]:
     """Names of the machines that come with the program."""
-    return sorted(each.name.removesuffix(".json") for each in SHIPPED.iterdir())
+    return sorted(_shipped())
+
+
+def _shipped() -> dict[str, Path]:
+    files = [each for place in (SHIPPED, NEAR_MEMORY) for each in place.iterdir() if each.name.endswith(".json")]
+    return {each.name.removesuffix(".json"): Path(str(each)) for each in files}
 
 
 def machine_path(given: Path) -> Path:
@@ -24,12 +31,12 @@ def machine_path(given: Path) -> Path:
 
     **Raises:** `InputError` for a name without an ending that is neither.
     """
-    names = shipped_machines()
-    if str(given) in names and not given.exists():
-        return Path(str(SHIPPED / f"{given}.json"))
+    shipped = _shipped()
+    if str(given) in shipped and not given.exists():
+        return shipped[str(given)]
     if not given.suffix and not given.exists():
-        known = ", ".join(names)
-        raise InputError(f"'{given}' is no file, nor one of {known}.{did_you_mean(str(given), names)}")
+        known = ", ".join(sorted(shipped))
+        raise InputError(f"'{given}' is no file, nor one of {known}.{did_you_mean(str(given), shipped)}")
     return given
 
 

@@ -146,7 +146,7 @@ def test_mistakes_are_named(refuse, case: Path, own_folder: Path) -> None:
     assert "--generations is 0" in refuse(*at, "--free", "buffer.size=4", "--generations", "0")
     assert "--objective: 'power'" in refuse(*at, "--free", "buffer.size=4", "--objective", "power")
     assert "layers have" in refuse("codesign", "resnet-18", "--base", case, "--free", "buffer.size=4")
-    assert "nor one of gddr6_aim, hbm2_die, hbm_pim" in refuse("codesign", "--base", "hbm_pin")
+    assert "nor one of eyeriss_like, gddr6_aim, hbm2_die, hbm_pim" in refuse("codesign", "--base", "hbm_pin")
     assert "Cannot read" in refuse("codesign", "--base", "none.json", "--free", "buffer.size=4")
     assert "is the input; write to another file" in refuse(*at, "--free", "buffer.size=4", "-o", case)
     wordless = json.loads(json.dumps(CASE))

@@ -140,7 +140,7 @@ def test_mistakes_are_named(refuse: Callable, case: Path, own_folder: Path) -> N
     assert "must be given once" in said("mlp:tokens=2,tokens=3")
     assert "it must divide the 3 heads" in said("attention:heads=3,kv_heads=2,queries=4,dim=4")
     assert "--fuse: 'bufer' is no level" in said(MLP, "--fuse", "bufer")
-    assert "nor one of gddr6_aim, hbm2_die, hbm_pim" in refuse("map", "hbm_pin", "--chain", MLP)
+    assert "nor one of eyeriss_like, gddr6_aim, hbm2_die, hbm_pim" in refuse("map", "hbm_pin", "--chain", MLP)
     assert "Cannot read 'none.yaml'" in said("none.yaml")
     for text, expected in (
         (CHAIN.replace("X[M,D]", "X[M,"), "must read like A[M,K]"),

@@ -78,7 +78,16 @@ def test_banks_win_a_vector_product_and_lose_a_matrix_product() -> None:
 def test_constraints_fit_the_machines() -> None:
     case, _ = loaded("hbm_pim")
     check_constraints(load_constraints("hbm_pim"), case.levels, case.names, "hbm_pim")
-    assert shipped_machines() == ["gddr6_aim", "hbm2_die", "hbm_pim"]
+    assert shipped_machines() == ["eyeriss_like", "gddr6_aim", "hbm2_die", "hbm_pim"]
+
+
+def test_the_shipped_array_is_a_case_with_the_mapping_that_its_constraints_allow() -> None:
+    """168 units of a 14 x 12 mesh, all of them busy: 115,605,504 operations; energy as its mapper said."""
+    case = load_case(machine_path(Path("eyeriss_like")))
+    check_constraints(load_constraints("eyeriss_like"), case.levels, case.names, "eyeriss_like")
+    answer = evaluate(case)
+    assert (answer["macs"], answer["cycles"]) == (64 * 64 * 9 * 56**2, 64 * 64 * 9 * 56**2 / 168)
+    assert answer["energy_j"] == pytest.approx(242.172e-6, rel=1e-5)
 
 
 def test_a_clock_must_run(tmp_path: Path) -> None:
