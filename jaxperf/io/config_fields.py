@@ -55,7 +55,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "conv_kernel": ("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim", "short_conv_kernel_size"),
         "mamba_num_heads": ("mamba_num_heads", "mamba_n_heads"),
         "mamba_head_dim": ("mamba_head_dim", "mamba_d_head"),
-        "n_groups": ("n_groups", "mamba_n_groups"),
+        "n_groups": ("n_groups", "mamba_n_groups", "mamba_ngroups"),
         "time_step_rank": ("time_step_rank", "mamba_dt_rank"),
         "use_conv_bias": ("use_conv_bias", "mamba_conv_bias"),
         "mamba_proj_bias": ("mamba_proj_bias", "use_bias"),

@@ -23,15 +23,16 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
     """Weights of the projections, read once for each token [1]; `hidden` is the width of the layer."""
     match mixer:
         case Attention():
-            source = 0 if mixer.shared_kv else mixer.kv_input or hidden
+            read = mixer.input_width or hidden
+            source = 0 if mixer.shared_kv else mixer.kv_input or read
             values = 0 if mixer.keys_as_values else mixer.value_width
             keys_and_values = mixer.kv_heads * (mixer.head_dim + values)
             outputs = mixer.heads * mixer.value_width
             queries = mixer.heads * mixer.head_dim
-            query = hidden * queries if mixer.q_rank is None else mixer.q_rank * (hidden + queries)
+            query = read * queries if mixer.q_rank is None else mixer.q_rank * (read + queries)
             gates = mixer.output_gate * outputs + mixer.head_gate * mixer.heads
             chooser = 0 if mixer.indexer is None else hidden * (mixer.indexer.heads + 1) * mixer.indexer.dim
-            return query + hidden * (gates + outputs) + source * keys_and_values + chooser
+            return query + read * gates + hidden * outputs + source * keys_and_values + chooser
         case Mla():
             return _mla_matrices(mixer, hidden)
         case CompressedAttention():

@@ -28,7 +28,8 @@ class Attention:
     read from, `None` for the hidden width (cross-attention to a tower of another width);
     `keys_as_values` one projection gives both, which are then normed and cached apart (Gemma 4); `q_rank` of a query
     compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate a head (Step-3.5);
-    `indexer` that chooses the blocks of tokens a query sees, `None` where it sees all (MiniMax M3).
+    `indexer` that chooses the blocks of tokens a query sees, `None` where it sees all (MiniMax M3); `input_width` of
+    what queries, keys and values are read from, `None` for the hidden width (Zamba).
     """
 
     heads: int
@@ -55,9 +56,11 @@ class Attention:
     q_rank: int | None = None
     head_gate: bool = False
     indexer: Indexer | None = None
+    input_width: int | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_heads", "head_dim")
+        check_optional_counts(self, "input_width")
         check_kind(self, "indexer", Indexer | None, "an Indexer or None")
         check_optional_counts(self, "window", "value_dim", "chunk", "kv_input", "q_rank")
         check_counts(self, "relative_buckets", smallest=0)

@@ -42,6 +42,7 @@ from jaxperf.io.families import (
     state_space,
     step,
     vision,
+    zamba,
 )
 from jaxperf.io.families.common import Family
 from jaxperf.io.families.refused import REFUSED
@@ -75,6 +76,7 @@ _DECODERS = (
     hybrid,
     linear,
     state_space,
+    zamba,
 )
 _GROUPS = (*_DECODERS, encoders, audio, vision, multimodal, seq2seq)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _RECURRENCE = "its recurrence is not among the token mixers described here"
-_SHARED = "its attention layers share one set of weights, which a description layer by layer would count many times"
 
 REFUSED = {
     "RwkvForCausalLM": _RECURRENCE,
@@ -16,10 +15,6 @@ REFUSED = {
     "RecurrentGemmaForCausalLM": _RECURRENCE,
     "recurrent_gemma": _RECURRENCE,
     "RetNetForCausalLM": _RECURRENCE,
-    "ZambaForCausalLM": _SHARED,
-    "zamba": _SHARED,
-    "Zamba2ForCausalLM": _SHARED,
-    "zamba2": _SHARED,
     "JetMoeForCausalLM": "its attention heads are chosen by a router, which no attention described here does",
     "jetmoe": "its attention heads are chosen by a router, which no attention described here does",
     "OpenELMForCausalLM": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",

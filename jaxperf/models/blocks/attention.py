@@ -27,10 +27,11 @@ class AttentionMixer(AbstractMixer):
     `value_dim`: width of a value, None for that of a key; `chunk`: tokens of an aligned block that attend to each
     other, None for all; `score_flops`: vector operations added to every score (linear or learned position biases),
     None for none; `q_rank`: width that queries are compressed to by a projection that every rank holds whole, None for
-    none; `indexer`: chooses the blocks of tokens that a query sees, None for all. Structure: `rotary` positions;
-    `causal`; `own_keys` false where keys and values are an earlier layer's; `output_gate` a second query projection
-    gates the output, `head_gate` one gate for each head does; `sinks` a learned logit for each head; `windowed` whether
-    `window` counts in a layer that is not causal.
+    none; `indexer`: chooses the blocks of tokens that a query sees, None for all; `input_width`: of what queries, keys
+    and values are read from, None for that of the layer. Structure: `rotary` positions; `causal`; `own_keys` false
+    where keys and values are an earlier layer's; `output_gate` a second query projection gates the output, `head_gate`
+    one gate for each head does; `sinks` a learned logit for each head; `windowed` whether `window` counts in a layer
+    that is not causal.
 
     A window that looks both ways is counted like one of as many keys that looks back. Norms of queries and keys are
     fused with the rotary embedding, their weights left out (below 0.1 %).
@@ -54,6 +55,7 @@ class AttentionMixer(AbstractMixer):
     q_rank: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
     head_gate: bool = eqx.field(static=True, default=False)
     indexer: BlockIndexerArrays | None = None
+    input_width: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
 
     def shard(self, ranks: Scalar) -> AttentionShape:
         """The heads of one of `ranks` tensor-parallel ranks; KV heads are replicated once there are too few."""
@@ -95,7 +97,8 @@ class AttentionMixer(AbstractMixer):
         """From the hidden state to queries, keys, values and gates."""
         queries = shape.heads * shape.head_dim
         columns = self._columns(queries if self.q_rank is None else self.q_rank, shape)
-        kernels = {"qkv_projection": linear(deployment, tokens, columns, hidden)}
+        read = hidden if self.input_width is None else self.input_width
+        kernels = {"qkv_projection": linear(deployment, tokens, columns, read)}
         if self.q_rank is not None:
             kernels["query_norm"] = plain_norm(deployment, tokens, self.q_rank)
             kernels["query_projection"] = linear(deployment, tokens, queries, self.q_rank)
@@ -120,9 +123,10 @@ class AttentionMixer(AbstractMixer):
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         shape = self.shard(layout.tensor_parallel)
         queries, outputs = shape.heads * shape.head_dim, shape.heads * shape.value_width
+        read = hidden if self.input_width is None else self.input_width
         if self.q_rank is None:
-            return hidden * (self._columns(queries, shape) + outputs)
-        return hidden * (self._columns(self.q_rank, shape) + outputs) + self.q_rank * queries
+            return read * self._columns(queries, shape) + hidden * outputs
+        return read * self._columns(self.q_rank, shape) + hidden * outputs + self.q_rank * queries
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, layout.tensor_parallel)
@@ -180,4 +184,5 @@ def attention_mixer(attention: Attention) -> AttentionMixer:
         q_rank=attention.q_rank,
         head_gate=attention.head_gate,
         indexer=None if attention.indexer is None else block_indexer_arrays(attention.indexer),
+        input_width=attention.input_width,
     )
