@@ -11,6 +11,7 @@ from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.blocks import catalog
+from jaxperf.models.blocks.compressed import CompressedMixer
 from jaxperf.models.config import FeedForward, Mamba2, Mixer, Moe
 from jaxperf.models.deployment import Parallelism
 from jaxperf.models.layers import AttentionMixer, DenseFfn, MoeFfn, transformer
@@ -29,7 +30,7 @@ def test_the_arrays_hold_every_layer_of_the_description(name: str) -> None:
     counted = sum(float(group.repeats) for group in arrays.groups if isinstance(group.ffn, MoeFfn))
     assert counted == sum(kinds)
     windows = sum((getattr(layer.mixer, "window", None) or 0) for layer in described.layers)
-    windowed = [group for group in arrays.groups if isinstance(group.mixer, AttentionMixer)]
+    windowed = [group for group in arrays.groups if isinstance(group.mixer, (AttentionMixer, CompressedMixer))]
     assert sum(float(group.repeats * group.mixer.window) for group in windowed) == windows
     for tower, encoder in zip(arrays.towers, described.encoders, strict=True):
         assert sum(float(group.repeats) for group in tower.groups) == len(encoder.layers)
