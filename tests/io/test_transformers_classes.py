@@ -159,6 +159,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 # Parameters of a class with its default sizes, biases of the choice of experts included: counted once, with torch;
 # of the language part where that is all there is (of Mistral Large 4 but for 32 factors of its frequencies).
 COUNTED = {
+    "axk1": 518_983_063_808,
     "beam": 501_267_612_352,
     "cohere2_moe": 190_004_928_512,
     "gemma4_unified_text": 3_010_758_400,

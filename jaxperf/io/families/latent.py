@@ -10,7 +10,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import decoder, gated_mlp, rotary_layers, stack
 from jaxperf.io.families.experts import first_dense, predicted_layers, with_shared_experts
-from jaxperf.models.config import Indexer, Layer, Mla, ModelConfig
+from jaxperf.models.config import Indexer, Layer, Mla, ModelConfig, Moe
 
 
 def latent_attention(fields: Fields, **kind: Any) -> Mla:
@@ -39,6 +39,14 @@ def _deepseek_v2(fields: Fields) -> ModelConfig:
 
 def _deepseek_v3(fields: Fields) -> ModelConfig:
     return _latent_moe(fields, (latent_attention(fields),) * fields.layer_count())
+
+
+def _ax_k1(fields: Fields) -> ModelConfig:
+    """A.X K1: as DeepSeek V3, with a norm more after the experts of a layer."""
+    blocks = first_dense(fields, with_shared_experts(fields, correction_bias=True))
+    mixer = latent_attention(fields)
+    layers = tuple(Layer(mixer, block, norms=3 if isinstance(block, Moe) else 2) for block in blocks)
+    return decoder(fields, layers, mtp_layers=predicted_layers(fields, layers))
 
 
 def _mistral4(fields: Fields) -> ModelConfig:
@@ -109,6 +117,7 @@ FAMILIES = {
     "DeepseekV2ForCausalLM": _deepseek_v2,
     "DeepseekV3ForCausalLM": _deepseek_v3,
     "DeepseekV32ForCausalLM": _sparse,
+    "AXK1ForCausalLM": _ax_k1,
     "GlmMoeDsaForCausalLM": _sparse,
     "Glm4MoeLiteForCausalLM": _deepseek_v3,
     "Mistral4ForCausalLM": _mistral4,
@@ -122,6 +131,7 @@ MODEL_TYPES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
     "deepseek_v32": "DeepseekV32ForCausalLM",
+    "axk1": "AXK1ForCausalLM",
     "glm_moe_dsa": "GlmMoeDsaForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
     "mistral4": "Mistral4ForCausalLM",
