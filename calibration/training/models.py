@@ -15,7 +15,7 @@ from jaxperf.models.config import ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention, Mla
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.model_build import training_model, training_model_from_shape
+from jaxperf.training.model_build import training_model, training_model_from_shape, training_notes
 
 OFF = 0.1  # a stated total that is further from the counted one is told [1]
 
@@ -57,7 +57,8 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     alike = ungrouped(shipped)
     free = alike is not shipped and math.isnan(run.layout["expert_groups"])
     limit = "" if not free else "any group of experts taken for a token's, as the parameters were fitted"
-    return training_model(alike), "; ".join(filter(None, (taken, _unused_width(shipped, run.shape), limit)))
+    told = (taken, _unused_width(shipped, run.shape), limit, *training_notes(shipped))
+    return training_model(alike), "; ".join(filter(None, told))
 
 
 def shipped_model(name: str) -> ModelConfig | None:

@@ -120,11 +120,12 @@ def train(
 
 def _request(model: str, **asked: Any) -> Request:
     from jaxperf.io.huggingface import load_model
-    from jaxperf.training.model_build import training_model
+    from jaxperf.training.model_build import training_model, training_notes
     from jaxperf.training.search.plan import Request
 
     config = load_model(model)
-    return Request(config.name, training_model(config), max_context=config.max_context, **asked)
+    remarks = training_notes(config)
+    return Request(config.name, training_model(config), max_context=config.max_context, remarks=remarks, **asked)
 
 
 @dataclass(frozen=True)

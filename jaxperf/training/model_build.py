@@ -31,14 +31,12 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     not computed; a text encoder predicts tokens over its own table.
 
     **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe, and for
-    attention to compressed tokens or to chosen blocks of them.
+    attention to compressed tokens. What else is left out is in `training_notes`.
     """
     layers, vocabulary = _layers(config)
     mixers = [mixer for layer in layers for mixer in (layer.mixer, layer.beside) if mixer is not None]
     if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
         raise InputError(f"{config.name} attends to compressed tokens; its inference is described, not its training.")
-    if any(isinstance(mixer, Attention) and mixer.indexer is not None for mixer in mixers):
-        raise InputError(f"{config.name} chooses blocks of tokens; its inference is described, not its training.")
     fields = {
         **attention_fields([mixer for mixer in mixers if isinstance(mixer, (Attention, Mla))], config.hidden),
         **mixer_fields([mixer for mixer in mixers if not isinstance(mixer, (Attention, Mla))], config.hidden),
@@ -61,6 +59,13 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     sparse = [block for block in blocks if isinstance(block, Moe)]
     limit = group_limit(sparse[0]) if sparse else None
     return TrainingModel(**numbers, other_parameters=parameter_count(config) - counted, limit=limit)
+
+
+def training_notes(config: ModelConfig) -> tuple[str, ...]:
+    """What a training step of a described model is not told of it, a sentence each."""
+    if any(isinstance(layer.mixer, (Attention, Mla)) and layer.mixer.indexer is not None for layer in config.layers):
+        return ("attention to chosen tokens is counted as attention to all of them, without the choice",)
+    return ()
 
 
 def training_model_from_shape(

@@ -9,13 +9,14 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
-from jaxperf.io.huggingface import read_config
+from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.models.blocks.attention import attention_mixer
 from jaxperf.models.blocks.phase import Decode, Prefill
 from jaxperf.models.config import Attention, Indexer, Mlp, Moe
 from jaxperf.models.flops import mixer_flops
 from jaxperf.models.parameters import active_parameter_count, kv_bytes_per_token, parameter_breakdown, parameter_count
-from jaxperf.training.model_build import training_model
+from jaxperf.training.model_build import training_model, training_notes
+from jaxperf.training.search.plan import Request
 from tests.devices import H100, deployment
 from tests.io.test_recent_families import PLAIN
 
@@ -79,9 +80,21 @@ def test_a_prompt_sees_all_before_it_until_the_blocks_are_full() -> None:
     assert long / short == pytest.approx(pairs[1] / pairs[0], rel=1e-6)
 
 
+def test_training_counts_attention_to_all_tokens_and_says_so() -> None:
+    model = read_config(M3)
+    plain = read_config(M3 | {"sparse_attention_config": None})
+    weights = 57 * (6144 * 5 * 128 + 2 * 128)
+    assert float(training_model(model).parameters - training_model(plain).parameters) == pytest.approx(
+        weights, rel=1e-4
+    )
+    told = "attention to chosen tokens is counted as attention to all of them, without the choice"
+    described = (model, load_model("deepseek-v3.2"), plain)
+    assert [training_notes(each) for each in described] == [(told,), (told,), ()]
+    request = Request("m3", training_model(model), 8, 4096, max_context=2048, remarks=(told,))
+    assert request.notes == ("sequences of 4,096 tokens are longer than the 2,048 of m3.", f"{told}.")
+
+
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match="chooses blocks of tokens; its inference is described, not its training"):
-        training_model(read_config(M3))
     with pytest.raises(InputError, match=r"Indexer.top_k is 100; it must be whole blocks of 64"):
         Indexer(4, 128, 100, block=64)
     with pytest.raises(InputError, match="Attention.indexer needs causal attention to keys of its own"):

@@ -20,7 +20,7 @@ from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training
 from jaxperf.training.failures import HOUR, Failures, assumed_failures
 from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.model_build import training_model
+from jaxperf.training.model_build import training_model, training_notes
 from jaxperf.training.results import interval_ends
 from jaxperf.training.search.layouts import OBJECTIVES, PASSED_ON, Found, Progress, evaluate, search_layouts
 from jaxperf.training.search.space import Columns, Space
@@ -64,7 +64,8 @@ class Request:
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
     is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does;
     `passed_on`: micro-batches go on to other devices, which wait for the first of them; `behind`: sequences that those
-    devices which follow hold at most; `max_context`: the longest sequence that the model is made for, if it says."""
+    devices which follow hold at most; `max_context`: the longest sequence that the model is made for, if it says;
+    `remarks`: what a step is not told of the model."""
 
     name: str
     model: TrainingModel
@@ -83,6 +84,7 @@ class Request:
     passed_on: bool = False
     behind: float = 0.0
     max_context: int | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_objective("objective", self.objective)
@@ -92,9 +94,11 @@ class Request:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is unusual about the question."""
+        told = tuple(f"{remark}." for remark in self.remarks)
         if self.max_context is None or self.sequence <= self.max_context:
-            return ()
-        return (f"sequences of {self.sequence:,} tokens are longer than the {self.max_context:,} of {self.name}.",)
+            return told
+        long = f"sequences of {self.sequence:,} tokens are longer than the {self.max_context:,} of {self.name}."
+        return (long, *told)
 
     def layout(self, devices: int) -> Layout:
         """What the search does not vary; a token goes to a rank once for all its experts there."""
@@ -201,7 +205,8 @@ def plan_train(
     check_model(model)
     for what, number in (("devices", devices), ("global_batch", global_batch), ("sequence", sequence), ("top", top)):
         check_count(what, number)
-    request = Request(model.name, training_model(model), global_batch, sequence, dtype, objective, top)
+    asked = (model.name, training_model(model), global_batch, sequence, dtype, objective, top)
+    request = Request(*asked, remarks=training_notes(model))
     chip = load_device(device) if isinstance(device, str) else device
     return plan(request, device if isinstance(device, str) else "device", chip, devices, assumed_rates())
 
