@@ -8,10 +8,11 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import load_model, read_config
-from jaxperf.models.config import Attention, Mlp, ModelConfig, Moe
+from jaxperf.models.config import Attention, Layer, Mlp, ModelConfig, Moe
 from jaxperf.models.parameters import (
     active_parameter_count,
     kv_bytes_per_token,
+    mlp_parameters,
     mtp_parameter_count,
     parameter_count,
 )
@@ -61,6 +62,22 @@ def test_a_layer_that_does_nothing_is_left_out_and_said() -> None:
     assert "1 of the 4 layers do nothing (no_op) and are left out." in model.assumptions
 
 
+def test_a_matrix_in_the_place_of_a_block_has_its_weights_and_no_cache() -> None:
+    """Nemotron 51B: one of 8192 x 8192, which two of half its size stand for."""
+    matrix = {"replace_with_linear": True, "no_op": False}
+    model = nemotron([block(8, 1.0) | {"attention": matrix}, block(8, 1.0) | {"ffn": matrix}, block(8, 1.0)])
+    replaced, ffn, mixer = Mlp(4096, gated=False), Mlp(5632), Attention(64, 8, 128)
+    assert model.layers == (
+        Layer(None, replaced, norms=1),
+        Layer(None, ffn, norms=1),
+        Layer(mixer, replaced),
+        Layer(mixer, ffn),
+    )
+    assert mlp_parameters(replaced, 8192) == 8192**2 and kv_bytes_per_token(model, 2) == 2 * 2 * 8 * 128 * 2
+    assert model.assumptions[-1].startswith("A matrix in the place of a block (replace_with_linear) is timed as two")
+    assert not any("replace_with_linear" in line for line in nemotron([block(8, 1.0)]).assumptions)
+
+
 @pytest.mark.parametrize(
     ("listed", "changes", "said"),
     [
@@ -69,10 +86,11 @@ def test_a_layer_that_does_nothing_is_left_out_and_said() -> None:
         ([block(7, 1.0)], {}, r"block_configs\[0\]: n_heads_in_group is 7; it must divide the 64"),
         ([block(8, -1.0)], {}, r"block_configs\[0\]: ffn_mult is -1.0; it must be a number above 0"),
         ([block(8, 1e300)], {}, "must be a number above 0"),
+        ([{"attention": {"no_op": True}, "ffn": {"sparsify": [0.5]}}], {}, "blocks with zeros among their weights"),
         (
-            [{"attention": {"no_op": True}, "ffn": {"replace_with_linear": True}}],
-            {},
-            "ffn.replace_with_linear is true; only false is .* as in Nemotron 51B",
+            [{"attention": {"replace_with_linear": True}, "ffn": {"no_op": True}}],
+            {"hidden_size": 8191},
+            "replace_with_linear needs an even hidden_size",
         ),
         ([block(None, None)], {}, "has no layer with attention or a feed-forward block"),
         ([{"attention": 4}], {}, "attention is 4"),
