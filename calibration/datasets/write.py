@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,6 +25,7 @@ from calibration.datasets.tables import TEXT_COLUMNS
 from calibration.datasets.text import Column, Text
 from hwspecs.errors import InputError
 
+NONE: Mapping[str, str] = MappingProxyType({})
 CHUNK = 1 << 18  # rows held at a time
 _WHOLE = re.compile(r"|-?\d{1,18}")
 
@@ -35,16 +37,19 @@ def scatter(rows: int, row: np.ndarray, values: np.ndarray) -> np.ndarray:
     return column
 
 
-def write_with(path_in: str | Path, path_out: str | Path, columns: Mapping[str, Column]) -> None:
+def write_with(
+    path_in: str | Path, path_out: str | Path, columns: Mapping[str, Column], metadata: Mapping[str, str] = NONE
+) -> None:
     """Write the table `path_in` with extra columns to `path_out`, whose suffix tells the format.
 
     **Arguments:** `columns`: one array [rows of the table] a new column; a number that is not finite and None become
-    empty cells. CSV cells of the input keep their spelling.
+    empty cells. CSV cells of the input keep their spelling. `metadata`: where the columns come from, which Parquet
+    keeps beside what the input's has.
     **Raises:** `InputError` where the output is the input, a column is already there or of the wrong length, or a file
     cannot be read or written. On any failure nothing is left at `path_out` but what was there before.
     """
     source, target = Path(path_in), Path(path_out)
-    write = _writer(target)
+    write = _writer(target, metadata)
     if source.exists() and target.exists() and os.path.samefile(source, target):
         raise InputError(f"{target} is the input; write to another file.")
     arrays = {name: _array(values) for name, values in columns.items()}
@@ -132,10 +137,10 @@ def _replacing(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _writer(target: Path) -> Callable[[Path, Iterator[pa.Table]], None]:
+def _writer(target: Path, metadata: Mapping[str, str]) -> Callable[[Path, Iterator[pa.Table]], None]:
     match suffix_of(target):
         case ".parquet":
-            return _write_parquet
+            return lambda path, pieces: _write_parquet(path, pieces, metadata)
         case ".json":
             return _write_json
         case ".jsonl":
@@ -145,8 +150,10 @@ def _writer(target: Path) -> Callable[[Path, Iterator[pa.Table]], None]:
             return lambda path, pieces: _write_csv(path, pieces, delimiter, suffix.endswith(".gz"))
 
 
-def _write_parquet(path: Path, pieces: Iterator[pa.Table]) -> None:
+def _write_parquet(path: Path, pieces: Iterator[pa.Table], metadata: Mapping[str, str]) -> None:
     first = next(pieces)
+    more = {name.encode(): text.encode() for name, text in metadata.items()}
+    first = first.replace_schema_metadata({**(first.schema.metadata or {}), **more})
     with pq.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)
         for table in pieces:

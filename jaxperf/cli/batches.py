@@ -11,7 +11,7 @@ import typer
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, error_figures, few_answers, print_few, print_source, source_record
+from jaxperf.cli.predicted import end, error_figures, few_answers, print_few, print_source, source_record, stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,14 +66,17 @@ def batches(
     scalars, kernels = load_steps(steps), load_parameters(params)
     read = read_batches(table, directories)
     columns = predict_batches(read, scalars, kernels, directories)
-    write_with(table, out, columns)
+    source = {
+        "steps": source_record(scalars.card, steps, devices=list(scalars.devices)),
+        "parameters": parameters_record(kernels, params),
+    }
+    write_with(table, out, columns, stamp(source))
     record = {
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
         "answers": few_answers(columns, SHOWN),
-        "steps": source_record(scalars.card, steps, devices=list(scalars.devices)),
-        "parameters": parameters_record(kernels, params),
+        **source,
     }
     end(record, as_json, quiet, _print)
 

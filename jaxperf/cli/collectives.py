@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.collectives_said import MICRO, counted, print_record, summary
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, source_record
+from jaxperf.cli.predicted import end, source_record, stamp
 
 if TYPE_CHECKING:
     from calibration.collectives.parameters import CollectiveParameters
@@ -87,14 +87,15 @@ def _fitted(
     read = read_collectives(table, directories)
     columns = predict_collectives(read.table(FAMILY), read.rows, parameters, directories)
     columns["reason"] = with_problems(as_text(columns["reason"]), read, UNREAD)
-    _write(read, table, out, columns, is_log)
     known = {"devices": parameters.card.get("devices", []), "adapted": len(parameters.adapted)}
+    source = {"parameters": source_record(parameters.card, params, **known)}
+    _write(read, table, out, columns, stamp(source), is_log)
     return {
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
         "problems": problems_record([read, *few]),
-        "parameters": source_record(parameters.card, params, **known),
+        **source,
     }
 
 
@@ -122,14 +123,14 @@ def _check(table: Path, out: Path, is_log: bool) -> None:
     check_output(out)
 
 
-def _write(read: Read, table: Path, out: Path, columns: Columns, is_log: bool) -> None:
+def _write(read: Read, table: Path, out: Path, columns: Columns, metadata: Mapping[str, str], is_log: bool) -> None:
     """The table with the columns added; a log, which is no table, as rows of what it says."""
     from calibration.collectives.rows import FAMILY
     from calibration.datasets import write_with
 
     found = read.table(FAMILY)
     if not is_log or found is None:
-        return write_with(table, out, columns)
+        return write_with(table, out, columns, metadata)
     import numpy as np
 
     from jaxperf.io.tables import write_rows
@@ -139,7 +140,7 @@ def _write(read: Read, table: Path, out: Path, columns: Columns, is_log: bool) -
     own = {name: np.asarray(values)[found.row] for name, values in columns.items()}
     every = {**text, **numbers, "latency_us": found.measured * MICRO, **own}
     rows = [dict(zip(every, cells, strict=True)) for cells in zip(*map(np.asarray, every.values()), strict=True)]
-    write_rows(rows, out, {})
+    write_rows(rows, out, metadata)
 
 
 def _astra(table: Path, out: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import counted, print_reasons
 from jaxperf.cli.options import AsJson, Quiet
-from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record
+from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record, stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,15 +55,18 @@ def edge(
     read = read_edge(table, device)
     measured = [] if adapt is None else read_measured(adapt, device)
     columns = predict_edge(read, parameters, measured)
-    write_with(table, out, columns)
+    source = {
+        "adapted_to": None if adapt is None else {"file": str(adapt), "rows": len(measured)},
+        "parameters": source_record(parameters.card, params),
+    }
+    write_with(table, out, columns, stamp(source))
     record = {
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
         "answers": few_answers(columns, SHOWN),
-        "adapted_to": None if adapt is None else {"file": str(adapt), "rows": len(measured)},
         "devices": _devices(parameters),
-        "parameters": source_record(parameters.card, params),
+        **source,
     }
     end(record, as_json, quiet, _print)
 

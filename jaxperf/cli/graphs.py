@@ -13,7 +13,7 @@ from hwspecs.errors import InputError
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, few_answers, print_few
+from jaxperf.cli.predicted import end, few_answers, print_few, stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,13 +72,18 @@ def graphs(
     if adapt is not None:
         parameters = adapted(parameters, adapt, directories)
     columns = predict_rows(rows, opened, parameters, directories)
-    write_with(table, out, columns)
+    source = {
+        "created": parameters.card.get("created"),
+        "parameters": "shipped" if params is None else str(params),
+        "adapted_to": adapt and str(adapt),
+    }
+    write_with(table, out, columns, stamp(source))
     record = {
         "table": str(table),
         "out": str(out),
         **summary(rows, columns),
         "answers": few_answers(columns, SHOWN),
-        "created": parameters.card.get("created"),
+        **source,
     }
     end(record, as_json, quiet, _print)
 

@@ -13,6 +13,7 @@ import typer
 from hwspecs.errors import InputError
 from jaxperf.cli.measured import Params
 from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
+from jaxperf.cli.predicted import stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,13 +59,14 @@ def kernels(
     read = read_table(table, family, directories=directories, timed=False)
     check_device_column(table)
     predicted = predict(read, parameters, directories)
-    write_with(table, out, predicted.columns)
+    source = {"parameters": parameters_record(parameters, params)}
+    write_with(table, out, predicted.columns, stamp(source))
     record = {
         "table": str(table),
         "out": str(out),
         **summary(read, predicted),
         "problems": problems_record([read]),
-        "parameters": parameters_record(parameters, params),
+        **source,
     }
     if as_json:
         typer.echo(json_text(record))

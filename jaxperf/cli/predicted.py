@@ -42,6 +42,14 @@ def source_record(card: Mapping[str, Any], path: Path | None, **more: Any) -> di
     return {"path": stated, "created": card.get("created"), **more, "data": card.get("data", [])}
 
 
+def stamp(sources: Mapping[str, Any]) -> dict[str, str]:
+    """Metadata of a Parquet file: the version and the fitted files that its predictions come from."""
+    from jaxperf import __version__
+    from jaxperf.io.tables import json_text
+
+    return {"jaxperf": json_text({"version": __version__, **sources})}
+
+
 def print_source(out: Console, source: Mapping[str, Any], made_on: str) -> None:
     """The sentence on where the fitted scalars are from, and what errors on the rows they saw are worth."""
     out.print(
@@ -54,10 +62,12 @@ def print_source(out: Console, source: Mapping[str, Any], made_on: str) -> None:
 def few_answers(columns: Mapping[str, np.ndarray], shown: Mapping[str, Shown]) -> list[dict[str, Any]]:
     """The answers of a table of at most `FEW` rows, `row` from 1 on, for whoever asks about one; of more rows none.
 
-    **Arguments:** `columns`: of a prediction [rows]; `shown`: which of them -> how they are printed.
+    **Arguments:** `columns`: of a prediction [rows]; `shown`: which of them -> how they are printed; what has an
+    interval has it here, printed or not.
     """
-    names = list(shown)
-    first = columns[names[0]]
+    first = columns[next(iter(shown))]
+    ends = [f"{name}_{end}" for name in shown for end in ("lower", "upper") if f"{name}_{end}" in columns]
+    names = dict.fromkeys([*shown, *ends])
     if len(first) > FEW:
         return []
     return [

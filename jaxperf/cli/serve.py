@@ -12,7 +12,7 @@ import typer
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Electricity, Price, Quiet, SustainedRates, parse_unit_prices
-from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record
+from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record, stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,8 @@ Scalars = Annotated[
 ]
 SHOWN = {
     "ttft_ms": ("TTFT ms", 1.0),
+    "ttft_ms_lower": ("from", 1.0),
+    "ttft_ms_upper": ("to", 1.0),
     "tpot_ms": ("TPOT ms", 1.0),
     "tpot_ms_lower": ("from", 1.0),
     "tpot_ms_upper": ("to", 1.0),
@@ -71,13 +73,17 @@ def serve(
     columns = predict_serving(
         read, fitted, rates, directories, lambda specs: parse_unit_prices(price, electricity, specs, every=False)
     )
-    write_with(table, out, columns)
+    source = {
+        "scalars": source_record(fitted.card, scalars, kin=list(fitted.kin)),
+        "rates": {"path": rates.path, "created": rates.card.get("created")},
+    }
+    write_with(table, out, columns, stamp(source))
     record = {
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
         "answers": few_answers(columns, SHOWN),
-        "scalars": source_record(fitted.card, scalars, kin=list(fitted.kin)),
+        **source,
     }
     end(record, as_json, quiet, _print)
 

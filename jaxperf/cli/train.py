@@ -13,7 +13,7 @@ from jaxperf.cli.described_run import as_table
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.measured import Params, counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record
+from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record, stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,18 +75,21 @@ def train(
     if device is not None:
         device, directories = select_device(device, directories).name, [*map(str, places_of([device], directories))]
     scalars, kernels = load_training(steps), load_parameters(params)
+    source = {
+        "steps": source_record(scalars.card, steps, stacks=list(scalars.stacks)),
+        "parameters": parameters_record(kernels, params),
+    }
     with as_table(table, device, devices, directories, quiet) as rows:
         check_places(rows, out, TIME)
         read = read_training(rows, directories)
         columns = predict_training(read, scalars, kernels, directories)
-        write_with(rows, out, columns)
+        write_with(rows, out, columns, stamp(source))
     record = {
         "table": str(table),
         "out": str(out),
         **summary(read, columns),
         "answers": few_answers(columns, SHOWN),
-        "steps": source_record(scalars.card, steps, stacks=list(scalars.stacks)),
-        "parameters": parameters_record(kernels, params),
+        **source,
     }
     end(record, as_json, quiet, _print)
 

@@ -14,6 +14,7 @@ import pytest
 
 import calibration.datasets
 import calibration.kernels.predict
+import jaxperf
 from calibration.datasets import read_table
 from calibration.intervals import Spread
 from calibration.kernels.family import FittedFamily
@@ -85,7 +86,9 @@ def test_the_same_rows_in_the_same_order(predict, table: Path, own_folder: Path)
 
 
 def test_what_a_row_gets(predict, table: Path) -> None:
-    predict(table, "-o", "out.parquet")
+    said = predict(table, "-o", "out.parquet")
+    told = json.loads(pq.read_schema("out.parquet").metadata[b"jaxperf"])
+    assert told == {"version": jaxperf.__version__, "parameters": said["parameters"]}
     small, unknown, transfer, unread, large = pq.read_table("out.parquet").to_pylist()
     # 16 x 4096 x 4096 in bf16 moves 33.8 MB at 3.35 TB/s; 2 x 4096^3 FLOP at 989 TFLOP/s take 139 us, and 3 % more
     # where the last wave of tiles is counted as whole.
@@ -158,7 +161,7 @@ def test_a_format_that_nobody_knows_falls_back_aloud(predict, own_folder: Path) 
     assert all(
         "no known number format in the column 'dtype': bf16 assumed" in row["reason"] for row in (unknown, unstated)
     )
-    wrong = "column 'dtype': 'w3a16' is not a known number format. Did you mean w8a16"
+    wrong = "column 'dtype': 'w3a16' is not a known number format. Did you mean w4a16"
     assert wrong in " ".join(said["problems"]["first"])
 
 

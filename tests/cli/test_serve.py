@@ -49,6 +49,9 @@ def test_rows_stay_and_gain_predictions(own_folder: Path, predict):
     before, after = rows_of(table), rows_of(out)
     assert [{name: row[name] for name in before[0]} for row in after] == before
     assert (said["rows"], said["predicted"], said["configurations"]) == (6, 4, 5)
+    assert said["rates"]["path"] == said["scalars"]["path"] == "shipped"
+    answer = said["answers"][0]
+    assert all(answer[f"{name}_lower"] < answer[name] < answer[f"{name}_upper"] for name in COLUMNS)
     for row in after:
         if row["note"] in ("c", "f, last"):
             assert row["ttft_ms"] == "" and row["reason"] and row["tier"] == ""

@@ -82,6 +82,13 @@ def test_numbers_of_a_csv_are_numbers_in_parquet(source: Path, tmp_path: Path) -
     assert table["predicted_us"].to_pylist() == [1.25, None, 3.0]
 
 
+def test_parquet_keeps_where_its_numbers_come_from_beside_what_it_had(source: Path, tmp_path: Path) -> None:
+    for read, written, told in ((source, "one", "shipped"), (tmp_path / "one.parquet", "two", "mine")):
+        added = PREDICTED if written == "one" else {"more": PREDICTED["limiter"]}
+        write_with(read, tmp_path / f"{written}.parquet", added, {written: told})
+    assert pq.read_schema(tmp_path / "two.parquet").metadata == {b"one": b"shipped", b"two": b"mine"}
+
+
 def test_json_has_null_for_what_is_not_a_number(source: Path, tmp_path: Path) -> None:
     write_with(source, tmp_path / "o.json", PREDICTED)
     records = json.loads((tmp_path / "o.json").read_text())
