@@ -22,6 +22,7 @@ from jaxperf.serving.explain import Explanation, limiter_shares
 from jaxperf.serving.notes import notes_of_many
 from jaxperf.serving.provenance import Provenance
 from jaxperf.serving.ranking import OBJECTIVES, Ranking
+from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -36,6 +37,7 @@ RANK_METRICS = (
     "num_devices",
 )
 
+PER_JOULE, PER_DOLLAR = "tokens/J", "tokens/$"  # of OBJECTIVES
 MOST_REASONS = 12  # sentences about devices that are not ranked; above it they are only named
 
 
@@ -64,7 +66,8 @@ class RankingReport:
         weights, cache = [self.fixed["weights"]], [self.fixed["kv_cache"]]
         ranked = [self.specs[entry.device] for entry in self.ranking.ranked]
         ranks = max((int(entry.point["tensor_parallel"]) for entry in self.ranking.ranked), default=1)
-        return [*notes_of_many(self.model, ranked, weights, cache, ranks=ranks), *_capped(self.ranking)]
+        energy = [ENERGY_NOTE] if self.ranking.objective == PER_JOULE else []
+        return [*notes_of_many(self.model, ranked, weights, cache, ranks=ranks), *_capped(self.ranking), *energy]
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -185,7 +188,8 @@ def why_first(report: RankingReport) -> str:
     first, second = (report.ranking.ranked[i].device for i in range(2))
     ratio = report.ranking.ranked[0].score / report.ranking.ranked[1].score
     a, b = report.specs[first], report.specs[second]
-    facts = {
+    facts = _rate_and_price(report) if report.ranking.objective == PER_DOLLAR else {}
+    facts |= {
         "memory bandwidth": a.memory_bandwidth.si / b.memory_bandwidth.si,
         "memory": a.memory_capacity.si / b.memory_capacity.si,
         "TDP": a.tdp.si / b.tdp.si,
@@ -202,3 +206,10 @@ def why_first(report: RankingReport) -> str:
     else:
         doubt = ""
     return f"{first} gives {ratio:.2f} x {second}: it has {words}{uneven}{doubt}."
+
+
+def _rate_and_price(report: RankingReport) -> dict[str, float]:
+    """How the first device compares with the second in what a device gives, and in what one costs."""
+    rates = [float(each.metrics[OBJECTIVES[PER_DOLLAR]]) for each in report.explained[:2]]
+    prices = [rate / entry.score for rate, entry in zip(rates, report.ranking.ranked, strict=False)]
+    return {"tokens/s/device": rates[0] / rates[1], "price": prices[0] / prices[1]}

@@ -55,7 +55,7 @@ def sweep_record(report: SweepReport) -> dict[str, Any]:
         "axes": {one.name: one.size for one in report.sweep.axes},
         "seconds": report.seconds,
         "provenance": report.asked.origin.record,
-        "notes": list(report.asked.notes),
+        "notes": report.asked.said,
         "codes": codes_of(report.asked.study),
         "best": [rows_of(report.sweep, selection)[:BEST_COUNT] for selection in report.selections],
         "front_size": report.front_size,
@@ -91,7 +91,7 @@ def print_sweep(report: SweepReport, quiet: bool) -> None:
     if len(report.selections) > 1:
         out.print(f"{report.front_size:,} points on the Pareto front of {' and '.join(_objectives(report))}")
     out.print(f"from  {report.asked.origin.sentence}", soft_wrap=True)
-    for sentence in report.asked.notes:
+    for sentence in report.asked.said:
         out.print(f"note  {sentence}", soft_wrap=True)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.metric import MetricFacts
 from jaxperf.report.text import LIMITER_WORDS
+from jaxperf.serving.unit_costs import ENERGY_NOTE
 from jaxperf.sweeps import Axis, Pareto, Reducer, TopK
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ BEST_COUNT = 10
 REASON = "reason"  # the metric that is 0 exactly where a point runs
 LIMITER = "limiter"  # the metric that is an index into core.cost.Limiter
 MOST_BITS = 31  # of a reason
+ENERGIES = ("energy_per_token", "tokens_per_joule")
 LATENCIES = ("step_time", "tpot", "ttft", "e2e_latency")
 THROUGHPUTS = ("tokens_per_second_per_device", "tokens_per_second", "tokens_per_joule")
 
@@ -56,6 +58,12 @@ class Prepared(NamedTuple):
     axes: Sequence[Axis]
     origin: Origin
     notes: Sequence[str] = ()
+
+    @property
+    def said(self) -> list[str]:
+        """The notes, with what an energy among the metrics is."""
+        energy = any(name in self.study.metrics for name in ENERGIES)
+        return [*self.notes, *([ENERGY_NOTE] if energy else [])]
 
 
 def codes_of(study: Question) -> dict[str, dict[str, str]]:

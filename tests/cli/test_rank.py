@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxperf.serving.unit_costs import ENERGY_NOTE
+
 LENGTHS = ("--prompt", "64", "--output", "8")
 RANK = ("rank", "gpt2", "--devices", "h100-sxm,l4", *LENGTHS, "--max-devices", "2", "--max-batch", "4")
 INTERVALS = ("ttft", "tpot", "tokens_per_second", "tokens_per_second_per_device", "tokens_per_joule")
@@ -28,6 +30,7 @@ def ranking(cli, parse_json):
 def test_objectives(ranking, objective: str) -> None:
     prices = ("--price", "H100=3", "--price", "l4 = 0.5")
     provenance, rows = ranking(*RANK, "--by", objective, *prices)
+    assert (ENERGY_NOTE in provenance["notes"]) == (objective == "tokens/J")
     assert provenance["objective"] == objective and "calibrated: " in provenance["efficiencies"]
     assert [row["rank"] for row in rows] == [1, 2]
     assert rows[0]["score"] >= rows[1]["score"]
@@ -76,6 +79,9 @@ def test_text_says_why_and_from_what(cli) -> None:
     assert "TTFT <= 1000 ms and TPOT <= 100 ms" in text
     for said in ("why         h100-sxm gives", "calibrated: ", "configurations", "no queueing"):
         assert said in text
+    (why,) = (line for line in cli(*RANK, "--price", "h100=3", "--price", "l4=3").stdout.splitlines() if "why" in line)
+    rates = why.partition("gives ")[2].split()[0], why.partition("it has ")[2].split()[0]
+    assert rates[0] == rates[1] and "1.00 x the price" in why
     quiet = cli(*RANK, "--quiet").stdout
     assert "h100-sxm" in quiet and "calibrated" not in quiet
 

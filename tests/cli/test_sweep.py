@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxperf.core.feasible import Reason, sentences
+from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 METRICS = ["tpot", "tokens_per_second", "memory", "limiter", "reason"]
 INTERVALS = ("tpot", "tokens_per_second")
@@ -175,6 +176,14 @@ def test_why_nothing_is_feasible_is_said_whatever_the_metrics(cli, own_folder: P
 def test_metrics_of_infeasible_rows_never_break_json(cli, sweep_file, parse_json) -> None:
     sweep_file(axes={"device": "h100-sxm", "context": [64, 4096]}, metrics=["memory", "limiter", "reason"])
     assert parse_json(run(cli, "--json").stdout)["points"] == 2
+
+
+def test_an_energy_is_called_uncalibrated(cli, sweep_file, parse_json) -> None:
+    said = []
+    for metric in ("energy_per_token", "tpot"):
+        sweep_file(axes={"device": "h100-sxm", "context": 64}, metrics=[metric])
+        said.append(ENERGY_NOTE in parse_json(run(cli, "--json", out=f"{metric}.parquet").stdout)["notes"])
+    assert said == [True, False]
 
 
 def test_numbers_of_limiters_and_reasons_are_told_in_words(cli, own_folder: Path, sweep_file, parse_json) -> None:
