@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from hwspecs.edits import edits
 
-LEAST_START = 3  # letters and digits; fewer begin too many names
+LEAST_START = 2  # letters and digits; one begins too many names
 LEAST_PART = 4  # the same of a part of a name
 LETTERS_A_SLIP = 3  # a name with more slips of the pen than one in so many letters is another name
 
@@ -54,10 +54,10 @@ def _part(given: str, key: str, all_words: bool) -> bool:
 
 def _slip(given: str, key: str) -> bool:
     """Whether a name is another with a slip in every third letter, or a short one with one after a right first letter
-    or of its order."""
+    (of two letters one too many or too few) or in the order."""
     longest = max(len(given), len(key))
-    same = given[0] == key[0] or sorted(given) == sorted(key)
-    allowed = max(longest // LETTERS_A_SLIP, int(same and longest > 1))
+    begins = given[0] == key[0] and (longest > 2 or len(given) != len(key))
+    allowed = max(longest // LETTERS_A_SLIP, int(begins or sorted(given) == sorted(key)))
     return abs(len(key) - len(given)) <= allowed and edits(given, key) <= allowed
 
 

@@ -137,9 +137,8 @@ class Registry:
             return Resolution(text, None, reason)
         meant = dict.fromkeys(self.aliases[each] for each in nearest(text, self.aliases, count=len(self.aliases)))
         near = f" Did you mean {' or '.join(list(meant)[:3])}?" if meant else ""  # all names would bury these
-        known = f"{near} `jaxperf devices` lists all." if near else f" Known: {', '.join(self.names)}."
         shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-        raise InputError(f"{shown!r} is not a known device.{known}")
+        raise InputError(f"{shown!r} is not a known device.{near} `jaxperf devices` lists the {len(self.names)} known.")
 
     def _slice(self, text: str) -> str | None:
         """What to do about a slice of a GPU, such as "A100-SXM4-40GB MIG 3g.20gb"; None for another string."""
