@@ -62,6 +62,35 @@ def test_a_layer_that_does_nothing_is_left_out_and_said() -> None:
     assert "1 of the 4 layers do nothing (no_op) and are left out." in model.assumptions
 
 
+OPENELM = PLAIN | {
+    "architectures": ["OpenELMForCausalLM"],
+    **dict(model_dim=1280, num_transformer_layers=16, head_dim=64, vocab_size=32000, max_context_length=2048),
+    **dict(num_query_heads=[12] * 5 + [16] * 7 + [20] * 4, num_kv_heads=[3] * 5 + [4] * 7 + [5] * 4),
+    "ffn_multipliers": [0.5, 0.73, 0.97, 1.2, 1.43, 1.67, 1.9, 2.13, 2.37, 2.6, 2.83, 3.07, 3.3, 3.53, 3.77, 4.0],
+    **dict(ffn_dim_divisor=256, ffn_with_glu=True, normalize_qk_projections=True, share_input_output_layers=True),
+}
+
+
+def test_openelm_layers_grow() -> None:
+    """OpenELM 270M has 271.5 M parameters (0.27 B in arXiv:2404.14619)."""
+    model = read_config(OPENELM)
+    assert parameter_count(model) == 271_527_168 and model.max_context == 2048 and model.tied_embeddings
+    assert [layer.ffn.intermediate for layer in model.layers if isinstance(layer.ffn, Mlp)][:4] == [
+        768,
+        1024,
+        1280,
+        1536,
+    ]
+    assert model.layers[0].mixer == Attention(12, 3, 64, qk_norm=True)
+    for changes, said in (
+        ({"num_kv_heads": None}, "must list the heads of each layer"),
+        ({"ffn_multipliers": [0.5]}, "ffn_multipliers must list 16 numbers"),
+        ({"ffn_multipliers": [0.5] * 15 + [-1]}, "ffn_multipliers contains -1"),
+    ):
+        with pytest.raises(InputError, match=said):
+            read_config(OPENELM | changes)
+
+
 def test_a_matrix_in_the_place_of_a_block_has_its_weights_and_no_cache() -> None:
     """Nemotron 51B: one of 8192 x 8192, which two of half its size stand for."""
     matrix = {"replace_with_linear": True, "no_op": False}

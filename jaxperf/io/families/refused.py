@@ -17,8 +17,6 @@ REFUSED = {
     "RetNetForCausalLM": _RECURRENCE,
     "JetMoeForCausalLM": "its attention heads are chosen by a router, which no attention described here does",
     "jetmoe": "its attention heads are chosen by a router, which no attention described here does",
-    "OpenELMForCausalLM": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
-    "openelm": "its layers differ by rules (qkv_multipliers, ffn_multipliers) that are not read",
     "Phi3SmallForCausalLM": "its block-sparse attention is not among the token mixers described here",
     "phi3small": "its block-sparse attention is not among the token mixers described here",
 }
