@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jaxperf.io.lowering import lower
     from jaxperf.io.onnx_graph import read_onnx
     from jaxperf.io.workloads import load_workload
+    from jaxperf.report.asked import estimate, rank
     from jaxperf.serving.design.from_python import design
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
     from jaxperf.training.search.plan import plan_train
@@ -29,6 +30,7 @@ __all__ = [
     "arange",
     "decode_step",
     "design",
+    "estimate",
     "geomspace",
     "linspace",
     "load_device",
@@ -39,6 +41,7 @@ __all__ = [
     "plan_train",
     "powers",
     "prefill_step",
+    "rank",
     "read_config",
     "read_onnx",
     "serve_step",
@@ -52,6 +55,7 @@ _HOMES = {
     "arange": "jaxperf.sweeps.values",
     "decode_step": "jaxperf.api",
     "design": "jaxperf.serving.design.from_python",
+    "estimate": "jaxperf.report.asked",
     "geomspace": "jaxperf.sweeps.values",
     "linspace": "jaxperf.sweeps.values",
     "load_device": "jaxperf.api",
@@ -62,6 +66,7 @@ _HOMES = {
     "plan_train": "jaxperf.training.search.plan",
     "powers": "jaxperf.sweeps.values",
     "prefill_step": "jaxperf.api",
+    "rank": "jaxperf.report.asked",
     "read_config": "jaxperf.io.huggingface",
     "read_onnx": "jaxperf.io.onnx_graph",
     "serve_step": "jaxperf.api",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -72,36 +72,30 @@ def rank(
 
     start_jax(quick=True)
     from jaxperf.io.fleet import select_devices
-    from jaxperf.io.huggingface import load_model
     from jaxperf.io.tables import check_output, json_text, write_rows
+    from jaxperf.report.asked import rank as ask
     from jaxperf.report.plots import check_picture
     from jaxperf.report.ranking import print_ranking, ranking_rows
     from jaxperf.serving.ranking import TARGETS
-    from jaxperf.serving.study_values import checked_values
 
     check_output(out)
     check_picture(plot)
-    plain = "tokens/$" if price else "tokens/s/device"
-    specs = select_devices(devices, devices_dir or ())
-    config = load_model(model)
-    given = {
-        "prompt": prompt,
-        "output": output,
-        "weights": config.weight_format if weights is None else weights,
-        "kv_cache": kv_cache,
-    }
-    fixed = {name: checked_values(name, value)[0] for name, value in given.items()}
-    report = _evaluate(
-        config,
-        specs,
-        fixed,
-        params=params,
-        launch=launch,
-        targets=parse_assignments("--slo", slo, TARGETS, "s"),
-        objective=plain if by is None else by,
-        prices=parse_prices(price or [], specs),
+    directories = devices_dir or ()
+    report = ask(
+        model,
+        devices,
+        slo=parse_assignments("--slo", slo, TARGETS, "s"),
+        by="tokens/$" if by is None and price else by,
+        prices=parse_prices(price, select_devices(devices, directories)) if price else {},
         max_devices=max_devices,
         max_batch=max_batch,
+        launch=launch,
+        directories=directories,
+        params=params,
+        prompt=prompt,
+        output=output,
+        kv_cache=kv_cache,
+        **({} if weights is None else {"weights": weights}),
     )
     rows = ranking_rows(report)
     if as_json:
@@ -115,39 +109,6 @@ def rank(
     if not report.ranking.ranked:
         say_not_written(plot)
         raise typer.Exit(EXIT_INFEASIBLE)
-
-
-def _evaluate(
-    config: Any,
-    specs: Any,
-    fixed: dict[str, Any],
-    *,
-    params: Path | None,
-    launch: str,
-    max_devices: int,
-    max_batch: int,
-    **how: Any,
-) -> RankingReport:
-    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
-    from jaxperf.report.ranking import RANK_METRICS, RankingReport
-    from jaxperf.serving.explain import explain
-    from jaxperf.serving.provenance import provenance_of
-    from jaxperf.serving.ranking import batches_up_to, layouts
-    from jaxperf.serving.ranking import rank as search
-    from jaxperf.serving.study import Study
-    from jaxperf.serving.study_values import checked_number
-
-    group = int(checked_number("max_devices", max_devices))
-    batches = batches_up_to(int(checked_number("max_batch", max_batch)))
-    table = load_sustained_table(params)
-    known = {name: calibration_of(spec, table) for name, spec in specs.items()}
-    arrays = {name: each.calibrated for name, each in known.items()}
-    study = Study(config, "serve", RANK_METRICS, launch)
-    found = search(study, arrays, layouts=layouts(config, group), fixed=fixed, batches=batches, **how)
-    devices, points = [arrays[entry.device] for entry in found.ranked], [entry.point for entry in found.ranked]
-    explained = explain(study, devices, points) if points else []
-    origin = provenance_of(config, known, [fixed["weights"]])
-    return RankingReport(config, specs, fixed, how["targets"], found, explained, origin)
 
 
 def _draw(report: RankingReport, path: Path) -> None:

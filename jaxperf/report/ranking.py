@@ -61,6 +61,11 @@ class RankingReport:
         return " and ".join(words) or "no latency target"
 
     @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a ranked device, best first."""
+        return ranking_rows(self)
+
+    @property
     def notes(self) -> list[str]:
         """Fallbacks of the devices that are ranked, and what is assumed or left out of the model."""
         weights, cache = [self.fixed["weights"]], [self.fixed["kv_cache"]]

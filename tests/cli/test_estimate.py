@@ -6,6 +6,10 @@ import math
 
 import pytest
 
+import jaxperf as jp
+from jaxperf.io.tables import json_text
+from jaxperf.report.answer import estimate_record
+
 GPT2 = ("estimate", "gpt2", "--prompt", "64", "--output", "8")
 INTERVALS = ("ttft", "tpot", "e2e_latency", "tokens_per_second", "tokens_per_second_per_device", "energy_per_token")
 
@@ -24,6 +28,14 @@ def test_json_is_complete(cli, parse_json) -> None:
         assert 0.0 < metrics[f"{name}_lower"] <= metrics[name] <= metrics[f"{name}_upper"] < math.inf
     assert 1e-5 < metrics["tpot"] < 1e-2, "seconds, not milliseconds"
     assert 80e9 > answer["memory_bytes"]["usable"] > answer["memory_bytes"]["weights"] > 1e8
+
+
+def test_python_estimates_as_the_command_does(cli, parse_json) -> None:
+    answer = jp.estimate("gpt2", "h100", batch=4, prompt=64, output=8, kv_cache="fp8", tensor_parallel=2)
+    said = cli(*GPT2, "--device", "h100", "--batch", "4", "--kv-cache", "fp8", "--tp", "2", "--json").stdout
+    assert parse_json(json_text(estimate_record(answer))) == parse_json(said)
+    with pytest.raises(jp.InputError, match="An estimate takes no 'bacth'; .* Did you mean batch"):
+        jp.estimate("gpt2", "h100", bacth=4)
 
 
 def test_kernels_add_up(cli, parse_json) -> None:

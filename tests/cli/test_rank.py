@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import jaxperf as jp
+from jaxperf.io.tables import json_text
 from jaxperf.serving.unit_costs import ENERGY_NOTE
 
 LENGTHS = ("--prompt", "64", "--output", "8")
@@ -44,6 +47,29 @@ def test_objectives(ranking, objective: str) -> None:
         for name in INTERVALS:
             assert 0.0 < row[f"{name}_lower"] <= row[name] <= row[f"{name}_upper"]
         assert row["num_devices"] == row["tensor_parallel"] * row["pipeline_parallel"] * row["data_parallel"]
+
+
+def test_python_ranks_as_the_command_does(ranking, parse_json) -> None:
+    asked = {"by": "tokens/$", "max_devices": 2, "max_batch": 4, "prompt": 64, "output": 8, "weights": "fp8"}
+    report = jp.rank("gpt2", ["h100-sxm", "l4"], slo={"tpot": 0.05}, prices={"H100": 3.0, "l4": 0.5}, **asked)
+    more = ("--weights", "fp8", "--slo", "tpot=50ms", "--price", "h100-sxm=3", "--price", "l4=0.5")
+    assert parse_json(json_text([report.provenance, report.rows])) == [*ranking(*RANK, *more)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"slo": {"tpt": 1.0}}, "An SLO takes no 'tpt'; allowed: ttft, tpot. Did you mean tpot?"),
+        ({"slo": {"tpot": "1s"}}, "The slo of tpot is '1s'; it must be a number above zero"),
+        ({"prices": {"l44": 1.0}}, "A price list takes no 'l44'"),
+        ({"prices": {"l4": -1.0}}, "The price of l4 is -1.0"),
+        ({"batch": 3}, "A ranking takes no 'batch'; allowed: prompt"),
+        ({"by": "tokens/W"}, "Cannot rank by 'tokens/W'"),
+    ],
+)
+def test_what_python_asks_wrongly_is_one_sentence(given: dict, said: str) -> None:
+    with pytest.raises(jp.InputError, match=re.escape(said)):
+        jp.rank("gpt2", "l4", **given)
 
 
 def test_prices_from_a_file_may_name_other_devices(ranking, own_folder: Path) -> None:
