@@ -135,10 +135,16 @@ class Registry:
             reason = spelled.get(spelling_of(text)) or self._slice(text)
         if reason is not None:
             return Resolution(text, None, reason)
-        meant = dict.fromkeys(self.aliases[each] for each in nearest(text, self.aliases, count=len(self.aliases)))
-        near = f" Did you mean {' or '.join(list(meant)[:3])}?" if meant else ""  # all names would bury these
         shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-        raise InputError(f"{shown!r} is not a known device.{near} `jaxperf devices` lists the {len(self.names)} known.")
+        raise InputError(
+            f"{shown!r} is not a known device.{self.did_you_mean(text)} `jaxperf devices` lists the {len(self.names)} "
+            "known."
+        )
+
+    def did_you_mean(self, text: str) -> str:
+        """As `errors.did_you_mean`, of devices by their own names, whichever of their aliases is near."""
+        near = dict.fromkeys(self.aliases[each] for each in nearest(text, self.aliases, count=len(self.aliases)))
+        return f" Did you mean {' or '.join([*near][:3])}?" if near else ""
 
     def _slice(self, text: str) -> str | None:
         """What to do about a slice of a GPU, such as "A100-SXM4-40GB MIG 3g.20gb"; None for another string."""

@@ -62,7 +62,7 @@ def device_name(text: str, registry: hwspecs.Registry | None = None) -> tuple[st
     try:
         resolution = known.resolve(text)
     except InputError:
-        return "", f"{text!r} is not a known device.{did_you_mean(text, known.aliases)}"
+        return "", f"{text!r} is not a known device.{known.did_you_mean(text)}"
     return (resolution.name, "") if resolution.name else ("", f"{text!r} has no specification: {resolution.reason}")
 
 

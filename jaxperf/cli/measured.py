@@ -171,7 +171,7 @@ def devices_named(
         try:
             name = registry.resolve(text).name
         except InputError:
-            hint = did_you_mean(text, registry.aliases)
+            hint = registry.did_you_mean(text)
             raise InputError(
                 f"{option}: '{text}' is not a known device.{hint} The data has {', '.join(there) or 'none'}."
             ) from None

@@ -112,6 +112,11 @@ def test_an_unknown_name_gets_the_nearest_ones() -> None:
         hwspecs.load("h100-smx")
 
 
+def test_near_aliases_of_a_device_are_that_device_once() -> None:
+    assert hwspecs.open_registry().did_you_mean("h100x").startswith(" Did you mean h100-sxm or h100-")
+    assert hwspecs.open_registry().did_you_mean("banana") == ""
+
+
 def test_aliases_are_unique_and_every_name_is_one() -> None:
     registry = hwspecs.open_registry()
     assert set(registry.aliases.values()) == set(registry.names)
