@@ -2,12 +2,12 @@
 
 The queueing model of `jaxperf.serving.queueing` with the step times of `jaxperf.serving.steady`: what waits is what
 comes, so the closed loop that serves as many says little of it (its customers wait for their own kind, never for none).
-The step law of n decodes and q tokens of prompts of p tokens each is taken from three functions of counts,
+The step law of n decodes and k prompts is taken from three functions of counts,
 
-    t = linear(n + q) + attention(n) + p0,     linear(T) = max(decode(T) - attention(T), prefill(T / p) - p0)
+    t = linear(n + k q) + e n,     linear(n) = decode(n) - e n,     linear(k q) = prefill(k)
 
-p0 being what a prefill step takes beyond a decode step of as many tokens, however few they are; of less than one prompt
-the second of both is what its tokens add.
+in which e is what a sequence adds to a step of decodes in the mean, and a prompt counts as q tokens: its own, or more
+than there are slots where they are fewer, so that a number of tokens is one of decodes alone or has a prompt in it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
 from jaxperf.serving.queueing.engine import FULL, Discipline, Engine, chunked, prefill_first
 from jaxperf.serving.queueing.engine import Load as Arrivals
-from jaxperf.serving.queueing.law import CELLS, GRAIN, StepLaw
+from jaxperf.serving.queueing.law import GRAIN, StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
 from jaxperf.serving.queueing.open_loop import request_cost, steady_state
 from jaxperf.serving.queueing.pools import Pools, Sending, no_prompts, steady_pools
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated
+
+CELLS = 1024  # of the law: as many as there are prompts in a step would be too few to tell decodes apart
+MOST = 256.0  # prompts in a step: no more come while one runs
 
 
 class Arriving(eqx.Module):
@@ -46,9 +49,11 @@ def open_loop(
     without end, and the latencies are those of the full engine.
     """
     slots = jnp.maximum(load.slots, 1.0)
-    law = step_law(steps, slots, arriving.prompt, load.together)
-    room = load.together * arriving.prompt + (slots if discipline is chunked else 0.0)
-    found, utilization = _served(discipline, law, load, arriving, Engine(slots, room))
+    together = jnp.minimum(load.together, jnp.minimum(slots, MOST))
+    law, tokens = step_law(steps, slots, arriving.prompt, together)
+    room = together * tokens + (slots if discipline is chunked else 0.0)
+    asked = Arrivals(arriving.rate, _alike(tokens), _alike(load.output))
+    found, utilization = _served(discipline, law, asked, Engine(slots, room))
     in_flight = found.throughput / load.output * (found.e2e + schedule.first)  # Little's law
     first = schedule.first + arriving.each * in_flight
     found = eqx.tree_at(lambda s: (s.ttft, s.e2e), found, (found.ttft + first, found.e2e + first))
@@ -70,9 +75,9 @@ def open_pools(
     **Returns:** as `open_loop`; above 1 the latencies are those of a load near it.
     """
     slots, one = jnp.maximum(load.slots, 1.0), jnp.ones_like(load.output)
-    law = step_law(steps, slots, arriving.prompt, one)
-    engines = (Engine(slots, arriving.prompt), Engine(slots, slots))
-    asked = Arrivals(arriving.rate, _alike(arriving.prompt), _alike(load.output))
+    law, tokens = step_law(steps, slots, arriving.prompt, one)
+    engines = (Engine(slots, tokens), Engine(slots, slots))
+    asked = Arrivals(arriving.rate, _alike(tokens), _alike(load.output))
     alone = eqx.tree_at(lambda of: of.output, asked, _alike(one))
     prompts = jnp.maximum(request_cost(prefill_first, law, alone, engines[0]), wire)
     outputs = request_cost(no_prompts, law, asked, engines[1])
@@ -91,46 +96,32 @@ def open_pools(
     return found, arriving.rate / most
 
 
-def step_law(steps: Steps, slots: Scalar, prompt: Scalar, together: Scalar) -> StepLaw:
-    """The law of steps of up to `slots` decodes and `together` prompts of `prompt` tokens each [1]."""
-    several = together - 1.0
-    every = jnp.where(several > 0.0, steps.prefill(together) - steps.prefill(as_float(1.0)), steps.prefill(together))
-    each = every / jnp.where(several > 0.0, several, 1.0)
-    reads = (steps.attention(slots) - steps.attention(as_float(1.0))) / jnp.maximum(slots - 1.0, 1.0)
-    start = steps.attention(as_float(1.0)) - reads
-    work = lambda count: steps.decode(count) - start - reads * count  # noqa: E731
-    few = slots / prompt
-    least = jnp.where(few > 1.0, steps.prefill(jnp.maximum(few, 1.0)) - work(slots), 0.0)
-    beyond = jnp.maximum(jnp.maximum(steps.prefill(as_float(1.0)) - each - work(as_float(1.0)), least), 0.0)
+def step_law(steps: Steps, slots: Scalar, prompt: Scalar, together: Scalar) -> tuple[StepLaw, Scalar]:
+    """The law of steps of up to `slots` decodes and `together` prompts of `prompt` tokens each [1], and the tokens that
+    it counts for a prompt: q."""
+    least = GRAIN * jnp.ones_like(slots)
+    grain = jnp.maximum(ceil_div(together * jnp.maximum(prompt, slots) + slots, CELLS - 2.0 * together), least)
+    tokens = floor_div(jnp.maximum(prompt, slots + 2.0 * grain) - 1.0, grain) * grain + 1.0  # where a cell begins
+    each = (steps.decode(slots) - steps.decode(as_float(1.0))) / jnp.maximum(slots - 1.0, 1.0)
 
-    def linear(tokens: Scalar) -> Scalar:
-        prompts = tokens / prompt
-        prefill = jnp.where(prompts < 1.0, each * prompts, steps.prefill(jnp.maximum(prompts, 1.0)) - beyond)
-        return jnp.maximum(work(jnp.clip(tokens, 1.0, slots)), prefill)
+    def linear(count: Scalar) -> Scalar:
+        decodes = jnp.clip(count, 1.0, slots)
+        prefill = steps.prefill(jnp.maximum(count / tokens, 1.0))
+        return jnp.where(count < slots + grain, steps.decode(decodes) - each * decodes, prefill)
 
-    grain = jnp.maximum(ceil_div(together * prompt + slots, as_float(CELLS)), GRAIN)
-    starts = jnp.arange(CELLS, dtype=grain.dtype) * grain
-    zero = jnp.zeros_like(beyond)
-    return StepLaw(
-        first=jax.vmap(linear)(starts + 1.0),
-        last=jax.vmap(linear)(starts + grain),
-        grain=grain,
-        decode=jnp.array([start, reads, zero]),
-        prefill=jnp.array([beyond, zero, zero, zero, zero]),
-    )
+    starts, zero = jnp.arange(CELLS, dtype=grain.dtype) * grain, jnp.zeros_like(each)
+    ends = jax.vmap(linear)(starts + 1.0), jax.vmap(linear)(starts + grain)
+    return StepLaw(*ends, grain, jnp.array([zero, each, zero]), jnp.zeros(5, each.dtype)), tokens
 
 
-def _served(
-    discipline: Discipline, law: StepLaw, load: Load, arriving: Arriving, engine: Engine
-) -> tuple[Steady, Scalar]:
+def _served(discipline: Discipline, law: StepLaw, asked: Arrivals, engine: Engine) -> tuple[Steady, Scalar]:
     """The engine under one discipline, at no more than it serves, and its utilization."""
-    asked = Arrivals(arriving.rate, _alike(arriving.prompt), _alike(load.output))
     most = 1.0 / request_cost(discipline, law, asked, engine)
-    stable = eqx.tree_at(lambda load: load.rate, asked, jnp.minimum(arriving.rate, FULL * most))
+    stable = eqx.tree_at(lambda load: load.rate, asked, jnp.minimum(asked.rate, FULL * most))
     state = steady_state(discipline, law, stable, engine)
-    served = jnp.minimum(arriving.rate, most) * load.output
+    served = jnp.minimum(asked.rate, most) * asked.output.mean
     found = Steady(state.ttft, state.tpot, state.e2e, served, state.batch, state.prefill_share)
-    return found, arriving.rate / most
+    return found, asked.rate / most
 
 
 def _alike(tokens: Scalar) -> Lengths:
