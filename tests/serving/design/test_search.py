@@ -81,13 +81,13 @@ def test_the_slopes_are_derivatives() -> None:
             assert found.slopes[name][size] == pytest.approx(slope, abs=1e-5), (name, size)
 
 
-@pytest.mark.parametrize("minimize", ["tdp", "energy_per_token"])
-def test_of_four_free_sizes_nothing_that_holds_the_limits_is_better(minimize: str) -> None:
-    """A grid of other steps, and the neighbourhood of what is found, have nothing more than a thousandth better."""
-    ranges, limits = (
-        {**BOTH, "clock_rate": Range(0.7, 1.4), "link_bandwidth": Range(0.5, 2.0)},
-        {"tpot": 0.07, "ttft": 0.3},
-    )
+@pytest.mark.parametrize(
+    ("minimize", "limits"),
+    [("energy_per_token", {"tpot": 0.07, "ttft": 0.3}), ("power", {"tpot": 0.08, "ttft": 0.2})],  # the latter: a corner
+)
+def test_of_four_free_sizes_nothing_that_holds_the_limits_is_better(minimize: str, limits: dict[str, float]) -> None:
+    """A grid of other steps, and the neighbourhood of what is found, have nothing that is 1e-4 better."""
+    ranges = {**BOTH, "clock_rate": Range(0.7, 1.4), "link_bandwidth": Range(0.5, 2.0)}
     found = search(_served(), ASSUMED, Wanted(minimize, limits | {"die_area": 294e-6}), ranges)
     assert found.held and found.sizes["link_bandwidth"] == 0.5  # one device has no use for links
     cores, rest = np.arange(29, 59) / 58.0, [np.geomspace(*ranges[name], 40) for name in SIZES[1:3]]
@@ -95,7 +95,7 @@ def test_of_four_free_sizes_nothing_that_holds_the_limits_is_better(minimize: st
     for axes in (rest, [np.clip(each, *ranges[name]) for each, name in zip(near, SIZES[1:3], strict=True)]):
         others = measures_over(_served(), ASSUMED, [cores, *axes, np.ones(1)], False)
         held = np.logical_and.reduce([others[name] <= limit for name, limit in limits.items()])
-        assert found.measures[minimize] <= np.min(np.where(held, others[minimize], np.inf)) * 1.001
+        assert found.measures[minimize] <= np.min(np.where(held, others[minimize], np.inf)) * (1.0 + 1e-4)
 
 
 @pytest.mark.parametrize(("minimize", "limit"), [("power", "tpot"), ("tdp", "tpot"), ("tpot", "tdp")])
