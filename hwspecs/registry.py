@@ -192,15 +192,23 @@ class Registry:
 
 def _warn_of_peaks(spec: DeviceSpec, path: Path) -> None:
     """Warns of peaks of a user's device that do not follow from its cores and clock and have no note."""
-    from hwspecs.checks import deviations_sentence, unexplained
+    from hwspecs.checks import FROM, deviations_sentence, unexplained
 
     if spec.architecture not in _part_paths("architectures"):
         return
     raw = read_toml(path)
     peaks = raw.get("peak_flops", ())
-    found = unexplained(spec, load_architecture(spec.architecture), {*raw, *(f"peak_flops.{name}" for name in peaks)})
+    base = load(raw["base"]) if raw.get("base") in _shipped().names else None
+    same = {field for field in FROM if base is not None and _number(base, field) == _number(spec, field)}
+    stated = {*raw, *(f"peak_flops.{name}" for name in peaks)} - same
+    found = unexplained(spec, load_architecture(spec.architecture), stated)
     if found:
         warnings.warn(deviations_sentence(spec, found, str(path)), InconsistentPeaks, stacklevel=3)
+
+
+def _number(spec: DeviceSpec, field: str) -> object:
+    value = getattr(spec, field)
+    return getattr(value, "si", value)
 
 
 @functools.cache

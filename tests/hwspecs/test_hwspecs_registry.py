@@ -160,6 +160,8 @@ PEAK = 'peak_flops.bf16 = { quantity = "%s TFLOP/s", source = "mine", confidence
         ("h100-sxm", PEAK % (700, ', note = "measured"'), None),
         ("h100-sxm", PEAK % (990, ""), None),
         ("mi300x", "", None),
+        ("h100-sxm", 'num_cores = 132\nclock_rate = "1x"', None),  # which are the base's
+        ("h100-sxm", "num_cores = 66", "66 cores at 1.83 GHz"),
     ],
 )
 def test_peaks_that_do_not_follow_from_cores_and_clock_are_warned_of(
