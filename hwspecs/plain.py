@@ -29,8 +29,9 @@ def spelled_out(stated: Mapping[str, Any], base: Mapping[str, Any], file: str) -
 
 def _spelled_out(stated: Mapping[str, Any], base: Mapping[str, Any], whose: str) -> dict[str, Any]:
     raw = dict(stated)
+    formats = all(isinstance(old, Mapping) and "quantity" in old for old in base.values())  # any key is a value's
     for name, given in stated.items():
-        old = base.get(name)
+        old = base.get(name, {"quantity": ""} if formats else None)
         if not isinstance(old, Mapping):
             continue
         if isinstance(given, Mapping) and "quantity" not in old:
@@ -41,6 +42,7 @@ def _spelled_out(stated: Mapping[str, Any], base: Mapping[str, Any], whose: str)
 
 
 def _value(given: str | float, old: str, whose: str) -> dict[str, Any]:
+    """`old`: the base's quantity, empty where it has none."""
     times = _TIMES.fullmatch(str(given))
     found = _NUMBER.fullmatch(old)
     if times is None or found is None:

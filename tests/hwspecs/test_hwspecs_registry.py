@@ -235,11 +235,12 @@ def test_a_what_if_states_plain_values(tmp_path: Path) -> None:
     """ "2x" is of the base's; where a value is from is said in either case, and a mistake as in any other."""
     facts = 'base = "h100-sxm"\nmemory_bandwidth = "2x"\nmemory_capacity = "160 GB"\ntdp = " 1.5 x "\n'
     (tmp_path / "mine.toml").write_text(
-        f'name = "mine"\n{facts}[node]\nsize = 4\nlink_bandwidth = ".5x"\n[peak_flops]\nfp8 = "1x"\n'
+        f'name = "mine"\n{facts}[node]\nsize = 4\nlink_bandwidth = ".5x"\n[peak_flops]\nfp8 = "1x"\nfp4 = "4 PFLOP/s"\n'
     )
     mine, base = hwspecs.load("mine", [tmp_path]), hwspecs.load("h100-sxm")
     assert (mine.memory_bandwidth.si, mine.memory_capacity.si, mine.tdp.si) == (6.7e12, 160e9, 1050.0)
     assert mine.node.link_bandwidth.si == 0.5 * base.node.link_bandwidth.si
+    assert mine.peak_flops["fp4"].si == 4e15  # which the base has not
     assert mine.peak_flops["fp8"].si == base.peak_flops["fp8"].si and mine.peak_flops["bf16"] == base.peak_flops["bf16"]
     assert (mine.memory_bandwidth.confidence, mine.memory_capacity.confidence) == ("derived", "estimated")
     assert mine.memory_bandwidth.note == "2 x 3.35 TB/s of h100-sxm" and mine.usable_memory is None
