@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVELS = 12  # of the cost, evenly in its logarithm
+MOST = 3.0  # of a measure over its limit that is drawn
 REFUSED = "#cccccc"
 LINES = ("#c44e52", "#8172b3", "#dd8452", "#55a868", "#4c72b0")
 
@@ -54,7 +55,7 @@ def _map(axes: Axes, wanted: Wanted, seen: Landscape, held: np.ndarray) -> None:
         levels = np.geomspace(low, high, LEVELS + 1)
         drawn = axes.contourf(x, y, cost, levels=levels, cmap="viridis", zorder=1)
         bar = axes.figure.colorbar(drawn, ax=axes, label=wanted.minimize)
-        bar.ax.set_yticks(levels, [quantity(each, _unit(wanted.minimize)) for each in levels])
+        bar.ax.set_yticks(levels, [quantity(each, _unit(wanted.minimize)) for each in levels.tolist()])
     for (name, limit), color in zip(wanted.limits.items(), LINES, strict=False):
         axes.contour(x, y, seen.measures[name].T, levels=[limit], colors=[color], linewidths=2, zorder=3)
         axes.add_line(Line2D([], [], color=color, linewidth=2, label=f"{name} {quantity(limit, _unit(name))}"))
@@ -69,16 +70,16 @@ def _curves(axes: Axes, wanted: Wanted, seen: Landscape, held: np.ndarray) -> No
         axes.plot(x, seen.measures[name] / limit, color=color, label=f"{name} {quantity(limit, _unit(name))}")
     axes.axhline(1.0, color="black", linewidth=0.5)
     axes.fill_between(x, 0.0, 1.0, where=~held, transform=axes.get_xaxis_transform(), color=REFUSED, alpha=0.7)
-    axes.set_ylim(0.0, 3.0)
+    axes.set_ylim(0.0, min(axes.get_ylim()[1], MOST))
 
 
 def _devices(axes: Axes, question: Question, found: Design, names: Sequence[str]) -> None:
     """The base and the design."""
-    for spec, marker, label in ((question.spec, "o", question.spec.name), (found.made.spec, "*", found.made.spec.name)):
+    for spec, marker in ((question.spec, "o"), (found.made.spec, "*")):
         x, *y = (size_of(spec, name).si for name in names)
-        axes.scatter(
-            x, *(y or [0.05]), marker=marker, s=120, c="white", ec="black", zorder=5, clip_on=False, label=label
-        )
+        whole = marker == "*"  # the design lies within the ranges, if at an end
+        style = {"marker": marker, "s": 120, "c": "white", "ec": "black", "clip_on": not whole}
+        axes.scatter(x, *(y or [0.05]), zorder=5, label=spec.name, **style)
 
 
 def _ticks(axis: Axis, name: str, unit: str) -> None:
