@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,13 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean, nearest
 from hwspecs.files import SHIPPED, Layer, layer_of, read_device, read_header, read_toml, scan
-from hwspecs.spelling import Spelling, spelling_of
+from hwspecs.spelling import Spelling, slice_of, spelling_of
 
 if TYPE_CHECKING:
     from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, MemorySpec, ProcessSpec, Spec
 
 Directory = str | os.PathLike[str]
-_MIG = re.compile(r"(?P<device>.+?)[\s_-]+MIG[\s_-]+(\d+c\.)?\d+g\.(?P<memory>\d+)gb(\+\S+)?", re.IGNORECASE)
 LONGEST_SHOWN = 60  # characters of a name that nobody knows
 _Part = TypeVar("_Part", bound="Spec")
 
@@ -148,15 +146,9 @@ class Registry:
 
     def _slice(self, text: str) -> str | None:
         """What to do about a slice of a GPU, such as "A100-SXM4-40GB MIG 3g.20gb"; None for another string."""
-        named = _MIG.fullmatch(text.strip())
-        whole = self.find(named["device"]) if named else None
-        if named is None or whole is None:
-            return None
-        return (
-            f"it is a slice (MIG) of {whole} with {named['memory']} GB, whose cores differ by profile; write "
-            f'a file with base = "{whole}" that states its num_cores (`nvidia-smi mig -lgip` has them as SM), its '
-            "peak_flops, vector_flops, memory_bandwidth, memory_capacity and l2_capacity (docs/add-a-device.md)."
-        )
+        named = slice_of(text)
+        whole = self.find(named.device) if named else None
+        return named.sentence(whole) if named and whole else None
 
     def _own_aliases(self, name: str, path: Path) -> Iterable[str]:
         header = read_header(path)
