@@ -30,11 +30,13 @@ from jaxperf.training.stochastic.grid import (
     normal,
     plus_normal,
     quantile,
+    sharpened,
 )
 from jaxperf.training.stochastic.group import even_jitter, group_time
 from jaxperf.training.stochastic.overlap import clark_max, exposed_normal
 from jaxperf.training.stochastic.pipeline import pipeline_time
 from jaxperf.training.stochastic.slowest import slowest_of, two_slowest
+from jaxperf.training.stochastic.waiting import turning
 
 TARGET = 0.02  # Kolmogorov-Smirnov distance to Monte-Carlo
 SAMPLES = 20_000  # whose own distance to the truth is 0.6 % on average
@@ -107,6 +109,47 @@ def test_two_slowest_are_those_of_order_statistics() -> None:
         np.testing.assert_allclose(pairs.sum(axis=0).cumsum(), second, atol=2e-3)
 
 
+def test_a_grid_adds_nothing_to_a_tail() -> None:
+    """Time and again without any noise: the narrowest normal that a grid resolves is no part of the answer."""
+    again = normal(as_float(0.0), as_float(1.0))
+    for _ in range(3):
+        again = jax.jit(plus_normal)(again, as_float(0.0), as_float(0.0))
+    for score in (1.0, 3.0, 4.5):
+        found = float(ndtr(-jnp.interp(score, again.values, again.scores)))
+        assert found == pytest.approx(float(ndtr(-score)), rel=4e-3)
+    assert float(jnp.sum(sharpened(jnp.array([0.0, 0.9, 0.1]), jnp.full(3, 0.4)))) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "jitter"), [(24, 24, 0.08), (12, 30, 0.1)])
+def test_walks_that_turn_before_the_last_stage(stages: int, microbatches: int, jitter: float) -> None:
+    """What steps gain beyond the first order of the jitter, the same draws scaled down to it."""
+    random = np.random.default_rng(stages)
+    drawn = [share**0.5 * random.standard_normal((1500, stages, microbatches)) for share in (1.0 / 3.0, 2.0 / 3.0)]
+
+    def step(scale: float) -> float:
+        times = one_forward_one_backward(1.0 / 3.0 + scale * drawn[0], 2.0 / 3.0 + scale * drawn[1])
+        return float(times.mean() - (microbatches + stages - 1.0)) / scale
+
+    gained = jitter * (step(jitter) - step(1e-4))
+    asked = map(as_float, (jitter, 1.0, microbatches, stages, 1.0))
+    assert float(turning(*asked)) == pytest.approx(gained, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "ratio", "simulated"),
+    [(8, 16, 0.6, 7.01), (20, 20, 0.1, 16.76), (20, 160, 0.6, 79.58), (32, 256, 0.6, 121.75), (32, 256, 1.0, 67.38)],
+)
+def test_wait_of_long_steps(stages: int, microbatches: int, ratio: float, simulated: float) -> None:
+    """In jitters of a micro-batch; simulated by `python -m benchmarks.stochastic`."""
+    jitter, spread = 0.005, ratio * 0.005
+    means = [
+        float(moments(compiled_pipeline(even_jitter(normal(as_float(1.0), as_float(spread)), as_float(each)),
+                                        *map(as_float, (microbatches, stages, 1.0))))[0])
+        for each in (jitter, 0.0)
+    ]  # fmt: skip
+    assert (means[0] - means[1]) / jitter == pytest.approx(simulated, rel=0.025)
+
+
 def test_nothing_is_lost_in_bins() -> None:
     values, weights = jnp.array([[0.0, 0.31], [0.4, 1.0]]), jnp.array([[0.1, 0.2], [0.3, 0.4]])
     grid, (share,) = binned(values, (weights,))
@@ -126,6 +169,7 @@ def test_nothing_is_lost_in_bins() -> None:
         (16, 8, 0.02, 0.002),
         (8, 32, 0.015, 0.015),
         (24, 24, 0.002, 0.02),
+        (32, 32, 0.02, 0.04),
     ],
 )
 def test_pipeline_against_its_events(stages: int, microbatches: int, spread: float, jitter: float) -> None:

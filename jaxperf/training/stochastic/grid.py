@@ -23,6 +23,8 @@ LEAST = 0.5 * math.erfc(END * math.sqrt(0.5))  # the probability beyond it, 6e-1
 
 # A mixture of nodes narrower than about half their distance would be a staircase.
 NARROWEST = 0.5
+CELL = 1.0 / 12.0  # variance that probability gains by lying in the middle of its cell, in squares of its width
+TINY = 1e-30
 
 
 class Distribution(eqx.Module):
@@ -134,16 +136,31 @@ def binned(
 def mixture(means: Float[Array, " n"], stds: Float[Array, " n"], weights: Float[Array, " n"]) -> Distribution:
     """A mixture of normals whose means run through neighbouring nodes: F(t) = sum_i w_i Phi((t - m_i) / s_i).
 
-    Standard deviations below half the distance of the nodes are raised to it.
+    Standard deviations below half the distance of the nodes are raised to it, and the weights sharpened by as much:
+    left in, it would make a tail of 10^-5 4 % too heavy.
 
     **Arguments:** `weights` sum to one.
     """
-    stds = jnp.maximum(stds, NARROWEST * jnp.abs(jnp.asarray(jnp.gradient(means))))
+    steps = jnp.abs(jnp.asarray(jnp.gradient(means)))
+    least = NARROWEST * steps
+    resolved = jnp.minimum(stds, least) / jnp.maximum(steps, TINY)
+    weights = sharpened(weights, NARROWEST**2 - resolved**2 + CELL)
+    stds = jnp.maximum(stds, least)
     mean, std = weighted_moments(means, stds, weights)
     values = mean + std * jnp.linspace(LOWEST, HIGHEST, POINTS)
     z = (values[:, None] - means[None, :]) / stds[None, :]
     lower, upper = tails(z)
     return Distribution(values, score(lower @ weights, upper @ weights))
+
+
+def sharpened(weights: Float[Array, " n"], excess: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Weights of even nodes less a variance that they hold too much of, in squares of their distance: w - (e w)'' / 2.
+
+    Their sum stays; no weight gives up more than half of itself to either side, so none gets negative.
+    """
+    moved = 0.5 * jnp.diff(excess * weights)
+    most = 0.5 * jnp.minimum(weights[:-1], weights[1:])
+    return weights - jnp.diff(jnp.clip(moved, -most, most), prepend=0.0, append=0.0)
 
 
 def plus_normal(distribution: Distribution, mean: Scalar, std: Scalar) -> Distribution:

@@ -37,7 +37,7 @@ from jaxperf.training.stochastic.grid import (
     value_at,
 )
 from jaxperf.training.stochastic.group import GroupTime
-from jaxperf.training.stochastic.waiting import waiting
+from jaxperf.training.stochastic.waiting import turning, waiting
 
 POINTS = 129
 MOST_STAGES = 128  # the recursion has this many steps; those beyond the pipeline's own are skipped
@@ -69,13 +69,15 @@ def pipeline_time(stage: GroupTime, microbatches: Scalar, stages: Scalar, bubble
     excess = _covered(scaled(stage.persistent, jnp.ones_like(mean), -mean))
     pace, mass, total, variance = _sums_given_pace(excess, _last_pace(excess, microbatches, stages, bubble))
     length = microbatches + bubble * (stages - 1.0)
-    leading = jnp.minimum(stages, microbatches / jnp.maximum(bubble, LEAST_SHARE))
-    waits = waiting(stage, excess, microbatches, leading)
-    means = mean * length + (microbatches - bubble) * pace + bubble * total + waits.mean(pace)
+    able = jnp.minimum(stages, microbatches / jnp.maximum(bubble, LEAST_SHARE))
+    waits = waiting(stage, excess, microbatches, able)
+    leading = waits.leading(pace, mass)
+    means = mean * length + (microbatches - bubble) * pace + bubble * total + waits.mean(leading)
+    means = means + turning(stage.jitter, mean, microbatches, stages, bubble)
     means = jnp.where(stages <= MOST_STAGES, means, jnp.nan)
     added, waited = bubble * safe_sqrt(variance), waits.meetings * waits.slowest.rest
     others = added**2 + waited**2 + 2.0 * waits.slowest.alike * added * waited  # the same stages are in both
-    chance = waits.variance(pace) + (length - waits.meetings) * stage.jitter**2
+    chance = waits.variance(leading) + (length - waits.meetings) * stage.jitter**2
     return mixture(means, safe_sqrt(others + chance), mass)
 
 

@@ -44,6 +44,10 @@ class Slowest(eqx.Module):
     alike: Scalar
     jitter: Cells
 
+    def at_same_rank(self, mass: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The slowest static parts that are reached as often as cells of this probability are."""
+        return jnp.interp(jnp.cumsum(mass) - 0.5 * mass, jnp.cumsum(self.weights) - 0.5 * self.weights, self.part)
+
 
 def slowest_of(static: Distribution, dynamic: Cells, members: Scalar) -> Slowest:
     """The largest of `members` that have a static part each and a new normal one each time, of std `dynamic` where the
