@@ -46,7 +46,8 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     missing = _missing(run.shape)
     shipped = shipped_model(run.model)
     if shipped is None and missing:
-        near = did_you_mean(run.model, (*model_names(), *model_aliases()))
+        names = (*model_names(), *model_aliases())
+        near = " There is no such file." if run.model.endswith(".json") else did_you_mean(run.model, names)
         raise InputError(f"unknown_model: {run.model!r} is not known and {', '.join(missing)} are not stated.{near}")
     differ = [] if shipped is None else differing(shipped, run.shape)
     if shipped is None or differ:

@@ -52,11 +52,12 @@ def test_a_model_may_be_a_config_of_ones_own(tmp_path: Path) -> None:
         sizes = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=100)
         fields = {"architectures": ["LlamaForCausalLM"], "num_key_value_heads": 2, "tie_word_embeddings": True}
         (folder / "config.json").write_text(json.dumps(fields | sizes | changes))
-    found = known(tmp_path, {"model": str(own)}, {"model": str(broken)})
+    found = known(tmp_path, {"model": str(own)}, {"model": str(broken)}, {"model": f"{own}/other.json"})
     layer = 64 * (64 + 32 + 32 + 64) + 3 * 64 * 96 + 2 * 64
     assert [float(point.model.parameters) for point in found.points] == [100 * 64 + 2 * layer + 64]
     assert found.notes == (f"sizes as in {own}",)
     assert found.reasons[1].startswith(f"unknown_model: {broken}/config.json: the hidden size 65 is not a multiple")
+    assert found.reasons[2].endswith("are not stated. There is no such file.")
 
 
 def test_sizes_that_come_from_the_catalog_are_told(tmp_path: Path) -> None:
