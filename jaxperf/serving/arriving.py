@@ -6,8 +6,8 @@ The step law of n decodes and k prompts is taken from three functions of counts,
 
     t = linear(n + k q) + e n,     linear(n) = decode(n) - e n,     linear(k q) = prefill(k)
 
-in which e is what a sequence adds to a step of decodes in the mean, and a prompt counts as q tokens: its own, or more
-than there are slots where they are fewer, so that a number of tokens is one of decodes alone or has a prompt in it.
+in which e is what reading a sequence's cache adds to a step, and a prompt counts as q tokens: its own, or more than
+there are slots where they are fewer, so that a number of tokens is one of decodes alone or has a prompt in it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def step_law(steps: Steps, slots: Scalar, prompt: Scalar, together: Scalar) -> t
     least = GRAIN * jnp.ones_like(slots)
     grain = jnp.maximum(ceil_div(together * jnp.maximum(prompt, slots) + slots, CELLS - 2.0 * together), least)
     tokens = floor_div(jnp.maximum(prompt, slots + 2.0 * grain) - 1.0, grain) * grain + 1.0  # where a cell begins
-    each = (steps.decode(slots) - steps.decode(as_float(1.0))) / jnp.maximum(slots - 1.0, 1.0)
+    each = (steps.attention(slots) - steps.attention(as_float(1.0))) / jnp.maximum(slots - 1.0, 1.0)
 
     def linear(count: Scalar) -> Scalar:
         decodes = jnp.clip(count, 1.0, slots)
