@@ -29,7 +29,7 @@ POINT = {"weights": "bf16", "kv_cache": "bf16"}
 
 def ranked(weights: str, cache: str) -> list[str]:
     """The notes of a ranking."""
-    empty = Ranking("tokens/J", (), (), 0, 1024)
+    empty = Ranking("tokens/s/device", (), (), 0, 1024)
     fixed = {"weights": weights, "kv_cache": cache}
     return RankingReport(QUANTIZED, {}, fixed, {}, empty, [], Provenance({}, "", "")).notes
 
