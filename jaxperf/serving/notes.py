@@ -166,10 +166,8 @@ def _left_out(model: ModelConfig, media: bool, speculative: bool) -> list[str]:
         working = f"--media-tokens of an estimate, {MEDIA} of a sweep, gives it work"
         notes.append(f"Prompts are text: the {kinds} encoder is in memory but idle. {working}.")
     if model.mtp_layers and not speculative:
-        notes.append(
-            f"{len(model.mtp_layers)} layers for multi-token prediction are neither loaded nor run: "
-            "decoding is not speculative."
-        )
+        layers = "1 layer" if len(model.mtp_layers) == 1 else f"{len(model.mtp_layers)} layers"
+        notes.append(f"Decoding is not speculative: {layers} for multi-token prediction neither loaded nor run.")
     extra = model.other_parameters + sum(layer.other_parameters for layer in model.layers)
     if extra > UNTIMED_SHARE * parameter_count(model):
         notes.append(

@@ -80,9 +80,7 @@ def _pool(
     if not isinstance(own, Mapping):
         raise InputError(f"{where}: {name} is {show(own)}; write it as an object, {{}} for the shared settings.")
     where = f"{where}: {name}"
-    replicas = count_of(own, "replicas", where) or 1
-    if replicas > MOST_REPLICAS:
-        raise InputError(f"{where}: replicas is {replicas}; at most {MOST_REPLICAS:,}.")
+    replicas = count_of(own, "replicas", where, largest=MOST_REPLICAS) or 1
     routing = choice_of({"routing": "least_outstanding", **own}, "routing", tuple(ROUTINGS), where)
     keys = {**shared, **{key: value for key, value in own.items() if key in KEYS}}
     scheduler = parse(keys, where)

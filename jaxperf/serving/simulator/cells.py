@@ -11,14 +11,14 @@ from jaxperf.models.checks import show
 LARGEST = 2**30  # of counts and of tokens in the cache: sums of them stay inside 32 bits
 
 
-def count_of(data: Mapping[str, Any], key: str, where: str, smallest: int = 1) -> int | None:
+def count_of(data: Mapping[str, Any], key: str, where: str, smallest: int = 1, largest: int = LARGEST) -> int | None:
     """A whole number, also written 7424.0; None where the file has none."""
     value = data.get(key)
     if value is None:
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not smallest <= value <= LARGEST or value != int(value):
-        raise InputError(f"{where}: {key} is {show(value)}; it must be a whole number from {smallest} to {LARGEST:,}.")
+    if not number or not smallest <= value <= largest or value != int(value):
+        raise InputError(f"{where}: {key} is {show(value)}; it must be a whole number from {smallest} to {largest:,}.")
     return int(value)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hwspecs.errors import InputError
 from jaxperf.serving.fleet.settings import parse_pools
 
 SHARED = {"sched": "vllm_v1", "num_blocks": 1000}
@@ -40,3 +41,9 @@ def test_a_decode_pool_says_that_it_caches_no_prefixes(
 ) -> None:
     pools = parse_pools({**SHARED, **shared, "pools": {"prefill": {}, "decode": decode}})
     assert (pools.prefill.scheduler.notes, pools.decode.scheduler.notes) == ((), notes)
+
+
+@pytest.mark.parametrize("replicas", [0, 1025, 1.5])
+def test_the_number_of_replicas_has_the_limits_that_it_is_held_to(replicas: float) -> None:
+    with pytest.raises(InputError, match="prefill: replicas is .* a whole number from 1 to 1,024"):
+        parse_pools({**SHARED, "pools": {"prefill": {"replicas": replicas}, "decode": {}}})
