@@ -44,7 +44,7 @@ def rates_of_replicas(
     from jaxperf.serving.fleet.settings import check_stages
 
     router_of(routing)
-    scheduler = scheduler_of(data, served, where, table)
+    scheduler = scheduler_of(data, served, where, trace.prompt + trace.output, table)
     check_stages(scheduler, where)
     devices = [placed(served, [(scheduler, number)]) for number in counts]
     prices = priced(devices[0], *paid)
@@ -96,7 +96,7 @@ def rates_of_pools(
     from jaxperf.serving.fleet.pools import one_pool, transfer_of
     from jaxperf.serving.fleet.ratio import Divisions, disaggregated_capacity, divided, divisions
 
-    pools = pools_of(data, where, served, table)
+    pools = pools_of(data, where, served, trace, table)
     schedulers = (pools.prefill.scheduler, pools.decode.scheduler)
     prices = priced(placed(served, [(each, 1) for each in schedulers]), *paid)
     sizes = [each.tensor_parallel for each in schedulers]

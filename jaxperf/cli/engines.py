@@ -166,10 +166,13 @@ def read_settings(path: Path) -> dict[str, Any]:
     return in_our_words(data, str(path))
 
 
-def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Path | None = None) -> Scheduler:
+def scheduler_of(
+    data: Mapping[str, Any], served: Served, where: str, tokens: np.ndarray, table: Path | None = None
+) -> Scheduler:
     """The scheduler that settings describe, with blocks and their bytes counted where they are needed and not stated.
 
-    **Arguments:** `table`: of step times; with our own model instead, stated blocks are held against the memory too.
+    **Arguments:** `tokens` [R]: of every request, prompt and output; `table`: of step times; with our own model
+    instead, stated blocks are held against the memory too.
     **Raises:** `InputError` as `parse_scheduler` does, and for a model or device that is not named or too large.
     """
     import dataclasses
@@ -184,7 +187,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
         served.check_named(stated, where, table is None)
         if table is not None:
             return stated
-        placement = placed_in_memory(stated, served)
+        placement = placed_in_memory(stated, served, tokens)
         try:
             said = check_blocks(stated.numbers["blocks"], *placement, share)
         except InputError as error:
@@ -194,7 +197,7 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
     assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
     served.check_named(assumed, where, True)
     try:
-        found = cache_memory(*placed_in_memory(assumed, served), share, assumed.step_setting)
+        found = cache_memory(*placed_in_memory(assumed, served, tokens), share, assumed.step_setting)
     except InputError as error:
         raise InputError(f"{where}: no {'num_blocks' if counted else 'block_bytes'}: {error}") from None
     blocks = {"num_blocks": found.blocks} if counted else {}
@@ -202,15 +205,21 @@ def scheduler_of(data: Mapping[str, Any], served: Served, where: str, table: Pat
     return dataclasses.replace(scheduler, notes=(*scheduler.notes, *([found.note] if counted else [])))
 
 
-def placed_in_memory(scheduler: Scheduler, served: Served) -> tuple[Deployment, Transformer, int, int]:
-    """What `cache_memory` counts with: one replica, its model, the tokens of a block and of the largest step."""
+def placed_in_memory(
+    scheduler: Scheduler, served: Served, tokens: np.ndarray
+) -> tuple[Deployment, Transformer, int, int, float]:
+    """What `cache_memory` counts with: one replica, its model, the tokens of a block, of the largest step, and of a
+    request in the mean of `tokens` [R], for engines that free what windows have left."""
     from jaxperf.models.layers import transformer
     from jaxperf.serving.simulator.composed import deployment_for
+    from jaxperf.serving.simulator.settings import FREEING
 
     config, (_, device) = served.config(scheduler.model), served.calibrated(scheduler.device)
     layout = (scheduler.tensor_parallel, served.weights, served.kv_cache, scheduler.pipeline_parallel, served.level)
     deployment = deployment_for(config, device, *layout)
-    return deployment, transformer(config), scheduler.numbers["block_size"], scheduler.most_tokens()
+    block = scheduler.numbers["block_size"]
+    length = float(tokens.mean()) if scheduler.name in FREEING and len(tokens) else float(block)
+    return deployment, transformer(config), block, scheduler.most_tokens(), length
 
 
 def context_of(data: Mapping[str, Any], served: Served, where: str) -> int | None:

@@ -69,7 +69,9 @@ def as_asked(trace: RequestTrace, requests: SimpleNamespace) -> tuple[SimpleName
     return SimpleNamespace(**{**own, "arrived": trace.asked[order]}), stages
 
 
-def pools_of(data: Mapping[str, Any], where: str, served: Served, table: Path | None) -> PoolsSettings:
+def pools_of(
+    data: Mapping[str, Any], where: str, served: Served, trace: RequestTrace, table: Path | None
+) -> PoolsSettings:
     """The pools of a settings file; blocks that a pool does not state are counted from the memory of its device.
 
     **Arguments:** `table`: as in `scheduler_of`.
@@ -78,7 +80,8 @@ def pools_of(data: Mapping[str, Any], where: str, served: Served, table: Path | 
     from jaxperf.cli.engines import scheduler_of
     from jaxperf.serving.fleet.settings import parse_pools
 
-    pools = parse_pools(data, where, lambda keys, place: scheduler_of(keys, served, place, table))
+    tokens = trace.prompt + trace.output
+    pools = parse_pools(data, where, lambda keys, place: scheduler_of(keys, served, place, tokens, table))
     first, second = (served.config(pool.scheduler.model).name for pool in (pools.prefill, pools.decode))
     if first != second:
         raise InputError(f"{where}: pools: prefill serves {first}, decode {second}; a cache is of one model.")

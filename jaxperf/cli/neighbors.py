@@ -119,8 +119,9 @@ def engine_of(question: Question, served: Served, share: float | None = None, li
     **Raises:** `InputError` as `scheduler_of` does.
     """
     stated = {} if share is None else {"gpu_memory_utilization": share}
-    scheduler = scheduler_of({**question.data, **stated}, served, question.where)
-    placement = placed_in_memory(scheduler, served)
+    tokens = question.trace.prompt + question.trace.output
+    scheduler = scheduler_of({**question.data, **stated}, served, question.where, tokens)
+    placement = placed_in_memory(scheduler, served, tokens)
     deployment, model, *_ = placement
     return Engine(question, served, scheduler, deployment, model, footprint(*placement), like)
 

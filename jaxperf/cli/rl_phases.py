@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hwspecs.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from jaxperf.cli.engines import Served
     from jaxperf.cli.rl_training import Learned, Steps
     from jaxperf.io.rl_iteration import Iteration
@@ -55,7 +57,7 @@ def answer_of(asked: Iteration, where: str, served: Served) -> dict[str, Any]:
     reasons += [] if reasons else _too_much(asked, models, kept, served)
     if reasons:
         return {**record, "reason": "; ".join(reasons)}
-    engine = _engine(asked, where, served, kept)
+    engine = _engine(asked, where, served, kept, answers.lengths)
     return {**record, **_timed(asked, answers, steps, models, kept, engine, served)}
 
 
@@ -148,7 +150,7 @@ def _check_context(asked: Iteration, answers: Answers, served: Served, where: st
         )
 
 
-def _engine(asked: Iteration, where: str, served: Served, kept: Kept) -> Engine:
+def _engine(asked: Iteration, where: str, served: Served, kept: Kept, tokens: np.ndarray) -> Engine:
     """Replicas on all devices that generate, with what of the memory training leaves them.
 
     **Raises:** `InputError` for settings that are wrong, and where no memory is left for a cache.
@@ -169,7 +171,7 @@ def _engine(asked: Iteration, where: str, served: Served, kept: Kept) -> Engine:
                 f"{place}: of {capacity / 1e9:.0f} GB of memory {stays:.1f} stay with what is trained and scores, "
                 "which leaves none to generate in; offload: true has it on the host meanwhile."
             )
-    scheduler = scheduler_of({**data, "gpu_memory_utilization": share}, served, place)
+    scheduler = scheduler_of({**data, "gpu_memory_utilization": share}, served, place, tokens)
     parts = scheduler.tensor_parallel * scheduler.pipeline_parallel
     if asked.generating_devices % parts:
         raise InputError(f"{place}: {asked.generating_devices} devices are no multiple of tp x pp = {parts}.")

@@ -74,12 +74,12 @@ def _answer_of(
 
     if "pools" in data:
         _refuse_beside_pools(options, asked)
-        pools = pools_of(data, where, served, asked.step_time)
+        pools = pools_of(data, where, served, trace, asked.step_time)
         devices = placed(served, [(pool.scheduler, pool.replicas) for pool in (pools.prefill, pools.decode)])
         prices = priced(devices, *asked.paid)
         answer = answer_of_pools(pools, trace, served, asked.step_time, asked.limits, asked.warm_up)
         return _with_costs(answer, devices, prices)
-    scheduler = scheduler_of(data, served, where, asked.step_time)
+    scheduler = scheduler_of(data, served, where, trace.prompt + trace.output, asked.step_time)
     devices = placed(served, [(scheduler, asked.replicas)])
     prices = priced(devices, *asked.paid)
     options, said = used_options(scheduler, options)

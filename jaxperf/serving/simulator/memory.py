@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hwspecs.errors import InputError
-from jaxperf.core.numerics import as_float, floor_div
+from jaxperf.core.numerics import as_float, ceil_div, floor_div
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import activation_bytes, kv_cache_bytes, weight_bytes
@@ -23,11 +23,13 @@ class CacheMemory(NamedTuple):
 
 class Footprint(NamedTuple):
     """What an engine keeps on its fullest device [byte]: `weights`, `activations` of the largest step, and one `block`
-    of the cache, 0 where the model caches nothing."""
+    of the cache in the mean of a request, 0 where the model caches nothing; of the first, which no window has left, it
+    is the part `held` [1]."""
 
     weights: float
     activations: float
     block: float
+    held: float
 
 
 class _Room(NamedTuple):
@@ -58,19 +60,22 @@ def cache_memory(
     model: Transformer,
     block_size: int,
     step_tokens: int,
+    length: float,
     utilization: float,
     setting: str = "",
 ) -> CacheMemory:
     """Blocks on the fullest device: floor((u C - weights - activations) / bytes of a block), with capacity C.
 
-    A block holds `block_size` tokens of all layers of the stage. What a sequence keeps besides, whatever its length,
-    is left out.
+    A block holds `block_size` tokens of all layers of the stage. Its bytes are the mean over the blocks of a request of
+    `length` tokens: layers with windows keep the latest only (vLLM's hybrid KV cache manager), so that a long request
+    has fewer bytes a block. What a sequence keeps besides, whatever its length, is left out.
 
-    **Arguments:** `step_tokens`: the most one step computes [1]; `utilization` u: the share of the memory that the
-    engine takes (vLLM's `gpu_memory_utilization`) [1]; `setting`: by which `step_tokens` can be lowered.
+    **Arguments:** `step_tokens`: the most one step computes [1]; `length` [1], that of a block where an engine frees
+    nothing; `utilization` u: the share of the memory that the engine takes (vLLM's `gpu_memory_utilization`) [1];
+    `setting`: by which `step_tokens` can be lowered.
     **Raises:** `InputError` where nothing is left for a block, or the model caches nothing.
     """
-    room = _room(deployment, model, block_size, step_tokens, utilization)
+    room = _room(deployment, model, block_size, step_tokens, length, utilization)
     if not room.block > 0.0:
         raise InputError("the model keeps no keys and values, so num_blocks cannot be counted; state it.")
     if not room.blocks:
@@ -79,13 +84,19 @@ def cache_memory(
 
 
 def check_blocks(
-    blocks: int, deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float
+    blocks: int,
+    deployment: Deployment,
+    model: Transformer,
+    block_size: int,
+    step_tokens: int,
+    length: float,
+    utilization: float,
 ) -> tuple[str, ...]:
     """That there is no room for so many blocks, in a sentence; nothing where there is. The rest as in `cache_memory`.
 
     **Raises:** `InputError` for weights that are more than the memory: no engine starts with these, whatever its cache.
     """
-    room = _room(deployment, model, block_size, step_tokens, utilization)
+    room = _room(deployment, model, block_size, step_tokens, length, utilization)
     if room.weights > room.capacity:
         raise room.full()
     if not room.block > 0.0 or blocks <= room.blocks:
@@ -93,20 +104,37 @@ def check_blocks(
     return (f"num_blocks is {blocks:,}, but there is room for {room.blocks:,}, of {room.words}",)
 
 
-def footprint(deployment: Deployment, model: Transformer, block_size: int, step_tokens: int) -> Footprint:
+def footprint(
+    deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, length: float
+) -> Footprint:
     """What an engine keeps, whatever the memory is. The arguments are those of `cache_memory`."""
     tokens, one = as_float(step_tokens), as_float(1.0)
     states = kv_cache_bytes(deployment, model, one, as_float(0.0))
-    block = kv_cache_bytes(deployment, model, one, as_float(block_size)) - states
+
+    def cached(blocks: float) -> float:
+        return float(kv_cache_bytes(deployment, model, one, as_float(blocks * block_size)) - states)
+
+    blocks = max(float(ceil_div(length, block_size)), 1.0)
+    first, block = cached(1.0), cached(blocks) / blocks
     activations = activation_bytes(deployment, model, tokens, tokens)
-    return Footprint(float(weight_bytes(deployment, model)), float(activations), float(block))
+    held = block / first if first > 0.0 else 1.0
+    return Footprint(float(weight_bytes(deployment, model)), float(activations), block, held)
 
 
-def _room(deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, utilization: float) -> _Room:
-    weights, activations, block = footprint(deployment, model, block_size, step_tokens)
+def _room(
+    deployment: Deployment,
+    model: Transformer,
+    block_size: int,
+    step_tokens: int,
+    length: float,
+    utilization: float,
+) -> _Room:
+    weights, activations, block, held = footprint(deployment, model, block_size, step_tokens, length)
     capacity = float(deployment.device.memory_capacity)
     left = capacity * utilization - weights - activations
     gigabytes = [each / GIGABYTE for each in (capacity, weights, activations)]
     words = "{:.4g} GB of memory, {:.4g} GB of weights, {:.3g} GB of activations".format(*gigabytes)
     used = f"{words} (a step of {step_tokens:,} tokens), {utilization:g} of the memory used"
+    if held < 1.0:
+        used += f", and {100.0 * held:.0f} % of a request of {length:,.0f} tokens kept (windows)"
     return _Room(capacity, weights, activations, left, block, used)

@@ -57,6 +57,7 @@ USED_BY = {
 }
 RESERVING = ("orca", "faster_transformer")  # `max_batch_size` is theirs; the others go by blocks
 CHUNKED = ("sarathi", "sarathi_fixed", "vllm_v1")  # a step is limited to `chunk` tokens
+FREEING = ("vllm_v1",)  # caches give back what windows have left; earlier ones keep all tokens of all layers
 # What they decide when a batch begins rests on all of it being there: no pipeline, no prompts computed elsewhere.
 WHOLE_BATCHES = ("faster_transformer", "lightllm")
 MOST_STAGES = 64

@@ -16,11 +16,17 @@ TOKEN = 2 * 32 * 4096 * 2  # bytes of keys and values of its 32 layers, 4,096 wi
 
 
 def blocks(
-    tensor_parallel: int = 1, stages: int = 1, size: int = 16, utilization: float = 0.9, step: int = 2048
+    tensor_parallel: int = 1,
+    stages: int = 1,
+    size: int = 16,
+    utilization: float = 0.9,
+    step: int = 2048,
+    length: float = 3000.0,
+    name: str = "llama-2-7b",
 ) -> CacheMemory:
-    model, device = load_model("llama-2-7b"), load_device("a100-sxm-80gb")
+    model, device = load_model(name), load_device("a100-sxm-80gb")
     deployment = deployment_for(model, device, tensor_parallel, pipeline_parallel=stages)
-    return cache_memory(deployment, transformer(model), size, step, utilization, "chunk_size")
+    return cache_memory(deployment, transformer(model), size, step, length, utilization, "chunk_size")
 
 
 def test_llama_on_an_a100_by_hand() -> None:
@@ -30,6 +36,18 @@ def test_llama_on_an_a100_by_hand() -> None:
     left = 0.9 * 80e9 - 2.0 * LLAMA_2_7B - logits
     assert found.blocks == pytest.approx(left / (16 * TOKEN), rel=1e-3)
     assert "80 GB of memory, 13.48 GB of weights" in found.note
+
+
+def test_windows_hold_less_of_a_long_request() -> None:
+    """Gemma 3 27B: 10 of 62 layers see all tokens, the others the latest 1,024; keys and values of 16 x 128 each."""
+    token = 2 * 62 * 16 * 128 * 2
+    short, long = blocks(name="gemma-3-27b", length=1000.0), blocks(name="gemma-3-27b", length=16384.0)
+    assert short.block_bytes == 16 * token and "windows" not in short.note
+    held = (10 + 52 * 1024 / 16384) / 62
+    assert long.block_bytes == pytest.approx(held * 16 * token)
+    assert long.blocks == pytest.approx(short.blocks / held, rel=1e-3)
+    assert "21 % of a request of 16,384 tokens kept (windows)" in long.note
+    assert blocks(length=1.0) == blocks(length=100_000.0), "without windows a block is a block"
 
 
 @pytest.mark.parametrize(("tensor_parallel", "stages"), [(2, 1), (1, 2), (2, 4)])
