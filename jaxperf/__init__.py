@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from jaxperf.core.version import VERSION
+
 if TYPE_CHECKING:
     from hwspecs.errors import InputError
     from jaxperf.api import decode_step, load_device, load_devices, prefill_step, serve_step, sweep
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
     from jaxperf.training.search.plan import plan_train
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Device",

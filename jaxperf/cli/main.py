@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperGroup
 
 from hwspecs.errors import InconsistentPeaks, InputError
-from jaxperf import __version__
 from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.capacity import capacity
@@ -47,6 +46,7 @@ from jaxperf.cli.sweep import sweep
 from jaxperf.cli.trace import trace
 from jaxperf.cli.train import train
 from jaxperf.cli.validate import validate
+from jaxperf.core.version import VERSION
 
 
 def _plain(show: Callable[..., None]) -> Callable[..., None]:
@@ -106,7 +106,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"jaxperf {__version__}")
+        typer.echo(f"jaxperf {VERSION}")
         raise typer.Exit
 
 

@@ -44,10 +44,10 @@ def source_record(card: Mapping[str, Any], path: Path | None, **more: Any) -> di
 
 def stamp(sources: Mapping[str, Any]) -> dict[str, str]:
     """Metadata of a Parquet file: the version and the fitted files that its predictions come from."""
-    from jaxperf import __version__
+    from jaxperf.core.version import VERSION
     from jaxperf.io.tables import json_text
 
-    return {"jaxperf": json_text({"version": __version__, **sources})}
+    return {"jaxperf": json_text({"version": VERSION, **sources})}
 
 
 def print_source(out: Console, source: Mapping[str, Any], made_on: str) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hwspecs.errors import InputError
-from jaxperf import __version__
+from jaxperf.core.version import VERSION
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -78,7 +78,7 @@ def write_page(path: Path, command: str, printed: str, drawn: Iterable[Path] = (
     """
     page = PAGE.format(
         title=html.escape(command),
-        version=__version__,
+        version=VERSION,
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         answer=_marked_up(printed),
         pictures="".join(map(_embedded, drawn)),

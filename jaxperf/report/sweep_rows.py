@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jaxperf
 from hwspecs.errors import InputError
 from jaxperf.core.metric import column_units
+from jaxperf.core.version import VERSION
 from jaxperf.io.tables import WRITERS, check_folder_of, check_output, csv_holds, json_metadata, json_text, write_rows
 from jaxperf.report.sweep_question import REASON, Prepared, codes_of
 from jaxperf.sweeps import (
@@ -58,7 +58,7 @@ def write_kept(
     study, origin = asked.study, asked.origin
     wanted = [*reducers, *([Count(REASON)] if REASON in study.metrics else [])]
     metadata = {
-        "jaxperf.version": jaxperf.__version__,
+        "jaxperf.version": VERSION,
         "jaxperf.model": study.model.name,
         "jaxperf.task": study.task,
         "jaxperf.efficiencies": origin.sentence,

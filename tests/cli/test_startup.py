@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,8 @@ def test_the_list_of_commands_says_each_in_whole_sentences(cli) -> None:
 
 def test_the_version_is_told(cli) -> None:
     assert cli("--version").stdout == f"jaxperf {__version__}\n"
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    assert tomllib.loads(project.read_text())["project"]["version"] == __version__
 
 
 @pytest.mark.parametrize("command", ["simulate", "capacity"])
