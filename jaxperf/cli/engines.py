@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from jaxperf.core.sustained_file import Calibration
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.models.config import ModelConfig
-    from jaxperf.models.deployment import Deployment
-    from jaxperf.models.layers import Transformer
+    from jaxperf.serving.simulator.memory import Placement
     from jaxperf.serving.simulator.settings import Scheduler
     from jaxperf.serving.simulator.step_time import StepTimeTable
     from jaxperf.serving.unit_costs import Prices
@@ -189,7 +188,7 @@ def scheduler_of(
             return stated
         placement = placed_in_memory(stated, served, tokens)
         try:
-            said = check_blocks(stated.numbers["blocks"], *placement, share)
+            said = check_blocks(stated.numbers["blocks"], placement, share)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         return dataclasses.replace(stated, notes=(*stated.notes, *said))
@@ -197,7 +196,7 @@ def scheduler_of(
     assumed = parse_scheduler({**data, **({"num_blocks": 1} if counted else {}), "block_bytes": 1}, where)
     served.check_named(assumed, where, True)
     try:
-        found = cache_memory(*placed_in_memory(assumed, served, tokens), share, assumed.step_setting)
+        found = cache_memory(placed_in_memory(assumed, served, tokens), share, assumed.step_setting)
     except InputError as error:
         raise InputError(f"{where}: no {'num_blocks' if counted else 'block_bytes'}: {error}") from None
     blocks = {"num_blocks": found.blocks} if counted else {}
@@ -205,13 +204,11 @@ def scheduler_of(
     return dataclasses.replace(scheduler, notes=(*scheduler.notes, *([found.note] if counted else [])))
 
 
-def placed_in_memory(
-    scheduler: Scheduler, served: Served, tokens: np.ndarray
-) -> tuple[Deployment, Transformer, int, int, float]:
-    """What `cache_memory` counts with: one replica, its model, the tokens of a block, of the largest step, and of a
-    request in the mean of `tokens` [R], for engines that free what windows have left."""
+def placed_in_memory(scheduler: Scheduler, served: Served, tokens: np.ndarray) -> Placement:
+    """What `cache_memory` counts with; `tokens` [R]: of every request, prompt and output."""
     from jaxperf.models.layers import transformer
     from jaxperf.serving.simulator.composed import deployment_for
+    from jaxperf.serving.simulator.memory import Placement
     from jaxperf.serving.simulator.settings import FREEING
 
     config, (_, device) = served.config(scheduler.model), served.calibrated(scheduler.device)
@@ -219,7 +216,7 @@ def placed_in_memory(
     deployment = deployment_for(config, device, *layout)
     block = scheduler.numbers["block_size"]
     length = float(tokens.mean()) if scheduler.name in FREEING and len(tokens) else float(block)
-    return deployment, transformer(config), block, scheduler.most_tokens(), length
+    return Placement(deployment, transformer(config), block, scheduler.most_tokens(), length)
 
 
 def context_of(data: Mapping[str, Any], served: Served, where: str) -> int | None:

@@ -123,7 +123,7 @@ def engine_of(question: Question, served: Served, share: float | None = None, li
     scheduler = scheduler_of({**question.data, **stated}, served, question.where, tokens)
     placement = placed_in_memory(scheduler, served, tokens)
     deployment, model, *_ = placement
-    return Engine(question, served, scheduler, deployment, model, footprint(*placement), like)
+    return Engine(question, served, scheduler, deployment, model, footprint(placement), like)
 
 
 def simulate_alone(engine: Engine) -> Run:

@@ -13,6 +13,17 @@ from jaxperf.models.memory import activation_bytes, kv_cache_bytes, weight_bytes
 GIGABYTE = 1e9
 
 
+class Placement(NamedTuple):
+    """One replica where it runs: its `deployment` and `model`; tokens of a block of its cache, the most that one step
+    computes, and those of a request in the mean, or of a block where an engine frees nothing (`length`) [1]."""
+
+    deployment: Deployment
+    model: Transformer
+    block_size: int
+    step_tokens: int
+    length: float
+
+
 class CacheMemory(NamedTuple):
     """`blocks` that fit, the bytes of one of them on each device, and in a sentence where the number is from."""
 
@@ -55,27 +66,18 @@ class _Room(NamedTuple):
         return InputError(f"no memory is left for a block of KV cache: {self.words}{lower}.")
 
 
-def cache_memory(
-    deployment: Deployment,
-    model: Transformer,
-    block_size: int,
-    step_tokens: int,
-    length: float,
-    utilization: float,
-    setting: str = "",
-) -> CacheMemory:
+def cache_memory(placed: Placement, utilization: float, setting: str = "") -> CacheMemory:
     """Blocks on the fullest device: floor((u C - weights - activations) / bytes of a block), with capacity C.
 
     A block holds `block_size` tokens of all layers of the stage. Its bytes are the mean over the blocks of a request of
     `length` tokens: layers with windows keep the latest only (vLLM's hybrid KV cache manager), so that a long request
     has fewer bytes a block. What a sequence keeps besides, whatever its length, is left out.
 
-    **Arguments:** `step_tokens`: the most one step computes [1]; `length` [1], that of a block where an engine frees
-    nothing; `utilization` u: the share of the memory that the engine takes (vLLM's `gpu_memory_utilization`) [1];
+    **Arguments:** `utilization` u: the share of the memory that the engine takes (vLLM's `gpu_memory_utilization`) [1];
     `setting`: by which `step_tokens` can be lowered.
     **Raises:** `InputError` where nothing is left for a block, or the model caches nothing.
     """
-    room = _room(deployment, model, block_size, step_tokens, length, utilization)
+    room = _room(placed, utilization)
     if not room.block > 0.0:
         raise InputError("the model keeps no keys and values, so num_blocks cannot be counted; state it.")
     if not room.blocks:
@@ -83,20 +85,12 @@ def cache_memory(
     return CacheMemory(room.blocks, room.block, f"num_blocks is {room.blocks:,}, of {room.words}")
 
 
-def check_blocks(
-    blocks: int,
-    deployment: Deployment,
-    model: Transformer,
-    block_size: int,
-    step_tokens: int,
-    length: float,
-    utilization: float,
-) -> tuple[str, ...]:
+def check_blocks(blocks: int, placed: Placement, utilization: float) -> tuple[str, ...]:
     """That there is no room for so many blocks, in a sentence; nothing where there is. The rest as in `cache_memory`.
 
     **Raises:** `InputError` for weights that are more than the memory: no engine starts with these, whatever its cache.
     """
-    room = _room(deployment, model, block_size, step_tokens, length, utilization)
+    room = _room(placed, utilization)
     if room.weights > room.capacity:
         raise room.full()
     if not room.block > 0.0 or blocks <= room.blocks:
@@ -104,10 +98,9 @@ def check_blocks(
     return (f"num_blocks is {blocks:,}, but there is room for {room.blocks:,}, of {room.words}",)
 
 
-def footprint(
-    deployment: Deployment, model: Transformer, block_size: int, step_tokens: int, length: float
-) -> Footprint:
-    """What an engine keeps, whatever the memory is. The arguments are those of `cache_memory`."""
+def footprint(placed: Placement) -> Footprint:
+    """What an engine keeps, whatever the memory is."""
+    deployment, model, block_size, step_tokens, length = placed
     tokens, one = as_float(step_tokens), as_float(1.0)
     states = kv_cache_bytes(deployment, model, one, as_float(0.0))
 
@@ -121,20 +114,13 @@ def footprint(
     return Footprint(float(weight_bytes(deployment, model)), float(activations), block, held)
 
 
-def _room(
-    deployment: Deployment,
-    model: Transformer,
-    block_size: int,
-    step_tokens: int,
-    length: float,
-    utilization: float,
-) -> _Room:
-    weights, activations, block, held = footprint(deployment, model, block_size, step_tokens, length)
-    capacity = float(deployment.device.memory_capacity)
+def _room(placed: Placement, utilization: float) -> _Room:
+    weights, activations, block, held = footprint(placed)
+    capacity = float(placed.deployment.device.memory_capacity)
     left = capacity * utilization - weights - activations
     gigabytes = [each / GIGABYTE for each in (capacity, weights, activations)]
     words = "{:.4g} GB of memory, {:.4g} GB of weights, {:.3g} GB of activations".format(*gigabytes)
-    used = f"{words} (a step of {step_tokens:,} tokens), {utilization:g} of the memory used"
+    used = f"{words} (a step of {placed.step_tokens:,} tokens), {utilization:g} of the memory used"
     if held < 1.0:
-        used += f", and {100.0 * held:.0f} % of a request of {length:,.0f} tokens kept (windows)"
+        used += f", and {100.0 * held:.0f} % of a request of {placed.length:,.0f} tokens kept (windows)"
     return _Room(capacity, weights, activations, left, block, used)

@@ -9,7 +9,7 @@ from jaxperf.api import load_device
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.layers import transformer
 from jaxperf.serving.simulator.composed import deployment_for
-from jaxperf.serving.simulator.memory import CacheMemory, cache_memory
+from jaxperf.serving.simulator.memory import CacheMemory, Placement, cache_memory
 
 LLAMA_2_7B = 6_738_415_616  # parameters, as its checkpoint has them
 TOKEN = 2 * 32 * 4096 * 2  # bytes of keys and values of its 32 layers, 4,096 wide, of two bytes
@@ -26,7 +26,7 @@ def blocks(
 ) -> CacheMemory:
     model, device = load_model(name), load_device("a100-sxm-80gb")
     deployment = deployment_for(model, device, tensor_parallel, pipeline_parallel=stages)
-    return cache_memory(deployment, transformer(model), size, step, length, utilization, "chunk_size")
+    return cache_memory(Placement(deployment, transformer(model), size, step, length), utilization, "chunk_size")
 
 
 def test_llama_on_an_a100_by_hand() -> None:
