@@ -33,6 +33,7 @@ BUCKET = 8
 
 Case = tuple[Mapping[str, Any], SimpleNamespace]
 Draw = Callable[[np.random.Generator, str], Case]
+Reference = Callable[..., list[reference.Step]]
 
 
 def table() -> StepTimeTable:
@@ -151,7 +152,7 @@ def compiled(name: str, cases: list[Case]) -> Simulated:
     return jax.tree.map(np.asarray, found)
 
 
-def disagreement(name: str, case: Case, found: Simulated, lane: int) -> str:
+def disagreement(name: str, case: Case, found: Simulated, lane: int, by: Reference = reference.simulate) -> str:
     """What differs first between the two, or an empty string."""
     numbers, trace = case
     columns = zip(trace.arrived.tolist(), trace.prompt.tolist(), trace.output.tolist(), strict=True)
@@ -162,7 +163,7 @@ def disagreement(name: str, case: Case, found: Simulated, lane: int) -> str:
         one.brought = int(brought)
     for one, priority in zip(requests, getattr(trace, "priority", ()), strict=False):
         one.priority = int(priority)
-    steps = reference.simulate(name, numbers, requests, seconds)
+    steps = by(name, numbers, requests, seconds)
     ours = unrolled(found, lane)
     for index, (mine, theirs) in enumerate(zip(ours, steps, strict=False)):
         if mine != theirs[:-1]:
@@ -194,12 +195,12 @@ def unrolled(found: Simulated, lane: int) -> list[tuple[float, float, int, int, 
     return steps
 
 
-def compare(name: str, count: int, seed: int = 0, drawn: Draw = draw) -> list[str]:
-    """The disagreements among `count` random traces."""
+def compare(name: str, count: int, seed: int = 0, drawn: Draw = draw, by: Reference = reference.simulate) -> list[str]:
+    """The disagreements with a reference among `count` random traces."""
     random = np.random.default_rng([seed, *name.encode()])
     cases = [drawn(random, name) for _ in range(count)]
     found = compiled(name, cases)
-    said = [disagreement(name, case, found, lane) for lane, case in enumerate(cases)]
+    said = [disagreement(name, case, found, lane, by) for lane, case in enumerate(cases)]
     return [f"{name}, trace {lane}: {text}" for lane, text in enumerate(said) if text]
 
 
