@@ -88,6 +88,10 @@ def _common_device(engines: Sequence[Engine], served: Served) -> str:
     **Raises:** `InputError` where they name several, or are laid out on it in different ways or as a pipeline.
     """
     for each in engines:
+        if each.scheduler.ahead:
+            raise InputError(
+                f"{each.question.where}: async_scheduling is true; engines that share a device form no step ahead here."
+            )
         if each.scheduler.pipeline_parallel > 1:
             raise InputError(
                 f"{each.question.where}: pp is above 1; engines that share a device are not pipelines here."

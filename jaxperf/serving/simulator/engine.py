@@ -9,9 +9,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float64, Int32
 
+from jaxperf.serving.simulator.ahead import formed
 from jaxperf.serving.simulator.event import Event, Place, as_count, event_of, finished, place_of
 from jaxperf.serving.simulator.passage import passage_of
-from jaxperf.serving.simulator.policies.base import Plan, Policy, View, add, view_of
+from jaxperf.serving.simulator.policies.base import Plan, Policy, View, add, flying, view_of
 from jaxperf.serving.simulator.prefix import Holding, PrefixCache, given_back, held, popped, touched
 from jaxperf.serving.simulator.priority import order_after
 from jaxperf.serving.simulator.records import log_after, requests_after, totals_after
@@ -29,17 +30,21 @@ def advance(policy: Policy, step_time: AbstractStepTime, settings: Settings, tra
     done = finished(state)
     run = planned_run(policy, step_time, settings, state, view, plan)
     event = event_of(trace, state, view, plan, run, jnp.any(done))
-    place = place_of(trace, state.slots, event, done, plan.victims)
+    ending = None if state.ahead is None else flying(state) & (state.slots.blocks > 0)
+    victims = plan.victims if ending is None else plan.victims | ending
+    place = place_of(trace, state.slots, event, done, victims, ending)
     copies = _copies(settings, state, view, event, place)
     passage = passage_of(state, view, run, event.run, event.jump)
     grown = jnp.where(event.grow, plan.needs, jnp.where(event.run, run.needs, 0))
     fresh = jnp.where(event.admit, plan.blocks - view.hits, 0) + add(grown)
     cache, freed = _cached(settings, trace, state, view, event, place, fresh)
     waited = jnp.where(jnp.asarray(plan.tried), 0, state.waited) + jnp.where(view.formed, 0, run.steps)
+    slots = _slots(view, event, plan, run, place, grown, state, passage.tokens_at)
+    last = (slots.request != EMPTY) & (slots.processed == slots.total) & (state.slots.processed != state.slots.total)
     return State(
         clock=passage.clock,
         head=jnp.where(
-            event.evict,
+            event.evict & ~place.ending,
             jnp.minimum(place.request, state.head),
             state.head + as_count(event.admit | event.skip | event.reject),
         ),
@@ -49,7 +54,7 @@ def advance(policy: Policy, step_time: AbstractStepTime, settings: Settings, tra
         joined=(event.admit & view.whole) | (state.joined & ~event.run),
         waited=jnp.where(event.run, waited, state.waited),
         events=state.events + as_count(event.alive),
-        slots=_slots(view, event, plan, run, place, grown, state, passage.tokens_at),
+        slots=slots,
         requests=requests_after(policy, trace, state, view, event, place, None if copies is None else copies.out > 0),
         totals=totals_after(settings, state, event, run, passage.busy),
         log=log_after(settings, state, event, run, passage),
@@ -57,6 +62,7 @@ def advance(policy: Policy, step_time: AbstractStepTime, settings: Settings, tra
         swap=None if state.swap is None or copies is None else copied(state.swap, copies, event.run),
         order=None if state.order is None else _order(state.order, state, view, event, plan, place),
         pipeline=passage.pipeline,
+        ahead=None if state.ahead is None else formed(state.ahead, passage.tokens_at, last, event.run),
     )
 
 
@@ -78,7 +84,7 @@ def _cached(
     settings: Settings, trace: Trace, state: State, view: View, event: Event, place: Place, fresh: Int32[Array, ""]
 ) -> tuple[PrefixCache | None, Int32[Array, ""]]:
     """The prefix cache after the micro-operation, `fresh` blocks having been taken; and the blocks that became free."""
-    leaves, cache, size = event.complete | event.evict, state.cache, settings.block_size
+    leaves, cache, size = (event.complete | event.evict) & (place.blocks > 0), state.cache, settings.block_size
     if cache is None or trace.path is None:
         return cache, jnp.where(leaves, place.blocks, 0)
     request = jnp.where(leaves, place.request, view.head)
@@ -86,13 +92,21 @@ def _cached(
         path=trace.path[request],
         prompt=jnp.where(leaves, place.prompt, view.prompt),
         # The last token of a request that decodes is known but not in the cache.
-        computed=place.processed - as_count(place.processed > place.prompt),
+        computed=place.processed - as_count(place.processed > place.prompt) - _unnamed(state, event, place),
         blocks=place.blocks,
         request=request,
     )
     cache, freed = given_back(cache, one, size, leaves)
     cache = popped(touched(cache, one, view.hits, event.admit), fresh)
     return held(cache, one, view.hits, size, event.admit), freed
+
+
+def _unnamed(state: State, event: Event, place: Place) -> Int32[Array, ""]:
+    """Ahead of the device, the token that an evicted decode is making is not known, so that the one before it cannot
+    fill a block that has a name."""
+    if state.ahead is None:
+        return jnp.int32(0)
+    return as_count(event.evict & (state.ahead.end > state.clock) & (place.processed > place.prompt + 1))
 
 
 def _slots(
@@ -110,7 +124,7 @@ def _slots(
     Whoever brings all of a prompt has its first token before it comes.
     """
     slots, admitted = view.slots, place.one & event.admit
-    left = place.one & (event.complete | event.evict)
+    left = place.one & (event.complete | (event.evict & ~place.ending))
     tokens = jnp.where(event.run, run.work.tokens * run.steps, 0)
     reached = slots.processed + tokens
     prefilled = event.run & ~view.decoding & (run.work.tokens > 0) & (reached == slots.prompt)
@@ -120,7 +134,7 @@ def _slots(
         processed=jnp.where(admitted, view.present + as_count(view.whole), reached + prefilled.astype(jnp.int32)),
         prompt=jnp.where(admitted, view.prompt, slots.prompt),
         total=jnp.where(admitted, view.total, slots.total),
-        blocks=jnp.where(admitted, plan.blocks, slots.blocks + grown),
+        blocks=jnp.where(admitted, plan.blocks, jnp.where(place.one & event.evict, 0, slots.blocks + grown)),
         chunk=jnp.where(admitted, plan.tokens, jnp.where(event.run | left, 0, slots.chunk)),
         first_token=jnp.where(
             admitted, made, jnp.where(prefilled & (slots.first_token < 0.0), clock, slots.first_token)

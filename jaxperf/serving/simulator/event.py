@@ -30,7 +30,8 @@ class Event(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The slot that a micro-operation changes: a mask of it, and what it holds."""
+    """The slot that a micro-operation changes: a mask of it, and what it holds; `ending`: its last token is under way,
+    ahead of the device, so that it ends though it is evicted."""
 
     one: Bool[Array, " S"]
     request: Int32[Array, ""]
@@ -38,6 +39,7 @@ class Place(NamedTuple):
     prompt: Int32[Array, ""]
     blocks: Int32[Array, ""]
     first_token: Float64[Array, ""]
+    ending: Bool[Array, ""]
 
 
 def finished(state: State) -> Bool[Array, " S"]:
@@ -56,6 +58,8 @@ def event_of(trace: Trace, state: State, view: View, plan: Plan, run: Run, done:
     if state.pipeline is not None:
         flights = in_flight(state.pipeline, state.clock)
         room, waits = flights < state.pipeline.ends.shape[0], flights > 0
+    if state.ahead is not None:
+        waits = state.ahead.end > state.clock
     admit = free & room & plan.admit
     evict = free & room & ~plan.admit & plan.evict
     grow = free & room & ~plan.admit & ~plan.evict & plan.grow
@@ -67,7 +71,14 @@ def event_of(trace: Trace, state: State, view: View, plan: Plan, run: Run, done:
     return Event(alive, complete, skip, admit, evict, grow, rest & works, reject, idle & ~reject)
 
 
-def place_of(trace: Trace, slots: Slots, event: Event, done: Bool[Array, " S"], victims: Bool[Array, " S"]) -> Place:
+def place_of(
+    trace: Trace,
+    slots: Slots,
+    event: Event,
+    done: Bool[Array, " S"],
+    victims: Bool[Array, " S"],
+    ending: Bool[Array, " S"] | None = None,
+) -> Place:
     """The slot of the earliest request that is finished, of the last among the victims, or the first empty one."""
     earliest = jnp.min(jnp.where(done, slots.request, MANY))
     latest = last_of_all(slots, victims, trace.priority)
@@ -75,7 +86,8 @@ def place_of(trace: Trace, slots: Slots, event: Event, done: Bool[Array, " S"], 
     numbers = jnp.arange(slots.request.shape[0], dtype=jnp.int32)
     index = jnp.minimum(jnp.min(jnp.where(wanted, numbers, numbers.shape[0])), numbers.shape[0] - 1)
     names = ("request", "processed", "prompt", "blocks", "first_token")
-    return Place(numbers == index, *[getattr(slots, name)[index] for name in names])
+    ends = jnp.bool_(False) if ending is None else event.evict & ending[index]
+    return Place(numbers == index, *[getattr(slots, name)[index] for name in names], ending=ends)
 
 
 def as_count(event: Bool[Array, ""]) -> Int32[Array, ""]:

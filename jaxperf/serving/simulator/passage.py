@@ -28,12 +28,19 @@ class Passage(NamedTuple):
 def passage_of(state: State, view: View, run: Run, runs: Bool[Array, ""], waits: Bool[Array, ""]) -> Passage:
     """The time that passes where the planned `run` happens (`runs`) or something is waited for (`waits`).
 
-    Without a pipeline that is the next arrival. With one, batches are formed at once, and the end of one is waited for,
-    or an arrival while there is room for another.
+    Without a pipeline that is the next arrival; ahead of the device, first the end of the step under way. With one,
+    batches are formed at once, and the end of one is waited for, or an arrival while there is room for another.
     """
     coming = jnp.where(view.arrived, state.clock, view.coming)
+    busy = jnp.where(runs, run.steps.astype(jnp.float64) * run.seconds, 0.0)
+    if state.ahead is not None:
+        start = jnp.maximum(state.clock, state.ahead.end)
+        end = start + run.steps.astype(jnp.float64) * run.seconds
+        until = jnp.where(state.ahead.end > state.clock, state.ahead.end, coming)
+        last = start + (run.steps - 1).astype(jnp.float64) * run.seconds
+        clock = jnp.where(waits, until, jnp.where(runs, last, state.clock))
+        return Passage(clock, end, start, run.seconds, busy, None)
     if state.pipeline is None:
-        busy = jnp.where(runs, run.steps.astype(jnp.float64) * run.seconds, 0.0)
         clock = jnp.where(waits, coming, state.clock + busy)
         return Passage(clock, clock, state.clock, run.seconds, busy, None)
     flight = flight_of(state.pipeline, state.clock, run.seconds)

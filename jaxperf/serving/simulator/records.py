@@ -36,17 +36,19 @@ def requests_after(
     """The record of the one request that a micro-operation concerns, and of the one sent because another ended."""
     old = state.requests
     nobody = old.status.shape[0]
-    leaves = event.complete | event.evict
-    named = jnp.where(leaves, place.request, jnp.where(event.admit | event.reject, view.head, nobody))
+    leaves = event.complete | (event.evict & ~place.ending)
+    named = jnp.where(
+        event.complete | event.evict, place.request, jnp.where(event.admit | event.reject, view.head, nobody)
+    )
     here = jnp.minimum(named, nobody - 1)
     left = _left(policy, place, swapped)
     status = jnp.where(
         event.complete,
         jnp.int32(Status.COMPLETED),
         jnp.where(
-            event.evict,
+            event.evict & ~place.ending,
             left.status,
-            jnp.where(event.admit, jnp.int32(Status.RUNNING), jnp.int32(Status.REJECTED)),
+            jnp.where(event.admit | event.evict, jnp.int32(Status.RUNNING), jnp.int32(Status.REJECTED)),
         ),
     )
     first = leaves & (old.first_token[here] < 0.0)
@@ -63,13 +65,13 @@ def requests_after(
 
     return Requests(
         status=write(old.status, status, event.alive),
-        prompt=write(old.prompt, left.prompt, event.evict),
+        prompt=write(old.prompt, left.prompt, leaves & event.evict),
         arrived=old.arrived.at[sends].set(sent_at, mode="drop"),
         scheduled=write(old.scheduled, state.clock, begins),
         first_token=write(old.first_token, place.first_token, first),
         completed=write(old.completed, state.clock, event.complete),
         restarts=add_one(old.restarts, event.evict & (left.status == jnp.int32(Status.WAITING))),
-        brought=None if old.brought is None else write(old.brought, left.brought, event.evict),
+        brought=None if old.brought is None else write(old.brought, left.brought, leaves & event.evict),
         swaps=None if old.swaps is None or swapped is None else add_one(old.swaps, swapped),
     )
 

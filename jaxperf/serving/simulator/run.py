@@ -105,6 +105,7 @@ def padded(scheduler: Scheduler, shares: Sequence[Any], concurrency: int = OPEN)
     slots = min(power_of_two(scheduler.numbers["cap"]), size)
     stages = scheduler.pipeline_parallel
     sizes = Sizes(slots=slots, log=(8 if stages == 1 else 8 * 8) * size, stages=stages)  # of pipelines every step
+    sizes = sizes._replace(ahead=scheduler.ahead)
     if trace.path is not None:
         sizes = sizes._replace(nodes=power_of_two(int(trace.path.max()) + 1), groups=2 * size)
     return trace, sizes

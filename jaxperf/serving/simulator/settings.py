@@ -42,7 +42,7 @@ FROM_ZERO = ("watermark_blocks", "swap_blocks")
 # Read one by one, or of a run and of the machine it models; these change nothing here.
 OTHERS = (
     *("model", "device", "sched", "watermark_fraction", "enable_prefix_caching", "gpu_memory_utilization"),
-    *("preemption", "swap_bandwidth", "block_bytes", "scheduling_policy"),
+    *("preemption", "swap_bandwidth", "block_bytes", "scheduling_policy", "async_scheduling"),
     *("setup_s", "sim_s", "iters", "sim_time", "network", "memory_margin_fraction"),
 )
 KEYS = (*COUNTS, *OTHERS)
@@ -68,8 +68,8 @@ class Scheduler:
     """A scheduler with its numbers, and what it serves where the file says so.
 
     `numbers`: the fields of `Settings` that count; `swap_seconds`: as there; `by_priority`: the queue goes by the
-    requests' priorities; `tokens_per_hash` of a trace's hashes, 0 where prefixes are not cached; `notes`: what was
-    assumed or not used, in sentences.
+    requests' priorities; `ahead`: a step is formed while the one before it is computed; `tokens_per_hash` of a trace's
+    hashes, 0 where prefixes are not cached; `notes`: what was assumed or not used, in sentences.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Scheduler:
     pipeline_parallel: int = 1
     swap_seconds: float | None = None
     by_priority: bool = False
+    ahead: bool = False
     tokens_per_hash: int = 0
     notes: tuple[str, ...] = field(default=())
 
@@ -145,6 +146,7 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
     swap_seconds = _swap_seconds(data, name, given["swap_blocks"], where)
     by_priority = _by_priority(data, name, where)
     stages = _stages(data, name, given["pp"], swap_seconds is not None or by_priority, where)
+    ahead = _ahead(data, name, stages, where)
     caches, notes = _caches(data, name, stages, where), _notes(data, name)
     if name == "vllm_v1" and stages > 1:
         notes += ("prefixes are not cached with pp above 1",)
@@ -167,6 +169,7 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
         pipeline_parallel=stages,
         swap_seconds=swap_seconds,
         by_priority=by_priority,
+        ahead=ahead,
         tokens_per_hash=number("tokens_per_hash") if caches else 0,
         notes=notes,
     )
@@ -233,6 +236,18 @@ def _by_priority(data: Mapping[str, Any], name: str, where: str) -> bool:
     if wanted and name != "vllm_v1":
         raise InputError(f"{where}: scheduling_policy is priority, but only vllm_v1 knows priorities, not {name}.")
     return wanted
+
+
+def _ahead(data: Mapping[str, Any], name: str, stages: int, where: str) -> bool:
+    """Whether each step is formed while the one before it is computed."""
+    wanted = data.get("async_scheduling")
+    if not isinstance(wanted, bool | None):
+        raise InputError(f"{where}: async_scheduling is {show(wanted)}; it must be true or false.")
+    if wanted and name != "vllm_v1":
+        raise InputError(f"{where}: async_scheduling is true, but only vllm_v1 schedules ahead, not {name}.")
+    if wanted and stages > 1:
+        raise InputError(f"{where}: async_scheduling is true and pp {stages}; steps are formed ahead with pp 1 only.")
+    return bool(wanted)
 
 
 def _stages(data: Mapping[str, Any], name: str, given: int | None, extras: bool, where: str) -> int:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64, Int32
 
 from jaxperf.core.numerics import ceil_div
+from jaxperf.serving.simulator.ahead import Ahead, nothing_ahead
 from jaxperf.serving.simulator.pipeline import Pipeline, empty_pipeline
 from jaxperf.serving.simulator.prefix import PrefixCache, empty_cache
 from jaxperf.serving.simulator.swap import SwapSpace, empty_swap_space
@@ -145,18 +146,20 @@ class State(eqx.Module):
     swap: SwapSpace | None = None
     order: Order | None = None
     pipeline: Pipeline | None = None
+    ahead: Ahead | None = None
 
 
 class Sizes(NamedTuple):
     """Lengths of arrays, which are structure: `slots` for running requests, at least every `cap`; runs of steps in the
     `log`; with prefix caching `nodes` of all paths, and `groups` of blocks given back, one for each completion and
-    eviction; `stages` of the pipeline."""
+    eviction; `stages` of the pipeline; `ahead`: whether a step is formed while the one before it is computed."""
 
     slots: int
     log: int = 0
     nodes: int = 0
     groups: int = 0
     stages: int = 1
+    ahead: bool = False
 
 
 def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
@@ -212,6 +215,7 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
         swap=empty_swap_space() if swaps else None,
         order=None if trace.priority is None else Order(whole(zero, slots), zero + jnp.iinfo(jnp.int32).max, zero),
         pipeline=empty_pipeline(sizes.stages, slots) if sizes.stages > 1 else None,
+        ahead=nothing_ahead(slots) if sizes.ahead else None,
     )
 
 

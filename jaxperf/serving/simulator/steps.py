@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64, Int32
 
 from jaxperf.core.numerics import ceil_div, floor_div
-from jaxperf.serving.simulator.policies.base import MANY, Plan, Policy, View, add, count
+from jaxperf.serving.simulator.policies.base import MANY, Plan, Policy, View, add, count, flying
 from jaxperf.serving.simulator.state import Settings, State, blocks_of
 from jaxperf.serving.simulator.step_time import AbstractStepTime, Work
 from jaxperf.serving.simulator.swap import copy_time
@@ -48,12 +48,17 @@ def planned_run(
     if view.pipelined:
         return one
     known = jnp.isfinite(view.coming)
-    until = jnp.where(known, view.coming - state.clock, 0.0)
-    before = jnp.clip(ceil_div(until, jnp.maximum(seconds, SHORTEST)), 1.0, MANY).astype(jnp.int32)
+    # Ahead of the device each step is formed when the one before it starts: one more of them before an arrival.
+    sooner = state.clock if state.ahead is None else jnp.maximum(state.clock, state.ahead.end)
+    until = jnp.where(known, view.coming - sooner, 0.0)
+    more = 0.0 if state.ahead is None else 1.0
+    before = jnp.clip(ceil_div(until, jnp.maximum(seconds, SHORTEST)) + more, 1.0, MANY).astype(jnp.int32)
     left = jnp.min(jnp.where(view.decoding, slots.total - slots.processed, MANY))
     limits = (timing.alike, left, jnp.where(known, before, MANY), jnp.asarray(plan.longest, jnp.int32))
     steps = functools.reduce(jnp.minimum, limits)
     only_decodes = ~view.formed & ~jnp.any(view.partial) & ~view.evicted & ~view.joined
+    if state.ahead is not None:
+        only_decodes &= ~jnp.any(flying(state))  # their places and blocks are free at the next step
     steps = jnp.where(only_decodes, jnp.maximum(steps, 1), 1)
     if not policy.paged:
         return one._replace(steps=steps)

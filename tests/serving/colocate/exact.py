@@ -26,7 +26,11 @@ class Engine:
     replica: Replica = field(init=False)
 
     def __post_init__(self) -> None:
-        pool = Pool(int(self.numbers["blocks"])) if any(len(one.path) for one in self.coming) else None
+        pool = (
+            Pool(int(self.numbers["blocks"]), int(self.numbers["block_size"]))
+            if any(len(one.path) for one in self.coming)
+            else None
+        )
         self.replica = Replica(self.numbers, truncates=self.scheduler == "sarathi", pool=pool)
         self.coming = list(self.coming)
 

@@ -69,7 +69,7 @@ def prefix_aware(servers: Sequence[Server], number: int, request: Request) -> in
     if max(load) - min(load) > 64 and max(load) > 1.5 * min(load):
         return least_outstanding(servers, number, request)
     size = servers[0].replica.numbers["block_size"]
-    hits = [len(one.replica.pool.hits(request, int(size))) if one.replica.pool else 0 for one in servers]
+    hits = [len(one.replica.pool.hits(request)) if one.replica.pool else 0 for one in servers]
     return min(range(len(servers)), key=lambda index: (-hits[index], load[index], index))
 
 
@@ -90,7 +90,7 @@ def simulate(
     `follow_ups`: of each request the one it waits for, -1 for none, and how long after its end it is sent.
     """
     cached = any(len(one.path) for one in requests)
-    pools = [Pool(int(numbers["blocks"])) if cached else None for _ in range(replicas)]
+    pools = [Pool(int(numbers["blocks"]), int(numbers["block_size"])) if cached else None for _ in range(replicas)]
     servers = [Server(name, Replica(dict(numbers), truncates=name == "sarathi", pool=pool)) for pool in pools]
     routed = [-1] * len(requests)
 

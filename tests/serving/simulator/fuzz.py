@@ -132,6 +132,12 @@ def draw_pipeline(random: np.random.Generator, name: str, stages: int = 2) -> Ca
     return {**numbers, "stages": stages}, trace
 
 
+def draw_ahead(random: np.random.Generator, name: str, drawn: Draw = draw) -> Case:
+    """As another kind, with each step formed while the one before it is computed."""
+    numbers, trace = drawn(random, name)
+    return {**numbers, "ahead": 1}, trace
+
+
 def draw_priorities(random: np.random.Generator, name: str) -> Case:
     """As `draw`, of requests with one of a few priorities."""
     numbers, trace = draw(random, name)
@@ -142,8 +148,9 @@ def draw_priorities(random: np.random.Generator, name: str) -> Case:
 def compiled(name: str, cases: list[Case]) -> Simulated:
     """All cases as lanes of one call; of at least `LANES`, so that one program serves them all."""
     cases = [*cases, *cases[-1:] * (LANES - len(cases))]
-    names = [name for name in cases[0][0] if name != "stages"]
-    sizes = SIZES._replace(stages=int(cases[0][0].get("stages", 1)))
+    names = [name for name in cases[0][0] if name not in ("stages", "ahead")]
+    first = cases[0][0]
+    sizes = SIZES._replace(stages=int(first.get("stages", 1)), ahead=bool(first.get("ahead")))
     columns = {key: np.array([numbers[key] for numbers, _ in cases]) for key in names}
     kinds = {key: jnp.float64 if values.dtype.kind == "f" else jnp.int32 for key, values in columns.items()}
     settings = Settings(**{key: jnp.asarray(values, kinds[key]) for key, values in columns.items()})
@@ -210,6 +217,10 @@ VARIED = ("vllm", "vllm_v1", "sarathi", "orca")
 KINDS: list[tuple[str, Draw, Sequence[str]]] = [
     ("", draw, tuple(POLICIES)),
     (", prefixes cached", draw_shared, ("vllm_v1",)),
+    (", formed ahead", draw_ahead, ("vllm_v1",)),
+    (", formed ahead, prefixes cached", functools.partial(draw_ahead, drawn=draw_shared), ("vllm_v1",)),
+    (", formed ahead, priorities", functools.partial(draw_ahead, drawn=draw_priorities), ("vllm_v1",)),
+    (", formed ahead, prompts brought", functools.partial(draw_ahead, drawn=draw_brought), ("vllm_v1",)),
     (", swapping", draw_swap, ("vllm",)),
     (", priorities", draw_priorities, ("vllm_v1",)),
     (", two stages", draw_pipeline, VARIED),

@@ -51,16 +51,17 @@ class Request:
 class Pool:
     """The physical blocks of vLLM v1: a queue of free ones, what each holds, and who holds it."""
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, size: int) -> None:
+        self.size = size
         self.queue = list(range(blocks))
         self.node: dict[int, int] = {}
         self.block: dict[int, int] = {}
         self.holders = [0] * blocks
 
-    def hits(self, request: Request, size: int) -> list[int]:
+    def hits(self, request: Request) -> list[int]:
         """The blocks of the longest cached prefix; at least one token of the prompt is left to compute."""
         found: list[int] = []
-        for node in request.path[: (request.prompt - 1) // size]:
+        for node in request.path[: (request.prompt - 1) // self.size]:
             if node not in self.block:
                 break
             found.append(self.block[node])
@@ -83,9 +84,9 @@ class Pool:
             self.holders[block] = 1
             request.held.append(block)
 
-    def remember(self, request: Request, tokens: int, size: int) -> None:
+    def remember(self, request: Request, tokens: int) -> None:
         """Full blocks get their node. One that is there already is a copy: it and what follows it stay unknown."""
-        for place in range(tokens // size):
+        for place in range(tokens // self.size):
             block, node = request.held[place], request.path[place]
             request.copied |= self.block.get(node, block) != block
             if request.copied:
@@ -102,7 +103,8 @@ class Pool:
 @dataclass
 class Replica:
     """The numbers of the scheduler and its queues; `running` as Vidur's list of requests between two batches, which
-    does not have those `flying` in one."""
+    does not have those `flying` in one. Where steps are formed ahead, those whose last token is under way are `ending`,
+    and `late` says that the token which a decode is making is not known."""
 
     numbers: Mapping[str, Any]
     truncates: bool = False
@@ -117,6 +119,8 @@ class Replica:
     swapped: list[Request] = field(default_factory=list)
     host: int = 0
     moving: int = 0
+    ending: list[Request] = field(default_factory=list)
+    late: bool = False
 
     @property
     def free(self) -> int:
@@ -124,7 +128,7 @@ class Replica:
 
     @property
     def held(self) -> int:
-        return len(self.running) + len(self.flying)
+        return len(self.running) + len(self.flying) + len(self.ending)
 
     def pages(self, tokens: int) -> int:
         return math.ceil(tokens / self.numbers["block_size"])
@@ -198,10 +202,33 @@ class Replica:
                 request.first_token = end if request.first_token < 0.0 else request.first_token
             if request.processed == request.total:
                 request.completed = end
-                self.release(request)
+                (self.ending.append if self.numbers.get("ahead") else self.release)(request)
             else:
                 self.running.append(request)
         self.running.sort(key=lambda one: one.number if "stages" in self.numbers else one.admission)
+
+    def leave(self, clock: float) -> None:
+        """Those whose last token is there give back their blocks; all but that token is in them."""
+        for request in [one for one in self.ending if one.completed <= clock]:
+            self.ending.remove(request)
+            if self.pool is not None:
+                self.pool.remember(request, min(request.total - 1, len(request.held) * self.numbers["block_size"]))
+            self.release(request)
+
+    def remember(self, request: Request, stored: int) -> None:
+        """The blocks that are full of tokens which are known, `stored` of them in the cache after this step."""
+        if self.pool is not None:
+            self.pool.remember(request, stored - (self.late and request.prefilled))
+
+    def evict(self, victim: Request) -> None:
+        """Out of what runs; one whose last token is under way loses its blocks and ends all the same."""
+        if victim in self.ending:
+            self.evicted = True
+            self.release(victim)
+            victim.restarts += 1
+        else:
+            self.running.remove(victim)
+            self.restart(victim)
 
 
 Batch = list[tuple[Request, int]]
@@ -365,18 +392,17 @@ def vllm_v1(replica: Replica) -> Batch:
         tokens = min(1 if request.prefilled else request.prompt - request.processed, budget)
         stored = request.processed - request.prefilled + tokens
         while (need := max(0, replica.pages(stored) - request.blocks)) > replica.free:
-            victim = max(replica.running, key=lambda one: (one.priority, one.number))
+            held = replica.running + [one for one in replica.ending if one.blocks]
+            victim = max(held, key=lambda one: (one.priority, one.number))
             scheduled = [tokens for one, tokens in batch if one is victim]
-            replica.running.remove(victim)
             batch = [(one, tokens) for one, tokens in batch if one is not victim]
             budget, place = budget + sum(scheduled), place - len(scheduled)
-            replica.restart(victim)
+            replica.evict(victim)
             if victim is request:
                 return batch
         else:
             replica.take(request, need)
-            if replica.pool is not None:
-                replica.pool.remember(request, stored, numbers["block_size"])
+            replica.remember(request, stored)
             batch.append((request, tokens))
             budget -= tokens
             place += 1
@@ -385,7 +411,7 @@ def vllm_v1(replica: Replica) -> Batch:
     held = replica.held
     while replica.waiting and budget > 0 and held < numbers["cap"]:
         request, pool, size = replica.waiting[0], replica.pool, numbers["block_size"]
-        hits = [] if pool is None else pool.hits(request, size)
+        hits = [] if pool is None else pool.hits(request)
         idle = sum(not pool.holders[block] for block in hits) if pool is not None else 0
         if replica.pages(request.prompt + request.whole) - len(hits) + idle > replica.free:
             break
@@ -396,8 +422,7 @@ def vllm_v1(replica: Replica) -> Batch:
         stored = request.processed - request.whole + tokens
         request.blocks = len(hits)
         replica.take(replica.waiting.pop(0), replica.pages(stored) - len(hits))
-        if pool is not None:
-            pool.remember(request, stored, size)
+        replica.remember(request, stored)
         batch.append((request, tokens))
         budget -= tokens
         held += 1
@@ -420,18 +445,19 @@ def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], sec
     """Every step as (start, seconds, requests, tokens, decodes, block-seconds of a stage); the requests are changed in
     place."""
     cached = any(len(one.path) for one in requests)
-    pool = Pool(int(numbers["blocks"])) if cached else None
+    pool = Pool(int(numbers["blocks"]), int(numbers["block_size"])) if cached else None
     replica = Replica(numbers, truncates=name == "sarathi", pool=pool)
-    stages = [0.0] * int(numbers.get("stages", 1))
+    stages, ahead = [0.0] * int(numbers.get("stages", 1)), bool(numbers.get("ahead"))
     coming, clock, steps, flights = list(requests), 0.0, [], []
     while any(one.completed < 0.0 and not one.rejected for one in requests):
         for end, batch in flights:
-            if end <= clock:
+            if end <= clock and not ahead:
                 replica.land(batch, end)
+        replica.leave(clock)
         flights = [(end, batch) for end, batch in flights if end > clock]
         while coming and coming[0].arrived <= clock:
             replica.wait(coming.pop(0))
-        room = len(flights) < len(stages)
+        room, replica.late = len(flights) < len(stages) + ahead, bool(flights) and ahead
         batch = SCHEDULERS[name](replica) if room else []
         evicted, replica.evicted = replica.evicted, False
         if batch:
@@ -445,8 +471,10 @@ def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], sec
             steps.append((start, end - start, len(batch), sum(t for _, t in batch), decodes, held))
             replica.launch(batch, clock)
             flights.append((end, batch))
+            if ahead:  # what it will have done is known, but for the time of it
+                replica.land(batch, end)
         elif flights:
-            arrivals = [one.arrived for one in coming[:1]] if room and not replica.front() else []
+            arrivals = [one.arrived for one in coming[:1]] if room and not replica.front() and not ahead else []
             clock = min([end for end, _ in flights] + arrivals)
         elif not evicted and replica.front():
             replica.reject()

@@ -20,6 +20,7 @@ from vllm.config import SchedulerConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -79,7 +80,7 @@ def scheduler_of(numbers: Mapping[str, Any], caching: bool, by_priority: bool) -
         ec_manager_config=Absent(get_encoder_cache_manager_obj=lambda: None),
         **dict.fromkeys(LOOKAHEADS, 0),
     )
-    return Scheduler(
+    return (AsyncScheduler if numbers.get("ahead") else Scheduler)(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
@@ -109,6 +110,7 @@ class Engine:
         self.ours = {str(one.number): one for one in requests}
         self.tokens = {key: tokens_of(one, self.size) for key, one in self.ours.items()}
         self.known = {key: one.prompt for key, one in self.ours.items()}
+        self.evicted: set[str] = set()
 
     def add(self, one: reference.Request) -> None:
         key = str(one.number)
@@ -126,27 +128,31 @@ class Engine:
 
     def batch(self, output: SchedulerOutput) -> list[tuple[Any, int]]:
         """What is computed, as the plain reference counts it: a decode's last token is made, not yet in the cache."""
-        for key in output.preempted_req_ids or ():
-            self.known[key] = self.scheduler.requests[key].num_tokens
         batch = []
         for key, tokens in output.num_scheduled_tokens.items():
+            if key in self.evicted:
+                self.evicted.remove(key)
+                self.known[key] = self.scheduler.requests[key].num_tokens
             before = self.scheduler.requests[key].num_computed_tokens - tokens
             decodes = before >= self.known[key]
             batch.append((SimpleNamespace(processed=before + decodes, prefilled=decodes), tokens))
+        self.evicted |= set(output.preempted_req_ids or ())
         return batch
 
-    def finish(self, output: SchedulerOutput, end: float) -> None:
-        """Sample a token of every request whose tokens are all computed, and have the scheduler take them in."""
-        keys = list(output.num_scheduled_tokens)
-        requests = [self.scheduler.requests[key] for key in keys]
-        sampled = [[] if one.num_computed_tokens < one.num_tokens else [one.num_tokens] for one in requests]
-        tokens = [[self.tokens[key][place] for place in places] for key, places in zip(keys, sampled, strict=True)]
-        places = {key: index for index, key in enumerate(keys)}
+    def sampled(self, output: SchedulerOutput) -> dict[str, bool]:
+        """The requests of a step just formed, and whether it computes the last of their tokens that are known."""
+        return {key: not self.scheduler.requests[key].is_prefill_chunk for key in output.num_scheduled_tokens}
+
+    def finish(self, output: SchedulerOutput, sampled: Mapping[str, bool], end: float) -> None:
+        """Have the scheduler take in a token of every request that made one."""
+        requests = {key: self.scheduler.requests[key] for key in sampled}
+        tokens = [[self.tokens[key][requests[key].num_tokens]] if made else [] for key, made in sampled.items()]
+        places = {key: index for index, key in enumerate(sampled)}
         self.scheduler.update_from_output(
-            output, ModelRunnerOutput(req_ids=keys, req_id_to_index=places, sampled_token_ids=tokens)
+            output, ModelRunnerOutput(req_ids=list(sampled), req_id_to_index=places, sampled_token_ids=tokens)
         )
-        for key, made, request in zip(keys, tokens, requests, strict=True):
-            ours = self.ours[key]
+        for key, made in sampled.items():
+            ours, request = self.ours[key], requests[key]
             ours.restarts = request.num_preemptions
             if made and ours.first_token < 0.0:
                 ours.first_token = end
@@ -166,9 +172,10 @@ def simulate(
     requests: list[reference.Request],
     seconds: Callable[[reference.Batch], float],
 ) -> list[reference.Step]:
-    """As `reference.simulate`, by vLLM's scheduler."""
+    """As `reference.simulate`, by vLLM's scheduler; `numbers` with `ahead` make its queue of batches two long."""
     assert name == "vllm_v1"
     engine, coming, clock, steps = Engine(numbers, requests), list(requests), 0.0, []
+    flights, longest, free_at = [], 1 + bool(numbers.get("ahead")), 0.0
     while any(one.completed < 0.0 and not one.rejected for one in requests):
         while coming and coming[0].arrived <= clock:
             engine.add(coming.pop(0))
@@ -178,13 +185,18 @@ def simulate(
             for key in output.num_scheduled_tokens:
                 ours = engine.ours[key]
                 ours.scheduled = clock if ours.scheduled < 0.0 else ours.scheduled
-            took = seconds(batch)
+            start, took = max(clock, free_at), seconds(batch)
             free = engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
             decodes = sum(one.prefilled for one, _ in batch)
             held = (numbers["blocks"] - free) * took
-            steps.append((clock, took, len(batch), sum(tokens for _, tokens in batch), decodes, held))
-            clock += took
-            engine.finish(output, clock)
+            steps.append((start, took, len(batch), sum(tokens for _, tokens in batch), decodes, held))
+            free_at = start + took
+            flights.append((output, engine.sampled(output), free_at))
+            if len(flights) < longest:
+                continue
+        if flights:
+            output, sampled, clock = flights.pop(0)
+            engine.finish(output, sampled, clock)
         elif not output.preempted_req_ids and engine.scheduler.waiting:
             engine.reject()
         elif not output.preempted_req_ids and coming:
@@ -192,13 +204,13 @@ def simulate(
     return steps
 
 
-KINDS = [("", fuzz.draw), (", prefixes cached", fuzz.draw_shared), (", priorities", fuzz.draw_priorities)]
+KINDS = [kind for kind in fuzz.KINDS if "vllm_v1" in kind[2] and "stages" not in kind[0] and "brought" not in kind[0]]
 
 
 def main(count: int) -> int:
     jax.config.update("jax_enable_x64", True)
     wrong = 0
-    for what, drawn in KINDS:
+    for what, drawn, _ in KINDS:
         starts = range(0, count, 1000)
         found = [
             text

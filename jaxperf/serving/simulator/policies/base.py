@@ -162,7 +162,10 @@ def in_order(trace: Trace, state: State) -> Front:
 
 
 def flying(state: State) -> Bool[Array, " S"]:
-    """Slots whose request is in a batch that has not left the pipeline."""
+    """Slots whose request is in a batch that has not left the pipeline; ahead of the device, in one that makes its last
+    token."""
+    if state.ahead is not None:
+        return state.ahead.until > state.clock
     if state.pipeline is None:
         return jnp.zeros_like(state.slots.request, bool)
     return state.pipeline.until > state.clock
