@@ -74,13 +74,14 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
 
     A base of the same name means the file that this one overrides. Whole values are inherited or replaced, never
     parts of a value: a new quantity under an old source would be wrong; a user's file may state plain ones
-    (`hwspecs.plain`). A file that states `memory_capacity` does not
+    (`hwspecs.plain`), and leave out the name, which then is the file's. A file that states `memory_capacity` does not
     inherit `usable_memory`, which a driver reported of the base's memory and which models are placed by. The `base`
     that it keeps is the nearest shipped one.
     """
     raw = read_toml(path)
     if "base" not in raw:
         return raw
+    raw.setdefault("name", path.stem)
     base = raw.pop("base")
     if not isinstance(base, str):
         raise InputError(f"{path}: base is {base!r}, but must be the name of a device in quotes.")

@@ -255,6 +255,17 @@ def test_a_what_if_states_plain_values(tmp_path: Path) -> None:
     assert hwspecs.load("own", [tmp_path]).memory_bandwidth.si == 13.4e12
 
 
+def test_a_what_if_without_a_name_has_that_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "faster.toml").write_text('base = "h100-sxm"\nmemory_bandwidth = "2x"\n')
+    by_path = hwspecs.load(str(tmp_path / "faster.toml"))
+    assert by_path == hwspecs.load("faster", [tmp_path])
+    assert (by_path.name, by_path.display_name, by_path.base) == ("faster", "faster", "h100-sxm")
+    (tmp_path / "h100-sxm.toml").write_text('base = "h100-sxm"\nmemory_bandwidth = "2x"\n')
+    assert (
+        hwspecs.load("H100", [tmp_path]).memory_bandwidth.si == 6.7e12
+    )  # in place of the shipped one, aliases and all
+
+
 def test_bases_in_a_circle_are_an_error(tmp_path: Path) -> None:
     write(tmp_path, "one", base="two")
     write(tmp_path, "two", base="one")
