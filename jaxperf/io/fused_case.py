@@ -56,13 +56,10 @@ def chain_task(chain: Chain, names: ChainNames, case: Case, given: str | None) -
 
 def alternating_notes(task: Task, fusion: Fusion, found: ChainFound) -> list[str]:
     """What is said where stages take turns at levels inside of the shared one that do not hold the tiles of all."""
-    if (
-        found.cost is None
-        or found.mapping is None
-        or fusion.pipelined
-        or float(found.mapping.shared.temporal.prod()) == 1.0
-    ):
+    if found.cost is None or found.mapping is None or fusion.pipelined:
         return []
+    if float(found.mapping.shared.temporal[fusion.level + 1 :].prod()) == 1.0:
+        return []  # every stage has one turn
     small = [
         name
         for index, name in enumerate(task.levels[: fusion.level])

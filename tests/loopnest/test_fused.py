@@ -313,12 +313,12 @@ def test_the_shared_level_must_keep_what_is_shared() -> None:
     ("size", "turns", "pipelined", "notes"), [(24, 2, False, 1), (32, 2, False, 0), (24, 1, False, 0), (24, 2, True, 0)]
 )
 def test_stages_that_evict_each_other_are_said(size: int, turns: int, pipelined: bool, notes: int) -> None:
-    """Two stages of 16 words each on registers inside of the shared level."""
+    """Two stages of 16 words each on registers inside of the shared level, where shared factors are not turns."""
     whole = machine()
     registers = dataclasses.replace(whole.levels[0], size=size)
     architecture = dataclasses.replace(whole, levels=(registers, *whole.levels[1:]))
     task = Task(PAIR, PAIR_NAMES, architecture, LEVELS, "mac", {})
-    shared = Mapping(np.full((3, 1), [[1.0], [1.0], [turns]]), *np.ones((3, 3, 1)), ((),) * 3)
+    shared = Mapping(np.full((3, 1), [[4.0], [4.0], [turns]]), *np.ones((3, 3, 1)), ((),) * 3)
     stages = [SimpleNamespace(levels=[SimpleNamespace(accesses=(SimpleNamespace(tile=16.0), None))])] * 2
     found: Any = SimpleNamespace(mapping=FusedMapping(shared, ()), cost=SimpleNamespace(stages=stages))
     said = alternating_notes(task, Fusion(1, pipelined), found)
