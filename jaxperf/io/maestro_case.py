@@ -130,8 +130,10 @@ def _moves(layer: Layer, group: Sequence[Directive], tile: dict[str, int], where
         if each.loop in {other.loop for other in found}:
             raise InputError(f"{at}: {each.loop} is moved twice in one cluster.")
         if each.size < tile[each.loop] and each.offset != each.size:
+            counted = " An offset counts outputs, whatever the stride." if each.loop.endswith("'") else ""
             raise InputError(
                 f"{at}: {each.size} of {each.loop} move by {each.offset}; a step must begin where the last ended."
+                f"{counted}"
             )
         found.append(each)
     for each in found:

@@ -189,7 +189,10 @@ BAD = [
     (layer("A", SIMPLE, 1, "TK1"), "each cluster needs one SpatialMap"),
     (layer("A", SIMPLE, 1, "SK1 SC1"), "each cluster needs one SpatialMap"),
     (layer("A", SIMPLE, 1, "SK1 |64 SC1"), "its clusters need 64 PEs; the machine has 16"),
-    (layer("A", SIMPLE, 1, "SK1 TX4,1"), "line 8: 2 of X' move by 1"),
+    (
+        layer("A", SIMPLE, 1, "SK1 TX4,1"),
+        "2 of X' move by 1; a step must begin where the last ended. An offset counts outputs",
+    ),
     (layer("A", SIMPLE, 1, "SK2,1"), "2 of K move by 1; a step must begin"),
     (layer("A", SIMPLE, 1, "SK1 TX'1 TX3,1"), "X' is moved twice"),
     (layer("A", SIMPLE, 1, "SK1").replace("SpatialMap", "SpacialMap"), "Did you mean SpatialMap"),
