@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxperf.io.onnx_graph import read_onnx
     from jaxperf.io.workloads import load_workload
     from jaxperf.report.asked import estimate, rank
-    from jaxperf.serving.design.from_python import design
+    from jaxperf.report.asked_design import design
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
     from jaxperf.training.search.plan import plan_train
 
@@ -56,7 +56,7 @@ _HOMES = {
     "InputError": "hwspecs.errors",
     "arange": "jaxperf.sweeps.values",
     "decode_step": "jaxperf.api",
-    "design": "jaxperf.serving.design.from_python",
+    "design": "jaxperf.report.asked_design",
     "estimate": "jaxperf.report.asked",
     "geomspace": "jaxperf.sweeps.values",
     "linspace": "jaxperf.sweeps.values",

@@ -14,7 +14,8 @@ from calibration.collectives.learn import Learned
 from calibration.collectives.points import Network
 from calibration.collectives.terms import ALL
 from calibration.intervals import UNKNOWN
-from calibration.stored import damaged, load_arrays, save_arrays
+from calibration.stored import save_arrays
+from jaxperf.core.parameter_files import damaged, load_arrays
 
 SCHEMA = 4
 SHIPPED = "collectives"

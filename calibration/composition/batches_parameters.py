@@ -11,7 +11,8 @@ import numpy as np
 
 from calibration.composition.batches_links import Curve, curve_arrays, curves_from
 from calibration.composition.batches_step import JOULE
-from calibration.stored import damaged, load_arrays, save_arrays
+from calibration.stored import save_arrays
+from jaxperf.core.parameter_files import damaged, load_arrays
 
 SCHEMA = 1
 SHIPPED = "batches"

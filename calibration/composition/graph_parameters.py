@@ -12,9 +12,9 @@ from calibration.composition.evaluate_graphs import VARIANTS
 from calibration.composition.graphs import PRIORS
 from calibration.composition.predict_graphs import GraphParameters, Width
 from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
-from calibration.stored import load_arrays, save_arrays
+from calibration.stored import save_arrays
 from hwspecs.errors import InputError
-from jaxperf.core.parameter_files import base_of
+from jaxperf.core.parameter_files import base_of, load_arrays
 from jaxperf.models.composition import Composition
 
 SCHEMA = 2

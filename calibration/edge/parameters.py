@@ -11,7 +11,8 @@ import numpy as np
 
 from calibration.edge.prior import IDEAL, Freedom, Prior
 from calibration.edge.spaces import SPACES
-from calibration.stored import damaged, load_arrays, save_arrays
+from calibration.stored import save_arrays
+from jaxperf.core.parameter_files import damaged, load_arrays
 
 SCHEMA = 1
 SHIPPED = "edge"

@@ -23,8 +23,9 @@ from calibration.kernels.local import SAME, VIEW
 from calibration.kernels.model import KernelModel
 from calibration.kernels.point import LEAST
 from calibration.kernels.priors import PRIORS
-from calibration.stored import damaged, load_arrays, paths, save_arrays
+from calibration.stored import save_arrays
 from hwspecs.errors import InputError
+from jaxperf.core.parameter_files import damaged, load_arrays, paths
 
 SCHEMA = 2
 SHIPPED = "kernels"

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from calibration.stored import damaged, load_arrays, save_arrays
+from calibration.stored import save_arrays
+from jaxperf.core.parameter_files import damaged
 from jaxperf.serving.techniques.power import PowerLaw
-
-SCHEMA = 1
-SHIPPED = "power"
-REMEDY = "make them again with python -m calibration.power"
-SHARES = ("background", "compute", "memory")
+from jaxperf.serving.techniques.power_file import REMEDY, SCHEMA, SHARES, SHIPPED, load_law
 
 
 @dataclass(frozen=True)
@@ -41,10 +38,8 @@ def load_power(path: str | Path | None = None) -> PowerParameters:
 
     **Raises:** `InputError` for files that are missing, damaged or of another schema.
     """
-    tensors, card = load_arrays(path, SHIPPED, SCHEMA, REMEDY)
+    law, card = load_law(path)
     try:
-        shares = dict(zip(card["shares"], map(float, tensors["shares"]), strict=True))
-        law = PowerLaw(**{name: shares[name] for name in SHARES})
         return PowerParameters(law, bool(card["calibrated"]), tuple(map(str, card["devices"])), card)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError) as error:
         raise damaged(path, SHIPPED, error, REMEDY) from None

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from calibration.serving.scalars import deviation_of
-from calibration.stored import damaged, load_arrays, save_arrays
+from calibration.stored import save_arrays
+from jaxperf.core.parameter_files import damaged, load_arrays
 
 SCHEMA = 1
 SHIPPED = "serving"

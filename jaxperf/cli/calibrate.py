@@ -124,7 +124,7 @@ def check_place(out: Path) -> None:
 
 def written(out: Path) -> list[Path]:
     """The files that the command writes."""
-    from calibration.stored import paths
+    from jaxperf.core.parameter_files import paths
     from jaxperf.core.sustained_file import place_of
 
     return [*paths(out), place_of(out)]

@@ -87,7 +87,7 @@ class Kept:
 
     def remove(self) -> None:
         """The command is done."""
-        from calibration.stored import paths
+        from jaxperf.core.parameter_files import paths
 
         for path in paths(self.place) if self.families else ():
             path.unlink(missing_ok=True)

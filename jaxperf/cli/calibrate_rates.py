@@ -30,9 +30,9 @@ def save_rates(
     directories: Sequence[Path],
 ) -> OwnRates:
     """Fit and write the rates beside the parameters at `out`, which are written already. Raises `InputError`."""
-    from calibration.stored import paths
     from calibration.sustained.own import own_rates
     from calibration.sustained.table import save_sustained
+    from jaxperf.core.parameter_files import paths
 
     own = own_rates(parameters, reads, base, excluded, [str(folder) for folder in directories])
     checksum = json.loads(paths(out)[1].read_text(encoding="utf-8"))["sha256"]

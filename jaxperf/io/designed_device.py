@@ -29,11 +29,15 @@ def check_design_file(path: Path | None, base: DeviceSpec) -> str:
     check_output(path, (DEVICE_FILE, *WRITERS))
     if path is None or path.suffix.lower() != DEVICE_FILE:
         return f"{base.name}-design"
-    name = path.stem
+    return check_design_name(path.stem, base, "-o")
+
+
+def check_design_name(name: str, base: DeviceSpec, where: str) -> str:
+    """The name of a design. Raises `InputError` for one that no device of one's own can have."""
     if not _NAME.fullmatch(name):
-        raise InputError(f"-o: '{name}' would be the device's name; use a-z, 0-9, and - or . between them.")
+        raise InputError(f"{where}: '{name}' would be the device's name; use a-z, 0-9, and - or . between them.")
     if name in (*hwspecs.names(), base.name):
-        raise InputError(f"-o: '{name}' is the name of a known device; give the design one of its own.")
+        raise InputError(f"{where}: '{name}' is the name of a known device; give the design one of its own.")
     return name
 
 

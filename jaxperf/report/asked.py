@@ -12,7 +12,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 from jaxperf.io.fleet import select_device, select_devices
 from jaxperf.io.huggingface import load_model
-from jaxperf.models.config import ModelConfig
+from jaxperf.models.config import ModelConfig, check_model
 from jaxperf.report.ranking import PER_DOLLAR, RANK_METRICS, RankingReport
 from jaxperf.serving.estimate import Estimate
 from jaxperf.serving.estimate import estimate as evaluate
@@ -50,10 +50,10 @@ def estimate(
     **Returns:** an `Estimate`, of which `jaxperf.report.answer.estimate_record` makes plain data as of `--json`.
     **Raises:** `InputError` for what the command refuses.
     """
-    config = load_model(model) if isinstance(model, str) else model
+    config = model_of(model)
     known = {**LAYOUT, **LENGTHS, "weights": config.weight_format}
     for name in point:
-        _check_known("An estimate", name, (*known, "media_tokens"))
+        check_known("An estimate", name, (*known, "media_tokens"))
     return evaluate(config, select_device(device, directories), known | point, launch, load_sustained_table(params))
 
 
@@ -78,14 +78,14 @@ def rank(
     `fixed`: `prompt` (2,048), `output` (256), `weights` (the model's), `kv_cache` (bf16); the rest as of `estimate`.
     **Raises:** `InputError` for what the command refuses.
     """
-    config = load_model(model) if isinstance(model, str) else model
+    config = model_of(model)
     specs = select_devices(devices, directories)
     known = {**LENGTHS, "weights": config.weight_format}
     for name in fixed:
-        _check_known("A ranking", name, tuple(known))
+        check_known("A ranking", name, tuple(known))
     for name in slo:
-        _check_known("An SLO", name, TARGETS)
-    targets = {name: _positive(f"slo of {name}", limit) for name, limit in slo.items()}
+        check_known("An SLO", name, TARGETS)
+    targets = {name: positive(f"slo of {name}", limit) for name, limit in slo.items()}
     values = {name: checked_values(name, value)[0] for name, value in (known | fixed).items()}
     group = int(checked_number("max_devices", max_devices))
     batches = batches_up_to(int(checked_number("max_batch", max_batch)))
@@ -109,12 +109,21 @@ def rank(
     return RankingReport(config, specs, values, targets, found, explained, origin)
 
 
-def _check_known(what: str, name: str, allowed: Sequence[str]) -> None:
+def model_of(model: ModelConfig | str) -> ModelConfig:
+    """The description of a model, itself or by its name or path. Raises `InputError` for what is neither."""
+    config = load_model(model) if isinstance(model, str) else model
+    check_model(config)
+    return config
+
+
+def check_known(what: str, name: str, allowed: Sequence[str]) -> None:
+    """Raises `InputError` for a name that is not one of those `allowed`."""
     if name not in allowed:
         raise InputError(f"{what} takes no '{name}'; allowed: {', '.join(allowed)}.{did_you_mean(name, allowed)}")
 
 
-def _positive(what: str, number: float) -> float:
+def positive(what: str, number: float) -> float:
+    """The number. Raises `InputError` for what is no finite number above zero."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0.0 < number < math.inf:
         raise InputError(f"The {what} is {number!r}; it must be a number above zero.")
     return float(number)
@@ -124,5 +133,5 @@ def _priced(prices: Mapping[str, float], specs: Mapping[str, DeviceSpec]) -> dic
     """The prices under the names of the devices that are ranked, of which each may be given by an alias."""
     named = {alias: name for name, spec in specs.items() for alias in (*spec.aliases, name)}
     for name in prices:
-        _check_known("A price list", name, tuple(named))
-    return {named[name]: _positive(f"price of {name}", price) for name, price in prices.items()}
+        check_known("A price list", name, tuple(named))
+    return {named[name]: positive(f"price of {name}", price) for name, price in prices.items()}

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.stored import load_arrays, save_arrays
+from calibration.stored import save_arrays
 from hwspecs.errors import InputError
+from jaxperf.core.parameter_files import load_arrays
 from jaxperf.core.sustained_file import place_of
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -114,10 +115,37 @@ def test_from_python() -> None:
         step = jp.decode_step(model)(found.device, batch=8, context=68)
     assert found.best.held and list(found.best.prices) == ["tpot"]
     assert float(step.time) == pytest.approx(2e-3, rel=0.05)  # a step halfway through the output
-    with pytest.raises(jp.InputError, match="Did you mean batch"):
-        jp.design(model, "l4", bacth=8)
     with pytest.raises(jp.InputError, match="do not fit"):
-        jp.design(jp.load_model("llama-3-70b"), "l4")
+        jp.design("llama-3-70b", "l4")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"bacth": 8}, "Did you mean batch"),
+        ({"device": "l44"}, "Did you mean l4"),
+        ({"model": "gtp2"}, "Did you mean gpt2"),
+        ({"free": {"memory_bandwidth": (2e12, 1e12)}}, "memory_bandwidth=2 TB/s:1 TB/s: the lower end must be below"),
+        ({"free": {"num_cores": (40.5, 50)}}, "whole numbers"),
+        ({"free": {"memory_capacity": (1e9, 2e9)}}, "takes no range"),
+        ({"free": ()}, "Name what a design may change"),
+        ({"limits": {"tpot": -1.0}}, "must be a number above zero"),
+        ({"name": "l4"}, "is the name of a known device"),
+    ],
+)
+def test_from_python_mistakes_are_told_as_by_the_command(asked: dict[str, Any], said: str) -> None:
+    import jaxperf as jp
+
+    with pytest.raises(jp.InputError, match=said):
+        jp.design(**{"model": "gpt2", "device": "l4", **asked})
+
+
+def test_the_shipped_law_of_power_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jaxperf as jp
+
+    monkeypatch.setattr("jaxperf.serving.techniques.power_file.SCHEMA", 2)
+    with pytest.raises(jp.InputError, match="have schema 1; this version reads schema 2"):
+        jp.design("gpt2", "l4")
 
 
 @pytest.mark.parametrize(

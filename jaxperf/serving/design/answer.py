@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
+from hwspecs.quantity import format_quantity
 from hwspecs.values import Source
 from hwspecs.variant import variant
 from jaxperf.core.feasible import sentences
@@ -42,6 +43,7 @@ AT_PACE = ("num_cores", "clock_rate")  # sizes that the peaks go with
 # whose TDPs go with its cube (docs/design.md).
 WIDEST = {**dict.fromkeys(SIZES, Range(0.25, 4.0)), "clock_rate": Range(0.7, 1.4)}
 WHOLE_BYTES = 1e9  # a capacity is a whole number of these
+FURTHEST = 1000  # times the base's, or that part of it: beyond it is another kind of device
 KEY = "design"  # of the source of what was changed
 NOTES = {
     **dict.fromkeys((*SIZES, "node"), "searched"),
@@ -127,12 +129,31 @@ def _check(question: Question) -> None:
             if name not in allowed:
                 hint = did_you_mean(name, allowed)
                 raise InputError(f"'{name}' cannot be {what} by a design; allowed: {', '.join(allowed)}.{hint}")
+    if not question.free:
+        raise InputError(f"Name what a design may change: {', '.join(FREE)}.")
+    for name, ends in question.free.items():
+        if ends is not None:
+            _check_range(question.spec, name, ends)
     if minimized in limits:
         raise InputError(f"{minimized} is minimised and has a limit; what is minimised needs none.")
     if minimized in SIZES and minimized not in question.free:
         raise InputError(f"{minimized} is minimised, so it must be free.")
     if AREA in (minimized, *limits) and question.spec.die_area is None:
         raise InputError(f"The area of the dies of {question.spec.name} is not known; a file of your own may state it.")
+
+
+def _check_range(spec: DeviceSpec, name: str, ends: tuple[float, float]) -> None:
+    """Raises `InputError` for ends that are in no order, or no sizes of such a device."""
+    if name == CAPACITY:
+        raise InputError(f"{CAPACITY} takes no range: it is what the memory has to hold.")
+    own = size_of(spec, name)
+    text = f"{name}={':'.join(format_quantity(end, own.unit) for end in ends)}"
+    if not ends[0] < ends[1]:
+        raise InputError(f"{text}: the lower end must be below the upper.")
+    if not own.si / FURTHEST <= ends[0] < ends[1] <= own.si * FURTHEST:
+        raise InputError(f"{text}: an end is more than {FURTHEST} times off the base's {own.quantity}.")
+    if own.unit == "1" and any(end % 1.0 for end in ends):
+        raise InputError(f"{text}: there are whole numbers of them only.")
 
 
 def served_of(question: Question) -> tuple[Served, Assumed]:

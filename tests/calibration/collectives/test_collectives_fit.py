@@ -26,8 +26,8 @@ from calibration.collectives.refit import refit
 from calibration.collectives.rows import FAMILY, measured_collectives, read_collectives
 from calibration.collectives.scores import coverage, error_rows, interval_widths, resolution_of
 from calibration.collectives.terms import SIZE, Term
-from calibration.stored import paths
 from hwspecs.errors import InputError
+from jaxperf.core.parameter_files import paths
 
 Slowness = Callable[[str, int, float], float]
 SIZES = [2.0**power for power in range(10, 28)]

@@ -22,8 +22,9 @@ from calibration.kernels.neighbours import NEAREST
 from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
 from calibration.kernels.predict import predict_table
 from calibration.kernels.priors import priors_of
-from calibration.stored import load_arrays, save_arrays
+from calibration.stored import save_arrays
 from hwspecs.errors import InputError
+from jaxperf.core.parameter_files import load_arrays
 from tests.calibration.tables import as_read, blank_table, gemm_table, with_latency
 
 NAME = "mi300x"
