@@ -55,5 +55,5 @@ def _bracket(low: int, high: float, memory: MemoryUse, sequences: int) -> tuple[
     """The most that is known to fit and the least that is known not to, after a look at `sequences`."""
     each = float(memory.kv_cache) / sequences
     left = float(memory.usable) - float(memory.weights) - float(memory.activations)
-    fitting = max(math.floor(left / each), 0)
+    fitting = int(max(left // each, 0.0))  # left / each may round up to a whole number
     return (sequences, min(high, fitting + 1)) if fitting >= sequences else (max(low, fitting), sequences)
