@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-DASH = 5.0  # points
+DASH = 5.0  # points, and the diameter of a dot
 
 
 class Roof(NamedTuple):
@@ -71,10 +71,10 @@ def _roofline(axes: Axes, answer: Mapping[str, Any], architecture: Architecture,
     edges = [*reached, *(macs / roof.bandwidth for roof in roofs), 1.0]
     span = np.geomspace(min(edges) / 2.0, max(edges) * 2.0, 100)
     axes.axhline(macs, color="black", linewidth=1.5, label="units")
-    for roof, intensity, dashes in zip(roofs, reached, _dashes(roofs), strict=True):
+    for roof, intensity, dashes, size in zip(roofs, reached, _dashes(roofs), _sizes(reached), strict=True):
         rate = np.minimum(span * roof.bandwidth, macs)
         (line,) = axes.plot(span, rate, linewidth=1, linestyle=dashes, label=roof.name)
-        axes.scatter(intensity, achieved, s=24, color=line.get_color(), zorder=3)
+        axes.scatter(intensity, achieved, s=size, color=line.get_color(), zorder=3)
     axes.set(xscale="log", yscale="log", xlabel="operations per word through a port", ylabel="operations per cycle")
     axes.set_title("A point on its line: that port limits", loc="left", fontsize="medium")
     axes.legend(frameon=False, fontsize="small")
@@ -86,6 +86,13 @@ def _dashes(roofs: Sequence[Roof]) -> Iterator[Any]:
     for roof, same in zip(roofs, alike, strict=True):
         gap = DASH * (len(same) - 1)
         yield (DASH * same.index(roof), (DASH, gap)) if gap else "-"
+
+
+def _sizes(reached: Sequence[float]) -> Iterator[float]:
+    """Areas of points: of those at one place each that is drawn earlier is a ring around the later ones [points^2]."""
+    for index, intensity in enumerate(reached):
+        above = sum(math.isclose(intensity, other) for other in reached[index + 1 :])
+        yield (DASH * (1.0 + above)) ** 2
 
 
 def level_roofs(name: str, level: Level, found: Mapping[str, Any]) -> Iterator[Roof]:

@@ -32,7 +32,7 @@ def test_energies_have_prefixes_and_no_bar_ends_at_the_frame() -> None:
 
 
 def test_lines_of_one_bandwidth_are_all_seen() -> None:
-    """Each has its dashes where the others have gaps."""
+    """Each has its dashes where the others have gaps, and its point is a ring around those of the others."""
     levels = ("spad", "buffer", "dram")
     answer = {"macs": 8.0, "cycles": 4.0, "levels": {name: {**FOUND, "energy_j": 1e-9} for name in levels}}
     for level in answer["levels"].values():
@@ -44,3 +44,5 @@ def test_lines_of_one_bandwidth_are_all_seen() -> None:
     assert len({line.get_linestyle() for line in (spad, buffer)} | {dram.get_linestyle()}) == 2
     (start, (dash, gap)), (other, pattern) = spad._unscaled_dash_pattern, buffer._unscaled_dash_pattern
     assert (dash, gap) == tuple(pattern) and abs(other - start) == dash == gap
+    sizes = [float(each.get_sizes()[0]) for each in right.collections]  # all three points are at one place
+    assert sizes == sorted(set(sizes), reverse=True) and len(sizes) == 3
