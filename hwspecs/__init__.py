@@ -13,19 +13,9 @@ if TYPE_CHECKING:
     from hwspecs.energy import EnergyFacts, energy_of, flagship_of
     from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean, nearest
     from hwspecs.network import NetworkSpec, load_network, network_names
+    from hwspecs.parts import load_architecture, load_link, load_memory, load_process
     from hwspecs.quantity import format_quantity, parse_quantity
-    from hwspecs.registry import (
-        Registry,
-        Resolution,
-        load,
-        load_architecture,
-        load_link,
-        load_memory,
-        load_process,
-        names,
-        open_registry,
-        resolve,
-    )
+    from hwspecs.registry import Registry, Resolution, load, names, open_registry, resolve
     from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, MemorySpec, NodeSpec, ProcessSpec
     from hwspecs.values import CONFIDENCES, FORMATS, Source, Value
 
@@ -82,6 +72,8 @@ def _home(name: str) -> str | None:
             return "schema"
         case "NetworkSpec" | "load_network" | "network_names":
             return "network"
+        case "load_architecture" | "load_link" | "load_memory" | "load_process":
+            return "parts"
         case "EnergyFacts" | "energy_of" | "flagship_of":
             return "energy"
         case "Deviation" | "expected_peaks" | "peak_deviations":

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hwspecs.errors import InputError
-from hwspecs.registry import load, load_architecture, load_memory, load_process
+from hwspecs.parts import load_architecture, load_memory, load_process
+from hwspecs.registry import load
 from hwspecs.schema import DeviceSpec, MemorySpec, ProcessSpec
 from hwspecs.values import EnergyPerByte, EnergyPerFlop, Format
 

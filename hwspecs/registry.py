@@ -9,18 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean, nearest
+from hwspecs.errors import InconsistentPeaks, InputError, nearest
 from hwspecs.files import SHIPPED, Layer, layer_of, read_device, read_header, read_toml, scan
-from hwspecs.spelling import Spelling, slice_of, spelling_of
+from hwspecs.parts import load_architecture, part_path, part_paths
+from hwspecs.slices import Slice, profile_of, slice_of, slice_spec
+from hwspecs.spelling import Spelling, spelling_of
 
 if TYPE_CHECKING:
-    from hwspecs.schema import ArchitectureSpec, DeviceSpec, LinkSpec, MemorySpec, ProcessSpec, Spec
+    from hwspecs.schema import DeviceSpec
 
 Directory = str | os.PathLike[str]
 LONGEST_SHOWN = 60  # characters of a name that nobody knows
-_Part = TypeVar("_Part", bound="Spec")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Registry:
             if resolution.name is None:
                 raise InputError(f"{name!r} is known but has no specification: {resolution.reason}")
             name = resolution.name
-        return self._read(self.paths[name], name)
+        return self._read(self.paths[name], name) if name in self.paths else self._load_slice(name)
 
     def load_all(self) -> dict[str, DeviceSpec]:
         """Every specification, by name."""
@@ -130,7 +131,9 @@ class Registry:
             return Resolution(text, name, f"this is {name}.")
         if reason is None:
             spelled = {spelling_of(known): why for known, why in _unspecified().items()}
-            reason = spelled.get(spelling_of(text)) or self._slice(text)
+            reason = spelled.get(spelling_of(text))
+        if reason is None and (part := self._slice(text)) is not None:
+            return self._resolve_slice(text, *part)
         if reason is not None:
             return Resolution(text, None, reason)
         shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
@@ -144,11 +147,24 @@ class Registry:
         near = dict.fromkeys(self.aliases[each] for each in nearest(text, self.aliases, count=len(self.aliases)))
         return f" Did you mean {' or '.join([*near][:3])}?" if near else ""
 
-    def _slice(self, text: str) -> str | None:
-        """What to do about a slice of a GPU, such as "A100-SXM4-40GB MIG 3g.20gb"; None for another string."""
+    def _slice(self, text: str) -> tuple[Slice, DeviceSpec] | None:
+        """The slice that a string names, such as "A100-SXM4-40GB MIG 3g.20gb", and of what; None for another string."""
         named = slice_of(text)
         whole = self.find(named.device) if named else None
-        return named.sentence(whole) if named and whole else None
+        return (named, self._read(self.paths[whole], whole)) if named and whole else None
+
+    def _resolve_slice(self, text: str, named: Slice, whole: DeviceSpec) -> Resolution:
+        if profile_of(whole, named) is None:
+            return Resolution(text, None, named.sentence(whole.name))
+        return Resolution(text, named.name(whole.name), f"this is a slice (MIG) of {whole.name}.")
+
+    def _load_slice(self, name: str) -> DeviceSpec:
+        """The specification of a slice by its name, as `resolve` gives it."""
+        found = self._slice(name)
+        profile = None if found is None else profile_of(found[1], found[0])
+        if found is None or profile is None:
+            raise InputError(f"{name!r} is not a known device.")
+        return slice_spec(found[1], found[0], profile)
 
     def _own_aliases(self, name: str, path: Path) -> Iterable[str]:
         header = read_header(path)
@@ -174,7 +190,7 @@ class Registry:
             named = getattr(spec, field)
             try:
                 if named is not None:
-                    _part_path(folder, named)
+                    part_path(folder, named)
             except InputError as error:
                 raise InputError(f"{path}: {field}: {error} Leave it out where it is none of them.") from None
         if SHIPPED not in path.parents:
@@ -186,7 +202,7 @@ def _warn_of_peaks(spec: DeviceSpec, path: Path) -> None:
     """Warns of peaks of a user's device that do not follow from its cores and clock and have no note."""
     from hwspecs.checks import FROM, deviations_sentence, unexplained
 
-    if spec.architecture not in _part_paths("architectures"):
+    if spec.architecture not in part_paths("architectures"):
         return
     raw = read_toml(path)
     peaks = raw.get("peak_flops", ())
@@ -254,51 +270,3 @@ def names(directories: Iterable[Directory] = ()) -> tuple[str, ...]:
 def resolve(text: str, directories: Iterable[Directory] = ()) -> Resolution:
     """What a string that names hardware means; see `Registry.resolve`."""
     return open_registry(directories).resolve(text)
-
-
-def load_link(name: str) -> LinkSpec:
-    """The specification of a link, such as nvlink4."""
-    from hwspecs.schema import LinkSpec
-
-    return _load_part("links", name, LinkSpec)
-
-
-def load_architecture(name: str) -> ArchitectureSpec:
-    """The specification of an architecture, such as hopper."""
-    from hwspecs.schema import ArchitectureSpec
-
-    return _load_part("architectures", name, ArchitectureSpec)
-
-
-def load_process(name: str) -> ProcessSpec:
-    """The specification of a manufacturing process, such as tsmc-4n."""
-    from hwspecs.schema import ProcessSpec
-
-    return _load_part("processes", name, ProcessSpec)
-
-
-def load_memory(name: str) -> MemorySpec:
-    """The specification of a kind of memory, such as hbm3."""
-    from hwspecs.schema import MemorySpec
-
-    return _load_part("memories", name, MemorySpec)
-
-
-@functools.cache  # shipped files stay as they are, and a ranking asks for them device by device
-def _load_part(folder: str, name: str, spec: type[_Part]) -> _Part:
-    from hwspecs.schema import parse_spec
-
-    path = _part_path(folder, name)
-    return parse_spec(spec, read_toml(path), str(path))
-
-
-def _part_path(folder: str, name: str) -> Path:
-    paths = _part_paths(folder)
-    if name not in paths:
-        raise InputError(f"{name!r} is not in {folder}.{did_you_mean(name, paths)} Known: {', '.join(paths)}.")
-    return paths[name]
-
-
-@functools.cache
-def _part_paths(folder: str) -> Mapping[str, Path]:
-    return scan(SHIPPED / folder).paths

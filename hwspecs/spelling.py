@@ -11,8 +11,6 @@ _VENDOR_WORDS = frozenset(
 _MEMORY_KINDS = re.compile(r"(hbm|gddr)\d[a-z]?")
 _MEMORY_SIZE = re.compile(r"(\d+)(g|gb|gib)")
 
-_MIG = re.compile(r"(?P<device>.+?)[\s_-]+MIG[\s_-]+(\d+c\.)?\d+g\.(?P<memory>\d+)gb(\+\S+)?", re.IGNORECASE)
-
 
 @dataclass(frozen=True)
 class Spelling:
@@ -37,25 +35,3 @@ def spelling_of(text: str) -> Spelling:
         elif word not in _VENDOR_WORDS and not _MEMORY_KINDS.fullmatch(word):
             words.append(word)
     return Spelling("".join(words), memory)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """A slice of a GPU (MIG): the string that names the `device`, and its `memory` in GB."""
-
-    device: str
-    memory: str
-
-    def sentence(self, whole: str) -> str:
-        """What it is, and how to state it; `whole`: the name of the device."""
-        return (
-            f"it is a slice (MIG) of {whole} with {self.memory} GB, whose cores differ by profile; write a file with "
-            f'base = "{whole}" that states its num_cores (`nvidia-smi mig -lgip` has them as SM), its peak_flops, '
-            "vector_flops, memory_bandwidth, memory_capacity and l2_capacity (docs/add-a-device.md)."
-        )
-
-
-def slice_of(text: str) -> Slice | None:
-    """The slice that a string names, such as "A100-SXM4-40GB MIG 3g.20gb"; None for another string."""
-    named = _MIG.fullmatch(text.strip())
-    return Slice(named["device"], named["memory"]) if named else None

@@ -92,17 +92,39 @@ def test_loading_what_is_known_but_not_specified_gives_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "whole", "memory"),
+    ("text", "name", "cores", "share"),
     [
-        ("A100-SXM4-40GB MIG 3g.20gb", "a100-sxm-40gb", 20),
-        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb+me", "a100-sxm-80gb", 10),
-        ("H100 80GB HBM3 mig 1c.7g.80gb", "h100-sxm", 80),
+        ("A100-SXM4-40GB MIG 3g.20gb", "a100-sxm-40gb-mig-3g.20gb", 42, 1 / 2),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb+me", "a100-sxm-80gb-mig-1g.10gb", 14, 1 / 8),
+        ("H100 1g.20gb", "h100-sxm-mig-1g.20gb", 26, 1 / 4),
+        ("H200 3g.71gb", "h200-sxm-mig-3g.71gb", 60, 1 / 2),
+        ("a30-mig-1g.6gb", "a30-mig-1g.6gb", 14, 1 / 4),
+        ("B200 7g.180gb", "", 0, 0.0),
     ],
 )
-def test_a_slice_of_a_gpu_says_of_what_and_how_to_state_it(text: str, whole: str, memory: int) -> None:
+def test_a_slice_of_a_gpu_has_its_cores_and_its_share_of_the_memory(
+    text: str, name: str, cores: int, share: float
+) -> None:
     found = hwspecs.resolve(text)
-    assert found.name is None and f"a slice (MIG) of {whole} with {memory} GB" in found.reason
-    assert f'base = "{whole}"' in found.reason
+    if not name:
+        assert found.name is None and 'base = "b200" that states its num_cores' in found.reason
+        return
+    part, whole = hwspecs.load(text), hwspecs.load(name.partition("-mig-")[0])
+    assert found.name == part.name == hwspecs.load(name).name == name and part.base == whole.name
+    assert part.num_cores.si == cores and part.num_cores.confidence == "single source"
+    for fact in ("memory_bandwidth", "memory_capacity", "l2_capacity"):
+        assert getattr(part, fact).si == pytest.approx(share * getattr(whole, fact).si, rel=1e-11)
+    by_cores = cores / whole.num_cores.si
+    assert part.peak_flops["bf16"].si == pytest.approx(by_cores * whole.peak_flops["bf16"].si, rel=1e-11)
+    assert min(by_cores, share) <= part.tdp.si / whole.tdp.si <= max(by_cores, share)
+    assert (part.node.topology, part.node.size.si, part.usable_memory) == ("single", 1, None)
+    assert part.node.link_bandwidth.si == pytest.approx(share * whole.node.network_bandwidth.si, rel=1e-11)
+
+
+@pytest.mark.parametrize(("text", "memory"), [("H100 80GB HBM3 mig 1c.7g.80gb", 80), ("A100 3g.30gb", 30)])
+def test_a_slice_whose_cores_are_not_known_says_of_what_it_is_and_how_to_state_it(text: str, memory: int) -> None:
+    found = hwspecs.resolve(text)
+    assert found.name is None and f"with {memory} GB" in found.reason and "that states its num_cores" in found.reason
     with pytest.raises(hwspecs.InputError, match="not a known device"):
         hwspecs.resolve("Quux MIG 1g.5gb")
 
