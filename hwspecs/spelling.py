@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _VENDOR_WORDS = frozenset(
-    ("nvidia", "amd", "instinct", "intel", "tesla", "geforce", "quadro", "google", "cloud", "aws", "habana", "radeon")
+    "nvidia amd instinct intel tesla geforce quadro google cloud aws habana radeon huawei".split()
 )
 _MEMORY_KINDS = re.compile(r"(hbm|gddr)\d[a-z]?")
 _MEMORY_SIZE = re.compile(r"(\d+)(g|gb|gib)")

@@ -53,6 +53,7 @@ def write(folder: Path, name: str, base: str = "h100-sxm", memory: str = "96 GB"
         ("TPU-v6e-1", "tpu-v6e"),
         ("Trainium2", "trn2"),
         ("b60", "arc-pro-b60"),
+        ("Huawei Ascend910B3", "ascend-910b3"),
     ],
 )
 def test_spellings_of_one_device_match(text: str, name: str) -> None:
@@ -75,6 +76,8 @@ def test_similar_or_ambiguous_strings_never_match(text: str) -> None:
     [
         ("h100-80gb-pcap", "power limit"),
         ("A100x4", "not one device"),
+        ("Huawei Ascend 910C", "load ascend-910c-die and count two"),
+        ("MI455X", "neither its compute units nor its clock"),
         ("Virtualized NVIDIA H200-SXM-141GB", "virtual"),
         ("[MAXSUN] MS-Intel Arc Pro B60 Dual 48G Turbo", "two"),
         ("AMD Instinct MI300X 192GB HBM3 (x32), AMD Instinct MI325X 256GB HBM3e (x16)", "mixed cluster"),
