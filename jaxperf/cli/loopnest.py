@@ -188,7 +188,9 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
     if answer["feasible"]:
         _print_totals(out, answer)
     if "operations" in answer:
-        made = "  ".join(f"{name} {count:,.0f}" for name, count in answer["operations"].items())
+        counts = answer["operations"]
+        counts = counts | {"never met": answer["macs"] - sum(counts.values())}
+        made = "  ".join(f"{name} {count:,.0f}" for name, count in counts.items())
         out.print(f"operations {answer['macs']:,.0f}: {made}", soft_wrap=True)
     if not quiet:
         for note in answer["notes"]:
