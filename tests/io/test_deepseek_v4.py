@@ -11,7 +11,10 @@ from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import read_config
 from jaxperf.models.block_formats import own_formats
+from jaxperf.models.blocks.compressed import compressed_mixer
+from jaxperf.models.blocks.phase import Decode
 from jaxperf.models.config import CompressedAttention, Indexer, Moe
+from jaxperf.models.deployment import Parallelism
 from jaxperf.models.flops import mixer_flops
 from jaxperf.models.layers import transformer
 from jaxperf.models.memory import group_weight_bytes, kv_cache_bytes
@@ -104,6 +107,19 @@ def test_deepseek_v4_stores_its_experts_in_4_bits_and_the_rest_in_8() -> None:
     plain = parameter_count(model) - parts["experts"] - parts["attention"] - parts["shared_experts"]
     rest = parts["attention"] + parts["shared_experts"]
     assert stored_bytes(model) == pytest.approx(parts["experts"] * 4.25 / 8 + rest + plain * 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("ranks", [8, 16, 32])
+def test_ranks_divide_the_projection_of_a_group_where_there_are_more_of_them_than_groups(ranks: float) -> None:
+    """8 groups of 8 heads; each rank has one of them, or its share of one, whose outputs all of them project on."""
+    mixer = compressed_mixer(read_config(V4_FLASH).layers[0].mixer)
+    phase, hidden = Decode(as_float(3), as_float(10)), as_float(4096)
+    one, shard = (mixer.kernels(deployment(H100, tensor=each), hidden, phase) for each in (1, ranks))
+    for name in ("query_projection", "output_down_projection"):
+        assert float(shard[name].flops) * ranks == float(one[name].flops)
+    assert float(shard["output_projection"].flops) == 3 * 2 * 1024 * 4096
+    held = 4096 * (1024 + 512) + (1024 + 1024) * 64 / ranks * 512 + 1024 * 4096
+    assert float(mixer.matrix_elements(hidden, Parallelism(ranks))) == held
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ class CompressedMixer(AbstractMixer):
 
     def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
         tokens, ranks = phase.tokens, deployment.layout.tensor_parallel
-        heads, outputs = ceil_div(self.heads, ranks), self._outputs(ranks)
+        heads, groups = ceil_div(self.heads, ranks), self._groups(ranks)
+        outputs, depth = groups * self.output_rank, heads / groups * self.head_dim
         written = self.head_dim * (1.0 if self.ratio is None else 1.0 + 1.0 / self.ratio)
         kernels = {
             "latent_projection": linear(deployment, tokens, self.q_rank + self.head_dim, hidden),
@@ -65,16 +66,15 @@ class CompressedMixer(AbstractMixer):
             kernels["compression"] = gate(deployment, tokens, self.width)
         if self.indexer is not None:
             kernels |= self._choice(deployment, self.indexer, hidden, phase)
-        depth = self.heads / self.groups * self.head_dim
         return kernels | {
             "attention": self._attend(deployment, heads, phase),
             "output_down_projection": linear(deployment, tokens, outputs, depth),
             "output_projection": linear(deployment, tokens, hidden, outputs),
         }
 
-    def _outputs(self, ranks: Scalar) -> Scalar:
-        """Elements of the low-rank outputs of one rank's groups [1]."""
-        return jnp.maximum(ceil_div(self.groups, ranks), 1.0) * self.output_rank
+    def _groups(self, ranks: Scalar) -> Scalar:
+        """Groups that one rank has heads of; of more ranks than groups each sums up a part of one's outputs [1]."""
+        return jnp.maximum(ceil_div(self.groups, ranks), 1.0)
 
     def _entries(self, context: Scalar) -> Scalar:
         """Compressed entries of `context` tokens, between whole ones in proportion [1]."""
@@ -134,10 +134,10 @@ class CompressedMixer(AbstractMixer):
         }
 
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
-        heads, outputs = ceil_div(self.heads, layout.tensor_parallel), self._outputs(layout.tensor_parallel)
+        heads, groups = ceil_div(self.heads, layout.tensor_parallel), self._groups(layout.tensor_parallel)
         into = hidden * (self.q_rank + self.head_dim + 2.0 * self.width)
-        depth = self.heads / self.groups * self.head_dim
-        return into + self.q_rank * heads * self.head_dim + outputs * (depth + hidden)
+        out = self.output_rank * (heads * self.head_dim + groups * hidden)
+        return into + self.q_rank * heads * self.head_dim + out
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         if self.indexer is None:
