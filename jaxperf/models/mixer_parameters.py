@@ -118,12 +118,13 @@ def mixer_vectors(mixer: Mixer, hidden: int) -> int:
 def _attention_vectors(mixer: Attention, hidden: int) -> int:
     own = not mixer.shared_kv
     queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
-    gates = mixer.output_gate * mixer.heads * mixer.value_width
+    gates = mixer.gate_bias * mixer.heads * mixer.value_width
     values = 0 if mixer.keys_as_values else mixer.kv_heads * mixer.value_width
-    biases = queries + gates + own * (mixer.key_bias * keys + values)
+    biases = queries + own * (mixer.key_bias * keys + values)
     normed = queries + own * keys if mixer.qk_norm_wide else (1 + own) * mixer.head_dim
     return (
         mixer.qkv_bias * biases
+        + gates
         + mixer.output_bias * hidden
         + (mixer.qk_norm or mixer.qk_norm_wide) * (1 + mixer.qk_norm_bias) * normed
         + (mixer.sinks + mixer.relative_buckets) * mixer.heads

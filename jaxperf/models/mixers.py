@@ -29,7 +29,8 @@ class Attention:
     `keys_as_values` one projection gives both, which are then normed and cached apart (Gemma 4); `q_rank` of a query
     compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate a head (Step-3.5);
     `indexer` that chooses the blocks of tokens a query sees, `None` where it sees all (MiniMax M3); `input_width` of
-    what queries, keys and values are read from, `None` for the hidden width (Zamba).
+    what queries, keys and values are read from, `None` for the hidden width (Zamba); `gate_bias` on the gates, which
+    one projection makes with the queries (Qwen3-Next).
     """
 
     heads: int
@@ -57,6 +58,7 @@ class Attention:
     head_gate: bool = False
     indexer: Indexer | None = None
     input_width: int | None = None
+    gate_bias: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_heads", "head_dim")
@@ -65,9 +67,8 @@ class Attention:
         check_optional_counts(self, "window", "value_dim", "chunk", "kv_input", "q_rank")
         check_counts(self, "relative_buckets", smallest=0)
         check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm", "causal", "sinks", "output_gate")
-        check_flags(
-            self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values", "head_gate"
-        )
+        check_flags(self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values")
+        check_flags(self, "head_gate", "gate_bias")
         if self.output_gate and self.head_gate:
             raise InputError("Attention.output_gate and Attention.head_gate are both true; a layer has one of them.")
         if self.heads % self.kv_heads:

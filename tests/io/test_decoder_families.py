@@ -399,6 +399,10 @@ def test_qwen3_5_and_olmo_hybrids() -> None:
     dense = read("Qwen3_5ForCausalLM", SIZES, linear_num_key_heads=2, linear_num_value_heads=4)
     assert [letter(layer.mixer) for layer in dense.layers] == ["D", "D", "D", "A"]
     assert dense.layers[3].mixer == Attention(4, 2, 16, qk_norm=True, output_gate=True)
+    biased = read("Qwen3_5ForCausalLM", SIZES, linear_num_key_heads=2, linear_num_value_heads=4, attention_bias=True)
+    assert biased.layers[3].mixer == dataclasses.replace(
+        dense.layers[3].mixer, qkv_bias=True, output_bias=True, gate_bias=True
+    )
     sizes = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8}
     hybrid = read("OlmoHybridForCausalLM", SIZES, sizes, linear_value_head_dim=16, rope_parameters=None)
     assert hybrid.layers[0].mixer == GatedDelta(2, 2, 8, 16, 4)

@@ -107,7 +107,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("afmoe", {}),
     ("arcee", {}),
     ("bamba", {"attn_layer_indices": [3, 9]}),
-    ("beam", {"num_hidden_layers": 8}),
+    ("beam", {"num_hidden_layers": 8, "attention_bias": True}),
     ("biogpt", {}),
     ("cohere", {"attention_bias": True, "use_qk_norm": True}),
     ("cohere2_moe", {"first_k_dense_replace": 2, "prefix_dense_intermediate_size": 512, "num_shared_experts": 2}),

@@ -266,7 +266,8 @@ def test_every_term_by_hand() -> None:
     ("mixer", "expected"),
     [
         (Attention(4, 2, 6, value_dim=5), 10 * (4 * 6 + 2 * 6 + 2 * 5) + 4 * 5 * 10),
-        (Attention(4, 2, 6, output_gate=True, qkv_bias=True), 10 * (2 * 24 + 2 * 12) + 24 * 10 + 2 * 24 + 2 * 12),
+        (Attention(4, 2, 6, output_gate=True, qkv_bias=True), 10 * (2 * 24 + 2 * 12) + 24 * 10 + 24 + 2 * 12),
+        (Attention(4, 2, 6, output_gate=True, gate_bias=True), 10 * (2 * 24 + 2 * 12) + 24 * 10 + 24),
         (Attention(4, 2, 6, sinks=True, relative_buckets=32), 10 * 48 + 240 + 4 + 32 * 4),
         (Attention(4, 2, 6, keys_as_values=True, qkv_bias=True), 10 * (24 + 12) + 240 + 24 + 12),
         (Attention(4, 1, 6, q_rank=7, head_gate=True), 7 * (10 + 24) + 10 * (12 + 4) + 24 * 10 + 7),

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import decoder, full_every, gated_mlp, grouped_attention, rotary_model, stack, varied
+from jaxperf.io.families.common import (
+    biased_attention,
+    decoder,
+    full_every,
+    gated_mlp,
+    grouped_attention,
+    rotary_model,
+    stack,
+    varied,
+)
 from jaxperf.models.config import ModelConfig
 
 
@@ -16,8 +25,7 @@ def _cohere(fields: Fields) -> ModelConfig:
 
 def _cohere2(fields: Fields) -> ModelConfig:
     """Windowed layers have rotary positions; the full ones between them have none."""
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias)
+    attention = biased_attention(fields)
     step = fields.optional_count("sliding_window_pattern") or fields.optional_count("_sliding_window_pattern") or 4
     widths = full_every(fields, step, fields.count_or("sliding_window", 4096))
     mixers = varied(attention, window=widths, rotary=[width is not None for width in widths])

@@ -46,6 +46,12 @@ def grouped_attention(fields: Fields, head_dim: int | None = None, multi_head: b
     return Attention(heads, kv_head_count(fields, heads, multi_head), width, **kind)
 
 
+def biased_attention(fields: Fields, multi_head: bool = True, **given: Any) -> Attention:
+    """`grouped_attention`, with `attention_bias`, false where it is absent, on all of its projections."""
+    bias = fields.flag("attention_bias", False)
+    return grouped_attention(fields, multi_head=multi_head, qkv_bias=bias, output_bias=bias, **given)
+
+
 def full_heads(fields: Fields, kv_heads: int | None = None, **kind: Any) -> Attention:
     """Heads that share the hidden size, in classes without `head_dim`; as many key and value heads unless given."""
     heads = fields.count("num_attention_heads")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import decoder, full_every, gated_mlp, grouped_attention, stack, varied
+from jaxperf.io.families.common import biased_attention, decoder, full_every, gated_mlp, stack, varied
 from jaxperf.models.checks import check_count
 from jaxperf.models.config import Attention, Layer, Mlp, ModelConfig, Table
 
 
 def _attention(fields: Fields, **kind: Any) -> Attention:
-    bias = fields.flag("attention_bias", False)
-    return grouped_attention(fields, head_dim=256, qkv_bias=bias, output_bias=bias, **kind)
+    return biased_attention(fields, multi_head=False, head_dim=256, **kind)
 
 
 def _gemma(fields: Fields) -> ModelConfig:

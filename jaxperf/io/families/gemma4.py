@@ -8,15 +8,14 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import decoder, every, grouped_attention, layer_kinds, top_k
+from jaxperf.io.families.common import biased_attention, decoder, every, layer_kinds, top_k
 from jaxperf.models.checks import check_count
 from jaxperf.models.config import Attention, FeedForward, Layer, Mlp, ModelConfig, Moe, Table
 
 
 def _mixers(fields: Fields, reused: list[bool]) -> list[Attention]:
     """The windowed and the full layers, which have heads and key and value heads of their own."""
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, head_dim=256, qkv_bias=bias, output_bias=bias, qk_norm=True)
+    attention = biased_attention(fields, multi_head=False, head_dim=256, qk_norm=True)
     windowed = dataclasses.replace(attention, window=fields.count_or("sliding_window", 512))
     same = fields.flag("attention_k_eq_v", False)
     head_dim, kv_heads = _full_sizes(fields, same)

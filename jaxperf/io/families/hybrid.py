@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
+    biased_attention,
     decoder,
     every,
     gated_mlp,
@@ -20,15 +19,10 @@ from jaxperf.io.families.common import (
 from jaxperf.io.families.experts import predicted_layers
 from jaxperf.io.families.state_space import mamba1, mamba2
 from jaxperf.models.checks import MOST_LAYERS, check_count, show
-from jaxperf.models.config import Attention, FeedForward, Layer, Mamba2, Mixer, Mlp, ModelConfig
+from jaxperf.models.config import FeedForward, Layer, Mamba2, Mixer, Mlp, ModelConfig
 
 ATTENTION = ("attention", "full_attention")  # how configs name the two kinds of layer
 MAMBA = ("mamba", "linear_attention")
-
-
-def _attention(fields: Fields, **kind: Any) -> Attention:
-    bias = fields.flag("attention_bias", False)
-    return grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias, **kind)
 
 
 def _mamba2(fields: Fields, gated_norm: bool = True) -> Mamba2:
@@ -58,7 +52,7 @@ def _jamba(fields: Fields) -> ModelConfig:
 
 def _bamba(fields: Fields) -> ModelConfig:
     attends = indices(fields, "attn_layer_indices")
-    attention, mamba = _attention(fields), _mamba2(fields)
+    attention, mamba = biased_attention(fields), _mamba2(fields)
     mixers: list[Mixer] = [attention if index in attends else mamba for index in range(fields.layer_count())]
     return decoder(fields, stack(mixers, (gated_mlp(fields),) * len(mixers)))
 
@@ -69,7 +63,7 @@ def _granite_hybrid(fields: Fields) -> ModelConfig:
     shared = fields.count_or("shared_expert_intermediate_size", 1024)
     sparse = fields.count("num_experts", smallest=0) > 0
     block: FeedForward = routed(fields, "intermediate_size", shared_intermediate=shared) if sparse else Mlp(shared)
-    attention = _attention(fields, rotary=fields.data.get("position_embedding_type") == "rope")
+    attention = biased_attention(fields, rotary=fields.data.get("position_embedding_type") == "rope")
     mamba = _mamba2(fields)
     mixers = [attention if kind in ATTENTION else mamba for kind in kinds]
     return decoder(fields, stack(mixers, (block,) * len(mixers)))
@@ -107,7 +101,7 @@ def _nemotron_layers(fields: Fields) -> list[str]:
 def _nemotron_h(fields: Fields) -> ModelConfig:
     """Nemotron-H and Nemotron 3 (arXiv:2504.03624): every layer is one norm and one block."""
     kinds, further = _nemotron_layers(fields), _further_kinds(fields)
-    attention, mamba = _attention(fields, rotary=False), _mamba2(fields)
+    attention, mamba = biased_attention(fields, rotary=False), _mamba2(fields)
     blocks = _nemotron_blocks(fields, {*kinds, *further})
     mixers: dict[str, Mixer] = {kind: attention if kind in ATTENTION else mamba for kind in (*ATTENTION, *MAMBA)}
     layers = tuple(Layer(mixers.get(kind), blocks.get(kind), norms=1) for kind in kinds)
@@ -158,7 +152,7 @@ def _falcon_h1(fields: Fields) -> ModelConfig:
             f"mamba_d_ssm is {inner} and mamba_n_heads x mamba_d_head is {mamba.heads * mamba.head_dim}; "
             "make them agree."
         )
-    layer = Layer(_attention(fields), gated_mlp(fields, bias=fields.flag("mlp_bias", False)), beside=mamba)
+    layer = Layer(biased_attention(fields), gated_mlp(fields, bias=fields.flag("mlp_bias", False)), beside=mamba)
     return decoder(fields, (layer,) * fields.layer_count())
 
 

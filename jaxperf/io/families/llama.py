@@ -6,6 +6,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
     Windows,
+    biased_attention,
     decoder,
     every,
     full_heads,
@@ -18,18 +19,13 @@ from jaxperf.io.families.common import (
     varied,
     windows,
 )
-from jaxperf.models.config import Attention, ModelConfig
-
-
-def _llama_attention(fields: Fields) -> Attention:
-    bias = fields.flag("attention_bias", False)
-    return grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias)
+from jaxperf.models.config import ModelConfig
 
 
 def _llama(fields: Fields) -> ModelConfig:
     if fields.find("sliding_window") is not None and fields.find("layer_types") is None:
         fields.notes.append("sliding_window is ignored; LlamaForCausalLM attends to the whole context.")
-    attention = _llama_attention(fields)
+    attention = biased_attention(fields)
     return rotary_model(fields, attention, gated_mlp(fields, bias=fields.flag("mlp_bias", False)))
 
 
@@ -74,23 +70,20 @@ def _baichuan(fields: Fields) -> ModelConfig:
 
 def _smollm3(fields: Fields) -> ModelConfig:
     """Every fourth layer has no positions."""
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, qkv_bias=bias, output_bias=bias)
+    attention = biased_attention(fields, multi_head=False)
     block = gated_mlp(fields, bias=fields.flag("mlp_bias", False))
     mixers = varied(attention, rotary=rotary_layers(fields))
     return decoder(fields, stack(mixers, (block,) * len(mixers)), tied=True)
 
 
 def _granite(fields: Fields) -> ModelConfig:
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias)
+    attention = biased_attention(fields)
     return rotary_model(fields, attention, gated_mlp(fields, bias=fields.flag("mlp_bias", False)))
 
 
 def _granite_swa(fields: Fields) -> ModelConfig:
     """Windowed layers between full ones, and a learned logit in each head's softmax."""
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias, sinks=True)
+    attention = biased_attention(fields, sinks=True)
     if fields.find("layer_types") is None:
         raise InputError("layer_types is missing; it must say which layers are windowed.")
     return rotary_model(fields, attention, gated_mlp(fields, bias=fields.flag("mlp_bias", False)), tied=True)
@@ -127,14 +120,13 @@ def _ernie(fields: Fields) -> ModelConfig:
 
 
 def _hunyuan_dense(fields: Fields) -> ModelConfig:
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias, qk_norm=True)
+    attention = biased_attention(fields, qk_norm=True)
     return rotary_model(fields, attention, gated_mlp(fields))
 
 
 def _bitnet(fields: Fields) -> ModelConfig:
     """BitNet b1.58 (arXiv:2504.12285): norms inside the blocks, before the last projection of each."""
-    attention, block = _llama_attention(fields), gated_mlp(fields)
+    attention, block = biased_attention(fields), gated_mlp(fields)
     inside = attention.heads * attention.head_dim + block.intermediate
     return rotary_model(fields, attention, block, other_parameters=inside)
 

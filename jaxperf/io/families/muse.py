@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import decoder, gated_mlp, grouped_attention, routed, stack, varied, windows
+from jaxperf.io.families.common import biased_attention, decoder, gated_mlp, routed, stack, varied, windows
 from jaxperf.io.families.experts import first_dense
 from jaxperf.models.config import Layer, Mixer, ModelConfig, Moe
 
@@ -21,8 +21,7 @@ def turned_layers(fields: Fields, usual: list[bool] | None = None) -> list[bool]
 
 
 def _mixers(fields: Fields) -> list[Mixer]:
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, output_gate=True, qkv_bias=bias, output_bias=bias)
+    attention = biased_attention(fields, multi_head=False, output_gate=True)
     within = [index % 4 != 0 for index in reversed(range(fields.layer_count()))]
     window = fields.count_or("sliding_window", 2048)
     widths = windows(fields, tuple(window if one else None for one in within))

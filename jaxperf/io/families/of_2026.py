@@ -7,6 +7,7 @@ from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
     Windows,
+    biased_attention,
     decoder,
     every,
     gated_mlp,
@@ -20,11 +21,6 @@ from jaxperf.io.families.common import (
 from jaxperf.io.families.experts import first_dense, predicted_layers
 from jaxperf.io.families.muse import turned_layers
 from jaxperf.models.config import Attention, FeedForward, Layer, Mixer, Mlp, ModelConfig, Moe
-
-
-def _bias(fields: Fields) -> dict[str, bool]:
-    bias = fields.flag("attention_bias", False)
-    return {"qkv_bias": bias, "output_bias": bias}
 
 
 def _everywhere(fields: Fields) -> Windows:
@@ -43,7 +39,7 @@ def _with_further(fields: Fields, layers: tuple[Layer, ...]) -> ModelConfig:
 
 def _mellum(fields: Fields) -> ModelConfig:
     """Qwen3's attention, experts in all layers unless `mlp_layer_types` says otherwise."""
-    attention = grouped_attention(fields, head_dim=128, qk_norm=True, **_bias(fields))
+    attention = biased_attention(fields, multi_head=False, head_dim=128, qk_norm=True)
     mixers = varied(attention, window=_everywhere(fields))
     return _with_further(fields, stack(mixers, first_dense(fields, _experts(fields), default=0)))
 
@@ -54,8 +50,8 @@ def _laguna(fields: Fields) -> ModelConfig:
     if gating not in (True, "per-head", "per-element"):
         raise InputError('gating must be true, "per-head" or "per-element".')
     whole = gating == "per-element"
-    attention = grouped_attention(
-        fields, head_dim=128, qk_norm=True, output_gate=whole, head_gate=not whole, **_bias(fields)
+    attention = biased_attention(
+        fields, multi_head=False, head_dim=128, qk_norm=True, output_gate=whole, head_gate=not whole
     )
     count = fields.layer_count()
     heads = fields.listing("num_attention_heads_per_layer", int, count) or [attention.heads] * count
@@ -65,7 +61,7 @@ def _laguna(fields: Fields) -> ModelConfig:
 
 def _beam(fields: Fields) -> ModelConfig:
     """Norms around each block, gated attention, no positions in the full layers: each sixth and the last."""
-    attention = grouped_attention(fields, head_dim=128, qk_norm=True, output_gate=True, **_bias(fields))
+    attention = biased_attention(fields, multi_head=False, head_dim=128, qk_norm=True, output_gate=True)
     usual = [None if full else fields.count_or("sliding_window", 512) for full in every(6, fields.layer_count())]
     usual[-1] = None
     mixers = _rotary_in_windows(fields, attention, tuple(usual))
@@ -90,7 +86,7 @@ def _kolibri(fields: Fields) -> ModelConfig:
 def _granite_moe_swa(fields: Fields) -> ModelConfig:
     """A learned logit in each head's softmax; the first of each four layers sees everything, and positions are turned
     in layers whose `layer_rope_theta` is not 0."""
-    attention = grouped_attention(fields, multi_head=True, sinks=True, **_bias(fields))
+    attention = biased_attention(fields, sinks=True)
     count, window = fields.layer_count(), fields.count_or("sliding_window", 128)
     widths = windows(fields, tuple(None if full else window for full in every(4, count, 0)))
     shared = fields.optional_count("shared_expert_intermediate_size", smallest=0) or 0
@@ -101,7 +97,7 @@ def _granite_moe_swa(fields: Fields) -> ModelConfig:
 
 def _command_a_plus(fields: Fields) -> ModelConfig:
     """Both blocks read one norm; windowed layers have rotary positions, and first dense ones if they all see all."""
-    attention = grouped_attention(fields, head_dim=128, multi_head=True, **_bias(fields))
+    attention = biased_attention(fields, head_dim=128)
     count, first = fields.layer_count(), fields.optional_count("first_k_dense_replace", smallest=0) or 0
     period = fields.optional_count("sliding_window_pattern") or 4
     prefix = fields.optional_count("prefix_dense_sliding_window_pattern") or 1
@@ -129,7 +125,7 @@ def _command_blocks(fields: Fields, first: int) -> tuple[FeedForward, ...]:
 
 def _hyperclova(fields: Fields) -> ModelConfig:
     """A Granite with norms around each block, unless `use_post_norm` is false."""
-    attention = grouped_attention(fields, multi_head=True, **_bias(fields))
+    attention = biased_attention(fields)
     block = gated_mlp(fields, bias=fields.flag("mlp_bias", False))
     return rotary_model(fields, attention, block, norms=4 if fields.flag_or("use_post_norm", True) else 2)
 

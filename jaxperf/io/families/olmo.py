@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
     Windows,
+    biased_attention,
     decoder,
     full_every,
     gated_mlp,
@@ -18,31 +17,26 @@ from jaxperf.io.families.common import (
 )
 from jaxperf.io.families.experts import first_dense, predicted_layers, with_shared_experts
 from jaxperf.io.families.qwen import full_layers, gated_delta
-from jaxperf.models.config import Attention, Mixer, ModelConfig
-
-
-def _attention(fields: Fields, **kind: Any) -> Attention:
-    bias = fields.flag("attention_bias", False)
-    return grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias, **kind)
+from jaxperf.models.config import Mixer, ModelConfig
 
 
 def _olmo(fields: Fields) -> ModelConfig:
     """LayerNorm without weights or biases (arXiv:2402.00838)."""
-    return rotary_model(fields, _attention(fields), gated_mlp(fields), norm_weight=False)
+    return rotary_model(fields, biased_attention(fields), gated_mlp(fields), norm_weight=False)
 
 
 def _olmo2(fields: Fields) -> ModelConfig:
     """RMSNorm after the blocks, and over all queries and all keys (arXiv:2501.00656)."""
-    return rotary_model(fields, _attention(fields, qk_norm_wide=True), gated_mlp(fields))
+    return rotary_model(fields, biased_attention(fields, qk_norm_wide=True), gated_mlp(fields))
 
 
 def _olmo3(fields: Fields) -> ModelConfig:
     widths = full_every(fields, 4, fields.count_or("sliding_window", 4096))
-    return rotary_model(fields, _attention(fields, qk_norm_wide=True), gated_mlp(fields), widths)
+    return rotary_model(fields, biased_attention(fields, qk_norm_wide=True), gated_mlp(fields), widths)
 
 
 def _olmoe(fields: Fields) -> ModelConfig:
-    return rotary_model(fields, _attention(fields, qk_norm_wide=True), routed(fields, "intermediate_size"))
+    return rotary_model(fields, biased_attention(fields, qk_norm_wide=True), routed(fields, "intermediate_size"))
 
 
 def _exaone_windows(fields: Fields) -> Windows:
@@ -83,7 +77,7 @@ def _olmo_hybrid(fields: Fields) -> ModelConfig:
     """Three layers of the gated delta rule, then one of attention; no rotary positions without `rope_theta`."""
     rope = fields.nested("rope_parameters")
     rotary = rope.data.get("rope_theta") is not None or fields.data.get("rope_theta") is not None
-    attention, delta = _attention(fields, qk_norm_wide=True, rotary=rotary), gated_delta(fields)
+    attention, delta = biased_attention(fields, qk_norm_wide=True, rotary=rotary), gated_delta(fields)
     full = full_layers(fields, 4)
     return decoder(fields, stack([attention if one else delta for one in full], (gated_mlp(fields),) * len(full)))
 

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import Windows, decoder, gated_mlp, grouped_attention, rotary_model, routed
+from jaxperf.io.families.common import (
+    Windows,
+    biased_attention,
+    decoder,
+    gated_mlp,
+    grouped_attention,
+    rotary_model,
+    routed,
+)
 from jaxperf.models.config import Layer, Mlp, ModelConfig
 
 
@@ -27,8 +35,7 @@ def _phi3(fields: Fields) -> ModelConfig:
 
 
 def _phimoe(fields: Fields) -> ModelConfig:
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, qkv_bias=bias, output_bias=bias)
+    attention = biased_attention(fields, multi_head=False)
     model = rotary_model(fields, attention, routed(fields, "intermediate_size"), _one_window(fields), norm_bias=True)
     return decoder(fields, model.layers, head_bias=fields.flag("lm_head_bias", False))
 

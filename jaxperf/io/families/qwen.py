@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
     Windows,
+    biased_attention,
     decoder,
     every,
     full_heads,
@@ -68,22 +70,20 @@ def _qwen2_moe(fields: Fields) -> ModelConfig:
 
 
 def _qwen3(fields: Fields) -> ModelConfig:
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, head_dim=128, qkv_bias=bias, output_bias=bias, qk_norm=True)
+    attention = biased_attention(fields, multi_head=False, head_dim=128, qk_norm=True)
     return rotary_model(fields, attention, gated_mlp(fields), _late_windows(fields))
 
 
 def _qwen3_moe(fields: Fields) -> ModelConfig:
-    bias = fields.flag("attention_bias", False)
     window = fields.count("sliding_window") if fields.flag("use_sliding_window", False) else None
-    attention = grouped_attention(fields, qkv_bias=bias, output_bias=bias, qk_norm=True)
+    attention = biased_attention(fields, multi_head=False, qk_norm=True)
     return rotary_model(fields, attention, sparse_steps(fields, routed(fields)), (window,) * fields.layer_count())
 
 
 def _delta_hybrid(fields: Fields, blocks: Sequence[FeedForward]) -> ModelConfig:
     """Three layers of the gated delta rule, then one of gated attention, as those that predict further tokens are."""
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_attention(fields, head_dim=256, qkv_bias=bias, output_bias=bias, qk_norm=True, output_gate=True)
+    attention = biased_attention(fields, multi_head=False, head_dim=256, qk_norm=True, output_gate=True)
+    attention = dataclasses.replace(attention, gate_bias=attention.qkv_bias)
     delta = gated_delta(fields)
     full = full_layers(fields, fields.optional_count("full_attention_interval") or 4)
     layers = stack([attention if one else delta for one in full], blocks)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import (
+    biased_attention,
     decoder,
     every,
     full_every,
@@ -27,11 +26,6 @@ from jaxperf.io.families.experts import first_dense, predicted_layers, with_shar
 from jaxperf.models.config import Attention, Layer, Mlp, ModelConfig, Moe
 
 
-def _attention(fields: Fields, **kind: Any) -> Attention:
-    bias = fields.flag("attention_bias", False)
-    return grouped_attention(fields, multi_head=True, qkv_bias=bias, output_bias=bias, **kind)
-
-
 def _llama4(fields: Fields) -> ModelConfig:
     """Layers with rotary positions attend within chunks, the others to everything; one expert and a shared one."""
     count = fields.layer_count()
@@ -39,7 +33,7 @@ def _llama4(fields: Fields) -> ModelConfig:
     rotary = rotary_layers(fields)
     chunked = [kind == "chunked_attention" for kind in kinds] if kinds else rotary
     width = fields.count_or("attention_chunk_size", 8192)
-    mixers = varied(_attention(fields), rotary=rotary, chunk=[width if one else None for one in chunked])
+    mixers = varied(biased_attention(fields), rotary=rotary, chunk=[width if one else None for one in chunked])
     moe = routed(fields, "intermediate_size", shared_intermediate=fields.count("intermediate_size"))
     step = fields.count_or("interleave_moe_layer_step", 1)
     sparse = indices(fields, "moe_layers") or [index for index, one in enumerate(every(step, count)) if one]
@@ -69,24 +63,24 @@ def _arctic(fields: Fields) -> ModelConfig:
     beside = fields.flag("parallel_attn_mlp_res", False)
     moe = routed(fields, "intermediate_size", shared_intermediate=fields.count("hidden_size") if beside else 0)
     count, step = fields.layer_count(), fields.count_or("moe_layer_frequency", 2)
-    attention = _attention(fields)
+    attention = biased_attention(fields)
     sparse, dense = Layer(attention, moe, norms=3 if beside else 2), Layer(attention, gated_mlp(fields))
     return decoder(fields, tuple(sparse if one else dense for one in every(step, count)))
 
 
 def _grok1(fields: Fields) -> ModelConfig:
     """Norms before and after each block (github.com/xai-org/grok-1)."""
-    return rotary_model(fields, _attention(fields), routed(fields, "intermediate_size"), tied=True, norms=4)
+    return rotary_model(fields, biased_attention(fields), routed(fields, "intermediate_size"), tied=True, norms=4)
 
 
 def _deepseek_v1(fields: Fields) -> ModelConfig:
-    return rotary_model(fields, _attention(fields), first_dense(fields, with_shared_experts(fields), default=0))
+    return rotary_model(fields, biased_attention(fields), first_dense(fields, with_shared_experts(fields), default=0))
 
 
 def _granite_moe(fields: Fields) -> ModelConfig:
     shared = fields.optional_count("shared_expert_intermediate_size", smallest=0) or 0
     moe = routed(fields, "intermediate_size", shared_intermediate=shared)
-    return rotary_model(fields, _attention(fields), moe)
+    return rotary_model(fields, biased_attention(fields), moe)
 
 
 def _hunyuan_moe(fields: Fields) -> ModelConfig:
@@ -100,7 +94,7 @@ def _hunyuan_moe(fields: Fields) -> ModelConfig:
     count = fields.layer_count()
     share = fields.optional_count("cla_share_factor") if fields.flag("use_cla", False) else None
     reused = [index % (share or 1) != 0 for index in range(count)]
-    mixers = varied(_attention(fields, qk_norm=fields.flag("use_qk_norm", True)), shared_kv=reused)
+    mixers = varied(biased_attention(fields, qk_norm=fields.flag("use_qk_norm", True)), shared_kv=reused)
     return decoder(fields, stack(mixers, (moe,) * count))
 
 
@@ -122,7 +116,7 @@ def _solar_open(fields: Fields) -> ModelConfig:
 
 
 def _dots1(fields: Fields) -> ModelConfig:
-    return _corrected(fields, _attention(fields, qk_norm=True), first=0)
+    return _corrected(fields, biased_attention(fields, qk_norm=True), first=0)
 
 
 def _hy_v3(fields: Fields) -> ModelConfig:
@@ -133,7 +127,7 @@ def _afmoe(fields: Fields) -> ModelConfig:
     """Trinity: gated attention, norms around each block; windowed layers have rotary positions, full ones have none."""
     step, window = fields.count_or("global_attn_every_n_layers", 4), fields.count_or("sliding_window", 1024)
     widths = full_every(fields, step, window)
-    attention = _attention(fields, qk_norm=True, output_gate=True)
+    attention = biased_attention(fields, qk_norm=True, output_gate=True)
     mixers = varied(attention, window=widths, rotary=[width is not None for width in widths])
     first = fields.count_or("num_dense_layers", 1, smallest=0)
     moe = with_shared_experts(fields, correction_bias=True)
