@@ -23,7 +23,7 @@ from jaxperf.report.text import (
     table,
 )
 from jaxperf.serving.estimate import Estimate
-from jaxperf.serving.explain import limiter_shares
+from jaxperf.serving.explain import HOST, PHASES, limiter_shares
 
 # Metric -> (how it is called, unit of the printed number, scale from SI).
 SHOWN = {
@@ -59,28 +59,27 @@ def estimate_record(answer: Estimate) -> dict[str, Any]:
 
 
 def kernel_rows(answer: Estimate) -> list[dict[str, Any]]:
-    """One row a kernel and phase: time [s], its share, FLOP, bytes, limiter."""
+    """One row a kernel and phase: time [s] with the ends of its interval, its share, FLOP, bytes, limiter.
+
+    All kernels of the total are at the same end at once: without pipelines the ends of the rows add up to its own.
+    """
     rows = []
-    for phase, step in (("prefill", answer.explanation.cost.prefill), ("decode", answer.explanation.cost.decode)):
+    for phase in PHASES:
+        step, ends = getattr(answer.explanation.cost, phase), answer.explanation.ends[phase]
         total = sum(float(cost.time) for cost in step.kernels.values()) + float(step.host)
         slowest_first = sorted(step.kernels.items(), key=lambda item: -float(item[1].time))
-        rows += [_kernel_row(phase, name, cost, total) for name, cost in slowest_first if float(cost.time) > 0.0]
-        host = float(step.host)
-        empty = {"flops": 0.0, "bytes_moved": 0.0, "limiter": LIMITER_WORDS[Limiter.HOST]}
-        rows.append({"phase": phase, "kernel": "host", "time": host, "share": host / total, **empty})
+        timed = [(name, cost.time, _work(cost)) for name, cost in slowest_first if float(cost.time) > 0.0]
+        nothing = {"flops": 0.0, "bytes_moved": 0.0, "limiter": LIMITER_WORDS[Limiter.HOST]}
+        for name, time, work in [*timed, (HOST, step.host, nothing)]:
+            lower, upper = map(float, ends[name])
+            times = {"time": float(time), "time_lower": lower, "time_upper": upper, "share": float(time) / total}
+            rows.append({"phase": phase, "kernel": name, **times, **work})
     return rows
 
 
-def _kernel_row(phase: str, name: str, cost: Cost, total: float) -> dict[str, Any]:
-    return {
-        "phase": phase,
-        "kernel": name,
-        "time": float(cost.time),
-        "share": float(cost.time) / total,
-        "flops": float(cost.flops),
-        "bytes_moved": float(cost.bytes_moved),
-        "limiter": LIMITER_WORDS[Limiter(int(np.asarray(cost.limiter)))],
-    }
+def _work(cost: Cost) -> dict[str, Any]:
+    limiter = LIMITER_WORDS[Limiter(int(np.asarray(cost.limiter)))]
+    return {"flops": float(cost.flops), "bytes_moved": float(cost.bytes_moved), "limiter": limiter}
 
 
 def decode_points(answer: Estimate) -> dict[str, tuple[float, float, float]]:
@@ -155,6 +154,7 @@ def _kernel_table(answer: Estimate) -> Any:
             row["phase"],
             row["kernel"],
             milliseconds(row["time"]),
+            interval(row["time_lower"], row["time_upper"], 1e3),
             f"{row['share']:.1%}",
             f"{row['flops'] / 1e9:.3g}",
             f"{row['bytes_moved'] / 1e9:.3g}",
@@ -162,7 +162,7 @@ def _kernel_table(answer: Estimate) -> Any:
         )
         for row in kernel_rows(answer)
     ]
-    columns = ("phase", "kernel", "ms", "share", "GFLOP", "GB", "limited by")
+    columns = ("phase", "kernel", "ms", "interval", "share", "GFLOP", "GB", "limited by")
     return table("Kernels of one device: all layers together, one pass", columns, rows)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array
 
 from jaxperf.core.cost import Limiter
@@ -29,18 +30,22 @@ from jaxperf.sweeps.once import evaluate_once, evaluate_over
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
 PHASES = ("prefill", "decode")
+HOST = "host"  # among kernels
+
+Ends = dict[str, dict[str, tuple[Array, Array]]]  # by phase and kernel
 
 
 class Explanation(eqx.Module):
     """Metrics with interval ends, the costs behind their nominal values, the time that each resource bounds by phase
-    [s], the metrics at the plain roofline, and what there is to tell of techniques (`techniques.serve.technique_cost`);
-    leaves are host arrays."""
+    [s], the metrics at the plain roofline, what there is to tell of techniques (`techniques.serve.technique_cost`), and
+    the ends of the interval of each kernel's time, and of the `HOST`'s, by phase [s]; leaves are host arrays."""
 
     metrics: Metrics
     cost: ServingCost
     bounded: dict[str, dict[Limiter, Array]]
     roofline: Metrics
     told: Told
+    ends: Ends
 
 
 def explain(
@@ -94,7 +99,7 @@ def _at_point(study: Study) -> Callable[[Assumed, Mapping[str, Any], Techniques 
             cost, told = technique_cost(deployment, model, techniques, batch, prompt, output)
         metrics = metrics_of(limited(deployment, techniques, told), cost, given["output"])
         bounded = {phase: getattr(cost, phase).time_by_limiter() for phase in PHASES}
-        return Explanation({name: metrics[name] for name in study.metrics}, cost, bounded, {}, told)
+        return Explanation({name: metrics[name] for name in study.metrics}, cost, bounded, {}, told, {})
 
     return jax.jit(one)
 
@@ -104,7 +109,20 @@ def _told_together(found: Sequence[Explanation]) -> Explanation:
     at = dict(zip(RATE_LEVELS, found, strict=True))
     metrics = with_intervals({level: at[level].metrics for level in LEVELS})
     nominal = at["nominal"]
-    return Explanation(metrics, nominal.cost, nominal.bounded, at[ROOFLINE].metrics, nominal.told)
+    ends = _kernel_ends([at[level].cost for level in LEVELS])
+    return Explanation(metrics, nominal.cost, nominal.bounded, at[ROOFLINE].metrics, nominal.told, ends)
+
+
+def _kernel_ends(costs: Sequence[ServingCost]) -> Ends:
+    """The shortest and the longest time of each kernel among costs of the same kernels."""
+
+    def over(phase: str) -> dict[str, tuple[Array, Array]]:
+        steps = [getattr(cost, phase) for cost in costs]
+        times = {name: [step.kernels[name].time for step in steps] for name in steps[0].kernels}
+        times[HOST] = [step.host for step in steps]
+        return {name: (np.minimum.reduce(each), np.maximum.reduce(each)) for name, each in times.items()}
+
+    return {phase: over(phase) for phase in PHASES}
 
 
 def break_even(

@@ -43,7 +43,9 @@ def test_kernels_add_up(cli, parse_json) -> None:
     for phase, total in (("prefill", "ttft"), ("decode", "tpot")):
         kernels = [row for row in answer["kernels"] if row["phase"] == phase]
         assert sum(row["share"] for row in kernels) == pytest.approx(1.0)
-        assert sum(row["time"] for row in kernels) == pytest.approx(answer["metrics"][total])
+        for end in ("", "_lower", "_upper"):
+            assert sum(row[f"time{end}"] for row in kernels) == pytest.approx(answer["metrics"][f"{total}{end}"])
+        assert all(row["time_lower"] <= row["time"] <= row["time_upper"] for row in kernels)
 
 
 def test_text_says_interval_limit_and_origin(cli) -> None:
