@@ -1,6 +1,7 @@
-"""Linear attention with fixed decays: tiled prefill and recurrent decode (Lightning Attention-2, arXiv 2401.04658).
+"""Linear attention with fixed decays: tiled prefill (Lightning Attention-2, arXiv 2401.04658).
 
-MiniMax-01 (arXiv 2501.08313) has one decay per head; with a decay of 1 it is plain linear attention.
+MiniMax-01 (arXiv 2501.08313) has one decay per head; with a decay of 1 it is plain linear attention. A step of decode
+is in `jaxperf.kernels.recurrent`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ from jaxperf.kernels.recurrent import (
     STATE_ITEMSIZE,
     LinearAttentionShape,
     chunk_pairs,
-    state_update_cost,
 )
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
-STEP_OPERATIONS = 5.0  # decay h: 1; + k v: 2; q h: 2, per number of the state
 VALUE_BLOCK = 64.0  # value columns of one block, which keeps its part of the state on chip
 
 
@@ -61,18 +60,3 @@ def lightning_prefill_cost(
         bytes_moved=batch * (tokens * (per_token + gates) + 2.0 * STATE_ITEMSIZE * shape.state_elements),
         stretch=waves * device.num_cores / blocks,
     )
-
-
-@jax.jit
-def lightning_decode_cost(
-    device: Device,
-    shape: LinearAttentionShape,
-    batch: Scalar,
-    activations: NumberFormat,
-    efficiency: AbstractEfficiency,
-) -> Cost:
-    """One token per sequence: 5 FLOP per number of the state, which is read and written in fp32.
-
-    **Returns:** `Cost` of scalars.
-    """
-    return state_update_cost(device, shape, batch, STEP_OPERATIONS, shape.gates, activations, efficiency)

@@ -7,6 +7,7 @@ same with B for keys, C for queries and x for values (Dao, Gu 2024, arXiv 2405.2
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
@@ -19,6 +20,7 @@ from jaxperf.kernels.roofline import kernel_cost
 STATE_ITEMSIZE = 4.0  # states are kept in fp32 [byte]
 GATE_ITEMSIZE = 4.0  # decays and step sizes too [byte]
 STATE_COLUMNS = 16.0  # value columns of a state that one block of the recurrent kernel holds
+DECAYED_STEP = 5.0  # FLOP per number of the state: decay h: 1; + k v: 2; q h: 2
 
 
 class LinearAttentionShape(eqx.Module):
@@ -91,3 +93,19 @@ def state_update_cost(
         ),
         stretch=stretch,
     )
+
+
+@jax.jit
+def decayed_decode_cost(
+    device: Device,
+    shape: LinearAttentionShape,
+    batch: Scalar,
+    activations: NumberFormat,
+    efficiency: AbstractEfficiency,
+) -> Cost:
+    """One token per sequence of state spaces with a decay for each head and of lightning attention: 5 FLOP per number
+    of the state, which is read and written in fp32.
+
+    **Returns:** `Cost` of scalars.
+    """
+    return state_update_cost(device, shape, batch, DECAYED_STEP, shape.gates, activations, efficiency)

@@ -1,4 +1,5 @@
-"""Mamba-2, structured state-space duality: chunked prefill and recurrent decode (Dao, Gu 2024, arXiv 2405.21060)."""
+"""Mamba-2, structured state-space duality: chunked prefill (Dao, Gu 2024, arXiv 2405.21060); a step of decode is in
+`jaxperf.kernels.recurrent`."""
 
 from __future__ import annotations
 
@@ -15,11 +16,8 @@ from jaxperf.kernels.recurrent import (
     STATE_ITEMSIZE,
     LinearAttentionShape,
     chunk_pairs,
-    state_update_cost,
 )
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
-
-STEP_OPERATIONS = 5.0  # decay h: 1; + B x: 2; C h: 2, per number of the state
 
 
 @jax.jit
@@ -102,18 +100,3 @@ def _busiest_time(device: Device, blocks: Scalar, block_flops: Scalar, activatio
     """Time of ceil(blocks / cores) blocks on one core at its peak [s]."""
     waves = ceil_div(blocks, device.num_cores)
     return waves * block_flops * device.num_cores / matrix_peak(device, activations)
-
-
-@jax.jit
-def ssd_decode_cost(
-    device: Device,
-    shape: LinearAttentionShape,
-    batch: Scalar,
-    activations: NumberFormat,
-    efficiency: AbstractEfficiency,
-) -> Cost:
-    """One token per sequence: 5 FLOP per number of the state, which is read and written in fp32.
-
-    **Returns:** `Cost` of scalars.
-    """
-    return state_update_cost(device, shape, batch, STEP_OPERATIONS, shape.gates, activations, efficiency)

@@ -12,10 +12,10 @@ from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.kernels.causal_conv import causal_conv_cost, causal_conv_decode_cost
 from jaxperf.kernels.delta_rule import delta_decode_cost, delta_prefill_cost, inverse_flops
-from jaxperf.kernels.lightning import lightning_decode_cost, lightning_prefill_cost
-from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape, chunk_pairs
+from jaxperf.kernels.lightning import lightning_prefill_cost
+from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape, chunk_pairs, decayed_decode_cost
 from jaxperf.kernels.selective_scan import SelectiveScan, selective_scan_cost, selective_scan_decode_cost
-from jaxperf.kernels.ssd import ssd_decode_cost, ssd_prefill_cost
+from jaxperf.kernels.ssd import ssd_prefill_cost
 from tests.devices import H100, TPU_V5P, efficiencies
 
 BF16 = number_format("bf16")
@@ -113,10 +113,10 @@ def test_lightning_attention_reads_its_inputs_once(batch: int, tokens: int) -> N
 
 
 DECODES = {
-    "ssd": (ssd_decode_cost, MAMBA_2, 5, 1),
+    "ssd": (decayed_decode_cost, MAMBA_2, 5, 1),
     "delta": (delta_decode_cost, QWEN3_NEXT, 7, 2),
     "kimi delta": (delta_decode_cost, LinearAttentionShape(32, 32, 128, 128, 64, gates=128), 7, 129),
-    "lightning": (lightning_decode_cost, MINIMAX, 5, 0),
+    "lightning": (decayed_decode_cost, MINIMAX, 5, 0),
 }
 
 
@@ -136,7 +136,7 @@ def test_a_step_reads_and_writes_the_state_in_single_precision(name: str, batch:
 
 def test_the_state_of_mamba_2_does_not_grow_with_the_context() -> None:
     assert float(MAMBA_2.state_elements) * STATE_ITEMSIZE == 80 * 64 * 128 * 4
-    assert "context" not in ssd_decode_cost.__wrapped__.__annotations__
+    assert "context" not in decayed_decode_cost.__wrapped__.__annotations__
 
 
 @given(*sizes)
@@ -227,7 +227,7 @@ def test_the_busiest_core_multiplies_whole_chunks(batch: int, tokens: int) -> No
 
 @pytest.mark.parametrize("batch", [1, 7])
 def test_idle_cores_of_the_last_wave_stretch_a_step_and_a_scan(batch: int) -> None:
-    step = lightning_decode_cost(H100, MINIMAX, as_float(batch), BF16, HIGH.elementwise)
+    step = decayed_decode_cost(H100, MINIMAX, as_float(batch), BF16, HIGH.elementwise)
     blocks = batch * 64 * 8
     np.testing.assert_allclose(step.compute, busiest(blocks, 5 * 128 * 16, 67e12), rtol=1e-13)
     scan = selective_scan_cost(H100, SelectiveScan(100, 16), as_float(batch), as_float(9), BF16, HIGH.linear_attention)

@@ -6,8 +6,8 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
-from jaxperf.kernels.lightning import lightning_decode_cost, lightning_prefill_cost
-from jaxperf.kernels.recurrent import LinearAttentionShape
+from jaxperf.kernels.lightning import lightning_prefill_cost
+from jaxperf.kernels.recurrent import LinearAttentionShape, decayed_decode_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gated_norm, linear, rotary
 from jaxperf.models.blocks.phase import Phase
@@ -33,7 +33,7 @@ class LightningMixer(AbstractRecurrent):
         return turned | {
             "qkv_projection": linear(deployment, tokens, 3.0 * width, hidden),
             "gate_projection": linear(deployment, tokens, width, hidden),
-            "linear_attention": recur(deployment, phase, shape, lightning_prefill_cost, lightning_decode_cost),
+            "linear_attention": recur(deployment, phase, shape, lightning_prefill_cost, decayed_decode_cost),
             "output_gate": gated_norm(deployment, tokens, width),
             "output_projection": linear(deployment, tokens, hidden, width),
         }

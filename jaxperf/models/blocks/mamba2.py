@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
-from jaxperf.kernels.recurrent import LinearAttentionShape
-from jaxperf.kernels.ssd import ssd_decode_cost, ssd_prefill_cost
+from jaxperf.kernels.recurrent import LinearAttentionShape, decayed_decode_cost
+from jaxperf.kernels.ssd import ssd_prefill_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gate, gated_norm, linear
 from jaxperf.models.blocks.phase import Phase
@@ -41,7 +41,7 @@ class Mamba2Mixer(AbstractRecurrent):
         return {
             "mamba_in_projection": linear(deployment, tokens, self._projected(layout), hidden),
             "mamba_convolution": convolve(deployment, phase, *self.convolution(layout)),
-            "mamba_scan": recur(deployment, phase, shape, ssd_prefill_cost, ssd_decode_cost),
+            "mamba_scan": recur(deployment, phase, shape, ssd_prefill_cost, decayed_decode_cost),
             "mamba_gate": closing(deployment, tokens, inner),
             "mamba_out_projection": linear(deployment, tokens, hidden, inner),
         }
