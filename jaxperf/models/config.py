@@ -82,7 +82,9 @@ class Layer:
     the same input and are added once (GPT-J, Falcon, Command R); `norm_weight` false when the norms have no weights
     at all (OLMo 1); `other_parameters` weights of the layer that none of its blocks has, such as layer scales;
     `shared` the weights are those of an earlier layer: computed again but stored once (ALBERT); `streams` of the
-    residual, which are mixed before and after either block (DeepSeek V4); what mixes them is in `other_parameters`.
+    residual, which are mixed before and after either block (DeepSeek V4); what mixes them is in `other_parameters`;
+    `projections` matrices beside the blocks, (inputs, outputs) of each, which tensor parallelism does not split (the
+    per-layer inputs of Gemma 3n, the adapters of Zamba 2).
     """
 
     mixer: Mixer | None
@@ -96,6 +98,7 @@ class Layer:
     other_parameters: int = 0
     shared: bool = False
     streams: int = 1
+    projections: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         check_kind(self, "mixer", Mixer | None, "a token mixer such as Attention, or None")
@@ -105,10 +108,19 @@ class Layer:
         check_counts(self, "norms", "other_parameters", smallest=0)
         check_counts(self, "streams")
         check_flags(self, "norm_bias", "parallel", "norm_weight", "shared")
+        check_tuple(self, "projections", tuple, "pairs of inputs and outputs")
+        for inputs, outputs in self.projections:
+            check_count("The inputs of Layer.projections", inputs)
+            check_count("The outputs of Layer.projections", outputs)
         if self.mixer is None and self.ffn is None:
             raise InputError("Layer.mixer and Layer.ffn are both None; a layer needs one of them.")
         if self.parallel and (self.mixer is None or self.ffn is None):
             raise InputError("Layer.parallel is true but one block is missing; it needs a mixer and a feed-forward.")
+
+    @property
+    def projection_elements(self) -> int:
+        """Elements of the matrices beside the blocks [1]."""
+        return sum(inputs * outputs for inputs, outputs in self.projections)
 
 
 @dataclass(frozen=True)

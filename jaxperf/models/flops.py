@@ -56,7 +56,7 @@ def _layer_matrices(layer: Layer, hidden: int) -> int:
         mixers += hidden * cross.heads * (cross.head_dim + cross.value_width)
     blocks = sum(block is not None for block in (layer.mixer, cross, layer.ffn))
     streams = blocks * layer.streams**2 * (layer.streams + 2) * hidden if layer.streams > 1 else 0
-    return mixers + _ffn_matrices(layer.ffn, hidden) + streams
+    return mixers + _ffn_matrices(layer.ffn, hidden) + streams + layer.projection_elements
 
 
 def _ffn_matrices(ffn: FeedForward | None, hidden: int) -> int:

@@ -90,7 +90,8 @@ def group_weight_bytes(deployment: Deployment, hidden: Scalar, groups: Sequence[
     """Weights of all layers of the groups on one rank [byte]."""
     total = as_float(0.0)
     for group in (group for group in groups if group.stored):
-        stored = (group.norms * hidden + group.extra) * deployment.activations.itemsize
+        beside = sum((inputs * outputs for inputs, outputs in group.projections), start=group.extra)
+        stored = (group.norms * hidden + beside) * deployment.activations.itemsize
         for block, kind in group.blocks:
             formats = in_own_format(deployment, group, kind)
             stored = stored + block.matrix_elements(hidden, formats.layout) * formats.weights.itemsize

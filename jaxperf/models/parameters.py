@@ -80,7 +80,7 @@ def parameter_breakdown(config: ModelConfig) -> dict[str, int]:
         + outer_norms * _norm_parameters(hidden, config.norm_bias),
         "output_head": (0 if config.tied_embeddings else table) + config.head_bias * config.vocabulary,
         "encoders": sum(encoder_parameters(encoder) for encoder in config.encoders),
-        "other": config.other_parameters + over(lambda layer: layer.other_parameters),
+        "other": config.other_parameters + over(lambda layer: layer.other_parameters + layer.projection_elements),
     }
 
 
@@ -128,6 +128,7 @@ def layer_parameters(layer: Layer, hidden: int) -> int:
         + shared_expert_parameters(ffn, hidden)
         + norm_parameters(layer, hidden)
         + layer.other_parameters
+        + layer.projection_elements
     )
 
 

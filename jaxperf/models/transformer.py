@@ -69,6 +69,7 @@ def layer_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, pha
         parts.append(reduce_kernel(deployment, hidden, group.cross, phase))
     if group.ffn is not None:
         parts.append(group.ffn.kernels(feeding, hidden, phase))
+    parts += [{"layer_projections": plain_linear(deployment, phase.tokens, n, k)} for k, n in group.projections]
     return merged(parts)
 
 

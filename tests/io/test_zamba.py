@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from jaxperf.io.huggingface import read_config
 from jaxperf.models.blocks.attention import attention_mixer
 from jaxperf.models.blocks.phase import Decode
 from jaxperf.models.config import Attention, Mamba1, Mamba2
+from jaxperf.models.flops import flops_per_token
 from jaxperf.models.layers import transformer
 from jaxperf.models.memory import group_weight_bytes
 from jaxperf.models.parameters import kv_bytes_per_token, layer_parameters, parameter_breakdown, parameter_count
+from jaxperf.models.transformer import group_kernels
 from tests.devices import H100, deployment
 from tests.io.test_recent_families import PLAIN
 
@@ -55,9 +58,20 @@ def test_two_blocks_take_turns_and_each_use_has_adapters() -> None:
     wider = read_config(ZAMBA2 | {"use_shared_attention_adapter": True})
     assert parameter_count(wider) - parameter_count(config) == 9 * 3 * 128 * 4 * 2560
     assert isinstance(config.layers[0].mixer, Mamba2) and config.layers[0].mixer.head_dim == 64
-    assert (
-        "9 uses of shared attention: the matrix and adapters of each are counted, and not timed." in config.assumptions
-    )
+
+
+def test_the_matrix_and_adapters_of_each_use_are_timed_and_in_memory() -> None:
+    """After 9 of the 54 layers a matrix and the adapters of a block with gates, by every rank whole."""
+    config = read_config(ZAMBA2)
+    arrays, elements = transformer(config), 9 * (2560 * 2560 + 128 * (2560 + 2 * 10240))
+    bare = dataclasses.replace(config, layers=tuple(dataclasses.replace(one, projections=()) for one in config.layers))
+    assert flops_per_token(config, 10) - flops_per_token(bare, 10) == 2 * elements
+    for ranks in (1, 2):
+        at = deployment(H100, tensor=ranks)
+        kernels = group_kernels(at, as_float(2560), arrays.groups, Decode(as_float(3), as_float(10)))
+        assert float(kernels["layer_projections"].flops) == 3 * 2 * elements
+        stored = [group_weight_bytes(at, as_float(2560), each.groups) for each in (arrays, transformer(bare))]
+        assert float(stored[0] - stored[1]) == 2 * elements
 
 
 def test_the_projections_read_twice_the_width() -> None:

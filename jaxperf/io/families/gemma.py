@@ -52,11 +52,10 @@ def _gemma3n(fields: Fields) -> ModelConfig:
     window = fields.count_or("sliding_window", 512)
     mixers = varied(_attention(fields, qk_norm=True), window=full_every(fields, 5, window), shared_kv=reused)
     # per-layer input: gate, projection, norm; bypass: two matrices, norm; copies: predict, correct, route, norm, scale
-    other = (2 * width + 1) * hidden + (2 * rank + 1) * hidden + copies**2 * (copies + 1) + (copies + 2) * hidden
-    layers = stack(mixers, _widths(fields, count), norms=4, other_parameters=other)
-    fields.notes.append(
-        "The per-layer inputs, LAuReL and AltUp are counted among the parameters; only the blocks of a layer are timed."
-    )
+    beside = ((hidden, width), (width, hidden), (hidden, rank), (rank, hidden), (hidden, copies))
+    other = 2 * hidden + copies**2 * (copies + 1) + 2 * hidden
+    layers = stack(mixers, _widths(fields, count), norms=4, other_parameters=other, projections=beside)
+    fields.notes.append("Of the per-layer inputs, LAuReL and AltUp only the projections in the layers are timed.")
     return decoder(
         fields,
         layers,

@@ -65,19 +65,20 @@ def _gemma4(fields: Fields) -> ModelConfig:
     check_count("num_kv_shared_layers", shared, 0, count - 1)
     reused = [index >= count - shared for index in range(count)]
     width = fields.count_or("hidden_size_per_layer_input", 256, smallest=0)
-    inputs = (2 * width + 1) * hidden if width else 0  # gate, projection and norm of the per-layer input
+    inputs = ((hidden, width), (width, hidden)) if width else ()  # gate and projection of the per-layer input
+    norm = hidden if width else 0  # of what they make
     layers = []
     for mixer, again in zip(_mixers(fields, reused), reused, strict=True):
         block = _block(fields, again)
         # the router scales its input and its experts, and the experts have three norms of their own
         scales, norms = (hidden + block.experts, 7) if isinstance(block, Moe) else (0, 4)
-        layers.append(Layer(mixer, block, norms=norms, other_parameters=inputs + scales))
+        layers.append(Layer(mixer, block, norms=norms, other_parameters=norm + scales, projections=inputs))
     parts: dict[str, Any] = {}
     if width:
         rows = fields.count_or("vocab_size_per_layer_input", 262144)
         parts["tables"] = (Table("per-layer inputs", rows, count * width),)
         parts["other_parameters"] = hidden * count * width + width
-        fields.notes.append("The per-layer inputs are counted among the parameters; only the blocks are timed.")
+        fields.notes.append("Of the per-layer inputs only the projections in the layers are timed.")
     return decoder(fields, tuple(layers), tied=True, **parts)
 
 

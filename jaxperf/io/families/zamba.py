@@ -9,13 +9,15 @@ from jaxperf.io.families.common import decoder, divided_head_dim, gated_mlp, kv_
 from jaxperf.io.families.state_space import mamba1, mamba2
 from jaxperf.models.config import Attention, Layer, Mixer, ModelConfig
 
+Projections = tuple[tuple[int, int], ...]  # inputs and outputs of each
+
 NAMES = {"mamba": "linear_attention"}  # of layers in older configs
 
 
 def _zamba(fields: Fields) -> ModelConfig:
     """Mamba with `n_mamba_heads` for the sizes of steps, which weigh and take as much as one."""
     inner = fields.count_or("mamba_expand", 2) * fields.count("hidden_size")
-    return _hybrid(fields, mamba1(fields, inner), blocks=1, rotary=False, adapters=0)
+    return _hybrid(fields, mamba1(fields, inner), blocks=1, rotary=False, adapters=())
 
 
 def _zamba2(fields: Fields) -> ModelConfig:
@@ -24,15 +26,16 @@ def _zamba2(fields: Fields) -> ModelConfig:
     heads, rank = fields.count("n_mamba_heads"), fields.count_or("adapter_rank", 128)
     mixer = mamba2(fields, heads, divided_head_dim(inner, heads))
     units = fields.optional_count("intermediate_size") or 4 * hidden
-    adapters = rank * (hidden + 2 * units)
+    adapters = [(hidden, rank), (rank, 2 * units)]
     if fields.flag("use_shared_attention_adapter", False):
-        adapters += 3 * rank * 4 * hidden
+        adapters += [(2 * hidden, rank), (rank, 2 * hidden)] * 3
     blocks = fields.count_or("num_mem_blocks", 1)
-    return _hybrid(fields, mixer, blocks, fields.flag("use_mem_rope", False), adapters)
+    return _hybrid(fields, mixer, blocks, fields.flag("use_mem_rope", False), tuple(adapters))
 
 
-def _hybrid(fields: Fields, mixer: Mixer, blocks: int, rotary: bool, adapters: int) -> ModelConfig:
-    """Attention reads what the layer reads beside the token table's row; each use has a matrix after its block."""
+def _hybrid(fields: Fields, mixer: Mixer, blocks: int, rotary: bool, adapters: Projections) -> ModelConfig:
+    """Attention reads what the layer reads beside the token table's row; each use has a matrix after its block, which
+    is counted with the state-space layer that follows, as adapters are."""
     hidden = fields.count("hidden_size")
     heads = fields.count("num_attention_heads")
     kv_heads = kv_head_count(fields, heads, multi_head=True)
@@ -41,12 +44,11 @@ def _hybrid(fields: Fields, mixer: Mixer, blocks: int, rotary: bool, adapters: i
     layers: list[Layer] = []
     uses = 0
     for kind in _kinds(fields):
-        after = 0
+        after: Projections = ()
         if kind == "hybrid":  # its first norm is twice as wide
             layers.append(Layer(attention, mlp, other_parameters=hidden, shared=uses >= blocks))
-            uses, after = uses + 1, hidden * hidden + adapters
-        layers.append(Layer(mixer, None, norms=1, other_parameters=after))
-    fields.notes.append(f"{uses} uses of shared attention: the matrix and adapters of each are counted, and not timed.")
+            uses, after = uses + 1, ((hidden, hidden), *adapters)
+        layers.append(Layer(mixer, None, norms=1, projections=after))
     return decoder(fields, tuple(layers), tied=True)
 
 

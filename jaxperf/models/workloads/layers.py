@@ -28,7 +28,7 @@ def check_layer(layer: Layer, where: str) -> None:
         _check_mixer(mixer, where)
     if layer.mixer is None or layer.ffn is None or layer.beside is not None:
         raise InputError(f"{where}: a layer needs one token mixer and one feed-forward block to have a workload graph.")
-    if layer.shared or layer.other_parameters:
+    if layer.shared or layer.other_parameters or layer.projections:
         raise InputError(f"{where}: layers with shared weights or other parameters have no workload graph yet.")
     allowed = (3,) if layer.cross is not None else (1, 2) if layer.parallel else (2, 4)
     if layer.norms not in allowed:
