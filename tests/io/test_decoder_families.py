@@ -12,6 +12,7 @@ from jaxperf.core.numerics import as_float
 from jaxperf.io.families import FAMILIES, MODEL_TYPES, REFUSED
 from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.models.blocks.latent import latent_mixer
+from jaxperf.models.blocks.phase import Decode
 from jaxperf.models.config import (
     Attention,
     GatedDelta,
@@ -45,6 +46,7 @@ SIZES: dict[str, Any] = {
 }
 EXPERTS: dict[str, Any] = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 NONE_SHARED = SIZES | {"num_kv_shared_layers": 0}
+INDEXED = ("query_projection", "key_projection", "key_write")
 LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
 
 
@@ -321,6 +323,12 @@ def test_glm5_layers_may_reuse_the_tokens_chosen_before() -> None:
     config = read("GlmMoeDsaForCausalLM", fields, first_k_dense_replace=4, indexer_types=kinds)
     indexers = [layer.mixer.indexer for layer in config.layers if isinstance(layer.mixer, Mla)]
     assert indexers == [Indexer(2, 8, 64, shared=kind == "shared") for kind in kinds]
+    own, shared = (latent_mixer(layer.mixer) for layer in config.layers[:2])
+    at, hidden, phase = deployment(H100), as_float(64), Decode(as_float(2), as_float(100))
+    choosing = set(own.kernels(at, hidden, phase)) - set(shared.kernels(at, hidden, phase))
+    assert choosing == {"indexer", "top_k", *(f"indexer_{each}" for each in INDEXED)}
+    assert float(shared.cached_elements(at.layout, as_float(1))) == 16 + 4 == float(own.cached_width)
+    assert float(own.other_elements(hidden, at.layout)) > float(shared.other_elements(hidden, at.layout)) == 0.0
     assert "full for the first" in refusal("GlmMoeDsaForCausalLM", fields, indexer_types=["shared"] * 4)
     assert "must have full or shared" in refusal("GlmMoeDsaForCausalLM", fields, indexer_types=["odd"] * 4)
     for schedule in ({"index_topk_freq": 2, "index_skip_topk_offset": 1}, {"index_topk_pattern": "FSFS"}):

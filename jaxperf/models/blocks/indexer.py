@@ -28,14 +28,23 @@ from jaxperf.models.deployment import Deployment
 
 
 class IndexerArrays(eqx.Module):
-    """Scoring heads, elements of their queries and of the cached key, tokens chosen for each query [1]."""
+    """Scoring heads, elements of their queries and of the cached key, tokens chosen for each query [1]; `shared` where
+    an earlier layer chose them (structure)."""
 
     heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
     dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     chosen: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    shared: bool = eqx.field(static=True, default=False)
+
+    @property
+    def cached(self) -> Scalar:
+        """Elements kept of a token [1]."""
+        return as_float(0.0) if self.shared else self.dim
 
     def kernels(self, at: Deployment, hidden: Scalar, q_rank: Scalar, phase: Phase) -> Kernels:
-        """Projections of queries, key and head weights, the write of the key, scores and the choice."""
+        """Projections of queries, key and head weights, the write of the key, scores and the choice; none if shared."""
+        if self.shared:
+            return {}
         tokens, stream = phase.tokens, at.efficiencies.elementwise
         shape, gemm = Indexer(self.heads, self.dim, self.chosen), at.efficiencies.gemm
         kernels = {
@@ -70,9 +79,9 @@ class IndexerArrays(eqx.Module):
 
     def elements(self, hidden: Scalar, q_rank: Scalar) -> Scalar:
         """Elements of its projections [1]."""
-        return q_rank * self.heads * self.dim + hidden * (self.dim + self.heads)
+        return as_float(0.0) if self.shared else q_rank * self.heads * self.dim + hidden * (self.dim + self.heads)
 
 
 def indexer_arrays(indexer: described.Indexer) -> IndexerArrays:
     """The arrays of a described indexer."""
-    return IndexerArrays(indexer.heads, indexer.dim, indexer.top_k)
+    return IndexerArrays(indexer.heads, indexer.dim, indexer.top_k, indexer.shared)

@@ -108,7 +108,7 @@ class LatentMixer(AbstractMixer):
         return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, self._query_depth(hidden))
 
     def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
-        return length * (self.cached_width if self.indexer is None else self.cached_width + self.indexer.dim)
+        return length * (self.cached_width if self.indexer is None else self.cached_width + self.indexer.cached)
 
     def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
         return as_float(0.0)
