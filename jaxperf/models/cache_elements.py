@@ -29,7 +29,8 @@ def cache_elements(mixer: Mixer | None) -> int:
             kept, chooser = mixer.causal and not mixer.shared_kv, mixer.indexer.dim if mixer.indexer else 0
             return kept * (mixer.kv_heads * (mixer.head_dim + mixer.value_width) + chooser)
         case Mla():
-            return mixer.kv_rank + mixer.rope_dim + (mixer.own_indexer.dim if mixer.own_indexer else 0)
+            key = 0 if mixer.own_indexer is None else -(-mixer.own_indexer.dim // mixer.own_indexer.pool)
+            return mixer.kv_rank + mixer.rope_dim + key
         case CompressedAttention(head_dim=head_dim, ratio=int(ratio)):
             compressed = head_dim + (mixer.indexer.dim if mixer.indexer else 0)
             return head_dim - (-compressed // ratio)

@@ -5,6 +5,7 @@ Each shape is that of the class in Hugging Face transformers; the papers are nam
 
 from __future__ import annotations
 
+from jaxperf.models.indexers import Indexer
 from jaxperf.models.mixers import (
     Attention,
     CompressedAttention,
@@ -61,8 +62,9 @@ def _mla_matrices(mla: Mla, hidden: int) -> int:
     latent = hidden * (mla.kv_rank + mla.rope_dim) + mla.kv_rank * mla.heads * (mla.nope_dim + mla.value_dim)
     indexer, own = 0, mla.own_indexer
     if own is not None:
-        indexer = (mla.q_rank or hidden) * own.heads * own.dim + hidden * (own.dim + own.heads)
-    return query + latent + mla.heads * (mla.value_dim + mla.head_gate) * hidden + indexer
+        keys = own.dim if own.pool == 1 else 2 * own.dim  # and the weights of a key in its pool
+        indexer = (mla.q_rank or hidden) * own.heads * own.dim + hidden * (keys + own.heads)
+    return query + latent + mla.heads * (mla.value_dim + mla.gates) * hidden + indexer
 
 
 def _compressed_matrices(mixer: CompressedAttention, hidden: int) -> int:
@@ -89,7 +91,7 @@ def mixer_vectors(mixer: Mixer, hidden: int) -> int:
         case Mla():
             ranks = mixer.kv_rank + (mixer.q_rank or 0)
             biases = (mixer.q_rank or 0) + mixer.kv_rank + mixer.rope_dim + hidden if mixer.bias else 0
-            return ranks + biases + (2 * mixer.own_indexer.dim if mixer.own_indexer else 0)
+            return ranks + biases + (_indexer_vectors(mixer.own_indexer) if mixer.own_indexer else 0)
         case CompressedAttention(head_dim=head_dim):
             ratio = mixer.ratio or 0  # of a learned position for each token of a block
             own = 0 if mixer.indexer is None else (2 * ratio + 1) * mixer.indexer.dim
@@ -113,6 +115,11 @@ def mixer_vectors(mixer: Mixer, hidden: int) -> int:
             return heads * head_dim + 2 * mixer.qk_norm * head_dim
         case ShortConv(width=width):
             return width * (mixer.conv + mixer.bias) + mixer.bias * (3 * width + hidden)
+
+
+def _indexer_vectors(indexer: Indexer) -> int:
+    """Norm of the keys with its bias, and a learned position for each token of a pool [1]."""
+    return (2 if indexer.pool == 1 else 2 + indexer.pool) * indexer.dim
 
 
 def _attention_vectors(mixer: Attention, hidden: int) -> int:

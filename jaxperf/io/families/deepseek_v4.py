@@ -7,7 +7,7 @@ import dataclasses
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import decoder, layer_kinds, stack
-from jaxperf.io.families.experts import predicted_layers, with_shared_experts
+from jaxperf.io.families.experts import mixed_streams, predicted_layers, with_shared_experts
 from jaxperf.models.config import CompressedAttention, Indexer, ModelConfig, Quantization
 
 KINDS = {
@@ -26,9 +26,8 @@ def _deepseek_v4(fields: Fields) -> ModelConfig:
     corrected, hashed = (with_shared_experts(fields, correction_bias=each) for each in (True, False))
     first = _hashed(fields)
     streams, hidden = fields.count_or("hc_mult", 4), fields.count("hidden_size")
-    mixing = (streams * streams + 2 * streams) * (streams * hidden + 1) + 3  # of the streams, before either block
     blocks = [hashed if each else corrected for each in first]
-    around: dict[str, int] = {"other_parameters": 2 * mixing, "streams": streams}
+    around = mixed_streams(streams, hidden, streams * (streams + 2), 3)
     layers = stack([mixers[kind] for kind in kinds[:count]], blocks, **around)
     last = stack([mixers[(kinds[count:] or ["sliding_attention"])[0]]], [corrected], **around)
     further = predicted_layers(fields, last)

@@ -34,6 +34,12 @@ def first_dense(fields: Fields, moe: Moe, default: int | None = None) -> tuple[F
     return sparse_where(fields, moe, [index >= first and index % step == 0 for index in range(count)])
 
 
+def mixed_streams(streams: int, hidden: int, weights: int, factors: int) -> dict[str, int]:
+    """Fields of a `Layer` whose residual has streams: around both blocks, `weights` made of all streams with a bias
+    each, and `factors` that scale them (hyper-connections; n (n + 2) weights of n streams where they are mixed too)."""
+    return {"streams": streams, "other_parameters": 2 * (weights * (streams * hidden + 1) + factors)}
+
+
 def predicted_layers(fields: Fields, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """`num_nextn_predict_layers` more layers like the last one, with a note that they are not counted."""
     more = fields.optional_count("num_nextn_predict_layers", smallest=0, largest=16) or 0

@@ -58,10 +58,10 @@ def _mistral4(fields: Fields) -> ModelConfig:
 def _sparse(fields: Fields) -> ModelConfig:
     """DeepSeek V3.2 and GLM 5: an indexer chooses the tokens a query sees (arXiv:2512.02556), in GLM 5 for some of the
     following layers too."""
-    return _latent_moe(fields, [latent_attention(fields, indexer=each) for each in _indexers(fields)])
+    return _latent_moe(fields, [latent_attention(fields, indexer=each) for each in indexers(fields)])
 
 
-def _indexers(fields: Fields) -> list[Indexer]:
+def indexers(fields: Fields, pool: int = 1) -> list[Indexer]:
     """That of each layer: `indexer_types`, else `index_topk_pattern` ("FSSF"), else every `index_topk_freq`-th from
     `index_skip_topk_offset` on, and all before it, choose for themselves."""
     count = fields.layer_count()
@@ -76,7 +76,7 @@ def _indexers(fields: Fields) -> list[Indexer]:
     if len(kinds) != count or set(kinds) - {"full", "shared"} or kinds[0] == "shared":
         raise InputError("indexer_types must have full or shared for each layer, and full for the first.")
     sizes = fields.count("index_n_heads"), fields.count("index_head_dim"), fields.count("index_topk")
-    return [Indexer(*sizes, shared=kind == "shared") for kind in kinds]
+    return [Indexer(*sizes, shared=kind == "shared", pool=pool) for kind in kinds]
 
 
 def _mistral_large4(fields: Fields) -> ModelConfig:
@@ -91,7 +91,7 @@ def _mistral_large4(fields: Fields) -> ModelConfig:
     still = dataclasses.replace(plain, nope_dim=plain.nope_dim + plain.rope_dim, rope_dim=0)
     mixers = [
         dataclasses.replace(plain if turned else still, indexer=indexer)
-        for turned, indexer in zip(rotary_layers(fields), _indexers(fields), strict=True)
+        for turned, indexer in zip(rotary_layers(fields), indexers(fields), strict=True)
     ]
     blocks = first_dense(fields, with_shared_experts(fields), default=1)
     layers = tuple(

@@ -36,12 +36,19 @@ def _kimi_linear(fields: Fields) -> ModelConfig:
     if kinds is None:
         full = [check_count("An item of full_attn_layers", one, 1, count) for one in _full_layers(nested)]
         kinds = ["full_attention" if index + 1 in full else "linear_attention" for index in range(count)]
-    heads = nested.optional_count("num_heads") or fields.count_or("linear_num_heads", 32)
-    width = nested.optional_count("head_dim") or fields.count_or("linear_head_dim", 128)
-    taps = nested.optional_count("conv_kernel") or fields.count_or("conv_kernel", 4)
-    delta, latent = KimiDelta(heads, width, taps), latent_attention(fields, rotary=False)
+    delta, latent = kimi_delta(fields, heads=32), latent_attention(fields, rotary=False)
     blocks = first_dense(fields, with_shared_experts(fields, correction_bias=True))
     return decoder(fields, stack([latent if kind == "full_attention" else delta for kind in kinds], blocks))
+
+
+def kimi_delta(fields: Fields, heads: int) -> KimiDelta:
+    """Kimi delta attention by `linear_attn_config` or by fields beside it; `heads` are those of the class."""
+    nested = fields.nested("linear_attn_config")
+    return KimiDelta(
+        nested.optional_count("num_heads") or fields.count_or("linear_num_heads", heads),
+        nested.optional_count("head_dim") or fields.count_or("linear_head_dim", 128),
+        nested.optional_count("conv_kernel") or fields.count_or("conv_kernel", 4),
+    )
 
 
 def _full_layers(nested: Fields) -> list[int]:

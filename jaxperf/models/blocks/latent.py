@@ -12,7 +12,7 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.cost import Cost
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.core.numerics import Scalar, as_float, as_optional_float, ceil_div, divides
 from jaxperf.kernels.mla import (
     LatentShape,
     mla_absorb_output_cost,
@@ -30,7 +30,8 @@ from jaxperf.models.mixers import Mla
 
 
 class LatentMixer(AbstractMixer):
-    """Latent attention of one layer, whole model; `q_rank` is used where `compressed` [1]; `head_gate`: one a head.
+    """Latent attention of one layer, whole model; `q_rank` is used where `compressed`; `gates` of the output of a head,
+    None for none [1].
 
     Tensor parallelism splits the heads; the projections to the latents and the cache are held by every rank.
     """
@@ -46,7 +47,7 @@ class LatentMixer(AbstractMixer):
     compressed: bool = eqx.field(static=True)
     rotary: bool = eqx.field(static=True)
     indexer: IndexerArrays | None = None
-    head_gate: bool = eqx.field(static=True, default=False)
+    gates: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
 
     @property
     def cached_width(self) -> Float[Array, "*batch"]:
@@ -71,8 +72,8 @@ class LatentMixer(AbstractMixer):
             kernels |= absorbed(deployment, shape, tokens, attend_latent(deployment, shape, phase))
         else:
             kernels |= expanded(deployment, shape, phase)
-        if self.head_gate:
-            kernels["gate_projection"] = linear(deployment, tokens, shape.heads, hidden)
+        if self.gates is not None:
+            kernels["gate_projection"] = linear(deployment, tokens, shape.heads * self.gates, hidden)
             kernels["output_gate"] = gate(deployment, tokens, shape.heads * self.value_dim)
         kernels["output_projection"] = linear(deployment, tokens, hidden, shape.heads * self.value_dim)
         return kernels
@@ -101,7 +102,7 @@ class LatentMixer(AbstractMixer):
         query = self._query_depth(hidden) * heads * (self.nope_dim + self.rope_dim)
         into_latents = hidden * (self.cached_width + (self.q_rank if self.compressed else 0.0))
         out_of_latent = self.kv_rank * heads * (self.nope_dim + self.value_dim)
-        outputs = heads * (self.value_dim + 1.0 if self.head_gate else self.value_dim)
+        outputs = heads * (self.value_dim if self.gates is None else self.value_dim + self.gates)
         return query + into_latents + out_of_latent + outputs * hidden
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
@@ -157,5 +158,5 @@ def latent_mixer(mla: Mla) -> LatentMixer:
         compressed=mla.q_rank is not None,
         rotary=mla.rotary and mla.rope_dim > 0,
         indexer=None if mla.indexer is None else indexer_arrays(mla.indexer),
-        head_gate=mla.head_gate,
+        gates=mla.gates or None,
     )

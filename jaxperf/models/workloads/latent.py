@@ -12,7 +12,7 @@ from jaxperf.models.workloads.tape import Tape, Tensor
 
 def check_latent(mixer: Mla, where: str) -> None:
     """Raises `InputError` that begins with `where` for what is not built yet."""
-    for name in ("indexer", "head_gate"):
+    for name in ("indexer", "head_gate", "output_gate"):
         if getattr(mixer, name):
             known = "the layers of DeepSeek V2 and V3 have one"
             raise InputError(f"{where}: Mla.{name} has no workload graph yet; {known}.")
