@@ -19,6 +19,7 @@ from jaxperf.io.families import (
     ernie,
     gemma,
     gemma4,
+    gemma_seq2seq,
     glm,
     gpt,
     hybrid,
@@ -82,7 +83,7 @@ _DECODERS = (
     state_space,
     zamba,
 )
-_GROUPS = (*_DECODERS, encoders, audio, vision, multimodal, seq2seq)
+_GROUPS = (*_DECODERS, encoders, audio, vision, multimodal, seq2seq, gemma_seq2seq)
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({name: read for g in _GROUPS for name, read in g.FAMILIES.items()})
 
