@@ -30,6 +30,7 @@ from jaxperf.models.config import (
     ShortConv,
 )
 from jaxperf.models.mixer_parameters import mixer_matrices
+from jaxperf.models.parameters import parameter_count
 from tests.devices import H100, deployment
 
 SIZES: dict[str, Any] = {
@@ -334,6 +335,25 @@ def test_glm5_layers_may_reuse_the_tokens_chosen_before() -> None:
     for schedule in ({"index_topk_freq": 2, "index_skip_topk_offset": 1}, {"index_topk_pattern": "FSFS"}):
         assert read("GlmMoeDsaForCausalLM", fields, first_k_dense_replace=4, **schedule).layers == config.layers
     assert "must have full or shared" in refusal("GlmMoeDsaForCausalLM", fields, index_topk_pattern="FS")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "field", "biases"),
+    [
+        ("CwmForCausalLM", "mlp_bias", 2 * 96 + 64),
+        ("BambaForCausalLM", "mlp_bias", 2 * 96 + 64),
+        ("SolarOpenForCausalLM", "attention_bias", 4 * 16 + 2 * 2 * 16),
+        ("HYV3ForCausalLM", "attention_bias", 4 * 16 + 2 * 2 * 16 + 64),
+        ("Lfm3ForCausalLM", "attention_bias", 4 * 16 + 2 * 2 * 16 + 64),
+    ],
+)
+def test_biases_of_blocks_are_counted(architecture: str, field: str, biases: int) -> None:
+    kinds = {"layer_types": ["full_attention"] * 4, "mamba_n_heads": 8, "mamba_d_state": 16, "mamba_d_conv": 4}
+    fields = SIZES | EXPERTS | kinds | {"attn_layer_indices": [0], "mamba_n_groups": 1, "mamba_d_head": 16}
+    if architecture == "SolarOpenForCausalLM":
+        fields = without(fields, "layer_types")
+    with_them, plain = (parameter_count(read(architecture, fields, {field: given})) for given in (True, False))
+    assert with_them - plain == 4 * biases
 
 
 def test_mistral_large_4_makes_the_indexer_of_what_the_layer_reads() -> None:

@@ -106,10 +106,12 @@ def test_built_class_has_as_many_parameters(architecture: str) -> None:
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("afmoe", {}),
     ("arcee", {}),
-    ("bamba", {"attn_layer_indices": [3, 9]}),
+    ("apertus1p5_text", {"output_vocab_size": 131072}),
+    ("bamba", {"attn_layer_indices": [3, 9], "mlp_bias": True}),
     ("beam", {"num_hidden_layers": 8, "attention_bias": True}),
     ("biogpt", {}),
     ("cohere", {"attention_bias": True, "use_qk_norm": True}),
+    ("cwm", {"mlp_bias": True}),
     ("cohere2_moe", {"first_k_dense_replace": 2, "prefix_dense_intermediate_size": 512, "num_shared_experts": 2}),
     ("deepseek_v3", {"q_lora_rank": None, "attention_bias": True}),
     ("ernie4_5", {"use_bias": True}),
@@ -131,12 +133,12 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("granitemoeshared", {"shared_intermediate_size": 512}),
     ("helium", {}),
     ("hunyuan_v1_moe", {"head_dim": 128, "attention_bias": True, "num_experts": 4, "moe_topk": 2}),
-    ("hy_v3", {}),
+    ("hy_v3", {"attention_bias": True}),
     ("hyperclovax", {"use_post_norm": False, "attention_bias": True, "mlp_bias": True}),
     ("jais2", {}),
     ("laguna", {"gating": "per-element", "num_attention_heads_per_layer": [48, 64] * 20}),
     ("lfm2", {"conv_bias": True}),
-    ("lfm3", {"conv_bias": True, "use_attention_gate": False, "use_sandwich_norm": False}),
+    ("lfm3", {"conv_bias": True, "use_attention_gate": False, "use_sandwich_norm": False, "attention_bias": True}),
     ("mamba", {"use_bias": True}),
     ("mamba2", {"use_bias": True, "use_conv_bias": False}),
     ("mellum", {"mlp_layer_types": ["dense"] * 4 + ["sparse"] * 24, "attention_bias": True}),
@@ -148,7 +150,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("phi", {"qk_layernorm": True}),
     ("qwen3_5_moe_text", {}),
     ("qwen3_5_text", {}),
-    ("solar_open", {}),
+    ("solar_open", {"attention_bias": True}),
     ("stablelm", {"use_parallel_residual": True, "qk_layernorm": True, "use_qkv_bias": True}),
     ("starcoder2", {"use_bias": False}),
     ("vaultgemma", {}),
@@ -159,6 +161,8 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 # Parameters of a class with its default sizes, biases of the choice of experts included: counted once, with torch;
 # of the language part where that is all there is (of Mistral Large 4 but for 32 factors of its frequencies).
 COUNTED = {
+    "apertus1p5_text": 8_091_086_912,
+    "aria_text": 18_517_069_824,
     "axk1": 518_983_063_808,
     "beam": 501_267_612_352,
     "cohere2_moe": 190_004_928_512,
@@ -174,6 +178,8 @@ COUNTED = {
     "mistral_large4_text": 1_050_118_202_880,
     "muse_glimmer_text": 27_854_780_928,
     "muse_spark_text": 819_990_552_064,
+    "nanochat": 256_573_440,
+    "t5gemma": 5_596_853_760,
 }
 
 

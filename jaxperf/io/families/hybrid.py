@@ -54,7 +54,8 @@ def _bamba(fields: Fields) -> ModelConfig:
     attends = indices(fields, "attn_layer_indices")
     attention, mamba = biased_attention(fields), _mamba2(fields)
     mixers: list[Mixer] = [attention if index in attends else mamba for index in range(fields.layer_count())]
-    return decoder(fields, stack(mixers, (gated_mlp(fields),) * len(mixers)))
+    block = gated_mlp(fields, bias=fields.flag("mlp_bias", False))
+    return decoder(fields, stack(mixers, (block,) * len(mixers)))
 
 
 def _granite_hybrid(fields: Fields) -> ModelConfig:

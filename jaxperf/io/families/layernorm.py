@@ -1,12 +1,14 @@
-"""Rotary models with LayerNorm or without a gate: StableLM, Nemotron, StarCoder 2, Persimmon, Apertus, Jais 2."""
+"""Rotary models with LayerNorm or without a gate: StableLM, Nemotron, StarCoder 2, Persimmon, Apertus, Jais 2,
+nanochat."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from jaxperf.io.config_fields import Fields
 from jaxperf.io.families.common import Windows, full_heads, gated_mlp, grouped_attention, rotary_model
-from jaxperf.models.config import Attention, Mlp, ModelConfig
+from jaxperf.models.config import Attention, Mlp, ModelConfig, Table
 
 
 def _plain_mlp(fields: Fields, bias: bool) -> Mlp:
@@ -48,9 +50,20 @@ def _persimmon(fields: Fields) -> ModelConfig:
 
 
 def _apertus(fields: Fields) -> ModelConfig:
-    """Two learned numbers a layer shape the activation (xIELU)."""
+    """Two learned numbers a layer shape the activation (xIELU). Apertus 1.5 has more tokens to read than to write."""
     attention = _attention(fields, fields.flag("attention_bias", False), qk_norm=True)
-    return rotary_model(fields, attention, _plain_mlp(fields, fields.flag("mlp_bias", False)), other_parameters=2)
+    model = rotary_model(fields, attention, _plain_mlp(fields, fields.flag("mlp_bias", False)), other_parameters=2)
+    written = fields.optional_count("output_vocab_size", largest=model.vocabulary)
+    if written is None or written == model.vocabulary:
+        return model
+    only_read = Table("tokens that are only read", model.vocabulary - written, model.hidden)
+    return dataclasses.replace(model, vocabulary=written, tables=(only_read,))
+
+
+def _nanochat(fields: Fields) -> ModelConfig:
+    """Norms without weights, of queries and keys and after the token table too."""
+    attention = _attention(fields, fields.flag("attention_bias", False))
+    return rotary_model(fields, attention, _plain_mlp(fields, False), norm_weight=False)
 
 
 def _arcee(fields: Fields) -> ModelConfig:
@@ -69,6 +82,8 @@ FAMILIES = {
     "Starcoder2ForCausalLM": _starcoder2,
     "PersimmonForCausalLM": _persimmon,
     "ApertusForCausalLM": _apertus,
+    "Apertus1p5TextForCausalLM": _apertus,
+    "NanoChatForCausalLM": _nanochat,
     "ArceeForCausalLM": _arcee,
     "Jais2ForCausalLM": _jais2,
 }
@@ -79,6 +94,8 @@ MODEL_TYPES = {
     "starcoder2": "Starcoder2ForCausalLM",
     "persimmon": "PersimmonForCausalLM",
     "apertus": "ApertusForCausalLM",
+    "apertus1p5_text": "Apertus1p5TextForCausalLM",
+    "nanochat": "NanoChatForCausalLM",
     "arcee": "ArceeForCausalLM",
     "jais2": "Jais2ForCausalLM",
 }

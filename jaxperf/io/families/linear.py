@@ -6,7 +6,16 @@ import dataclasses
 
 from hwspecs.errors import InputError
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import decoder, gated_mlp, grouped_attention, layer_kinds, routed, sparse_where, stack
+from jaxperf.io.families.common import (
+    biased_attention,
+    decoder,
+    gated_mlp,
+    grouped_attention,
+    layer_kinds,
+    routed,
+    sparse_where,
+    stack,
+)
 from jaxperf.io.families.experts import first_dense, with_shared_experts
 from jaxperf.io.families.latent import latent_attention
 from jaxperf.models.checks import check_count
@@ -100,7 +109,7 @@ def _lfm2(fields: Fields) -> ModelConfig:
 def _lfm3(fields: Fields) -> ModelConfig:
     """Windowed attention as well, a gate for each head, and norms around each block."""
     gate = fields.flag("use_attention_gate", True)
-    attention = grouped_attention(fields, head_dim=128, qk_norm=True, head_gate=gate)
+    attention = biased_attention(fields, multi_head=False, head_dim=128, qk_norm=True, head_gate=gate)
     window = dataclasses.replace(attention, window=fields.count_or("sliding_window", 256))
     conv = ShortConv(fields.count("hidden_size"), fields.count_or("conv_L_cache", 7), fields.flag("conv_bias", False))
     mixers: dict[str, Mixer] = {"full_attention": attention, "sliding_attention": window, "conv": conv}

@@ -93,8 +93,8 @@ def _cwm(fields: Fields) -> ModelConfig:
     """A Llama whose first layer of each four attends to everything, the others within a window (arXiv:2510.02387)."""
     full = every(4, fields.layer_count(), 0)
     usual = tuple(None if one else fields.count_or("sliding_window", 8192) for one in full)
-    attention = grouped_attention(fields, head_dim=128)
-    return rotary_model(fields, attention, gated_mlp(fields), windows(fields, usual))
+    attention, block = grouped_attention(fields, head_dim=128), gated_mlp(fields, bias=fields.flag("mlp_bias", False))
+    return rotary_model(fields, attention, block, windows(fields, usual))
 
 
 def _seed_oss(fields: Fields) -> ModelConfig:

@@ -83,6 +83,14 @@ def _granite_moe(fields: Fields) -> ModelConfig:
     return rotary_model(fields, biased_attention(fields), moe)
 
 
+def _aria(fields: Fields) -> ModelConfig:
+    """The language part of Aria (arXiv:2410.05993): experts in all layers, shared ones of the same width beside."""
+    shared = fields.count_or("num_shared_experts", 2, smallest=0) * fields.count("intermediate_size")
+    return rotary_model(
+        fields, biased_attention(fields), routed(fields, "intermediate_size", shared_intermediate=shared)
+    )
+
+
 def _hunyuan_moe(fields: Fields) -> ModelConfig:
     """HunYuan Large and A13B: shared experts; in the Large every other layer reuses the keys and values before it."""
     for listed in ("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts"):
@@ -112,7 +120,8 @@ def _corrected(fields: Fields, attention: Attention, first: int) -> ModelConfig:
 
 
 def _solar_open(fields: Fields) -> ModelConfig:
-    return _corrected(fields, grouped_attention(fields, head_dim=128), first=0)
+    attention = grouped_attention(fields, head_dim=128, qkv_bias=fields.flag("attention_bias", False))
+    return _corrected(fields, attention, first=0)
 
 
 def _dots1(fields: Fields) -> ModelConfig:
@@ -120,7 +129,8 @@ def _dots1(fields: Fields) -> ModelConfig:
 
 
 def _hy_v3(fields: Fields) -> ModelConfig:
-    return _corrected(fields, grouped_attention(fields, head_dim=128, qk_norm=True), first=1)
+    attention = biased_attention(fields, multi_head=False, head_dim=128, qk_norm=True)
+    return _corrected(fields, attention, first=1)
 
 
 def _afmoe(fields: Fields) -> ModelConfig:
@@ -144,6 +154,7 @@ FAMILIES = {
     "DeepseekForCausalLM": _deepseek_v1,
     "GraniteMoeForCausalLM": _granite_moe,
     "GraniteMoeSharedForCausalLM": _granite_moe,
+    "AriaTextForCausalLM": _aria,
     "HunYuanForCausalLM": _hunyuan_moe,
     "HunYuanMoEV1ForCausalLM": _hunyuan_moe,
     "MiniMaxM2ForCausalLM": _minimax_m2,
@@ -162,6 +173,7 @@ MODEL_TYPES = {
     "deepseek": "DeepseekForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
     "granitemoeshared": "GraniteMoeSharedForCausalLM",
+    "aria_text": "AriaTextForCausalLM",
     "hunyuan": "HunYuanForCausalLM",
     "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM",
