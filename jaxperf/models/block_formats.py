@@ -44,6 +44,7 @@ LINEAR = (
     "self_attn.o_proj",
     "attention.dense",
     "conv.out_proj",
+    "attn.o_proj",
 )
 DENSE = (
     "mlp.down_proj",
@@ -54,6 +55,7 @@ DENSE = (
     "fc2",
     "mlp.dense_4h_to_h",
     "shared_mlp.output_linear",
+    "ffn.value",
 )
 EXPERTS = (
     "mlp.experts.0.down_proj",

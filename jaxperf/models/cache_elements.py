@@ -13,6 +13,7 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    Rwkv7,
     ShortConv,
 )
 
@@ -48,8 +49,8 @@ def recurrent_elements(mixer: Mixer | None) -> int:
             return heads * head_dim * state
         case GatedDelta(value_heads=value_heads, key_dim=key_dim, value_dim=value_dim):
             return value_heads * key_dim * value_dim
-        case KimiDelta(heads=heads, head_dim=head_dim) | LightningAttention(heads=heads, head_dim=head_dim):
-            return heads * head_dim * head_dim
+        case KimiDelta() | LightningAttention() | Rwkv7():
+            return mixer.heads * mixer.head_dim * mixer.head_dim
     return 0
 
 
@@ -64,6 +65,8 @@ def conv_channels(mixer: Mixer | None) -> tuple[int, int]:
             return 2 * mixer.key_heads * mixer.key_dim + mixer.value_heads * mixer.value_dim, conv
         case KimiDelta(heads=heads, head_dim=head_dim, conv=conv):
             return 3 * heads * head_dim, conv
+        case Rwkv7(heads=heads, head_dim=head_dim):
+            return 2 * heads * head_dim, 2  # the token before, of this mixer and of the feed-forward block
         case ShortConv(width=width, conv=conv):
             return width, conv
     return 0, 1

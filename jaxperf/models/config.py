@@ -37,6 +37,7 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    Rwkv7,
     ShortConv,
 )
 from jaxperf.models.quantization import Quantization
@@ -61,6 +62,7 @@ __all__ = [
     "ModelConfig",
     "Moe",
     "Quantization",
+    "Rwkv7",
     "ShortConv",
     "Table",
     "check_count",

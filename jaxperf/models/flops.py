@@ -11,10 +11,11 @@ from jaxperf.models.checks import check_count
 from jaxperf.models.config import Layer, ModelConfig, layer_groups
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
 from jaxperf.models.mixer_parameters import mixer_matrices
-from jaxperf.models.mixers import Attention, CompressedAttention, GatedDelta, KimiDelta, Mixer, Mla
+from jaxperf.models.mixers import Attention, CompressedAttention, GatedDelta, KimiDelta, Mixer, Mla, Rwkv7
 
 DECAYED_SUM = 5  # FLOP a state element: decay (1), add the outer product of input and key (2), read with the query (2)
 DELTA_RULE = 7  # and read with the key (2), whose value the update replaces (arXiv:2412.06464, equation 10)
+TWO_KEYS = 9  # and take out with one key what another adds (2) (RWKV-7, arXiv:2503.14456, equation 16)
 
 
 def flops_per_token(config: ModelConfig, context: int) -> int:
@@ -86,7 +87,8 @@ def mixer_flops(mixer: Mixer, context: int) -> int:
         case CompressedAttention():
             return _compressed_flops(mixer, context)
     channels, taps = conv_channels(mixer)
-    step = DELTA_RULE if isinstance(mixer, (GatedDelta, KimiDelta)) else DECAYED_SUM
+    steps = {GatedDelta: DELTA_RULE, KimiDelta: DELTA_RULE, Rwkv7: TWO_KEYS}
+    step = steps.get(type(mixer), DECAYED_SUM)
     return step * recurrent_elements(mixer) + 2 * channels * taps
 
 

@@ -16,6 +16,7 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    Rwkv7,
     ShortConv,
 )
 
@@ -52,6 +53,9 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
             return hidden * (4 * width + heads) + 2 * gates
         case LightningAttention(heads=heads, head_dim=head_dim):
             return 5 * hidden * heads * head_dim
+        case Rwkv7(heads=heads, head_dim=head_dim):
+            width = heads * head_dim
+            return 4 * hidden * width + mixer.ranks * (hidden + width)
         case ShortConv(width=width):
             return 4 * hidden * width
 
@@ -113,6 +117,11 @@ def mixer_vectors(mixer: Mixer, hidden: int) -> int:
             return 3 * heads * head_dim * mixer.conv + heads + heads * head_dim + head_dim
         case LightningAttention(heads=heads, head_dim=head_dim):
             return heads * head_dim + 2 * mixer.qk_norm * head_dim
+        case Rwkv7(heads=heads, head_dim=head_dim):
+            # six shares of the token before; biases of decays, rates and values; scales of keys (2) and of what a key
+            # adds to its own output; the norm of the heads
+            biases = 2 if mixer.value_rank is None else 3
+            return 6 * hidden + (biases + 3 + 2) * heads * head_dim
         case ShortConv(width=width):
             return width * (mixer.conv + mixer.bias) + mixer.bias * (3 * width + hidden)
 

@@ -17,6 +17,7 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    Rwkv7,
     ShortConv,
 )
 
@@ -41,7 +42,7 @@ def share_fields(layers: Sequence[Layer]) -> dict[str, float]:
 def _divided(mixer: Mixer) -> tuple[int, ...]:
     """Heads, or channels of a mixer without heads, that a rank has whole."""
     match mixer:
-        case Attention() | Mla() | CompressedAttention() | Mamba2() | KimiDelta() | LightningAttention():
+        case Attention() | Mla() | CompressedAttention() | Mamba2() | KimiDelta() | LightningAttention() | Rwkv7():
             return (mixer.heads,)
         case GatedDelta():
             return mixer.key_heads, mixer.value_heads

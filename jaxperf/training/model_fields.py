@@ -18,6 +18,7 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    Rwkv7,
     ShortConv,
 )
 from jaxperf.models.parameters import shared_expert_parameters
@@ -153,7 +154,7 @@ def _channels(mixer: Mixer) -> int:
     match mixer:
         case Mamba1(inner=inner):
             return inner
-        case Mamba2() | KimiDelta() | LightningAttention():
+        case Mamba2() | KimiDelta() | LightningAttention() | Rwkv7():
             return mixer.heads * mixer.head_dim
         case ShortConv(width=width):
             return width

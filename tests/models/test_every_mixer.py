@@ -27,6 +27,7 @@ from jaxperf.models.config import (
     Mlp,
     ModelConfig,
     Moe,
+    Rwkv7,
     ShortConv,
 )
 from jaxperf.models.layers import transformer
@@ -45,13 +46,14 @@ LAYERS = (
     Layer(Attention(16, 1, 64, alibi=True, rotary=False, q_rank=96, head_gate=True), MLP, norms=1, parallel=True),
     Layer(dataclasses.replace(PLAIN, shared_kv=True), Moe(8, 2, 256, latent=128)),
     Layer(dataclasses.replace(LATENT, head_gate=True), MLP),
-    Layer(dataclasses.replace(LATENT, indexer=Indexer(4, 32, 128)), MLP),
+    Layer(dataclasses.replace(LATENT, indexer=Indexer(4, 32, 128, pool=4), output_gate=True), MLP),
     Layer(CompressedAttention(16, 64, 16, 96, 128, 4, 48, 4, Indexer(4, 32, 64)), MLP),
     Layer(Mamba1(1024, 16, 64, 4, inner_norms=True), None, norms=1),
     Layer(Mamba2(16, 64, 2, 64, 4), None, norms=1, beside=BLOCKS),
     Layer(GatedDelta(4, 16, 64, 64, 4), MLP),
     Layer(KimiDelta(16, 64, 4, full=True), MLP),
-    Layer(LightningAttention(16, 64, rotary=True), MLP),
+    Layer(LightningAttention(16, 64, rotary=True), MLP, projections=((512, 64), (64, 512))),
+    Layer(Rwkv7(8, 64, 32, 32, 64, 16), MLP),
     Layer(ShortConv(512, 3), MLP, cross=dataclasses.replace(PLAIN, causal=False), norms=3),
 )
 TOWER = Encoder(

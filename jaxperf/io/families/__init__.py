@@ -40,6 +40,7 @@ from jaxperf.io.families import (
     phi,
     puzzle,
     qwen,
+    rwkv,
     seq2seq,
     sparse,
     state_space,
@@ -81,6 +82,7 @@ _DECODERS = (
     hybrid,
     linear,
     state_space,
+    rwkv,
     zamba,
 )
 _GROUPS = (*_DECODERS, encoders, audio, vision, multimodal, seq2seq, gemma_seq2seq)

@@ -9,7 +9,6 @@ REFUSED = {
     "rwkv": _RECURRENCE,
     "RWKV5ForCausalLM": _RECURRENCE,
     "Rwkv6ForCausalLM": _RECURRENCE,
-    "RWKV7ForCausalLM": _RECURRENCE,
     "xLSTMForCausalLM": _RECURRENCE,
     "xlstm": _RECURRENCE,
     "RecurrentGemmaForCausalLM": _RECURRENCE,

@@ -20,6 +20,7 @@ from jaxperf.models.blocks.mamba1 import mamba1_mixer
 from jaxperf.models.blocks.mamba2 import mamba2_mixer
 from jaxperf.models.blocks.mlp import dense_ffn
 from jaxperf.models.blocks.moe import moe_ffn
+from jaxperf.models.blocks.rwkv7 import rwkv7_mixer
 from jaxperf.models.blocks.short_conv import short_conv_mixer
 
 MIXERS: Mapping[type, Callable[[Any], AbstractMixer]] = {
@@ -31,6 +32,7 @@ MIXERS: Mapping[type, Callable[[Any], AbstractMixer]] = {
     described.GatedDelta: gated_delta_mixer,
     described.KimiDelta: kimi_delta_mixer,
     described.LightningAttention: lightning_mixer,
+    described.Rwkv7: rwkv7_mixer,
     described.ShortConv: short_conv_mixer,
 }
 FFNS: Mapping[type, Callable[..., AbstractFfn]] = {
