@@ -24,10 +24,8 @@ from jaxperf.kernels.masks import Chunked
 from jaxperf.kernels.mla import LatentShape, mla_absorb_query_cost, mla_decode_cost, mla_prefill_cost
 from jaxperf.kernels.moe import GroupedGemm, Routing, grouped_gemm_cost, rank_rows, touched_experts
 from jaxperf.kernels.normalization import residual_norm_cost
-from jaxperf.kernels.quantize import ScaleBlock, quantize_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape
 from jaxperf.kernels.selective_scan import SelectiveScan, selective_scan_cost
-from jaxperf.kernels.softmax import softmax_cost
 from jaxperf.kernels.sparse_attention import (
     Indexer,
     indexer_prefill_cost,
@@ -151,14 +149,6 @@ def top_k(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficien
     return top_k_cost(device, m, n, as_float(2048), e.elementwise)
 
 
-def softmax(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array) -> Cost:
-    return softmax_cost(device, m, n, acts.itemsize, e.elementwise)
-
-
-def quantized(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array) -> Cost:
-    return quantize_cost(device, m, n, acts.itemsize, as_float(1), ScaleBlock(1, 128), e.elementwise)
-
-
 def ssd(device: Device, weights: NumberFormat, acts: NumberFormat, e: Efficiencies, m: Array, n: Array) -> Cost:
     return ssd_prefill_cost(device, LinearAttentionShape(n, 1, 128, 64, 256), as_float(2), m, acts, e.linear_attention)
 
@@ -227,8 +217,6 @@ KERNELS = {
     "indexer": Kernel(scores),
     "sparse_prefill": Kernel(sparse, uses=("l2_capacity",)),
     "top_k": Kernel(top_k),
-    "softmax": Kernel(softmax),
-    "quantize": Kernel(quantized),
     "ssd": Kernel(ssd, n_grows=False, launches=3),
     "delta": Kernel(delta, n_grows=False, launches=3),
     "delta_step": Kernel(delta_step, False, False),
