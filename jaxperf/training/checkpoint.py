@@ -12,21 +12,6 @@ from jaxperf.core.numerics import Scalar, safe_sqrt
 NEWTON_STEPS = 8
 
 
-def young_interval(save: Scalar, mtbf: Scalar) -> Scalar:
-    """Time of work between two checkpoints, first order: sqrt(2 C M) (Young, CACM 17, 1974) [s]."""
-    return safe_sqrt(2.0 * save * mtbf)
-
-
-def daly_interval(save: Scalar, mtbf: Scalar) -> Scalar:
-    """Daly's perturbation solution [s] (Future Generation Computer Systems 22, 2006, eq. 37).
-
-    sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + (C / 2M) / 9] - C for C < 2 M, else M.
-    """
-    ratio = save / (2.0 * mtbf)
-    series = 1.0 + safe_sqrt(ratio) / 3.0 + ratio / 9.0
-    return jnp.where(save < 2.0 * mtbf, young_interval(save, mtbf) * series - save, mtbf)
-
-
 def optimal_interval(save: Scalar, mtbf: Scalar) -> Scalar:
     """The exact minimum of `slowdown`: tau = M x with (1 - x) e^x = e^(-C / M), by Newton's method [s].
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
-from jaxperf.training.checkpoint import daly_interval, goodput, optimal_interval, save_time, slowdown, young_interval
+from jaxperf.training.checkpoint import goodput, optimal_interval, save_time, slowdown
 
 MTBF = 11_137.0  # 3.1 hours
 costs = st.floats(1e-3, 2.0).map(lambda ratio: ratio * MTBF)
@@ -32,11 +32,11 @@ def test_the_best_interval_solves_its_equation(ratio: float) -> None:
 
 
 def test_young_and_daly_approach_the_exact_one() -> None:
+    """sqrt(2 C M) (Young, CACM 17, 1974), and Daly's perturbation solution (FGCS 22, 2006, eq. 37)."""
     for ratio, young_error, daly_error in ((1e-6, 1e-3, 1e-6), (1e-2, 0.06, 2e-4)):
-        exact = float(best(as_float(ratio * MTBF), as_float(MTBF)))
-        assert float(young_interval(as_float(ratio * MTBF), as_float(MTBF))) == pytest.approx(exact, rel=young_error)
-        assert float(daly_interval(as_float(ratio * MTBF), as_float(MTBF))) == pytest.approx(exact, rel=daly_error)
-    assert float(daly_interval(as_float(3.0 * MTBF), as_float(MTBF))) == MTBF
+        exact, young, half = float(best(as_float(ratio), as_float(1.0))), np.sqrt(2.0 * ratio), ratio / 2.0
+        assert young == pytest.approx(exact, rel=young_error)
+        assert young * (1.0 + np.sqrt(half) / 3.0 + half / 9.0) - ratio == pytest.approx(exact, rel=daly_error)
 
 
 def test_goodput_against_simulation() -> None:
