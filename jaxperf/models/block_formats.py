@@ -115,11 +115,6 @@ def own_formats(config: ModelConfig, index: int) -> Formats:
     return tuple((block, name) for block, name in stored.items() if block in own)
 
 
-def unquantized_blocks(config: ModelConfig, index: int) -> tuple[str, ...]:
-    """The blocks of layer `index`, as in `block_schemes`, that stay unquantized."""
-    return tuple(block for block, name in own_formats(config, index) if name == PLAIN)
-
-
 def _scheme(whole: Quantization, index: int, modules: tuple[str, ...]) -> Quantization | None:
     if _listed(whole.excluded, index, modules):
         return None

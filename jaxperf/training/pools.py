@@ -15,24 +15,6 @@ from jaxperf.training.model import TrainingModel
 LAYER_FIELDS = ("layers", "attention_layers", "window_layers", "mixer_layers", "dense_layers", "moe_layers")
 
 
-def even_shares(
-    amount: Scalar, fixed: Float[Array, " pools"], speeds: Float[Array, " pools"]
-) -> Float[Array, " pools"]:
-    """The continuous split of work that ends everywhere at once: b_i = v_i max(t - a_i, 0) with sum b_i = amount.
-
-    Of the pools in the order of their a_i the first k take part, t = (amount + sum_k v a) / sum_k v: the least such t
-    that is not before its own last pool starts.
-
-    **Arguments:** `amount` of work [1]; `fixed`: a, what a pool takes in any case [s]; `speeds`: v [1/s].
-    **Returns:** work of each pool [1]; 0 where its fixed time alone is longer than t.
-    """
-    order = jnp.argsort(fixed)
-    starts, rates = fixed[order], speeds[order]
-    times = (amount + jnp.cumsum(rates * starts)) / jnp.cumsum(rates)
-    end = jnp.min(jnp.where(times >= starts, times, jnp.inf))
-    return speeds * jnp.maximum(end - fixed, 0.0)
-
-
 def whole_shares(total: int, fixed: Sequence[float], speeds: Sequence[float], least: int = 0) -> list[int]:
     """Integers that sum to `total` with the least possible max_i (a_i + b_i / v_i).
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from jaxperf.io.huggingface import load_model
-from jaxperf.models.block_formats import PLAIN, unquantized_blocks
+from jaxperf.models.block_formats import PLAIN, own_formats
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
 from jaxperf.models.parameters import parameter_breakdown
@@ -78,7 +78,8 @@ def excluding(name: str, *modules: str) -> ModelConfig:
     ],
 )
 def test_which_blocks_of_which_layers(name: str, modules: tuple[str, ...], index: int, blocks: tuple[str, ...]) -> None:
-    assert unquantized_blocks(excluding(name, *modules), index) == blocks
+    own = own_formats(excluding(name, *modules), index)
+    assert tuple(block for block, stored in own if stored == PLAIN) == blocks
 
 
 def test_excluded_blocks_are_stored_and_read_unquantized() -> None:

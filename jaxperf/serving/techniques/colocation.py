@@ -13,19 +13,13 @@ from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.models.blocks.base import Kernels
-from jaxperf.models.step import StepCost
 from jaxperf.models.transformer import add_up
 
 LEAST_SHARE = 1e-9  # of a resource: what needs less does not wait for it
 
 
-def resource_shares(step: StepCost) -> Float[Array, " 3"]:
-    """Share of a step's time that it keeps arithmetic units, device memory and links busy, alone [3] [1]."""
-    return busy_shares(step.kernels, step.time)
-
-
 def busy_shares(kernels: Kernels, time: Scalar) -> Float[Array, " 3"]:
-    """The same of the kernels of a step that takes `time` s."""
+    """Share of a step's `time` [s] that its kernels keep arithmetic units, memory and links busy, alone [3] [1]."""
     busy = (
         add_up(kernels, lambda cost: cost.compute),
         add_up(kernels, lambda cost: cost.memory),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxperf.serving.colocate.steps import MeanSteps, mean_steps, step_needs
-from jaxperf.serving.techniques.colocation import resource_shares
+from jaxperf.serving.techniques.colocation import busy_shares
 from tests.devices import H100, decode_step, deployment, model, prefill_step
 
 STEPS = MeanSteps(prompts=2, tokens=512, prefix=0, beside=0, decodes=8, context=1024)
@@ -51,7 +51,7 @@ def test_a_step_of_one_phase_is_that_of_an_estimate() -> None:
     found = step_needs(at, llama, STEPS)
     for place, step in enumerate((prefill_step(at, llama, 2, 512), decode_step(at, llama, 8, 1024))):
         assert float(found.time[place]) == pytest.approx(float(step.time))
-        np.testing.assert_allclose(found.shares[place], resource_shares(step))
+        np.testing.assert_allclose(found.shares[place], busy_shares(step.kernels, step.time))
 
 
 def test_decodes_beside_a_prompt_read_their_cache_and_the_weights_once() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
 from jaxperf.models.step import decode_cost
-from jaxperf.serving.techniques.colocation import fair_speeds, resource_shares
+from jaxperf.serving.techniques.colocation import busy_shares, fair_speeds
 from tests.devices import H100, QUICK, deployment, model
 
 speeds_of = jax.jit(fair_speeds)
@@ -53,7 +53,8 @@ def test_alone_nobody_is_slowed() -> None:
 def test_a_full_and_an_empty_batch_share_better_than_two_of_a_kind() -> None:
     """A decode of thousands of sequences waits for arithmetic, one of a few for memory."""
     at, llama = deployment(H100.replace(memory_capacity=4e12)), model("llama-3.1-8b")
-    many, few = (resource_shares(step_of(at, llama, as_float(batch), as_float(64))) for batch in (4096, 8))
+    steps = [step_of(at, llama, as_float(batch), as_float(64)) for batch in (4096, 8)]
+    many, few = (busy_shares(step.kernels, step.time) for step in steps)
     assert int(many.argmax()) == 0 and int(few.argmax()) == 1
     mixed, alike = (speeds_of(as_float([few.tolist(), other.tolist()])) for other in (many, few))
     assert float(mixed.sum()) > float(alike.sum())
