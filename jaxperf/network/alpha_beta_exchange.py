@@ -18,11 +18,6 @@ def send(size: Scalar, hop: Hop) -> Scalar:
     return hop.latency + size / hop.bandwidth
 
 
-def log_gp_send(size: Scalar, latency: Scalar, overhead: Scalar, gap_per_byte: Scalar) -> Scalar:
-    """L + 2 o + (S - 1) G (Alexandrov et al. 1995); `latency`, `overhead` [s], `gap_per_byte` [s/byte]."""
-    return latency + 2.0 * overhead + jnp.maximum(size - 1.0, 0.0) * gap_per_byte
-
-
 def pairwise_all_to_all(ranks: Scalar, size: Scalar, hop: Hop) -> Scalar:
     """(n-1) alpha + (n-1)/n S/B: one peer after the other."""
     return ring_all_gather(ranks, size, hop)

@@ -46,13 +46,11 @@ def pair_link(device: Device, members: Scalar, stride: Scalar, link_efficiency: 
     return dataclasses.replace(pair, local_ranks=ranks / nodes, nodes=nodes)
 
 
-def group_bandwidth(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Scalar:
-    """Bus bandwidth of a ring through the whole group, min(B_link, (g / t) B_port) [byte/s].
+def ring_bandwidth(fabric: Fabric) -> Scalar:
+    """Bus bandwidth of a ring through the whole group, min(B_link, m B_port) where m of it share a node [byte/s].
 
     All members of a node inject at once, each through its own port; inside one node only the link counts.
     """
-    fabric = group_link(device, members, stride, link_efficiency)
     ports = fabric.ports * fabric.network_bandwidth
-    alone = fabric.local_ranks <= 1.0
-    remote = jnp.where(alone, fabric.network_bandwidth, jnp.minimum(fabric.local_bandwidth, ports))
-    return jnp.where(fabric.nodes > 1.0, remote, fabric.local_bandwidth)
+    inside = jnp.where(fabric.local_ranks > 1.0, fabric.local_bandwidth, ports)
+    return jnp.where(fabric.nodes > 1.0, jnp.minimum(inside, ports), fabric.local_bandwidth)

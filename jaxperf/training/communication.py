@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.network.expert_exchange import exchange_pass
-from jaxperf.network.hierarchy import group_link, pair_link
+from jaxperf.network.hierarchy import group_link, pair_link, ring_bandwidth
 from jaxperf.network.link import Fabric
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.flops import key_width
@@ -73,17 +73,13 @@ def _sustained(fabric: Fabric, efficiencies: TrainingEfficiencies) -> Fabric:
 def ring_pass(fabric: Fabric, size: Scalar, messages: Scalar | float = 1.0) -> Scalar:
     """One reduce-scatter or all-gather of `size` bytes in all, cut into `messages`; an all-reduce is two.
 
-    t = (n - 1) / n S / min(B_local, m B_port) + messages x hops: a ring enters and leaves a node of m members through
-    all their ports, and so does not pass the node with the fewest faster (NCCL's rings; Thakur, Rabenseifner, Gropp
-    2005 for the count). Zero for one rank.
+    t = (n - 1) / n S / `ring_bandwidth` + messages x hops: a ring enters and leaves a node through the ports of all its
+    members there, and so does not pass the node with the fewest faster (NCCL's rings; Thakur, Rabenseifner, Gropp 2005
+    for the count). Zero for one rank.
     """
     n = fabric.members
-    between = fabric.nodes > 1.0
-    ports = fabric.ports * fabric.network_bandwidth
-    inside = jnp.where(fabric.local_ranks > 1.0, fabric.local_bandwidth, ports)
-    rate = jnp.where(between, jnp.minimum(inside, ports), fabric.local_bandwidth)
     hops = (fabric.nodes - 1.0) * fabric.network_latency + (fabric.local_ranks - 1.0) * fabric.local_latency
-    return jnp.where(n > 1.0, (n - 1.0) / n * size / rate + messages * hops, 0.0)
+    return jnp.where(n > 1.0, (n - 1.0) / n * size / ring_bandwidth(fabric) + messages * hops, 0.0)
 
 
 def send_pass(pair: Fabric, size: Scalar) -> Scalar:

@@ -144,7 +144,6 @@ def test_a_chain_broadcasts_as_fast_as_its_best_pieces(pieces: int) -> None:
 def test_sends_and_the_other_exchanges_by_hand() -> None:
     eight, size = as_float(8.0), as_float(1e6)
     assert float(exchange.send(size, hop())) == pytest.approx(1001e-6)
-    assert float(exchange.log_gp_send(size, *map(as_float, (1e-6, 2e-6, 1e-9)))) == pytest.approx(5e-6 + 999_999e-9)
     assert float(exchange.connected_all_to_all(eight, size, hop())) == pytest.approx(126e-6)
     skewed = exchange.imbalanced_all_to_all(eight, size, hop(), as_float(1.5))
     assert float(skewed) == pytest.approx(7e-6 + 1.5 * 875e-6)

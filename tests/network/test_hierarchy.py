@@ -11,7 +11,7 @@ from jaxperf.core.device import Device
 from jaxperf.core.numerics import as_float
 from jaxperf.network.collectives import all_gather_cost, all_reduce_cost, all_to_all_cost, send_cost
 from jaxperf.network.expert_exchange import exchange_pass
-from jaxperf.network.hierarchy import group_bandwidth, group_link, pair_link
+from jaxperf.network.hierarchy import group_link, pair_link, ring_bandwidth
 from jaxperf.network.link import group_fabric
 from tests.devices import DEVICES, H100, MI300X
 
@@ -39,13 +39,13 @@ def test_a_dense_group_is_the_fabric_the_models_use(device: Device, ranks: int) 
 @pytest.mark.parametrize(("stride", "members", "ports"), [(1, 64, 8), (2, 32, 4), (4, 16, 2), (8, 8, 1), (64, 8, 1)])
 def test_a_group_has_one_port_for_each_member_in_the_node(stride: int, members: int, ports: int) -> None:
     """Eight devices with 50 GB/s each: data parallel over tensor parallel t has (8 / t) 50 GB/s."""
-    found = group_bandwidth(H100, as_float(members), as_float(stride))
+    found = ring_bandwidth(group_link(H100, as_float(members), as_float(stride)))
     assert float(found) == pytest.approx(min(450e9, ports * 50e9) if ports > 1 else 50e9, rel=1e-15)
 
 
 def test_inside_a_node_only_the_link_counts() -> None:
-    assert float(group_bandwidth(H100, as_float(4.0), as_float(2.0))) == 450e9
-    assert float(group_bandwidth(MI300X, as_float(4.0), as_float(2.0))) == pytest.approx(3 / 7 * 448e9)
+    assert float(ring_bandwidth(group_link(H100, as_float(4.0), as_float(2.0)))) == 450e9
+    assert float(ring_bandwidth(group_link(MI300X, as_float(4.0), as_float(2.0)))) == pytest.approx(3 / 7 * 448e9)
 
 
 def test_the_all_reduce_of_a_large_buffer_moves_at_the_ports_of_its_group() -> None:
@@ -82,7 +82,7 @@ def test_the_slope_follows_the_port() -> None:
 def test_a_last_node_that_is_not_full_has_fewer_ports(ranks: int, last: int) -> None:
     """Through the ports of its `last` ranks goes what they and the others have for each other."""
     size, found = 1e13, group_link(H100, as_float(ranks), as_float(1.0))
-    assert float(group_bandwidth(H100, as_float(ranks), as_float(1.0))) == min(450e9, last * 50e9)
+    assert float(ring_bandwidth(found)) == min(450e9, last * 50e9)
     assert (float(found.members), float(found.ports)) == (ranks, last)
     others, nodes = ranks - last, -(-ranks // 8)
     inside = 7 / 8 * size / 450e9
