@@ -16,12 +16,8 @@ NEAR_MEMORY = SHIPPED / "near_memory"
 CLOCK = "clock_hz"
 
 
-def shipped_machines() -> list[str]:
-    """Names of the machines that come with the program."""
-    return sorted(_shipped())
-
-
-def _shipped() -> dict[str, Path]:
+def shipped_machines() -> dict[str, Path]:
+    """The machines that come with the program: name -> file."""
     files = [each for place in (SHIPPED, NEAR_MEMORY) for each in place.iterdir() if each.name.endswith(".json")]
     return {each.name.removesuffix(".json"): Path(str(each)) for each in files}
 
@@ -31,7 +27,7 @@ def machine_path(given: Path) -> Path:
 
     **Raises:** `InputError` for a name without an ending that is neither.
     """
-    shipped = _shipped()
+    shipped = shipped_machines()
     if str(given) in shipped and not given.exists():
         return shipped[str(given)]
     if not given.suffix and not given.exists():

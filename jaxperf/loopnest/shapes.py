@@ -35,31 +35,10 @@ def convolution(
     return build_problem(bounds, operands, ["Outputs"], coefficients)
 
 
-def depthwise(
-    channels: float, height: float, width: float, kernel: tuple[float, float], stride: tuple[float, float] = (1.0, 1.0)
-) -> Built:
-    """A convolution of every channel with one filter of its own."""
-    return convolution(1.0, 1.0, height, width, kernel, stride, groups=channels)
-
-
 def gemm(m: float, n: float, k: float, batch: float = 1.0) -> Built:
     """Z[b,m,n] += A[b,m,k] B[b,k,n]; a batch of one is a plain matrix product."""
     bounds = {"B": batch, "M": m, "N": n, "K": k}
     return build_problem(bounds, {"A": _axes("BMK"), "B": _axes("BKN"), "Z": _axes("BMN")}, ["Z"])
-
-
-def attention_scores(queries: float, keys: float, head_size: float, heads: float, batch: float = 1.0) -> Built:
-    """S[b,h,q,k] += Q[b,h,q,e] K[b,h,k,e]: the first product of attention."""
-    bounds = {"B": batch, "H": heads, "Q": queries, "K": keys, "E": head_size}
-    operands = {"Queries": _axes("BHQE"), "Keys": _axes("BHKE"), "Scores": _axes("BHQK")}
-    return build_problem(bounds, operands, ["Scores"])
-
-
-def attention_values(queries: float, keys: float, head_size: float, heads: float, batch: float = 1.0) -> Built:
-    """O[b,h,q,e] += P[b,h,q,k] V[b,h,k,e]: the second product of attention."""
-    bounds = {"B": batch, "H": heads, "Q": queries, "K": keys, "E": head_size}
-    operands = {"Probabilities": _axes("BHQK"), "Values": _axes("BHKE"), "Outputs": _axes("BHQE")}
-    return build_problem(bounds, operands, ["Outputs"])
 
 
 def _axes(names: str) -> list[list[tuple[str, str]]]:

@@ -85,15 +85,6 @@ def training_memory(
     )
 
 
-def even_segments(graph: Graph, count: int) -> list[tuple[str, ...]]:
-    """The nodes in order, cut into `count` segments of nearly equal length (sqrt(nodes) is Chen et al.'s choice)."""
-    names = [node.name for node in graph.nodes]
-    if not 1 <= count <= len(names):
-        raise InputError(f"{count} segments of {len(names)} nodes; give a number from 1 to {len(names)}.")
-    ends = [position * len(names) // count for position in range(count + 1)]
-    return [tuple(names[start:stop]) for start, stop in zip(ends, ends[1:], strict=False)]
-
-
 def training_actions(
     graph: Graph, segments: Sequence[Sequence[str]] = (), workspace: Mapping[str, float] = NO_WORKSPACE
 ) -> list[Action]:

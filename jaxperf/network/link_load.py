@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxperf.core.numerics import Scalar
-
 TOO_HOPEFUL = 1.1  # alpha-beta is off by more than 10 % beyond this slowdown
 
 
@@ -95,11 +93,3 @@ def shared_time(
     time = latency + finish_times(load, capacity, size)
     slowdown = jnp.where(alone > 0.0, time / jnp.where(alone > 0.0, alone, 1.0), 1.0)
     return Shared(time, alone, slowdown, slowdown > TOO_HOPEFUL)
-
-
-def shared_bandwidth(bandwidth: Scalar, sessions: Scalar, oversubscription: Scalar) -> Scalar:
-    """Rate of one of several equal sessions through one port behind an oversubscribed leaf, B / (c max(o, 1)) [byte/s].
-
-    The closed form of `max_min_rates` where all sessions take the same way.
-    """
-    return bandwidth / (sessions * jnp.maximum(oversubscription, 1.0))

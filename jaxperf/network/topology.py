@@ -102,14 +102,6 @@ def rail_optimized(node: Axis, nodes: Scalar, rail_bandwidth: Scalar, rail_laten
     return node, Axis("switch", nodes, rail_bandwidth, rail_latency)
 
 
-def num_ranks(topology: Topology) -> Scalar:
-    """Ranks of the whole network [1]."""
-    ranks = as_float(1.0)
-    for axis in topology:
-        ranks = ranks * axis.size
-    return ranks
-
-
 def injection(axis: Axis) -> Scalar:
     """What one rank can send along an axis, all its links together, one direction [byte/s].
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.network import alpha_beta as flat
-from jaxperf.network.topology import Axis, Topology, bisection, hop_of, num_ranks, smaller_half
+from jaxperf.network.topology import Axis, Topology, bisection, hop_of, smaller_half
 
 
 def axis_reduce_scatter(axis: Axis, size: Scalar, reduction: Scalar | None = None) -> Scalar:
@@ -100,17 +100,6 @@ def bisection_all_to_all(topology: Topology, size: Scalar, imbalance: Scalar | N
         needed = jnp.maximum(jnp.maximum(crossing, leaving), through)
         moving, steps = jnp.maximum(moving, needed), steps + axis.latency * _farthest(axis)
     return moving * skew + steps
-
-
-def algorithm_bandwidth(topology: Topology, size: Scalar) -> Scalar:
-    """Size over time of the all-reduce in buckets [byte/s]; times 2 (n-1)/n it is the bus bandwidth of nccl-tests."""
-    return size / bucket_all_reduce(topology, size)
-
-
-def bus_bandwidth(topology: Topology, size: Scalar) -> Scalar:
-    """2 (n-1)/n S / T of the all-reduce in buckets [byte/s]."""
-    ranks = num_ranks(topology)
-    return 2.0 * (ranks - 1.0) / ranks * algorithm_bandwidth(topology, size)
 
 
 def _farthest(axis: Axis) -> Scalar:

@@ -11,11 +11,10 @@ from jaxtyping import Integer, Shaped
 
 from hwspecs.errors import InputError
 from jaxperf.sweeps.axes import Axis
-from jaxperf.sweeps.columns import Column, arrow_schema, arrow_table, codes_of_block, codes_of_rows, label_columns
+from jaxperf.sweeps.columns import Column, codes_of_rows, label_columns
 from jaxperf.sweeps.reduce import Reducer, Selection, TopK
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import xarray as xr
 
 
@@ -61,13 +60,6 @@ class Results:
         **Raises:** `InputError` for an unknown metric or k < 1.
         """
         return self.rows(self.select(TopK(metric, k, largest=largest, where=where)).indices)
-
-    def to_table(self, units: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None) -> pa.Table:
-        """One row per point: label columns, then metrics; units in the metadata of each field."""
-        columns = {name: values.reshape(-1) for name, values in self.metrics.items()}
-        dtypes = {name: values.dtype for name, values in columns.items()}
-        codes = codes_of_block([slice(0, size) for size in self.sizes])
-        return arrow_table(self.axes, codes, columns, arrow_schema(self.axes, dtypes, units, metadata))
 
     def to_xarray(self, units: Mapping[str, str] | None = None) -> xr.Dataset:
         """A labeled dataset; units in the attributes of each variable. Nothing is copied.

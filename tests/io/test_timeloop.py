@@ -20,7 +20,6 @@ from jaxperf.io.timeloop.json_case import load_case, read_case
 from jaxperf.io.timeloop.random import parse_random
 from jaxperf.io.timeloop.tables import predict_rows, summary
 from jaxperf.io.timeloop.write import mapping_yaml
-from jaxperf.io.timeloop.yaml_case import load_yaml_case
 
 SHAPE = {
     "name": "window",
@@ -115,7 +114,7 @@ def test_yaml_says_the_same_as_json(tmp_path: Path, version: str) -> None:
     own = read_case(CASE, "case.json")
     path = tmp_path / "case.yaml"
     path.write_text(yaml_text(mapping_yaml(own)), encoding="utf-8")
-    read = load_yaml_case(path)
+    read = load_case(path)
     assert read.levels == own.levels and read.names == own.names
     assert json_text(evaluate(read, version)) == json_text(evaluate(own, version))  # areas, unknown, are NaN
 
@@ -138,7 +137,7 @@ mapping:
 """
     path = tmp_path / "case.yaml"
     path.write_text(yaml_text(mapping), encoding="utf-8")
-    assert json_text(evaluate(load_yaml_case(path), "2024")) == json_text(evaluate(read_case(CASE, "case.json")))
+    assert json_text(evaluate(load_case(path), "2024")) == json_text(evaluate(read_case(CASE, "case.json")))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +230,7 @@ def test_fields_that_timeloop_has_and_this_program_does_not_use_are_left_alone(t
     more = "depth: 16, technology: 45nm, n_rdwr_ports: 2, n_banks: 4"
     path = tmp_path / "case.yaml"
     path.write_text(text.replace("depth: 16", more), encoding="utf-8")
-    assert load_yaml_case(path).levels == ("buffer", "DRAM")
+    assert load_case(path).levels == ("buffer", "DRAM")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,7 @@ def test_the_same_buffer_under_timeloops_other_names(tmp_path: Path, attributes:
     assert "depth: 16, width: 16, datawidth: 8" in text
     path = tmp_path / "case.yaml"
     path.write_text(text.replace("depth: 16, width: 16, datawidth: 8", attributes), encoding="utf-8")
-    buffer = load_yaml_case(path).architecture.levels[0]
+    buffer = load_case(path).architecture.levels[0]
     assert (float(buffer.size), float(buffer.block)) == (32.0, 2.0)
 
 
@@ -320,7 +319,7 @@ mapping:
     path = tmp_path / "case.yaml"
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        load_yaml_case(path)
+        load_case(path)
     assert said in str(caught.value) and "case.yaml" in str(caught.value)
 
 

@@ -17,7 +17,7 @@ from jaxperf.loopnest.evaluate import NestCost, nest_cost
 from jaxperf.loopnest.feasible import SENTENCES, Reason, sentences
 from jaxperf.loopnest.mapping import Mapping, unroll
 from jaxperf.loopnest.reuse import RULES, deliveries
-from jaxperf.loopnest.shapes import attention_scores, attention_values, depthwise, gemm
+from jaxperf.loopnest.shapes import convolution, gemm
 from tests.loopnest.nests import (
     BOUNDS,
     COEFFICIENTS,
@@ -211,9 +211,7 @@ def test_one_point_is_a_row_of_many() -> None:
     ("built", "macs", "words"),
     [
         (gemm(3, 5, 7, batch=2), 210, [42, 70, 30]),
-        (depthwise(8, 4, 4, (3, 3), (2, 2)), 1152, [72, 648, 128]),
-        (attention_scores(4, 6, 8, 2), 384, [64, 96, 48]),
-        (attention_values(4, 6, 8, 2), 384, [48, 96, 64]),
+        (convolution(1, 1, 4, 4, (3, 3), (2, 2), groups=8), 1152, [72, 648, 128]),
     ],
 )
 def test_shapes_hold_the_words_of_their_arrays(built: tuple, macs: int, words: list[int]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.core.numerics import as_float
-from jaxperf.network.link_load import finish_times, max_min_rates, shared_bandwidth, shared_time
+from jaxperf.network.link_load import finish_times, max_min_rates, shared_time
 from jaxperf.network.link_load_paths import FatTree, all_to_all_flows, incast_flows, load_matrix, ring_flows
 from jaxperf.network.topology import leaf_share
 
@@ -131,7 +131,6 @@ def test_an_oversubscribed_spine_slows_what_crosses_it() -> None:
     assert shared(tree, [ring_flows(list(range(8)))]) == [pytest.approx(50.0)]  # one message leaves each leaf
     assert shared(tree, [across]) == [pytest.approx(50.0 / (4 * 4 / 7))]
     assert shared(tree, [ring_flows([0, 4]), ring_flows([1, 5])]) == [25.0, 25.0]
-    assert float(shared_bandwidth(*map(as_float, (50.0, 1.0, 4.0)))) == 12.5
     four = [ring_flows([node, node + 4]) for node in range(4)]
     assert shared(tree, four) == [12.5] * 4
 

@@ -255,11 +255,11 @@ def test_results_are_labeled():
     assert data["time"].dims == ("machine", "layout") and data["time"].attrs["units"] == "s"
     assert data["tensor"].dims == ("layout",)
     assert float(data["time"].sel(machine="machine-1").isel(layout=1)) == pytest.approx(MACHINES[1][1] * 2)
-    table = result.to_table(units={"time": "s"})
-    assert table.column_names == ["machine", "tensor", "pipeline", "time"]
-    assert table["machine"].to_pylist() == [f"machine-{position}" for position in (0, 0, 1, 1, 2, 2)]
-    assert table["tensor"].to_pylist() == [1, 2] * 3
-    np.testing.assert_array_equal(table["time"].to_numpy(), result["time"].reshape(-1))
+    rows = result.rows(np.arange(6))
+    assert list(rows) == ["machine", "tensor", "pipeline", "time"]
+    assert rows["machine"].tolist() == [f"machine-{position}" for position in (0, 0, 1, 1, 2, 2)]
+    assert rows["tensor"].tolist() == [1, 2] * 3
+    np.testing.assert_array_equal(rows["time"], result["time"].reshape(-1))
     best = result.best("time", 2)
     assert best["machine"].tolist() == ["machine-0", "machine-1"] and best["pipeline"].tolist() == [2, 2]
     assert result.best("time", largest=True)["machine"].tolist() == ["machine-2"]

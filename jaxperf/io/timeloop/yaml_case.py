@@ -57,11 +57,6 @@ def _tagged(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
 _Loader.add_multi_constructor("!", _tagged)
 
 
-def load_yaml_case(path: str | Path) -> Case:
-    """The case of one YAML file, without its zeros. Raises `InputError` naming file, and line or field."""
-    return read_yaml_case(load_yaml(path), str(path))
-
-
 def load_yaml(
     path: str | Path, expected: str = "a case has architecture, problem, mapping and ERT"
 ) -> Dictionary[str, Any]:
