@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.cli.engines import ServedDevice, ServedModel, SettingsFile, StepTimes
+from jaxperf.cli.engines import FusedAttention, ServedDevice, ServedModel, SettingsFile, StepTimes
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
@@ -71,6 +71,7 @@ def capacity(
     device: ServedDevice = None,
     weights: Weights = None,
     kv_cache: KvCache = "bf16",
+    fused_attention: FusedAttention = False,
     price: Price = None,
     electricity: Electricity = None,
     out: OutputFile = None,
@@ -95,7 +96,7 @@ def capacity(
     check_precision(precision)
     wanted = _slo(slo, share, quantile)
     data = read_settings(settings)
-    served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
+    served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()), fused=fused_attention)
     trace, columns = within_context(*with_options(read_sessions(requests)), context_of(data, served, str(settings)))
     if not len(trace.row):
         raise InputError(f"{requests}: none of the rows is a request: {next(iter(trace.reasons.values()))}.")

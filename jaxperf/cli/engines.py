@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxperf.models.config import ModelConfig
     from jaxperf.serving.simulator.memory import Placement
     from jaxperf.serving.simulator.settings import Scheduler
-    from jaxperf.serving.simulator.step_time import StepTimeTable
+    from jaxperf.serving.simulator.step_time import AbstractStepTime
     from jaxperf.serving.unit_costs import Prices
 
 SettingsFile = Annotated[Path, typer.Option("--settings", metavar="S.json", help="The scheduler and its numbers.")]
@@ -34,13 +34,18 @@ ServedModel = Annotated[
 ServedDevice = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="Device of our own model (default: the settings').")
 ]
+FusedAttention = Annotated[
+    bool,
+    typer.Option("--fused-attention", help="Prompts and decodes of a step attend in one kernel, as in POD-Attention."),
+]
 UTILIZATION = 0.9  # of the memory, vLLM's default
 
 
 @dataclass(frozen=True)
 class Served:
     """What is served on what, as the options say; None where the settings are to say it. `slices`: the device is one of
-    so many equal slices of the one named (MIG); `level`: of what its kernels sustain, one of `LEVELS`."""
+    so many equal slices of the one named (MIG); `level`: of what its kernels sustain, one of `LEVELS`; `fused`: prompts
+    and decodes attend in one kernel."""
 
     model: str | None = None
     device: str | None = None
@@ -50,6 +55,7 @@ class Served:
     folders: tuple[str | Path, ...] = ()
     slices: int = 1
     level: str = "nominal"
+    fused: bool = False
 
     def config(self, named: str | None) -> ModelConfig:
         """The model served, `named` in the settings unless an option says otherwise."""
@@ -117,6 +123,7 @@ class Served:
             "--weights": self.weights is not None,
             "--kv-cache": self.kv_cache != Served.kv_cache,
             "--params": self.params is not None,
+            "--fused-attention": self.fused,
         }
         return [name for name, there in given.items() if there]
 
@@ -237,7 +244,7 @@ def context_of(data: Mapping[str, Any], served: Served, where: str) -> int | Non
 
 def step_times_of(
     table: Path | None, scheduler: Scheduler, trace: RequestTrace, served: Served
-) -> tuple[StepTimeTable, str]:
+) -> tuple[AbstractStepTime, str]:
     """The function of step times, and in words where it is from."""
     config = served.config(scheduler.model)
     if scheduler.pipeline_parallel > max(len(config.layers), 1):
@@ -253,8 +260,10 @@ def step_times_of(
 
     name, device = served.calibrated(scheduler.device)
     alike = isinstance(trace, SessionTrace) or trace.hashes is not None
-    times = composed_times(config, device, scheduler, trace, served.weights, served.kv_cache, alike, served.level)
-    return times, f"our model of {config.name} on {_placement_words(scheduler, name)}"
+    formats = (served.weights, served.kv_cache)
+    times = composed_times(config, device, scheduler, trace, *formats, alike, served.level, served.fused)
+    kernel = ", prompts and decodes attending in one kernel" if served.fused else ""
+    return times, f"our model of {config.name} on {_placement_words(scheduler, name)}{kernel}"
 
 
 def _placement_words(scheduler: Scheduler, device: str) -> str:

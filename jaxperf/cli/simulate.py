@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli.engines import ServedDevice, ServedModel, SettingsFile, StepTimes
+from jaxperf.cli.engines import FusedAttention, ServedDevice, ServedModel, SettingsFile, StepTimes
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
@@ -41,6 +41,7 @@ def simulate(
     device: ServedDevice = None,
     weights: Weights = None,
     kv_cache: KvCache = "bf16",
+    fused_attention: FusedAttention = False,
     adapt: Annotated[
         Path | None,
         typer.Option("--adapt", metavar="LOG", help="Measured requests of this engine, to fit our own model to."),
@@ -90,7 +91,7 @@ def simulate(
     from jaxperf.serving.simulator.metrics import SLO_METRICS
 
     limits = parse_assignments("--slo", slo, SLO_METRICS, "s") if slo else {}
-    served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()))
+    served = Served(model, device, weights, kv_cache, params, tuple(devices_dir or ()), fused=fused_attention)
     asked = Asked(replicas, routing, concurrency, step_time, adapt, limits, early, (price, electricity))
     data = read_settings(settings)
     trace, options = within_context(*with_options(read_sessions(requests)), context_of(data, served, str(settings)))

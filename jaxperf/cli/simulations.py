@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.simulator.adapt import Terms
     from jaxperf.serving.simulator.settings import Scheduler
-    from jaxperf.serving.simulator.step_time import StepTimeTable
+    from jaxperf.serving.simulator.step_time import AbstractStepTime, StepTimeTable
     from jaxperf.serving.unit_costs import Prices
 
 IN_TURN = "round_robin"
@@ -95,7 +95,7 @@ def _answer_of(
     notes += served.notes(asked.step_time, [scheduler], intervals=asked.adapt is None)
     if asked.adapt is not None:
         terms, words, said = _adapted(asked.adapt, asked.step_time, scheduler, served, trace)
-        times = with_terms(times, terms)
+        times = with_terms(_table(times), terms)
         source += words
         notes += said
     if not routed:
@@ -139,7 +139,7 @@ def _refuse_beside_pools(options: Options, asked: Asked) -> None:
 
 
 def _answer_in_turn(
-    scheduler: Scheduler, trace: RequestTrace, options: Options, times: StepTimeTable, source: str, asked: Asked
+    scheduler: Scheduler, trace: RequestTrace, options: Options, times: AbstractStepTime, source: str, asked: Asked
 ) -> Answer:
     """Replicas that take every n-th request, each with a client of its own."""
     from jaxperf.cli.fleets import Answer, requests_of
@@ -183,7 +183,7 @@ def _adapted(
     compared = int(np.isfinite(measured["first_token"] + measured["completed"]).sum())
     try:
         check_compared(compared)
-        times, _ = step_times_of(table, scheduler, trace, served)
+        times = _table(step_times_of(table, scheduler, trace, served)[0])
         terms = fit_terms(times, scheduler, requests, measured)
     except InputError as error:
         raise InputError(f"--adapt: {log}: {'; '.join([str(error).removesuffix('.'), *said])}.") from None
@@ -192,6 +192,15 @@ def _adapted(
     added = f"{terms.step * 1e3:.3g} ms a step and {terms.decode * 1e6:.3g} us a decode"
     words = f", fitted to {compared} requests of {log}: {fitted}, {added}"
     return terms, words, [f"--adapt: {each}" for each in said]
+
+
+def _table(times: AbstractStepTime) -> StepTimeTable:
+    """The table that terms are fitted to. Raises `InputError` where attention is one kernel, which has no terms."""
+    from jaxperf.serving.simulator.step_time import StepTimeTable
+
+    if not isinstance(times, StepTimeTable):
+        raise InputError("it does not go with --fused-attention: a log has in its times what its kernels hide.")
+    return times
 
 
 def _clock_notes(log: RequestTrace, simulated: RequestTrace) -> list[str]:

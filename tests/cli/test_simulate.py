@@ -69,7 +69,12 @@ def test_energy_of_a_device_that_is_not_known_is_not_told(cli, files: tuple[str,
 def test_options_that_do_not_change_a_table_of_step_times_are_said(cli, refuse, files, parse_json) -> None:
     asked = ("simulate", *files, "-o", "out.csv", "--json")
     notes = {}
-    for options in ((), ("--device", "h100", "--weights", "fp8"), ("--kv-cache", "fp8", "--params", "mine")):
+    for options in (
+        (),
+        ("--fused-attention",),
+        ("--device", "h100", "--weights", "fp8"),
+        ("--kv-cache", "fp8", "--params", "mine"),
+    ):
         notes[options[::2]] = parse_json(cli(*asked, *options).stdout)["notes"]
     said = {names: [note for note in each if "whatever" in note] for names, each in notes.items()}
     assert said.pop(()) == []

@@ -13,10 +13,11 @@ from jaxperf.models.config import ModelConfig
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import transformer
 from jaxperf.serving.estimate import check_tensor_splits
+from jaxperf.serving.simulator.fused_attention import FusedAttention
 from jaxperf.serving.simulator.run import power_of_two
 from jaxperf.serving.simulator.settings import Scheduler
 from jaxperf.serving.simulator.step_time import ComposedStepTimes
-from jaxperf.serving.simulator.tabulate import CONTEXT_STEP, tabulated
+from jaxperf.serving.simulator.tabulate import CONTEXT_STEP, tabulated, tabulated_fused
 from jaxperf.serving.study import assumed_at, deployment_of, formats_of
 
 # Of the grid; steps beyond it take its last entries and are counted.
@@ -32,19 +33,20 @@ def composed_times(
     kv_cache: str = "bf16",
     alike: bool = False,
     level: str = "nominal",
-) -> ComposedStepTimes:
+    fused: bool = False,
+) -> ComposedStepTimes | FusedAttention:
     """The composed step times of a deployment, as far as the scheduler and the requests reach.
 
     **Arguments:** `requests`: `prompt`, `output` [tokens], arrays of one length; `weights`: a format, None for the
     model's own; `alike`: prompts may begin alike, and find that in the cache of a scheduler that has one;
-    `level`: of what kernels sustain, one of `LEVELS`.
+    `level`: of what kernels sustain, one of `LEVELS`; `fused`: attention of prompts and decodes is one kernel.
     **Raises:** `InputError` for a model without a decoder or one that its tensor-parallel ranks do not divide.
     """
     deployment = deployment_for(model, device, scheduler.tensor_parallel, weights, kv_cache, level=level)
     longest = int((requests.prompt + requests.output).max())
     if longest > MOST_CONTEXT:
         raise InputError(f"a request has {longest:,} tokens; our step times reach {MOST_CONTEXT:,}.")
-    return tabulated(
+    return (tabulated_fused if fused else tabulated)(
         deployment,
         transformer(model),
         decodes=power_of_two(min(scheduler.numbers["cap"], len(requests.prompt), MOST_DECODES)),

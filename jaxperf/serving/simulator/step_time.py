@@ -38,6 +38,17 @@ class AbstractStepTime(eqx.Module):
         """The time of one step with at least one token."""
 
 
+class Parts(NamedTuple):
+    """One step by what a table says of it: `linear` layers, attention of the decodes and of the prompts [s], and what
+    `Timing` has besides."""
+
+    linear: Float64[Array, ""]
+    decode: Float64[Array, ""]
+    prefill: Float64[Array, ""]
+    alike: Int32[Array, ""]
+    covered: Bool[Array, ""]
+
+
 class StepTimeTable(AbstractStepTime):
     """Tables of a step: linear layers once over all tokens, attention of the decodes, attention of the prompts.
 
@@ -60,6 +71,11 @@ class StepTimeTable(AbstractStepTime):
     length_step: Float64[Array, ""]
 
     def __call__(self, work: Work) -> Timing:
+        found = self.parts(work)
+        return Timing(found.linear + found.decode + found.prefill, found.alike, found.covered)
+
+    def parts(self, work: Work) -> Parts:
+        """The summands of the step's time."""
         prompt = (work.tokens > 0) & ~work.decoding
         decodes, prompts = jnp.sum(work.decoding, dtype=jnp.int32), jnp.sum(prompt, dtype=jnp.int32)
         context = work.context.astype(jnp.float64)
@@ -71,8 +87,10 @@ class StepTimeTable(AbstractStepTime):
         prefill, inside_prefill = self._prompts(
             jnp.where(prompt, work.tokens, 0).astype(jnp.float64), jnp.where(prompt, context, 0.0), prompts
         )
-        return Timing(
-            seconds=linear + decode + prefill,
+        return Parts(
+            linear,
+            decode,
+            prefill,
             alike=(column * self.bucket - mean + 1.0).astype(jnp.int32),
             covered=inside & inside_decode & inside_prefill,
         )

@@ -16,11 +16,13 @@ from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
 from jaxperf.models.step import check_decodes, step_kernels
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
+from jaxperf.serving.simulator.fused_attention import FusedAttention
 from jaxperf.serving.simulator.step_time import ComposedStepTimes
 from jaxperf.sweeps.once import evaluate_over
 
 CONTEXT_STEP = 64  # tokens between the contexts of the grid
 LENGTH_STEP = 16  # tokens between its lengths of prompts
+Step = Callable[..., Scalar]
 
 
 def tabulated(
@@ -37,18 +39,42 @@ def tabulated(
     **Raises:** `InputError` for a model without a decoder.
     """
     check_decodes(model)
+    return _tables((_linear, _decode, _prefill), deployment, model, decodes, tokens, context, cached)
+
+
+def tabulated_fused(
+    deployment: Deployment, model: Transformer, decodes: int, tokens: int, context: int, cached: int = 0
+) -> FusedAttention:
+    """The same of an engine that runs attention of prompts and decodes as one kernel, with two more tables: how long
+    the kernels that look at the context keep the arithmetic units busy, and how long the memory [s]."""
+    reach = (decodes, tokens, context, cached)
+    busy = (_tables(_busy(name), deployment, model, *reach) for name in ("compute", "memory"))
+    return FusedAttention(tabulated(deployment, model, *reach), *busy)
+
+
+def _tables(
+    steps: tuple[Step, Step, Step],
+    deployment: Deployment,
+    model: Transformer,
+    decodes: int,
+    tokens: int,
+    context: int,
+    cached: int,
+) -> ComposedStepTimes:
+    """Three functions on the grid: of tokens, of decodes and their context, of a prefix and its prompt."""
+    linear, decode, prefill = steps
     prefixes = np.r_[0.0, _counts(max(context, cached), CONTEXT_STEP)]
     lengths, contexts = _counts(tokens, LENGTH_STEP), _counts(context, CONTEXT_STEP)
 
-    def over(step: Callable[..., Scalar], *counts: Float64[np.ndarray, " points"]) -> np.ndarray:
+    def over(step: Step, *counts: Float64[np.ndarray, " points"]) -> np.ndarray:
         axes = tuple((axis,) for axis in range(len(counts)))
         return evaluate_over(step, deployment, model, *counts, along=((), (), *axes))
 
     put = jax.device_put
     return ComposedStepTimes(
-        tokens=put(_with_zero(over(_linear, _counts(tokens, 1)), (0,))),
-        decode=put(_with_zero(over(_decode, _counts(decodes, 1), contexts), (0, 1))),
-        prefill=put(_with_zero(over(_prefill, prefixes, lengths), (1,))),
+        tokens=put(_with_zero(over(linear, _counts(tokens, 1)), (0,))),
+        decode=put(_with_zero(over(decode, _counts(decodes, 1), contexts), (0, 1))),
+        prefill=put(_with_zero(over(prefill, prefixes, lengths), (1,))),
         shared_prefill=put(np.float64(1.0)),
         bucket=put(np.float64(CONTEXT_STEP)),
         length_step=put(np.float64(LENGTH_STEP)),
@@ -76,6 +102,28 @@ def _decode(deployment: Deployment, model: Transformer, number: Scalar, length: 
 def _prefill(deployment: Deployment, model: Transformer, prefix: Scalar, length: Scalar) -> Scalar:
     kernels = step_kernels(deployment, model, Prefill(1.0, length, prefix), as_float(1.0))
     return _step(deployment, kernels) - _linear(deployment, model, length)
+
+
+def _busy(resource: str) -> tuple[Step, Step, Step]:
+    """How long the kernels that look at the context keep a resource busy [s]; tokens by themselves do not."""
+
+    def of(kernels: Kernels) -> Scalar:
+        looking = {name: kernels[name] for name in CONTEXT_KERNELS if name in kernels}
+        return add_up(looking, lambda cost: getattr(cost, resource))
+
+    @jax.jit
+    def tokens(deployment: Deployment, model: Transformer, length: Scalar) -> Scalar:
+        return 0.0 * length
+
+    @jax.jit
+    def decode(deployment: Deployment, model: Transformer, number: Scalar, length: Scalar) -> Scalar:
+        return of(step_kernels(deployment, model, Decode(number, length), number))
+
+    @jax.jit
+    def prefill(deployment: Deployment, model: Transformer, prefix: Scalar, length: Scalar) -> Scalar:
+        return of(step_kernels(deployment, model, Prefill(1.0, length, prefix), as_float(1.0)))
+
+    return tokens, decode, prefill
 
 
 def _with_zero(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

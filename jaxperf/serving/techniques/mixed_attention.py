@@ -33,10 +33,3 @@ def fused_attention_cost(prefill: Cost, decode: Cost, sharpness: Scalar | None =
         bytes_moved=prefill.bytes_moved + decode.bytes_moved,
         launches=jnp.maximum(prefill.launches, decode.launches),
     )
-
-
-def hidden_share(prefill: Cost, decode: Cost, fused: Cost) -> Scalar:
-    """Share of the shorter kernel's time that the fused one hides [1]."""
-    shorter = jnp.minimum(prefill.time, decode.time)
-    some = shorter > 0.0
-    return jnp.where(some, (prefill.time + decode.time - fused.time) / jnp.where(some, shorter, 1.0), 0.0)

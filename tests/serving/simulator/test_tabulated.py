@@ -12,9 +12,11 @@ from jaxperf.core.numerics import as_float
 from jaxperf.io.request_traces import RequestTrace
 from jaxperf.models.step import decode_cost, prefill_cost
 from jaxperf.serving.simulator import composed
+from jaxperf.serving.simulator.fused_attention import FusedAttention
 from jaxperf.serving.simulator.settings import parse_scheduler
-from jaxperf.serving.simulator.step_time import StepTimeTable, Timing, Work
-from jaxperf.serving.simulator.tabulate import LENGTH_STEP, tabulated
+from jaxperf.serving.simulator.step_time import AbstractStepTime, StepTimeTable, Timing, Work
+from jaxperf.serving.simulator.tabulate import LENGTH_STEP, tabulated, tabulated_fused
+from jaxperf.serving.techniques.mixed_attention import fused_attention_cost
 from tests.devices import H100, QUICK, deployment, model
 
 GPT2 = model("gpt2")
@@ -27,7 +29,12 @@ def table() -> StepTimeTable:
     return tabulated(AT, GPT2, decodes=8, tokens=256, context=512, cached=1024)
 
 
-def timing(table: StepTimeTable, decodes: list[int], prompts: list[tuple[int, int]]) -> Timing:
+@pytest.fixture(scope="module")
+def fused() -> FusedAttention:
+    return tabulated_fused(AT, GPT2, decodes=8, tokens=256, context=512, cached=1024)
+
+
+def timing(table: AbstractStepTime, decodes: list[int], prompts: list[tuple[int, int]]) -> Timing:
     """A step of decodes with these contexts and prompts of (context, tokens)."""
     tokens = [1] * len(decodes) + [tokens for _, tokens in prompts]
     context = [*decodes, *(context for context, _ in prompts)]
@@ -51,6 +58,20 @@ def test_a_mixed_step_takes_less_than_its_parts_one_after_the_other(table: StepT
     decode, prefill = timing(table, [256] * 4, []).seconds, timing(table, [], [(0, 128)]).seconds
     mixed = timing(table, [256] * 4, [(0, 128)]).seconds
     assert float(max(decode, prefill)) < float(mixed) < 0.9 * float(decode + prefill)
+
+
+@pytest.mark.parametrize(("decodes", "prompts"), [([256] * 4, []), ([], [(192, 128)])])
+def test_one_kernel_for_both_changes_no_step_of_one_kind(fused: FusedAttention, decodes: list, prompts: list) -> None:
+    assert float(timing(fused, decodes, prompts).seconds) == float(timing(fused.apart, decodes, prompts).seconds)
+
+
+def test_one_kernel_for_both_takes_the_busier_resource_of_both(fused: FusedAttention) -> None:
+    """Kernels of attention as the steps have them: a decode waits for memory and a prompt after 192 for arithmetic."""
+    decode = decode_step(AT, GPT2, as_float(4.0), as_float(256.0)).kernels["attention"]
+    prefill = prefill_step(AT, GPT2, as_float(1.0), as_float(128.0), as_float(192.0)).kernels["attention"]
+    hidden = decode.time + prefill.time - fused_attention_cost(prefill, decode).time
+    saved = (float(timing(table, [256] * 4, [(192, 128)]).seconds) for table in (fused.apart, fused))
+    assert next(saved) - next(saved) == pytest.approx(float(hidden), rel=1e-9) and float(hidden) > 1e-6
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.formats import number_format
 from jaxperf.core.numerics import as_float
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
-from jaxperf.serving.techniques.mixed_attention import fused_attention_cost, hidden_share
+from jaxperf.serving.techniques.mixed_attention import fused_attention_cost
 from tests.devices import H100, efficiencies
 
 busy = st.floats(0.0, 1.0)
@@ -30,7 +30,6 @@ def test_never_faster_than_either_and_never_slower_than_both(a, b, c, d, sharpne
     assert max(float(one.time), float(other.time)) <= float(fused.time) <= float(one.time + other.time)
     np.testing.assert_allclose(fused.flops, one.flops + other.flops, rtol=1e-12)
     np.testing.assert_allclose(fused.bytes_moved, one.bytes_moved + other.bytes_moved, rtol=1e-12)
-    assert -1e-12 <= float(hidden_share(one, other, fused)) <= 1.0 + 1e-12
 
 
 def test_what_needs_different_resources_hides_and_what_needs_the_same_does_not() -> None:
@@ -39,14 +38,12 @@ def test_what_needs_different_resources_hides_and_what_needs_the_same_does_not()
     np.testing.assert_allclose(fused.time, 1.05, rtol=1e-12)
     alike = fused_attention_cost(prefill, prefill)
     np.testing.assert_allclose(alike.time, 2.0, rtol=1e-12)
-    assert float(hidden_share(prefill, prefill, alike)) == 0.0
 
 
 def test_nothing_beside_is_the_kernel_alone() -> None:
     zero = Cost(*(as_float(0.0),) * 8)
     fused = fused_attention_cost(kernel(0.7, 0.3), zero)
     assert float(fused.time) == float(kernel(0.7, 0.3).time)
-    assert float(hidden_share(kernel(0.7, 0.3), zero, fused)) == 0.0
 
 
 def test_a_hybrid_batch_gains_up_to_what_its_shorter_half_takes() -> None:
