@@ -137,6 +137,14 @@ def test_the_table_reaches_all_that_the_prompts_of_a_step_find(monkeypatch, hash
     assert reach["context"] == 256 and reach["cached"] == cached
 
 
+def test_one_kernel_for_both_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(composed, "tabulated_fused", lambda *_, **asked: "fused")
+    trace = RequestTrace([], np.arange(2), np.zeros(2), np.full(2, 9), np.ones(2, int), None, {}, ())
+    scheduler = parse_scheduler({"sched": "vllm_v1", "num_blocks": 99})
+    times, said = step_times_of(None, scheduler, trace, Served("gpt2", "h100-sxm", fused=True))
+    assert times == "fused" and said.endswith(", prompts and decodes attending in one kernel")
+
+
 def test_lengths_between_two_entries_take_the_nearer(table: StepTimeTable) -> None:
     near, exact = (timing(table, [], [(0, length)]) for length in (130, 128))
     attention = [float(each.seconds - table.tokens[length]) for each, length in ((near, 130), (exact, 128))]
