@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 EXIT_REFUSED = 2  # some of the user's files were refused: the user's input, as everywhere else
 SUMMARY = (  # the keys of `summary`, in order
-    *("name", "architecture", "parameters", "active_parameters", "layers", "encoder_layers", "hidden"),
+    *("name", "architecture", "parameters", "active_parameters", "mtp_parameters", "flops_per_token", "layers"),
+    *("encoder_layers", "hidden"),
     *("kv_bytes_per_token", "max_context", "weights", "stored_bytes", "quantization", "kv_cache", "assumptions"),
 )
 COLUMNS = ("parameters", "active", "layers", "KV bytes/token (bf16)", "weights", "stored", "architecture")
@@ -89,9 +90,17 @@ def _print_models(found: Sequence[ModelConfig], rows: Sequence[dict[str, Any]], 
 
 
 def _details(out: Console, config: ModelConfig) -> None:
-    """What one row has no room for: the towers and the assumptions."""
-    from jaxperf.models.parameters import encoder_parameters
+    """What one row has no room for: the work of a token, layers that are not counted, towers and assumptions."""
+    from jaxperf.models.flops import flops_per_token
+    from jaxperf.models.parameters import encoder_parameters, mtp_parameter_count
 
+    if config.layers:
+        most = config.max_context or 1
+        further = f", {flops_per_token(config, most) / 1e9:,.3g} G the last of {most:,}" if most > 1 else ""
+        out.print(f"a generated token takes {flops_per_token(config, 1) / 1e9:,.3g} GFLOP{further}", soft_wrap=True)
+    if config.mtp_layers:
+        size = _count(mtp_parameter_count(config))
+        out.print(f"not counted: {size} in layers that predict further tokens", soft_wrap=True)
     for encoder in config.encoders:
         length = f", {encoder.length} positions for one input" if encoder.length else ""
         size = encoder_parameters(encoder)
@@ -227,8 +236,14 @@ def _count(parameters: int) -> str:
 
 
 def summary(config: ModelConfig) -> dict[str, Any]:
-    """Counts of one model as plain data."""
-    from jaxperf.models.parameters import active_parameter_count, kv_bytes_per_token, parameter_count
+    """Counts of one model as plain data; `flops_per_token` of the first token, None where there is no decoder."""
+    from jaxperf.models.flops import flops_per_token
+    from jaxperf.models.parameters import (
+        active_parameter_count,
+        kv_bytes_per_token,
+        mtp_parameter_count,
+        parameter_count,
+    )
     from jaxperf.models.storage import stored_bytes
 
     scheme = config.quantization
@@ -237,6 +252,8 @@ def summary(config: ModelConfig) -> dict[str, Any]:
         "architecture": config.architecture,
         "parameters": parameter_count(config),
         "active_parameters": active_parameter_count(config),
+        "mtp_parameters": mtp_parameter_count(config),
+        "flops_per_token": flops_per_token(config, 1) if config.layers else None,
         "layers": len(config.layers),
         "encoder_layers": sum(len(encoder.layers) for encoder in config.encoders),
         "hidden": config.hidden,

@@ -105,3 +105,12 @@ def test_one_model(cli, parse_json) -> None:
     model = parse_json(cli("models", "mixtral-8x7b", "--json").stdout)
     assert model["layers"] == 32 and model["active_parameters"] < model["parameters"] / 3
     assert isinstance(model["assumptions"], list)
+
+
+def test_the_work_of_a_token_and_what_is_not_counted_are_told(cli, parse_json) -> None:
+    assert "a generated token takes 15 GFLOP, 19.3 G the last of 8,192" in cli("models", "llama-3-8b").stdout
+    assert "not counted: 11.61 B in layers that predict further tokens" in cli("models", "deepseek-v3").stdout
+    llama, bert = (parse_json(cli("models", name, "--json").stdout) for name in ("llama-3-8b", "bert-large"))
+    assert llama["flops_per_token"] == 2 * (llama["parameters"] - 128256 * 4096 - 65 * 4096) + 32 * 4 * 4096
+    assert (llama["mtp_parameters"], bert["flops_per_token"]) == (0, None)
+    assert "GFLOP" not in cli("models", "bert-large").stdout
