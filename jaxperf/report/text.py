@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ import hwspecs
 from jaxperf.core.cost import Limiter
 from jaxperf.serving.unit_costs import DOLLARS, ENERGY
 
+ENDS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)  # spaces before a line's end, and what ends a style
 LIMITER_WORDS = {
     Limiter.COMPUTE: "compute",
     Limiter.MEMORY: "memory",
@@ -98,10 +100,20 @@ def console(stderr: bool = False) -> Console:
 
     Text is printed as it is: a name of the user's may hold what rich would take for its markup or for an emoji.
     """
-    found = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    found = (Console if stderr else _Trimmed)(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not found.is_terminal:
         found.width = 200
     return found
+
+
+class _Trimmed(Console):
+    """Prints no spaces at the ends of lines, with which tables fill their last column."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(ENDS.sub(r"\1", captured.get()))
+        self.file.flush()
 
 
 def bold(head: str, rest: str = "") -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 
 import pytest
 from rich.console import Console
@@ -76,6 +77,18 @@ def test_a_title_is_not_folded_to_its_table(capsys: pytest.CaptureFixture[str]) 
     title = "199 of 200 requests completed, scheduler sarathi_fixed"
     console().print(table(title, ("ms", "mean"), [("ttft", "1.0")]))
     assert capsys.readouterr().out.splitlines()[0].rstrip() == title
+
+
+def test_no_line_ends_in_spaces(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("long enough", "1.0", "a"), ("ttft", "2.0", "")]
+    console().print(table("", ("ms", "mean", "of"), rows))
+    plain = capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console().print(table("", ("ms", "mean", "of"), rows))
+    styled = capsys.readouterr().out
+    assert "\x1b[" in styled
+    for lines in (plain.splitlines(), re.sub(r"\x1b\[[0-9;]*m", "", styled).splitlines()):
+        assert "ttft" in lines[4] and lines == [line.rstrip() for line in lines]
 
 
 def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
