@@ -63,7 +63,8 @@ def no_count(deployment: Deployment, *counts: Scalar) -> Bool[Array, ""]:
     ways = layout.tensor_parallel, layout.pipeline_parallel, layout.expert_parallel, layout.data_parallel
     # Not `count < 1`, which is false of NaN; each over the axes of that count alone.
     numbers = (*ways, deployment.routing_skew, *counts)
-    return functools.reduce(operator.or_, (~((number >= 1.0) & (number < jnp.inf)) for number in numbers))
+    counted = (jnp.logical_and(number >= 1.0, number < jnp.inf) for number in numbers)  # of a Python number too
+    return functools.reduce(operator.or_, (~each for each in counted))
 
 
 def beyond_prompt(within: Within) -> Bool[Array, ""]:

@@ -14,6 +14,7 @@ import jaxperf as jp
 from jaxperf.core.feasible import Reason
 from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import as_float
+from jaxperf.models.feasibility import no_count
 from tests.devices import H100, decode_step, deployment, model, prefill_step
 
 ROOMY = H100.replace(memory_capacity=4e12)
@@ -142,3 +143,14 @@ def test_the_smallest_counts_and_lengths_are_feasible() -> None:
     assert int(DECODE(ROOMY, batch=1, context=1, routing_skew=1).reason) == 0
     assert int(jp.prefill_step(llama)(ROOMY, prompt=1, prefix=0).reason) == 0
     assert int(jp.serve_step(llama)(ROOMY, prompt=1, output=1).reason) == 0
+
+
+def test_a_plain_number_of_python_is_a_count() -> None:
+    at = deployment(H100)
+    assert [bool(no_count(at, count)) for count in (16.0, 1, 0.5, math.nan, math.inf)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
