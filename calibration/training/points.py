@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 
 import hwspecs
 from calibration.datasets.training import ALLOWED, Run, TrainingTable
 from calibration.training.models import Models
-from calibration.training.routing_groups import node_limit
+from calibration.training.routing_groups import stated_limit
 from calibration.training.stacks import NEVER, NEWEST, UNFUSED, UNKNOWN, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.device import Device, device_from_spec, stand_in_of
 from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
+from jaxperf.network.limited_routing import hits_table
 from jaxperf.serving.notes import multiplied_in, without_scales
 from jaxperf.training.layout import CONTEXT_METHODS, ZERO_STAGES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
@@ -74,8 +76,24 @@ def known_runs(table: TrainingTable, directories: Sequence[str] = ()) -> Known:
         except InputError as error:
             reasons[run.row] = str(error)
     runs, points, stacks, notes = zip(*kept, strict=True) if kept else ((), (), (), ())
+    points = alike(points)
     classes = tuple(multiplied_class(specs[run.device], run.dtype) for run in runs)
     return Known(runs, points, stacks, classes, notes, specs, reasons)
+
+
+def alike(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The points with `hits_table`s of one length, of zeros where a model has none: rows of a table have one structure.
+    As they are where no model limits its routing."""
+    own = [point.model.hits for point in points]
+    longest = max((len(hits) for hits in own if hits is not None), default=0)
+    if not longest:
+        return tuple(points)
+    none = jnp.zeros(longest)
+    even = [none if hits is None else jnp.pad(hits, (0, longest - len(hits)), mode="edge") for hits in own]
+    return tuple(
+        dataclasses.replace(point, model=dataclasses.replace(point.model, hits=hits))
+        for point, hits in zip(points, even, strict=True)
+    )
 
 
 def multiplied_class(spec: DeviceSpec, dtype: str) -> str:
@@ -105,9 +123,7 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     layout, notes = layout_of(run, stack, float(model.layers))
     if (rank := float(layout.lora_rank)) > (width := float(model.hidden)):
         raise InputError(f"notes: a LoRA rank of {rank:,.0f} is above the model's width of {width:,.0f}.")
-    if limit := _node_limit(run, stack, model, layout, device, notes):
-        layout = dataclasses.replace(layout, node_limit=limit)
-    point = Point(model, layout, device)
+    point = Point(_limited(model, run, stack, notes), layout, device)
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
     notes += _silent(run, float(layout.data), float(model.topk))
@@ -118,15 +134,15 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     return point, stack, "; ".join(note for note in (of_model, *notes) if note)
 
 
-def _node_limit(
-    run: Run, stack: Stack, model: TrainingModel, layout: Layout, device: Device, notes: list[str]
-) -> float:
-    """As `routing_groups.node_limit`; appends a note where the software makes nothing of it."""
-    ranks = float(layout.expert * layout.expert_tensor)
-    limit = node_limit(run, float(model.experts) if float(model.topk) > 0.0 else 0.0, ranks, float(device.node_size))
-    if limit and not stack.deduplicates:
+def _limited(model: TrainingModel, run: Run, stack: Stack, notes: list[str]) -> TrainingModel:
+    """The model with the groups of experts that a row states; appends a note where the software makes nothing of it."""
+    topk = float(model.topk)
+    limit = stated_limit(run, float(model.experts) if topk > 0.0 else 0.0, topk)
+    if limit is None:
+        return model
+    if not stack.deduplicates:
         notes.append("expert_groups are not used: this software sends a token once for each of its experts")
-    return limit
+    return dataclasses.replace(model, hits=hits_table(limit))
 
 
 def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]:

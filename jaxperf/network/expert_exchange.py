@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float, safe_sqrt
-from jaxperf.network.limited_routing import GroupLimit, limited_hits
+from jaxperf.network.limited_routing import limited_hits
 from jaxperf.network.link import Fabric
 
 FP8_BYTES = 1.0 + 4.0 / 128.0  # an element, and its share of one fp32 scale for 128 of them (DeepSeek-V3, 3.3)
@@ -34,9 +34,11 @@ def expected_hits(bins: Scalar, draws: Scalar) -> Scalar:
     return jnp.where(bins > 1.0, bins * (1.0 - missed**draws), 1.0)
 
 
-def token_hits(bins: Scalar, draws: Scalar, limit: GroupLimit | None = None) -> Scalar:
-    """Distinct bins that the `draws` experts of a token are in: of groups with a `limit`, else drawn evenly [1]."""
-    return expected_hits(bins, draws) if limit is None else limited_hits(limit, bins)
+def token_hits(bins: Scalar, draws: Scalar, table: Float[Array, "*batch bins"] | None = None) -> Scalar:
+    """Distinct bins that the `draws` experts of a token are in: of limited routing by its `hits_table`, else, where
+    there is none or it holds zeros, drawn evenly [1]."""
+    even = expected_hits(bins, draws)
+    return even if table is None else jnp.where(table[..., 0] > 0.0, limited_hits(table, bins), even)
 
 
 def remote_copies(ranks: Scalar, topk: Scalar) -> Scalar:
@@ -105,26 +107,23 @@ def exchange_pass(
     size: Scalar,
     copies: Scalar,
     deduplicate: Scalar | float = 0.0,
-    node_limit: Scalar | float = 0.0,
     sharing: Scalar | float = 1.0,
     receivers: Scalar | float = 1.0,
-    limit: GroupLimit | None = None,
+    table: Float[Array, "*batch bins"] | None = None,
 ) -> Scalar:
     """One rank's tokens of `size` bytes in all, each sent to `copies` places drawn evenly: inside the node and between
     nodes at once, the slower counts [s].
 
     Without `deduplicate` a token travels once for each place; with it once for each rank and, between nodes, once
-    for each node, n (1 - (1 - 1/n)^k) of them or those of the groups of a `limit`, `node_limit` nodes at most where it
-    is above 0; the rank of the same place in that node passes it on inside (DeepSeek-V3, arXiv:2412.19437, section
-    3.2.2). A place is `sharing` ranks (those that hold one expert together), `receivers` of which get the copy. Zero
-    for one rank.
+    for each node, n (1 - (1 - 1/n)^k) of them or those of the `hits_table` of limited routing; the rank of the same
+    place in that node passes it on inside (DeepSeek-V3, arXiv:2412.19437, section 3.2.2). A place is `sharing` ranks
+    (those that hold one expert together), `receivers` of which get the copy. Zero for one rank.
     """
     n, nodes = fabric.members, fabric.nodes
-    merged, limited = as_float(deduplicate) > 0.0, as_float(node_limit) > 0.0
-    to_ranks = receivers * jnp.where(merged, token_hits(n / sharing, copies, limit), copies)
+    merged = as_float(deduplicate) > 0.0
+    to_ranks = receivers * jnp.where(merged, token_hits(n / sharing, copies, table), copies)
     spans = jnp.maximum(sharing / fabric.local_ranks, 1.0)  # nodes of a place
-    even = jnp.minimum(spans, receivers) * token_hits(nodes / spans, copies, limit)
-    once_a_node = jnp.where(limited, jnp.minimum(even, node_limit), even)
+    once_a_node = jnp.minimum(spans, receivers) * token_hits(nodes / spans, copies, table)
     to_nodes = jnp.where(merged, once_a_node, receivers * copies)
     senders = jnp.where(merged, fabric.local_ranks, n)  # of the copies that a rank gets: its node's, or all
     local = size * to_ranks * (fabric.local_ranks - 1.0) / senders * fabric.hops / fabric.local_bandwidth

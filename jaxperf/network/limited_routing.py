@@ -19,13 +19,15 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float
 
 
 @dataclass(frozen=True)
 class GroupLimit:
-    """`chosen` of `experts`, all in `allowed` of `groups` equal groups [1]. Structure: no number of it is traced."""
+    """`chosen` of `experts`, all in `allowed` of `groups` equal groups [1]; what a step is traced with is its
+    `hits_table`."""
 
     experts: int
     chosen: int
@@ -38,18 +40,18 @@ class GroupLimit:
         return self.allowed * self.experts // self.groups
 
 
-def limited_hits(limit: GroupLimit, bins: Scalar) -> Scalar:
-    """Distinct bins among `bins` equal ones that the experts of a token are in [1].
+def limited_hits(table: Float[Array, "*batch bins"], bins: Scalar) -> Scalar:
+    """Distinct bins among `bins` equal ones that the experts of a token are in, of a `hits_table` [1].
 
     Exact where `bins` is whole, on a line between; with more bins than experts each expert is in its own.
     """
-    return jnp.interp(as_float(bins), as_float(np.arange(1.0, limit.experts + 1.0)), as_float(_hits_by_bins(limit)))
+    return jnp.interp(as_float(bins), as_float(np.arange(1.0, table.shape[-1] + 1.0)), table)
 
 
 @functools.lru_cache(maxsize=64)
-def _hits_by_bins(limit: GroupLimit) -> np.ndarray:
-    """Of 1, 2, ... E bins [E]; all bins of all these in one array, each by the whole groups j and the two parts of it
-    that a token uses or not."""
+def hits_table(limit: GroupLimit) -> np.ndarray:
+    """Distinct bins that the experts of a token are in, of 1, 2, ... E bins [E] [1]."""
+    # All bins of all these in one array, each by the whole groups j and the two parts of it that a token uses or not.
     counts = np.arange(1, limit.experts + 1)
     starts = np.cumsum(counts) - counts
     bins = np.repeat(counts, counts)

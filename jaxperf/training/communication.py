@@ -126,8 +126,7 @@ def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbala
     tokens = layout.tokens / layout.tensor * model.expert_hidden * imbalance
 
     def moved(itemsize: Scalar) -> Scalar:
-        how = layout.deduplicate, layout.node_limit
-        return exchange_pass(groups.expert, tokens * itemsize, model.topk, *how, limit=model.limit)
+        return exchange_pass(groups.expert, tokens * itemsize, model.topk, layout.deduplicate, table=model.hits)
 
     dispatch, combine = moved(layout.dispatch_bytes), moved(layout.activation_bytes)
     rows = tokens * layout.activation_bytes * model.topk * layout.expert_tensor

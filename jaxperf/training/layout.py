@@ -37,7 +37,7 @@ class Layout(eqx.Module):
     layers that recompute; `uneven` 1 where stages may hold different numbers of layers; `flash` 0 where attention
     writes its scores to memory; `offload` share of the kept activations sent to host memory; `lora_rank`, 0 for none;
     `frozen` 1 where the model's weights do not learn; `deduplicate` 1 where a token is sent to a rank, and to a node,
-    once for all its experts there; `node_limit` nodes that the experts of a token are on at most, 0 for any.
+    once for all its experts there.
 
     `overlap_*`: 1 where the software hides this communication behind compute, 0 where not.
 
@@ -73,7 +73,6 @@ class Layout(eqx.Module):
     lora_rank: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     frozen: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     deduplicate: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
-    node_limit: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     overlap_tensor: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     overlap_context: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     overlap_expert: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import as_float
-from jaxperf.network.limited_routing import GroupLimit
+from jaxperf.core.numerics import as_float, as_optional_float
 
 
 class TrainingModel(eqx.Module):
@@ -27,9 +26,9 @@ class TrainingModel(eqx.Module):
 
     Feed-forward: `dense_layers` with `dense_ffn_weights` and `ffn_width`; `moe_layers` with `experts` of
     `expert_weights` and `expert_width` reading rows of `expert_hidden`, `topk` a token, `shared_weights` and
-    `shared_width` that every token visits, `router` weights; `limit`: the groups of experts that a token keeps to, None
-    for any (structure). `*_adapters`: sum of inputs and outputs of the linear layers of one block, which a LoRA adapter
-    multiplies by its rank.
+    `shared_width` that every token visits, `router` weights; `hits` [bins]: the `hits_table` of a router that keeps a
+    token to some groups of experts, None for any. `*_adapters`: sum of inputs and outputs of the linear layers of one
+    block, which a LoRA adapter multiplies by its rank.
 
     What ranks can share evenly in every layer, greatest common divisors (0: nothing to share): `tensor_shares` of heads
     and widths, `kv_shares` of the heads of keys and values, `expert_shares` of the experts' widths.
@@ -83,7 +82,7 @@ class TrainingModel(eqx.Module):
     shared_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     expert_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
-    limit: GroupLimit | None = eqx.field(static=True, default=None)
+    hits: Float[Array, "*batch bins"] | None = eqx.field(converter=as_optional_float, default=None)
 
     tensor_shares: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     kv_shares: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

@@ -11,6 +11,7 @@ from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention, CompressedAttention, Mla
 from jaxperf.models.parameters import parameter_count
+from jaxperf.network.limited_routing import hits_table
 from jaxperf.training.even_shares import share_fields
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_fields import (
@@ -58,7 +59,8 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     counted = tables + sum(layer_matrices(layer, config.hidden) for layer in layers)
     sparse = [block for block in blocks if isinstance(block, Moe)]
     limit = group_limit(sparse[0]) if sparse else None
-    return TrainingModel(**numbers, other_parameters=parameter_count(config) - counted, limit=limit)
+    hits = None if limit is None else hits_table(limit)
+    return TrainingModel(**numbers, other_parameters=parameter_count(config) - counted, hits=hits)
 
 
 def training_notes(config: ModelConfig) -> tuple[str, ...]:

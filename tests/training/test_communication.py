@@ -125,8 +125,6 @@ def test_expert_exchange_by_links() -> None:
     assert float(passed) == pytest.approx(16 * (1 - (15 / 16) ** 2) * size * 7 / 8 / LOCAL, rel=1e-12)
     direct = exchange_pass(wide, as_float(size), as_float(2.0))
     assert float(direct) == pytest.approx(2 * size * 7 / 16 / LOCAL, rel=1e-12)
-    limited = exchange_pass(fabric, as_float(size), as_float(2.0), 1.0, 1.0)
-    assert float(limited) == pytest.approx(size / 2 / PORT, rel=1e-12)
 
 
 def test_groups_of_experts_shorten_the_exchange_between_nodes() -> None:
@@ -134,7 +132,7 @@ def test_groups_of_experts_shorten_the_exchange_between_nodes() -> None:
     wide = training_layout(data=64, expert=64, deduplicate=1)
     kept, free = (
         float(expert_exchange(m, wide, groups(wide), as_float(1.0)).backward)
-        for m in (model, dataclasses.replace(model, limit=None))
+        for m in (model, dataclasses.replace(model, hits=None))
     )
     assert kept / free == pytest.approx(3.62901 / 5.25110, rel=1e-5)
 

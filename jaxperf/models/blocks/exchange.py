@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float
@@ -14,7 +15,7 @@ from jaxperf.models.blocks.phase import Phase, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.network.collectives import all_gather_cost, all_reduce_cost, network_cost
 from jaxperf.network.expert_exchange import exchange_pass, token_hits
-from jaxperf.network.limited_routing import GroupLimit
+from jaxperf.network.limited_routing import GroupLimit, hits_table
 from jaxperf.network.link import Fabric, group_fabric
 
 
@@ -43,7 +44,7 @@ def exchange_costs(
     there = _sent(wide, layout, routing, phase, load * narrowed, sharing, limit)
     dispatch = there * several.astype(ranks.dtype)
     expert_group = flagged(deployment, group_fabric(deployment.device, sharing, link))
-    outputs = activations * layout.data_parallel / ranks * token_hits(ranks, routing.chosen, limit)
+    outputs = activations * layout.data_parallel / ranks * token_hits(ranks, routing.chosen, _table(limit))
     back = _sent(wide, layout, routing, phase, load, as_float(1.0), limit)
     spread = back + all_reduce_cost(expert_group, outputs) + all_gather_cost(tensor_fabric, activations)
     combine = jax.tree.map(lambda a, b: jnp.where(several, a, b), spread, reduce_all)
@@ -66,6 +67,12 @@ def _sent(
     """
     ranks, sharing = layout.expert_parallel, layout.expert_tensor_parallel
     merged = jnp.where(sharing > 1.0, 1.0, float(isinstance(phase, Prefill)))
-    time = exchange_pass(fabric, size, routing.chosen, merged, sharing=sharing, receivers=receivers, limit=limit)
-    copies = jnp.where(merged > 0.0, token_hits(ranks, routing.chosen, limit), routing.chosen)
+    time = exchange_pass(
+        fabric, size, routing.chosen, merged, sharing=sharing, receivers=receivers, table=_table(limit)
+    )
+    copies = jnp.where(merged > 0.0, token_hits(ranks, routing.chosen, _table(limit)), routing.chosen)
     return network_cost(time, size * copies * receivers * (1.0 - 1.0 / (ranks * sharing)))
+
+
+def _table(limit: GroupLimit | None) -> Float[Array, " bins"] | None:
+    return None if limit is None else as_float(hits_table(limit))

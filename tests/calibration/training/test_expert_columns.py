@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibration.datasets.training import read_training
 from calibration.training.points import Known, known_runs
+from jaxperf.core.numerics import as_float
+from jaxperf.io.huggingface import load_model
+from jaxperf.network.expert_exchange import token_hits
+from jaxperf.network.limited_routing import GroupLimit, hits_table
+from jaxperf.training.model_build import training_model
 from tests.calibration.training.runs import SHAPE, write
 
 # An expert on each of 64 ranks of eight nodes, by software that sends a token to a node once.
@@ -37,30 +43,21 @@ def test_what_the_columns_say_is_in_the_point(tmp_path: Path) -> None:
     change = {"etp": 2, "ep": 32, "recompute": "full", "recomputed_share": 0.25, "dense_layers": 3}
     point = known(tmp_path, change).points[0]
     layout, model = point.layout, point.model
-    assert (float(layout.expert_tensor), float(layout.recomputed_share), float(layout.node_limit)) == (2, 0.25, 0)
+    assert (float(layout.expert_tensor), float(layout.recomputed_share), model.hits) == (2, 0.25, None)
     assert (float(model.dense_layers), float(model.moe_layers)) == (3, 29)
 
 
 def test_a_table_without_the_columns_means_what_it_did(tmp_path: Path) -> None:
     point = known(tmp_path, {}).points[0]
     layout = point.layout
-    assert (float(layout.expert_tensor), float(layout.recomputed_share), float(layout.node_limit)) == (1, 1, 0)
-    assert float(point.model.dense_layers) == 0
+    assert (float(layout.expert_tensor), float(layout.recomputed_share)) == (1, 1)
+    assert (float(point.model.dense_layers), point.model.hits) == (0, None)
 
 
-@pytest.mark.parametrize(
-    ("groups", "chosen", "ep", "limit"),
-    [
-        (8, 4, 64, 4),  # a group a node, as DeepSeek-V3 (arXiv:2412.19437, section 2.1.2)
-        (16, 4, 64, 4),  # two groups a node: four of them may be on four
-        (4, 1, 64, 2),  # a group on two nodes
-        (4, 4, 64, 0),  # every group
-        (8, 4, 16, 0),  # on two nodes, which four groups reach
-    ],
-)
-def test_groups_limit_the_nodes_of_a_token(tmp_path: Path, groups: int, chosen: int, ep: int, limit: int) -> None:
-    change = {"expert_groups": groups, "groups_per_token": chosen, "ep": ep}
-    assert float(known(tmp_path, change).points[0].layout.node_limit) == limit
+@pytest.mark.parametrize(("groups", "chosen"), [(8, 4), (16, 4), (4, 1), (4, 4)])
+def test_groups_limit_the_bins_of_a_token(tmp_path: Path, groups: int, chosen: int) -> None:
+    found = known(tmp_path, {"expert_groups": groups, "groups_per_token": chosen}).points[0].model.hits
+    np.testing.assert_allclose(found, hits_table(GroupLimit(64, 8, groups, chosen)), rtol=1e-12)
 
 
 def test_what_the_software_makes_nothing_of_is_told(tmp_path: Path) -> None:
@@ -70,11 +67,23 @@ def test_what_the_software_makes_nothing_of_is_told(tmp_path: Path) -> None:
     assert "recomputed_share is not used: nothing is recomputed" in found.notes[1]
 
 
-def test_a_shipped_model_may_use_any_group_unless_a_row_says_otherwise(tmp_path: Path) -> None:
+def test_a_shipped_model_has_its_groups_as_in_a_sweep(tmp_path: Path) -> None:
     shipped = {name: math.nan for name in (*SHAPE, "experts", "topk", "moe_ffn")} | {"model": "deepseek-v3", "etp": 1}
-    found = known(tmp_path, shipped, shipped | {"expert_groups": 8, "groups_per_token": 4, "dense_layers": 3})
-    assert ["any group of experts" in note for note in found.notes] == [True, False]
-    assert [float(point.layout.node_limit) for point in found.points] == [0, 4]
+    stated = shipped | {"expert_groups": 8, "groups_per_token": 2, "dense_layers": 3}
+    own, other = (point.model.hits for point in known(tmp_path, shipped, stated).points)
+    np.testing.assert_array_equal(own, training_model(load_model("deepseek-v3")).hits)
+    assert float(own[7]) > 3.5 and float(other[7]) < 2.0  # nodes of eight
+
+
+def test_rows_beside_limited_ones_stay_as_they_are(tmp_path: Path) -> None:
+    """Their tables are of one length, zeros where a token may use any expert."""
+    alone = known(tmp_path, {}).points[0].model
+    limited = {"experts": 128, "expert_groups": 4, "groups_per_token": 2}
+    beside, other = (point.model for point in known(tmp_path, {}, limited).points)
+    assert alone.hits is None and beside.hits.shape == other.hits.shape == (128,)
+    for bins in (1.0, 4.5, 8.0):
+        draws = as_float(8.0)
+        assert token_hits(as_float(bins), draws, beside.hits) == token_hits(as_float(bins), draws, alone.hits)
 
 
 @pytest.mark.parametrize(

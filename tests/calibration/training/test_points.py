@@ -10,10 +10,11 @@ import pytest
 
 from calibration.datasets.training import read_training
 from calibration.training.evaluate import explored_rows
-from calibration.training.models import differing, shipped_model
+from calibration.training.models import shipped_model
 from calibration.training.parameters import load_training
 from calibration.training.points import Known, known_runs
 from calibration.training.stacks import NEWEST, release_of, stack_note, stack_of
+from jaxperf.io.model_sizes import differing
 from jaxperf.training.layout import CONTEXT_METHODS
 from tests.calibration.training.runs import SHAPE, write
 
@@ -93,8 +94,8 @@ def test_stated_experts_win_over_a_shipped_model_that_differs(tmp_path: Path, ch
 def test_experts_need_their_sizes(tmp_path: Path) -> None:
     own = {**SHAPE, "experts": 16, "topk": 2}
     found = known(tmp_path, {"model": "mixtral-8x7b", **own}, {"model": "own", **own})
-    assert found.reasons[0].startswith("unknown_model: 'mixtral-8x7b' is not the shipped one; moe_ffn are missing.")
-    assert found.reasons[1].startswith("unknown_model: 'own' is not known and moe_ffn are not stated.")
+    assert found.reasons[0].startswith("unknown_model: 'mixtral-8x7b' is not the shipped one; moe_ffn is missing.")
+    assert found.reasons[1].startswith("unknown_model: 'own' is not known and moe_ffn is not stated.")
 
 
 def test_sizes_of_latent_attention_and_first_dense_layers_agree(tmp_path: Path) -> None:
