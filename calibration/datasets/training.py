@@ -38,6 +38,7 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "seq_par": ("sequence_parallel",),
     "etp": ("expert_tensor", "expert_tensor_parallel"),
     "recomputed_share": ("recompute_share",),
+    "overlap_data": (),
     "expert_groups": ("n_group", "router_groups"),
     "groups_per_token": ("topk_group",),
 }
@@ -72,7 +73,7 @@ _COUNT = f"a whole number from 1 to {LARGEST:g}"
 ALLOWED = {
     **dict.fromkeys(("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch"), _COUNT),
     **dict.fromkeys(("etp", "expert_groups", "groups_per_token"), _COUNT),
-    "recomputed_share": "a number from 0 to 1",
+    **dict.fromkeys(("recomputed_share", "overlap_data"), "a number from 0 to 1"),
     "zero": "0, 1, 2 or 3",
     **dict.fromkeys(FLAGS, "0 or 1"),
     "params": f"a number from 1 to {LARGEST:g}",

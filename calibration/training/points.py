@@ -174,6 +174,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
         "deduplicate": float(stack.deduplicates),
+        "overlap_data": _share(run, "overlap_data"),
         "recomputed_share": share,
         "lora_rank": rank,
         "frozen": float(rank > 0.0),
@@ -279,8 +280,13 @@ def _or(value: float, default: float) -> float:
 
 def _recomputed_share(run: Run, recompute: str) -> tuple[float, str]:
     """The share of layers that recompute, all where a table does not say, and a sentence where none does."""
-    share = _or(run.layout["recomputed_share"], 1.0)
-    if share > 1.0:
-        raise InputError(f"recomputed_share: {share:g} must be {ALLOWED['recomputed_share']}.")
     unused = recompute == "none" and not math.isnan(run.layout["recomputed_share"])
-    return share, "recomputed_share is not used: nothing is recomputed" if unused else ""
+    return _share(run, "recomputed_share"), "recomputed_share is not used: nothing is recomputed" if unused else ""
+
+
+def _share(run: Run, name: str) -> float:
+    """A share of the whole [1], all where a table does not say."""
+    share = _or(run.layout[name], 1.0)
+    if share > 1.0:
+        raise InputError(f"{name}: {share:g} must be {ALLOWED[name]}.")
+    return share

@@ -32,7 +32,6 @@ def as_table(
             raise InputError(f"{path} is a table, whose columns gpu and n_gpus say these; leave out --device and --n.")
         yield path
         return
-    software = "Calculon" if path.is_dir() else "Megatron arguments"  # decides which fitted scalars are taken
     run = read_configuration(path, devices=devices, device=device)
     if run.device is None:
         raise InputError(f"{path} does not say which device; give --device NAME.")
@@ -50,7 +49,7 @@ def as_table(
         typer.echo(f"note: {note}", err=True)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / f"{path.stem}.csv"
-        write_rows([{**run.row(), "source": software}], table, {})
+        write_rows([{**run.row(), "source": run.software}], table, {})
         yield table
 
 

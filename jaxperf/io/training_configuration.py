@@ -19,7 +19,8 @@ COLUMNS = (
     "id source source_ref verified model family layers hidden heads kv_heads head_dim ffn gated vocab seq experts topk "
     "moe_ffn shared_experts params gpu n_gpus tp pp cp ep dp vp micro_batch global_batch zero recompute seq_par dtype "
     "task metric value step_time_s tokens_s_gpu notes cfg_group model_key vp_known mbs_known recompute_known "
-    "repeat_of_release calculon_native context_method etp recomputed_share dense_layers expert_groups groups_per_token"
+    "repeat_of_release calculon_native context_method etp recomputed_share dense_layers expert_groups groups_per_token "
+    "overlap_data"
 ).split()
 _SHORT = {  # where the name of a field is not that of its column
     "devices": "n_gpus",
@@ -83,17 +84,19 @@ class SystemNumbers:
 class TrainingConfiguration:
     """A model on a layout; counts [1], sequence and batch in tokens and sequences.
 
-    `moe_ffn`: inner width of one expert; `dense_layers` before the first with experts; `expert_tensor` ranks that share
-    an expert; `expert_groups` of a router and `groups_per_token` that it keeps a token to; `recomputed_share` of the
-    layers; `zero`: the stage, 0 to 3; `context_method`: how context ranks exchange keys,
-    None where that is not known; `tied`: whether input and output share a token table, None where the file does not
-    say; `unknown`: options that mean nothing here; `notes`: what had to be assumed, and those
-    options.
+    `source`: the file; `software` as a table of training runs tells it; `moe_ffn`: inner width of one expert;
+    `dense_layers` before the first with experts; `expert_tensor` ranks that share an expert; `expert_groups` of a
+    router and `groups_per_token` that it keeps a token to; `recomputed_share` of the layers; `overlap_data`: share of
+    the messages among data-parallel ranks that is hidden, None where that is not known; `zero`: the stage, 0 to 3;
+    `context_method`: how context ranks exchange keys, None where that is not known; `tied`: whether input and output
+    share a token table, None where the file does not say; `unknown`: options that mean nothing here; `notes`: what had
+    to be assumed, and those options.
     **Raises:** `InputError` naming the fields for sizes out of range, a number of devices that the layout does not
     make, and a batch that it does not divide.
     """
 
     source: str
+    software: str
     model: str
     layers: int
     hidden: int
@@ -125,6 +128,7 @@ class TrainingConfiguration:
     zero: int = 0
     recompute: str = "none"
     sequence_parallel: bool = False
+    overlap_data: float | None = None
     dtype: str = "bf16"
     task: str = "pretrain"
     device: str | None = None

@@ -135,7 +135,7 @@ def test_a_run_may_be_described_by_another_tool(predict: Callable[..., dict], ow
         "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
         "--ffn-hidden-size 14336 --swiglu --seq-length 4096 --max-position-embeddings 4096 --vocab-size 128256 "
         "--untie-embeddings-and-output-weights --tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 "
-        "--global-batch-size 128 --bf16 --use-distributed-optimizer"
+        "--global-batch-size 128 --bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
     )
     (own_folder / "run.csv").write_text(
         "source,model,gpu,n_gpus,tp,pp,dp,micro_batch,global_batch,seq,recompute,seq_par,zero\n"

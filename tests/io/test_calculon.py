@@ -128,7 +128,7 @@ def test_what_calculon_calls_its_options_is_translated(files: Files) -> None:
     assert (found.recompute, found.sequence_parallel, found.zero, found.interleave) == ("selective", True, 1, 3)
     assert (found.kv_heads, found.dtype, found.data_parallel) == (1, "bf16", 4)
     assert found.unknown == ("run.json: my_option",)
-    assert found.notes[1] == "Without effect here: optimizer_offload, in_network_reduction, data_par_overlap = false."
+    assert found.notes[1] == "Without effect here: optimizer_offload, in_network_reduction."
     assert found.notes[2] == "Not understood and left out: run.json: my_option."
 
 
@@ -139,13 +139,17 @@ def test_what_calculon_calls_its_options_is_translated(files: Files) -> None:
         ({"fused_activation": False}, "fused_activation = false"),
         ({"tensor_par_overlap": "ring"}, 'tensor_par_overlap = "ring"'),
         ({"tensor_par_comm_type": "p2p_rs_ag"}, 'tensor_par_comm_type = "p2p_rs_ag"'),
-        ({"num_procs": 16, "data_par": 2, "batch_size": 8}, "data_par_overlap = false"),
-        ({"num_procs": 16, "data_par": 2, "batch_size": 8, "data_par_overlap": True}, ""),
     ],
 )
 def test_what_differs_from_what_is_taken_is_named(files: Files, changes: dict[str, Any], said: str) -> None:
     notes = [note for note in read_calculon(files("run", **changes)).notes if note.startswith("Without effect")]
     assert notes == ([f"Without effect here: {said}."] if said else [])
+
+
+def test_whether_compute_hides_what_data_parallel_ranks_exchange(files: Files) -> None:
+    two = {"num_procs": 16, "data_par": 2, "batch_size": 8}
+    runs = [read_calculon(files("run", **changes)) for changes in ({}, two, {**two, "data_par_overlap": True})]
+    assert [run.row()["overlap_data"] for run in runs] == [None, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(

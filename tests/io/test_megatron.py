@@ -197,6 +197,7 @@ def test_columns_of_experts_and_of_recomputed_layers(tmp_path: Path) -> None:
         ("--moe-router-num-groups 3 --moe-router-group-topk 1", "--num-experts 4 is no multiple"),
         ("--moe-router-num-groups 2 --moe-router-group-topk 3", "--moe-router-group-topk is 3; at most"),
         ("--moe-layer-freq [0]*1+[1]*4", "--moe-layer-freq has 5 layers, where --num-layers is 4"),
+        ("--moe-layer-freq [1]*5", "--moe-layer-freq has 5 layers, where --num-layers is 4"),
     ],
 )
 def test_groups_and_layers_that_do_not_fit_are_refused(given: str, says: str, tmp_path: Path) -> None:
@@ -228,6 +229,7 @@ def test_options_that_mean_nothing_are_one_sentence_with_typos_first(tmp_path: P
         ("--num-experts 4 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 1", ""),
         ("--num-experts 4 --tensor-model-parallel-size 2 --moe-layer-freq 2", "--moe-layer-freq 2"),
         ("--num-experts 4 --moe-layer-freq [0]*1+[1]*3", ""),
+        ("--num-experts 4 --moe-layer-freq ([1]*4)", ""),
         ("--num-experts 4 --moe-layer-freq [0]*1+[1,0,1]", "--moe-layer-freq [0]*1+[1,0,1]"),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", ""),
         (

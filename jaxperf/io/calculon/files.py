@@ -31,15 +31,11 @@ _FORMATS = {"float8": "fp8", "float16": "fp16", "bfloat16": "bf16", "float32": "
 _NO_COLUMN = ("weight_offload", "activations_offload", "optimizer_offload", "in_network_reduction")
 # Options that have no column either -> the values that are as good as what is taken of the software, Megatron-Core.
 _TAKEN = {
-    "data_par_overlap": (True,),
     "tensor_par_overlap": ("none",),
     "tensor_par_comm_type": ("ar", "rs_ag"),
     "fused_activation": (True,),
 }
-_AMONG = {
-    "data_par_overlap": "data_par",
-    "tensor_par_comm_type": "tensor_par",
-}  # of ranks; no matter where there is one
+_AMONG = {"tensor_par_comm_type": "tensor_par"}  # of ranks; no matter where there is one
 _VOCABULARY = 51200  # which Calculon's count of parameters assumes; an application does not state it
 
 
@@ -104,9 +100,11 @@ def _configuration(
     shape = {key: count_of(app, key, str(app_path)) for key in APPLICATION}
     source = str(run_path)
     check_consistent(run, source)
+    data = count_of(run, "data_par", source)
     heads = shape["attn_heads"]
     return TrainingConfiguration(
         source=source,
+        software="Calculon",
         model=app_path.stem,
         layers=shape["num_blocks"],
         hidden=shape["hidden"],
@@ -122,7 +120,8 @@ def _configuration(
         devices=count_of(run, "num_procs", source),
         tensor_parallel=count_of(run, "tensor_par", source),
         pipeline_parallel=count_of(run, "pipeline_par", source),
-        data_parallel=count_of(run, "data_par", source),
+        data_parallel=data,
+        overlap_data=float(flag_of(run, "data_par_overlap", source, True)) if data > 1 else None,
         micro_batch=count_of(run, "microbatch_size", source),
         global_batch=count_of(run, "batch_size", source),
         interleave=count_of(run, "pipeline_interleaving", source),

@@ -8,8 +8,8 @@ from typing import Any
 from hwspecs.errors import InputError
 from jaxperf.io.megatron.reader import Reader
 
-# moe-layer-freq as recipes write it where the first layers are dense.
-_LEADING = re.compile(r"\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?")
+# moe-layer-freq as recipes write it where the first layers are dense, or none.
+_LEADING = re.compile(r"\(?(?:\[0\]\*(\d+)\+)?\[1\]\*(\d+)\)?")
 
 
 def leading_dense(reader: Reader, layers: int) -> int:
@@ -20,7 +20,7 @@ def leading_dense(reader: Reader, layers: int) -> int:
     found = _leading(reader)
     if found is None:
         return 0
-    dense, sparse = map(int, found.groups())
+    dense, sparse = map(int, found.groups("0"))
     if dense + sparse != layers:
         raise InputError(
             f"{reader.source}: --moe-layer-freq has {dense + sparse} layers, where --num-layers is {layers}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from hwspecs.errors import InputError
@@ -26,9 +27,12 @@ _ARITHMETIC = re.compile(r"\$\(\(([^()]*)\)\)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _WORD = re.compile(r"[;|&<>()]+|[^\s;|&<>()]+")
 _PROGRAM = re.compile(r".*\.py|-[A-Za-z]")  # what a launcher runs, after its own options: a script, or -m and a module
+_BACKSLASH = "\\"
 _QUOTES = "\"'"
 # A list by layer, as of moe-layer-freq, whose parentheses are none of the shell.
 _LIST = re.compile(r"""(["']?)\((\[[\[\]\d*+,\s]+)\)\1""")
+# A drawn pipeline, whose bars and parentheses are none of the shell either.
+_DRAWN = re.compile(r"""(--pipeline[-_]model[-_]parallel[-_]layout)(?:=|\s+)(["']?)([EtmL*\d|()\\,]+)\2""")
 _COMMENT = re.compile(r"(^|\s)#[^\n]*")
 _OPERATORS = {
     ast.Add: operator.add,
@@ -39,34 +43,40 @@ _OPERATORS = {
 _DEPTH = 20  # variables within variables
 
 
-def read_options(path: str | Path) -> Options:
+def read_options(path: str | Path, matters: Callable[[str], bool] = bool) -> Options:
     """The options of a file. Raises `InputError` as `parse_options` does, and for a file that cannot be read."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"{path} cannot be read: {reason}.") from None
-    return parse_options(text, str(path))
+    return parse_options(text, str(path), matters)
 
 
-def parse_options(text: str, source: str) -> Options:
+def parse_options(text: str, source: str, matters: Callable[[str], bool] = bool) -> Options:
     """The options of a text.
 
-    **Raises:** `InputError` naming the option for one that is given twice with different values, and for a text
-    without options.
+    **Arguments:** `matters`: whether the value of an option does; of others that are given twice, as in two branches
+    of a script, the first is taken.
+    **Raises:** `InputError` naming the option for one that matters and is given twice with different values, and for a
+    text without options.
     """
     text = _COMMENT.sub(r"\1", text.replace("\\\r\n", " ").replace("\\\n", " "))
-    text = _LIST.sub(lambda match: "".join(match[2].split()), text)
+    text = _DRAWN.sub(_as_word, _LIST.sub(lambda match: "".join(match[2].split()), text))
     variables = _variables(text)
-    words = _WORD.findall(_expand(_ASSIGNMENT.sub(_options_set, text), variables))
+    words = _WORD.findall(_DRAWN.sub(_as_word, _expand(_ASSIGNMENT.sub(_options_set, text), variables)))
     found: Options = {}
     for name, values in _options([word.strip(_QUOTES) for word in words]):
-        if found.get(name, values) != values:
+        if found.setdefault(name, values) != values and matters(name):
             raise InputError(f"{source}: --{_dashed(name)} is given twice: {_shown(found[name])} and {_shown(values)}.")
-        found[name] = values
     if not found:
         raise InputError(f"{source} holds no option such as --num-layers 96.")
     return found
+
+
+def _as_word(match: re.Match[str]) -> str:
+    """A drawn pipeline with slashes for its bars, and brackets."""
+    return f"{match[1]} {match[3].translate(str.maketrans('|()', '/[]', _BACKSLASH))}"
 
 
 def _dashed(name: str) -> str:

@@ -40,17 +40,17 @@ def known(tmp_path: Path, *changes: dict[str, object]) -> Known:
 
 
 def test_what_the_columns_say_is_in_the_point(tmp_path: Path) -> None:
-    change = {"etp": 2, "ep": 32, "recompute": "full", "recomputed_share": 0.25, "dense_layers": 3}
+    change = {"etp": 2, "ep": 32, "recompute": "full", "recomputed_share": 0.25, "dense_layers": 3, "overlap_data": 0.5}
     point = known(tmp_path, change).points[0]
     layout, model = point.layout, point.model
     assert (float(layout.expert_tensor), float(layout.recomputed_share), model.hits) == (2, 0.25, None)
-    assert (float(model.dense_layers), float(model.moe_layers)) == (3, 29)
+    assert (float(model.dense_layers), float(model.moe_layers), float(layout.overlap_data)) == (3, 29, 0.5)
 
 
 def test_a_table_without_the_columns_means_what_it_did(tmp_path: Path) -> None:
     point = known(tmp_path, {}).points[0]
     layout = point.layout
-    assert (float(layout.expert_tensor), float(layout.recomputed_share)) == (1, 1)
+    assert (float(layout.expert_tensor), float(layout.recomputed_share), float(layout.overlap_data)) == (1, 1, 1)
     assert (float(point.model.dense_layers), point.model.hits) == (0, None)
 
 
@@ -91,6 +91,7 @@ def test_rows_beside_limited_ones_stay_as_they_are(tmp_path: Path) -> None:
     [
         ({"etp": 1.5}, "etp: 1.5 must be a whole number from 1 to 1e+15."),
         ({"recomputed_share": 1.5}, "recomputed_share: 1.5 must be a number from 0 to 1."),
+        ({"overlap_data": 2}, "overlap_data: 2 must be a number from 0 to 1."),
         ({"recomputed_share": -1}, "recomputed_share: '-1' must be a number from 0 to 1."),
         ({"dense_layers": 32}, "dense_layers: 32 must be fewer than the 32 layers."),
         ({"dense_layers": 0.5}, "dense_layers: 0.5 must be a whole number."),
