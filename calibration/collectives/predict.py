@@ -13,6 +13,7 @@ from calibration.collectives.launch import launch_of
 from calibration.collectives.laws import KINDS, OPS, RUNNERS, LawTime
 from calibration.collectives.learn import as_run, kernel_time
 from calibration.collectives.names import kernel_word, measured_frameworks, measured_topologies, part_of_name
+from calibration.collectives.one_node import in_one_node, spanning
 from calibration.collectives.parameters import (
     ADAPTED,
     DEVICE,
@@ -42,6 +43,7 @@ REMARKS = {
 UNEVEN = "num_gpus is no multiple of gpus_per_node: the last node is taken for a full one"
 LARGE = "gpus_per_node is more than a node of the device has: taken to be joined by its links all the same"
 FOREIGN = "no kernel of this name was measured: taken for an all-reduce of a serving engine's own"
+IN_ONE_NODE = "as long as in one of its nodes: the law of several alone is faster than what was measured there"
 OF_A_RANK = "bytes are those of one rank, as oneCCL's benchmark counts an all-gather"
 NO_FORMAT = "no known number format in the column 'dtype': 16 bits assumed"
 NO_FORMAT_OF_DISPATCH = "no known number format in the column 'dtype': fp8 with scales assumed, as DeepEP dispatches"
@@ -66,11 +68,15 @@ def predict_collectives(
         own_numbers, own_texts = predict_points(points, parameters)
         devices, at = np.unique(points.device.astype(str), return_inverse=True)
         node_size = load_facts(devices.tolist(), directories).node_size[at]
-        larger = table.shape["gpus_per_node"] > node_size[points.group]
+        stated = table.shape["gpus_per_node"]
+        larger = stated > node_size[points.group]
+        node = np.where(stated > 0.0, stated, node_size[points.group])
+        slower = _no_faster_than_one_node(table, points, node, own_numbers, own_texts, parameters, directories)
         fp8 = _in_fp8(table, points)
         remarks = (
             (_uneven(table), UNEVEN),
             (larger, LARGE),
+            (slower, IN_ONE_NODE),
             (_foreign(points, parameters), FOREIGN),
             (no_format & ~fp8, NO_FORMAT),
             (no_format & fp8, NO_FORMAT_OF_DISPATCH),
@@ -85,6 +91,32 @@ def predict_collectives(
             numbers[name][table.row] = own_numbers[name]
         texts = {name: _placed(texts[name], table.row, own_texts[name]) for name in TEXTS}
     return {**numbers, **texts}
+
+
+def _no_faster_than_one_node(
+    table: KernelTable,
+    points: Points,
+    node: np.ndarray,
+    numbers: dict[str, np.ndarray],
+    texts: dict[str, Text],
+    parameters: CollectiveParameters,
+    directories: Sequence[str | Path],
+) -> np.ndarray:
+    """Which rows [R] the law of several `node`s alone has faster than one of these is known to be; these, moved there
+    in `numbers`."""
+    tier = np.asarray(texts["tier"]).astype(str)
+    rows = spanning(points, node)
+    rows = rows[np.isin(tier[rows], (LAW, TRANSFER))]
+    slower = np.full(len(points), False)
+    if len(rows):
+        one = in_one_node(table, points, rows, node)
+        inside, told = predict_points(points_of(one, directories), parameters)
+        known = np.isin(np.asarray(told["tier"]).astype(str), (MEASURED, ADAPTED, DEVICE))
+        factor = np.where(known, inside["predicted_us"] / numbers["predicted_us"][rows], 1.0)
+        slower[rows] = factor > 1.0
+        for name in NUMBERS[:3]:
+            numbers[name][rows] *= np.maximum(factor, 1.0)
+    return slower
 
 
 def _as_known(

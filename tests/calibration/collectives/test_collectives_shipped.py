@@ -76,3 +76,17 @@ def test_faster_links_of_a_generation_never_measured_are_not_slower(
     time = np.asarray(predict_collectives(read.table(FAMILY), read.rows, shipped)["predicted_us"])
     fast, slow = np.moveaxis(time.reshape(3, 2, len(sizes)), 1, 0)
     assert (fast <= 1.02 * slow).all()
+
+
+def test_more_ranks_than_a_node_has_are_not_faster_than_a_node(shipped: CollectiveParameters, tmp_path: Path) -> None:
+    """Eight L40S over two sockets were measured slower than the law of several nodes, which nobody measured."""
+    ops = ("all_reduce", "all_gather", "reduce_scatter")
+    lines = [f"l40s,{op},{ranks},{size}" for op in ops for size in (4096, 67108864) for ranks in (8, 9, 16, 64)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["gpu,op,num_gpus,bytes", *lines]) + "\n")
+    read = read_collectives(path)
+    columns = predict_collectives(read.table(FAMILY), read.rows, shipped)
+    time, lower, upper = (np.asarray(columns[name]).reshape(-1, 4) for name in ("predicted_us", "lower_us", "upper_us"))
+    assert (np.diff(time) >= -1e-9 * time[:, 1:]).all() and (lower < time).all() and (time < upper).all()
+    told = np.array(["as long as in one of its nodes" in each for each in np.asarray(columns["reason"]).tolist()])
+    assert (told.reshape(-1, 4) == np.isclose(time, time[:, :1], rtol=1e-9) & (np.arange(4) > 0)).all() and told.any()
