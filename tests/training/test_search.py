@@ -208,7 +208,8 @@ def test_two_equal_pools_are_no_faster_than_one_of_both(batch: int, schedules: t
     plans = plan_pools(request, [Pool("slow", slow, 4, assumed_rates())] * 2)
     stages = next(each for each in plans if each.assigned == "stages")
     assert [answer.choices[0].layout["pipeline"] for answer in stages.answers] == [4.0, 4.0]
-    assert stages.time >= joined.metrics["time"]
+    # No schedule fills gaps of another pool; none waits for gradients of weights that are put off (1.061 if it did).
+    assert joined.metrics["time"] <= stages.time <= 1.055 * joined.metrics["time"]
     ahead, after = (answer.choices[0] for answer in stages.answers)
     held = held_sequences(request, stages.answers[1:])
     assert held >= min(after.layout["pipeline"] * after.layout["data"], batch)
