@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jaxperf.models.indexers import Indexer
 from jaxperf.models.mixer_parameters import mamba2_widths
 from jaxperf.models.mixers import (
     Attention,
@@ -27,17 +28,21 @@ def cache_elements(mixer: Mixer | None) -> int:
     """
     match mixer:
         case Attention():
-            kept, chooser = mixer.causal and not mixer.shared_kv, mixer.indexer.dim if mixer.indexer else 0
-            return kept * (mixer.kv_heads * (mixer.head_dim + mixer.value_width) + chooser)
+            kept = mixer.causal and not mixer.shared_kv
+            return kept * (mixer.kv_heads * (mixer.head_dim + mixer.value_width) + _key_elements(mixer.indexer))
         case Mla():
-            key = 0 if mixer.own_indexer is None else -(-mixer.own_indexer.dim // mixer.own_indexer.pool)
-            return mixer.kv_rank + mixer.rope_dim + key
+            return mixer.kv_rank + mixer.rope_dim + _key_elements(mixer.own_indexer)
         case CompressedAttention(head_dim=head_dim, ratio=int(ratio)):
             compressed = head_dim + (mixer.indexer.dim if mixer.indexer else 0)
             return head_dim - (-compressed // ratio)
         case CompressedAttention(head_dim=head_dim):
             return head_dim
     return 0
+
+
+def _key_elements(indexer: Indexer | None) -> int:
+    """Elements of the key that scores one token, its share of that of a pool rounded up [1]."""
+    return 0 if indexer is None else -(-indexer.dim // indexer.pool)
 
 
 def recurrent_elements(mixer: Mixer | None) -> int:

@@ -84,7 +84,8 @@ class Layer:
     the same input and are added once (GPT-J, Falcon, Command R); `norm_weight` false when the norms have no weights
     at all (OLMo 1); `other_parameters` weights of the layer that none of its blocks has, such as layer scales;
     `shared` the weights are those of an earlier layer: computed again but stored once (ALBERT); `streams` of the
-    residual, which are mixed before and after either block (DeepSeek V4); what mixes them is in `other_parameters`;
+    residual, which are mixed before and after either block (DeepSeek V4), and `stream_weights` that are made of all of
+    them for this, by a projection that is in `other_parameters`;
     `projections` matrices beside the blocks, (inputs, outputs) of each, which tensor parallelism does not split (the
     per-layer inputs of Gemma 3n, the adapters of Zamba 2).
     """
@@ -100,6 +101,7 @@ class Layer:
     other_parameters: int = 0
     shared: bool = False
     streams: int = 1
+    stream_weights: int = 0
     projections: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ class Layer:
         check_kind(self, "ffn", FeedForward | None, "an Mlp, a Moe or None")
         check_kind(self, "cross", Attention | None, "an Attention or None")
         check_kind(self, "beside", Mixer | None, "a token mixer such as Mamba2, or None")
-        check_counts(self, "norms", "other_parameters", smallest=0)
+        check_counts(self, "norms", "other_parameters", "stream_weights", smallest=0)
         check_counts(self, "streams")
         check_flags(self, "norm_bias", "parallel", "norm_weight", "shared")
         check_tuple(self, "projections", tuple, "pairs of inputs and outputs")

@@ -41,7 +41,7 @@ def flops_per_token(config: ModelConfig, context: int) -> int:
 def active_matrix_parameters(config: ModelConfig) -> int:
     """Weights of the matrices one token is multiplied with [1]; a layer with shared weights counts each time.
 
-    Where the residual has n streams the projections to their n (n + 2) weights are among them, and to n at the end.
+    Where the residual has n streams the projections to their weights are among them, and to n at the end.
     """
     hidden, width = config.hidden, config.embedding_width
     projection = 2 * hidden * width if width != hidden else 0
@@ -56,7 +56,7 @@ def _layer_matrices(layer: Layer, hidden: int) -> int:
     if cross is not None:  # its keys and values are computed once for each input, not for each token
         mixers += hidden * cross.heads * (cross.head_dim + cross.value_width)
     blocks = sum(block is not None for block in (layer.mixer, cross, layer.ffn))
-    streams = blocks * layer.streams**2 * (layer.streams + 2) * hidden if layer.streams > 1 else 0
+    streams = blocks * layer.streams * hidden * layer.stream_weights
     return mixers + _ffn_matrices(layer.ffn, hidden) + streams + layer.projection_elements
 
 
@@ -76,7 +76,8 @@ def mixer_flops(mixer: Mixer, context: int) -> int:
     """FLOP of one token on what one mixer remembers of `context` tokens, its projections left out [FLOP]."""
     match mixer:
         case Attention(heads=heads, head_dim=head_dim):
-            chosen = 0 if mixer.indexer is None else 2 * mixer.indexer.heads * mixer.indexer.dim * context
+            scored = 0 if mixer.indexer is None else context // mixer.indexer.pool
+            chosen = 0 if mixer.indexer is None else 2 * mixer.indexer.heads * mixer.indexer.dim * scored
             return 2 * heads * (head_dim + mixer.value_width) * tokens_seen(mixer, context) + chosen
         case Mla(heads=heads, indexer=indexer):
             scores = 2 * heads * (mixer.nope_dim + mixer.rope_dim + mixer.value_dim)

@@ -14,8 +14,9 @@ class Indexer:
 
     **Fields:** `heads` scoring queries of `dim` elements, against one cached key of `dim` elements a token; `shared`
     the tokens are those an earlier layer chose: no weights, no cached key, no scores (GLM 5); `block` tokens that are
-    chosen together, by each head for the heads that share a key (MiniMax M3); `pool` tokens whose keys become one, by
-    learned weights, which is cached and scored for all of them (GLM 5.3).
+    chosen together, by each head for the heads that share a key (MiniMax M3); `pool` tokens whose keys become one,
+    which is cached and scored for all of them, by learned weights in latent attention (GLM 5.3), else their mean
+    (Qwen4).
     """
 
     heads: int
@@ -28,6 +29,8 @@ class Indexer:
     def __post_init__(self) -> None:
         check_counts(self, "heads", "dim", "top_k", "block", "pool")
         check_flags(self, "shared")
+        if self.block > 1 and self.pool > 1:
+            raise InputError("Indexer.block and Indexer.pool are both above 1; tokens are chosen by one of them.")
         if self.top_k % self.block or self.top_k % self.pool:
             together = max(self.block, self.pool)
             raise InputError(f"Indexer.top_k is {self.top_k}; it must be whole blocks of {together} tokens.")

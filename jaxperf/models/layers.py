@@ -33,7 +33,8 @@ class LayerGroup(eqx.Module):
     `beside`: a second mixer that reads what the first reads; `norms` of the residual width; `parallel`: mixer and
     feed-forward read the same input and are added once; `own`: blocks whose format is not that of the weights, with
     its name, as in `block_formats.own_formats`; `extra`: elements that no block has, in memory but not timed; `stored`
-    false where the weights are those of earlier layers; `streams` of the residual; `projections`: inputs and outputs of
+    false where the weights are those of earlier layers; `streams` of the residual, and `stream_weights` made of them
+    around each block; `projections`: inputs and outputs of
     matrices beside the blocks, which every rank holds whole.
     """
 
@@ -48,6 +49,7 @@ class LayerGroup(eqx.Module):
     extra: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     stored: bool = eqx.field(static=True, default=True)
     streams: int = eqx.field(static=True, default=1)
+    stream_weights: int = eqx.field(static=True, default=0)
     projections: tuple[tuple[Float[Array, "*batch"], Float[Array, "*batch"]], ...] = ()
 
     @property
@@ -171,6 +173,7 @@ def _groups(layers: Sequence[described.Layer], formats: Sequence[Formats]) -> tu
             extra=layer.other_parameters,
             stored=not layer.shared,
             streams=layer.streams,
+            stream_weights=layer.stream_weights,
             projections=tuple((as_float(inputs), as_float(outputs)) for inputs, outputs in layer.projections),
         )
         for (layer, own), count in Counter(zip(layers, formats, strict=True)).items()

@@ -97,7 +97,8 @@ def norm_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, toke
     kernels = {name: one(deployment, tokens, hidden) for name in names[: group.norms]}
     if group.streams == 1:
         return kernels
-    return merged([kernels, *(mixing_kernels(deployment, tokens, hidden, group.streams, block) for block in blocks)])
+    mixed = (group.streams, group.stream_weights)
+    return merged([kernels, *(mixing_kernels(deployment, tokens, hidden, *mixed, block) for block in blocks)])
 
 
 def edge_kernels(deployment: Deployment, model: Transformer, tokens: Scalar, outputs: Scalar) -> Kernels:

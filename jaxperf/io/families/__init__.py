@@ -40,6 +40,7 @@ from jaxperf.io.families import (
     phi,
     puzzle,
     qwen,
+    qwen4,
     rwkv,
     seq2seq,
     sparse,
@@ -56,6 +57,7 @@ __all__ = ["FAMILIES", "MODEL_TYPES", "REFUSED"]
 _DECODERS = (
     llama,
     qwen,
+    qwen4,
     gemma,
     gemma4,
     phi,

@@ -37,7 +37,8 @@ def first_dense(fields: Fields, moe: Moe, default: int | None = None) -> tuple[F
 def mixed_streams(streams: int, hidden: int, weights: int, factors: int) -> dict[str, int]:
     """Fields of a `Layer` whose residual has streams: around both blocks, `weights` made of all streams with a bias
     each, and `factors` that scale them (hyper-connections; n (n + 2) weights of n streams where they are mixed too)."""
-    return {"streams": streams, "other_parameters": 2 * (weights * (streams * hidden + 1) + factors)}
+    around = 2 * (weights * (streams * hidden + 1) + factors)
+    return {"streams": streams, "stream_weights": weights, "other_parameters": around}
 
 
 def predicted_layers(fields: Fields, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

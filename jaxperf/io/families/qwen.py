@@ -97,13 +97,14 @@ def full_layers(fields: Fields, step: int) -> list[bool]:
     return every(step, fields.layer_count()) if kinds is None else [kind == "full_attention" for kind in kinds]
 
 
-def _shared_moe(fields: Fields) -> Moe:
+def shared_moe(fields: Fields) -> Moe:
+    """Experts beside a shared one with a gate, of 512 units where nothing is said."""
     shared = fields.count_or("shared_expert_intermediate_size", 512, smallest=0)
     return routed(fields, shared_intermediate=shared, shared_gate=shared > 0)
 
 
 def _qwen3_next(fields: Fields) -> ModelConfig:
-    return _delta_hybrid(fields, sparse_steps(fields, _shared_moe(fields)))
+    return _delta_hybrid(fields, sparse_steps(fields, shared_moe(fields)))
 
 
 def _qwen3_5(fields: Fields) -> ModelConfig:
@@ -111,7 +112,7 @@ def _qwen3_5(fields: Fields) -> ModelConfig:
 
 
 def _qwen3_5_moe(fields: Fields) -> ModelConfig:
-    return _delta_hybrid(fields, (_shared_moe(fields),) * fields.layer_count())
+    return _delta_hybrid(fields, (shared_moe(fields),) * fields.layer_count())
 
 
 def gated_delta(fields: Fields) -> GatedDelta:

@@ -135,7 +135,7 @@ class AttentionMixer(AbstractMixer):
         if not (self.own_keys and self.causal):
             return as_float(0.0)
         shape = self.shard(layout.tensor_parallel)
-        chosen_by = 0.0 if self.indexer is None else self.indexer.dim
+        chosen_by = 0.0 if self.indexer is None else self.indexer.cached
         return (shape.kv_heads * shape.cached_width + chosen_by) * shape.visibility.kept(length)
 
     def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:

@@ -32,38 +32,47 @@ from jaxperf.models.deployment import Deployment
 
 class BlockIndexerArrays(eqx.Module):
     """Scoring heads, elements of their queries and of the cached key, tokens chosen for each query, in blocks of
-    `block` tokens [1]."""
+    `block` tokens [1]; `pooled` where a block has one key, the mean of its tokens', by which all heads choose it at
+    once and every rank alike (structure)."""
 
     heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
     dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     chosen: Float[Array, "*batch"] = eqx.field(converter=as_float)
     block: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    pooled: bool = eqx.field(static=True, default=False)
+
+    @property
+    def cached(self) -> Scalar:
+        """Elements kept of a token [1]."""
+        return self.dim / self.block if self.pooled else self.dim
 
     def shard(self, ranks: Scalar) -> Scalar:
         """Scoring heads of one tensor-parallel rank [1]."""
-        return jnp.maximum(ceil_div(self.heads, ranks), 1.0)
+        return self.heads if self.pooled else jnp.maximum(ceil_div(self.heads, ranks), 1.0)
 
     def kernels(self, at: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
-        """Projections of queries and key, the write of the key, scores of all tokens and the choice of blocks."""
+        """Projections of queries and key, the write of the key, scores of tokens or blocks and the choice of blocks."""
         tokens, heads = phase.tokens, self.shard(at.layout.tensor_parallel)
-        shape = Indexer(heads, self.dim, self.chosen, heads / self.block)
-        cache, gemm = at.cache, at.efficiencies.gemm
+        written, choosing = (1.0, 1.0) if self.pooled else (heads / self.block, heads)
+        shape = Indexer(heads, self.dim, self.chosen, written)
+        cache, gemm, pool = at.cache, at.efficiencies.gemm, self.block if self.pooled else as_float(1.0)
         if isinstance(phase, Decode):
             seen = phase.context
-            scores = indexer_decode_cost(at.device, shape, phase.sequences, seen, cache, at.activations, gemm)
+            scored = jnp.maximum(seen / pool, 1.0)
+            scores = indexer_decode_cost(at.device, shape, phase.sequences, scored, cache, at.activations, gemm)
         else:
             seen = phase.prefix + (phase.prompt + 1.0) / 2.0  # the mean of what the queries see
             scores = indexer_prefill_cost(
-                at.device, shape, phase.sequences, phase.prompt, phase.prefix, cache, at.activations, gemm
+                at.device, shape, phase.sequences / pool, phase.prompt, phase.prefix, cache, at.activations, gemm
             )
         columns = jnp.maximum(seen / self.block, 1.0)
         stream = at.efficiencies.elementwise
         return {
             "indexer_projection": plain_linear(at, tokens, (heads + 1.0) * self.dim, hidden),
             "indexer_rotary": rotary(at, tokens, heads + 1.0, self.dim),
-            "indexer_key_write": cache_write(at, tokens, self.dim),
+            "indexer_key_write": cache_write(at, tokens, self.cached),
             "indexer": scores,
-            "top_k": top_k_cost(at.device, tokens * heads, columns, self.chosen / self.block, stream),
+            "top_k": top_k_cost(at.device, tokens * choosing, columns, self.chosen / self.block, stream),
         }
 
     def attend(self, at: Deployment, shape: AttentionShape, phase: Phase) -> Cost:
@@ -92,4 +101,5 @@ class BlockIndexerArrays(eqx.Module):
 
 def block_indexer_arrays(indexer: described.Indexer) -> BlockIndexerArrays:
     """The arrays of a described indexer."""
-    return BlockIndexerArrays(indexer.heads, indexer.dim, indexer.top_k, indexer.block)
+    together = max(indexer.block, indexer.pool)
+    return BlockIndexerArrays(indexer.heads, indexer.dim, indexer.top_k, together, indexer.pool > 1)

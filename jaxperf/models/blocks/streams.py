@@ -14,14 +14,15 @@ from jaxperf.models.blocks.launch import plain_linear
 from jaxperf.models.deployment import Deployment
 
 
-def mixing_kernels(at: Deployment, tokens: Scalar, hidden: Scalar, streams: int, block: str) -> Kernels:
-    """Around one block: `n (n + 2)` weights of `n` streams a token, their sum, and the streams that follow.
+def mixing_kernels(at: Deployment, tokens: Scalar, hidden: Scalar, streams: int, weights: int, block: str) -> Kernels:
+    """Around one block: `weights` made of the streams of a token, their sum, and the streams that follow.
 
-    The few hundred operations on a token's weights (softmax, the rounds that balance rows and columns) are left out.
+    Of `n` streams there are n for the sum and n for what is added, and n^2 where they are mixed too. The few hundred
+    operations on a token's weights (softmax, the rounds that balance rows and columns) are left out.
     """
     wide, itemsize = tokens * hidden * streams, at.activations.itemsize
     expand = Stream((wide + tokens * hidden) * itemsize, wide * itemsize, (streams + 1.0) * wide)
-    return collapse_kernels(at, tokens, hidden, streams, streams * (streams + 2), block) | {
+    return collapse_kernels(at, tokens, hidden, streams, weights, block) | {
         f"{block}_streams_expand": stream_cost(at.device, expand, at.efficiencies.elementwise)
     }
 
