@@ -65,9 +65,14 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
 
 def training_notes(config: ModelConfig) -> tuple[str, ...]:
     """What a training step of a described model is not told of it, a sentence each."""
+    notes = []
     if any(isinstance(layer.mixer, (Attention, Mla)) and layer.mixer.indexer is not None for layer in config.layers):
-        return ("attention to chosen tokens is counted as attention to all of them, without the choice",)
-    return ()
+        notes.append("attention to chosen tokens is counted without the choice of them")
+    if (streams := max((layer.streams for layer in config.layers), default=1)) > 1:
+        notes.append(f"of the {streams} streams of the residual one is counted, in traffic, messages and memory")
+    if any(layer.projections for layer in config.layers):
+        notes.append("matrices beside the blocks of a layer are in memory and not multiplied")
+    return tuple(notes)
 
 
 def training_model_from_shape(

@@ -124,9 +124,11 @@ def _ends(hidden: int, weights: int, width: int) -> float:
 
 def _window(mixer: Attention | Mla) -> float:
     """Tokens a query sees at most, 0 for all; in aligned chunks it sees half a chunk on average."""
+    if mixer.indexer is not None:
+        return mixer.indexer.top_k
     match mixer:
-        case Mla(indexer=indexer):
-            return 0.0 if indexer is None else indexer.top_k
+        case Mla():
+            return 0.0
         case Attention(chunk=int(chunk)):
             return chunk / 2.0
     return mixer.window or 0.0

@@ -15,6 +15,7 @@ from jaxperf.models.blocks.phase import Decode, Prefill
 from jaxperf.models.config import Attention, Indexer, Mlp, Moe
 from jaxperf.models.flops import mixer_flops
 from jaxperf.models.parameters import active_parameter_count, kv_bytes_per_token, parameter_breakdown, parameter_count
+from jaxperf.training.flops import attended_tokens
 from jaxperf.training.model_build import training_model, training_notes
 from jaxperf.training.search.plan import Request
 from tests.devices import H100, deployment
@@ -80,14 +81,17 @@ def test_a_prompt_sees_all_before_it_until_the_blocks_are_full() -> None:
     assert long / short == pytest.approx(pairs[1] / pairs[0], rel=1e-6)
 
 
-def test_training_counts_attention_to_all_tokens_and_says_so() -> None:
+def test_training_counts_attention_to_the_chosen_tokens_without_the_choice_and_says_so() -> None:
+    """57 of 60 layers see min(i, 2048) tokens, in the mean of 8192 queries w - w^2 / 2 s; the others half of them."""
     model = read_config(M3)
     plain = read_config(M3 | {"sparse_attention_config": None})
     weights = 57 * (6144 * 5 * 128 + 2 * 128)
     assert float(training_model(model).parameters - training_model(plain).parameters) == pytest.approx(
         weights, rel=1e-4
     )
-    told = "attention to chosen tokens is counted as attention to all of them, without the choice"
+    seen = attended_tokens(training_model(model), as_float(8192))
+    assert float(seen) == pytest.approx((57 * (2048 - 2048**2 / 2 / 8192) + 3 * 4096) / 60)
+    told = "attention to chosen tokens is counted without the choice of them"
     described = (model, load_model("deepseek-v3.2"), plain)
     assert [training_notes(each) for each in described] == [(told,), (told,), ()]
     request = Request("m3", training_model(model), 8, 4096, max_context=2048, remarks=(told,))

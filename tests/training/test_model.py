@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from jaxperf.io.huggingface import load_model
 from jaxperf.models.flops import active_matrix_parameters
 from jaxperf.models.parameters import active_parameter_count, parameter_count
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.model_build import training_model, training_model_from_shape
+from jaxperf.training.model_build import training_model, training_model_from_shape, training_notes
 
 MODELS = (
     "gpt3-175b",
@@ -103,6 +105,17 @@ def test_a_wrong_size_is_refused_by_name(change: dict[str, float], field: str) -
     shape = dict(layers=2, hidden=512, heads=8, kv_heads=8, head_dim=64, ffn=2048, gated=True, vocab=1000)
     with pytest.raises(InputError, match=field):
         training_model_from_shape(**{**shape, **change})
+
+
+def test_what_a_step_is_not_told_of_is_said() -> None:
+    plain = load_model("llama-3-8b")
+    layer = dataclasses.replace(plain.layers[0], streams=4, stream_weights=24, projections=((4096, 16),))
+    streamed = dataclasses.replace(plain, layers=(layer, *plain.layers[1:]))
+    assert training_notes(plain) == ()
+    assert training_notes(streamed) == (
+        "of the 4 streams of the residual one is counted, in traffic, messages and memory",
+        "matrices beside the blocks of a layer are in memory and not multiplied",
+    )
 
 
 def test_an_encoder_decoder_is_refused() -> None:
