@@ -42,6 +42,7 @@ from jaxperf.io.families import (
     puzzle,
     qwen,
     qwen4,
+    rotary_encoders,
     rwkv,
     seq2seq,
     sparse,
@@ -89,7 +90,7 @@ _DECODERS = (
     rwkv,
     zamba,
 )
-_GROUPS = (*_DECODERS, encoders, audio, vision, multimodal, seq2seq, gemma_seq2seq)
+_GROUPS = (*_DECODERS, encoders, rotary_encoders, audio, vision, multimodal, seq2seq, gemma_seq2seq)
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({name: read for g in _GROUPS for name, read in g.FAMILIES.items()})
 

@@ -118,6 +118,22 @@ def _roberta(fields: Fields, pieces: tuple[str, ...]) -> ModelConfig:
     return dataclasses.replace(config, max_context=fields.count("max_position_embeddings", smallest=3) - 2)
 
 
+def _prenorm_roberta(fields: Fields, pieces: tuple[str, ...]) -> ModelConfig:
+    """Norms before the blocks, and one after the last layer beside that of the tables."""
+    config = _roberta(fields, pieces)
+    return dataclasses.replace(config, encoders=(dataclasses.replace(config.encoders[0], norms=2),))
+
+
+def _ernie(fields: Fields, pieces: tuple[str, ...]) -> ModelConfig:
+    """BERT, with a table of tasks where `use_task_id` is true (arXiv:1907.12412)."""
+    config = _bert(fields, pieces)
+    if not fields.flag("use_task_id", False):
+        return config
+    tasks = Table("tasks", fields.count_or("task_type_vocab_size", 3), config.hidden)
+    encoder = dataclasses.replace(config.encoders[0], tables=(*config.encoders[0].tables, tasks))
+    return dataclasses.replace(config, encoders=(encoder,))
+
+
 def _distilbert(fields: Fields, pieces: tuple[str, ...]) -> ModelConfig:
     return _bert(renamed(fields, {"dim": "hidden_size", "hidden_dim": "intermediate_size"}), pieces, 0)
 
@@ -193,6 +209,11 @@ FAMILIES: dict[str, Family] = {
     **_with_heads("Roberta", ROBERTA_HEADS, _roberta),
     **_with_heads("XLMRoberta", ROBERTA_HEADS, _roberta),
     **_with_heads("Camembert", ROBERTA_HEADS, _roberta),
+    **_with_heads("Data2VecText", ROBERTA_HEADS, _roberta),
+    **_with_heads("XLMRobertaXL", ROBERTA_HEADS, _roberta),  # its norm is behind the layers, not before them
+    **_with_heads("RobertaPreLayerNorm", ROBERTA_HEADS, _prenorm_roberta),
+    **_with_heads("Ernie", BERT_HEADS, _ernie),
+    **_with_heads("MegatronBert", BERT_HEADS, _bert),  # its norm is behind the layers, not before them
     **_with_heads("Albert", BERT_HEADS, _albert),
     **_with_heads("MPNet", ROBERTA_HEADS, _mpnet),
     **_with_heads("DistilBert", POOLERLESS_HEADS, _distilbert),
@@ -207,6 +228,11 @@ MODEL_TYPES: dict[str, str] = {
     "roberta": "RobertaModel",
     "xlm-roberta": "XLMRobertaModel",
     "camembert": "CamembertModel",
+    "data2vec-text": "Data2VecTextModel",
+    "xlm-roberta-xl": "XLMRobertaXLModel",
+    "roberta-prelayernorm": "RobertaPreLayerNormModel",
+    "ernie": "ErnieModel",
+    "megatron-bert": "MegatronBertModel",
     "albert": "AlbertModel",
     "mpnet": "MPNetModel",
     "distilbert": "DistilBertModel",
