@@ -36,7 +36,7 @@ def _widths(fields: Fields) -> Fields:
 def _windowed(fields: Fields, full: Attention) -> Attention:
     own = {"num_attention_heads": "swa_num_attention_heads", "num_key_value_heads": "swa_num_key_value_heads"}
     given = {name: fields.optional_count(other) for name, other in own.items()}
-    sizes = dataclasses.replace(fields, data=fields.data | {k: v for k, v in given.items() if v is not None})
+    sizes = dataclasses.replace(fields, data={**fields.data, **{k: v for k, v in given.items() if v is not None}})
     heads = sizes.count("num_attention_heads")
     return dataclasses.replace(
         full,
