@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
+from jaxperf.io.codesign.rows import _loses_by
 from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.codesign.energy import LAWS
 from jaxperf.loopnest.codesign.machines import LayerCost, network_totals, shared_costs
@@ -149,3 +150,18 @@ def test_the_register_files_of_accelergy(data_directory: Path) -> None:
     table = json.loads(path.read_text())["ert_pJ_per_action"]
     stated = table["ifmap_spad"]["read"] / table["psum_spad"]["read"]
     assert LAWS["regfile"](24.0, 12.0) / LAWS["regfile"](32.0, 16.0) == pytest.approx(stated, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "energy", "said"),
+    [
+        (2.0, 1.0, "2 x the cycles, most of them limited by glb"),
+        (1.0, 1.24, "1.24 x the energy, glb +2.4e+05 uJ"),
+        (1.0, 1.0004, "0.04 % more energy, glb +400 uJ"),
+        (1.0, 1.0 + 1e-12, "nothing"),
+    ],
+)
+def test_what_a_machine_loses_is_never_one_time_as_much(cycles: float, energy: float, said: str) -> None:
+    best = {"feasible": True, "cycles": 1.0, "energy_j": 1.0, "energy_j.glb": 1.0}
+    row = {"feasible": True, "cycles": cycles, "energy_j": energy, "energy_j.glb": energy, "waits_for": "glb"}
+    assert _loses_by(row, best, ["glb"], "edp") == said

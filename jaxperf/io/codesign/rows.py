@@ -16,6 +16,7 @@ from jaxperf.sweeps.pareto import pareto_mask
 
 COSTS = {"edp": "edp_j_cycle", "energy": "energy_j", "cycles": "cycles"}  # column of each objective
 MM2 = 1e-6
+EQUAL = 1e-9  # of a ratio: rounding of sums
 
 
 def design_rows(
@@ -80,10 +81,15 @@ def _loses_by(row: dict[str, Any], best: dict[str, Any], parts: Sequence[str], o
     names = {"edp": ("cycles", "energy_j"), "energy": ("energy_j",), "cycles": ("cycles",)}[objective]
     ratios = {name: row[name] / best[name] if best[name] else 1.0 for name in names}
     worst = max(names, key=lambda name: ratios[name])
-    if ratios[worst] == 1.0:
+    if math.isclose(ratios[worst], 1.0, rel_tol=EQUAL):
         return "nothing"
     if worst == "cycles":
-        return f"{ratios[worst]:.3g} x the cycles, most of them limited by {row['waits_for']}"
+        return f"{_times(ratios[worst], worst)}, most of them limited by {row['waits_for']}"
     more = {name: row[f"energy_j.{name}"] - best[f"energy_j.{name}"] for name in parts}
     part = max(parts, key=lambda name: more[name])
-    return f"{ratios[worst]:.3g} x the energy, {part} {more[part] * 1e6:+,.4g} uJ"
+    return f"{_times(ratios[worst], 'energy')}, {part} {more[part] * 1e6:+,.4g} uJ"
+
+
+def _times(ratio: float, what: str) -> str:
+    """1.24 x the energy; of a ratio that would read as 1, what is more."""
+    return f"{ratio:.3g} x the {what}" if f"{ratio:.3g}" != "1" else f"{100.0 * (ratio - 1.0):.2g} % more {what}"
