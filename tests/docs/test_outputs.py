@@ -1,0 +1,39 @@
+"""Commands whose answers README and docs show print just that."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+from jaxperf.cli.main import app
+from tests.docs import page
+
+SHOWN = re.compile(r"^```[^\n]*\n(\$ .*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty current folder; settings of JAX are put back after."""
+    monkeypatch.chdir(tmp_path)
+    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("name", "count"), [("../README.md", 1), pytest.param("design.md", 2, marks=pytest.mark.long)])
+def test_a_command_prints_what_the_page_shows(name: str, count: int) -> None:
+    text = re.sub(r"\s*\\\n\s*", " ", (page.DOCS / name).read_text(encoding="utf-8"))
+    pairs = [pair for shown in SHOWN.findall(text) for pair in page.commands(page.Block("console", "", shown))]
+    assert len(pairs) == count
+    for command, documented in pairs:
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert result.exit_code == 0, result.output
+        assert page.missing_lines(documented, result.stdout) == [], result.output
