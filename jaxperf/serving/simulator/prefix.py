@@ -1,10 +1,10 @@
 """Prefix caching by block hash, as vLLM v1 does it: full blocks stay in the queue of free ones until they are taken.
 
 A full block is known by the hash of all tokens up to its end, here a node; a request's nodes, first block first, are
-its path. A request that ends or is evicted puts its blocks at the end of the queue, its last block first, as one group:
-blocks without a node, then nodes from the deepest up. Whoever uses a node uses those above it too. So of any group the
-deepest nodes go first to new blocks and the shallowest first to hits: what is left of it is an interval of depths, and
-a path is in the cache down to some depth.
+its path. A request that ends or is evicted puts its blocks at the end of the queue, its last block first, as one group,
+the nodes from the deepest up; blocks without a node go to the front of it (vLLM since 0.23). Whoever uses a node uses
+those above it too. So of any group the deepest nodes go first to new blocks and the shallowest first to hits: what is
+left of it is an interval of depths, and a path is in the cache down to some depth.
 
 A prompt that is cached to its end computes its last block again; that copy, and what follows it, stays without a node.
 """
@@ -23,16 +23,16 @@ NOWHERE = -1
 
 
 class PrefixCache(eqx.Module):
-    """The nodes N in the cache, and the groups G of the queue of free blocks in order; group 0 is what was never used.
+    """The nodes N in the cache, and the groups G of the queue of free blocks in order.
 
     `holders`: requests that hold the node; `group`: where a node that nobody holds is, `NOWHERE` for nowhere; `plain`:
-    blocks without a node; `nodes` left in the group, of which the deepest has `depth`; `groups` made so far; `copies`:
-    requests R that computed the last block of their prompt again though it was cached.
+    free blocks without a node, at the front of the queue; `nodes` left in the group, of which the deepest has `depth`;
+    `groups` made so far; `copies`: requests R that computed the last block of their prompt again though it was cached.
     """
 
     holders: Int32[Array, "*lanes N"]
     group: Int32[Array, "*lanes N"]
-    plain: Int32[Array, "*lanes G"]
+    plain: Int32[Array, "*lanes"]
     nodes: Int32[Array, "*lanes G"]
     depth: Int32[Array, "*lanes G"]
     groups: Int32[Array, "*lanes"]
@@ -63,7 +63,7 @@ def empty_cache(blocks: Int32[Array, ""], nodes: int, groups: int, requests: int
     return PrefixCache(
         holders=jnp.zeros(nodes, jnp.int32),
         group=jnp.full(nodes, NOWHERE, jnp.int32),
-        plain=zeros.at[0].set(blocks),
+        plain=blocks,
         nodes=zeros,
         depth=zeros,
         groups=jnp.int32(1),
@@ -128,11 +128,11 @@ def given_back(
     moved = jnp.where(queued | (own & (others == 0)), node, nodes)
     number = jnp.sum(queued, dtype=jnp.int32)
     freed = one.blocks - jnp.sum(kept & (others > 0), dtype=jnp.int32)
-    place = jnp.where(when, cache.groups, cache.plain.shape[0])
+    place = jnp.where(when, cache.groups, cache.nodes.shape[0])
     found = PrefixCache(
         holders=cache.holders.at[jnp.where(own, node, nodes)].add(-1, mode="drop"),
         group=cache.group.at[moved].set(jnp.where(queued, cache.groups, NOWHERE), mode="drop"),
-        plain=cache.plain.at[place].set(freed - number, mode="drop"),
+        plain=cache.plain + jnp.where(when, freed - number, 0),
         nodes=cache.nodes.at[place].set(number, mode="drop"),
         depth=cache.depth.at[place].set(full, mode="drop"),
         groups=cache.groups + when.astype(jnp.int32),
@@ -143,14 +143,13 @@ def given_back(
 
 def popped(cache: PrefixCache, blocks: Int32[Array, ""]) -> PrefixCache:
     """The first `blocks` of the queue given to requests: whatever they held is forgotten."""
-    sizes = cache.plain + cache.nodes
-    before = jnp.cumsum(sizes) - sizes
-    gone = jnp.clip(blocks - before, 0, sizes)
-    plain = jnp.minimum(gone, cache.plain)
+    plain = jnp.minimum(blocks, cache.plain)
+    before = jnp.cumsum(cache.nodes) - cache.nodes
+    gone = jnp.clip(blocks - plain - before, 0, cache.nodes)
     return eqx.tree_at(
         lambda old: (old.plain, old.nodes, old.depth),
         cache,
-        (cache.plain - plain, cache.nodes - (gone - plain), cache.depth - (gone - plain)),
+        (cache.plain - plain, cache.nodes - gone, cache.depth - gone),
     )
 
 

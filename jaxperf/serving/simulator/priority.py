@@ -1,9 +1,9 @@
 """Priorities, as vLLM v1 has them (`scheduling_policy: priority`, `v1/core/sched/scheduler.py`): of the requests that
 wait the one with the lowest number is next, of those that run the one with the highest is evicted; ties by arrival.
 
-Running requests take blocks in the order in which they were admitted. An evicted one may stand anywhere in it: where it
-is itself the one that finds no block, those behind it do not run in this step either; where it has a token of the step
-already, a prompt that was begun has counted its own tokens without that one.
+Running requests take blocks in the order in which they were admitted. An evicted one may stand anywhere in it. Where it
+is itself the one that finds no block, those behind it go on (before vLLM 0.33 they missed the step); where it has a
+token of the step already, a prompt that was begun has counted its own tokens without that one.
 """
 
 from __future__ import annotations
@@ -69,12 +69,8 @@ def order_after(
     **Arguments:** `needs`: blocks that each slot takes, of `free` ones; `partial`: the prompt that was begun.
     """
     begun = jnp.any(evicted & ~partial) & _fails_first(order, needs, free, partial)
-    stop = jnp.where(
-        _fails_first(order, needs, free, evicted), jnp.max(jnp.where(evicted, order.admitted, 0)), order.stop
-    )
     return Order(
         admitted=jnp.where(admitted, number, order.admitted),
-        stop=jnp.where(formed, LAST, stop),
         spent=jnp.where(formed, 0, order.spent + begun.astype(jnp.int32)),
     )
 

@@ -100,8 +100,9 @@ def padded(scheduler: Scheduler, shares: Sequence[Any], concurrency: int = OPEN)
     `simulate_requests`."""
     size = power_of_two(max(SHORTEST, *(len(share.arrived) for share in shares)))
     trace = pad_traces(shares, size, concurrency)
-    if trace.brought is not None and scheduler.name in WHOLE_BATCHES:
-        raise InputError(f"sched {scheduler.name} does not take prompts that were computed elsewhere.")
+    if trace.brought is not None and (scheduler.name in WHOLE_BATCHES or scheduler.ahead):
+        how = " with async_scheduling" if scheduler.ahead else ""
+        raise InputError(f"sched {scheduler.name}{how} does not take prompts that were computed elsewhere.")
     slots = min(power_of_two(scheduler.numbers["cap"]), size)
     stages = scheduler.pipeline_parallel
     sizes = Sizes(slots=slots, log=(8 if stages == 1 else 8 * 8) * size, stages=stages)  # of pipelines every step

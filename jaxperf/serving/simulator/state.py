@@ -70,11 +70,10 @@ class Slots(eqx.Module):
 
 
 class Order(eqx.Module):
-    """With priorities: when the request of each slot was `admitted`, counted in events; while a step is formed, behind
-    whom nobody else runs (`stop`), and tokens `spent` on requests evicted since."""
+    """With priorities: when the request of each slot was `admitted`, counted in events; tokens of the
+    step being formed that are `spent` on requests evicted since."""
 
     admitted: Int32[Array, "*lanes S"]
-    stop: Int32[Array, "*lanes"]
     spent: Int32[Array, "*lanes"]
 
 
@@ -213,7 +212,7 @@ def initial_state(settings: Settings, trace: Trace, sizes: Sizes) -> State:
         ),
         cache=cache,
         swap=empty_swap_space() if swaps else None,
-        order=None if trace.priority is None else Order(whole(zero, slots), zero + jnp.iinfo(jnp.int32).max, zero),
+        order=None if trace.priority is None else Order(whole(zero, slots), zero),
         pipeline=empty_pipeline(sizes.stages, slots) if sizes.stages > 1 else None,
         ahead=nothing_ahead(slots) if sizes.ahead else None,
     )

@@ -68,7 +68,6 @@ def prefix_aware(servers: Sequence[Server], number: int, request: Request) -> in
     load = [one.outstanding for one in servers]
     if max(load) - min(load) > 64 and max(load) > 1.5 * min(load):
         return least_outstanding(servers, number, request)
-    size = servers[0].replica.numbers["block_size"]
     hits = [len(one.replica.pool.hits(request)) if one.replica.pool else 0 for one in servers]
     return min(range(len(servers)), key=lambda index: (-hits[index], load[index], index))
 

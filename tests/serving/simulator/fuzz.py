@@ -220,7 +220,6 @@ KINDS: list[tuple[str, Draw, Sequence[str]]] = [
     (", formed ahead", draw_ahead, ("vllm_v1",)),
     (", formed ahead, prefixes cached", functools.partial(draw_ahead, drawn=draw_shared), ("vllm_v1",)),
     (", formed ahead, priorities", functools.partial(draw_ahead, drawn=draw_priorities), ("vllm_v1",)),
-    (", formed ahead, prompts brought", functools.partial(draw_ahead, drawn=draw_brought), ("vllm_v1",)),
     (", swapping", draw_swap, ("vllm",)),
     (", priorities", draw_priorities, ("vllm_v1",)),
     (", two stages", draw_pipeline, VARIED),

@@ -94,9 +94,11 @@ class Pool:
             self.block[node], self.node[block] = block, node
 
     def release(self, request: Request) -> None:
+        """Blocks without a node to the front of the queue, the others, from the last, to its end."""
         for block in reversed(request.held):
             self.holders[block] -= 1
-            self.queue += [block] * (not self.holders[block])
+            if not self.holders[block]:
+                self.queue.insert(len(self.queue) if block in self.node else 0, block)
         request.held, request.copied = [], False
 
 
@@ -398,8 +400,8 @@ def vllm_v1(replica: Replica) -> Batch:
             batch = [(one, tokens) for one, tokens in batch if one is not victim]
             budget, place = budget + sum(scheduled), place - len(scheduled)
             replica.evict(victim)
-            if victim is request:
-                return batch
+            if victim is request:  # since 0.33 those behind it go on
+                break
         else:
             replica.take(request, need)
             replica.remember(request, stored)

@@ -36,3 +36,11 @@ def test_who_comes_during_a_step_waits_for_its_end_and_for_the_next_step() -> No
 def test_a_fleet_says_that_it_does_not_form_steps_ahead() -> None:
     with pytest.raises(InputError, match="async_scheduling are simulated each with requests of its own"):
         check_stages(parse_scheduler({**SETTINGS, "async_scheduling": True}))
+
+
+def test_prompts_computed_elsewhere_are_refused() -> None:
+    brought = SimpleNamespace(
+        arrived=np.zeros(1), prompt=np.array([8]), output=np.array([2]), brought=np.array([4]), path=None
+    )
+    with pytest.raises(InputError, match="vllm_v1 with async_scheduling does not take prompts"):
+        simulate_requests(parse_scheduler({**SETTINGS, "async_scheduling": True}), table(), [brought])

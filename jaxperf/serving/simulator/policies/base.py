@@ -27,7 +27,7 @@ class View(NamedTuple):
     `prompt`, `total`: its tokens; `present`: those of its prompt
     that need not be computed, `whole`: all, so that it is a decode; `formed`: some request is fresh; `free` blocks now;
     `barred`: the head begins with no step of decodes, because the one being formed began with others out of memory;
-    `behind`: not in this step, because of an eviction before them, and `spent`: see `Order`; `pipelined`: several
+    `spent`: see `Order`; `pipelined`: several
     batches may be in flight, whose requests are running but neither fresh, decoding nor partial, which is structure;
     `evicted`, `joined`, `waited`: see `State`; `hits`: leading blocks of that prompt in the prefix cache, `idle` of
     them held by nobody and so counted as free; `caching`: whether there is such a cache, which is structure.
@@ -54,7 +54,6 @@ class View(NamedTuple):
     joined: Bool[Array, ""]
     waited: Int32[Array, ""]
     barred: Bool[Array, ""]
-    behind: Bool[Array, " S"]
     spent: Int32[Array, ""]
     pipelined: bool
     hits: Int32[Array, ""]
@@ -106,9 +105,7 @@ def view_of(settings: Settings, trace: Trace, state: State) -> View:
     front = in_order(trace, state) if trace.priority is None else first_of_all(trace, state, trace.priority)
     head = front.request
     prompt, waiting = state.requests.prompt[head], state.requests.status[head] == jnp.int32(Status.WAITING)
-    behind, spent = jnp.zeros_like(active), jnp.int32(0)
-    if state.order is not None:
-        behind, spent = active & (state.order.admitted > state.order.stop), state.order.spent
+    spent = jnp.int32(0) if state.order is None else state.order.spent
     present, whole = jnp.int32(0), jnp.bool_(False)
     if state.requests.brought is not None:
         present = state.requests.brought[head]
@@ -139,7 +136,6 @@ def view_of(settings: Settings, trace: Trace, state: State) -> View:
         joined=state.joined,
         waited=state.waited,
         barred=jnp.bool_(False) if state.swap is None else state.swap.returned & waiting,
-        behind=behind,
         spent=spent,
         pipelined=state.pipeline is not None,
         hits=found.hits,
@@ -187,6 +183,19 @@ def in_turn(
         return jnp.where(view.slots.request == latest, jnp.maximum(tokens - (add(tokens) - budget), 0), tokens)
 
     return jax.lax.while_loop(lambda tokens: add(tokens) > budget, lost, jnp.where(among, wants, 0))
+
+
+def that_fit(view: View, needs: Int32[Array, " S"]) -> Int32[Array, " S"]:
+    """The blocks of those before the first, in order of arrival, that finds too few; all where there are enough.
+
+    Where there are not, which is seldom, the latest of those that have any left lose theirs.
+    """
+
+    def lost(blocks: Int32[Array, " S"]) -> Int32[Array, " S"]:
+        latest = jnp.max(jnp.where(blocks > 0, view.slots.request, EMPTY))
+        return jnp.where(view.slots.request == latest, 0, blocks)
+
+    return jax.lax.while_loop(lambda blocks: add(blocks) > view.free, lost, needs)
 
 
 def count(mask: Bool[Array, " S"]) -> Int32[Array, ""]:
