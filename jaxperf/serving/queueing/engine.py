@@ -239,23 +239,31 @@ def decode_step(law: StepLaw, load: Load, engine: Engine, sequences: Scalar) -> 
     return linear_time(law, each) + decode_attention(law, each, mean_context(load))
 
 
-def overlapping(busy: Scalar, room: Scalar, engine: Engine) -> Scalar:
+def overlapping(busy: Scalar, room: Scalar, load: Load, engine: Engine) -> Scalar:
     """Prompts that the batches in flight work on at a time while they work on any, of `busy` that would keep one batch
     each busy [1].
 
     Batches wait for each other, so one with a prompt lets the others wait unless they have prompts too. Replicas have
     queues of their own; of the batches in a pipeline the first that is formed takes all prompts there is room for.
-    Of Poisson's b prompts that find a batch of their own b / (1 - e^-b) are there where any is.
+    Of Poisson's b prompts that find a batch of their own b / (1 - e^-b) are there where any is. Where no request makes
+    a second token, no decodes take a batch's place: a pipeline takes prompts up as fast as its first stage is free.
     """
     replicas = 1.0 - 1.0 / engine.replicas
     stages = (1.0 - 1.0 / engine.stages) / engine.replicas / jnp.maximum(room, 1.0)
-    apart = jnp.maximum(busy * (replicas + stages), SHORTEST)
-    return jnp.minimum(apart / -jnp.expm1(-apart), engine.ways)
+    beside = jnp.minimum(_together(busy * (replicas + stages)), engine.ways)
+    freely = engine.stages * jnp.minimum(_together(busy * replicas / engine.stages), engine.replicas)
+    return freely + jnp.clip(load.output.mean - 1.0, 0.0, 1.0) * (beside - freely)
+
+
+def _together(apart: Scalar) -> Scalar:
+    """Of Poisson's number with the mean `apart`, how many there are where there is any [1]."""
+    apart = jnp.maximum(apart, SHORTEST)
+    return apart / -jnp.expm1(-apart)
 
 
 def overlap_at(prefill: Prefill, load: Load, engine: Engine) -> Scalar:
     """`overlapping` at a load."""
-    return overlapping(load.rate * mean_over(load.prompt, prefill.own), prefill.room, engine)
+    return overlapping(load.rate * mean_over(load.prompt, prefill.own), prefill.room, load, engine)
 
 
 def served_at(prefill: Prefill, load: Load, engine: Engine) -> Scalar:

@@ -295,5 +295,5 @@ def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
 
     overlap = engine.ways
     for _ in range(ROUNDS):
-        overlap = overlapping(prefill.packed / cost(overlap), prefill.room, engine)
+        overlap = overlapping(prefill.packed / cost(overlap), prefill.room, load, engine)
     return cost(overlap)

@@ -28,7 +28,7 @@ def shared_steps_variance(state: SteadyQueue, load: Load) -> Scalar:
     """
     wait, share = state.wait, state.prefill.share / state.overlap
     each, square, cube = _moments(load, share)
-    found = jnp.minimum(load.rate * each, FULL)
+    found = wait.entered
     mean = jnp.maximum(state.prefill.floor / state.ways + wait.prompts * each, SHORTEST)
     dispersion = wait.company.dispersion
     number, lengths = (wait.prompts - 1.0) * dispersion, square - each**2

@@ -11,10 +11,16 @@ prompt accounts for,
 
 for Poisson arrivals; `arrivals` has what bursts add to each term. s and f are the line through the time of a step where
 requests meet it, and of several steps where a queue is longer than a step has room for (`line`).
+
+A pipeline of P stages in which prompts go beside decodes takes a prompt of its queue as soon as the first stage is
+free, s / P after the one before, and deals those that come in a step to the batches that begin meanwhile: no queue and
+no step grows by more than its first stage is busy, 1 / (1 - rho / P). Where prompts go first, all decodes wait behind
+them in one batch, and few begin meanwhile.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -22,7 +28,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.serving.queueing.arrivals import after_arrival, cluster, queue_found, work_found
-from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over, served_at
+from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over, overlap_at, served_at
 from jaxperf.serving.queueing.line import Company
 
 ITERATIONS = 4
@@ -31,16 +37,18 @@ LEAST_REST = 0.25  # of the unfinished work is the step in progress: a bound tha
 
 class Wait(NamedTuple):
     """What an arrival finds: the `company` of its prompt, work `unfinished` before its own step [s], of which
-    `queued` are prompts with a mean square of `square` [s^2] and `idle` the rest of a step [s]; `prompts` of a step
-    that has any [1]; others `beside` it in its last step [1], and what they add to that of each class [K] with the
-    `further` step, `ending`: of it `later` by those that come in its own steps before [s], of which there are any so
-    `often` [1], the rest by those that come while it waits."""
+    `queued` are prompts with a mean square of `square` [s^2] and `idle` the rest of a step [s]; the share of the time
+    that prompts keep the way into the engine, `entered`, and `prompts` of a step that has any [1]; others `beside` it
+    in its last step [1], and what they add to that of each class [K] with the `further` step, `ending`: of it `later`
+    by those that come in its own steps before [s], of which there are any so `often` [1], the rest by those that come
+    while it waits."""
 
     company: Company
     unfinished: Scalar
     queued: Scalar
     square: Scalar
     idle: Scalar
+    entered: Scalar
     prompts: Scalar
     beside: Scalar
     ending: Float[Array, " K"]
@@ -62,6 +70,8 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     those that come in a step's rest came as Poisson's do, half as the queue did) and the `wait` that shares `others`.
     """
     ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
+    stages = jnp.where(prefill.beside > 0.0, engine.stages, 1.0)  # that a queue enters one behind the other
+    apart = overlap_at(prefill, load, dataclasses.replace(engine, stages=engine.stages / stages))
     room = jnp.maximum(prefill.room, 1.0)
     share, floor = prefill.share / over, prefill.floor / ways
     least = mean_over(load.prompt, prefill.own) / ways
@@ -76,32 +86,33 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     moments = share, share**2 + inside, share**3 + 3.0 * share * inside
     mean, square, cube = (mean_over(load.prompt, each) for each in moments)
     found = jnp.minimum(load.rate * mean, FULL)
+    entered = found * over / jnp.maximum(over, stages)
     part = floor / prompts  # of what a step takes without prompts, to each of them
     spread = (square - mean**2) / jnp.maximum((mean + part) ** 2, SHORTEST**2)
     busy = jnp.clip(load.rate * (mean + part), SHORTEST, FULL)
     queue = queue_found(busy, load.variation)
     more = work_found(queue, busy, load.variation, spread)
     meets = jnp.maximum(queue / (1.0 + queue), SHORTEST)
-    poisson = 0.5 * load.rate * square / (1.0 - found)
+    poisson = 0.5 * load.rate * square / (1.0 - entered)
     queued = poisson * more
-    squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - found))) * more**2 * busy / meets
+    squared = (2.0 * poisson**2 + load.rate * cube / (3.0 * (1.0 - entered))) * more**2 * busy / meets
     often = jnp.minimum(load.rate * part / (1.0 - found) * meets / busy, 1.0)
     met = often * floor + (1.0 - often) * present * step / ways
     come = load.rate * floor / (1.0 - found)
     idle = 0.5 * met + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
     unfinished = idle + queued
     wait = jnp.where(load.variation > 1.0, meets, 1.0)  # those of a burst that wait for prompts: all the work is theirs
-    others = wait * after_arrival(load.rate * unfinished / (1.0 + found) / wait, load.variation)
+    others = wait * after_arrival(load.rate * unfinished / (1.0 + entered) / wait, load.variation)
     rest = jnp.maximum(unfinished - others * mean * (1.0 - 1.0 / room), LEAST_REST * unfinished)
-    last, each = prefill.last, prefill.last.each / over
+    last, each = prefill.last, prefill.last.each / apart
     waited = wait * after_arrival(load.rate * rest / wait, load.variation)
     come = load.rate * last.after * clustered(load.rate * mean_over(load.prompt, last.after), load.variation)
     beside = sharing(waited + come, last.left)
     others, later = mean_over(load.prompt, beside), each * sharing(come, last.left)
     ending = each * beside + (1.0 - 1.0 / prompts) * last.further
     bursts = 1.0 + 2.0 * cluster(0.5 * behind, load.variation)
-    company = Company(behind, others, bursts / (1.0 - found**2))
-    return Wait(company, unfinished, queued, squared, idle, prompts, others, ending, later, -jnp.expm1(-come))
+    company = Company(behind, others, bursts / (1.0 - entered**2))
+    return Wait(company, unfinished, queued, squared, idle, entered, prompts, others, ending, later, -jnp.expm1(-come))
 
 
 def prompts_together(

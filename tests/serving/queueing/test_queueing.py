@@ -56,6 +56,29 @@ def test_prompts_of_one_step_each_wait_as_in_m_d_1(load: float) -> None:
     assert float(found.e2e) == float(found.ttft) and jnp.isnan(found.tpot)
 
 
+@pytest.mark.parametrize("stages", [2.0, 4.0])
+@pytest.mark.parametrize("load", [0.3, 0.8])
+def test_prompts_of_a_pipeline_wait_for_its_first_stage_alone(stages: float, load: float) -> None:
+    """Stages of the same time in a row: M/D/1 at the first, and nobody waits behind it (Avi-Itzhak 1965)."""
+    service = 0.1
+    law = even_law(1e-6, (0.0,) * 3, (0.0, service / 1000, 0.0, 0.0, 0.0))
+    asked = Load(load * stages / service, fixed(1000), fixed(1))
+    found = steady(chunked, law, asked, Engine(8.0 * stages, 1000.0, stages))
+    assert float(found.ttft) == pytest.approx(service * (1.0 + 0.5 * load / (1.0 - load) / stages), rel=1e-3)
+    assert float(found.utilization) == pytest.approx(load, rel=1e-3)
+
+
+def test_a_queue_enters_a_pipeline_as_its_first_stage_is_free(lengths) -> None:
+    """lambda E s^2 / (2 (1 - rho / P)); Llama-3-8B's chats at load 0.7 on four stages had a queue twice as long."""
+    for stages in (1.0, 4.0):
+        found = steady(chunked, straight_law(), Load(8.0 * stages, *lengths), Engine(64.0, 2048.0, stages))
+        share = found.prefill.share / found.overlap
+        inside = lengths[0].inside(share)
+        square = float(jnp.sum(lengths[0].share * (share**2 + inside)))
+        busy = 8.0 * stages * float(jnp.sum(lengths[0].share * share)) * float(found.overlap) / max(stages, 1.0)
+        assert float(found.wait.queued) == pytest.approx(4.0 * stages * square / (1.0 - busy), rel=0.01)
+
+
 @pytest.mark.parametrize("discipline", [chunked, prefill_first])
 def test_an_empty_engine_takes_the_time_of_its_steps(discipline, lengths) -> None:
     law, (prompt, output) = straight_law(), (fixed(1000), fixed(101))
