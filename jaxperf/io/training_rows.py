@@ -18,11 +18,15 @@ def read_configuration(
 ) -> TrainingConfiguration:
     """Of one file of Megatron's arguments (.args, .txt, .sh), or of Calculon's JSON files, named or in a folder.
 
-    **Raises:** `InputError` as `read_megatron` and `read_calculon` do, and for another ending.
+    **Raises:** `InputError` as `read_megatron` and `read_calculon` do, for another ending, and for Calculon's files of
+    another number of devices.
     """
     files = [file for path in map(Path, paths) for file in (_json_files(path) if path.is_dir() else [path])]
     if files and all(file.suffix.lower() == ".json" for file in files):
-        return read_calculon(files, device)
+        run = read_calculon(files, device)
+        if devices not in (None, run.devices):
+            raise InputError(f"{run.source}: num_procs is {run.devices:,}, but {devices:,} devices are asked for.")
+        return run
     if len(files) == 1 and files[0].suffix.lower() in ENDINGS:
         return read_megatron(files[0], devices, device)
     shown = ", ".join(map(str, paths)) or "nothing"

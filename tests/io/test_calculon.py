@@ -146,6 +146,12 @@ def test_what_differs_from_what_is_taken_is_named(files: Files, changes: dict[st
     assert notes == ([f"Without effect here: {said}."] if said else [])
 
 
+def test_another_number_of_devices_is_refused(files: Files) -> None:
+    assert read_configuration(*files(), devices=8).devices == 8
+    with pytest.raises(InputError, match="num_procs is 8, but 16 devices are asked for"):
+        read_configuration(*files(), devices=16)
+
+
 def test_whether_compute_hides_what_data_parallel_ranks_exchange(files: Files) -> None:
     two = {"num_procs": 16, "data_par": 2, "batch_size": 8}
     runs = [read_calculon(files("run", **changes)) for changes in ({}, two, {**two, "data_par_overlap": True})]

@@ -124,3 +124,9 @@ def test_deepspeed_in_megatrons_words(tmp_path: Path) -> None:
     assert (found.software, found.unknown) == ("Megatron-DeepSpeed arguments, flash attention", ())
     assert not_read(found).endswith("--deepspeed-config a.json.")
     assert read(text + ARGUMENTS + "--topk 2", tmp_path).topk == 2
+
+
+def test_nemo_calls_chunks_the_virtual_pipeline(tmp_path: Path) -> None:
+    text = ARGUMENTS + "--pipeline-model-parallel-size 2 --virtual-pipeline-model-parallel-size 2"
+    found = read(text, tmp_path)
+    assert (found.interleave, found.unknown) == (2, ())

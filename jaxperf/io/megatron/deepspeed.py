@@ -1,4 +1,4 @@
-"""Megatron-DeepSpeed's arguments, and those of its launcher, in Megatron's words.
+"""Megatron-DeepSpeed's arguments, those of its launcher, and a word of NeMo's in Megatron's words.
 
 Names and defaults are those of `megatron/arguments.py` of microsoft/Megatron-DeepSpeed.
 """
@@ -14,6 +14,7 @@ _NAMES = {
     "moe_expert_parallel_size": "expert_model_parallel_size",
     "topk": "moe_router_topk",
     "ds_sequence_parallel_size": "context_parallel_size",
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",  # NeMo, Megatron-Bridge
 }
 # What another option, if given, says of one that Megatron has and this software has not.
 _SAID = {
