@@ -61,7 +61,7 @@ def _speed(request: Request, plan: PoolPlan) -> str:
 def _pool_line(plan: PoolPlan, place: int, answer: Answer) -> str:
     head = f"{answer.devices:,} x {answer.device} take {plan.shares[place]:,} {UNITS[plan.assigned]}: "
     if not answer.choices:
-        return head + " ".join(infeasible_sentences(answer))
+        return head + "\n".join(infeasible_sentences(answer))
     best = answer.choices[0]
     slowest = ", which bounds the step" if plan.feasible and len(plan.pools) > 1 and place == plan.bound else ""
     return f"{head}{number(best.metrics['time'])} s{slowest}; {layout_words(best.layout)}"
