@@ -41,7 +41,7 @@ def train(
         typer.Argument(
             metavar="TABLE",
             help="Rows of model, gpu, n_gpus, seq, global_batch and the layout's columns; or one run: a file of "
-            "Megatron's arguments (.args, .sh, .txt) or a folder of Calculon's JSON.",
+            "Megatron's arguments (.args, .sh, .txt, .yaml) or a folder of Calculon's JSON.",
         ),
     ],
     out: Annotated[

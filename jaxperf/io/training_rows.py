@@ -10,13 +10,13 @@ from jaxperf.io.calculon.files import read_calculon
 from jaxperf.io.megatron.arguments import read_megatron
 from jaxperf.io.training_configuration import TrainingConfiguration
 
-ENDINGS = (".args", ".txt", ".sh", ".json")
+ENDINGS = (".args", ".txt", ".sh", ".yaml", ".yml", ".json")
 
 
 def read_configuration(
     *paths: str | Path, devices: int | None = None, device: str | None = None
 ) -> TrainingConfiguration:
-    """Of one file of Megatron's arguments (.args, .txt, .sh), or of Calculon's JSON files, named or in a folder.
+    """Of one file of Megatron's arguments (.args, .txt, .sh, .yaml), or of Calculon's JSON files, named or in a folder.
 
     **Raises:** `InputError` as `read_megatron` and `read_calculon` do, for another ending, and for Calculon's files of
     another number of devices.

@@ -293,6 +293,6 @@ def test_rows_have_the_columns_of_measured_steps(tmp_path: Path) -> None:
         1.0,
     )
     assert row["step_time_s"] is None
-    for paths in ((), (path, path), (tmp_path / "x.yaml",)):
+    for paths in ((), (path, path), (tmp_path / "x.toml",)):
         with pytest.raises(InputError, match="give one file of Megatron's arguments"):
             read_configuration(*paths)

@@ -9,6 +9,7 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.megatron.arguments import read_megatron
 from jaxperf.io.training_configuration import TrainingConfiguration
+from jaxperf.io.training_rows import read_configuration
 from tests.io.test_megatron import ARGUMENTS, read
 
 # Of DeepSeek-V3 in Megatron-Core.
@@ -130,3 +131,18 @@ def test_nemo_calls_chunks_the_virtual_pipeline(tmp_path: Path) -> None:
     text = ARGUMENTS + "--pipeline-model-parallel-size 2 --virtual-pipeline-model-parallel-size 2"
     found = read(text, tmp_path)
     assert (found.interleave, found.unknown) == (2, ())
+
+
+def test_options_may_be_keys_of_a_yaml_file(tmp_path: Path) -> None:
+    """As in NVIDIA's recipes of mixtures: what is false is not set, and other keys end an option."""
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 1\nMODEL_ARGS:\n  --num-layers: 4  # all\n  --hidden-size: 64\n"
+        "  --num-attention-heads: 4\n  --seq-length: 128\n  --micro-batch-size: 2\n  --bf16: true\n"
+        "  --sequence-parallel: false\n  --swiglu: True\n  --num-experts: 4\n  --moe-layer-freq: ([0]*1+[1]*3)\n"
+        '  --pipeline-model-parallel-size: 2\n  --pipeline-model-parallel-layout: "Et|(t|)*2tL"\n'
+        "  --global-batch-size: 16\nOTHER: 3\n"
+    )
+    found = read_configuration(path, devices=8)
+    assert (found.layers, found.gated, found.sequence_parallel, found.dtype) == (4, True, False, "bf16")
+    assert (found.dense_layers, found.interleave, found.global_batch, found.unknown) == (1, 2, 16, ())

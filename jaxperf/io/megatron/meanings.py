@@ -77,7 +77,7 @@ WITHOUT_EFFECT = re.compile(
     |fp8_amax_\w+|fp8_margin|fp8_interval|loss_scale\w*|initial_loss_scale|min_loss_scale|hysteresis|manual_gc\w*
     |calculate_per_token_loss|no_check_for_nan_in_loss_and_grad|check_for_\w+|rerun_mode|te_rng_tracker
     |use_cpu_initialization|no_initialization|one_logger_\w+|(no|enable)_one_logger|hostfile|include|exclude
-    |launcher\w*|num_layers_per_stage|sft\w*|trust_remote_code)$""",
+    |launcher\w*|sft\w*|trust_remote_code)$""",
     re.X,
 )
 

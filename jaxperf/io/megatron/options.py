@@ -2,7 +2,7 @@
 
 Comments and line continuations go; a variable that the text sets to one value is put in, `${NAME:-default}` and
 `$((...))` of integers too. Options in a variable or array are read where it is set. What cannot be known without
-running the script stays as it is, and is refused only where it is needed.
+running the script stays as it is, and is refused only where it is needed. Options may be keys of a YAML file too.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _QUOTES = "\"'"
 _LIST = re.compile(r"""(["']?)\((\[[\[\]\d*+,\s]+)\)\1""")
 # A drawn pipeline, whose bars and parentheses are none of the shell either.
 _DRAWN = re.compile(r"""(--pipeline[-_]model[-_]parallel[-_]layout)(?:=|\s+)(["']?)([EtmL*\d|()\\,]+)\2""")
+# An option as the key of a YAML file, as in Megatron's model zoo of experts.
+_KEY = re.compile(r"^[ \t]*(--[\w-]+):(?:[ \t]+([^\n]*?))?[ \t\r]*$", re.M)
 _COMMENT = re.compile(r"(^|\s)#[^\n]*")
 _OPERATORS = {
     ast.Add: operator.add,
@@ -62,6 +64,7 @@ def parse_options(text: str, source: str, matters: Callable[[str], bool] = bool)
     text without options.
     """
     text = _COMMENT.sub(r"\1", text.replace("\\\r\n", " ").replace("\\\n", " "))
+    text = _KEY.sub(_as_option, text)
     text = _DRAWN.sub(_as_word, _LIST.sub(lambda match: "".join(match[2].split()), text))
     variables = _variables(text)
     words = _WORD.findall(_DRAWN.sub(_as_word, _expand(_ASSIGNMENT.sub(_options_set, text), variables)))
@@ -72,6 +75,14 @@ def parse_options(text: str, source: str, matters: Callable[[str], bool] = bool)
     if not found:
         raise InputError(f"{source} holds no option such as --num-layers 96.")
     return found
+
+
+def _as_option(match: re.Match[str]) -> str:
+    """The option of a key of a YAML file; nothing where that says that it is not set."""
+    word = (match[2] or "").strip(_QUOTES).lower()
+    if word == "false":
+        return " ; "
+    return f"{match[1]} ; " if word == "true" else f"{match[1]} {match[2] or ''} ; "
 
 
 def _as_word(match: re.Match[str]) -> str:
