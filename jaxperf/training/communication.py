@@ -138,6 +138,6 @@ def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbala
 def stage_send(model: TrainingModel, layout: Layout, groups: Groups) -> Scalar:
     """One micro-batch handed to the next stage: each tensor rank sends its share over its own port, and where rows are
     not split the receivers gather them (Narayanan et al. 2021, arXiv:2104.04473, section 4.1) [s]."""
-    size = layout.tokens * model.hidden * layout.activation_bytes
+    size = layout.tokens * model.hidden * model.streams * layout.activation_bytes
     gathered = jnp.where(layout.sequence_parallel > 0.0, 0.0, ring_pass(groups.tensor, size))
     return jnp.where(layout.pipeline > 1.0, send_pass(groups.stages, size / layout.tensor) + gathered, 0.0)

@@ -18,6 +18,7 @@ from jaxperf.training.model import TrainingModel
 from jaxperf.training.products import HALF_TILE, Phases, Rates, block_phases, linear_phases
 
 NORM_AND_ADD = 5.0  # elements of the residual stream a block touches: norm in and out, sum of two, written
+MIXED_STREAMS = 4.0  # the same of n streams and what the block reads: 4 (n + 1), weights, sum, norm, mixed and added to
 PERMUTE = 4.0  # elements of a routed row read and written on its way to the expert and back
 MIXER_STREAM = 10.0  # elements a channel of a recurrent mixer is touched: convolution, scan, gate and norm
 LOSS_FP32 = 8.0  # bytes a logit of fp32 softmax, written and read
@@ -160,7 +161,8 @@ def _streams(model: TrainingModel, layout: Layout, rates: Rates, imbalance: Scal
     routed = routed_rows(model, layout) / layout.tokens * imbalance
     activation = 2.0 + model.gated
     rotary = 2.0 * (model.score_width + 0.5 * model.kv_width)
-    residual = blocks * model.hidden * (NORM_AND_ADD * itemsize + model.dropout) / layout.residual_split
+    touched = jnp.where(model.streams > 1.0, MIXED_STREAMS * (model.streams + 1.0), NORM_AND_ADD)
+    residual = blocks * model.hidden * (touched * itemsize + model.dropout) / layout.residual_split
     inner = (
         attention * rotary / split
         + mixer * MIXER_STREAM * model.mixer_width / split

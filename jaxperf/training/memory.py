@@ -140,7 +140,7 @@ def kept_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) ->
 
 def layer_input(model: TrainingModel, layout: Layout) -> Scalar:
     """The residual rows that enter a layer: all that full recomputation keeps of it, 2 s b h / t [byte]."""
-    return layout.tokens * model.hidden * layout.activation_bytes / layout.residual_split
+    return layout.tokens * model.hidden * model.streams * layout.activation_bytes / layout.residual_split
 
 
 def layer_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
@@ -159,8 +159,9 @@ def layer_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) -
 
 
 def _residual(model: TrainingModel, layout: Layout) -> Scalar:
-    """Inputs of the norm and of the first product, and the mask of dropout, for a token [byte]."""
-    per_element = layout.activation_bytes + layout.operand_bytes + model.dropout
+    """Inputs of the norm and of the first product, the mask of dropout, and several streams, for a token [byte]."""
+    inputs = jnp.where(model.streams > 1.0, model.streams + 1.0, 1.0)
+    per_element = inputs * layout.activation_bytes + layout.operand_bytes + model.dropout
     return model.hidden * per_element / layout.residual_split
 
 

@@ -14,6 +14,7 @@ class TrainingModel(eqx.Module):
     Of the whole model: `layers`, `hidden`, `vocab`, `tied` (1: the output head is the token table),
     `other_parameters` (norms, biases, position tables: whatever is in no matrix below), `causal`, `dropout` (1: after
     attention, in it and after the feed-forward block), `gated` (1: SwiGLU, three matrices);
+    `streams` of the residual (hyper-connections, arXiv:2512.24880), which are mixed around each block;
     `table`, `head`: 0 where the token table or the output head is not here, but with another part of the layers.
 
     Softmax attention, in each of `attention_layers`: `attention_weights` of all its projections; `score_width` = heads
@@ -45,6 +46,7 @@ class TrainingModel(eqx.Module):
     causal: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     dropout: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     gated: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    streams: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     other_parameters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     attention_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

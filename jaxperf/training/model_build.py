@@ -51,6 +51,7 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
         "hidden": config.hidden,
         "vocab": vocabulary,
         "tied": float(config.tied_embeddings),
+        "streams": max(layer.streams for layer in layers),
         "dropout": float(dropout),
         "gated": mean(blocks, lambda block: float(block.gated), 1.0),
         **fields,
@@ -68,8 +69,8 @@ def training_notes(config: ModelConfig) -> tuple[str, ...]:
     notes = []
     if any(isinstance(layer.mixer, (Attention, Mla)) and layer.mixer.indexer is not None for layer in config.layers):
         notes.append("attention to chosen tokens is counted without the choice of them")
-    if (streams := max((layer.streams for layer in config.layers), default=1)) > 1:
-        notes.append(f"of the {streams} streams of the residual one is counted, in traffic, messages and memory")
+    if any(layer.streams > 1 for layer in config.layers):
+        notes.append("the projections that streams of the residual are mixed by are left out, as they are small")
     if any(layer.projections for layer in config.layers):
         notes.append("matrices beside the blocks of a layer are in memory and not multiplied")
     return tuple(notes)

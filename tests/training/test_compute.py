@@ -11,15 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
-from jaxperf.io.huggingface import load_model
+from jaxperf.io.huggingface import load_model, read_config
+from jaxperf.training.communication import layout_groups, stage_send
 from jaxperf.training.compute import ends_compute, layer_compute
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.flops import attended_tokens, step_flops
 from jaxperf.training.layout import training_layout
+from jaxperf.training.memory import kept_activations
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model, training_model_from_shape
 from jaxperf.training.products import product_time, sustained_rates
 from tests.devices import H100
+from tests.io.test_latent_streams import GLM53
 
 ROOFLINE = assumed_training_efficiencies("high")  # datasheet rates, no waves and no ramps
 PEAK = 989.4e12
@@ -197,3 +200,25 @@ def test_parts_of_a_hybrid_are_all_there() -> None:
     scan = layer_compute(recurrent, layout, sustained_rates(H100, layout, ROOFLINE), as_float(1.0)).attention.forward
     per_token = float(model.state_flops * model.mixer_layers / model.layers)
     assert float(scan) == pytest.approx(4096 * per_token / float(H100.vector_flops), rel=1e-12)
+
+
+def test_several_streams_of_the_residual_by_hand() -> None:
+    """Of 4 streams each of two blocks touches 4 (4 + 1) rows instead of 5, backward twice as many; it keeps 4 and what
+    it reads; full recomputation keeps 4, and 4 are sent to the next stage."""
+    plain = training_model(load_model("llama-3-8b"))
+    streamed = dataclasses.replace(plain, streams=as_float(4.0))
+    layout = training_layout(pipeline=2)
+    rates = sustained_rates(H100, layout, ROOFLINE)
+    row = 4096 * 2  # bytes
+    found, one = (layer_compute(each, layout, rates, as_float(1.0)).vector for each in (streamed, plain))
+    more = float(layout.tokens) * 2 * (20 - 5) * row / float(rates.memory)
+    assert float(found.forward - one.forward) == pytest.approx(more, rel=1e-9)
+    assert float(found.backward - one.backward) == pytest.approx(2 * more, rel=1e-9)
+    for recompute, kept in (("none", 2 * 4), ("full", 3)):
+        at = training_layout(recompute=recompute)
+        held = [float(kept_activations(each, at, as_float(1.0))) for each in (streamed, plain)]
+        assert held[0] - held[1] == pytest.approx(float(at.tokens) * kept * row, rel=1e-9)
+    groups = layout_groups(H100, layout, ROOFLINE)
+    sent = [float(stage_send(each, layout, groups)) for each in (streamed, plain)]
+    assert sent[0] > sent[1]
+    assert float(training_model(read_config(GLM53)).streams) == 4.0

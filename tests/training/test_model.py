@@ -113,7 +113,7 @@ def test_what_a_step_is_not_told_of_is_said() -> None:
     streamed = dataclasses.replace(plain, layers=(layer, *plain.layers[1:]))
     assert training_notes(plain) == ()
     assert training_notes(streamed) == (
-        "of the 4 streams of the residual one is counted, in traffic, messages and memory",
+        "the projections that streams of the residual are mixed by are left out, as they are small",
         "matrices beside the blocks of a layer are in memory and not multiplied",
     )
 
