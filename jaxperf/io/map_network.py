@@ -7,11 +7,12 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from hwspecs.errors import InputError
+from jaxperf.core.formats import FORMATS
 from jaxperf.io.timeloop.case import Case
 from jaxperf.io.workloads import load_workload
 from jaxperf.loopnest.problem import Names, Problem
 from jaxperf.loopnest.shapes import convolution
-from jaxperf.models.graph import Op
+from jaxperf.models.graph import Node, Op
 from jaxperf.models.workloads.spatial import output_side
 
 LOOPS = frozenset({"convolution", "gemm", "bmm"})
@@ -43,31 +44,43 @@ def network_layers(model: str, size: int, batch: int = 1) -> Network:
     """Convolutions and matrix products of a model's inference, those of one shape together, and what else it runs.
 
     **Arguments:** `size`: side of an image, or tokens of a sequence; `batch`: images or sequences [1].
-    **Raises:** `InputError` for an unknown model, one with neither, or one with grouped convolutions, of whose weights
-    the graph does not tell the groups.
+    **Raises:** `InputError` for an unknown model, one with neither, or a convolution whose groups cannot be told.
     """
     graph = load_workload(model, "inf", size, batch)
     found: dict[tuple[Any, ...], tuple[list[str], Op]] = {}
     left_out: Counter[str] = Counter()
     for node in graph.nodes:
         for op in node.forward:
-            if op.family == "convolution" and op.shape["batch"] != batch:
-                raise InputError(f"{model}: {node.name} is a grouped convolution, which cannot be mapped from a graph.")
             runs = int(node.repeats * op.count)
             if op.family in LOOPS:
-                shape = (op.family, *sorted(op.shape.items()))
+                groups = _groups(model, node, op, batch) if op.family == "convolution" else 1.0
+                shape = (op.family, groups, *sorted(op.shape.items()))
                 found.setdefault(shape, ([], op))[0].extend([node.name] * runs)
             elif op.family != NO_KERNEL:
                 left_out[op.family] += runs
     if not found:
         raise InputError(f"{model} has no convolution and no matrix product to map.")
-    layers = [Layer(tuple(names), *_nest(op)) for names, op in found.values()]
+    layers = [Layer(tuple(names), *_nest(op, groups)) for (_, groups, *_), (names, op) in found.items()]
     return Network(layers, dict(left_out.most_common()))
 
 
-def _nest(op: Op) -> tuple[Problem, Names]:
-    """An operation as a convolution; a matrix product is one of single positions: rows are its batch, and products of
-    different matrices, as in attention, its groups."""
+def _groups(model: str, node: Node, op: Op, images: int) -> float:
+    """Groups of channels that are convolved apart [1]. A graph has the images of all groups as its batch, so that its
+    parameters tell groups, whose weights differ, from images: weights, with or without a bias, of every group."""
+    shape = op.shape
+    if shape["batch"] == images:
+        return 1.0
+    weights = shape["output_channels"] * shape["input_channels"] * shape["kernel_size"] ** 2
+    stored = node.parameter_bytes / FORMATS[op.dtype].itemsize
+    for groups in (shape["batch"] / images, 1.0):
+        if stored in (groups * weights, groups * (weights + shape["output_channels"])):
+            return groups
+    raise InputError(f"{model}: {node.name} is a convolution whose groups its parameters do not tell.")
+
+
+def _nest(op: Op, groups: float) -> tuple[Problem, Names]:
+    """An operation as a convolution, of `groups` if it is one; a matrix product is one of single positions: rows are
+    its batch, and products of different matrices, as in attention, its groups."""
     shape = op.shape
     if op.family == "gemm":
         return convolution(shape["k"], shape["n"], 1.0, 1.0, (1.0, 1.0), batch=shape["batch"] * shape["m"])
@@ -76,7 +89,8 @@ def _nest(op: Op) -> tuple[Problem, Names]:
     side = output_side(shape["input_size"], shape["kernel_size"], shape["stride"], shape["padding"])
     kernel, stride = shape["kernel_size"], shape["stride"]
     channels, filters = shape["input_channels"], shape["output_channels"]
-    return convolution(channels, filters, side, side, (kernel, kernel), (stride, stride), batch=shape["batch"])
+    images = shape["batch"] / groups
+    return convolution(channels, filters, side, side, (kernel, kernel), (stride, stride), batch=images, groups=groups)
 
 
 def layer_case(case: Case, layer: Layer) -> Case:

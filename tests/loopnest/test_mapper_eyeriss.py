@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jaxperf.loopnest.architecture import Architecture, Level
 from jaxperf.loopnest.constraints import check_constraints
 from jaxperf.loopnest.mapper import Found, find_mapping
 from jaxperf.loopnest.mapspace import build_space
+from jaxperf.models.graph import Graph, Node, Op
 
 KEPT = ((True, True, True),) * len(STORAGE)
 
@@ -89,9 +91,27 @@ def test_the_products_of_attention_are_layers_and_what_is_left_out_is_counted() 
     assert network_layers("resnet-50", 224).left_out == {"elementwise": 120}
 
 
-def test_grouped_convolutions_are_refused() -> None:
-    with pytest.raises(InputError, match="grouped convolution"):
-        network_layers("mobilenet-v2", 224)
+@pytest.mark.parametrize("batch", [1, 10])
+def test_grouped_convolutions_have_their_groups_whatever_the_batch(batch: int) -> None:
+    """MobileNetV2 takes 300 M multiply-accumulates an image (Sandler et al., CVPR 2018)."""
+    layers = network_layers("mobilenet-v2", 224, batch).layers
+    shapes = {layer.names[0]: (len(layer.names), tuple(map(float, layer.problem.bounds))) for layer in layers}
+    assert shapes["stage0.block0.depthwise.conv"] == (1, (batch, 32, 1, 1, 112, 112, 3, 3))
+    macs = sum(count * math.prod(bounds) for count, bounds in shapes.values())
+    assert macs == 300_774_272 * batch
+
+
+def test_a_convolution_whose_groups_cannot_be_told_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = Op("convolution", {"batch": 4, "input_channels": 2, "output_channels": 3, "input_size": 8, "kernel_size": 3})
+    for stored, groups in ((54.0, 1.0), (57.0, 1.0), (54.0 * 2, 2.0), (57.0 * 2, 2.0), (55.0, None)):
+        graph = Graph("net", (Node("conv", forward=(op,), parameter_bytes=4.0 * stored),))
+        monkeypatch.setattr("jaxperf.io.map_network.load_workload", lambda *asked, graph=graph: graph)
+        if groups is None:
+            with pytest.raises(InputError, match="net: conv is a convolution whose groups its parameters do not tell"):
+                network_layers("net", 8, 2)
+            continue
+        (layer,) = network_layers("net", 8, 2).layers
+        assert (float(layer.problem.bounds[0]), float(layer.problem.bounds[1])) == (4.0 / groups, groups)
 
 
 def test_a_machine_alone_implies_a_row_of_units() -> None:
