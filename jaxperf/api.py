@@ -47,7 +47,9 @@ def decode_step(model: ModelConfig, launch: str = "graph") -> Step:
 
     **Returns:** `step(device, *, batch, context, tensor_parallel, ..., weights, kv_cache, level) -> StepCost`; see
     `deployed` for the arguments that all steps share. `context` is the tokens of a sequence, the new one included;
-    `source` the tokens of an encoder that it reads by cross-attention, see `decode_cost`.
+    `source` the tokens of an encoder that it reads by cross-attention, see `decode_cost`. Times are in seconds.
+    **Raises:** `InputError` for a kind of layer that is not timed or an unknown `launch`; the step for a name, a
+    format or an argument that is not known, and for what is not one number.
     """
 
     def cost(
@@ -63,6 +65,7 @@ def prefill_step(model: ModelConfig, launch: str = "graph") -> Step:
 
     `media_tokens` of each prompt come from images or sound; where it is not given these encoders stay idle. `outputs`
     positions of each prompt have logits, as where its log-probabilities are asked; the last alone where not given.
+    Raises `InputError` as `decode_step`.
     """
 
     def cost(
@@ -82,7 +85,11 @@ def prefill_step(model: ModelConfig, launch: str = "graph") -> Step:
 
 
 def serve_step(model: ModelConfig, launch: str = "graph") -> Callable[..., ServingCost]:
-    """Steady state with `batch` requests of `prompt` tokens in and `output` out; otherwise as `prefill_step`."""
+    """Steady state with `batch` requests of `prompt` tokens in and `output` out; otherwise as `prefill_step`.
+
+    **Returns:** `step(...) -> ServingCost`: TTFT and TPOT [s], tokens a second [1/s], memory [byte]. Raises
+    `InputError` as `decode_step`.
+    """
 
     def cost(
         deployment: Deployment,
@@ -199,7 +206,7 @@ def load_device(
 def load_devices(
     *names: str, directories: Sequence[str | Path] = (), params: str | Path | None = None
 ) -> tuple[CalibratedDevice, ...]:
-    """Several devices in the order of their names."""
+    """Several devices in the order of their names; raises `InputError` as `load_device`."""
     table = load_sustained_table(params)
     return tuple(calibration_of(hwspecs.load(name, directories), table).calibrated for name in names)
 

@@ -40,7 +40,7 @@ class Device(eqx.Module):
 
     `energy_per_flop`: per entry of `COMPUTE_FORMATS`, that of the stand-in where the hardware lacks the format
     [J/FLOP]; `energy_per_byte` of device memory [J/byte]; `idle_power`: drawn when nothing runs [W]. Where
-    `energy_facts` is 0 these are not known, are 0 and must not be used: `kernels.energy` then takes the TDP.
+    `energy_facts` is 0 these are not known, are 0 and must not be used: `training.energy` then takes the TDP.
     """
 
     peak_flops: Float[Array, "*batch formats"] = eqx.field(converter=as_float)

@@ -71,7 +71,7 @@ class AttentionShape(eqx.Module):
 
 
 def pair_flops(shape: AttentionShape) -> Scalar:
-    """Useful FLOP of one query, one key and one head: QK^T, PV, and what is added to the score."""
+    """Useful FLOP of one query, one key and one head: QK^T, PV, and what is added to the score [FLOP]."""
     products = 2.0 * (shape.head_dim + shape.value_width)
     return products if shape.score_flops is None else products + shape.score_flops
 

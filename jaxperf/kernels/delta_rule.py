@@ -28,7 +28,7 @@ VALUE_BLOCK = 64.0  # value columns of one block of the kernel that walks the ch
 
 
 def inverse_flops(size: Scalar) -> Scalar:
-    """FLOP to invert a unit lower triangular matrix by substitution: n (n - 1) (n - 2) / 3."""
+    """To invert a unit lower triangular matrix by substitution: n (n - 1) (n - 2) / 3 [FLOP]."""
     return size * (size - 1.0) * (size - 2.0) / 3.0
 
 

@@ -34,7 +34,7 @@ def stream_cost(device: Device, stream: Stream, efficiency: AbstractEfficiency) 
 
 
 def two_pass_reads(device: Device, groups: Scalar, group_bytes: Scalar) -> Scalar:
-    """How often device memory is read where every element of a group is needed twice: 1 or 2.
+    """How often device memory is read where every element of a group is needed twice: 1 or 2 [1].
 
     A first pass finds a maximum or a sum, a second uses it. The second comes from on-chip memory where the groups the
     cores work on at a time, one each, fit the L2.

@@ -165,7 +165,7 @@ class Cross(AbstractMask):
 
 
 def causal_pairs(queries: Scalar, prefix: Scalar, span: Scalar) -> Scalar:
-    """Query-key pairs of causal attention: sum over i < queries of min(span, prefix + i + 1).
+    """Query-key pairs of causal attention: sum over i < queries of min(span, prefix + i + 1) [1].
 
     The first `a` queries see all keys before them, the rest exactly `span`.
     """
@@ -174,7 +174,7 @@ def causal_pairs(queries: Scalar, prefix: Scalar, span: Scalar) -> Scalar:
 
 
 def visited_tiles(queries: Scalar, prefix: Scalar, span: Scalar) -> Scalar:
-    """Key tiles visited by all query tiles of one head, exactly.
+    """Key tiles visited by all query tiles of one head, exactly [1].
 
     Query tile t covers rows tB .. min((t+1)B, queries) - 1; its last key tile is ceil((prefix + row end) / B), and
     the max(0, floor((prefix + tB + 1 - span) / B)) tiles before the window of its first row are skipped.

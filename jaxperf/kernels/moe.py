@@ -43,13 +43,13 @@ class GroupedGemm(eqx.Module):
 
 
 def touched_experts(routing: Routing, tokens: Scalar, local_experts: Scalar) -> Scalar:
-    """Expected experts of a rank that receive any of `tokens`: E_local (1 - (1 - k / E)^T) under uniform routing."""
+    """Expected experts of a rank that get any of `tokens`: E_local (1 - (1 - k / E)^T) under uniform routing [1]."""
     share = jnp.clip(routing.chosen / routing.experts, 0.0, 1.0 - 1e-6)
     return local_experts * -jnp.expm1(tokens * jnp.log1p(-share))
 
 
 def busiest_rank(routing: Routing, tokens: Scalar, ranks: Scalar) -> Scalar:
-    """Load of the busiest expert-parallel rank over the mean, at least 1 and at most the number of ranks.
+    """Load of the busiest expert-parallel rank over the mean, at least 1 and at most the number of ranks [1].
 
     Multinomial routing of T tokens: 1 + sqrt(2 ln(R) (1 - 1/R) R / (T k)), the expected maximum of R Gaussian loads
     (reference: extreme value of R normals, sqrt(2 ln R)); times the user's skew.
@@ -64,8 +64,8 @@ def rank_rows(routing: Routing, tokens: Scalar, ranks: Scalar) -> Scalar:
 
 
 def routed_tiles(rows_each: Scalar) -> tuple[Scalar, Scalar]:
-    """Height of a tile, and how many of them an expert's rows take in the mean, for experts of `rows_each` rows in the
-    mean whom chance gives more or fewer.
+    """Height of a tile [row], and how many of them an expert's rows take in the mean [1], for experts of `rows_each`
+    rows in the mean whom chance gives more or fewer.
 
     Libraries take a tile as tall as the rows that they expect, 16 to 128 (vLLM's and TensorRT-LLM's configurations of
     fused experts). Of random rows the last tile is half full: E[ceil(X / h)] = E[X] / h + 1/2 where X is spread over

@@ -68,7 +68,7 @@ def scheduled_work(
 
 
 def stream_k_share(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar, tile: Tile) -> Scalar:
-    """Inner iterations of one core: ceil(tiles x ceil(k / TILE_K) / cores)."""
+    """Inner iterations of one core: ceil(tiles x ceil(k / TILE_K) / cores) [1]."""
     tiles = ceil_div(m, tile.m) * ceil_div(n, tile.n) * groups
     return ceil_div(tiles * ceil_div(k, as_float(TILE_K)), device.num_cores)
 

@@ -31,7 +31,7 @@ class Tile(eqx.Module):
 
 
 def busiest_core_flops(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: Scalar, tile: Tile) -> Scalar:
-    """FLOP issued on the busiest core: waves x the FLOP of one whole tile (padding included).
+    """Issued on the busiest core: waves x the FLOP of one whole tile, padding included [FLOP].
 
     waves = ceil(tiles / cores): the load of the busiest core. Residency (several tiles per core) hides latency but
     does not add cores, so it does not appear.
@@ -42,7 +42,7 @@ def busiest_core_flops(device: Device, m: Scalar, n: Scalar, k: Scalar, groups: 
 
 
 def deepest_split(k: Scalar) -> Scalar:
-    """Into how many parts a reduction of depth `k` may be split and still pay."""
+    """Into how many parts a reduction of depth `k` may be split and still pay [1]."""
     return jnp.maximum(floor_div(k, as_float(MIN_SPLIT_DEPTH)), 1.0)
 
 

@@ -89,7 +89,7 @@ def left_after(collective: str, ranks: int, data: int) -> int:
 def check_case(
     collective: str, dimensions: Sequence[Dimension], size: int, settings: Settings, congestion_aware: bool
 ) -> None:
-    """Refuse what the simulator cannot run, in words."""
+    """Raises `InputError` with what the simulator cannot run."""
     if collective not in COLLECTIVES:
         raise InputError(f"collective {collective!r} is not one of {', '.join(COLLECTIVES)}")
     if not dimensions:

@@ -91,7 +91,7 @@ def exchange_time(
 def low_latency_exchange_time(
     group: ExpertGroup, tokens: Scalar, token_bytes: Scalar, topk: Scalar, imbalance: Scalar
 ) -> Scalar:
-    """alpha + phi T k b x (share on each link) / B: one copy for each chosen expert, straight to its rank.
+    """alpha + phi T k b x (share on each link) / B: one copy for each chosen expert, straight to its rank [s].
 
     As `exchange_time`; of the copies (n - g)/n leave the node and (g - 1)/n stay in it, g ranks a node.
     """

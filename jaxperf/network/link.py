@@ -91,7 +91,7 @@ def pair_fabric(device: Device, ranks: Scalar, link_efficiency: Scalar) -> Fabri
 
 
 def torus_shape(ranks: Scalar, dimensions: Scalar) -> tuple[Scalar, Scalar]:
-    """(axes in use, steps to go once along each axis) of a slice of a torus, as near to a cube as it gets.
+    """(axes in use, steps to go once along each axis) of a slice of a torus, as near to a cube as it gets [1].
 
     A slice of n = 2^j chips spreads over min(j, D) axes of n^(1/axes) chips. Zero steps where `dimensions` is 0.
     """
@@ -102,7 +102,7 @@ def torus_shape(ranks: Scalar, dimensions: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def link_share(device: Device, ranks: Scalar, axes: Scalar) -> Scalar:
-    """Share of a device's links that a group of `ranks` can use.
+    """Share of a device's links that a group of `ranks` can use [1].
 
     Switch: all. Fully connected (mesh): the n - 1 links to the group's members, of N - 1. Torus: of 2 D, one link per
     axis in use and a second where the axis closes into a ring, which moves both ways.

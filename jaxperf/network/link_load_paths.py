@@ -33,6 +33,7 @@ class FatTree:
 
     @property
     def leaves(self) -> int:
+        """Leaf switches [1]."""
         return -(-self.nodes // self.leaf_nodes)
 
     def capacities(self) -> np.ndarray:
@@ -41,7 +42,10 @@ class FatTree:
         return np.r_[np.full(2 * self.nodes, self.port), np.full(2 * self.leaves * self.uplinks, uplink)]
 
     def way(self, flow: Flow, uplink: int = 0) -> list[int]:
-        """Indices of the links a flow passes; `uplink` is the one it is hashed to, the same on both leaves."""
+        """Indices of the links a flow passes; `uplink` is the one it is hashed to, the same on both leaves.
+
+        **Raises:** `InputError` for a node or an uplink that there is not.
+        """
         source, target = flow
         for node in flow:
             if not 0 <= node < self.nodes:

@@ -34,7 +34,7 @@ def twisted_all_to_all(sizes: Sequence[int], bandwidth: Scalar, latency: Scalar,
 
 
 def distances(sizes: Sequence[int]) -> dict[Chip, int]:
-    """Hops from one chip to every other; all chips see the same."""
+    """Hops from one chip to every other [1]; all chips see the same. Raises `InputError` for other axes than k, 2 k."""
     short, long = min(sizes), max(sizes)
     if short < 2 or long != 2 * short or any(each not in (short, long) for each in sizes):
         shape = " x ".join(map(str, sizes))

@@ -124,7 +124,10 @@ def rank(
 
 
 def score_weights(devices: Sequence[str], objective: str, prices: Mapping[str, float]) -> list[float]:
-    """What multiplies the metric: 1, or 3600 / price for tokens per dollar (NaN where no price is known)."""
+    """What multiplies the metric: 1, or 3600 / price for tokens per dollar (NaN where no price is known) [s/$].
+
+    **Raises:** `InputError` where dollars are asked for and no price is known.
+    """
     if objective != "tokens/$":
         return [1.0] * len(devices)
     if not set(devices) & set(prices):

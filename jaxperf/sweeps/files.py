@@ -105,7 +105,7 @@ def stored_metadata(path: Path) -> dict[str, str]:
 
 @contextmanager
 def plain_errors(target: Path, state: str = "") -> Iterator[None]:
-    """Turn what the file system refuses into one sentence about `target`, followed by `state`."""
+    """Raises what the file system refuses as an `InputError` about `target`, followed by `state`."""
     try:
         yield
     except OSError as error:

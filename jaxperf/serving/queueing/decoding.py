@@ -13,7 +13,8 @@ from jaxperf.serving.queueing.engine import FEWEST, FULL, SHORTEST, Load, Prefil
 
 
 def after_first(load: Load) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-    """Tokens after the first, of those requests of each class of outputs that make any, and their share of the class.
+    """Tokens after the first, of those requests of each class of outputs that make any, and their share of the class
+    [K] [1].
 
     A class of fewer than two tokens in the mean has requests of one and of two.
     """

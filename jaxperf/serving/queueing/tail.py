@@ -193,7 +193,7 @@ def _decode_moments(
 
 
 def solved(tail: Tail, scale: Scalar, level: Scalar | float) -> Scalar:
-    """x with tail(x) = 1 - level: a bracket in log x is halved; a last step of Newton's has the derivative."""
+    """x with tail(x) = 1 - level [s]: a bracket in log x is halved; a last step of Newton's has the derivative."""
     wanted = 1.0 - level
     fixed = jax.lax.stop_gradient(jnp.where(scale > 0.0, scale, 1.0))
 

@@ -12,7 +12,7 @@ LARGEST = 2**30  # of counts and of tokens in the cache: sums of them stay insid
 
 
 def count_of(data: Mapping[str, Any], key: str, where: str, smallest: int = 1, largest: int = LARGEST) -> int | None:
-    """A whole number, also written 7424.0; None where the file has none."""
+    """A whole number, also written 7424.0; None where the file has none, `InputError` for anything else."""
     value = data.get(key)
     if value is None:
         return None
@@ -23,7 +23,7 @@ def count_of(data: Mapping[str, Any], key: str, where: str, smallest: int = 1, l
 
 
 def positive_of(data: Mapping[str, Any], key: str, where: str) -> float | None:
-    """A number above zero; None where the file has none."""
+    """A number above zero; None where the file has none, `InputError` for anything else."""
     value = data.get(key)
     if value is None:
         return None
@@ -34,7 +34,7 @@ def positive_of(data: Mapping[str, Any], key: str, where: str) -> float | None:
 
 
 def share_of(data: Mapping[str, Any], key: str, default: float, where: str) -> float:
-    """A number from 0 to below 1."""
+    """A number from 0 to below 1; the default where the file has none, `InputError` for anything else."""
     value = data.get(key)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
@@ -43,7 +43,7 @@ def share_of(data: Mapping[str, Any], key: str, default: float, where: str) -> f
 
 
 def choice_of(data: Mapping[str, Any], key: str, allowed: Sequence[str], where: str) -> str:
-    """One of a few words; the first where the file has none."""
+    """One of a few words; the first where the file has none, `InputError` for anything else."""
     value = data.get(key)
     if value is None:
         return allowed[0]
@@ -54,7 +54,7 @@ def choice_of(data: Mapping[str, Any], key: str, allowed: Sequence[str], where: 
 
 
 def text_of(data: Mapping[str, Any], key: str, where: str) -> str | None:
-    """A name; None where the file has none."""
+    """A name; None where the file has none, `InputError` for anything else."""
     value = data.get(key)
     if value is not None and not (isinstance(value, str) and value):
         raise InputError(f"{where}: {key} is {show(value)}; it must be a name.")

@@ -96,8 +96,8 @@ def simulate_requests(
 
 
 def padded(scheduler: Scheduler, shares: Sequence[Any], concurrency: int = OPEN) -> tuple[Trace, Sizes]:
-    """The requests of each replica as lanes of one length, and sizes to begin with. Arguments and errors are those of
-    `simulate_requests`."""
+    """The requests of each replica as lanes of one length, and sizes to begin with. Arguments are those of
+    `simulate_requests`, and what it raises, an `InputError` for prompts that a scheduler cannot have."""
     size = power_of_two(max(SHORTEST, *(len(share.arrived) for share in shares)))
     trace = pad_traces(shares, size, concurrency)
     if trace.brought is not None and (scheduler.name in WHOLE_BATCHES or scheduler.ahead):

@@ -70,6 +70,6 @@ def paying_batch(
 
 
 def first_of_the_rest(condition: Bool[Array, " n"], values: Float[Array, " n"]) -> Scalar:
-    """The smallest of the growing `values` at which and above which the condition holds; infinite without one."""
+    """The smallest of the growing `values` [1] at which and above which the condition holds; infinite without one."""
     ever_after = jnp.flip(jnp.cumprod(jnp.flip(condition).astype(values.dtype)))
     return jnp.min(jnp.where(ever_after > 0.5, values, jnp.inf))
