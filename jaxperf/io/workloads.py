@@ -39,7 +39,7 @@ NEUSIGHT: Mapping[str, str | Mapping[str, Any]] = MappingProxyType(
 
 
 def load_workload(model: Source, mode: str, seq: int, batch: int, variant: str = "plain", dtype: str = "fp32") -> Graph:
-    """The graph of a model given by name, path or fields; other arguments, and what raises `InputError`, as `workload`."""
+    """The graph of a model by name, path or fields; other arguments, and what raises `InputError`, as in `workload`."""
     if isinstance(model, str) and model.lower() in BUILT_IN:
         return workload(model.lower(), mode, seq, batch, variant, dtype)
     _refuse_respelled(model)
