@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import jax
@@ -227,7 +226,3 @@ def test_traced_numbers_of_a_device_are_not_checked() -> None:
     assert float(turned(-1.0)) == -1.0
     several = H100.device.replace(memory_bandwidth=jnp.array([1e12, 2e12]), num_cores=np.float32(4), node_size=8)
     assert several.memory_bandwidth.shape == (2,) and float(several.num_cores) == 4.0
-
-
-def test_every_public_function_has_a_docstring() -> None:
-    assert all(inspect.getdoc(getattr(jp, name)) for name in jp.__all__)
