@@ -15,7 +15,7 @@ from jaxperf.serving.fleet.routing import ROUTINGS, Router
 from jaxperf.serving.fleet.run import SimulatedFleet, simulate_whole
 from jaxperf.serving.fleet.settings import check_stages
 from jaxperf.serving.fleet.state import FollowUps, Load, Pool
-from jaxperf.serving.simulator.run import SHORTEST, power_of_two
+from jaxperf.serving.simulator.run import SHORTEST, check_brought, power_of_two
 from jaxperf.serving.simulator.settings import Scheduler
 from jaxperf.serving.simulator.state import Requests, Sizes
 from jaxperf.serving.simulator.step_time import AbstractStepTime
@@ -83,10 +83,12 @@ def pool_of(
     if min(replicas) < 1:
         raise InputError(f"{min(replicas)} replicas cannot serve anything; there must be one at least.")
     requests = load.requests
+    check_brought(scheduler, requests)
     size = requests.arrived.shape[-1]
     sizes = Sizes(slots=min(power_of_two(scheduler.numbers["cap"]), size), log=LOGGED * size if logged else 0)
     if requests.path is not None:
         sizes = sizes._replace(nodes=power_of_two(int(requests.path.max()) + 1), groups=2 * size)
+    sizes = sizes._replace(ahead=scheduler.ahead)
     return Pool(
         settings=scheduler.arrays(len(replicas)),
         replicas=jnp.asarray(replicas, jnp.int32),

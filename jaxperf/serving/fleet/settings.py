@@ -90,12 +90,12 @@ def _pool(
 
 
 def check_stages(scheduler: Scheduler, where: str = "settings") -> None:
-    """Raises `InputError` for replicas that are pipelines or form steps ahead; `where`: their file, and the pool."""
-    if scheduler.pipeline_parallel > 1 or scheduler.ahead:
-        kind = "with async_scheduling" if scheduler.ahead else "with pipeline stages"
+    """Raises `InputError` for replicas that are pipelines; `where`: their file, and the pool."""
+    if scheduler.pipeline_parallel > 1:
         raise InputError(
-            f"{where}: replicas {kind} are simulated each with requests of its own, taken in turn (`simulate`): not "
-            "behind another routing, in pools, where requests follow others, or in a search for a rate (`capacity`)."
+            f"{where}: replicas with pipeline stages are simulated each with requests of its own, taken in turn "
+            "(`simulate`): not behind another routing, in pools, where requests follow others, or in a search for a "
+            "rate (`capacity`)."
         )
 
 

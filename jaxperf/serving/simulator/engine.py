@@ -143,6 +143,6 @@ def _slots(
 
 
 def _order(order: Order, state: State, view: View, event: Event, plan: Plan, place: Place) -> Order:
-    admitted, evicted = place.one & event.admit, place.one & event.evict
+    admitted, evicted = place.one & event.admit, place.one & event.evict & ~place.ending
     formed = event.run | event.jump
     return order_after(order, admitted, state.events, evicted, plan.needs, view.free, view.partial, formed)

@@ -100,9 +100,7 @@ def padded(scheduler: Scheduler, shares: Sequence[Any], concurrency: int = OPEN)
     `simulate_requests`, and what it raises, an `InputError` for prompts that a scheduler cannot have."""
     size = power_of_two(max(SHORTEST, *(len(share.arrived) for share in shares)))
     trace = pad_traces(shares, size, concurrency)
-    if trace.brought is not None and (scheduler.name in WHOLE_BATCHES or scheduler.ahead):
-        how = " with async_scheduling" if scheduler.ahead else ""
-        raise InputError(f"sched {scheduler.name}{how} does not take prompts that were computed elsewhere.")
+    check_brought(scheduler, trace)
     slots = min(power_of_two(scheduler.numbers["cap"]), size)
     stages = scheduler.pipeline_parallel
     sizes = Sizes(slots=slots, log=(8 if stages == 1 else 8 * 8) * size, stages=stages)  # of pipelines every step
@@ -110,6 +108,19 @@ def padded(scheduler: Scheduler, shares: Sequence[Any], concurrency: int = OPEN)
     if trace.path is not None:
         sizes = sizes._replace(nodes=power_of_two(int(trace.path.max()) + 1), groups=2 * size)
     return trace, sizes
+
+
+def check_brought(scheduler: Scheduler, trace: Trace) -> None:
+    """Raises `InputError` for prompts that were computed elsewhere, where the scheduler does not take such."""
+    if trace.brought is None:
+        return
+    if scheduler.name in WHOLE_BATCHES:
+        raise InputError(f"sched {scheduler.name} does not take prompts that were computed elsewhere.")
+    if scheduler.ahead and trace.path is not None:
+        raise InputError(
+            "async_scheduling is true, prompts were computed elsewhere and prefixes are cached: of the three two are "
+            "simulated together; set enable_prefix_caching to false."
+        )
 
 
 def enough(sizes: Sizes, found: Simulated) -> Sizes:

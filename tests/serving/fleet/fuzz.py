@@ -49,14 +49,15 @@ def compiled(name: str, routing: str, cases: list[Case]) -> SimulatedFleet:
     traces = [trace for _, trace in cases]
     replicas = jnp.asarray([trace.replicas for trace in traces], jnp.int32)
     settings = settings_of([numbers for numbers, _ in cases])
-    pool = Pool(settings, replicas, fuzz.table(), POLICIES[name], ROUTINGS[routing], REPLICAS, SIZES)
+    sizes = SIZES._replace(ahead="ahead" in cases[0][0])
+    pool = Pool(settings, replicas, fuzz.table(), POLICIES[name], ROUTINGS[routing], REPLICAS, sizes)
     load = Load(pad_traces(traces, fuzz.REQUESTS), follow_ups_of(traces, fuzz.REQUESTS))
     return jax.tree.map(np.asarray, simulate_fleets(pool, load))
 
 
 def settings_of(cases: list[Mapping[str, float]]) -> Settings:
     """The numbers of every case as lanes."""
-    columns = {name: np.array([numbers[name] for numbers in cases]) for name in cases[0]}
+    columns = {name: np.array([numbers[name] for numbers in cases]) for name in cases[0] if name != "ahead"}
     kinds = {name: jnp.float64 if values.dtype.kind == "f" else jnp.int32 for name, values in columns.items()}
     return Settings(**{name: jnp.asarray(values, kinds[name]) for name, values in columns.items()})
 
@@ -103,6 +104,7 @@ KINDS: list[tuple[str, fuzz.Draw, Sequence[str], Sequence[str]]] = [
     (", prefixes cached", fuzz.draw_shared, ("vllm_v1",), tuple(ROUTINGS)),
     (", swapping", fuzz.draw_swap, ("vllm",), ("least_outstanding",)),
     (", priorities", fuzz.draw_priorities, ("vllm_v1",), ("least_outstanding",)),
+    (", formed ahead", fuzz.draw_ahead, ("vllm_v1",), ("round_robin", "least_outstanding")),
     (", prompts brought", fuzz.draw_brought, ("vllm", "vllm_v1", "sarathi_fixed", "orca"), ("least_outstanding",)),
 ]
 

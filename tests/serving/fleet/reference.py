@@ -17,7 +17,8 @@ Seconds = Callable[[reference.Batch], float]
 
 @dataclass
 class Server:
-    """A replica, the requests it was given, and the step under way, which ends at `clock`."""
+    """A replica, the requests it was given, and the step under way, which ends at `clock`; ahead of the device, the
+    `end` of the step under way, and `clock` is when it began."""
 
     name: str
     replica: Replica
@@ -25,10 +26,19 @@ class Server:
     under_way: reference.Batch = field(default_factory=list)
     coming: list[Request] = field(default_factory=list)
     given: list[Request] = field(default_factory=list)
+    end: float = -1.0
 
     @property
     def outstanding(self) -> int:
-        return sum(one.completed < 0.0 and not one.rejected for one in self.given)
+        return sum(not self.done(one) and not one.rejected for one in self.given)
+
+    @property
+    def ends(self) -> bool:
+        """Whether something ends now."""
+        return bool(self.under_way) or any(one.completed <= self.clock for one in self.replica.ending)
+
+    def done(self, one: Request) -> bool:
+        return one.completed >= 0.0 and one not in self.replica.ending
 
     def give(self, request: Request) -> None:
         request.number = len(self.given)
@@ -41,15 +51,27 @@ class Server:
             self.replica.land(self.under_way, self.clock)
             self.under_way = []
             return
+        if self.ends:
+            self.replica.leave(self.clock)
+            return
+        ahead = "ahead" in self.replica.numbers
+        self.replica.late = ahead and self.end > self.clock
         while self.coming and self.coming[0].arrived <= self.clock:
             self.replica.wait(self.coming.pop(0))
         batch = reference.SCHEDULERS[self.name](self.replica)
         evicted, self.replica.evicted = self.replica.evicted, False
         if batch:
             self.replica.launch(batch, self.clock)
+            if ahead:
+                self.clock = max(self.clock, self.end)
+                self.end = self.clock + seconds(batch)
+                self.replica.land(batch, self.end)
+                return
             self.under_way = batch
             self.clock += seconds(batch) + self.replica.moving * self.replica.numbers.get("swap_seconds", 0.0)
             self.replica.moving = 0
+        elif self.replica.late:
+            self.clock = self.end
         elif not evicted and self.replica.front():
             self.replica.reject()
         elif not evicted:
@@ -97,15 +119,15 @@ def simulate(
         before, delay = follow_ups[index] if follow_ups else (-1, 0.0)
         if before < 0:
             return requests[index].arrived
-        ended = routed[before] >= 0 and requests[before].completed >= 0.0
+        ended = routed[before] >= 0 and servers[routed[before]].done(requests[before])
         return max(requests[index].arrived, requests[before].completed + delay) if ended else math.inf
 
     while True:
         unsent = [index for index in range(len(requests)) if routed[index] < 0]
         time, following = min(((known(index), index) for index in unsent), default=(math.inf, -1))
         busy = [one for one in servers if one.outstanding]
-        first = min(busy, key=lambda one: (one.clock, not one.under_way), default=None)
-        if first is not None and (first.clock < time or (first.clock == time and first.under_way)):
+        first = min(busy, key=lambda one: (one.clock, not one.ends), default=None)
+        if first is not None and (first.clock < time or (first.clock == time and first.ends)):
             first.act(seconds)
         elif time < math.inf:
             request, number = requests[following], len(requests) - len(unsent)

@@ -35,6 +35,7 @@ def uneven_table() -> StepTimeTable:
     ("name", "routing", "drawn", "follow_ups"),
     [
         ("vllm_v1", "prefix_aware", fuzz.draw_shared, False),
+        ("vllm_v1", "least_outstanding", fuzz.draw_ahead, False),
         pytest.param("vllm", "least_outstanding", fuzz.draw_swap, True, marks=pytest.mark.long),
     ],
 )

@@ -138,6 +138,13 @@ def draw_ahead(random: np.random.Generator, name: str, drawn: Draw = draw) -> Ca
     return {**numbers, "ahead": 1}, trace
 
 
+def draw_ahead_brought(random: np.random.Generator, name: str) -> Case:
+    """As `draw_ahead`, of requests that bring nothing, some or all of their prompt."""
+    numbers, trace = draw_ahead(random, name)
+    bring(random, trace)
+    return numbers, trace
+
+
 def draw_priorities(random: np.random.Generator, name: str) -> Case:
     """As `draw`, of requests with one of a few priorities."""
     numbers, trace = draw(random, name)
@@ -220,6 +227,7 @@ KINDS: list[tuple[str, Draw, Sequence[str]]] = [
     (", formed ahead", draw_ahead, ("vllm_v1",)),
     (", formed ahead, prefixes cached", functools.partial(draw_ahead, drawn=draw_shared), ("vllm_v1",)),
     (", formed ahead, priorities", functools.partial(draw_ahead, drawn=draw_priorities), ("vllm_v1",)),
+    (", formed ahead, prompts brought", draw_ahead_brought, ("vllm_v1",)),
     (", swapping", draw_swap, ("vllm",)),
     (", priorities", draw_priorities, ("vllm_v1",)),
     (", two stages", draw_pipeline, VARIED),

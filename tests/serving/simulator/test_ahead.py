@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.serving.fleet.settings import check_stages
 from jaxperf.serving.simulator.run import simulate_requests
 from jaxperf.serving.simulator.settings import parse_scheduler
 from tests.serving.simulator.fuzz import TICK, table
@@ -33,14 +32,9 @@ def test_who_comes_during_a_step_waits_for_its_end_and_for_the_next_step() -> No
     assert ends[True][1] == prompt + decode
 
 
-def test_a_fleet_says_that_it_does_not_form_steps_ahead() -> None:
-    with pytest.raises(InputError, match="async_scheduling are simulated each with requests of its own"):
-        check_stages(parse_scheduler({**SETTINGS, "async_scheduling": True}))
-
-
-def test_prompts_computed_elsewhere_are_refused() -> None:
+def test_prompts_computed_elsewhere_beside_cached_prefixes_are_refused() -> None:
     brought = SimpleNamespace(
-        arrived=np.zeros(1), prompt=np.array([8]), output=np.array([2]), brought=np.array([4]), path=None
+        arrived=np.zeros(1), prompt=np.array([8]), output=np.array([2]), brought=np.array([4]), path=np.array([[0, 1]])
     )
-    with pytest.raises(InputError, match="vllm_v1 with async_scheduling does not take prompts"):
+    with pytest.raises(InputError, match="set enable_prefix_caching to false"):
         simulate_requests(parse_scheduler({**SETTINGS, "async_scheduling": True}), table(), [brought])
