@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
-from jaxperf.kernels.moe import GroupedGemm, routed_gemm_cost
+from jaxperf.kernels.moe import GroupedGemm, grouped_gemm_cost, routed_gemm_cost
 from jaxperf.models.blocks.attention import AttentionMixer
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.mlp import DenseFfn
@@ -109,12 +109,18 @@ def adapter_kernels(
             rows, groups = tokens * pieces, distinct * pieces
             shrink = GroupedGemm(rows, groups, adapters.rank, depth)
             expand = GroupedGemm(rows, groups, columns / pieces, adapters.rank)
-            kernels = {"lora_shrink": _product(deployment, shrink), "lora_expand": _product(deployment, expand)}
+            kernels = {"lora_shrink": _shrink(deployment, shrink), "lora_expand": _expand(deployment, expand)}
             parts.append({name: cost * group.repeats for name, cost in kernels.items()})
     return merged(parts)
 
 
-def _product(at: Deployment, gemm: GroupedGemm) -> Cost:
+def _shrink(at: Deployment, gemm: GroupedGemm) -> Cost:
+    """x A: few columns and a deep reduction, which SGMV splits between the cores."""
+    return grouped_gemm_cost(at.device, gemm, at.activations, at.activations, at.efficiencies.moe, schedule="split-k")
+
+
+def _expand(at: Deployment, gemm: GroupedGemm) -> Cost:
+    """(x A) B: a shallow reduction and many columns, each tile of them a core's."""
     return routed_gemm_cost(at.device, gemm, at.activations, at.activations, at.efficiencies.moe)
 
 

@@ -108,3 +108,11 @@ def test_the_slope_in_the_rank_is_that_of_a_difference() -> None:
     compiled = jax.jit(jax.value_and_grad(moved), compiler_options=QUICK)
     (less, _), (_, slope), (more, _) = (compiled(as_float(rank)) for rank in (15.99, 16.0, 16.01))
     np.testing.assert_allclose(slope, (more - less) / 0.02, rtol=1e-6)
+
+
+def test_one_adapter_for_all_is_no_slower_than_one_for_each() -> None:
+    """x A of 64 tokens has few tiles, whatever their number: its reduction is split between the cores."""
+    tokens = as_float(64.0)
+    one, each = (kernels_of(deployment(), LLAMA, adapters(count), tokens, tokens) for count in (1, 64))
+    assert float(one["lora_shrink"].time) <= float(each["lora_shrink"].time)
+    assert float(one["lora_shrink"].flops) == float(each["lora_shrink"].flops)
