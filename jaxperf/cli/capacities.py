@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jaxperf.io.request_traces import RequestTrace
     from jaxperf.serving.fleet.capacity import Capacity
     from jaxperf.serving.fleet.slo import Slo
+    from jaxperf.serving.fleet.state import Load
     from jaxperf.serving.unit_costs import Prices
 
 LASTING = 10  # times a request's latency: requests that come within less are a burst
@@ -72,7 +73,7 @@ def rates_of_replicas(
         *served.notes(table, [scheduler]),
         f"step times: {source}",
     ]
-    return _rows(names, sizes, found, ends, costs), [*notes, *([ENERGY_NOTE] if devices[0] else [])]
+    return _rows(names, sizes, found, ends, costs, _own_rate(load)), [*notes, *([ENERGY_NOTE] if devices[0] else [])]
 
 
 def rates_of_pools(
@@ -129,7 +130,7 @@ def rates_of_pools(
         *(f"{name}: {source}" for name, source in zip(("prefill", "decode"), sources, strict=True)),
     ]
     totals = [one * sizes[0] + other * sizes[1] for one, other in pairs]
-    return _rows(names, totals, found, ends, costs), [*notes, *([ENERGY_NOTE] if placings[0] else [])]
+    return _rows(names, totals, found, ends, costs, _own_rate(load)), [*notes, *([ENERGY_NOTE] if placings[0] else [])]
 
 
 def _costs(found: Capacity, placings: list[Placed], prices: Prices) -> list[dict[str, float]]:
@@ -144,9 +145,10 @@ def _rows(
     found: Capacity,
     ends: Sequence[np.ndarray],
     costs: list[dict[str, float]],
+    own: float,
 ) -> list[dict[str, Any]]:
     """The answers as plain data; a rate of zero means that no rate meets the SLO. `ends`: the rates of the slowest and
-    of the fastest kernels, none where steps are not of our kernels."""
+    of the fastest kernels, none where steps are not of our kernels; `own`: the rate of the trace as it is [1/s]."""
     rows = []
     for lane, (name, size) in enumerate(zip(names, devices, strict=True)):
         rate, fails = float(found.meets[lane]), float(found.fails[lane])
@@ -159,6 +161,7 @@ def _rows(
                 **({"requests_per_second_lower": lower, "requests_per_second_upper": upper} if ends else {}),
                 "fails_at": fails,
                 "limited_by": str(found.limited_by[lane]),
+                "speedup": rate / own,
                 "requests_per_second_per_device": rate / size,
                 "output_tokens_per_second": float(found.tokens_per_second[lane]),
                 **costs[lane],
@@ -166,6 +169,12 @@ def _rows(
             }
         )
     return rows
+
+
+def _own_rate(load: Load) -> float:
+    """The rate at which the requests of a load come, as `fleet.capacity.unit_arrivals` counts it [1/s]."""
+    arrived, count = load.requests.arrived[0], int(load.requests.count[0])
+    return (count - 1) / float(arrived[count - 1] - arrived[0])
 
 
 def _burst_notes(found: Capacity, requests: int) -> list[str]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHARE = 0.9
 ONE, BY_LOAD = "1", "least_outstanding"
 WORDS = {"requests_per_second": "requests/s", "fails_at": "fails at", "requests_per_second_per_device": "per device"}
-WORDS |= {"limited_by": "by"}
+WORDS |= {"limited_by": "by", "speedup": "x file"}
 WORDS |= {"output_tokens_per_second": "tokens/s out"}
 WORDS |= {"requests_per_second_lower": "from", "requests_per_second_upper": "to"}  # its interval
 WORDS |= {"kwh_per_million_tokens": "kWh/Mtoken", "dollars_per_million_tokens": "$/Mtoken"}

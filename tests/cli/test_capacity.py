@@ -55,10 +55,26 @@ def test_more_replicas_take_more(cli, files: tuple[str, ...], own_folder: Path, 
     ]
 
 
+@pytest.mark.long
+def test_the_requests_that_met_it_can_be_simulated(cli, files: tuple[str, ...], own_folder: Path, parse_json) -> None:
+    """A workload is drawn at its rate only in the mean: what it is multiplied by is the speedup."""
+    limits = ("--slo", "ttft=20ms,tpot=10ms", "--json")
+    row = parse_json(cli(*files, *limits, "-o", "out.csv").stdout)["rows"][0]
+    for times, meets in ((1.0, True), (row["fails_at"] / row["requests_per_second"], False)):
+        described = {**WORKLOAD, "arrivals": {"kind": "poisson", "rate": times * row["speedup"]}}
+        (own_folder / "faster.json").write_text(json.dumps(described))
+        found = parse_json(cli("simulate", "faster.json", "--settings", "s.json", *limits, "-o", "t.csv").stdout)
+        if meets or row["limited_by"] == "slo":
+            assert (found["goodput"]["share"] >= 0.9) == meets
+
+
 def test_rows_that_are_no_requests_are_said(cli, files: tuple[str, ...], own_folder: Path) -> None:
     rows = [f"{time},{tokens},4" for time, tokens in ((0, 20), (1, 0), (2, 20), (3, 0))]
     (own_folder / "r.csv").write_text("\n".join(["arrived_at,prefill_tokens,decode_tokens", *rows]))
-    result = cli("capacity", "r.csv", *files[2:], "--slo", "ttft=1s")
+    result = cli("capacity", "r.csv", *files[2:], "--slo", "ttft=1s", "-o", "out.csv")
+    with (own_folder / "out.csv").open(newline="") as file:
+        row = next(csv.DictReader(file))
+    assert float(row["speedup"]) == pytest.approx(float(row["requests_per_second"]) / 0.5)  # two requests, 2 s apart
     assert 'note: left out (2): prefill_tokens: "0" is not a whole number' in " ".join(result.stdout.split())
 
 
