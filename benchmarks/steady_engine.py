@@ -68,6 +68,18 @@ def classes(lengths: str) -> list[Any]:
 
 def simulated(case: Case, lengths: str, arrivals: str, rate: float, lanes: int) -> dict[str, tuple[float, float]]:
     """(mean, 99th percentile) of each latency over lanes with requests of their own [s]."""
+    return measured(case, LENGTHS[lengths], {**ARRIVALS[arrivals], "rate": rate}, lanes, LONGEST)
+
+
+def measured(
+    case: Case,
+    lengths: tuple[dict[str, Any], ...],
+    process: dict[str, Any],
+    lanes: int,
+    longest: int,
+    count: int = REQUESTS,
+) -> dict[str, tuple[float, float]]:
+    """`simulated` for any lengths and arrivals, prompts no longer than `longest`, and `count` requests a lane."""
     import dataclasses
 
     from jaxperf.serving.simulator.metrics import request_metrics
@@ -76,13 +88,12 @@ def simulated(case: Case, lengths: str, arrivals: str, rate: float, lanes: int) 
     from jaxperf.serving.simulator.trace import pad_traces
     from jaxperf.serving.simulator.workloads import draw_requests
 
-    prompt, output = LENGTHS[lengths]
-    process = {**ARRIVALS[arrivals], "rate": rate}
+    prompt, output = lengths
     drawn = [
-        draw_requests({"count": REQUESTS, "seed": seed, "arrivals": process, "prompt": prompt, "output": output})
+        draw_requests({"count": count, "seed": seed, "arrivals": process, "prompt": prompt, "output": output})
         for seed in range(lanes)
     ]
-    drawn = [dataclasses.replace(each, prompt=np.minimum(each.prompt, LONGEST)) for each in drawn]
+    drawn = [dataclasses.replace(each, prompt=np.minimum(each.prompt, longest)) for each in drawn]
     found = simulate(
         case.scheduler.policy,
         case.times,
@@ -94,5 +105,11 @@ def simulated(case: Case, lengths: str, arrivals: str, rate: float, lanes: int) 
         name: np.asarray(getattr(found.requests, name)) for name in ("arrived", "scheduled", "first_token", "completed")
     }
     metrics = request_metrics({**columns, "output": np.stack([each.output for each in drawn])})
-    kept = {name: metrics[name][:, int(WARM_UP * REQUESTS) :] for name in LATENCIES}
-    return {name: (float(np.nanmean(each)), float(np.nanquantile(each, 0.99))) for name, each in kept.items()}
+    kept = {name: metrics[name][:, int(WARM_UP * count) :] for name in LATENCIES}
+    return {name: _ends(each) for name, each in kept.items()}
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """Mean and 99th percentile; NaN where there is no value."""
+    there = values[np.isfinite(values)]
+    return (float(there.mean()), float(np.quantile(there, 0.99))) if len(there) else (np.nan, np.nan)
