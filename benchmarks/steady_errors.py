@@ -97,7 +97,7 @@ def _regime(setup: Setup, model: Callable[..., Any]) -> Point:
     rate = setup.load * 1e-3 / float(at(1e-3)[0].utilization)
     poisson = {"kind": "poisson"} if setup.variation == 1.0 else {"kind": "gamma", "cv": setup.variation}
     found = measured(
-        case, setup.lengths, {**poisson, "rate": rate}, LANES * REQUESTS // setup.count, longest, setup.count
+        case, setup.lengths, {**poisson, "rate": rate}, LANES * REQUESTS // setup.requests, longest, setup.requests
     )
     what = (setup.scheduler, 1, f"{float(prompt.mean):.0f}+{float(output.mean):.0f}", f"cv {setup.variation:g}")
     return _point(what, at(rate), found)

@@ -25,7 +25,7 @@ Both = tuple[dict[str, Any], dict[str, Any]]  # lengths of prompts and of output
 
 class Setup(NamedTuple):
     """What one comparison is of: a scheduler, its budget [tokens] and slots, lengths, the coefficient of variation of
-    the time between arrivals, the load, and the requests of a lane."""
+    the time between arrivals, the load, and `requests` of a lane."""
 
     scheduler: str
     budget: int
@@ -33,7 +33,7 @@ class Setup(NamedTuple):
     lengths: Both
     variation: float
     load: float
-    count: int
+    requests: int
 
 
 def regimes() -> Iterator[tuple[str, list[Setup]]]:
