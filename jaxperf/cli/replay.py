@@ -14,6 +14,7 @@ from jaxperf.cli.options import AsJson, DevicesDirectory, OutputFile, Quiet
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
     from jaxperf.core.device import Device
+    from jaxperf.core.sustained_file import Calibration
     from jaxperf.training.replay.run import Replay
     from jaxperf.training.replay.world import World
 
@@ -59,6 +60,14 @@ Level = Annotated[
         "--efficiency", metavar="LEVEL", help="Assumed shares: low, nominal, high (all); default: nominal, and a range."
     ),
 ]
+Measured = Annotated[
+    Path | None,
+    typer.Option(
+        "--params",
+        metavar="PARAMS",
+        help="Parameters made by jaxperf calibrate: work takes what products sustain by PARAMS.sustained.json.",
+    ),
+]
 OneStream = Annotated[bool, typer.Option("--one-stream", help="One message at a time on a rank, as in ASTRA-sim.")]
 
 
@@ -76,6 +85,7 @@ def replay(
     dtype: Dtype = "bf16",
     efficiency: Level = None,
     one_stream: OneStream = False,
+    params: Measured = None,
     devices_dir: DevicesDirectory = None,
     out: OutputFile = None,
     as_json: AsJson = False,
@@ -91,7 +101,7 @@ def replay(
     from jaxperf.io.fleet import select_device
     from jaxperf.io.tables import check_output, json_text, write_rows
     from jaxperf.training.replay.demands import Rules, untimed_notes
-    from jaxperf.training.replay.prices import assumed_machine
+    from jaxperf.training.replay.prices import assumed_machine, sustained_machine
     from jaxperf.training.replay.run import replay as run
     from jaxperf.training.replay.world import world_of
 
@@ -110,18 +120,25 @@ def replay(
     spec = select_device(device, devices_dir or ())
     wired = rewired(device_from_spec(spec), topology)
     notes = _format_notes(spec, dtype, float(assumed_machine(wired, dtype).peak))
+    measured = None if params is None else _calibration(spec, params)
     known = read_groups(groups) if groups else {}
     world = world_of(read, ranks, recorded, known, parse_sizes("--dims", dims), (*(grow or ()), *(sharded or ())))
     notes += untimed_notes(read, world)
     rules = Rules(compute == "recorded", world.names_of(sharded or ()))
 
     def at(level: str) -> Replay:
-        return run(read, world, assumed_machine(wired, dtype, level), rules, one_stream)
+        if measured is None:
+            return run(read, world, assumed_machine(wired, dtype, level), rules, one_stream)
+        machine = sustained_machine(wired, measured.calibrated.sustained, dtype, level)
+        return run(read, world, machine, rules, one_stream)
 
     found = at(level)
     # A level that is asked for is one answer; without one, the ends of what is assumed bound it.
     ends = {} if efficiency is not None else {"lower_s": at("high").time, "upper_s": at("low").time}
-    record = _record(found, world, spec.name, ends) | {"provenance": _provenance(level, ends), "notes": notes}
+    record = _record(found, world, spec.name, ends) | {
+        "provenance": _provenance(level, ends, measured, dtype),
+        "notes": notes,
+    }
     typer.echo(json_text(record)) if as_json else _print(record, quiet)
     if out is not None:
         write_rows(_rows(found), out, {"jaxperf": json_text(record)})
@@ -140,10 +157,22 @@ def _format_notes(spec: DeviceSpec, dtype: str, peak: float) -> list[str]:
     return [] if stand_in is None else [f"{spec.name} has no {dtype} matrix units: work is counted in {stand_in}."]
 
 
-def _provenance(level: str, ends: Mapping[str, float]) -> str:
+def _calibration(spec: DeviceSpec, params: Path) -> Calibration:
+    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+
+    return calibration_of(spec, load_sustained_table(params))
+
+
+def _provenance(level: str, ends: Mapping[str, float], measured: Calibration | None, dtype: str) -> str:
     """Where the times of work and messages are from, in a sentence."""
-    interval = "; the interval is a range of assumptions, not a statistical one" if ends else ""
-    return f"uncalibrated: {level} shares assumed of matrix products and of links{interval}"
+    from jaxperf.core.sustained_file import class_on
+
+    if measured is None:
+        interval = "; the interval is a range of assumptions, not a statistical one" if ends else ""
+        return f"uncalibrated: {level} shares assumed of matrix products and of links{interval}"
+    tier = measured.tiers["gemm"][class_on(measured.spec, dtype)]
+    interval = "; the interval is that of products, and a range of assumptions of links" if ends else ""
+    return f"work: {level} rates of matrix products ({tier} tier, {measured.table.path}); links: assumed{interval}"
 
 
 def _check_word(option: str, value: str, allowed: Sequence[str]) -> None:

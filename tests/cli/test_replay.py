@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
+from hwspecs import load
 from jaxperf.io.chakra.traces import write_chakra
 from jaxperf.training.replay.trace import Operation, Trace
 
@@ -70,6 +72,21 @@ def test_what_is_assumed_is_said_with_its_range(cli: Cli, trace: Path) -> None:
     assert found["notes"] == ["v100-sxm-32gb has no bf16 matrix units: work is counted in fp16."]
     said = " ".join(cli(*asked).stdout.split())
     assert f"note: {found['notes'][0]}" in said and found["provenance"] in said
+
+
+def test_work_takes_what_products_were_measured_to_sustain(cli: Cli, refuse: Refuse, trace: Path) -> None:
+    asked = ("replay", trace, "--device", "h100-sxm", "--recorded", "8")
+    shipped = Path(str(resources.files("calibration.fitted").joinpath("sustained.json")))
+    Path("mine.sustained.json").write_text(shipped.read_text())
+    found, assumed = (json.loads(cli(*asked, "--json", *options).stdout) for options in (("--params", "mine"), ()))
+    from jaxperf.core.sustained_file import calibration_of, load_sustained_table
+
+    rates = calibration_of(load("h100-sxm"), load_sustained_table("mine")).calibrated.sustained.rates["gemm"]
+    least = 1e12 / load("h100-sxm").peak_flops["bf16"].si / float(rates.compute[1, 1])  # s, of each of both steps
+    assert found["lower_s"] < found["time_s"] < found["upper_s"] and found["time_s"] != assumed["time_s"]
+    assert 2.0 * least < found["classes"][0]["compute_s"] < 3.0 * least
+    assert "measured tier, mine.sustained.json" in found["provenance"] and "links: assumed" in found["provenance"]
+    assert "Cannot read sustained rates 'absent.sustained.json'" in refuse(*asked, "--params", "absent")
 
 
 def test_what_takes_no_time_is_said(cli: Cli, own_folder: Path) -> None:

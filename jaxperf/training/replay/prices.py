@@ -18,6 +18,7 @@ from jaxperf.core.device import Device
 from jaxperf.core.efficiency import Utilization, assumed_shares
 from jaxperf.core.formats import COMPUTE_FORMATS
 from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.sustained import RATE_LEVELS, Sustained
 from jaxperf.kernels.roofline import kernel_cost
 from jaxperf.network.link import split_fabric
 from jaxperf.training.replay.messages import MESSAGE_TIMES
@@ -60,6 +61,18 @@ def assumed_machine(device: Device, dtype: str = "bf16", level: str = "nominal")
         as_float(shares["link"]["bandwidth"][level]),
         device.peak_flops[COMPUTE_FORMATS.index(dtype)],
     )
+
+
+def sustained_machine(device: Device, sustained: Sustained, dtype: str = "bf16", level: str = "nominal") -> Machine:
+    """`assumed_machine` with what matrix products in that format were measured to sustain, in place of what is assumed.
+
+    **Arguments:** `level`: "low", "nominal" or "high": the ends of the interval of their kernels, and between.
+    """
+    rates = sustained.rates["gemm"]
+    place = RATE_LEVELS.index(level), int(sustained.columns[COMPUTE_FORMATS.index(dtype)])
+    leaves = (rates.compute, rates.memory, rates.floor, rates.exposed, rates.power)
+    utilization = Utilization(*(leaf[place] for leaf in leaves))
+    return dataclasses.replace(assumed_machine(device, dtype, level), utilization=utilization)
 
 
 def work_time(machine: Machine, flops: Scalar, size: Scalar) -> Scalar:
