@@ -146,3 +146,14 @@ def test_options_may_be_keys_of_a_yaml_file(tmp_path: Path) -> None:
     found = read_configuration(path, devices=8)
     assert (found.layers, found.gated, found.sequence_parallel, found.dtype) == (4, True, False, "bf16")
     assert (found.dense_layers, found.interleave, found.global_batch, found.unknown) == (1, 2, 16, ())
+
+
+@pytest.mark.parametrize(
+    ("modules", "recompute"),
+    [("", "selective"), ("core_attn", "selective"), ("mlp core_attn", "selective"), ("mla_up_proj mlp", "none")],
+)
+def test_selective_recomputation_is_that_of_attention(modules: str, recompute: str, tmp_path: Path) -> None:
+    given = f"--recompute-granularity selective {modules and f'--recompute-modules {modules}'}"
+    found = read(ARGUMENTS + given, tmp_path)
+    assert found.recompute == recompute
+    assert ("--recompute-modules" in not_read(found)) == (modules not in ("", "core_attn"))

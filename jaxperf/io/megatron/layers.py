@@ -8,6 +8,7 @@ from typing import Any
 from hwspecs.errors import InputError
 from jaxperf.io.megatron.reader import Reader
 
+_ATTENTION = "core_attn"  # of recompute-modules
 # moe-layer-freq as recipes write it where the first layers are dense, or none.
 _LEADING = re.compile(r"\(?(?:\[0\]\*(\d+)\+)?\[1\]\*(\d+)\)?")
 
@@ -34,6 +35,8 @@ def recompute_fields(reader: Reader, layers: int, chunks: int) -> dict[str, Any]
         return {"recompute": "selective"}
     granularity = reader.word("recompute_granularity", ("full", "selective"))
     recompute = granularity or ("full" if reader.flag("checkpoint_activations") else "none")
+    if recompute == "selective" and _ATTENTION not in reader.options.get("recompute_modules", [_ATTENTION]):
+        recompute = "none"  # the other modules have no column; to selective recomputation attention is all there is
     if not _in_blocks(reader):
         return {"recompute": recompute}
     return {
