@@ -125,6 +125,13 @@ def test_deepspeed_in_megatrons_words(tmp_path: Path) -> None:
     assert (found.software, found.unknown) == ("Megatron-DeepSpeed arguments, flash attention", ())
     assert not_read(found).endswith("--deepspeed-config a.json.")
     assert read(text + ARGUMENTS + "--topk 2", tmp_path).topk == 2
+    split = (
+        text.replace("sequence-parallel-size 2", "sequence-parallel-size 1")
+        + ARGUMENTS
+        + "--tensor-model-parallel-size 2 "
+    )
+    assert read(split, tmp_path).expert_tensor == 1
+    assert read(split + "--enable-expert-tensor-parallelism", tmp_path).expert_tensor == 2
 
 
 def test_nemo_calls_chunks_the_virtual_pipeline(tmp_path: Path) -> None:

@@ -17,17 +17,21 @@ _NAMES = {
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",  # NeMo, Megatron-Bridge
 }
 # What another option, if given, says of one that Megatron has and this software has not.
-_SAID = {
-    "num_key_value_heads": ("group_query_attention", []),
-    "ds_sequence_parallel_size": ("cp_comm_type", ["a2a"]),
-    "deepspeed": ("moe_router_topk", ["1"]),
-}
+_SAID: tuple[tuple[str, str, list[str]], ...] = (
+    ("num_key_value_heads", "group_query_attention", []),
+    ("ds_sequence_parallel_size", "cp_comm_type", ["a2a"]),
+    ("deepspeed", "moe_router_topk", ["1"]),
+    ("deepspeed", "expert_tensor_parallel_size", ["1"]),
+)
+_SPLIT_EXPERTS = "enable_expert_tensor_parallelism"  # among as many ranks as a dense layer
 
 
 def in_megatrons_words(options: Options) -> Options:
     """The options under Megatron's names, unless those are given too, and with this software's defaults where they are
     others."""
-    said = {name: values for given, (name, values) in _SAID.items() if given in options}
+    said = {name: values for given, name, values in _SAID if given in options}
+    if _SPLIT_EXPERTS in options:
+        said.pop("expert_tensor_parallel_size", None)
     own = {given: name if (name := _NAMES.get(given, given)) not in options else given for given in options}
     return {**said, **{own[given]: values for given, values in options.items()}}
 

@@ -19,7 +19,8 @@ READ = frozenset(
     fp4_format fp4_recipe nproc_per_node nnodes world_size cp_comm_type untie_embeddings_and_output_weights
     expert_tensor_parallel_size moe_router_num_groups moe_router_group_topk overlap_grad_reduce
     overlap_param_gather deepspeed deepspeed_activation_checkpointing use_flash_attn
-    use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_builder no_pipeline_parallel""".split()
+    use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_builder no_pipeline_parallel
+    enable_expert_tensor_parallelism""".split()
 )
 # Latent attention, of which a table has no column: a shipped description has it.
 LATENT = frozenset("multi_latent_attention q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim".split())
