@@ -81,8 +81,9 @@ def ends_compute(model: TrainingModel, layout: Layout, rates: Rates) -> Ends:
 def _dense_products(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:
     rows, split, one = layout.tokens, layout.tensor, as_float(1.0)
     hidden, rate = model.hidden, rates.matrix
+    read = jnp.where(model.output_width > 0.0, model.output_width, model.value_width)
     blocks = (
-        (model.attention_layers, model.attention_weights, model.value_width),
+        (model.attention_layers, model.attention_weights, read),
         (model.mixer_layers, model.mixer_weights, model.mixer_width),
         (model.dense_layers, model.dense_ffn_weights, model.ffn_width),
         (model.moe_layers, model.shared_weights, model.shared_width),

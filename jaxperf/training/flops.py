@@ -10,12 +10,18 @@ from jaxperf.training.model import TrainingModel
 
 
 def attended_tokens(model: TrainingModel, sequence: Scalar) -> Scalar:
-    """Mean tokens a query sees over the attention layers: s / 2 causal, s otherwise, w - w^2 / 2s in a window [1]."""
-    window = jnp.minimum(jnp.where(model.window > 0.0, model.window, sequence), sequence)
+    """Mean tokens a query sees over the attention layers: s / 2 causal, s otherwise, w - w^2 / 2s in a window, and what
+    it sees of compressed ones [1]."""
     share = model.window_layers / jnp.maximum(model.attention_layers, 1.0)
     full = jnp.where(model.causal > 0.0, 0.5 * sequence, sequence)
-    windowed = jnp.where(model.causal > 0.0, window - 0.5 * window * window / sequence, window)
-    return full + share * (windowed - full)
+    seen = full + share * (_windowed(model, model.window, sequence) - full)
+    return seen + model.entries * full + model.chosen * _windowed(model, model.chosen_window, sequence)
+
+
+def _windowed(model: TrainingModel, width: Scalar, sequence: Scalar) -> Scalar:
+    """Mean tokens in a window of a `width`, 0 for none [1]."""
+    window = jnp.minimum(jnp.where(width > 0.0, width, sequence), sequence)
+    return jnp.where(model.causal > 0.0, window - 0.5 * window * window / sequence, window)
 
 
 def key_width(model: TrainingModel, layout: Layout) -> Scalar:

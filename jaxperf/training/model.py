@@ -20,7 +20,9 @@ class TrainingModel(eqx.Module):
     Softmax attention, in each of `attention_layers`: `attention_weights` of all its projections; `score_width` = heads
     x elements of a query, `value_width` = heads x elements of a value, `kv_width` elements of key and value a token
     that the core reads, `latent_width` elements of compressed queries and keys (MLA) kept beside them; `heads`,
-    `kv_heads`; `window_layers` of these see `window` tokens only.
+    `kv_heads`; `window_layers` of these see `window` tokens only; `output_width` elements that the output projection
+    reads, 0: `value_width`. In the mean over these layers a query sees `entries` compressed tokens too for each token
+    before it, and `chosen` ones for each of the last `chosen_window` (DeepSeek V4).
 
     Recurrent mixers, in each of `mixer_layers`: `mixer_weights`, `mixer_width` (channels its output projection
     reads), `state_flops` of the scan for a token.
@@ -59,6 +61,10 @@ class TrainingModel(eqx.Module):
     kv_heads: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     window: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     window_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    output_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    entries: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    chosen: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    chosen_window: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     attention_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     mixer_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

@@ -9,12 +9,13 @@ from jaxperf.models.blocks.moe import group_limit
 from jaxperf.models.checks import MOST_LAYERS, check_count
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
-from jaxperf.models.mixers import Attention, CompressedAttention, Mla
+from jaxperf.models.mixers import Attention
 from jaxperf.models.parameters import parameter_count
 from jaxperf.network.limited_routing import hits_table
 from jaxperf.training.even_shares import share_fields
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_fields import (
+    Attends,
     attention_fields,
     dense_fields,
     expert_fields,
@@ -31,16 +32,14 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     experts are those of the first layer that has some. A tower beside the language model (images, sound) is stored but
     not computed; a text encoder predicts tokens over its own table.
 
-    **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe, and for
-    attention to compressed tokens. What else is left out is in `training_notes`.
+    **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe. What else is
+    left out is in `training_notes`.
     """
     layers, vocabulary = _layers(config)
     mixers = [mixer for layer in layers for mixer in (layer.mixer, layer.beside) if mixer is not None]
-    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
-        raise InputError(f"{config.name} attends to compressed tokens; its inference is described, not its training.")
     fields = {
-        **attention_fields([mixer for mixer in mixers if isinstance(mixer, (Attention, Mla))], config.hidden),
-        **mixer_fields([mixer for mixer in mixers if not isinstance(mixer, (Attention, Mla))], config.hidden),
+        **attention_fields([mixer for mixer in mixers if isinstance(mixer, Attends)], config.hidden),
+        **mixer_fields([mixer for mixer in mixers if not isinstance(mixer, Attends)], config.hidden),
         **dense_fields([layer.ffn for layer in layers if isinstance(layer.ffn, Mlp)], config.hidden),
         **expert_fields([layer.ffn for layer in layers if isinstance(layer.ffn, Moe)], config.hidden),
         **share_fields(layers),
@@ -67,7 +66,7 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
 def training_notes(config: ModelConfig) -> tuple[str, ...]:
     """What a training step of a described model is not told of it, a sentence each."""
     notes = []
-    if any(isinstance(layer.mixer, (Attention, Mla)) and layer.mixer.indexer is not None for layer in config.layers):
+    if any(isinstance(layer.mixer, Attends) and layer.mixer.indexer is not None for layer in config.layers):
         notes.append("attention to chosen tokens is counted without the choice of them")
     if any(layer.streams > 1 for layer in config.layers):
         notes.append("the projections that streams of the residual are mixed by are left out, as they are small")

@@ -11,6 +11,7 @@ from jaxperf.models.flops import mixer_flops
 from jaxperf.models.mixer_parameters import mixer_matrices
 from jaxperf.models.mixers import (
     Attention,
+    CompressedAttention,
     GatedDelta,
     KimiDelta,
     LightningAttention,
@@ -26,7 +27,10 @@ from jaxperf.models.parameters import shared_expert_parameters
 Part = TypeVar("Part")
 
 
-def attention_fields(mixers: Sequence[Attention | Mla], hidden: int) -> dict[str, float]:
+Attends = Attention | Mla | CompressedAttention
+
+
+def attention_fields(mixers: Sequence[Attends], hidden: int) -> dict[str, float]:
     """Fields of softmax attention, averaged over the layers that have it."""
     windows = [window for mixer in mixers if (window := _window(mixer))]
     return {
@@ -35,16 +39,30 @@ def attention_fields(mixers: Sequence[Attention | Mla], hidden: int) -> dict[str
         "attention_weights": mean(mixers, lambda mixer: mixer_matrices(mixer, hidden)),
         "score_width": mean(mixers, lambda mixer: mixer.heads * _score_elements(mixer)),
         "value_width": mean(mixers, lambda mixer: mixer.heads * _value_elements(mixer)),
-        "kv_width": mean(mixers, lambda mixer: _kv_heads(mixer) * (_score_elements(mixer) + _value_elements(mixer))),
+        "kv_width": mean(mixers, _kv_elements),
         "latent_width": mean(mixers, _latent_elements),
         "heads": mean(mixers, lambda mixer: mixer.heads, 1.0),
         "kv_heads": mean(mixers, _kv_heads, 1.0),
         "window": mean(windows, float),
         "window_layers": len(windows),
+        "output_width": mean(mixers, _output_elements),
+        **_compressed_fields(mixers),
         "attention_adapters": mean(
             mixers,
-            lambda mixer: _ends(hidden, mixer_matrices(mixer, hidden), mixer.heads * _value_elements(mixer)),
+            lambda mixer: _ends(hidden, mixer_matrices(mixer, hidden), _output_elements(mixer)),
         ),
+    }
+
+
+def _compressed_fields(mixers: Sequence[Attends]) -> dict[str, float]:
+    """What queries see of compressed tokens: all of them, or those that an indexer chooses."""
+    compressed = [mixer for mixer in mixers if isinstance(mixer, CompressedAttention) and mixer.ratio is not None]
+    seen = [(mixer.ratio or 1, mixer.indexer.top_k if mixer.indexer else 0) for mixer in compressed]
+    choosing = [(ratio, top_k) for ratio, top_k in seen if top_k]
+    return {
+        "entries": sum(1.0 / ratio for ratio, top_k in seen if not top_k) / max(len(mixers), 1),
+        "chosen": sum(1.0 / ratio for ratio, _ in choosing) / max(len(mixers), 1),
+        "chosen_window": mean(choosing, lambda each: float(each[0] * each[1])),
     }
 
 
@@ -122,8 +140,10 @@ def _ends(hidden: int, weights: int, width: int) -> float:
     return hidden + (weights / hidden - width) + width + hidden
 
 
-def _window(mixer: Attention | Mla) -> float:
-    """Tokens a query sees at most, 0 for all; in aligned chunks it sees half a chunk on average."""
+def _window(mixer: Attends) -> float:
+    """Tokens a query sees at most as they are, 0 for all; in aligned chunks it sees half a chunk on average."""
+    if isinstance(mixer, CompressedAttention):
+        return mixer.window
     if mixer.indexer is not None:
         return mixer.indexer.top_k
     match mixer:
@@ -134,21 +154,48 @@ def _window(mixer: Attention | Mla) -> float:
     return mixer.window or 0.0
 
 
-def _score_elements(mixer: Attention | Mla) -> int:
+def _score_elements(mixer: Attends) -> int:
     return mixer.nope_dim + mixer.rope_dim if isinstance(mixer, Mla) else mixer.head_dim
 
 
-def _value_elements(mixer: Attention | Mla) -> int:
-    return mixer.value_dim if isinstance(mixer, Mla) else mixer.value_width
+def _value_elements(mixer: Attends) -> int:
+    match mixer:
+        case Mla(value_dim=width) | CompressedAttention(head_dim=width):
+            return width
+    return mixer.value_width
 
 
-def _kv_heads(mixer: Attention | Mla) -> int:
-    return mixer.heads if isinstance(mixer, Mla) else mixer.kv_heads
+def _kv_heads(mixer: Attends) -> int:
+    match mixer:
+        case Mla(heads=heads):
+            return heads
+        case CompressedAttention():
+            return 1
+    return mixer.kv_heads
 
 
-def _latent_elements(mixer: Attention | Mla) -> int:
-    compressed = mixer.q_rank or 0
-    return compressed + mixer.kv_rank + mixer.rope_dim if isinstance(mixer, Mla) else compressed
+def _kv_elements(mixer: Attends) -> float:
+    """Elements of key and value a token that the core reads; one for all heads that is both, and its share of a
+    compressed one, in DeepSeek V4 [1]."""
+    if isinstance(mixer, CompressedAttention):
+        return mixer.head_dim * (1.0 + (1.0 / mixer.ratio if mixer.ratio else 0.0))
+    return _kv_heads(mixer) * (_score_elements(mixer) + _value_elements(mixer))
+
+
+def _output_elements(mixer: Attends) -> int:
+    """Elements that the output projection reads: of all heads, or of their groups' bottlenecks [1]."""
+    if isinstance(mixer, CompressedAttention):
+        return mixer.groups * mixer.output_rank
+    return mixer.heads * _value_elements(mixer)
+
+
+def _latent_elements(mixer: Attends) -> int:
+    match mixer:
+        case Mla():
+            return (mixer.q_rank or 0) + mixer.kv_rank + mixer.rope_dim
+        case CompressedAttention():
+            return mixer.q_rank + 2 * mixer.compressed_width + mixer.groups * mixer.output_rank
+    return mixer.q_rank or 0
 
 
 def _channels(mixer: Mixer) -> int:

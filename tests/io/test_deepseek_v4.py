@@ -15,13 +15,15 @@ from jaxperf.models.blocks.compressed import compressed_mixer
 from jaxperf.models.blocks.phase import Decode
 from jaxperf.models.config import CompressedAttention, Indexer, Moe
 from jaxperf.models.deployment import Parallelism
-from jaxperf.models.flops import mixer_flops
+from jaxperf.models.flops import flops_per_token, mixer_flops
 from jaxperf.models.layers import transformer
 from jaxperf.models.memory import group_weight_bytes, kv_cache_bytes
 from jaxperf.models.parameters import parameter_breakdown, parameter_count
 from jaxperf.models.step import prefill_cost
 from jaxperf.models.storage import stored_bytes
-from jaxperf.training.model_build import training_model
+from jaxperf.training.flops import attended_tokens, step_flops
+from jaxperf.training.layout import training_layout
+from jaxperf.training.model_build import training_model, training_notes
 from tests.devices import H100, deployment
 from tests.io.test_recent_families import PLAIN, without_table
 
@@ -72,8 +74,22 @@ def test_layers_of_deepseek_v4() -> None:
     assert corrected == [False] * 3 + [True] * 40 and model.mtp_layers[0].mixer == window
     assert mixer_flops(sparse, 2**20) == 4 * 64 * 512 * (128 + 512) + 2 * 64 * 128 * 2**18
     assert mixer_flops(heavy, 2**20) == 4 * 64 * 512 * (128 + 2**13)
-    with pytest.raises(InputError, match="its inference is described, not its training"):
-        training_model(model)
+
+
+def test_training_of_deepseek_v4_by_hand() -> None:
+    """All weights; of 4096 tokens a query sees 128 (but for the first ones), in 20 of 43 layers 1 in 128 of those
+    before it, in 21 one in 4 of the last 4 x 512; forward and backward are three times the inference's FLOP."""
+    config = read_config(V4_FLASH)
+    model, sequence = training_model(config), as_float(4096)
+    assert float(model.parameters) == pytest.approx(parameter_count(config), rel=1e-12) and float(model.streams) == 4.0
+    window, choice = 128 - 128**2 / 2 / 4096, (2048 - 2048**2 / 2 / 4096) / 4
+    assert float(attended_tokens(model, sequence)) == pytest.approx(window + 20 / 43 * 2048 / 128 + 21 / 43 * choice)
+    useful, _ = step_flops(model, training_layout(global_batch=1, sequence=4096))
+    mean = sum(flops_per_token(config, 1 + 128 * index) for index in range(33)) / 33
+    scores = 21 * 2 * 64 * 128 * 4096 / 2 / 4  # of the choice, which is left out
+    streams = 43 * 2 * 24 * 4 * 4096 * 2 + 4 * 4 * 4096 * 2
+    assert float(useful) == pytest.approx(3 * 4096 * (mean - scores - streams), rel=0.01)
+    assert training_notes(config)[0] == "attention to chosen tokens is counted without the choice of them"
 
 
 def test_four_streams_of_the_residual_are_mixed_around_every_block() -> None:
