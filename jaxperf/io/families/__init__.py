@@ -46,6 +46,7 @@ from jaxperf.io.families import (
     rwkv,
     seq2seq,
     sparse,
+    speech,
     state_space,
     step,
     vision,
@@ -90,7 +91,7 @@ _DECODERS = (
     rwkv,
     zamba,
 )
-_GROUPS = (*_DECODERS, encoders, rotary_encoders, audio, vision, multimodal, seq2seq, gemma_seq2seq)
+_GROUPS = (*_DECODERS, encoders, rotary_encoders, audio, vision, multimodal, speech, seq2seq, gemma_seq2seq)
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({name: read for g in _GROUPS for name, read in g.FAMILIES.items()})
 

@@ -28,6 +28,7 @@ LLAMA_TEXT = {
 }
 TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": LLAMA_TEXT,
+    "qwen2": LLAMA_TEXT | {"vocab_size": 151936, "intermediate_size": 22016, "max_position_embeddings": 32768},
     "mistral": LLAMA_TEXT | {"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072},
     "gemma": LLAMA_TEXT
     | {
