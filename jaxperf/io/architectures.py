@@ -40,6 +40,8 @@ def choose_family(data: Mapping[str, Any]) -> Chosen:
     for part in LANGUAGE_PARTS:
         if isinstance(inner := data.get(part), Mapping):
             return _language_part(data, part, inner, f"the class {architecture}" if architecture else "the config")
+    if (flat := MODEL_TYPES.get(f"{data.get('model_type')}_text")) is not None and data.get("hidden_size") is not None:
+        return FAMILIES[flat], flat, data, [f"the config has no text_config; its own fields were read as {flat}."]
     if not architecture:
         raise InputError(f"the field architectures is missing; it must name one of the {len(FAMILIES)} model classes.")
     raise InputError(f"the architecture {show(architecture)} is not supported.{_nearest(architecture)}")

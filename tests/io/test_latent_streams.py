@@ -45,6 +45,15 @@ def test_glm_5_3_counts_as_its_class() -> None:
     assert kv_bytes_per_token(config, 2) == 11 * (512 + 128 // 16) * 2
 
 
+def test_a_checkpoint_of_text_alone_has_the_fields_at_the_top() -> None:
+    """As GLM 5.3 Flash does, whose class is that of images and text."""
+    flat = read_config(GLM53 | {"architectures": ["Glm5NextForConditionalGeneration"], "model_type": "glm5_next"})
+    assert flat.layers == read_config(GLM53).layers
+    assert "the config has no text_config; its own fields were read as Glm5NextForCausalLM." in flat.assumptions
+    with pytest.raises(InputError, match='the architecture "Glm5NextForConditionalGeneration" is not supported'):
+        read_config({"architectures": ["Glm5NextForConditionalGeneration"], "model_type": "glm5_next"})
+
+
 def test_hy4_counts_as_its_class() -> None:
     config = read_config(HY4)
     assert parameter_count(config) == 58_278_201_581
