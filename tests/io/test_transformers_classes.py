@@ -168,6 +168,7 @@ COUNTED = {
     "cohere2_moe": 190_004_928_512,
     "gemma4_unified_text": 3_010_758_400,
     "glm5_next_text": 313_326_828_862,
+    "granite_docling_text": 386_630_656,
     "granitemoe_swa": 37_039_117_312,
     "hy_v4": 58_278_201_581,
     "hyperclovax": 6_738_677_760,
@@ -179,6 +180,7 @@ COUNTED = {
     "muse_glimmer_text": 27_854_780_928,
     "muse_spark_text": 819_990_552_064,
     "nanochat": 256_573_440,
+    "paddleocr_vl_text": 360_748_032,
     "t5gemma": 5_596_853_760,
 }
 
