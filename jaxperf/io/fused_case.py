@@ -76,13 +76,32 @@ def alternating_notes(task: Task, fusion: Fusion, found: ChainFound) -> list[str
 def fusion_of(task: Task, level: str | None, pipelined: bool) -> Fusion:
     """Where intermediate arrays are kept: a level by name, else the outermost inside of the backing store.
 
-    **Raises:** `InputError` for an unknown level.
+    **Raises:** `InputError` for an unknown level, or a pipeline of more stages than there are parts for.
     """
     name = task.levels[-2:][0] if level is None else level
     if name not in task.levels:
         known = ", ".join(task.levels)
         raise InputError(f"--fuse: '{name}' is no level; there are {known}.{did_you_mean(name, task.levels)}")
-    return Fusion(task.levels.index(name), pipelined)
+    fusion = Fusion(task.levels.index(name), pipelined)
+    if pipelined:
+        _check_parts(task, fusion)
+    return fusion
+
+
+def _check_parts(task: Task, fusion: Fusion) -> None:
+    """Raises `InputError` where an instance of the shared level has fewer of what is inside than there are stages,
+    each of which has its own in a pipeline."""
+    stages, shared = len(task.chain.problems), float(task.architecture.levels[fusion.level].instances)
+    inside = {task.unit: task.architecture.macs}
+    inside |= {
+        name: task.architecture.levels[index].instances for index, name in enumerate(task.levels[: fusion.level])
+    }
+    for name, instances in inside.items():
+        if float(instances) < stages * shared:
+            raise InputError(
+                f"--pipelined: {stages} stages need an instance of {name} each, and one of {task.levels[fusion.level]} "
+                f"has {float(instances) / shared:g}; name a level further out with --fuse, or leave --pipelined away."
+            )
 
 
 def best_chain(task: Task, fusion: Fusion, asked: Asked, report: Report | None = None) -> dict[str, Any]:

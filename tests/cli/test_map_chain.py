@@ -140,6 +140,8 @@ def test_mistakes_are_named(refuse: Callable, case: Path, own_folder: Path) -> N
     assert "must be given once" in said("mlp:tokens=2,tokens=3")
     assert "it must divide the 3 heads" in said("attention:heads=3,kv_heads=2,queries=4,dim=4")
     assert "--fuse: 'bufer' is no level" in said(MLP, "--fuse", "bufer")
+    three = refuse("map", "hbm2_die", "--chain", "attention:heads=2,queries=8,dim=16", "--pipelined")
+    assert "3 stages need an instance of registers each, and one of shared_memory has 1;" in three
     assert "nor one of eyeriss_like, gddr6_aim, hbm2_die, hbm_pim" in refuse("map", "hbm_pin", "--chain", MLP)
     assert "Cannot read 'none.yaml'" in said("none.yaml")
     for text, expected in (
