@@ -87,12 +87,7 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
         raise InputError(f"{path}: base is {base!r}, but must be the name of a device in quotes.")
     below = _below(path, layers) if base == raw.get("name") else tuple(layers)
     known = {name: found for layer in below for name, found in layer.paths.items()}
-    if base not in known:
-        hint = did_you_mean(base, known)
-        raise InputError(f"{path}: base is {base!r}, which is not a known device.{hint}")
-    if str(known[base]) in seen or known[base] == path:
-        raise InputError(f"{path}: base leads back to {base!r} in a circle; let one of the files stand alone.")
-    inherited = read_device(known[base], below, (*seen, str(path)))
+    inherited = _inherited(path, base, known, below, seen)
     if raw.get("name") != base:
         inherited.pop("aliases", None)  # they would mean two devices
         inherited["display_name"] = raw.get("name")
@@ -100,8 +95,27 @@ def read_device(path: Path, layers: Sequence[Layer], seen: tuple[str, ...] = ())
         inherited.pop("usable_memory", None)
     if not path.is_relative_to(SHIPPED):
         raw = spelled_out(raw, inherited | {"name": base}, path.name)
-    shipped = known[base].is_relative_to(SHIPPED)
+    shipped = base in known and known[base].is_relative_to(SHIPPED)
     return _merge(inherited, raw) | {"base": base if shipped else inherited.get("base", base)}
+
+
+def _inherited(
+    path: Path, base: str, known: Mapping[str, Path], below: Sequence[Layer], seen: tuple[str, ...]
+) -> dict[str, Any]:
+    """What the file `path` has from its base: a device of those `known`, or a slice of one."""
+    from hwspecs.slices import slice_of, slice_tables
+
+    named = slice_of(base) if base not in known else None
+    file = known.get(named.device if named else base)
+    if file is not None and (str(file) in seen or file == path):
+        raise InputError(f"{path}: base leads back to {base!r} in a circle; let one of the files stand alone.")
+    found = None if file is None else read_device(file, below, (*seen, str(path)))
+    if named is not None and found is not None:
+        found = slice_tables(found, named, str(file))
+    if found is None:
+        hint = did_you_mean(base, known)
+        raise InputError(f"{path}: base is {base!r}, which is not a known device.{hint}")
+    return found
 
 
 def _below(path: Path, layers: Sequence[Layer]) -> tuple[Layer, ...]:

@@ -118,6 +118,18 @@ def slice_spec(whole: DeviceSpec, named: Slice, profile: Profile) -> DeviceSpec:
     return made.model_copy(update={**told, "node": _alone(whole, share)})
 
 
+def slice_tables(whole: Mapping[str, Any], named: Slice, origin: str) -> dict[str, Any] | None:
+    """A slice of a device as the tables of a file; None where its profile is not known.
+
+    **Arguments:** `whole`: the tables of the device; `origin`: their file, which messages name.
+    """
+    from hwspecs.schema import DeviceSpec, parse_spec
+
+    spec = parse_spec(DeviceSpec, whole, origin)
+    profile = profile_of(spec, named)
+    return None if profile is None else slice_spec(spec, named, profile).to_dict()
+
+
 def _power(whole: DeviceSpec, cores: float, share: float) -> float:
     """See `slice_spec` [W]."""
     from hwspecs.energy import energy_of

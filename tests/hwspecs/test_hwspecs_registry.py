@@ -124,6 +124,16 @@ def test_a_slice_of_a_gpu_has_its_cores_and_its_share_of_the_memory(
     assert part.node.link_bandwidth.si == pytest.approx(share * whole.node.network_bandwidth.si, rel=1e-11)
 
 
+def test_a_file_may_start_from_a_slice(tmp_path: Path) -> None:
+    (tmp_path / "half.toml").write_text('base = "h100-sxm-mig-3g.40gb"\ntdp = "0.5x"\n')
+    made, part = hwspecs.load("half", [tmp_path]), hwspecs.load("H100 3g.40gb")
+    assert made.tdp.si == pytest.approx(0.5 * part.tdp.si) and made.peak_flops == part.peak_flops
+    assert (made.base, made.node.topology) == ("h100-sxm", "single")
+    (tmp_path / "other.toml").write_text('base = "h100-sxm-mig-3g.30gb"\n')
+    with pytest.raises(hwspecs.InputError, match="not a known device"):
+        hwspecs.load("other", [tmp_path])
+
+
 @pytest.mark.parametrize(("text", "memory"), [("H100 80GB HBM3 mig 1c.7g.80gb", 80), ("A100 3g.30gb", 30)])
 def test_a_slice_whose_cores_are_not_known_says_of_what_it_is_and_how_to_state_it(text: str, memory: int) -> None:
     found = hwspecs.resolve(text)
