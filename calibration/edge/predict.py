@@ -29,8 +29,8 @@ def predict_edge(table: EdgeTable, parameters: EdgeParameters, measured: Sequenc
     columns = {name: np.full(table.rows, np.nan) for name in (*TIMES, "macs")}
     tier, reason = (np.full(table.rows, "", dtype=object) for _ in range(2))
     reason[list(table.reasons)] = list(table.reasons.values())
-    given = _groups(measured)
-    for group, rows in _groups(table.found).items():
+    given = _groups(measured, parameters)
+    for group, rows in _groups(table.found, parameters).items():
         places, networks = [row.row for row in rows], networks_of(group[0], rows)
         space, known = SPACES[group[0]], parameters.spaces[group[0]]
         columns["macs"][places] = space.work(networks)[:, 0]
@@ -56,10 +56,16 @@ def adapted_to(known: Known, rows: Sequence[Row]) -> Adapted:
     return adapt(known.prior, SPACES[space].features(networks_of(space, rows)), latency)
 
 
-def _groups(rows: Sequence[Row]) -> dict[Group, list[Row]]:
+def _groups(rows: Sequence[Row], parameters: EdgeParameters) -> dict[Group, list[Row]]:
+    """Rows of one device; wherever the words of its name are parted, it is the known one: "pixel_3" is pixel3."""
+    spelled = {
+        space: {name.replace("_", ""): name for name in known.prior.devices}
+        for space, known in parameters.spaces.items()
+    }
     found: dict[Group, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row.space, row.device].append(row)
+        device = spelled[row.space].get(row.device.replace("_", ""), row.device)
+        found[row.space, device].append(row)
     return dict(found)
 
 

@@ -18,7 +18,7 @@ F = "k5_e6|skip|k3_e1_g2|skip|k5_e1|skip|skip|skip|k5_e6|k5_e1|k3_e1_g2|k5_e1|k5
 F += "|k3_e3|k5_e1|k5_e1_g2"
 TABLE = f"""note,arch,device,batch,latency_ms
 a,{A},Titan RTX,32,7.0
-b,{F},pixel3,,x
+b,{F},Pixel 3,,x
 c,{B},phone,,
 d,resnet,pixel3,,
 "e, last",{B},titan-rtx_32,,
