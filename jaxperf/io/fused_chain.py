@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
-from jaxperf.io.timeloop.fields import count, list_of, object_of, text_of
+from jaxperf.io.timeloop.fields import check_known, count, list_of, object_of, text_of
 from jaxperf.io.timeloop.yaml_case import load_yaml
 from jaxperf.loopnest.fused.chain import STEPS, Einsum, build_chain
 from jaxperf.loopnest.fused.shapes import SOFTMAX, Built, attention, mlp
@@ -68,19 +68,26 @@ def _attention(sizes: Dictionary[str, float]) -> Built:
 def read_einsums(data: Dictionary[str, Any], source: str) -> Built:
     """A chain from `bounds` by rank and `chain`, a list of `Z[M,N] = A[M,K] * B[K,N]`, each alone or as the `einsum`
     of an object with `operations` of a point. Raises `InputError` naming file and stage."""
+    check_known(data, ("bounds", "chain"), source)
     given = object_of(data, "bounds", source)
     bounds = {str(rank): count(value, f"{source}: bounds: {rank}") for rank, value in given.items()}
     stages = enumerate(list_of(data, "chain", source), 1)
     einsums = [_einsum(each, f"{source}: chain, stage {number}") for number, each in stages]
     try:
-        return build_chain(einsums, bounds)
+        built = build_chain(einsums, bounds)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    used = [rank for einsum in einsums for ranks in einsum.ranks.values() for rank in ranks]
+    for rank in bounds:
+        if rank not in used:
+            raise InputError(f"{source}: bounds: '{rank}' is no rank of the chain.{did_you_mean(rank, used)}")
+    return built
 
 
 def _einsum(stage: Any, where: str) -> Einsum:
     operations = 1.0
     if isinstance(stage, Dictionary):
+        check_known(stage, ("einsum", "operations"), where)
         operations = count(stage.get("operations", 1), f"{where}: operations")
         stage = text_of(stage, "einsum", where)
     sides = stage.split("=") if isinstance(stage, str) else ()

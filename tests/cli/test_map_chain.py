@@ -150,6 +150,9 @@ def test_mistakes_are_named(refuse: Callable, case: Path, own_folder: Path) -> N
         (CHAIN.replace("X[M,D] * U[D,F]", "U[M,D] * U[D,F]"), "an array stands there twice"),
         (CHAIN.replace("E: 4", "G: 4"), "the rank E has no bound"),
         (CHAIN.replace("M: 8", "M: 0"), "bounds: M is 0"),
+        (CHAIN.replace("M: 8", "M: 8, Q: 3"), "'Q' is no rank of the chain"),
+        (CHAIN.replace("D[F,E]'}", "D[F,E]', operation: 2}"), "Did you mean operations"),
+        (f"{CHAIN}\nclock: 3\n", "clock is not one of bounds, chain"),
     ):
         (own_folder / "bad.yaml").write_text(text)
         assert expected in said("bad.yaml")
