@@ -107,11 +107,13 @@ def check_factors(
 
 
 def _check_known(given: Iterable[str], known: Iterable[str], what: str, where: str) -> None:
-    names = tuple(known)
+    names, given = tuple(known), tuple(given)
     for name in given:
         if name not in names:
             hint = did_you_mean(str(name), names)
             raise InputError(f"{where}: '{name}' is no {what}; there are {', '.join(names)}.{hint}")
+        if given.count(name) > 1:
+            raise InputError(f"{where}: {name} is named twice; name it once.")
 
 
 def _check_factor(factor: float, allowed: bool, where: str) -> None:

@@ -272,6 +272,7 @@ def test_every_genome_multiplies_to_the_problem(bounds: tuple[int, int, int], se
 BAD = [
     ({"cache": LevelConstraints()}, "'cache' is no level"),
     ({"memory": LevelConstraints(temporal=("Q",))}, "'Q' is no dimension"),
+    ({"memory": LevelConstraints(order=("K", "K"))}, "memory: order: K is named twice"),
     ({"memory": LevelConstraints(keep=("Output",))}, "Did you mean Outputs"),
     ({"memory": LevelConstraints(order=("K", "Z"))}, "memory: order: 'Z'"),
     ({"memory": LevelConstraints(factors={"spatial": {"K": 2}})}, "'spatial' is no kind of factor"),
