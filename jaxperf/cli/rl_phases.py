@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,9 +12,11 @@ from hwspecs.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from jaxperf.api import Step
     from jaxperf.cli.engines import Served
     from jaxperf.cli.rl_training import Learned, Steps
     from jaxperf.io.rl_iteration import Iteration
+    from jaxperf.models.config import ModelConfig
     from jaxperf.rl.answers import Answers
     from jaxperf.rl.generation import Generated
     from jaxperf.rl.iteration import Phases
@@ -191,7 +194,6 @@ def _generated(asked: Iteration, answers: Answers, engine: Engine, served: Serve
 def _scored(asked: Iteration, role: str, steps: Steps, served: Served) -> float:
     """All answers read once by the model of a role, in the layout of training [s]: in the fewest passes of at most
     `score_tokens`, which have as many sequences each, as verl balances its dynamic micro-batches."""
-    from jaxperf.api import prefill_step
     from jaxperf.core.numerics import as_float
     from jaxperf.models.step import add_up
     from jaxperf.rl.phases import gathered_beside, scoring_time
@@ -203,13 +205,21 @@ def _scored(asked: Iteration, role: str, steps: Steps, served: Served) -> float:
     layout = {"tensor_parallel": steps.tensor, "pipeline_parallel": steps.pipeline}
     outputs = {"outputs": steps.sequence} if role in READS_ALL else {}
     given = {"batch": sequences / passes, "prompt": steps.sequence, "weights": steps.dtype, "level": served.level}
-    cost = prefill_step(config)(device, **given, **layout, **outputs)
+    cost = _scoring_step(config)(device, **given, **layout, **outputs)
     through = (add_up(cost.kernels, lambda each: each.time) + cost.host) / steps.context
     if steps.split_weights:
         weights = _weight_bytes(asked, role, steps, served) / (steps.tensor * steps.pipeline)
         ranks = as_float(steps.data * steps.context), as_float(steps.tensor)
         through = gathered_beside(through, device.device, as_float(weights), *ranks)
     return float(scoring_time(through, through / steps.pipeline, as_float(passes)))
+
+
+@functools.lru_cache(maxsize=8)
+def _scoring_step(config: ModelConfig) -> Step:
+    """One for all roles of one shape, and all ends of the interval, which is then traced once."""
+    from jaxperf.api import prefill_step
+
+    return prefill_step(config)
 
 
 def _weight_bytes(asked: Iteration, role: str, steps: Steps, served: Served) -> float:
