@@ -11,10 +11,10 @@ import numpy as np
 BLOCK = 512
 
 
-def blocks(rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """All rows, some at a time; the last ones padded to `BLOCK` by the last row."""
-    for start in range(0, rows, BLOCK):
-        padded = np.minimum(np.arange(start, start + BLOCK), rows - 1)
+def blocks(rows: int, size: int = BLOCK) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """All rows, `size` at a time; the last ones padded to as many by the last row."""
+    for start in range(0, rows, size):
+        padded = np.minimum(np.arange(start, start + size), rows - 1)
         yield padded[: rows - start], padded
 
 

@@ -20,6 +20,7 @@ from calibration.kernels.blocks import blocks
 from calibration.kernels.gaussian_process import Covariance, Places, whitened
 
 NEAREST = 64  # rows that a prediction is made from
+AT_ONCE = 64  # rows that are predicted together: a device is adapted to so few, each of which has a matrix of its own
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Neighbours:
     def predicted(self, places: Places) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of a measurement at other places [N], noise included."""
         found = np.empty((2, len(places.names)))
-        for block, padded in blocks(len(places.names)):
+        for block, padded in blocks(len(places.names), AT_ONCE):
             at = places[padded]
             found[:, block] = self._conditional(at, *self.nearest(at))[:, : len(block)]
         return found[0], found[1]
@@ -56,7 +57,7 @@ class Neighbours:
         """Of some rows, each predicted without any row of its group, how far its residual lies from the mean, and the
         standard deviation of that [N]. `groups` [R]: a number for the group of every row."""
         found = np.empty((2, len(rows)))
-        for block, padded in blocks(len(rows)):
+        for block, padded in blocks(len(rows), AT_ONCE):
             at = self.places[rows[padded]]
             near, there = self._candidates(at, 2 * NEAREST)
             there &= groups[near] != groups[rows[padded], None]
