@@ -46,6 +46,7 @@ OTHERS = (
     *("setup_s", "sim_s", "iters", "sim_time", "network", "memory_margin_fraction"),
 )
 KEYS = (*COUNTS, *OTHERS)
+ONE_BY_ONE = "async_scheduling is not stated: each step is formed after the one before it, as before vLLM 0.14"
 PREEMPTIONS = ("recompute", "swap")
 QUEUES = ("fcfs", "priority")
 # What some schedulers have no use for. Blocks may be counted from the others, and Vidur's files state all of those.
@@ -150,6 +151,8 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
     caches, notes = _caches(data, name, stages, where), _notes(data, name)
     if name == "vllm_v1" and stages > 1:
         notes += ("prefixes are not cached with pp above 1",)
+    if name == "vllm_v1" and stages == 1 and data.get("async_scheduling") is None:
+        notes += (ONE_BY_ONE,)
     return Scheduler(
         name=name,
         numbers={

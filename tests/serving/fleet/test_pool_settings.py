@@ -9,7 +9,7 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.serving.fleet.settings import parse_pools
 
-SHARED = {"sched": "vllm_v1", "num_blocks": 1000}
+SHARED = {"sched": "vllm_v1", "num_blocks": 1000, "async_scheduling": False}
 IN_VAIN = "enable_prefix_caching is true, but a decode pool caches no prefixes"
 
 

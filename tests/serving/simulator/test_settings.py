@@ -114,6 +114,12 @@ def test_a_pipeline_caches_no_prefixes_and_says_so() -> None:
     assert scheduler.notes == ("prefixes are not cached with pp above 1",)
 
 
+def test_what_is_assumed_of_scheduling_ahead_is_said() -> None:
+    (note,) = parse_scheduler({"sched": "vllm_v1", "num_blocks": 10}).notes
+    assert note == "async_scheduling is not stated: each step is formed after the one before it, as before vLLM 0.14"
+    assert parse_scheduler({"sched": "vllm_v1", "num_blocks": 10, "async_scheduling": True}).notes == ()
+
+
 def test_vllm_v1_caches_prefixes_unless_told_not_to() -> None:
     given = {"num_blocks": 1000, "tokens_per_hash": 64}
     found = [{"sched": "vllm_v1"}, {"sched": "vllm_v1", "enable_prefix_caching": False}, {"sched": "vllm"}]
@@ -152,10 +158,8 @@ def test_arguments_of_vllm_are_ours() -> None:
 @pytest.mark.parametrize("name", ["vllm", "vllm_v1", "sarathi", "orca", "faster_transformer", "lightllm"])
 def test_a_key_that_only_others_use_is_noted(name: str) -> None:
     given = {"chunk_size": 300, "watermark_blocks": 3, "max_waiting_iters": 7, "max_tokens_in_batch": 512}
-    noted = [
-        note.split()[0]
-        for note in parse_scheduler({"sched": name, "num_blocks": 600, "batch_size_cap": 8, **given}).notes
-    ]
+    stated = {"sched": name, "num_blocks": 600, "async_scheduling": False}
+    noted = [note.split()[0] for note in parse_scheduler({**stated, "batch_size_cap": 8, **given}).notes]
     used = {
         "vllm": ["watermark_blocks", "max_tokens_in_batch"],
         "vllm_v1": ["max_tokens_in_batch"],
@@ -163,11 +167,11 @@ def test_a_key_that_only_others_use_is_noted(name: str) -> None:
         "lightllm": ["max_waiting_iters", "max_tokens_in_batch"],
     }
     assert sorted(noted) == sorted(given.keys() - set(used.get(name, ())))
-    assert parse_scheduler({"sched": name, "num_blocks": 600, **dict.fromkeys(given)}).notes == ()
+    assert parse_scheduler({**stated, **dict.fromkeys(given)}).notes == ()
 
 
 def test_who_uses_a_key_is_said() -> None:
-    (note,) = parse_scheduler({"sched": "vllm_v1", "num_blocks": 600, "chunk_size": 300}).notes
+    (note, _) = parse_scheduler({"sched": "vllm_v1", "num_blocks": 600, "chunk_size": 300}).notes
     assert note == "chunk_size is not used by vllm_v1, but by sarathi and sarathi_fixed"
 
 
@@ -178,7 +182,7 @@ def test_who_uses_a_key_is_said() -> None:
         ({"sched": "orca"}, "max_batch_size"),
         ({"sched": "vllm"}, "max_tokens_in_batch"),
         ({"sched": "vllm", "batch_size_cap": 8192}, "batch_size_cap"),
-        ({"sched": "vllm_v1"}, "max_tokens_in_batch"),
+        ({"sched": "vllm_v1", "async_scheduling": False}, "max_tokens_in_batch"),
         ({"sched": "sarathi_fixed"}, "chunk_size"),
     ],
 )
