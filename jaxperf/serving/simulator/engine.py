@@ -12,6 +12,7 @@ from jaxtyping import Array, Float64, Int32
 from jaxperf.serving.simulator.ahead import formed
 from jaxperf.serving.simulator.event import Event, Place, as_count, event_of, finished, place_of
 from jaxperf.serving.simulator.passage import passage_of
+from jaxperf.serving.simulator.pipeline import left
 from jaxperf.serving.simulator.policies.base import Plan, Policy, View, add, flying, view_of
 from jaxperf.serving.simulator.prefix import Holding, PrefixCache, given_back, held, popped, touched
 from jaxperf.serving.simulator.priority import order_after
@@ -30,11 +31,13 @@ def advance(policy: Policy, step_time: AbstractStepTime, settings: Settings, tra
     done = finished(state)
     run = planned_run(policy, step_time, settings, state, view, plan)
     event = event_of(trace, state, view, plan, run, jnp.any(done))
-    ending = None if state.ahead is None else flying(state) & (state.slots.blocks > 0)
-    victims = plan.victims if ending is None else plan.victims | ending
+    victims, ending = plan.victims, None
+    if state.ahead is not None or (state.pipeline is not None and policy.queues):
+        victims |= flying(state) & (state.slots.blocks > 0)
+        ending = flying(state) & (state.slots.processed == state.slots.total)
     place = place_of(trace, state.slots, event, done, victims, ending)
     copies = _copies(settings, state, view, event, place)
-    passage = passage_of(state, view, run, event.run, event.jump)
+    passage = passage_of(policy, state, view, run, event.run, event.jump)
     grown = jnp.where(event.grow, plan.needs, jnp.where(event.run, run.needs, 0))
     fresh = jnp.where(event.admit, plan.blocks - view.hits, 0) + add(grown)
     cache, freed = _cached(settings, trace, state, view, event, place, fresh)
@@ -61,7 +64,7 @@ def advance(policy: Policy, step_time: AbstractStepTime, settings: Settings, tra
         cache=cache,
         swap=None if state.swap is None or copies is None else copied(state.swap, copies, event.run),
         order=None if state.order is None else _order(state.order, state, view, event, plan, place),
-        pipeline=passage.pipeline,
+        pipeline=None if passage.pipeline is None else left(passage.pipeline, place.one & event.evict & ~place.ending),
         ahead=None if state.ahead is None else formed(state.ahead, passage.tokens_at, last, event.run),
     )
 

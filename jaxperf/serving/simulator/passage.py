@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64
 
 from jaxperf.serving.simulator.pipeline import Pipeline, flight_of, in_flight, launched, next_end
-from jaxperf.serving.simulator.policies.base import View
+from jaxperf.serving.simulator.policies.base import Policy, View
 from jaxperf.serving.simulator.state import State
 from jaxperf.serving.simulator.steps import Run
 
@@ -25,7 +25,9 @@ class Passage(NamedTuple):
     pipeline: Pipeline | None
 
 
-def passage_of(state: State, view: View, run: Run, runs: Bool[Array, ""], waits: Bool[Array, ""]) -> Passage:
+def passage_of(
+    policy: Policy, state: State, view: View, run: Run, runs: Bool[Array, ""], waits: Bool[Array, ""]
+) -> Passage:
     """The time that passes where the planned `run` happens (`runs`) or something is waited for (`waits`).
 
     Without a pipeline that is the next arrival; ahead of the device, first the end of the step under way. With one,
@@ -46,12 +48,16 @@ def passage_of(state: State, view: View, run: Run, runs: Bool[Array, ""], waits:
     flight = flight_of(state.pipeline, state.clock, run.seconds)
     end, number = next_end(state.pipeline, state.clock), in_flight(state.pipeline, state.clock)
     room = number < state.pipeline.ends.shape[0]
-    until = jnp.where(number == 0, coming, jnp.minimum(end, jnp.where(room, view.coming, jnp.inf)))
+    sooner = jnp.where(room, view.coming, jnp.inf)
+    until = jnp.where(number == 0, coming, end if policy.queues else jnp.minimum(end, sooner))
+    members = run.work.tokens > 0
+    if policy.queues:
+        members &= view.slots.processed + run.work.tokens >= view.slots.prompt
     return Passage(
         clock=jnp.where(waits, until, state.clock),
         tokens_at=flight.end,
         start=flight.start,
         seconds=flight.end - flight.start,
         busy=jnp.where(runs, run.seconds / state.pipeline.ends.shape[0], 0.0),
-        pipeline=launched(state.pipeline, flight, run.work.tokens > 0, runs),
+        pipeline=launched(state.pipeline, flight, members, runs),
     )

@@ -1,10 +1,14 @@
-"""Pipeline parallelism in one replica: as many batches in flight as there are stages, each request in one at most.
+"""Pipeline parallelism in one replica: as many batches in flight as there are stages.
 
 A batch is formed as soon as fewer are in flight than there are stages, and waits for the first stage (Vidur's replica
 and stage schedulers, Agrawal et al., MLSys 2024; vLLM's queue of batches). It takes the same time t / P in each of the
 P stages, which work on one batch at a time: with f_j when stage j is free, it leaves stage s at
 
     e_s = max(e_{s-1}, f_s) + t / P,    e_0 = now
+
+A request is in one batch at most, as Vidur has it. vLLM's own queue of batches (`Policy.queues`) differs: the next
+chunk of a prompt follows the one under way, and only decodes wait for their tokens; who is in a batch may be evicted;
+and while a batch is under way and none can be formed, its end is waited for, whatever comes before it.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ NEVER = -1.0  # s: before any clock
 
 class Pipeline(eqx.Module):
     """`free`: when each stage P is [s]; `ends`: when the last batches leave, those in flight among them [s]; `until`:
-    when the batch of each slot leaves [s]."""
+    when the batch that each slot waits for leaves [s]."""
 
     free: Float64[Array, "*lanes P"]
     ends: Float64[Array, "*lanes P"]
@@ -56,6 +60,11 @@ def launched(pipeline: Pipeline, flight: Flight, members: Bool[Array, " S"], whe
         ends=pipeline.ends.at[place].set(flight.end, mode="drop"),
         until=jnp.where(when & members, flight.end, pipeline.until),
     )
+
+
+def left(pipeline: Pipeline, evicted: Bool[Array, " S"]) -> Pipeline:
+    """The pipeline after these slots were emptied: who comes next in them waits for no batch."""
+    return eqx.tree_at(lambda old: old.until, pipeline, jnp.where(evicted, NEVER, pipeline.until))
 
 
 def in_flight(pipeline: Pipeline, clock: Float64[Array, ""]) -> Int32[Array, ""]:

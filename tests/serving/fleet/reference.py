@@ -112,7 +112,9 @@ def simulate(
     """
     cached = any(len(one.path) for one in requests)
     pools = [Pool(int(numbers["blocks"]), int(numbers["block_size"])) if cached else None for _ in range(replicas)]
-    servers = [Server(name, Replica(dict(numbers), truncates=name == "sarathi", pool=pool)) for pool in pools]
+    servers = [
+        Server(name, Replica(dict(numbers), name == "sarathi", pool=pool, queued="ahead" in numbers)) for pool in pools
+    ]
     routed = [-1] * len(requests)
 
     def known(index: int) -> float:

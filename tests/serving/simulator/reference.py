@@ -32,6 +32,7 @@ class Request:
     brought: int = 0
     priority: int = 0
     admission: int = -1
+    until: float = -1.0
 
     @property
     def prefilled(self) -> bool:
@@ -105,8 +106,9 @@ class Pool:
 @dataclass
 class Replica:
     """The numbers of the scheduler and its queues; `running` as Vidur's list of requests between two batches, which
-    does not have those `flying` in one. Where steps are formed ahead, those whose last token is under way are `ending`,
-    and `late` says that the token which a decode is making is not known."""
+    does not have those `flying` in one. In vLLM's queue of batches (`queued`) what a batch will have done counts when
+    it is formed, but those whose last token is under way are `ending`, and in a pipeline a decode waits `until` its
+    token is there; ahead of the device `late` says that the token which a decode is making is not known."""
 
     numbers: Mapping[str, Any]
     truncates: bool = False
@@ -123,6 +125,8 @@ class Replica:
     moving: int = 0
     ending: list[Request] = field(default_factory=list)
     late: bool = False
+    queued: bool = False
+    clock: float = 0.0
 
     @property
     def free(self) -> int:
@@ -176,6 +180,7 @@ class Replica:
         self.release(request)
         request.prompt = request.processed if self.truncates else max(request.prompt, request.processed)
         request.processed = request.brought = 0
+        request.until = -1.0
         request.restarts += 1
         self.wait(request)
 
@@ -197,6 +202,7 @@ class Replica:
         """The tokens of a batch that has left; the running are in order of admission, in a pipeline of arrival."""
         for request, tokens in batch:
             self.flying.remove(request)
+            request.until = end if self.queued and not self.numbers.get("ahead") else -1.0
             decoded = request.prefilled
             request.processed += tokens
             if not decoded and request.processed == request.prompt:
@@ -204,7 +210,7 @@ class Replica:
                 request.first_token = end if request.first_token < 0.0 else request.first_token
             if request.processed == request.total:
                 request.completed = end
-                (self.ending.append if self.numbers.get("ahead") else self.release)(request)
+                (self.ending.append if self.queued else self.release)(request)
             else:
                 self.running.append(request)
         self.running.sort(key=lambda one: one.number if "stages" in self.numbers else one.admission)
@@ -391,6 +397,9 @@ def vllm_v1(replica: Replica) -> Batch:
     budget, batch, place = int(numbers["chunk"]), [], 0
     while place < len(replica.running) and budget > 0:
         request = replica.running[place]
+        if request.prefilled and request.until > replica.clock:
+            place += 1
+            continue
         tokens = min(1 if request.prefilled else request.prompt - request.processed, budget)
         stored = request.processed - request.prefilled + tokens
         while (need := max(0, replica.pages(stored) - request.blocks)) > replica.free:
@@ -448,14 +457,16 @@ def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], sec
     place."""
     cached = any(len(one.path) for one in requests)
     pool = Pool(int(numbers["blocks"]), int(numbers["block_size"])) if cached else None
-    replica = Replica(numbers, truncates=name == "sarathi", pool=pool)
     stages, ahead = [0.0] * int(numbers.get("stages", 1)), bool(numbers.get("ahead"))
+    queued = name == "vllm_v1" and len(stages) + ahead > 1
+    replica = Replica(numbers, truncates=name == "sarathi", pool=pool, queued=queued)
     coming, clock, steps, flights = list(requests), 0.0, [], []
     while any(one.completed < 0.0 and not one.rejected for one in requests):
         for end, batch in flights:
-            if end <= clock and not ahead:
+            if end <= clock and not queued:
                 replica.land(batch, end)
         replica.leave(clock)
+        replica.clock = clock
         flights = [(end, batch) for end, batch in flights if end > clock]
         while coming and coming[0].arrived <= clock:
             replica.wait(coming.pop(0))
@@ -473,10 +484,10 @@ def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], sec
             steps.append((start, end - start, len(batch), sum(t for _, t in batch), decodes, held))
             replica.launch(batch, clock)
             flights.append((end, batch))
-            if ahead:  # what it will have done is known, but for the time of it
+            if queued:  # what it will have done is known, but for the time of it
                 replica.land(batch, end)
         elif flights:
-            arrivals = [one.arrived for one in coming[:1]] if room and not replica.front() and not ahead else []
+            arrivals = [one.arrived for one in coming[:1]] if room and not replica.front() and not queued else []
             clock = min([end for end, _ in flights] + arrivals)
         elif not evicted and replica.front():
             replica.reject()

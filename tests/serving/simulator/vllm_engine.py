@@ -172,10 +172,11 @@ def simulate(
     requests: list[reference.Request],
     seconds: Callable[[reference.Batch], float],
 ) -> list[reference.Step]:
-    """As `reference.simulate`, by vLLM's scheduler; `numbers` with `ahead` make its queue of batches two long."""
+    """As `reference.simulate`, by vLLM's scheduler; its queue has as many batches as there are stages, or two ahead."""
     assert name == "vllm_v1"
     engine, coming, clock, steps = Engine(numbers, requests), list(requests), 0.0, []
-    flights, longest, free_at = [], 1 + bool(numbers.get("ahead")), 0.0
+    stages = [0.0] * int(numbers.get("stages", 1))
+    flights, longest = [], len(stages) + bool(numbers.get("ahead"))
     while any(one.completed < 0.0 and not one.rejected for one in requests):
         while coming and coming[0].arrived <= clock:
             engine.add(coming.pop(0))
@@ -185,13 +186,15 @@ def simulate(
             for key in output.num_scheduled_tokens:
                 ours = engine.ours[key]
                 ours.scheduled = clock if ours.scheduled < 0.0 else ours.scheduled
-            start, took = max(clock, free_at), seconds(batch)
+            start = end = max(clock, stages[0])
+            took = seconds(batch) / len(stages)
+            for stage, free_at in enumerate(stages):
+                stages[stage] = end = max(end, free_at) + took
             free = engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
             decodes = sum(one.prefilled for one, _ in batch)
             held = (numbers["blocks"] - free) * took
-            steps.append((start, took, len(batch), sum(tokens for _, tokens in batch), decodes, held))
-            free_at = start + took
-            flights.append((output, engine.sampled(output), free_at))
+            steps.append((start, end - start, len(batch), sum(tokens for _, tokens in batch), decodes, held))
+            flights.append((output, engine.sampled(output), end))
             if len(flights) < longest:
                 continue
         if flights:
@@ -204,7 +207,7 @@ def simulate(
     return steps
 
 
-KINDS = [kind for kind in fuzz.KINDS if "vllm_v1" in kind[2] and "stages" not in kind[0] and "brought" not in kind[0]]
+KINDS = [kind for kind in fuzz.KINDS if "vllm_v1" in kind[2] and "brought" not in kind[0]]
 
 
 def main(count: int) -> int:

@@ -86,12 +86,14 @@ class Plan(NamedTuple):
 @dataclass(frozen=True)
 class Policy:
     """A scheduler. `paged`: decodes take blocks as they grow; `spare` blocks that must be left when a decode is
-    scheduled; `forgets_prompt`: what of a prompt was not computed at an eviction is made token by token afterwards."""
+    scheduled; `forgets_prompt`: what of a prompt was not computed at an eviction is made token by token afterwards;
+    `queues`: in a pipeline it works as vLLM's queue of batches, see `pipeline`."""
 
     plan: Callable[[Settings, View], Plan]
     paged: bool = True
     spare: int = 0
     forgets_prompt: bool = False
+    queues: bool = False
 
 
 def view_of(settings: Settings, trace: Trace, state: State) -> View:

@@ -54,4 +54,4 @@ def plan(settings: Settings, view: View) -> Plan:
     )
 
 
-VLLM_V1 = Policy(plan)
+VLLM_V1 = Policy(plan, queues=True)
