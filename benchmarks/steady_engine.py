@@ -15,6 +15,7 @@ SCHEDULERS = {
     "vllm_v1": {"sched": "vllm_v1", "max_tokens_in_batch": 2048},
     "sarathi": {"sched": "sarathi_fixed", "chunk_size": 512},
 }
+IN_STAGES = {**SCHEDULERS, "vllm_queue": {**SCHEDULERS["vllm_v1"], "pipeline_batches": "vllm_queue"}}
 LENGTHS = {
     "fixed": ({"kind": "fixed", "value": 1024}, {"kind": "fixed", "value": 128}),
     "chats": ({"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}),
@@ -37,7 +38,7 @@ class Case(NamedTuple):
 
 
 def case_of(name: str, stages: int = 1) -> Case:
-    """The engine with one of `SCHEDULERS`, its step times composed of the shipped kernels."""
+    """The engine with one of `IN_STAGES`, its step times composed of the shipped kernels."""
     import hwspecs
     from jaxperf.core.sustained_file import calibration_of, load_sustained_table
     from jaxperf.io.huggingface import load_model
@@ -47,8 +48,9 @@ def case_of(name: str, stages: int = 1) -> Case:
     from jaxperf.serving.simulator.settings import parse_scheduler
     from jaxperf.serving.simulator.workloads import Requests
 
-    settings = {**SCHEDULERS[name], "num_blocks": BLOCKS, "batch_size_cap": CAP, "pp": stages}
-    scheduler = parse_scheduler({**settings, "enable_prefix_caching": False} if name == "vllm_v1" else settings)
+    settings = {**IN_STAGES[name], "num_blocks": BLOCKS, "batch_size_cap": CAP, "pp": stages}
+    of_v1 = settings["sched"] == "vllm_v1"
+    scheduler = parse_scheduler({**settings, "enable_prefix_caching": False} if of_v1 else settings)
     device = calibration_of(hwspecs.load("h100-sxm"), load_sustained_table(None)).calibrated
     reach = Requests(np.zeros(CAP), np.full(CAP, LONGEST), np.full(CAP, 192))
     times = composed_times(load_model("llama-3-8b"), device, scheduler, reach)

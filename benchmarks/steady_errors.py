@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.steady_engine import (
     ARRIVALS,
+    IN_STAGES,
     LATENCIES,
     LENGTHS,
     REQUESTS,
@@ -60,7 +61,7 @@ def comparison() -> Iterator[Point]:
 
 def pipelines() -> Iterator[Point]:
     """Every scheduler in stages, with Poisson arrivals."""
-    for name in SCHEDULERS:
+    for name in IN_STAGES:
         for stages in STAGES:
             case = case_of(name, stages)
             model = _model_of(case)

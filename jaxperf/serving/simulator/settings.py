@@ -14,6 +14,7 @@ from jaxperf.models.checks import show
 from jaxperf.serving.simulator.cells import LARGEST, choice_of, count_of, positive_of, share_of, text_of
 from jaxperf.serving.simulator.names import in_our_words, unknown_keys
 from jaxperf.serving.simulator.policies import POLICIES, Policy
+from jaxperf.serving.simulator.policies.vllm_v1 import VLLM_V1_QUEUE
 from jaxperf.serving.simulator.state import Settings
 from jaxperf.serving.simulator.waste import fragmentation
 
@@ -42,13 +43,18 @@ FROM_ZERO = ("watermark_blocks", "swap_blocks")
 # Read one by one, or of a run and of the machine it models; these change nothing here.
 OTHERS = (
     *("model", "device", "sched", "watermark_fraction", "enable_prefix_caching", "gpu_memory_utilization"),
-    *("preemption", "swap_bandwidth", "block_bytes", "scheduling_policy", "async_scheduling"),
+    *("preemption", "swap_bandwidth", "block_bytes", "scheduling_policy", "async_scheduling", "pipeline_batches"),
     *("setup_s", "sim_s", "iters", "sim_time", "network", "memory_margin_fraction"),
 )
 KEYS = (*COUNTS, *OTHERS)
 ONE_BY_ONE = "async_scheduling is not stated: each step is formed after the one before it, as before vLLM 0.14"
+AS_THEY_COME = (
+    "pipeline_batches is not stated: a batch is formed as soon as requests come and a stage is free; vllm_queue looks "
+    "for them when a batch ends, as vLLM's engine does"
+)
 PREEMPTIONS = ("recompute", "swap")
 QUEUES = ("fcfs", "priority")
+BATCHES = ("as_they_come", "vllm_queue")
 # What some schedulers have no use for. Blocks may be counted from the others, and Vidur's files state all of those.
 USED_BY = {
     "chunk_size": ("sarathi", "sarathi_fixed"),
@@ -69,8 +75,9 @@ class Scheduler:
     """A scheduler with its numbers, and what it serves where the file says so.
 
     `numbers`: the fields of `Settings` that count; `swap_seconds`: as there; `by_priority`: the queue goes by the
-    requests' priorities; `ahead`: a step is formed while the one before it is computed; `tokens_per_hash` of a trace's
-    hashes, 0 where prefixes are not cached; `notes`: what was assumed or not used, in sentences.
+    requests' priorities; `ahead`: a step is formed while the one before it is computed; `queues`: batches of a pipeline
+    are formed by vLLM's own queue of them; `tokens_per_hash` of a trace's hashes, 0 where prefixes are not cached;
+    `notes`: what was assumed or not used, in sentences.
     """
 
     name: str
@@ -82,13 +89,14 @@ class Scheduler:
     swap_seconds: float | None = None
     by_priority: bool = False
     ahead: bool = False
+    queues: bool = False
     tokens_per_hash: int = 0
     notes: tuple[str, ...] = field(default=())
 
     @property
     def policy(self) -> Policy:
         """The function that plans its steps."""
-        return POLICIES[self.name]
+        return VLLM_V1_QUEUE if self.queues else POLICIES[self.name]
 
     def most_tokens(self, longest: int | None = None) -> int:
         """What one step may compute at most, with requests of up to `longest` tokens: as blocks are reserved for, if it
@@ -147,10 +155,10 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
     swap_seconds = _swap_seconds(data, name, given["swap_blocks"], where)
     by_priority = _by_priority(data, name, where)
     stages = _stages(data, name, given["pp"], swap_seconds is not None or by_priority, where)
-    ahead = _ahead(data, name, stages, where)
+    ahead, queues = _ahead(data, name, stages, where), _queues(data, name, where)
     caches, notes = _caches(data, name, stages, where), _notes(data, name)
     if name == "vllm_v1" and stages > 1:
-        notes += ("prefixes are not cached with pp above 1",)
+        notes += ("prefixes are not cached with pp above 1", *(() if data.get("pipeline_batches") else (AS_THEY_COME,)))
     if name == "vllm_v1" and stages == 1 and data.get("async_scheduling") is None:
         notes += (ONE_BY_ONE,)
     return Scheduler(
@@ -173,6 +181,7 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
         swap_seconds=swap_seconds,
         by_priority=by_priority,
         ahead=ahead,
+        queues=queues,
         tokens_per_hash=number("tokens_per_hash") if caches else 0,
         notes=notes,
     )
@@ -251,6 +260,14 @@ def _ahead(data: Mapping[str, Any], name: str, stages: int, where: str) -> bool:
     if wanted and stages > 1:
         raise InputError(f"{where}: async_scheduling is true and pp {stages}; steps are formed ahead with pp 1 only.")
     return bool(wanted)
+
+
+def _queues(data: Mapping[str, Any], name: str, where: str) -> bool:
+    """Whether the batches of a pipeline are formed by vLLM's own queue of them."""
+    wanted = choice_of(data, "pipeline_batches", BATCHES, where) == "vllm_queue"
+    if wanted and name != "vllm_v1":
+        raise InputError(f"{where}: pipeline_batches is vllm_queue, but only vllm_v1 has that queue, not {name}.")
+    return wanted
 
 
 def _stages(data: Mapping[str, Any], name: str, given: int | None, extras: bool, where: str) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxperf.core.compiler_options import quicken_loops
 from jaxperf.serving.simulator.paths import prefix_paths
 from jaxperf.serving.simulator.policies import POLICIES
+from jaxperf.serving.simulator.policies.vllm_v1 import VLLM_V1_QUEUE
 from jaxperf.serving.simulator.run import Simulated, simulate
 from jaxperf.serving.simulator.state import Settings, Sizes, Status
 from jaxperf.serving.simulator.step_time import StepTimeTable
@@ -132,6 +133,12 @@ def draw_pipeline(random: np.random.Generator, name: str, stages: int = 2) -> Ca
     return {**numbers, "stages": stages}, trace
 
 
+def draw_queue(random: np.random.Generator, name: str, stages: int = 2) -> Case:
+    """As `draw_pipeline`, with batches formed by vLLM's queue of them."""
+    numbers, trace = draw_pipeline(random, name, stages)
+    return {**numbers, "queue": 1}, trace
+
+
 def draw_ahead(random: np.random.Generator, name: str, drawn: Draw = draw) -> Case:
     """As another kind, with each step formed while the one before it is computed."""
     numbers, trace = drawn(random, name)
@@ -155,14 +162,15 @@ def draw_priorities(random: np.random.Generator, name: str) -> Case:
 def compiled(name: str, cases: list[Case]) -> Simulated:
     """All cases as lanes of one call; of at least `LANES`, so that one program serves them all."""
     cases = [*cases, *cases[-1:] * (LANES - len(cases))]
-    names = [name for name in cases[0][0] if name not in ("stages", "ahead")]
+    names = [name for name in cases[0][0] if name not in ("stages", "ahead", "queue")]
     first = cases[0][0]
     sizes = SIZES._replace(stages=int(first.get("stages", 1)), ahead=bool(first.get("ahead")))
     columns = {key: np.array([numbers[key] for numbers, _ in cases]) for key in names}
     kinds = {key: jnp.float64 if values.dtype.kind == "f" else jnp.int32 for key, values in columns.items()}
     settings = Settings(**{key: jnp.asarray(values, kinds[key]) for key, values in columns.items()})
     trace = pad_traces([trace for _, trace in cases], REQUESTS)
-    found = simulate(POLICIES[name], table(), settings, trace, sizes)
+    policy = VLLM_V1_QUEUE if first.get("queue") else POLICIES[name]
+    found = simulate(policy, table(), settings, trace, sizes)
     return jax.tree.map(np.asarray, found)
 
 
@@ -232,6 +240,8 @@ KINDS: list[tuple[str, Draw, Sequence[str]]] = [
     (", priorities", draw_priorities, ("vllm_v1",)),
     (", two stages", draw_pipeline, VARIED),
     (", four stages", functools.partial(draw_pipeline, stages=4), VARIED[1:2]),
+    (", two stages, vLLM's queue", draw_queue, ("vllm_v1",)),
+    (", four stages, vLLM's queue", functools.partial(draw_queue, stages=4), ("vllm_v1",)),
     (", prompts brought", draw_brought, VARIED),
 ]
 

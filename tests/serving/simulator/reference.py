@@ -458,7 +458,7 @@ def simulate(name: str, numbers: Mapping[str, Any], requests: list[Request], sec
     cached = any(len(one.path) for one in requests)
     pool = Pool(int(numbers["blocks"]), int(numbers["block_size"])) if cached else None
     stages, ahead = [0.0] * int(numbers.get("stages", 1)), bool(numbers.get("ahead"))
-    queued = name == "vllm_v1" and len(stages) + ahead > 1
+    queued = ahead or bool(numbers.get("queue"))
     replica = Replica(numbers, truncates=name == "sarathi", pool=pool, queued=queued)
     coming, clock, steps, flights = list(requests), 0.0, [], []
     while any(one.completed < 0.0 and not one.rejected for one in requests):

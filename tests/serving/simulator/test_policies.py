@@ -29,7 +29,10 @@ from tests.serving.simulator.fuzz import (
 
 # Of what is varied, the scheduler in which it is most different, at length three; `fuzz` compares the others too.
 # Steps formed ahead are the most different with cached prefixes.
-SELDOM = (", formed ahead", ", formed ahead, priorities", ", formed ahead, prompts brought")
+SELDOM = (
+    *(", formed ahead", ", formed ahead, priorities", ", formed ahead, prompts brought"),
+    ", four stages, vLLM's queue",
+)
 COMPARED = [
     pytest.param(what, name, marks=[pytest.mark.long] if what and (at or what in SELDOM) else [])
     for what, _, names in KINDS

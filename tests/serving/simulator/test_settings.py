@@ -86,6 +86,8 @@ def test_null_means_the_default_of_the_scheduler() -> None:
         ({"sched": "vllm_v1", "scheduling_policy": "priority", "pp": 2}, ["pp is 2", "priority"]),
         ({"sched": "faster_transformer", "pp": 2}, ["pp is 2", "faster_transformer"]),
         ({"sched": "vllm", "async_scheduling": True}, ["only vllm_v1 schedules ahead", "vllm"]),
+        ({"sched": "vllm", "pipeline_batches": "vllm_queue"}, ["only vllm_v1 has that queue", "vllm"]),
+        ({"sched": "vllm_v1", "pipeline_batches": "eager"}, ["pipeline_batches", "as_they_come", "vllm_queue"]),
         ({"sched": "vllm_v1", "async_scheduling": 1}, ["async_scheduling is 1", "true or false"]),
         ({"sched": "vllm_v1", "async_scheduling": True, "pp": 2}, ["async_scheduling is true", "pp 1 only"]),
         ({"sched": "vllm", "pp": 65}, ["pp is 65", "at most 64"]),
@@ -111,7 +113,10 @@ def test_swapping_copies_a_block_in_its_bytes_over_the_bandwidth() -> None:
 def test_a_pipeline_caches_no_prefixes_and_says_so() -> None:
     scheduler = parse_scheduler({"sched": "vllm_v1", "num_blocks": 10, "pp": 4})
     assert (scheduler.pipeline_parallel, scheduler.tokens_per_hash) == (4, 0)
-    assert scheduler.notes == ("prefixes are not cached with pp above 1",)
+    assert scheduler.notes[0] == "prefixes are not cached with pp above 1"
+    assert "vllm_queue looks for them when a batch ends" in scheduler.notes[1]
+    stated = parse_scheduler({"sched": "vllm_v1", "num_blocks": 10, "pp": 4, "pipeline_batches": "vllm_queue"})
+    assert stated.policy.queues and len(stated.notes) == 1
 
 
 def test_what_is_assumed_of_scheduling_ahead_is_said() -> None:

@@ -54,4 +54,5 @@ def plan(settings: Settings, view: View) -> Plan:
     )
 
 
-VLLM_V1 = Policy(plan, queues=True)
+VLLM_V1 = Policy(plan)
+VLLM_V1_QUEUE = Policy(plan, queues=True)
