@@ -246,13 +246,31 @@ def overlapping(busy: Scalar, room: Scalar, load: Load, engine: Engine) -> Scala
     Batches wait for each other, so one with a prompt lets the others wait unless they have prompts too. Replicas have
     queues of their own; of the batches in a pipeline the first that is formed takes all prompts there is room for.
     Of Poisson's b prompts that find a batch of their own b / (1 - e^-b) are there where any is. Where no request makes
-    a second token, no decodes take a batch's place: a pipeline takes prompts up as fast as its first stage is free.
+    a second token, no decodes take a batch's place: a pipeline takes prompts that fill a step up as fast as its first
+    stage is free (`singly`).
     """
     replicas = 1.0 - 1.0 / engine.replicas
     stages = (1.0 - 1.0 / engine.stages) / engine.replicas / jnp.maximum(room, 1.0)
     beside = jnp.minimum(_together(busy * (replicas + stages)), engine.ways)
     freely = engine.stages * jnp.minimum(_together(busy * replicas / engine.stages), engine.replicas)
-    return freely + jnp.clip(load.output.mean - 1.0, 0.0, 1.0) * (beside - freely)
+    return beside + (1.0 - _decodes(load)) * singly(room) * (freely - beside)
+
+
+def singly(room: Scalar) -> Scalar:
+    """Share of a step that a prompt takes [1]: those that share one gather in the batch that begins first, for which
+    the others wait. Between a prompt a step, which is exact, and very many it is on the slow side of the simulator."""
+    return 1.0 / jnp.maximum(room, 1.0)
+
+
+def entering(room: Scalar, load: Load, engine: Engine) -> Scalar:
+    """Batches of a pipeline that a queue is dealt to while one goes through [1]: all, but where nothing is beside
+    prompts that share a step."""
+    return 1.0 + (engine.stages - 1.0) * (1.0 - (1.0 - _decodes(load)) * (1.0 - singly(room)))
+
+
+def _decodes(load: Load) -> Scalar:
+    """0 where no request makes a second token, else 1 [1]."""
+    return jnp.clip(load.output.mean - 1.0, 0.0, 1.0)
 
 
 def _together(apart: Scalar) -> Scalar:

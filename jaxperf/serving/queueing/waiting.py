@@ -28,7 +28,17 @@ from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar
 from jaxperf.serving.queueing.arrivals import after_arrival, cluster, queue_found, work_found
-from jaxperf.serving.queueing.engine import FULL, SHORTEST, Engine, Load, Prefill, mean_over, overlap_at, served_at
+from jaxperf.serving.queueing.engine import (
+    FULL,
+    SHORTEST,
+    Engine,
+    Load,
+    Prefill,
+    entering,
+    mean_over,
+    overlap_at,
+    served_at,
+)
 from jaxperf.serving.queueing.line import Company
 
 ITERATIONS = 4
@@ -70,7 +80,8 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     those that come in a step's rest came as Poisson's do, half as the queue did) and the `wait` that shares `others`.
     """
     ways, over, added = engine.ways, served_at(prefill, load, engine), mean_over(load.prompt, prefill.share)
-    stages = jnp.where(prefill.beside > 0.0, engine.stages, 1.0)  # that a queue enters one behind the other
+    dealt = entering(prefill.room, load, engine)
+    stages = jnp.where(prefill.beside > 0.0, dealt, 1.0)  # that a queue enters one behind the other
     apart = overlap_at(prefill, load, dataclasses.replace(engine, stages=engine.stages / stages))
     room = jnp.maximum(prefill.room, 1.0)
     share, floor = prefill.share / over, prefill.floor / ways

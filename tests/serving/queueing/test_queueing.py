@@ -227,3 +227,14 @@ def test_no_step_of_a_row_is_shorter_than_the_shortest() -> None:
     )
     found = prompts_together(as_float(1.0), line.floor, line.each, as_float(0.3), as_float(0.8))
     assert float(found) == pytest.approx(prompts / steps, rel=0.05)
+
+
+def test_prompts_that_share_a_step_are_not_dealt_to_all_stages() -> None:
+    """Eight stages for prompts of which twenty share a step were promised eight times the speed they have."""
+    law = even_law(1e-6, (0.0,) * 3, (0.0, 1e-4, 0.0, 0.0, 0.0))
+    rooms = {}
+    for tokens in (1000, 50):
+        asked = Load(1.0, fixed(tokens), fixed(1))
+        rooms[tokens] = [float(steady(chunked, law, asked, Engine(64.0, 1000.0, n)).utilization) for n in (1.0, 8.0)]
+    assert rooms[1000][0] / rooms[1000][1] == pytest.approx(8.0, rel=1e-3)
+    assert 1.0 < rooms[50][0] / rooms[50][1] < 2.0
