@@ -10,8 +10,9 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
 from jaxperf.serving.fleet.routing import ROUTINGS
 from jaxperf.serving.simulator.cells import choice_of, count_of
+from jaxperf.serving.simulator.modes import WHOLE_BATCHES
 from jaxperf.serving.simulator.names import unknown_keys
-from jaxperf.serving.simulator.settings import KEYS, WHOLE_BATCHES, Scheduler, parse_scheduler
+from jaxperf.serving.simulator.settings import KEYS, Scheduler, parse_scheduler
 
 MOST_REPLICAS = 1 << 10
 LINKS = ("network", "node")

@@ -15,9 +15,10 @@ from jaxtyping import Array
 from hwspecs.errors import InputError
 from jaxperf.core.compiler_options import loops_are_quick
 from jaxperf.serving.simulator.engine import advance
+from jaxperf.serving.simulator.modes import WHOLE_BATCHES
 from jaxperf.serving.simulator.policies import Policy
 from jaxperf.serving.simulator.prefix import PrefixCache
-from jaxperf.serving.simulator.settings import WHOLE_BATCHES, Scheduler
+from jaxperf.serving.simulator.settings import Scheduler
 from jaxperf.serving.simulator.state import Log, Requests, Settings, Sizes, State, Totals, initial_state
 from jaxperf.serving.simulator.step_time import AbstractStepTime
 from jaxperf.serving.simulator.trace import OPEN, Trace, pad_traces

@@ -11,7 +11,8 @@ import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.models.checks import show
-from jaxperf.serving.simulator.cells import LARGEST, choice_of, count_of, positive_of, share_of, text_of
+from jaxperf.serving.simulator.cells import LARGEST, count_of, share_of, text_of
+from jaxperf.serving.simulator.modes import modes_of
 from jaxperf.serving.simulator.names import in_our_words, unknown_keys
 from jaxperf.serving.simulator.policies import POLICIES, Policy
 from jaxperf.serving.simulator.policies.vllm_v1 import VLLM_V1_QUEUE
@@ -47,14 +48,6 @@ OTHERS = (
     *("setup_s", "sim_s", "iters", "sim_time", "network", "memory_margin_fraction"),
 )
 KEYS = (*COUNTS, *OTHERS)
-ONE_BY_ONE = "async_scheduling is not stated: each step is formed after the one before it, as before vLLM 0.14"
-AS_THEY_COME = (
-    "pipeline_batches is not stated: a batch is formed as soon as requests come and a stage is free; vllm_queue looks "
-    "for them when a batch ends, as vLLM's engine does"
-)
-PREEMPTIONS = ("recompute", "swap")
-QUEUES = ("fcfs", "priority")
-BATCHES = ("as_they_come", "vllm_queue")
 # What some schedulers have no use for. Blocks may be counted from the others, and Vidur's files state all of those.
 USED_BY = {
     "chunk_size": ("sarathi", "sarathi_fixed"),
@@ -65,9 +58,6 @@ USED_BY = {
 RESERVING = ("orca", "faster_transformer")  # `max_batch_size` is theirs; the others go by blocks
 CHUNKED = ("sarathi", "sarathi_fixed", "vllm_v1")  # a step is limited to `chunk` tokens
 FREEING = ("vllm_v1",)  # caches give back what windows have left; earlier ones keep all tokens of all layers
-# What they decide when a batch begins rests on all of it being there: no pipeline, no prompts computed elsewhere.
-WHOLE_BATCHES = ("faster_transformer", "lightllm")
-MOST_STAGES = 64
 
 
 @dataclass(frozen=True)
@@ -152,15 +142,7 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
         cap = min(cap, given["max_batch_size"])
     chunk = number("max_tokens_in_batch") if name == "vllm_v1" else number("chunk_size")
     _check_budget(name, chunk, cap, block_size, where)
-    swap_seconds = _swap_seconds(data, name, given["swap_blocks"], where)
-    by_priority = _by_priority(data, name, where)
-    stages = _stages(data, name, given["pp"], swap_seconds is not None or by_priority, where)
-    ahead, queues = _ahead(data, name, stages, where), _queues(data, name, where)
-    caches, notes = _caches(data, name, stages, where), _notes(data, name)
-    if name == "vllm_v1" and stages > 1:
-        notes += ("prefixes are not cached with pp above 1", *(() if data.get("pipeline_batches") else (AS_THEY_COME,)))
-    if name == "vllm_v1" and stages == 1 and data.get("async_scheduling") is None:
-        notes += (ONE_BY_ONE,)
+    modes = modes_of(data, name, given, where)
     return Scheduler(
         name=name,
         numbers={
@@ -172,18 +154,18 @@ def parse_scheduler(data: Mapping[str, Any], where: str = "settings") -> Schedul
             "chunk": chunk,
             "reserved": reserved,
             "waiting_steps": number("max_waiting_iters"),
-            **({} if swap_seconds is None else {"swap_blocks": number("swap_blocks")}),
+            **({} if modes.swap_seconds is None else {"swap_blocks": number("swap_blocks")}),
         },
         model=text_of(data, "model", where),
         device=text_of(data, "device", where),
         tensor_parallel=given["tp"] or 1,
-        pipeline_parallel=stages,
-        swap_seconds=swap_seconds,
-        by_priority=by_priority,
-        ahead=ahead,
-        queues=queues,
-        tokens_per_hash=number("tokens_per_hash") if caches else 0,
-        notes=notes,
+        pipeline_parallel=modes.stages,
+        swap_seconds=modes.swap_seconds,
+        by_priority=modes.by_priority,
+        ahead=modes.ahead,
+        queues=modes.queues,
+        tokens_per_hash=number("tokens_per_hash") if modes.caches else 0,
+        notes=(*_notes(data, name), *modes.notes),
     )
 
 
@@ -227,73 +209,6 @@ def _check_budget(name: str, chunk: int, cap: int, block_size: int, where: str) 
         )
     if name == "lightllm" and block_size != 1:
         raise InputError(f"{where}: block_size is {block_size}; lightllm manages single tokens, so it must be 1.")
-
-
-def _swap_seconds(data: Mapping[str, Any], name: str, blocks: int | None, where: str) -> float | None:
-    """Seconds to copy one block where requests are preempted by swap, None where they are computed again."""
-    if choice_of(data, "preemption", PREEMPTIONS, where) != "swap":
-        return None
-    if name != "vllm":
-        raise InputError(f"{where}: preemption is swap, but only vllm (v0) swaps, not {name}.")
-    bandwidth, size = (positive_of(data, key, where) for key in ("swap_bandwidth", "block_bytes"))
-    if blocks is None or bandwidth is None or size is None:
-        wanted = {"swap_blocks": blocks, "swap_bandwidth": bandwidth, "block_bytes": size}
-        missing = ", ".join(key for key, value in wanted.items() if value is None)
-        raise InputError(f"{where}: preemption is swap, but there is no {missing}.")
-    return size / bandwidth
-
-
-def _by_priority(data: Mapping[str, Any], name: str, where: str) -> bool:
-    wanted = choice_of(data, "scheduling_policy", QUEUES, where) == "priority"
-    if wanted and name != "vllm_v1":
-        raise InputError(f"{where}: scheduling_policy is priority, but only vllm_v1 knows priorities, not {name}.")
-    return wanted
-
-
-def _ahead(data: Mapping[str, Any], name: str, stages: int, where: str) -> bool:
-    """Whether each step is formed while the one before it is computed."""
-    wanted = data.get("async_scheduling")
-    if not isinstance(wanted, bool | None):
-        raise InputError(f"{where}: async_scheduling is {show(wanted)}; it must be true or false.")
-    if wanted and name != "vllm_v1":
-        raise InputError(f"{where}: async_scheduling is true, but only vllm_v1 schedules ahead, not {name}.")
-    if wanted and stages > 1:
-        raise InputError(f"{where}: async_scheduling is true and pp {stages}; steps are formed ahead with pp 1 only.")
-    return bool(wanted)
-
-
-def _queues(data: Mapping[str, Any], name: str, where: str) -> bool:
-    """Whether the batches of a pipeline are formed by vLLM's own queue of them."""
-    wanted = choice_of(data, "pipeline_batches", BATCHES, where) == "vllm_queue"
-    if wanted and name != "vllm_v1":
-        raise InputError(f"{where}: pipeline_batches is vllm_queue, but only vllm_v1 has that queue, not {name}.")
-    return wanted
-
-
-def _stages(data: Mapping[str, Any], name: str, given: int | None, extras: bool, where: str) -> int:
-    """Stages of the pipeline; several need every request to be evicted and admitted in order of arrival."""
-    stages = given or 1
-    if stages == 1:
-        return 1
-    if stages > MOST_STAGES:
-        raise InputError(f"{where}: pp is {stages}; it is at most {MOST_STAGES}.")
-    if name in WHOLE_BATCHES:
-        raise InputError(f"{where}: pp is {stages}, but {name} has no batch under way beside another; it must be 1.")
-    if extras:
-        raise InputError(f"{where}: pp is {stages}; with preemption swap or scheduling_policy priority it must be 1.")
-    if data.get("enable_prefix_caching"):
-        raise InputError(f"{where}: pp is {stages} and enable_prefix_caching true; prefixes are cached with pp 1 only.")
-    return stages
-
-
-def _caches(data: Mapping[str, Any], name: str, stages: int, where: str) -> bool:
-    """vLLM v1 caches prefixes unless it is told not to; the others do not know how."""
-    wanted = data.get("enable_prefix_caching")
-    if not isinstance(wanted, bool | None):
-        raise InputError(f"{where}: enable_prefix_caching is {show(wanted)}; it must be true or false.")
-    if wanted and name != "vllm_v1":
-        raise InputError(f"{where}: enable_prefix_caching is true, but only vllm_v1 caches prefixes, not {name}.")
-    return name == "vllm_v1" and wanted is not False and stages == 1
 
 
 def _notes(data: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxperf.serving.simulator.modes import BATCHES
 from jaxperf.serving.simulator.run import Simulated, simulate
-from jaxperf.serving.simulator.settings import BATCHES, parse_scheduler
+from jaxperf.serving.simulator.settings import parse_scheduler
 from jaxperf.serving.simulator.state import Sizes
 from jaxperf.serving.simulator.step_time import AbstractStepTime, Timing, Work
 from jaxperf.serving.simulator.trace import pad_traces
