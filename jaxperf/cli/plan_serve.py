@@ -213,13 +213,13 @@ def _give(
     """The answer as text or JSON, and the file asked for; `notes`: what it assumes or leaves out."""
     from jaxperf.io.tables import json_text, write_rows
     from jaxperf.report.plan_serve import print_plan
-    from jaxperf.report.plan_serve_rows import plan_record, plan_rows
+    from jaxperf.report.plan_serve_rows import pipeline_notes, plan_record, plan_rows
     from jaxperf.serving.provenance import provenance_of
     from jaxperf.serving.unit_costs import ENERGY_NOTE
 
     origin = provenance_of(request.model, known, list(request.weights))
     rows = plan_rows(request, answers, costs)
-    record = plan_record(request, answers) | {"notes": [*notes, ENERGY_NOTE]} | origin.record
+    record = plan_record(request, answers) | {"notes": [*notes, *pipeline_notes(answers), ENERGY_NOTE]} | origin.record
     if as_json:
         typer.echo(json_text({"provenance": record, "rows": rows}))
     else:

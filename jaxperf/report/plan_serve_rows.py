@@ -15,6 +15,11 @@ from jaxperf.serving.plan.space import Configuration
 # Device, output tokens a second and number of devices -> what a million tokens take (`serving.unit_costs`).
 Costs = Callable[[str, float, float], dict[str, float]]
 METRICS = ("rate", "tokens_per_second", "tokens_per_second_per_device", "tokens_per_second_per_user")
+IN_STAGES = (
+    "batches of a pipeline are taken to be formed as requests come, in the simulations too; vLLM's own queue keeps all "
+    "that runs in one batch until a step's budget is exceeded, and serves less of short prompts: see `simulate` with "
+    "pipeline_batches vllm_queue"
+)
 MEANS_AND_LEVELS = (*LATENCIES, *(f"{name}_at" for name in LATENCIES))
 
 
@@ -31,6 +36,13 @@ def configuration_words(answer: Answer, configuration: Configuration, row: Mappi
 def _times(row: Mapping[str, float] | None, name: str, candidate: Candidate) -> str:
     words = layout_words(dict(candidate.layout))
     return words if row is None else f"{int(row[name])} x {words}"
+
+
+def pipeline_notes(answers: Sequence[Answer]) -> list[str]:
+    """How the batches of a pipeline are formed, in a sentence, where the first of an answer has one."""
+    best = [(answer.candidates, answer.choices[0].configuration) for answer in answers if answer.choices]
+    engines = [candidates[one] for candidates, own in best for one in (own.engine, own.prefill) if one is not None]
+    return [IN_STAGES] if any(engine.layout["pipeline_parallel"] > 1 for engine in engines) else []
 
 
 def plan_rows(request: Request, answers: Sequence[Answer], costs: Costs) -> list[dict[str, Any]]:
