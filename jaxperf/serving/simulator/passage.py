@@ -34,30 +34,43 @@ def passage_of(
     batches are formed at once, and the end of one is waited for, or an arrival while there is room for another.
     """
     coming = jnp.where(view.arrived, state.clock, view.coming)
-    busy = jnp.where(runs, run.steps.astype(jnp.float64) * run.seconds, 0.0)
-    if state.ahead is not None:
-        start = jnp.maximum(state.clock, state.ahead.end)
-        end = start + run.steps.astype(jnp.float64) * run.seconds
-        until = jnp.where(state.ahead.end > state.clock, state.ahead.end, coming)
-        last = start + (run.steps - 1).astype(jnp.float64) * run.seconds
-        clock = jnp.where(waits, until, jnp.where(runs, last, state.clock))
-        return Passage(clock, end, start, run.seconds, busy, None)
-    if state.pipeline is None:
+    if state.pipeline is not None:
+        return _in_stages(policy, state.pipeline, state.clock, view, run, runs, waits, coming)
+    took = run.steps.astype(jnp.float64) * run.seconds
+    busy = jnp.where(runs, took, 0.0)
+    if state.ahead is None:
         clock = jnp.where(waits, coming, state.clock + busy)
         return Passage(clock, clock, state.clock, run.seconds, busy, None)
-    flight = flight_of(state.pipeline, state.clock, run.seconds)
-    end, number = next_end(state.pipeline, state.clock), in_flight(state.pipeline, state.clock)
-    room = number < state.pipeline.ends.shape[0]
-    sooner = jnp.where(room, view.coming, jnp.inf)
-    until = jnp.where(number == 0, coming, end if policy.queues else jnp.minimum(end, sooner))
+    end = state.ahead.end
+    start = jnp.maximum(state.clock, end)
+    last = start + (run.steps - 1).astype(jnp.float64) * run.seconds
+    until = jnp.where(end > state.clock, end, coming)
+    clock = jnp.where(waits, until, jnp.where(runs, last, state.clock))
+    return Passage(clock, start + took, start, run.seconds, busy, None)
+
+
+def _in_stages(
+    policy: Policy,
+    pipeline: Pipeline,
+    clock: Float64[Array, ""],
+    view: View,
+    run: Run,
+    runs: Bool[Array, ""],
+    waits: Bool[Array, ""],
+    coming: Float64[Array, ""],
+) -> Passage:
+    stages = pipeline.ends.shape[0]
+    flight, number, end = flight_of(pipeline, clock, run.seconds), in_flight(pipeline, clock), next_end(pipeline, clock)
     members = run.work.tokens > 0
     if policy.queues:
         members &= view.slots.processed + run.work.tokens >= view.slots.prompt
+    else:
+        end = jnp.minimum(end, jnp.where(number < stages, view.coming, jnp.inf))
     return Passage(
-        clock=jnp.where(waits, until, state.clock),
+        clock=jnp.where(waits, jnp.where(number == 0, coming, end), clock),
         tokens_at=flight.end,
         start=flight.start,
         seconds=flight.end - flight.start,
-        busy=jnp.where(runs, run.seconds / state.pipeline.ends.shape[0], 0.0),
-        pipeline=launched(state.pipeline, flight, members, runs),
+        busy=jnp.where(runs, run.seconds / stages, 0.0),
+        pipeline=launched(pipeline, flight, members, runs),
     )
