@@ -123,8 +123,10 @@ def test_arithmetic_and_memory_alone_stay_below_the_power_of_the_device(
 
 
 def test_most_devices_have_energy_facts(devices: dict[str, hwspecs.DeviceSpec]) -> None:
+    """All but those whose makers, or an analyst that is cited, do not tell the process."""
     without = {name for name, spec in devices.items() if hwspecs.energy_of(spec) is None}
-    assert len(without) <= 14, without  # makers that do not tell the process
+    untold = {name for name, spec in devices.items() if spec.vendor in ("AWS", "Google", "Groq", "Huawei")}
+    assert without <= untold | {"jetson-agx-thor-128gb"}
 
 
 def test_an_h100_spends_what_its_process_and_memory_say(devices: dict[str, hwspecs.DeviceSpec]) -> None:

@@ -30,7 +30,8 @@ LARGER = WORLD | dict(hidden_size=2560, intermediate_size=10240, num_hidden_laye
 
 @pytest.mark.parametrize(("fields", "published"), [(WORLD, 1_527_404_544), (LARGER, 2_947_735_040)])
 def test_world_3_has_its_published_sizes(fields: dict[str, Any], published: int) -> None:
-    """1.5 B and 2.9 B: 2 D V + 4 D + L D (12 D + 2 (d_w + d_a + d_v + d_g) + 19) - (2 D d_v + D) (arXiv:2503.14456)."""
+    """1.5 B and 2.9 B: 2 D V + 4 D + L D (12 D + 2 (d_w + d_a + d_v + d_g) + 19) - (2 D d_v + D) (arXiv:2503.14456,
+    formula and totals recalled)."""
     config = read_config(fields)
     width, depth = fields["hidden_size"], fields["num_hidden_layers"]
     ranks = 96 + 96 + 64 + fields["gate_low_rank_dim"]

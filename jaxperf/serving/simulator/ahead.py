@@ -16,7 +16,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float64
 
-NEVER = -1.0  # s: before any clock
+from jaxperf.serving.simulator.pipeline import NEVER
 
 
 class Ahead(eqx.Module):

@@ -30,8 +30,8 @@ class Event(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The slot that a micro-operation changes: a mask of it, and what it holds; `ending`: its last token is under way,
-    ahead of the device, so that it ends though it is evicted."""
+    """The slot that a micro-operation changes: a mask of it, and what it holds; `ending`: it is evicted while its last
+    token is under way (ahead of the device, in vLLM's queue of batches), so that it ends all the same."""
 
     one: Bool[Array, " S"]
     request: Int32[Array, ""]
