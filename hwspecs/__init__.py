@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hwspecs.checks import Deviation, expected_peaks, peak_deviations
-    from hwspecs.energy import EnergyFacts, energy_of, flagship_of
+    from hwspecs.energy import EnergyFacts, energy_of
     from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean, nearest
+    from hwspecs.flagship import flagship_of
     from hwspecs.network import NetworkSpec, load_network, network_names
     from hwspecs.parts import load_architecture, load_link, load_memory, load_process
     from hwspecs.quantity import format_quantity, parse_quantity
@@ -74,8 +75,10 @@ def _home(name: str) -> str | None:
             return "network"
         case "load_architecture" | "load_link" | "load_memory" | "load_process":
             return "parts"
-        case "EnergyFacts" | "energy_of" | "flagship_of":
+        case "EnergyFacts" | "energy_of":
             return "energy"
+        case "flagship_of":
+            return "flagship"
         case "Deviation" | "expected_peaks" | "peak_deviations":
             return "checks"
     return "registry" if name in __all__ else None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hwspecs.errors import InputError
-from hwspecs.parts import load_architecture, load_memory, load_process
-from hwspecs.registry import load
+from hwspecs.parts import load_memory, load_process
 from hwspecs.schema import DeviceSpec, MemorySpec, ProcessSpec
 from hwspecs.values import EnergyPerByte, EnergyPerFlop, Format
 
@@ -42,20 +39,3 @@ def energy_of(spec: DeviceSpec) -> EnergyFacts | None:
     if spec.process is None or spec.memory_type is None:
         return None
     return EnergyFacts(load_process(spec.process), load_memory(spec.memory_type))
-
-
-def flagship_of(spec: DeviceSpec) -> DeviceSpec | None:
-    """The shipped device with the whole matrix rate and the highest power limit of a device's chip.
-
-    None where no file of `architectures/` says which: for an architecture of the user's own, or without matrix units.
-    """
-    return _flagship(spec.architecture)
-
-
-@functools.cache  # both files are shipped, and a ranking asks for them device by device
-def _flagship(architecture: str) -> DeviceSpec | None:
-    try:
-        flagship = load_architecture(architecture).flagship
-    except InputError:
-        return None
-    return None if flagship is None else load(flagship)

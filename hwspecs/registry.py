@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hwspecs.errors import InconsistentPeaks, InputError, nearest
-from hwspecs.files import SHIPPED, Layer, layer_of, read_device, read_header, read_toml, scan
+from hwspecs.files import SHIPPED, Layer, layer_of, read_header, read_toml, scan
+from hwspecs.inheritance import read_device
 from hwspecs.parts import load_architecture, part_path, part_paths
 from hwspecs.slices import Slice, profile_of, slice_of, slice_spec
 from hwspecs.spelling import Spelling, spelling_of

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from hwspecs.parts import part_paths
 from hwspecs.quantity import format_quantity
-from hwspecs.registry import names
 from hwspecs.schema import DeviceSpec
 from hwspecs.values import Source, Value
 
@@ -32,7 +32,7 @@ def variant(
         parts = {part: _value(part_of(old, part), each, key, notes[field]) for part, each in number.items()}
         changed[field] = parts if isinstance(old, Mapping) else old.model_copy(update=parts)
     forgotten = {"usable_memory": None} if "memory_capacity" in changes else {}
-    shipped = base.name if base.name in names() else base.base
+    shipped = base.name if base.name in part_paths("devices") else base.base
     facts = {
         "name": name,
         "display_name": name,
