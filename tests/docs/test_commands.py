@@ -15,7 +15,7 @@ from tests.docs import page
 
 FENCED = re.compile(r"^(?:    )?(?:\$ )?((?:python -m )?jaxperf [a-z][^`\n]*)$", re.MULTILINE)
 INLINE = re.compile(r"`(jaxperf [a-z][^`]*\s--?[a-z][^`]*)`")
-PAGES = [page.DOCS.parent / "README.md", page.DOCS.parent / "CONTRIBUTING.md", *sorted(page.DOCS.glob("*.md"))]
+PAGES = [page.DOCS.parent / "README.md", page.DOCS.parent / "CONTRIBUTING.md", *sorted(page.DOCS.rglob("*.md"))]
 COMMANDS = typer.main.get_command(app)
 
 

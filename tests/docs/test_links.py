@@ -14,7 +14,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *page.DOCS.glob("*.md")], ids=lambda path: path.name
+    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *page.DOCS.rglob("*.md")], ids=lambda path: path.name
 )
 def test_links_lead_to_files(path: Path) -> None:
     for target in LINK.findall(path.read_text(encoding="utf-8")):
