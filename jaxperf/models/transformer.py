@@ -25,7 +25,7 @@ END_KERNELS = (
     *("head_projection", "output_head", "logits_all_gather"),
 )
 # What depends on the context, least first.
-CONTEXT_KERNELS = ("indexer", "top_k", "attention")
+CONTEXT_KERNELS = ("indexer", "top_k", "prefix_expansion", "attention")
 
 
 def add_up(kernels: Mapping[str, Each], quantity: Callable[[Each], Scalar]) -> Scalar:

@@ -49,15 +49,43 @@ def test_absorbed_decode_by_hand() -> None:
     assert "latent_expansion" not in kernels
 
 
-def test_prefill_is_not_absorbed_by_hand() -> None:
-    """Keys of 192 and values of 128 elements for every head, made from the latents of prefix and prompt."""
+def test_a_long_prompt_is_expanded_by_hand() -> None:
+    """Keys of 192 and values of 128 elements for every head, made from the latents of prompt and prefix."""
     prompt, prefix = 1000, 500
     kernels = prefill_once(deployment(ROOMY), V3, 2, prompt, prefix).kernels
     pairs = prompt * prefix + prompt * (prompt + 1) / 2
     assert float(kernels["attention"].flops) == LAYERS * 2 * HEADS * pairs * 2 * (NOPE + ROPE + VALUE)
-    expanded = 2 * 2 * (prompt + prefix) * KV_RANK * HEADS * (NOPE + VALUE)
-    assert float(kernels["latent_expansion"].flops) == LAYERS * expanded
-    assert not {"absorb_query", "absorb_output"} & set(kernels)
+    for kernel, tokens in (("latent_expansion", prompt), ("prefix_expansion", prefix)):
+        assert float(kernels[kernel].flops) == LAYERS * 2 * 2 * tokens * KV_RANK * HEADS * (NOPE + VALUE)
+    assert {float(kernels[kernel].time) for kernel in ("absorb_query", "absorb_output")} == {0.0}
+
+
+def test_a_few_tokens_after_a_long_prefix_are_absorbed_by_hand() -> None:
+    """Scores of 576 and values of 512 elements for every head, query and latent; the prefix is not expanded."""
+    prompt, prefix = 16, 30_000
+    kernels = prefill_once(deployment(ROOMY), V3, 2, prompt, prefix).kernels
+    pairs = prompt * prefix + prompt * (prompt + 1) / 2
+    assert float(kernels["attention"].flops) == LAYERS * 2 * HEADS * pairs * 2 * (KV_RANK + ROPE + KV_RANK)
+    for kernel in ("absorb_query", "absorb_output"):
+        assert float(kernels[kernel].flops) == LAYERS * 2 * 2 * prompt * HEADS * NOPE * KV_RANK
+    latents = LAYERS * 2 * (prefix + (prompt + 1) / 2) * (KV_RANK + ROPE) * 2
+    queries_and_outputs = LAYERS * 2 * prompt * HEADS * (KV_RANK + ROPE + KV_RANK) * 2
+    assert float(kernels["attention"].bytes_moved) == latents + queries_and_outputs
+    assert {float(kernels[kernel].time) for kernel in ("latent_expansion", "prefix_expansion")} == {0.0}
+
+
+def test_a_prompt_takes_the_form_that_is_done_sooner() -> None:
+    """Expanded without a prefix; with one, absorbed up to between the 128 and 512 tokens at which vLLM changes."""
+    at = deployment(ROOMY, tensor=8)
+
+    def expands(prompt: int, prefix: int) -> bool:
+        return float(prefill_once(at, V3, 1, prompt, prefix).kernels["latent_expansion"].time) > 0.0
+
+    assert [expands(prompt, 30_000) for prompt in (1, 128, 512, 4096)] == [False, False, True, True]
+    assert expands(1, 0)
+    one, token = prefill_once(at, V3, 1, 1, 30_000), decode_once(at, V3, 1, 30_001)
+    assert float(one.flops) == float(token.flops)
+    assert float(one.time) == pytest.approx(float(token.time), rel=1e-3)
 
 
 @pytest.mark.parametrize("transformer", [V3, KIMI], ids=["deepseek-v3", "kimi-k2"])

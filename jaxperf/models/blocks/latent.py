@@ -1,7 +1,7 @@
 """Multi-head latent attention (DeepSeek V2, arXiv:2405.04434): one cached latent for all heads.
 
 In decode the up-projections of keys and values are absorbed into the query and the output (section 2.1.3 and appendix
-C), so that attention works on the latent itself; in prefill they are applied, which takes fewer FLOP for many queries.
+C), so that attention works on the latent itself; a prompt is in `latent_prompt`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float, as_optional_float, ceil_div, divides
 from jaxperf.kernels.mla import (
     LatentShape,
-    mla_absorb_output_cost,
-    mla_absorb_query_cost,
     mla_decode_cost,
-    mla_expand_cost,
-    mla_prefill_cost,
 )
 from jaxperf.models.blocks.base import AbstractMixer, Kernels
 from jaxperf.models.blocks.indexer import IndexerArrays, indexer_arrays
+from jaxperf.models.blocks.latent_prompt import absorbed, prompt_attention
 from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_norm, rotary
-from jaxperf.models.blocks.phase import Decode, Phase, Prefill
+from jaxperf.models.blocks.phase import Decode, Phase
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Mla
 
@@ -71,7 +68,7 @@ class LatentMixer(AbstractMixer):
         elif isinstance(phase, Decode):
             kernels |= absorbed(deployment, shape, tokens, attend_latent(deployment, shape, phase))
         else:
-            kernels |= expanded(deployment, shape, phase)
+            kernels |= prompt_attention(deployment, shape, phase)
         if self.gates is not None:
             kernels["gate_projection"] = linear(deployment, tokens, shape.heads * self.gates, hidden)
             kernels["output_gate"] = gate(deployment, tokens, shape.heads * self.value_dim)
@@ -118,32 +115,10 @@ class LatentMixer(AbstractMixer):
         return ~divides(layout.tensor_parallel, self.heads)
 
 
-def absorbed(at: Deployment, shape: LatentShape, tokens: Scalar, core: Cost) -> Kernels:
-    """Attention on the latent: the up-projections are applied to the queries before and to the outputs after it."""
-    gemm = at.efficiencies.gemm
-    return {
-        "absorb_query": mla_absorb_query_cost(at.device, shape, tokens, at.weights, at.activations, gemm),
-        "attention": core,
-        "absorb_output": mla_absorb_output_cost(at.device, shape, tokens, at.weights, at.activations, gemm),
-    }
-
-
 def attend_latent(at: Deployment, shape: LatentShape, phase: Decode) -> Cost:
     """One new token against the cached latents."""
     efficiency = at.efficiencies.mla_decode
     return mla_decode_cost(at.device, shape, phase.sequences, phase.context, at.cache, at.activations, efficiency)
-
-
-def expanded(at: Deployment, shape: LatentShape, phase: Prefill) -> Kernels:
-    """Attention on keys and values of all heads, which are made from the latents of prefix and prompt first."""
-    keys = phase.sequences * (phase.prefix + phase.prompt)
-    efficiency = at.efficiencies.attention_prefill
-    return {
-        "latent_expansion": mla_expand_cost(at.device, shape, keys, at.weights, at.activations, at.efficiencies.gemm),
-        "attention": mla_prefill_cost(
-            at.device, shape, phase.sequences, phase.prompt, phase.prefix, at.activations, efficiency
-        ),
-    }
 
 
 def latent_mixer(mla: Mla) -> LatentMixer:

@@ -22,6 +22,7 @@ from jaxperf.sweeps.once import evaluate_over
 
 CONTEXT_STEP = 64  # tokens between the contexts of the grid
 LENGTH_STEP = 16  # tokens between its lengths of prompts
+PRODUCTS = ("prefix_expansion",)  # kernels that look at the context and are no attention
 Step = Callable[..., Scalar]
 
 
@@ -105,10 +106,10 @@ def _prefill(deployment: Deployment, model: Transformer, prefix: Scalar, length:
 
 
 def _busy(resource: str) -> tuple[Step, Step, Step]:
-    """How long the kernels that look at the context keep a resource busy [s]; tokens by themselves do not."""
+    """How long attention and what chooses its tokens keep a resource busy [s]; tokens by themselves do not."""
 
     def of(kernels: Kernels) -> Scalar:
-        looking = {name: kernels[name] for name in CONTEXT_KERNELS if name in kernels}
+        looking = {name: kernels[name] for name in CONTEXT_KERNELS if name in kernels and name not in PRODUCTS}
         return add_up(looking, lambda cost: getattr(cost, resource))
 
     @jax.jit

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from jaxperf.serving.colocate import steps
 from jaxperf.serving.colocate.steps import MeanSteps, mean_steps, step_needs
 from jaxperf.serving.techniques.colocation import busy_shares
 from tests.devices import H100, decode_step, deployment, model, prefill_step
+from tests.models.shipped import prefill_once
 
 STEPS = MeanSteps(prompts=2, tokens=512, prefix=0, beside=0, decodes=8, context=1024)
 
@@ -60,3 +63,12 @@ def test_decodes_beside_a_prompt_read_their_cache_and_the_weights_once() -> None
     assert plain.time[0] < mixed.time[0] < plain.time[0] + plain.time[1]
     of_memory = [float(each.shares[0, 1] * each.time[0]) for each in (plain, mixed)]
     assert of_memory[0] < of_memory[1] < of_memory[0] + float(plain.shares[1, 1] * plain.time[1])
+
+
+def test_the_prefix_of_latent_attention_is_expanded_beside_decodes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    at, whole = deployment(H100), model("deepseek-v2-lite")
+    latent = dataclasses.replace(whole, groups=whole.groups[:1])
+    plain = float(prefill_once(at, latent, STEPS.prompts, STEPS.tokens, 32_768).time)
+    monkeypatch.setattr(steps, "_step_needs", steps._step_needs.__wrapped__)  # kernels compiled one by one
+    mixed = float(step_needs(at, latent, STEPS._replace(prefix=32_768, context=64, beside=8)).time[0])
+    assert plain < mixed < 1.1 * plain
