@@ -200,15 +200,16 @@ def _layer(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: fl
     forward, backward = (sum(each) for each in zip(gemm, experts, attention, vector, strict=True))
     again = {0: 0.0, 1: attention[0], 2: forward}[run.recompute]
     windows = gemm, attention, (forward, backward)
-    shown, free = _messages(model, run, device, e, tokens, (a, d, x), *windows)
+    shown, keys, free = _messages(model, run, device, e, tokens, (a, d, x), *windows)
+    repeated = {0: 0.0, 1: keys, 2: shown[0]}[run.recompute]  # with attention its keys and values are sent again
     full = 1 if run.recompute == 2 else 0
     overhead = e.layer_overhead + (x * model.experts / run.expert * e.expert_overhead if x else 0.0)
-    ahead, behind = forward + shown[0], backward + again + shown[1] + full * shown[0]
+    ahead, behind = forward + shown[0], backward + again + shown[1] + repeated
     waits = [_host(work, e.host_layer * part) for work, part in ((ahead, 1 / 3), (behind, 2 / 3))]
     free = [free[0] + waits[0], free[1] + full * free[0] + (again if run.recompute == 1 else 0) + waits[1]]
     return {
         "free": free,
-        "messages": sum(shown) + full * shown[0],
+        "messages": sum(shown) + repeated,
         "ahead": ahead + waits[0],
         "behind": behind + waits[1],
         "total": ahead + behind + sum(waits) + overhead,
@@ -230,8 +231,9 @@ def _messages(
     gemm: Sequence[float],
     attention: Pair,
     layer: Pair,
-) -> tuple[Pair, list[float]]:
-    """What shows of tensor, context and expert communication, forward and backward, and compute left beside none."""
+) -> tuple[Pair, float, list[float]]:
+    """What shows of tensor, context and expert communication, forward and backward; forward of context communication
+    alone; and compute left beside none."""
     (a, d, x), b, t = shares, run.activation_bytes, run.tensor
     blocks = a + d + (x if model.shared_weights else 0.0)
     one = blocks * _ring(device, e, t, 1, tokens * model.hidden * b)
@@ -248,13 +250,12 @@ def _messages(
         back = _exchange(device, e, run.expert, run.expert_tensor, rows * b, model.topk)
         gather = 2 * _ring(device, e, run.expert_tensor, 1, rows * b * model.topk * run.expert_tensor)
         pairs.append(((x * (there + back + gather), x * (2 * back + gather)), layer, e.overlap_expert))
-    waited, free = [0.0, 0.0], list(layer)
+    waited, free = [], list(layer)
     for sizes, windows, share in pairs:
-        for way, (size, window) in enumerate(zip(sizes, windows, strict=True)):
-            shown = _shown(size, min(window, free[way]), share)
-            free[way] -= size - shown
-            waited[way] += shown
-    return (waited[0], waited[1]), free
+        shown = [_shown(*each, share) for each in zip(sizes, map(min, windows, free), strict=True)]
+        free = [left - (size - waits) for left, size, waits in zip(free, sizes, shown, strict=True)]
+        waited.append(shown)
+    return (sum(each[0] for each in waited), sum(each[1] for each in waited)), waited[1][0], free
 
 
 def _group(device: Numbers, members: float, stride: float) -> Pair:

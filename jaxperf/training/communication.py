@@ -21,6 +21,7 @@ from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.overlap import Passes
+from jaxperf.training.recompute import Again, layer_again
 
 
 class Groups(eqx.Module):
@@ -93,11 +94,25 @@ def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Pas
     """Two all-reduces of the residual rows forward and two backward a layer of two blocks (Megatron-LM,
     arXiv:1909.08053); with sequence parallelism a gather and a scatter each, and the input gathered once more for the
     gradient of the weight (Korthikanti et al. 2022, arXiv:2205.05198)."""
-    shared = jnp.where(model.shared_weights > 0.0, model.moe_layers, 0.0)
-    blocks = (model.attention_layers + model.mixer_layers + model.dense_layers + shared) / model.layers
+    blocks = _split_blocks(model) / model.layers
     one = blocks * ring_pass(groups.tensor, layout.tokens * model.hidden * layout.activation_bytes)
     again = jnp.where(layout.sequence_parallel > 0.0, 1.0, 0.0)
     return Passes(2.0 * one, (2.0 + again) * one)
+
+
+def tensor_again(model: TrainingModel, again: Again) -> Scalar:
+    """Share of the forward messages of `tensor_exchange` that modules which are computed `again` repeat [1]."""
+    repeated = layer_again(again, dense=model.dense_layers, shared=_split_shared(model))
+    return again.whole + repeated / jnp.maximum(_split_blocks(model), 1.0)
+
+
+def _split_blocks(model: TrainingModel) -> Scalar:
+    """Blocks of all layers that tensor ranks share, each with its all-reduce [1]."""
+    return model.attention_layers + model.mixer_layers + model.dense_layers + _split_shared(model)
+
+
+def _split_shared(model: TrainingModel) -> Scalar:
+    return jnp.where(model.shared_weights > 0.0, model.moe_layers, 0.0)
 
 
 def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Passes:

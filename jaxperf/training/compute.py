@@ -7,6 +7,8 @@ written. The peaks of narrow formats hold for the layers' products alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,28 +17,28 @@ from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.training.flops import attended_tokens
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.products import HALF_TILE, Phases, Rates, block_phases, linear_phases
+from jaxperf.training.products import HALF_TILE, Phases, Rates, block_phases, linear_phases, product_time
+from jaxperf.training.recompute import computed_again, layer_again
+from jaxperf.training.streams import adapter_bytes, bytes_again, cast_bytes, forward_bytes
 
-NORM_AND_ADD = 5.0  # elements of the residual stream a block touches: norm in and out, sum of two, written
-MIXED_STREAMS = 4.0  # the same of n streams and what the block reads: 4 (n + 1), weights, sum, norm, mixed and added to
-PERMUTE = 4.0  # elements of a routed row read and written on its way to the expert and back
-MIXER_STREAM = 10.0  # elements a channel of a recurrent mixer is touched: convolution, scan, gate and norm
 LOSS_FP32 = 8.0  # bytes a logit of fp32 softmax, written and read
 UNFUSED_FORWARD = (6.0, 1.0)  # times a score is written or read in 16 bits, and dropout masks: scores, softmax, dropout
 UNFUSED_BACKWARD = (9.0, 1.0)
 
 
 class LayerCompute(eqx.Module):
-    """The average layer and one micro-batch, by kind [s]; gradients of streams are all in `vector.backward`."""
+    """The average layer and one micro-batch, by kind [s]; gradients of streams are all in `vector.backward`; modules
+    that are computed `again` besides, whole layers not among them."""
 
     gemm: Phases
     experts: Phases
     attention: Phases
     vector: Phases
+    again: Float[Array, "*batch"]
 
     @property
     def total(self) -> Phases:
-        """All kinds."""
+        """All kinds, once."""
         return self.gemm + self.experts + self.attention + self.vector
 
 
@@ -57,13 +59,18 @@ def layer_compute(model: TrainingModel, layout: Layout, rates: Rates, imbalance:
     """Forward and backward of the average layer.
 
     **Arguments:** scalar leaves; `imbalance`: rows of the busiest rank's experts over the mean [1].
-    **Returns:** `LayerCompute` [s], of one micro-batch on one rank, without recomputation.
+    **Returns:** `LayerCompute` [s], of one micro-batch on one rank.
     """
+    products, core = _dense_products(model, layout, rates), _attention(model, layout, rates)
+    experts = _expert_products(model, layout, rates, imbalance)
+    routed = routed_rows(model, layout) / layout.tokens * imbalance
+    first, *others = (*products.values(), _adapter_products(model, layout, rates))
     return LayerCompute(
-        gemm=_dense_products(model, layout, rates) + _adapter_products(model, layout, rates),
-        experts=_expert_products(model, layout, rates, imbalance),
-        attention=_attention(model, layout, rates) + _scan(model, layout, rates),
-        vector=_streams(model, layout, rates, imbalance),
+        gemm=sum(others, start=first),
+        experts=experts,
+        attention=core + _scan(model, layout, rates),
+        vector=_streams(model, layout, rates, routed),
+        again=_computed_again(model, layout, rates, products, experts, core, routed),
     )
 
 
@@ -78,16 +85,16 @@ def ends_compute(model: TrainingModel, layout: Layout, rates: Rates) -> Ends:
     return Ends(embedding=model.table * table, head=model.head * (head.total + loss))
 
 
-def _dense_products(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:
+def _dense_products(model: TrainingModel, layout: Layout, rates: Rates) -> dict[str, Phases]:
     rows, split, one = layout.tokens, layout.tensor, as_float(1.0)
     hidden, rate = model.hidden, rates.matrix
     read = jnp.where(model.output_width > 0.0, model.output_width, model.value_width)
-    blocks = (
-        (model.attention_layers, model.attention_weights, read),
-        (model.mixer_layers, model.mixer_weights, model.mixer_width),
-        (model.dense_layers, model.dense_ffn_weights, model.ffn_width),
-        (model.moe_layers, model.shared_weights, model.shared_width),
-    )
+    blocks = {
+        "attention": (model.attention_layers, model.attention_weights, read),
+        "mixer": (model.mixer_layers, model.mixer_weights, model.mixer_width),
+        "dense": (model.dense_layers, model.dense_ffn_weights, model.ffn_width),
+        "shared": (model.moe_layers, model.shared_weights, model.shared_width),
+    }
     router = linear_phases(
         rates,
         rates.plain,
@@ -98,11 +105,11 @@ def _dense_products(model: TrainingModel, layout: Layout, rates: Rates) -> Phase
         operand=layout.activation_bytes,
         groups=one,
     )
-    total = router * (model.moe_layers / model.layers)
-    for count, weights, width in blocks:
+    found = {"router": router * (model.moe_layers / model.layers)}
+    for name, (count, weights, width) in blocks.items():
         phases = block_phases(rates, rate, rows, hidden, weights, width, split, layout, one)
-        total = total + phases * (count / model.layers)
-    return total
+        found[name] = phases * (count / model.layers)
+    return found
 
 
 def _expert_products(model: TrainingModel, layout: Layout, rates: Rates, imbalance: Scalar) -> Phases:
@@ -151,52 +158,42 @@ def _scan(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:
     return Phases(forward, 2.0 * forward, as_float(0.0))
 
 
-def _streams(model: TrainingModel, layout: Layout, rates: Rates, imbalance: Scalar) -> Phases:
+def _streams(model: TrainingModel, layout: Layout, rates: Rates, routed: Scalar) -> Phases:
     """Norms, sums, rotary embedding, activations, permutations, casts and adapters, by the bytes they move."""
-    itemsize, split = layout.activation_bytes, layout.tensor
-    attention, mixer, dense, moe = (
-        count / model.layers
-        for count in (model.attention_layers, model.mixer_layers, model.dense_layers, model.moe_layers)
-    )
-    blocks = attention + mixer + dense + moe
-    routed = routed_rows(model, layout) / layout.tokens * imbalance
-    activation = 2.0 + model.gated
-    rotary = 2.0 * (model.score_width + 0.5 * model.kv_width)
-    touched = jnp.where(model.streams > 1.0, MIXED_STREAMS * (model.streams + 1.0), NORM_AND_ADD)
-    residual = blocks * model.hidden * (touched * itemsize + model.dropout) / layout.residual_split
-    inner = (
-        attention * rotary / split
-        + mixer * MIXER_STREAM * model.mixer_width / split
-        + dense * activation * model.ffn_width / split
-        + moe * activation * model.shared_width / split
-        + moe * routed * (activation * model.expert_width / layout.expert_tensor + PERMUTE * model.expert_hidden)
-    ) * itemsize
-    forward = residual + inner + _adapters(model, layout)
-    casts = layout.quantized * (itemsize + 2.0 * layout.operand_bytes) * _product_inputs(model, layout, routed)
+    forward, casts = forward_bytes(model, layout, routed), cast_bytes(model, layout, routed)
     per_byte = layout.tokens / rates.memory
     return Phases((forward + casts) * per_byte, (2.0 * forward + casts) * per_byte, as_float(0.0))
 
 
-def _product_inputs(model: TrainingModel, layout: Layout, routed: Scalar) -> Scalar:
-    """Elements a token of the average layer that enter products, on one rank [1]."""
-    dense = (
-        model.attention_layers * (model.hidden + model.value_width / layout.tensor)
-        + model.mixer_layers * (model.hidden + model.mixer_width / layout.tensor)
-        + model.dense_layers * (model.hidden + model.ffn_width / layout.tensor)
-        + model.moe_layers * routed * (model.expert_hidden + model.expert_width / layout.expert_tensor)
+def _computed_again(
+    model: TrainingModel,
+    layout: Layout,
+    rates: Rates,
+    products: Mapping[str, Phases],
+    experts: Phases,
+    core: Phases,
+    routed: Scalar,
+) -> Scalar:
+    """Modules that selective recomputation computes again (`recompute.py`): their products, attention, and streams."""
+    again = computed_again(layout)
+    up = model.up_rows / layout.tensor  # outputs of the projections up, by whose mean depth their FLOP are exact
+    depth = model.up_weights / jnp.maximum(model.up_rows, 1.0)
+    sizes = (layout.operand_bytes, layout.operand_bytes, layout.activation_bytes)
+    raised = product_time(rates, rates.matrix, layout.tokens, up, depth, as_float(1.0), sizes)
+    computed = layer_again(
+        again,
+        core=core.forward,
+        up=jnp.where(up > 0.0, raised, 0.0) * (model.attention_layers / model.layers),
+        dense=products["dense"].forward,
+        experts=products["router"].forward + experts.forward,
+        shared=products["shared"].forward,
     )
-    return dense / model.layers
+    return computed + bytes_again(model, layout, again, routed) * layout.tokens / rates.memory
 
 
 def _adapter_products(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:
     """What the products of adapters take beyond the streams they run beside, which are longer at usual ranks: 2 r (in +
     out) FLOP a token forward and for either gradient (Hu et al. 2021, arXiv:2106.09685)."""
     flops = 2.0 * layout.lora_rank * model.active_layer_adapters / layout.tensor
-    beyond = layout.tokens * jnp.maximum(flops / rates.matrix - _adapters(model, layout) / rates.memory, 0.0)
+    beyond = layout.tokens * jnp.maximum(flops / rates.matrix - adapter_bytes(model, layout) / rates.memory, 0.0)
     return Phases(beyond, beyond, beyond)
-
-
-def _adapters(model: TrainingModel, layout: Layout) -> Scalar:
-    """Bytes a token that adapters read and add in a pass."""
-    used = jnp.where(layout.lora_rank > 0.0, 1.5, 0.0)  # inputs read, outputs read and written
-    return used * layout.activation_bytes * model.active_layer_adapters / layout.tensor

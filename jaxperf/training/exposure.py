@@ -13,6 +13,7 @@ from jaxperf.training.communication import (
     context_exchange,
     expert_exchange,
     ring_pass,
+    tensor_again,
     tensor_exchange,
 )
 from jaxperf.training.compute import LayerCompute
@@ -22,6 +23,7 @@ from jaxperf.training.memory import StageParameters
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.overlap import Passes, exposed_time, inner_share
 from jaxperf.training.products import Phases
+from jaxperf.training.recompute import computed_again
 
 BUCKET = 40e6  # gradients sent together, Megatron-LM's default [1]
 
@@ -77,27 +79,37 @@ def layer_exchanges(
     """Tensor, context and expert communication of the average layer, each beside the compute it may hide behind; the
     compute that none of them runs beside; and gradients of weights that tensor communication runs beside.
 
-    Full recomputation repeats the forward messages before the backward pass.
+    What is computed again repeats its forward messages before the backward pass.
     """
-    again = jnp.where(layout.recompute > 1.5, layout.recomputed_share, 0.0)
+    again = computed_again(layout)
     gemm, attention = _windows(compute.gemm), _windows(compute.attention)
     found = {}
 
-    def exchange(name: str, messages: Passes, windows: Passes, share: Scalar) -> Passes:
-        """What it runs beside."""
+    def exchange(name: str, messages: Passes, windows: Passes, share: Scalar, repeated: Scalar) -> Passes:
+        """What it runs beside; `repeated`: share of the forward messages that are sent again."""
         shown = messages.exposed(windows, share)
-        total = (1.0 + again) * messages.forward + messages.backward
-        found[name] = LayerExchange(total, shown.forward, shown.backward + again * shown.forward)
+        total = (1.0 + repeated) * messages.forward + messages.backward
+        found[name] = LayerExchange(total, shown.forward, shown.backward + repeated * shown.forward)
         return messages - shown
 
     share = layout.overlap_tensor * efficiencies.overlap_tensor
-    hidden = exchange("tensor", tensor_exchange(model, layout, groups), gemm, share)
+    hidden = exchange("tensor", tensor_exchange(model, layout, groups), gemm, share, tensor_again(model, again))
     held = jnp.maximum(hidden.backward - compute.gemm.backward, 0.0)
     free = _windows(compute.total).left(hidden)
     share = layout.overlap_context * efficiencies.overlap_context
-    free = free.left(exchange("context", context_exchange(model, layout, groups), attention, share))
+    free = free.left(
+        exchange("context", context_exchange(model, layout, groups), attention, share, again.whole + again.core)
+    )
     share = layout.overlap_expert * efficiencies.overlap_expert
-    free = free.left(exchange("expert", expert_exchange(model, layout, groups, efficiencies.imbalance), free, share))
+    free = free.left(
+        exchange(
+            "expert",
+            expert_exchange(model, layout, groups, efficiencies.imbalance),
+            free,
+            share,
+            again.whole + again.experts,
+        )
+    )
     return found, free, held
 
 

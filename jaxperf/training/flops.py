@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxperf.core.numerics import Scalar
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
+from jaxperf.training.recompute import computed_again, layer_again
 
 
 def attended_tokens(model: TrainingModel, sequence: Scalar) -> Scalar:
@@ -47,5 +48,14 @@ def step_flops(model: TrainingModel, layout: Layout) -> tuple[Scalar, Scalar]:
     passes = 3.0 - layout.frozen
     core = attention + model.mixer_layers * model.state_flops
     useful = passes * (layers + 2.0 * model.head * model.embedding) + 3.0 * (core + adapters)
-    again = jnp.where(layout.recompute > 1.5, layers + core, jnp.where(layout.recompute > 0.5, attention, 0.0))
-    return tokens * useful, tokens * (useful + layout.recomputed_share * again)
+    routed = model.moe_layers * (model.topk * model.expert_weights + model.router)
+    again = layer_again(
+        computed_again(layout),
+        whole=layers + core,
+        core=attention,
+        up=2.0 * model.attention_layers * model.up_weights,
+        dense=2.0 * model.dense_layers * model.dense_ffn_weights,
+        experts=2.0 * routed,
+        shared=2.0 * model.moe_layers * model.shared_weights,
+    )
+    return tokens * useful, tokens * (useful + again)

@@ -16,6 +16,8 @@ from jaxperf.core.numerics import as_float
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe")
 CONTEXT_METHODS = ("ring", "all-gather", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
+# What selective recomputation may compute again, as Megatron-Core names it (`--recompute-modules`): a field each.
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 # Numbers from 1, and the stages of ZeRO.
 FROM_ONE = tuple(
     "tensor pipeline context expert expert_tensor data interleave microbatch global_batch sequence".split()
@@ -34,10 +36,11 @@ class Layout(eqx.Module):
     step, of `sequence` tokens; `behind` sequences that stages on other devices hold, behind these; `zero` stage 0..3;
     `shard_group` data-parallel ranks that share one copy (HSDP), 0 for all; `sequence_parallel` 0 or 1; `recompute`,
     `schedule`, `context_method`: index into `RECOMPUTE`, `SCHEDULES`, `CONTEXT_METHODS`; `recomputed_share` of the
-    layers that recompute; `uneven` 1 where stages may hold different numbers of layers; `flash` 0 where attention
-    writes its scores to memory; `offload` share of the kept activations sent to host memory; `lora_rank`, 0 for none;
-    `frozen` 1 where the model's weights do not learn; `deduplicate` 1 where a token is sent to a rank, and to a node,
-    once for all its experts there.
+    layers that recompute; `recompute_*` 1 for each of the `MODULES` that "selective" computes again;
+    `uneven` 1 where stages may hold different numbers of layers; `flash` 0 where attention writes its scores to memory;
+    `offload` share of the kept activations sent to host memory; `lora_rank`, 0 for none; `frozen` 1 where the model's
+    weights do not learn; `deduplicate` 1 where a token is sent to a rank, and to a node, once for all its experts
+    there.
 
     `overlap_*`: 1 where the software hides this communication behind compute, 0 where not.
 
@@ -65,6 +68,13 @@ class Layout(eqx.Module):
     sequence_parallel: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     recompute: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     recomputed_share: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    recompute_core_attn: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    recompute_layernorm: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    recompute_mla_up_proj: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    recompute_mlp: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    recompute_moe: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    recompute_moe_act: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    recompute_shared_experts: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     context_method: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     schedule: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     uneven: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
@@ -185,6 +195,15 @@ def training_layout(
     return Layout(**{**format_fields(dtype), **codes, **numbers})
 
 
+def module_fields(modules: Sequence[str]) -> dict[str, float]:
+    """The `recompute_*` fields of a `Layout` whose selective recomputation is of these `MODULES`.
+
+    **Raises:** `InputError` for one that does not exist, with the nearest name.
+    """
+    chosen = {MODULES[int(_code("module to recompute", name, MODULES))] for name in modules}
+    return {f"recompute_{name}": float(name in chosen) for name in MODULES}
+
+
 def format_fields(dtype: str) -> dict[str, float]:
     """Formats and bytes of mixed-precision training in `dtype`, with Adam's master weights and moments in fp32.
 
@@ -226,6 +245,7 @@ def _check_range(name: str, value: Any) -> None:
 
 def _code(what: str, name: str, allowed: Sequence[str]) -> float:
     key = str(name).strip().lower().replace("_", "-")
-    if key not in allowed:
+    keys = [each.replace("_", "-") for each in allowed]
+    if key not in keys:
         raise InputError(f"Unknown {what} {name!r}; allowed: {', '.join(allowed)}.{did_you_mean(key, allowed)}")
-    return float(allowed.index(key))
+    return float(keys.index(key))

@@ -18,6 +18,7 @@ from jaxperf.training.compute import routed_rows
 from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
+from jaxperf.training.recompute import computed_again, layer_again
 from jaxperf.training.schedules import live_microbatches
 from jaxperf.training.stages import Stage, rank_stages
 
@@ -121,6 +122,7 @@ def _one_stage(model: TrainingModel, layout: Layout, stage: Stage, live: Scalar,
     logits = layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
+    again = again + dropped_activations(model, layout, imbalance)
     return StageMemory(
         weights=held * weights * layout.weight_bytes,
         gradients=held * kept_parameters(layout, *learned, layout.split_gradients > 0.0) * layout.gradient_bytes,
@@ -135,7 +137,25 @@ def kept_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) ->
     its input [byte]."""
     layer = layer_activations(model, layout, imbalance)
     recomputed = layer + layout.recomputed_share * (layer_input(model, layout) - layer)
-    return jnp.where(layout.recompute > 1.5, recomputed, layer)
+    return jnp.where(layout.recompute > 1.5, recomputed, layer - dropped_activations(model, layout, imbalance))
+
+
+def dropped_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
+    """What modules that selective recomputation computes again leave out of it, but for scores (`layer_activations`):
+    all inside of feed-forward blocks, outputs of norms, of MLA's projections up and of the experts' activations, which
+    the products behind them read [byte]."""
+    attention, dense, moe = model.attention_layers, model.dense_layers, model.moe_layers
+    blocks, operand = attention + model.mixer_layers + dense + moe, layout.operand_bytes
+    mean = layer_again(
+        computed_again(layout),
+        norms=blocks * model.hidden * operand / layout.residual_split,
+        up=attention * model.up_rows / layout.tensor * layout.activation_bytes,
+        dense=dense * _dense_inner(model, layout),
+        experts=moe * _routed_inner(model, layout, imbalance),
+        shared=moe * _shared_inner(model, layout),
+        activation=moe * _routed(model, layout, imbalance) * model.expert_width / layout.expert_tensor * operand,
+    )
+    return layout.tokens * mean / model.layers
 
 
 def layer_input(model: TrainingModel, layout: Layout) -> Scalar:
@@ -169,8 +189,8 @@ def _attention_activations(model: TrainingModel, layout: Layout) -> Scalar:
     """Queries, keys, values, scores where they are kept, and the input of the output projection: a token [byte]."""
     itemsize, split = layout.activation_bytes, layout.tensor
     scores = model.heads / split * layout.sequence * (SCORE_COPIES * itemsize + model.dropout)
-    unfused = (layout.flash <= 0.0) & (layout.recompute <= 0.5)
-    softmax = jnp.where(unfused, scores, LOG_SUM * model.heads / split * jnp.where(layout.flash > 0.0, 1.0, 0.0))
+    again = jnp.where(layout.recompute > 1.5, 1.0, computed_again(layout).core)
+    softmax = jnp.where(layout.flash > 0.0, LOG_SUM * model.heads / split, (1.0 - again) * scores)
     rows = (model.score_width / split + key_width(model, layout) + model.latent_width) * itemsize
     return _residual(model, layout) + rows + model.value_width / split * layout.operand_bytes + softmax
 
@@ -183,16 +203,32 @@ def _mixer_activations(model: TrainingModel, layout: Layout) -> Scalar:
 
 def _dense_activations(model: TrainingModel, layout: Layout) -> Scalar:
     """Inputs of the activation function, two where gated, and of the second product: a token [byte]."""
-    return _residual(model, layout) + model.ffn_width / layout.tensor * _activation_bytes(model, layout)
+    return _residual(model, layout) + _dense_inner(model, layout)
 
 
 def _expert_activations(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
     """Routed rows and what the busiest rank's experts make of them, beside the shared expert: a token [byte]."""
-    routed = routed_rows(model, layout) / layout.tokens * imbalance
+    inside = _routed_inner(model, layout, imbalance) + _shared_inner(model, layout)
+    return _residual(model, layout) + inside
+
+
+def _dense_inner(model: TrainingModel, layout: Layout) -> Scalar:
+    return model.ffn_width / layout.tensor * _activation_bytes(model, layout)
+
+
+def _routed_inner(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
     inner = model.expert_width / layout.expert_tensor * _activation_bytes(model, layout)
     rows = model.expert_hidden * (layout.operand_bytes + layout.activation_bytes)  # into the experts and out of them
-    shared = model.shared_width / layout.tensor * _activation_bytes(model, layout)
-    return _residual(model, layout) + routed * (inner + rows) + shared
+    return _routed(model, layout, imbalance) * (inner + rows)
+
+
+def _shared_inner(model: TrainingModel, layout: Layout) -> Scalar:
+    return model.shared_width / layout.tensor * _activation_bytes(model, layout)
+
+
+def _routed(model: TrainingModel, layout: Layout, imbalance: Scalar) -> Scalar:
+    """Rows a token that the busiest rank's experts receive [1]."""
+    return routed_rows(model, layout) / layout.tokens * imbalance
 
 
 def _activation_bytes(model: TrainingModel, layout: Layout) -> Scalar:

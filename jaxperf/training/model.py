@@ -19,7 +19,8 @@ class TrainingModel(eqx.Module):
 
     Softmax attention, in each of `attention_layers`: `attention_weights` of all its projections; `score_width` = heads
     x elements of a query, `value_width` = heads x elements of a value, `kv_width` elements of key and value a token
-    that the core reads, `latent_width` elements of compressed queries and keys (MLA) kept beside them; `heads`,
+    that the core reads, `latent_width` elements of compressed queries and keys (MLA) kept beside them; `up_weights` of
+    the projections up from these, which make `up_rows` elements a token; `heads`,
     `kv_heads`; `window_layers` of these see `window` tokens only; `output_width` elements that the output projection
     reads, 0: `value_width`. In the mean over these layers a query sees `entries` compressed tokens too for each token
     before it, and `chosen` ones for each of the last `chosen_window` (DeepSeek V4).
@@ -57,6 +58,8 @@ class TrainingModel(eqx.Module):
     value_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     kv_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     latent_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    up_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    up_rows: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     heads: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     kv_heads: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     window: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

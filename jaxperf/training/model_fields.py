@@ -41,6 +41,8 @@ def attention_fields(mixers: Sequence[Attends], hidden: int) -> dict[str, float]
         "value_width": mean(mixers, lambda mixer: mixer.heads * _value_elements(mixer)),
         "kv_width": mean(mixers, _kv_elements),
         "latent_width": mean(mixers, _latent_elements),
+        "up_weights": mean(mixers, lambda mixer: _raised(mixer)[0]),
+        "up_rows": mean(mixers, lambda mixer: _raised(mixer)[1]),
         "heads": mean(mixers, lambda mixer: mixer.heads, 1.0),
         "kv_heads": mean(mixers, _kv_heads, 1.0),
         "window": mean(windows, float),
@@ -196,6 +198,17 @@ def _latent_elements(mixer: Attends) -> int:
         case CompressedAttention():
             return mixer.q_rank + 2 * mixer.compressed_width + mixer.groups * mixer.output_rank
     return mixer.q_rank or 0
+
+
+def _raised(mixer: Attends) -> tuple[int, int]:
+    """(weights, elements a token that they make) of MLA's projections from its latents: queries where they are
+    compressed, keys and values [1]."""
+    if not isinstance(mixer, Mla):
+        return 0, 0
+    keys = mixer.nope_dim + mixer.value_dim
+    queries, rank = mixer.nope_dim + mixer.rope_dim, mixer.q_rank or 0
+    made = keys + mixer.rope_dim + (queries if rank else 0)  # each head has a copy of the rotary part of the key
+    return mixer.heads * (mixer.kv_rank * keys + rank * queries), mixer.heads * made
 
 
 def _channels(mixer: Mixer) -> int:

@@ -32,6 +32,7 @@ from jaxperf.training.model import TrainingModel
 from jaxperf.training.optimizer import optimizer_time
 from jaxperf.training.overlap import Passes
 from jaxperf.training.products import Phases, sustained_rates
+from jaxperf.training.recompute import computed_again
 from jaxperf.training.results import Compute, TrainingStep
 from jaxperf.training.schedules import idle_time
 from jaxperf.training.stage_messages import LayerWork, StageMessages, rank_sums, stage_messages
@@ -123,9 +124,8 @@ def _layer(
 ) -> LayerWork:
     """The passes with their waits; the host launches ahead unless it takes longer (`launching`)."""
     whole = compute.total
-    selective = jnp.where(layout.recompute == 1.0, layout.recomputed_share * compute.attention.forward, 0.0)
-    full = jnp.where(layout.recompute > 1.5, layout.recomputed_share, 0.0)
-    again = full * whole.forward + selective
+    full = computed_again(layout).whole
+    again = full * whole.forward + compute.again
     forward = whole.forward + sum(each.forward for each in exchanges.values())
     backward = whole.backward + again + sum(each.backward for each in exchanges.values())
     gradients = backward + whole.weight
@@ -134,7 +134,7 @@ def _layer(
     )
     slower = 1.0 + waits.backward / jnp.where(gradients > 0.0, gradients, 1.0)
     passes = Phases(forward + waits.forward, slower * (backward + held), slower * (whole.weight - held))
-    free = Passes(free.forward, free.backward + full * free.forward + selective) + waits
+    free = Passes(free.forward, free.backward + full * free.forward + compute.again) + waits
     return LayerWork(passes, free, again, waits.total, overhead, kept)
 
 
