@@ -5,6 +5,7 @@ from __future__ import annotations
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import FORMAT_ALIASES, FORMATS
+from jaxperf.core.group_names import in_groups
 
 # What kernels' tables call formats of `jaxperf.core.formats`, where they have a name of their own for it.
 _OF_KERNELS = {
@@ -35,7 +36,8 @@ def dtype_name(text: str) -> tuple[str, str]:
         return "", ""
     if spelled in _APART:
         return _APART[spelled], ""
-    name = FORMAT_ALIASES.get(spelled, spelled)
+    grouped = in_groups(spelled)  # kernels' tables tell no sizes of groups apart
+    name = FORMAT_ALIASES.get(spelled, spelled) if grouped is None else grouped[0]
     if name in FORMATS:
         return _OF_KERNELS.get(name, name), ""
     hint = did_you_mean(text, (*DTYPES, *FORMAT_ALIASES))

@@ -4,13 +4,14 @@ Names follow the field: `fp8`, `int8`, `fp4` (NVFP4) and the microscaling format
 quantize weights and activations (W8A8, W4A4); names in `_wo`, `int4`, `int4_asym` and `int8_group` are weight-only
 (W8A16, W4A16): stored small, multiplied in bf16; those in `_fp8` are multiplied with fp8 activations (W4A8). Bytes of
 an element contain its share of the block's scale; a scale per tensor or per channel weighs nothing beside its elements
-and is left out.
+and is left out. The integer formats whose 128 weights share a scale have other groups under `int4_g32` and the like
+(`core.group_names`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.group_names import in_groups
 from jaxperf.core.numerics import as_float
 
 # Axis of `Device.peak_flops`: the arithmetic a matrix unit can do natively.
@@ -66,7 +68,27 @@ def _weight_only(itemsize: float, note: str) -> FormatFacts:
     return FormatFacts(itemsize, 2.0, "bf16", "bf16", note)
 
 
-FORMATS = {
+class _Formats(Mapping[str, FormatFacts]):
+    """The formats by name, listed with groups of 128 weights, and those of groups of any size besides."""
+
+    def __init__(self, listed: Mapping[str, FormatFacts]) -> None:
+        self._listed = listed
+
+    def __getitem__(self, name: str) -> FormatFacts:
+        grouped = in_groups(name) if name not in self._listed else None
+        if grouped is None:
+            return self._listed[name]
+        base, bits = grouped
+        return replace(self._listed[base], itemsize=bits / 8.0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+
+_LISTED = {
     "fp64": FormatFacts(8.0, 8.0, "fp64", "fp64", "IEEE double; devices without it have no time for it"),
     "fp32": FormatFacts(4.0, 4.0, "fp32", "fp32", "IEEE single on the vector or matrix units without TF32"),
     "tf32": FormatFacts(4.0, 4.0, "tf32", "tf32", "stored as fp32, multiplied as TF32"),
@@ -94,6 +116,7 @@ FORMATS = {
     ),
     "int4_fp8": FormatFacts(with_scale(4, 128, 2), 1.0, "fp8", "bf16", "W4A8: int4 weights, fp8 activations (W4AFP8)"),
 }
+FORMATS = _Formats(_LISTED)
 # Every spelling that options and tables of any kind may have.
 FORMAT_ALIASES = {
     **dict.fromkeys(("int4_wo", "int4_weight_only", "w4a16", "gptq", "int4_gptq", "w4a16_gptq"), "int4"),
@@ -135,9 +158,8 @@ class NumberFormat(eqx.Module):
     compute: Int[Array, "*batch"] = eqx.field(converter=as_index)
 
 
-def format_name(name: str, allowed: Iterable[str] = FORMATS) -> str:
+def format_name(name: str, allowed: Collection[str] = FORMATS) -> str:
     """The canonical name of a format; raises `InputError` with the allowed names."""
-    allowed = tuple(allowed)
     key = str(name).strip().lower().replace("-", "_")
     key = FORMAT_ALIASES.get(key, key)
     if key not in allowed:

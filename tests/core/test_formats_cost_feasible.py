@@ -68,6 +68,10 @@ def test_every_format_multiplies_in_an_arithmetic_of_the_device(name: str) -> No
         ("int4", 0.515625),
         ("int4_fp8", 0.515625),
         ("int4_asym", 0.51953125),  # GPTQ and AWQ: fp16 scale and 4-bit zero per 128 elements
+        ("int4_g32", 0.5625),  # Kimi K2 Thinking: a scale of 16 bits per 32 elements
+        ("INT4-asym-g64", 0.5390625),
+        ("int4_asym_g64s32", 0.5625),  # MLX: scale and bias of 16 bits per 64 elements
+        ("int8_group_g64", 1.03125),
     ],
 )
 def test_stored_bytes_include_the_scales(name: str, stored: float) -> None:
@@ -86,6 +90,10 @@ def test_a_number_format_passes_through_and_an_unknown_name_says_what_is_allowed
         number_format("fp7")
     with pytest.raises(InputError, match="tf32"):
         format_name("tf32", ("bf16", "fp8"))
+    for wrong in ("int4_g0", "bf16_g32", "int4_g32s", "int4_g"):
+        with pytest.raises(InputError, match="allowed here"):
+            number_format(wrong)
+    assert "int4_g32" in FORMATS and "int4_g32" not in list(FORMATS)
 
 
 @pytest.mark.parametrize("name", COMPUTE_FORMATS)

@@ -108,7 +108,7 @@ FFN, MIXER = ("ffn", ""), ("mixer", "")
 @pytest.mark.parametrize(
     ("config", "weights", "first", "second"),
     [
-        ({"quant_method": "torchao", "quant_type": {"default": TORCHAO}}, "int4", (("ffn", "int8_wo"),), (MIXER,)),
+        ({"quant_method": "torchao", "quant_type": {"default": TORCHAO}}, "int4_g32", (("ffn", "int8_wo"),), (MIXER,)),
         (group(NVFP4, NVFP4) | {"config_groups": GROUPED | FP8_ATTENTION}, "fp4", *[(("mixer", "fp8"),)] * 2),
         (group(FLOAT8, FLOAT8) | {"config_groups": FP8_ATTENTION}, "fp8", (FFN,), (FFN,)),
         (quark(QUARK_FP4, QUARK_FP4) | {"layer_quant_config": QUARK_LAYERS}, "mxfp4", (("mixer", "fp8"),), (FFN,)),
@@ -127,8 +127,8 @@ def test_modules_of_other_schemes(config: dict[str, Any], weights: str, first: A
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"bits": 4, "group_size": 64}, ("int4_asym", 4.5)),  # mlx_lm says 4.5 bits a weight
-        ({"bits": 8, "group_size": 64, "mode": "affine"}, ("int8_group", 8.5)),
+        ({"bits": 4, "group_size": 64}, ("int4_asym_g64s32", 4.5)),  # mlx_lm says 4.5 bits a weight
+        ({"bits": 8, "group_size": 64, "mode": "affine"}, ("int8_group_g64s32", 8.5)),
         ({"bits": 4, "group_size": 32, "mode": "mxfp4"}, ("mxfp4_wo", 4.25)),
         ({"bits": 4, "group_size": 16, "mode": "nvfp4"}, ("fp4_wo", 4.5)),
         ({"bits": 4, "group_size": 64, "mode": "nf4"}, "it must be one of affine"),
@@ -144,7 +144,7 @@ def test_mlx_has_no_method_and_modules_of_their_own(config: dict[str, Any], expe
     assert model.quantization is not None and "as MLX writes it" in model.assumptions[0]
     assert (model.weight_format, float(bits_per_weight(model.quantization))) == expected
     affine = config.get("mode", "affine") == "affine" and config["bits"] == 4
-    assert own_formats(model, 0) == ((("ffn", "int8_group"),) if affine else ())
+    assert own_formats(model, 0) == ((("ffn", "int8_group_g64s32"),) if affine else ())
     assert own_formats(model, 1) == (("mixer", ""),)
 
 

@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 
 from hwspecs.errors import InputError
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS
-from jaxperf.io.huggingface import read_config
+from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.io.quantization.methods import METHODS
 from jaxperf.io.quantization.modelopt import ALGORITHMS
 from jaxperf.io.quantization.pieces import ASYMMETRIC, FORMAT_BITS, GROUPED, MICROSCALED, NAMES
 from jaxperf.io.quantization.torchao import TORCHAO
 from jaxperf.models.block_formats import own_formats
 from jaxperf.models.config import ModelConfig
+from jaxperf.models.layers import transformer
+from jaxperf.models.memory import weight_bytes
 from jaxperf.models.parameters import mtp_parameter_count, parameter_breakdown, parameter_count
 from jaxperf.models.quantization import Quantization, bits_per_weight
 from jaxperf.models.storage import stored_bytes
+from tests.devices import H100, deployment
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -104,7 +107,11 @@ EXACT = [
     ({"quant_method": "fp_quant", "forward_dtype": "nvfp4"}, ("fp4", 4.5, "fp4")),
     ({"quant_method": "fp_quant", "forward_dtype": "mxfp4"}, ("mxfp4", 4.25, "fp4")),
     ({"quant_method": "bitsandbytes", "load_in_8bit": True}, ("int8", 8, "int8")),
-    ({"load_in_4bit": True, "bnb_4bit_use_double_quant": True}, ("int4", 4.125, None)),
+    ({"load_in_4bit": True, "bnb_4bit_use_double_quant": True}, ("int4_g64s8", 4.125, None)),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, ("int4_g64s32", 4.5, None)),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4_g32", 4 + 20 / 32, None)),
+    ({"quant_method": "awq", "bits": 4, "group_size": 64}, ("int4_asym_g64", 4 + 20 / 64, None)),
+    (group(INT4 | {"group_size": 32}, None), ("int4_g32", 4.5, None)),
     (group(INT8, TOKEN8), ("int8", 8, "int8")),
     (group(INT8, None), ("int8_wo", 8, None)),
     (group(FLOAT8, FLOAT8), ("fp8", 8, "fp8")),
@@ -142,14 +149,12 @@ EXACT = [
 AQLM = {"quant_method": "aqlm", "num_codebooks": 1, "nbits_per_codebook": 16, "in_group_size": 8}
 NEAREST = [
     ({"quant_method": "gptq", "bits": 3, "group_size": 128}, ("int4", 3 + 19 / 128, "3-bit")),
-    ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4", 4 + 20 / 32, "4.625 bits a weight")),
-    ({"quant_method": "awq", "bits": 4, "group_size": 64}, ("int4_asym", 4 + 20 / 64, "4.312 bits a weight")),
-    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, ("int4", 4.5, "are timed as int4, which has 4.125")),
+    ({"quant_method": "gptq", "bits": 4, "group_size": -1}, ("int4", 4, "are timed as int4, which has 4.125")),
     (group(INT4, TOKEN8), ("int4", 4.125, "int8 activations")),
     (group(INT8, FLOAT8), ("fp8", 8, "fp8 activations")),
     ({"quant_method": "modelopt", "quant_algo": "W4A8_NVFP4_FP8"}, ("fp4_wo", 4.5, "fp8 activations")),
     (AQLM, ("int4", 2, "codebook")),
-    ({"quant_method": "higgs", "bits": 4, "group_size": 256}, ("int4", 4 + 16 / 256, "codebook")),
+    ({"quant_method": "higgs", "bits": 4, "group_size": 256}, ("int4_g256", 4 + 16 / 256, "codebook")),
     ({"quant_method": "bitnet"}, ("int4", 2, "2-bit")),
 ]
 
@@ -228,6 +233,14 @@ def test_deepseek_v3_weighs_what_its_files_do() -> None:
     projection, tables = 2 * 7168 * 7168, 2 * 129_280 * 7168
     further = mtp_parameter_count(model) + projection + 2 * tables
     assert stored_bytes(model) + further == pytest.approx(688_586_727_753, rel=0.0005)
+
+
+def test_kimi_k2_thinking_weighs_what_its_files_do_on_devices_too() -> None:
+    """Hugging Face, moonshotai/Kimi-K2-Thinking: 594 GB, experts in groups of 32; the language model of Kimi K2.5."""
+    kimi = load_model("kimi-k2.5")
+    at = deployment(H100, weights=kimi.weight_format)
+    for size in (stored_bytes(kimi), float(weight_bytes(at, transformer(kimi)))):
+        assert size == pytest.approx(594e9, rel=0.001)
 
 
 def test_w4afp8_has_routed_experts_in_4_bits_and_all_other_matrices_in_8() -> None:

@@ -10,13 +10,14 @@ import dataclasses
 from collections.abc import Mapping
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.group_names import IN_GROUPS, group_name, in_groups
 from jaxperf.io.config_fields import WEIGHT_FORMATS, Fields
 from jaxperf.io.quantization.groups import compressed_tensors
 from jaxperf.io.quantization.methods import METHODS, bitsandbytes
 from jaxperf.io.quantization.mlx import mlx
 from jaxperf.io.quantization.pieces import FORMAT_BITS, short_text
 from jaxperf.models.checks import show
-from jaxperf.models.quantization import Quantization, bits_per_weight
+from jaxperf.models.quantization import SCALE_BITS, Quantization, bits_per_weight
 
 
 def stored_format(fields: Fields) -> tuple[str, Quantization | None]:
@@ -35,7 +36,7 @@ def stored_format(fields: Fields) -> tuple[str, Quantization | None]:
         raise InputError(f"{key} is {show(scheme)}; it must be an object with the field quant_method.")
     said = len(fields.notes)
     try:
-        quantization = _scheme(Fields(scheme, fields.name, key, fields.notes))
+        quantization = _in_own_groups(_scheme(Fields(scheme, fields.name, key, fields.notes)))
     except InputError as error:
         raise InputError(f"{key}: {error}") from None
     if len(fields.notes) == said:
@@ -44,8 +45,21 @@ def stored_format(fields: Fields) -> tuple[str, Quantization | None]:
     return quantization.weights, dataclasses.replace(quantization, unquantized=dtype)
 
 
+def _in_own_groups(quantization: Quantization) -> Quantization:
+    """The scheme and its others with the group, and what is shared in it, in the names of their formats."""
+    others = tuple(_in_own_groups(each) for each in quantization.others)
+    base, group = quantization.weights, quantization.group_size
+    if group is not None and base in IN_GROUPS and IN_GROUPS[base][0] == quantization.bits:
+        # Kernels read no zero points where all are alike, although the files of GPTQ have them.
+        zero = quantization.bits if quantization.zero_points and base.endswith("_asym") else 0
+        base = group_name(base, group, SCALE_BITS[quantization.scale_format] + int(zero))
+    return dataclasses.replace(quantization, weights=base, others=others)
+
+
 def _note_size(fields: Fields, quantization: Quantization) -> None:
-    """A format has one size of group; a note where that of the checkpoint weighs 1 % more or less."""
+    """Most formats have one size of group; a note where that of the checkpoint weighs 1 % more or less."""
+    if in_groups(quantization.weights) is not None:
+        return
     stored, timed = float(bits_per_weight(quantization)), FORMAT_BITS[quantization.weights]
     if abs(stored / timed - 1.0) > 0.01:
         fields.notes.append(

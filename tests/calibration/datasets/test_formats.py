@@ -12,7 +12,7 @@ from calibration.datasets.training import read_training
 from calibration.kernels.formats import FORMATS as OF_KERNELS
 from jaxperf.core.formats import FORMAT_ALIASES, FORMATS, format_name
 
-SPELLINGS = (*FORMATS, *FORMAT_ALIASES)
+SPELLINGS = (*FORMATS, *FORMAT_ALIASES, "int4_g32", "int4_asym_g64s32")
 
 
 def test_kernels_have_every_format_in_its_arithmetic() -> None:
