@@ -27,8 +27,9 @@ class TrainingEfficiencies(eqx.Module):
     over the mean, >= 1 [1]. Added for each micro-batch: `layer_overhead` a layer, `expert_overhead` an expert of the
     rank and layer, `stage_overhead` a chunk of a stage [s]; `host_layer`: least time of a layer and micro-batch on the
     host that launches it, `step_overhead`: added to a step [s]. `rank_spread`: standard deviation of the time that
-    equal ranks take for the same work, over its mean [1]; `host_bandwidth`: device to host, one way [byte/s];
-    `reserved_memory`: of runtime, communicators and fragmentation [byte].
+    equal ranks take for the same work, over its mean [1]; `host_bandwidth`: device to host, one way, and
+    `host_memory_bandwidth`: of the host's memory for one device [byte/s]; `reserved_memory`: of runtime, communicators
+    and fragmentation [byte].
     """
 
     gemm: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -56,6 +57,7 @@ class TrainingEfficiencies(eqx.Module):
     step_overhead: Float[Array, "*batch"] = eqx.field(converter=as_float)
     rank_spread: Float[Array, "*batch"] = eqx.field(converter=as_float)
     host_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    host_memory_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
     reserved_memory: Float[Array, "*batch"] = eqx.field(converter=as_float)
 
 

@@ -38,7 +38,8 @@ class Layout(eqx.Module):
     `schedule`, `context_method`: index into `RECOMPUTE`, `SCHEDULES`, `CONTEXT_METHODS`; `recomputed_share` of the
     layers that recompute; `recompute_*` 1 for each of the `MODULES` that "selective" computes again;
     `uneven` 1 where stages may hold different numbers of layers; `flash` 0 where attention writes its scores to memory;
-    `offload` share of the kept activations sent to host memory; `lora_rank`, 0 for none; `frozen` 1 where the model's
+    `offload` share of the kept activations sent to host memory, `offload_optimizer` of the parameters that the host
+    updates, in whose memory their states are; `lora_rank`, 0 for none; `frozen` 1 where the model's
     weights do not learn; `deduplicate` 1 where a token is sent to a rank, and to a node, once for all its experts
     there.
 
@@ -80,6 +81,7 @@ class Layout(eqx.Module):
     uneven: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     flash: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     offload: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    offload_optimizer: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     lora_rank: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     frozen: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     deduplicate: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

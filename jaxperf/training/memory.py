@@ -28,17 +28,18 @@ LOG_SUM = 4.0  # bytes a head and row that flash attention keeps of its softmax
 
 
 class StageMemory(eqx.Module):
-    """Bytes on one rank of the fullest stage, by kind [byte]."""
+    """Bytes on one rank of the fullest stage, by kind; `host`: what is offloaded, in the memory of its host [byte]."""
 
     weights: Float[Array, "*batch"]
     gradients: Float[Array, "*batch"]
     optimizer: Float[Array, "*batch"]
     activations: Float[Array, "*batch"]
     temporary: Float[Array, "*batch"]
+    host: Float[Array, "*batch"]
 
     @property
     def total(self) -> Float[Array, "*batch"]:
-        """All of it [byte]."""
+        """All that is on the device [byte]."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.temporary
 
 
@@ -123,12 +124,17 @@ def _one_stage(model: TrainingModel, layout: Layout, stage: Stage, live: Scalar,
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
     again = again + dropped_activations(model, layout, imbalance)
+    activations = stage.layers * live * kept
+    updated = held * kept_parameters(layout, *learned, layout.zero > 0.5)
+    states, moved = updated * layout.optimizer_bytes, layout.offload_optimizer
+    copied = jnp.where(layout.optimizer_bytes > 0.0, moved * updated * layout.gradient_bytes, 0.0)
     return StageMemory(
         weights=held * weights * layout.weight_bytes,
         gradients=held * kept_parameters(layout, *learned, layout.split_gradients > 0.0) * layout.gradient_bytes,
-        optimizer=held * kept_parameters(layout, *learned, layout.zero > 0.5) * layout.optimizer_bytes,
-        activations=stage.layers * live * kept * (1.0 - layout.offload),
+        optimizer=states * (1.0 - moved),
+        activations=activations * (1.0 - layout.offload),
         temporary=gathered + again + jnp.where(stage.head > 0.0, model.head, 0.0) * logits,
+        host=activations * layout.offload + states * moved + copied,
     )
 
 

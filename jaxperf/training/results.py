@@ -12,7 +12,8 @@ from jaxperf.training.memory import StageMemory
 
 
 class Compute(eqx.Module):
-    """Compute of one step on one rank of the busiest stage, by kind [s]; `host`: what launching adds to it."""
+    """Compute of one step on one rank of the busiest stage, by kind [s]; `host`: what launching adds to it;
+    `optimizer` of the device, `host_optimizer` of what is offloaded, with its copies that show."""
 
     gemm: Float[Array, "*batch"]
     experts: Float[Array, "*batch"]
@@ -21,13 +22,19 @@ class Compute(eqx.Module):
     ends: Float[Array, "*batch"]
     recompute: Float[Array, "*batch"]
     optimizer: Float[Array, "*batch"]
+    host_optimizer: Float[Array, "*batch"]
     host: Float[Array, "*batch"]
 
     @property
     def total(self) -> Float[Array, "*batch"]:
         """All kinds [s]."""
         products = self.gemm + self.experts + self.attention + self.vector
-        return products + self.ends + self.recompute + self.optimizer + self.host
+        return products + self.ends + self.recompute + self.updates + self.host
+
+    @property
+    def updates(self) -> Float[Array, "*batch"]:
+        """The optimizer on the device and on the host [s]."""
+        return self.optimizer + self.host_optimizer
 
 
 def interval_ends(mfu: Scalar, factor: Scalar) -> tuple[Scalar, Scalar]:

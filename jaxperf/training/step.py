@@ -29,7 +29,7 @@ from jaxperf.training.layout import Layout
 from jaxperf.training.layout_checks import layout_reasons
 from jaxperf.training.memory import StageParameters, kept_activations, stage_memory, stage_parameters
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.optimizer import optimizer_time
+from jaxperf.training.optimizer import OptimizerStep, optimizer_step
 from jaxperf.training.overlap import Passes
 from jaxperf.training.products import Phases, sustained_rates
 from jaxperf.training.recompute import computed_again
@@ -95,10 +95,10 @@ def training_step(
         one, gathers = stage.time(layer.total, ends) + sent.waits.total + scheduling, sent.data.gathers
         idle = idle_time(layout, times, one + gathers.total, sent.passes, gathers, everywhere - sent.part)
         idle = jnp.where(layout.pipeline > 1.0, idle, 0.0)
-        optimizer = optimizer_time(own, layout, rates.memory)
+        optimizer = optimizer_step(own, layout, rates.memory, efficiencies)
         parts = _compute_parts(compute, layer, ends, stage, m, optimizer, layout, efficiencies)
-        straggling = straggling_time(parts.total - optimizer + idle, layout.world, efficiencies.rank_spread)
-        time = m * one + idle + straggling + sent.data.exposed + optimizer
+        straggling = straggling_time(parts.total - parts.updates + idle, layout.world, efficiencies.rank_spread)
+        time = m * one + idle + straggling + sent.data.exposed + parts.updates
         return _Work(stage, time, parts, idle, straggling, sent)
 
     works = [work(*each) for each in zip(stages, owned, messages, strict=False)]
@@ -156,7 +156,7 @@ def _compute_parts(
     ends: Ends,
     stage: Stage,
     microbatches: Scalar,
-    optimizer: Scalar,
+    optimizer: OptimizerStep,
     layout: Layout,
     efficiencies: TrainingEfficiencies,
 ) -> Compute:
@@ -169,7 +169,8 @@ def _compute_parts(
         vector=layers * compute.vector.total,
         ends=microbatches * (stage.embedding * ends.embedding + stage.head * ends.head),
         recompute=layers * layer.recompute,
-        optimizer=optimizer,
+        optimizer=optimizer.on_device,
+        host_optimizer=optimizer.on_host + optimizer.exposed,
         host=layers * (layer.waits + layer.overhead) + scheduling,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -185,7 +185,7 @@ def _for_all_ranks(pools: Sequence[Pool], answers: Sequence[Answer]) -> float:
     best = [answer.choices[0].metrics for answer in answers]
     bound = max(range(len(best)), key=lambda place: best[place]["time"])
     computed = sum(value for name, value in best[bound].items() if name.startswith("compute."))
-    work = as_float(computed + best[bound]["idle"] - best[bound]["compute.optimizer"])
+    work = as_float(computed + best[bound]["idle"] - _updates(best[bound]))
     everyone, own = (as_float(float(ranks)) for ranks in (sum(pool.devices for pool in pools), pools[bound].devices))
     spread = pools[bound].rates.nominal.rank_spread
     return float(straggling_time(work, everyone, spread) - straggling_time(work, own, spread))
@@ -195,10 +195,15 @@ def _passage(choice: Choice, learns: float) -> float:
     """A step's sequences through all stages of a pool one after the other [s]: what is no wait for another stage, in
     each of them, without W, a third of the products, where the schedule puts it off (none where nothing `learns`)."""
     metrics = choice.metrics
-    busy = metrics["time"] - metrics["idle"] - metrics["compute.optimizer"]
+    busy = metrics["time"] - metrics["idle"] - _updates(metrics)
     products = metrics["compute.gemm"] + metrics["compute.experts"]
     put_off = learns * products / 3.0 if SCHEDULES[int(choice.layout["schedule"])] in PUT_OFF else 0.0
     return choice.layout["pipeline"] * (busy - put_off)
+
+
+def _updates(metrics: Mapping[str, float]) -> float:
+    """What a step ends with: the optimizer, on the device and on the host [s]."""
+    return metrics["compute.optimizer"] + metrics["compute.host_optimizer"]
 
 
 def held_sequences(request: Request, after: Sequence[Answer]) -> float:

@@ -13,6 +13,7 @@ TERMS = {
     "compute.ends": "embedding and head",
     "compute.recompute": "recomputation",
     "compute.optimizer": "optimizer",
+    "compute.host_optimizer": "optimizer on the host",
     "compute.host": "host and overheads",
     "exposed.tensor": "exposed tensor communication",
     "exposed.context": "exposed context communication",

@@ -48,7 +48,7 @@ def synchronization(layers: Scalar, layout: Layout, terms: Mapping[str, Scalar])
     m, p = layout.microbatches, layout.pipeline
     compute = sum(value for name, value in terms.items() if name.startswith("compute."))
     inside = sum(value for name, value in terms.items() if name.startswith("exposed.")) - terms["exposed.data"]
-    busy = (compute - terms["compute.optimizer"]) / m
+    busy = (compute - terms["compute.optimizer"] - terms["compute.host_optimizer"]) / m
     behind = jnp.maximum(p - 1.0, 1.0)
     bubble = jnp.where(p > 1.0, terms["idle"] / (behind * (busy + inside / m)), 0.0)
     sharded = jnp.where(layout.zero > 2.5, layout.tensor * layout.shard, 1.0)
