@@ -45,8 +45,13 @@ def mtp_parameter_count(config: ModelConfig) -> int:
     head (DeepSeek V3, arXiv:2412.19437, section 2.2). Copies of the token table and the head are not counted.
     """
     hidden = config.hidden
-    around = 2 * hidden * hidden + 3 * _norm_parameters(hidden, config.norm_bias)
+    around = 2 * hidden * hidden + further_norms(config)
     return _stored(config.mtp_layers, lambda layer: layer_parameters(layer, hidden) + around)
+
+
+def further_norms(config: ModelConfig) -> int:
+    """Parameters of the norms around a layer that predicts a further token: of both inputs, and before the head [1]."""
+    return 3 * _norm_parameters(config.hidden, config.norm_bias)
 
 
 def parameter_breakdown(config: ModelConfig) -> dict[str, int]:

@@ -19,7 +19,7 @@ from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.products import HALF_TILE, Phases, Rates, block_phases, linear_phases, product_time
 from jaxperf.training.recompute import computed_again, layer_again
-from jaxperf.training.streams import adapter_bytes, bytes_again, cast_bytes, forward_bytes
+from jaxperf.training.streams import NORM, adapter_bytes, bytes_again, cast_bytes, forward_bytes
 
 LOSS_FP32 = 8.0  # bytes a logit of fp32 softmax, written and read
 UNFUSED_FORWARD = (6.0, 1.0)  # times a score is written or read in 16 bits, and dropout masks: scores, softmax, dropout
@@ -75,14 +75,28 @@ def layer_compute(model: TrainingModel, layout: Layout, rates: Rates, imbalance:
 
 
 def ends_compute(model: TrainingModel, layout: Layout, rates: Rates) -> Ends:
-    """Token table, output head with its loss: the head stays in 16 bits, its softmax in fp32."""
+    """Token table, output head with its loss: the head stays in 16 bits, its softmax in fp32. Each further token that a
+    position predicts visits the head, and before its layer the table, three norms and a projection of two rows."""
     rows, columns, itemsize = layout.tokens, model.vocab / layout.tensor, layout.activation_bytes
     head = linear_phases(
         rates, rates.plain, rows, columns, model.hidden, layout, operand=itemsize, groups=as_float(1.0)
     )
     loss = rows * columns * (3.0 * itemsize + LOSS_FP32) / rates.memory
-    table = rows * model.hidden / layout.residual_split * 5.0 * itemsize / rates.memory  # gather, then scatter-add
-    return Ends(embedding=model.table * table, head=model.head * (head.total + loss))
+    streamed = rows * model.hidden / layout.residual_split * itemsize / rates.memory
+    table = 5.0 * streamed  # gather, then scatter-add
+    joined = linear_phases(
+        rates,
+        rates.matrix,
+        rows,
+        model.hidden / layout.tensor,
+        2.0 * model.hidden,
+        layout,
+        operand=layout.operand_bytes,
+        groups=as_float(1.0),
+    )
+    norms = 3.0 * (NORM + 2.0 * NORM) * streamed  # of both inputs and before the head; backward twice the forward
+    further = model.further * (head.total + loss + joined.total + norms + table)
+    return Ends(embedding=model.table * table, head=model.head * (head.total + loss) + further)
 
 
 def _dense_products(model: TrainingModel, layout: Layout, rates: Rates) -> dict[str, Phases]:

@@ -47,7 +47,8 @@ def step_flops(model: TrainingModel, layout: Layout) -> tuple[Scalar, Scalar]:
     adapters = 2.0 * layout.lora_rank * model.active_layer_adapters * model.layers
     passes = 3.0 - layout.frozen
     core = attention + model.mixer_layers * model.state_flops
-    useful = passes * (layers + 2.0 * model.head * model.embedding) + 3.0 * (core + adapters)
+    heads = 2.0 * (model.head + model.further) * model.embedding + 2.0 * model.further_weights
+    useful = passes * (layers + heads) + 3.0 * (core + adapters)
     routed = model.moe_layers * (model.topk * model.expert_weights + model.router)
     again = layer_again(
         computed_again(layout),

@@ -24,6 +24,7 @@ from jaxperf.training.stages import Stage, rank_stages
 
 SCORE_COPIES = 2.0  # unfused attention keeps its softmax and what dropout made of it
 LOGIT_FP32 = 4.0  # bytes a logit of the fp32 copy that the loss reads
+FURTHER_ROWS = 4.0  # of the residual that a further token keeps: both inputs, and both again for the projection
 LOG_SUM = 4.0  # bytes a head and row that flash attention keeps of its softmax
 
 
@@ -121,6 +122,8 @@ def _one_stage(model: TrainingModel, layout: Layout, stage: Stage, live: Scalar,
     live_weights = layer + jnp.maximum(layer, table)  # the present one and the next: at the ends of the model a table
     gathered = layout.split_weights * live_weights * layout.weight_bytes
     logits = layout.tokens * model.vocab / layout.tensor * (layout.activation_bytes + LOGIT_FP32)
+    row = layer_input(model, layout) / model.streams
+    heads = (model.head + model.further) * logits + model.further * FURTHER_ROWS * row
     kept = kept_activations(model, layout, imbalance)
     again = jnp.where(layout.recompute > 1.5, layer_activations(model, layout, imbalance), 0.0)  # a layer at a time
     again = again + dropped_activations(model, layout, imbalance)
@@ -133,7 +136,7 @@ def _one_stage(model: TrainingModel, layout: Layout, stage: Stage, live: Scalar,
         gradients=held * kept_parameters(layout, *learned, layout.split_gradients > 0.0) * layout.gradient_bytes,
         optimizer=states * (1.0 - moved),
         activations=activations * (1.0 - layout.offload),
-        temporary=gathered + again + jnp.where(stage.head > 0.0, model.head, 0.0) * logits,
+        temporary=gathered + again + jnp.where(stage.head > 0.0, 1.0, 0.0) * heads,
         host=activations * layout.offload + states * moved + copied,
     )
 

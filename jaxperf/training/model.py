@@ -15,6 +15,8 @@ class TrainingModel(eqx.Module):
     `other_parameters` (norms, biases, position tables: whatever is in no matrix below), `causal`, `dropout` (1: after
     attention, in it and after the feed-forward block), `gated` (1: SwiGLU, three matrices);
     `streams` of the residual (hyper-connections, arXiv:2512.24880), which are mixed around each block;
+    `mtp`: further tokens that a position predicts (arXiv:2412.19437, section 2.2), by one of the `layers` and one more
+    visit of the head each;
     `table`, `head`: 0 where the token table or the output head is not here, but with another part of the layers.
 
     Softmax attention, in each of `attention_layers`: `attention_weights` of all its projections; `score_width` = heads
@@ -50,6 +52,7 @@ class TrainingModel(eqx.Module):
     dropout: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     gated: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     streams: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    mtp: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     other_parameters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     attention_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
@@ -110,6 +113,16 @@ class TrainingModel(eqx.Module):
         return self.table + self.head * (1.0 - self.table * self.tied)
 
     @property
+    def further(self) -> Float[Array, "*batch"]:
+        """Further tokens that a position predicts where the head is here [1]."""
+        return self.mtp * self.head
+
+    @property
+    def further_weights(self) -> Float[Array, "*batch"]:
+        """Projections of a token's row beside that of the layers, to the width of a further layer [1]."""
+        return self.further * 2.0 * self.hidden * self.hidden
+
+    @property
     def dense_layer_parameters(self) -> Float[Array, "*batch"]:
         """Matrices of the average layer that data parallelism replicates everywhere: all but the routed experts [1]."""
         blocks = (
@@ -156,9 +169,13 @@ class TrainingModel(eqx.Module):
     def parameters(self) -> Float[Array, "*batch"]:
         """All stored parameters [1]."""
         layer = self.dense_layer_parameters + self.expert_layer_parameters
-        return self.layers * layer + self.tables * self.embedding + self.other_parameters
+        return self.layers * layer + self._around
 
     @property
     def active_parameters(self) -> Float[Array, "*batch"]:
         """Parameters in use for one token, tables in full: the convention of published figures [1]."""
-        return self.layers * self.active_layer_parameters + self.tables * self.embedding + self.other_parameters
+        return self.layers * self.active_layer_parameters + self._around
+
+    @property
+    def _around(self) -> Float[Array, "*batch"]:
+        return self.tables * self.embedding + self.further_weights + self.other_parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from hwspecs.errors import InputError
@@ -10,7 +11,7 @@ from jaxperf.models.checks import MOST_LAYERS, check_count
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
 from jaxperf.models.mixers import Attention
-from jaxperf.models.parameters import parameter_count
+from jaxperf.models.parameters import further_norms, parameter_count
 from jaxperf.network.limited_routing import hits_table
 from jaxperf.training.even_shares import share_fields
 from jaxperf.training.model import TrainingModel
@@ -25,8 +26,11 @@ from jaxperf.training.model_fields import (
 )
 
 
-def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
+def training_model(config: ModelConfig, dropout: bool = False, mtp: int = 0) -> TrainingModel:
     """The numbers of a described model; `parameters` is exactly its `parameter_count`.
+
+    With `mtp` further tokens predicted, one layer each is one more of the model's: those of the description, then
+    copies of its last one; `parameters` then count them (`mtp_parameter_count`).
 
     Sizes that differ among layers are averaged over the layers of one kind, so that weights are exact; groups of
     experts are those of the first layer that has some. A tower beside the language model (images, sound) is stored but
@@ -35,6 +39,8 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     **Raises:** `InputError` for an encoder-decoder, whose two token streams one step does not describe. What else is
     left out is in `training_notes`.
     """
+    further = further_layers(config, mtp)
+    config = dataclasses.replace(config, layers=(*config.layers, *further))
     layers, vocabulary = _layers(config)
     mixers = [mixer for layer in layers for mixer in (layer.mixer, layer.beside) if mixer is not None]
     fields = {
@@ -52,6 +58,7 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
         "tied": float(config.tied_embeddings),
         "streams": max(layer.streams for layer in layers),
         "dropout": float(dropout),
+        "mtp": len(further),
         "gated": mean(blocks, lambda block: float(block.gated), 1.0),
         **fields,
     }
@@ -60,7 +67,20 @@ def training_model(config: ModelConfig, dropout: bool = False) -> TrainingModel:
     sparse = [block for block in blocks if isinstance(block, Moe)]
     limit = group_limit(sparse[0]) if sparse else None
     hits = None if limit is None else hits_table(limit)
-    return TrainingModel(**numbers, other_parameters=parameter_count(config) - counted, hits=hits)
+    others = parameter_count(config) - counted + len(further) * further_norms(config)
+    return TrainingModel(**numbers, other_parameters=others, hits=hits)
+
+
+def further_layers(config: ModelConfig, mtp: int) -> tuple[Layer, ...]:
+    """The layers that predict `mtp` further tokens: those of the description, then its last one again.
+
+    **Raises:** `InputError` for a number that is none of layers, or a model without a stream of tokens to go on with.
+    """
+    check_count("mtp", mtp, 0, MOST_LAYERS)
+    if mtp and not config.layers:
+        raise InputError(f"Model '{config.name}' has no decoder layers, and so predicts no further tokens (mtp).")
+    described = config.mtp_layers or config.layers[-1:]
+    return (*described, *described[-1:] * mtp)[:mtp]
 
 
 def training_notes(config: ModelConfig) -> tuple[str, ...]:
@@ -94,6 +114,7 @@ def training_model_from_shape(
     causal: bool = True,
     dropout: bool = False,
     positions: int = 0,
+    mtp: int = 0,
 ) -> TrainingModel:
     """A uniform transformer from its sizes; with `experts`, all but the first `dense_layers` have them.
 
@@ -121,7 +142,7 @@ def training_model_from_shape(
         max_context=None,
         weight_format="bf16",
     )
-    return training_model(config, dropout)
+    return training_model(config, dropout, mtp)
 
 
 def _layers(config: ModelConfig) -> tuple[Sequence[Layer], int]:

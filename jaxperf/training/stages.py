@@ -31,9 +31,12 @@ class Stage(eqx.Module):
 
     def tables(self, model: TrainingModel) -> Scalar:
         """Token tables of that stage: one for both ends where they are in one and tied, else a tied head is a copy, as
-        in DualPipe [1]."""
-        table, head = self.embedding * model.table, self.head * model.head
-        return table + head - model.tied * jnp.maximum(table + head - 1.0, 0.0)
+        in DualPipe. What predicts further tokens reads the table beside the head, and its projections count here in
+        the size of a table [1]."""
+        reads = jnp.minimum(self.embedding + jnp.where(model.further > 0.0, self.head, 0.0), 1.0)
+        table, head = reads * model.table, self.head * model.head
+        tables = table + head - model.tied * jnp.maximum(table + head - 1.0, 0.0)
+        return tables + self.head * model.further_weights / jnp.maximum(model.embedding, 1.0)
 
     def time(self, layer: Scalar, ends: Ends) -> Scalar:
         """One micro-batch [s]; `layer`: of one layer [s]."""
