@@ -24,6 +24,8 @@ PREFIXES = (
     "model.decoder.layers",
     "transformer.h",
     "gpt_neox.layers",
+    "rwkv.blocks",
+    "backbone.blocks",
 )
 ATTENTION = (
     "self_attn.o_proj",
@@ -35,6 +37,7 @@ ATTENTION = (
     "attention.dense",
     "attention.wo",
     "self_attn.o_b_proj",
+    "temporal_block.o_proj",
 )
 STATE_SPACE = ("mixer.out_proj", "mamba.out_proj")
 LINEAR = (
@@ -45,6 +48,9 @@ LINEAR = (
     "attention.dense",
     "conv.out_proj",
     "attn.o_proj",
+    "attention.output",
+    "temporal_block.linear_out",
+    "mlstm_layer.out_proj",
 )
 DENSE = (
     "mlp.down_proj",
@@ -56,6 +62,9 @@ DENSE = (
     "mlp.dense_4h_to_h",
     "shared_mlp.output_linear",
     "ffn.value",
+    "feed_forward.value",
+    "mlp_block.down_proj",
+    "ffn.proj_down",
 )
 EXPERTS = (
     "mlp.experts.0.down_proj",

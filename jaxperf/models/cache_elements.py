@@ -14,6 +14,10 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    MLstm,
+    RgLru,
+    Rwkv4,
+    Rwkv6,
     Rwkv7,
     ShortConv,
 )
@@ -54,8 +58,14 @@ def recurrent_elements(mixer: Mixer | None) -> int:
             return heads * head_dim * state
         case GatedDelta(value_heads=value_heads, key_dim=key_dim, value_dim=value_dim):
             return value_heads * key_dim * value_dim
-        case KimiDelta() | LightningAttention() | Rwkv7():
+        case KimiDelta() | LightningAttention() | Rwkv6() | Rwkv7():
             return mixer.heads * mixer.head_dim * mixer.head_dim
+        case Rwkv4(width=width):
+            return 3 * width
+        case RgLru():
+            return mixer.width
+        case MLstm(heads=heads, key_dim=key_dim, value_dim=value_dim):
+            return heads * (key_dim * value_dim + key_dim + 1)
     return 0
 
 
@@ -70,8 +80,12 @@ def conv_channels(mixer: Mixer | None) -> tuple[int, int]:
             return 2 * mixer.key_heads * mixer.key_dim + mixer.value_heads * mixer.value_dim, conv
         case KimiDelta(heads=heads, head_dim=head_dim, conv=conv):
             return 3 * heads * head_dim, conv
-        case Rwkv7(heads=heads, head_dim=head_dim):
+        case Rwkv6(heads=heads, head_dim=head_dim) | Rwkv7(heads=heads, head_dim=head_dim):
             return 2 * heads * head_dim, 2  # the token before, of this mixer and of the feed-forward block
+        case Rwkv4(width=width):
+            return 2 * width, 2
+        case RgLru(conv=conv):
+            return mixer.width, conv
         case ShortConv(width=width, conv=conv):
             return width, conv
     return 0, 1

@@ -11,10 +11,24 @@ from jaxperf.models.checks import check_count
 from jaxperf.models.config import Layer, ModelConfig, layer_groups
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
 from jaxperf.models.mixer_parameters import mixer_matrices
-from jaxperf.models.mixers import Attention, CompressedAttention, GatedDelta, KimiDelta, Mixer, Mla, Rwkv7
+from jaxperf.models.mixers import (
+    Attention,
+    CompressedAttention,
+    GatedDelta,
+    KimiDelta,
+    Mixer,
+    Mla,
+    RgLru,
+    Rwkv4,
+    Rwkv6,
+    Rwkv7,
+)
 
 DECAYED_SUM = 5  # FLOP a state element: decay (1), add the outer product of input and key (2), read with the query (2)
 DELTA_RULE = 7  # and read with the key (2), whose value the update replaces (arXiv:2412.06464, equation 10)
+OWN_TOKEN = 7  # and a token adds to its own output apart (2) (RWKV-5 and RWKV-6, arXiv:2404.05892, section 4)
+GATED_UNIT = 15  # of a channel: two gates, a decay, its complement, the update (Griffin, arXiv:2402.19427, section 2.4)
+RUNNING_MEAN = 23  # of a channel: numerator, denominator and their exponent (RWKV-4, arXiv:2305.13048, appendix D)
 TWO_KEYS = 9  # and take out with one key what another adds (2) (RWKV-7, arXiv:2503.14456, equation 16)
 
 
@@ -88,9 +102,18 @@ def mixer_flops(mixer: Mixer, context: int) -> int:
         case CompressedAttention():
             return _compressed_flops(mixer, context)
     channels, taps = conv_channels(mixer)
-    steps = {GatedDelta: DELTA_RULE, KimiDelta: DELTA_RULE, Rwkv7: TWO_KEYS}
-    step = steps.get(type(mixer), DECAYED_SUM)
-    return step * recurrent_elements(mixer) + 2 * channels * taps
+    return _recurrent_flops(mixer) + 2 * channels * taps
+
+
+def _recurrent_flops(mixer: Mixer) -> int:
+    """FLOP of one token on the state of a recurrent mixer [FLOP]."""
+    if isinstance(mixer, Rwkv4):
+        return RUNNING_MEAN * mixer.width
+    steps = {
+        **{GatedDelta: DELTA_RULE, KimiDelta: DELTA_RULE, RgLru: GATED_UNIT},
+        **{Rwkv6: OWN_TOKEN, Rwkv7: TWO_KEYS},
+    }
+    return steps.get(type(mixer), DECAYED_SUM) * recurrent_elements(mixer)
 
 
 def _compressed_flops(mixer: CompressedAttention, context: int) -> int:

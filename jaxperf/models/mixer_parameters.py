@@ -16,6 +16,10 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    MLstm,
+    RgLru,
+    Rwkv4,
+    Rwkv6,
     Rwkv7,
     ShortConv,
 )
@@ -56,8 +60,15 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
         case Rwkv7(heads=heads, head_dim=head_dim):
             width = heads * head_dim
             return 4 * hidden * width + mixer.ranks * (hidden + width)
-        case ShortConv(width=width):
+        case Rwkv6(heads=heads, head_dim=head_dim):
+            width, mixing = heads * head_dim, 5 * (mixer.mix_rank or 0)
+            return 5 * hidden * width + mixing * 2 * hidden + (mixer.decay_rank or 0) * (hidden + width)
+        case Rwkv4(width=width) | ShortConv(width=width):
             return 4 * hidden * width
+        case RgLru(width=width):
+            return 3 * hidden * width + 2 * width * mixer.block
+        case MLstm(heads=heads, value_dim=value_dim):
+            return hidden * heads * (2 * mixer.key_dim + 2 * value_dim + 2) + heads * value_dim * hidden
 
 
 def _mla_matrices(mla: Mla, hidden: int) -> int:
@@ -122,6 +133,16 @@ def mixer_vectors(mixer: Mixer, hidden: int) -> int:
             # adds to its own output; the norm of the heads
             biases = 2 if mixer.value_rank is None else 3
             return 6 * hidden + (biases + 3 + 2) * heads * head_dim
+        case Rwkv6(heads=heads, head_dim=head_dim):
+            # shares of the token before; decays, what a token adds to its own output, the norm of the heads
+            return (4 if mixer.mix_rank is None else 6) * hidden + 4 * heads * head_dim
+        case Rwkv4(width=width):
+            return 3 * hidden + 2 * width  # shares of the token before; decays, and what a token adds to its own output
+        case RgLru(width=width):
+            return width * (mixer.conv + 1) + 3 * width + 2 * width + hidden  # taps, decays and gates, projections
+        case MLstm(heads=heads, value_dim=value_dim):
+            biases = heads * (2 * mixer.key_dim + 2 * value_dim) + hidden
+            return heads * value_dim + 2 * heads + mixer.bias * biases
         case ShortConv(width=width):
             return width * (mixer.conv + mixer.bias) + mixer.bias * (3 * width + hidden)
 

@@ -13,6 +13,10 @@ from jaxperf.models.recurrent_mixers import (
     LightningAttention,
     Mamba1,
     Mamba2,
+    MLstm,
+    RgLru,
+    Rwkv4,
+    Rwkv6,
     Rwkv7,
     ShortConv,
 )
@@ -188,6 +192,10 @@ Mixer = (
     | GatedDelta
     | KimiDelta
     | LightningAttention
+    | MLstm
+    | RgLru
+    | Rwkv4
+    | Rwkv6
     | Rwkv7
     | ShortConv
 )

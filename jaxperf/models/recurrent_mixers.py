@@ -156,3 +156,84 @@ class Rwkv7:
     def ranks(self) -> int:
         """Elements of all bottlenecks of a token [1]."""
         return self.decay_rank + self.rate_rank + self.gate_rank + (self.value_rank or 0)
+
+
+@dataclass(frozen=True)
+class Rwkv4:
+    """Time mixing of RWKV-4 (arXiv:2305.13048): a decaying mean of the values of each of `width` channels.
+
+    Each token is mixed with the one before it, in three ways. The state of a channel is a numerator, a denominator and
+    their common exponent.
+    """
+
+    width: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, "width")
+
+
+@dataclass(frozen=True)
+class Rwkv6:
+    """Time mixing of RWKV-5 and RWKV-6 (arXiv:2404.05892): linear attention with a decay for each channel, gated.
+
+    **Fields:** `heads` of `head_dim` elements for receptance, keys and values; in RWKV-6 how a token is mixed with the
+    one before it passes through `mix_rank` elements for each of five mixtures, and its decays through `decay_rank`; in
+    RWKV-5 both are learned numbers, and the ranks None. The state of a head is `head_dim x head_dim`.
+    """
+
+    heads: int
+    head_dim: int
+    mix_rank: int | None = None
+    decay_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "head_dim")
+        check_optional_counts(self, "mix_rank", "decay_rank")
+        if (self.mix_rank is None) != (self.decay_rank is None):
+            raise InputError("Rwkv6.mix_rank and Rwkv6.decay_rank: both are given (RWKV-6) or both are None (RWKV-5).")
+
+    @property
+    def low_ranks(self) -> int:
+        """Elements of all bottlenecks of a token [1]."""
+        return 0 if self.mix_rank is None or self.decay_rank is None else 5 * self.mix_rank + self.decay_rank
+
+
+@dataclass(frozen=True)
+class RgLru:
+    """A real-gated linear recurrent unit behind a convolution, times a second branch (Griffin, arXiv:2402.19427).
+
+    **Fields:** `blocks` of `block` channels, each with a state of one element; the matrices of the two gates are of
+    these blocks along the diagonal; `conv` taps of the causal convolution. All projections have biases.
+    """
+
+    blocks: int
+    block: int
+    conv: int
+
+    def __post_init__(self) -> None:
+        check_counts(self, "blocks", "block", "conv")
+
+    @property
+    def width(self) -> int:
+        """Channels [1]."""
+        return self.blocks * self.block
+
+
+@dataclass(frozen=True)
+class MLstm:
+    """The mLSTM layer of xLSTM (arXiv:2405.04517, as in xLSTM 7B, arXiv:2503.13427): linear attention with an input and
+    a forget gate for each head, normed and gated.
+
+    **Fields:** `heads` of `key_dim` elements for queries and keys and `value_dim` for values; `bias` on the projections
+    (the two gates of a head have one in any case). The state of a head is `key_dim x value_dim`, a normalizer of
+    `key_dim` and the largest exponent.
+    """
+
+    heads: int
+    key_dim: int
+    value_dim: int
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self, "heads", "key_dim", "value_dim")
+        check_flags(self, "bias")

@@ -17,6 +17,10 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    MLstm,
+    RgLru,
+    Rwkv4,
+    Rwkv6,
     Rwkv7,
     ShortConv,
 )
@@ -42,13 +46,17 @@ def share_fields(layers: Sequence[Layer]) -> dict[str, float]:
 def _divided(mixer: Mixer) -> tuple[int, ...]:
     """Heads, or channels of a mixer without heads, that a rank has whole."""
     match mixer:
-        case Attention() | Mla() | CompressedAttention() | Mamba2() | KimiDelta() | LightningAttention() | Rwkv7():
+        case Attention() | Mla() | CompressedAttention():
             return (mixer.heads,)
+        case Mamba2() | KimiDelta() | LightningAttention() | MLstm() | Rwkv6() | Rwkv7():
+            return (mixer.heads,)
+        case RgLru(blocks=blocks):
+            return (blocks,)
         case GatedDelta():
             return mixer.key_heads, mixer.value_heads
         case Mamba1(inner=inner):
             return (inner,)
-        case ShortConv(width=width):
+        case Rwkv4(width=width) | ShortConv(width=width):
             return (width,)
 
 

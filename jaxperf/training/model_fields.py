@@ -19,6 +19,10 @@ from jaxperf.models.mixers import (
     Mamba2,
     Mixer,
     Mla,
+    MLstm,
+    RgLru,
+    Rwkv4,
+    Rwkv6,
     Rwkv7,
     ShortConv,
 )
@@ -216,12 +220,14 @@ def _channels(mixer: Mixer) -> int:
     match mixer:
         case Mamba1(inner=inner):
             return inner
-        case Mamba2() | KimiDelta() | LightningAttention() | Rwkv7():
+        case Mamba2() | KimiDelta() | LightningAttention() | Rwkv6() | Rwkv7():
             return mixer.heads * mixer.head_dim
-        case ShortConv(width=width):
-            return width
+        case ShortConv() | RgLru() | Rwkv4():
+            return mixer.width
         case GatedDelta():
             return mixer.value_heads * mixer.value_dim
+        case MLstm():
+            return mixer.heads * mixer.value_dim
     raise TypeError(type(mixer))  # attention has no channels
 
 

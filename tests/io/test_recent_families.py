@@ -258,7 +258,10 @@ def test_another_spelling_of_the_tie() -> None:
         (STEP35 | {"layer_types": ["full_attention"]}, "layer_types must have full_attention or sliding_attention"),
         (STEP35 | {"moe_layers_enum": "3,45"}, "An item of moe_layers_enum is 45"),
         (STEP35 | {"moe_layers_enum": "3-44"}, "it must list layers"),
-        ({"architectures": ["R"], "text_config": {"model_type": "recurrent_gemma"}}, "its recurrence is not among"),
+        (
+            {"architectures": ["R"], "text_config": {"model_type": "jetmoe"}},
+            "its attention heads are chosen by a router",
+        ),
         (RING | {"use_qkv_bias": True}, "linear attention is described without biases only"),
         (STEP35 | {"attention_other_setting": 96}, "attention_other_setting is 96; it must be an object"),
     ],

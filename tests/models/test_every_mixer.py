@@ -25,8 +25,12 @@ from jaxperf.models.config import (
     Mamba2,
     Mla,
     Mlp,
+    MLstm,
     ModelConfig,
     Moe,
+    RgLru,
+    Rwkv4,
+    Rwkv6,
     Rwkv7,
     ShortConv,
 )
@@ -54,6 +58,8 @@ LAYERS = (
     Layer(KimiDelta(16, 64, 4, full=True), MLP),
     Layer(LightningAttention(16, 64, rotary=True), MLP, projections=((512, 64), (64, 512))),
     Layer(Rwkv7(8, 64, 32, 32, 64, 16), MLP),
+    Layer(Rwkv6(8, 64, 32, 64), None, norms=1, beside=Rwkv4(512)),
+    Layer(RgLru(8, 64, 4), None, norms=1, beside=MLstm(8, 32, 64)),
     Layer(ShortConv(512, 3), MLP, cross=dataclasses.replace(PLAIN, causal=False), norms=3),
 )
 TOWER = Encoder(

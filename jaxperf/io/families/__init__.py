@@ -17,6 +17,7 @@ from jaxperf.io.families import (
     deepseek_v4,
     encoders,
     ernie,
+    gated_recurrence,
     gemma,
     gemma4,
     gemma_seq2seq,
@@ -44,6 +45,7 @@ from jaxperf.io.families import (
     qwen4,
     rotary_encoders,
     rwkv,
+    rwkv_older,
     seq2seq,
     sparse,
     speech,
@@ -89,6 +91,8 @@ _DECODERS = (
     linear,
     state_space,
     rwkv,
+    rwkv_older,
+    gated_recurrence,
     zamba,
 )
 _GROUPS = (*_DECODERS, encoders, rotary_encoders, audio, vision, multimodal, speech, seq2seq, gemma_seq2seq)

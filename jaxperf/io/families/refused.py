@@ -5,15 +5,8 @@ from __future__ import annotations
 _RECURRENCE = "its recurrence is not among the token mixers described here"
 
 REFUSED = {
-    "RwkvForCausalLM": _RECURRENCE,
-    "rwkv": _RECURRENCE,
-    "RWKV5ForCausalLM": _RECURRENCE,
-    "Rwkv6ForCausalLM": _RECURRENCE,
-    "xLSTMForCausalLM": _RECURRENCE,
-    "xlstm": _RECURRENCE,
-    "RecurrentGemmaForCausalLM": _RECURRENCE,
-    "recurrent_gemma": _RECURRENCE,
     "RetNetForCausalLM": _RECURRENCE,
+    "RWKV6ForCausalLM": "flash-linear-attention's own RWKV-6 has other projections than the published Rwkv6ForCausalLM",
     "JetMoeForCausalLM": "its attention heads are chosen by a router, which no attention described here does",
     "jetmoe": "its attention heads are chosen by a router, which no attention described here does",
     "Phi3SmallForCausalLM": "its block-sparse attention is not among the token mixers described here",

@@ -19,7 +19,11 @@ from jaxperf.models.blocks.lightning import lightning_mixer
 from jaxperf.models.blocks.mamba1 import mamba1_mixer
 from jaxperf.models.blocks.mamba2 import mamba2_mixer
 from jaxperf.models.blocks.mlp import dense_ffn
+from jaxperf.models.blocks.mlstm import mlstm_mixer
 from jaxperf.models.blocks.moe import moe_ffn
+from jaxperf.models.blocks.rg_lru import rg_lru_mixer
+from jaxperf.models.blocks.rwkv4 import rwkv4_mixer
+from jaxperf.models.blocks.rwkv6 import rwkv6_mixer
 from jaxperf.models.blocks.rwkv7 import rwkv7_mixer
 from jaxperf.models.blocks.short_conv import short_conv_mixer
 
@@ -32,6 +36,10 @@ MIXERS: Mapping[type, Callable[[Any], AbstractMixer]] = {
     described.GatedDelta: gated_delta_mixer,
     described.KimiDelta: kimi_delta_mixer,
     described.LightningAttention: lightning_mixer,
+    described.MLstm: mlstm_mixer,
+    described.RgLru: rg_lru_mixer,
+    described.Rwkv4: rwkv4_mixer,
+    described.Rwkv6: rwkv6_mixer,
     described.Rwkv7: rwkv7_mixer,
     described.ShortConv: short_conv_mixer,
 }

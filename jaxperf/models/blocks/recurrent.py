@@ -9,6 +9,7 @@ from typing import ClassVar
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.causal_conv import causal_conv_cost, causal_conv_decode_cost
+from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape
 from jaxperf.models.blocks.base import AbstractMixer
 from jaxperf.models.blocks.phase import Decode, Phase
@@ -65,3 +66,10 @@ def recur(
         return decode(at.device, shape, phase.sequences, at.activations, at.efficiencies.elementwise)
     efficiency = at.efficiencies.linear_attention
     return prefill(at.device, shape, phase.sequences, phase.prompt, at.activations, efficiency)
+
+
+def token_shift(at: Deployment, tokens: Scalar, hidden: Scalar, mixtures: float) -> Cost:
+    """So many mixtures of each token and the one before, in one kernel."""
+    elements, itemsize = tokens * hidden, at.activations.itemsize
+    stream = Stream(elements * itemsize, mixtures * elements * itemsize, (1.0 + 2.0 * mixtures) * elements)
+    return stream_cost(at.device, stream, at.efficiencies.elementwise)

@@ -8,12 +8,11 @@ from jaxtyping import Array, Bool, Float
 from jaxperf.core.cost import Cost
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.kernels.delta_rule import delta_prefill_cost
-from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape, state_update_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gated_norm, linear
 from jaxperf.models.blocks.phase import Decode, Phase
-from jaxperf.models.blocks.recurrent import AbstractRecurrent
+from jaxperf.models.blocks.recurrent import AbstractRecurrent, token_shift
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Rwkv7
 
@@ -39,7 +38,7 @@ class Rwkv7Mixer(AbstractRecurrent):
         each, count = self.ranks / self.bottlenecks, as_float(self.bottlenecks)
         narrow = linear(deployment, tokens, each, hidden) + linear(deployment, tokens, width, each)
         return {
-            "token_shift": _token_shift(deployment, tokens, hidden),
+            "token_shift": token_shift(deployment, tokens, hidden, SHIFTED),
             "rkv_projection": as_float(3.0) * linear(deployment, tokens, width, hidden),  # of different mixtures
             "low_rank_projection": count * narrow,
             "wkv": self._recur(deployment, phase),
@@ -77,13 +76,6 @@ class Rwkv7Mixer(AbstractRecurrent):
 
     def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
         return ~divides(layout.tensor_parallel, self.heads)
-
-
-def _token_shift(at: Deployment, tokens: Scalar, hidden: Scalar) -> Cost:
-    """Six mixtures of each token and the one before, in one kernel."""
-    elements, itemsize = tokens * hidden, at.activations.itemsize
-    stream = Stream(elements * itemsize, SHIFTED * elements * itemsize, (1.0 + 2.0 * SHIFTED) * elements)
-    return stream_cost(at.device, stream, at.efficiencies.elementwise)
 
 
 def rwkv7_mixer(mixer: Rwkv7) -> Rwkv7Mixer:
