@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ from calibration.datasets.names import ABSENT, UNSTATED, device_name
 from calibration.datasets.spellings import Meaning, spelled, stated
 from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.core.formats import format_name
-from jaxperf.training.layout import CONTEXT_METHODS
+from jaxperf.models.checks import MOST_LAYERS
+from jaxperf.training.layout import CONTEXT_METHODS, MODULES
 
 # Column -> other names it goes by.
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -39,6 +41,9 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "etp": ("expert_tensor", "expert_tensor_parallel"),
     "recomputed_share": ("recompute_share",),
     "overlap_data": (),
+    "offload_optimizer": ("optimizer_offload", "optimizer_offload_fraction"),
+    "overlap_offload": (),
+    "mtp": ("mtp_layers", "mtp_num_layers"),
     "expert_groups": ("n_group", "router_groups"),
     "groups_per_token": ("topk_group",),
 }
@@ -50,6 +55,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
     "dtype": ("precision",),
     "task": (),
     "recompute": ("activation_checkpointing",),
+    "recompute_modules": (),
     "context_method": ("cp_comm_type",),
     "notes": (),
     "cfg_group": (),
@@ -67,13 +73,15 @@ _RECOMPUTE_SPELLINGS = {"unknown": "", "false": "none", "true": "full", "no": "n
 _CONTEXT_SPELLINGS = {"all_gather": "all-gather", "allgather": "all-gather", "p2p": "ring", "a2a": "ulysses"}
 _TASK_SPELLINGS = {"": "pretrain", "pretraining": "pretrain", "finetune": "sft", "fine_tuning": "sft", "peft": "lora"}
 FLAGS = ("seq_par", "gated")
+SHARES = ("recomputed_share", "overlap_data", "offload_optimizer", "overlap_offload")
 LARGEST = 1e15  # of any count; beyond it a row is a mistake
 # What a column may hold; what is a number and not this is told where it matters (`calibration.training.points`).
 _COUNT = f"a whole number from 1 to {LARGEST:g}"
 ALLOWED = {
     **dict.fromkeys(("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch"), _COUNT),
     **dict.fromkeys(("etp", "expert_groups", "groups_per_token"), _COUNT),
-    **dict.fromkeys(("recomputed_share", "overlap_data"), "a number from 0 to 1"),
+    **dict.fromkeys(SHARES, "a number from 0 to 1"),
+    "mtp": f"a whole number from 0 to {MOST_LAYERS:,}",
     "zero": "0, 1, 2 or 3",
     **dict.fromkeys(FLAGS, "0 or 1"),
     "params": f"a number from 1 to {LARGEST:g}",
@@ -88,7 +96,8 @@ class Run:
     `row`: position in the table; `device`: a name of hwspecs; `dtype`: a name of `jaxperf.core.formats`; `shape`:
     columns `SHAPE` and `EXPERTS` [1]; `layout`: columns `LAYOUT` and `params`; `devices`, `sequence`, `global_batch`
     [1]; `measured` [s]; `group`, `model_key`: which rows a split keeps together; `repeat`: the same configuration as
-    another row; `native`: within what Calculon models; `dtype_stated`: whether `dtype` is not the default.
+    another row; `native`: within what Calculon models; `dtype_stated`: whether `dtype` is not the default;
+    `recompute_modules`: of `MODULES`, none where the table does not say.
     """
 
     row: int
@@ -112,6 +121,7 @@ class Run:
     native: bool
     dtype_stated: bool = True
     context_method: str = ""
+    recompute_modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -219,6 +229,11 @@ def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
         dtype_stated=_is_stated(text["dtype"]),
         context_method=_choice(
             "context_method", text["context_method"], ("", *CONTEXT_METHODS), {"": "", **_CONTEXT_SPELLINGS}
+        ),
+        recompute_modules=tuple(
+            _choice("recompute_modules", name, MODULES, {})
+            for name in re.split(r"[\s,;+]+", text["recompute_modules"])
+            if name
         ),
     )
 

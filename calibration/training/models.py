@@ -26,7 +26,7 @@ class Models:
 
     def of(self, run: Run) -> tuple[TrainingModel, str]:
         """As `model_of`."""
-        stated = [run.layout[name] for name in ("params", "expert_groups")]
+        stated = [run.layout[name] for name in ("params", "expert_groups", "mtp")]
         key = f"{run.model}|{run.family}|{stated}|{sorted(run.shape.items())}"
         if key not in self._known:
             self._known[key] = model_of(run)
@@ -54,8 +54,9 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     which = "sizes" if len(missing) == len(SHAPE) else ", ".join(missing)
     source = f"in {run.model}" if holds_config(run.model) else f"in the shipped {shipped.name}"
     taken = f"{which} as {source}" if missing else ""
-    told = (taken, _unused_width(shipped, run.shape), *training_notes(shipped))
-    return training_model(shipped), "; ".join(filter(None, told))
+    mtp = _count("mtp", run.layout["mtp"])
+    told = (taken, _unused_width(shipped, run.shape), *training_notes(shipped, mtp))
+    return training_model(shipped, mtp=mtp), "; ".join(filter(None, told))
 
 
 def shipped_model(name: str) -> ModelConfig | None:
@@ -100,12 +101,14 @@ def _stated(run: Run, differ: Sequence[str]) -> tuple[TrainingModel, str]:
     choices = [_from_shape(run, tied) for tied in (True, False)]
     total = run.layout["params"]
     if math.isnan(total):
-        return choices[1], ""
+        return _with_further(run, tied=False), ""
     if total < 1.0:
         raise InputError(f"params: {total:g} must be at least 1.")
     away = [abs(math.log(float(model.parameters) / total)) for model in choices]
-    model = choices[away.index(min(away))]
-    return model, f"params: {float(model.parameters):.4g} counted, {total:.4g} stated" if min(away) > OFF else ""
+    place = away.index(min(away))
+    model = choices[place]
+    told = f"params: {float(model.parameters):.4g} counted, {total:.4g} stated" if min(away) > OFF else ""
+    return _with_further(run, tied=place == 0), told
 
 
 def _missing(shape: Mapping[str, float]) -> list[str]:
@@ -114,7 +117,12 @@ def _missing(shape: Mapping[str, float]) -> list[str]:
     return [name for name in needed if math.isnan(shape[name])]
 
 
-def _from_shape(run: Run, tied: bool) -> TrainingModel:
+def _with_further(run: Run, tied: bool) -> TrainingModel:
+    """The model of the stated sizes with the layers that predict further tokens, which `params` does not count."""
+    return _from_shape(run, tied, _count("mtp", run.layout["mtp"]))
+
+
+def _from_shape(run: Run, tied: bool, mtp: int = 0) -> TrainingModel:
     sizes: dict[str, Any] = {name: _count(name, value) for name, value in run.shape.items()}
     sizes["gated"] = bool(sizes["gated"])
     dense, layers = sizes["dense_layers"], sizes["layers"]
@@ -122,7 +130,7 @@ def _from_shape(run: Run, tied: bool) -> TrainingModel:
         raise InputError(f"dense_layers: {dense} of a model without experts; state experts, or leave it empty.")
     if dense >= max(layers, 1):
         raise InputError(f"dense_layers: {dense} must be fewer than the {layers} layers.")
-    return training_model_from_shape(**sizes, tied=tied, causal=run.family != "encoder")
+    return training_model_from_shape(**sizes, tied=tied, causal=run.family != "encoder", mtp=mtp)
 
 
 def _count(name: str, value: float) -> int:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import hwspecs
 from calibration.datasets.training import ALLOWED, Run, TrainingTable
 from calibration.training.models import Models
+from calibration.training.recomputed import recompute_fields, share_of
 from calibration.training.routing_groups import stated_limit
 from calibration.training.stacks import NEVER, NEWEST, UNFUSED, UNKNOWN, Stack, release_of, stack_of
 from hwspecs import DeviceSpec
@@ -154,8 +155,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     data = _data_parallel(run, ranks)
     microbatch, notes = _microbatch(run, stack, data)
     interleave, note = _interleave(run, stack, ranks["pp"], layers)
-    recompute, untold = _recompute(run, stack)
-    share, unused_share = _recomputed_share(run, recompute)
+    recompute, again, untold = recompute_fields(run, stack)
     rank, untold_rank = _adapter_rank(run)
     numbers: dict[str, float] = {
         "tensor": ranks["tp"],
@@ -174,10 +174,12 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
         "deduplicate": float(stack.deduplicates),
-        "overlap_data": _share(run, "overlap_data"),
-        "recomputed_share": share,
+        "overlap_data": share_of(run, "overlap_data"),
+        "overlap_offload": share_of(run, "overlap_offload"),
+        "offload_optimizer": share_of(run, "offload_optimizer", 0.0),
         "lora_rank": rank,
         "frozen": float(rank > 0.0),
+        **again,
         **({"optimizer_bytes": 0.0} if NO_OPTIMIZER in run.notes.lower() else {}),
     }
     schedule = "interleaved" if interleave > 1.0 else "1f1b"
@@ -185,7 +187,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     layout = training_layout(run.dtype, schedule=schedule, recompute=recompute, context_method=method, **numbers)
     if numbers["zero"] == 2.0 and ranks["pp"] > 1.0:
         notes.append(WHOLE_GRADIENTS)
-    return layout, [*notes, note, untold, unused_share, untold_rank]
+    return layout, [*notes, note, *untold, untold_rank]
 
 
 def _silent(run: Run, data: float, topk: float) -> list[str]:
@@ -255,15 +257,6 @@ def _one_of(name: str, value: float, choices: Sequence[float]) -> float:
     return value
 
 
-def _recompute(run: Run, stack: Stack) -> tuple[str, str]:
-    """The recomputation of the step model, and a sentence where it is not what the table states."""
-    if run.recompute == "offload":
-        return "full", "offloaded activations: as recomputed"
-    if run.recompute:
-        return run.recompute, ""
-    return stack.recompute, f"recompute is not stated: {stack.recompute}"
-
-
 def _whole(name: str, value: float) -> float:
     if not _is_whole(value):
         raise InputError(f"{name}: {value:g} must be {ALLOWED[name]}.")
@@ -276,17 +269,3 @@ def _is_whole(value: float) -> bool:
 
 def _or(value: float, default: float) -> float:
     return default if math.isnan(value) else value
-
-
-def _recomputed_share(run: Run, recompute: str) -> tuple[float, str]:
-    """The share of layers that recompute, all where a table does not say, and a sentence where none does."""
-    unused = recompute == "none" and not math.isnan(run.layout["recomputed_share"])
-    return _share(run, "recomputed_share"), "recomputed_share is not used: nothing is recomputed" if unused else ""
-
-
-def _share(run: Run, name: str) -> float:
-    """A share of the whole [1], all where a table does not say."""
-    share = _or(run.layout[name], 1.0)
-    if share > 1.0:
-        raise InputError(f"{name}: {share:g} must be {ALLOWED[name]}.")
-    return share

@@ -29,8 +29,11 @@ from jaxperf.training.results import interval_ends
 TIME = "predicted_step_time_s"
 SENT = ("tensor", "context", "expert", "pipeline", "data", "offload")  # kinds of communication
 EXPOSED = tuple(f"exposed_{kind}_s" for kind in SENT)
+# Of the fullest stage; what is on the host is not of its device.
+MEMORY = ("weights", "gradients", "optimizer", "activations", "temporary", "reserved", "host")
+BYTES = tuple(f"{kind}_bytes" for kind in MEMORY)
 SHARES = ("mfu", "hfu", "memory_bytes", "bubble_fraction", "communication_s", "exposed_communication_s")
-NUMBERS = (TIME, "lower", "upper", *SHARES, *EXPOSED)
+NUMBERS = (TIME, "lower", "upper", *SHARES, *EXPOSED, *BYTES)
 GIGA = 1e9
 BEYOND_PEAK = "the fit has products above the stated peak, so the rest of the step too long"
 PRODUCTS = ("gemm", "plain_gemm")  # shares of the peak that deviations of a class, a device and a software move
@@ -107,6 +110,7 @@ def _found(
         "communication_s": step.communication.total,
         "exposed_communication_s": step.exposed.total,
         **{name: getattr(step.exposed, kind) for name, kind in zip(EXPOSED, SENT, strict=True)},
+        **{name: getattr(step.memory, kind) for name, kind in zip(BYTES, MEMORY, strict=True)},
         "bits": step.reason,
         "product_share": product_shares(parameters, design, starts),
     }

@@ -22,7 +22,16 @@ from jaxperf.cli.options import (
     Quiet,
     parse_prices,
 )
-from jaxperf.cli.plan_options import check_devices, checked, parse_pool, parse_schedules, parse_sizes
+from jaxperf.cli.plan_options import (
+    check_devices,
+    checked,
+    parse_modules,
+    parse_pool,
+    parse_reserve,
+    parse_schedules,
+    parse_share,
+    parse_sizes,
+)
 from jaxperf.cli.plan_rates import SHIPPED, check_steps
 from jaxperf.cli.plan_serve import serve
 
@@ -64,6 +73,25 @@ def train(
     dtype: Annotated[str, typer.Option("--dtype", metavar="FORMAT", help="bf16, fp8, ...")] = "bf16",
     lora: Annotated[
         int | None, typer.Option("--lora", metavar="RANK", help="Only LoRA adapters of this rank learn.")
+    ] = None,
+    mtp: Annotated[
+        int, typer.Option("--mtp", metavar="N", help="Further tokens that each position learns to predict.")
+    ] = 0,
+    modules: Annotated[
+        str,
+        typer.Option(
+            "--recompute-modules", metavar="NAMES", help="Of selective recomputation, as Megatron names them."
+        ),
+    ] = "core_attn",
+    offload: Annotated[
+        float,
+        typer.Option("--offload-optimizer", metavar="SHARE", help="Of the parameters, updated by the host: 0 to 1."),
+    ] = 0.0,
+    reserve: Annotated[
+        str | None,
+        typer.Option(
+            "--reserve", metavar="SIZE", help="Memory for context, communicators, fragmentation (as assumed)."
+        ),
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="K", help="Layouts shown of each size.")] = 5,
     optimize: Annotated[str, typer.Option("--optimize", metavar="WHAT", help="time, cost or memory.")] = "time",
@@ -110,28 +138,35 @@ def train(
         space=parse_schedules(schedules),
         prices=parse_prices(price or [], specs),
         lora_rank=0 if lora is None else checked(lora, "--lora"),
+        mtp=checked(mtp, "--mtp", least=0),
+        modules=parse_modules(modules),
+        offload=parse_share(offload, "--offload-optimizer"),
     )
-    asked = Asked(request, steps, kernels, params, places_of(wanted, devices_dir or ()), out, as_json, quiet)
+    folders, kept = places_of(wanted, devices_dir or ()), parse_reserve(reserve)
+    asked = Asked(request, steps, kernels, params, folders, out, as_json, quiet, kept)
     if pools:
         _plan_pools(asked, pools)
     else:
         _plan_sizes(asked, list(specs.values()), parse_sizes(sizes))
 
 
-def _request(model: str, **asked: Any) -> Request:
+def _request(model: str, mtp: int, **asked: Any) -> Request:
     from jaxperf.io.huggingface import load_model
     from jaxperf.training.model_build import training_model, training_notes
     from jaxperf.training.search.plan import Request
 
     config = load_model(model)
-    remarks = training_notes(config)
-    return Request(config.name, training_model(config), max_context=config.max_context, remarks=remarks, **asked)
+    remarks = training_notes(config, mtp)
+    return Request(
+        config.name, training_model(config, mtp=mtp), max_context=config.max_context, remarks=remarks, **asked
+    )
 
 
 @dataclass(frozen=True)
 class Asked:
     """A request, where its efficiencies come from, and how the answer is given; `kernels`: those at `params`, or None
-    for the shipped ones; `folders`: of the user's devices."""
+    for the shipped ones; `folders`: of the user's devices; `reserve`: memory that no layout may fill, None for what the
+    efficiencies have [byte]."""
 
     request: Request
     steps: str
@@ -141,12 +176,16 @@ class Asked:
     out: Path | None
     as_json: bool
     quiet: bool
+    reserve: float | None = None
 
     def rates(self, spec: DeviceSpec) -> Any:
         """The efficiencies of a device."""
         from jaxperf.cli.plan_rates import plan_rates
+        from jaxperf.core.numerics import as_float
 
         found = plan_rates(self.request, spec, self.steps, self.folders, self.kernels)
+        if self.reserve is not None:
+            found = replace(found, nominal=replace(found.nominal, reserved_memory=as_float(self.reserve)))
         return found if self.params is None else replace(found, tier=f"{found.tier}; kernels by '{self.params}'")
 
     def write(self, rows: list[dict[str, Any]], answers: Sequence[Answer]) -> None:

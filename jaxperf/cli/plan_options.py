@@ -65,12 +65,12 @@ def check_devices(device: str, sizes: str, pools: Sequence[str]) -> None:
         raise InputError("Which devices? Give --device h100-sxm --n 64, or --pool h100-sxm:64 --pool a100-sxm:64.")
 
 
-def checked(value: int, option: str) -> int:
-    """`value` itself; raises `InputError` unless it is from one to `LARGEST`."""
+def checked(value: int, option: str, least: int = 1) -> int:
+    """`value` itself; raises `InputError` unless it is from `least` to `LARGEST`."""
     from jaxperf.models.checks import show
 
-    if value < 1:
-        raise InputError(f"{option}: {show(value)} must be at least 1.")
+    if value < least:
+        raise InputError(f"{option}: {show(value)} must be at least {least}.")
     if value > LARGEST:
         raise InputError(f"{option}: {show(value)} must be at most {LARGEST:,}.")
     return value
@@ -89,3 +89,34 @@ def parse_schedules(text: str) -> Space:
             hint = did_you_mean(name, SCHEDULES)
             raise InputError(f"--schedules: unknown '{name}'; allowed: all, {', '.join(SCHEDULES)}.{hint}")
     return Space(schedules=names)
+
+
+def parse_modules(text: str) -> tuple[str, ...]:
+    """`moe_act,mla_up_proj` as these modules of selective recomputation. Raises `InputError` for one that is none."""
+    from jaxperf.training.layout import MODULES
+
+    names = tuple(parse_names(text))
+    for name in names or ("",):
+        if name not in MODULES:
+            hint = did_you_mean(name, MODULES)
+            raise InputError(f"--recompute-modules: unknown '{name}'; allowed: {', '.join(MODULES)}.{hint}")
+    return names
+
+
+def parse_share(value: float, option: str) -> float:
+    """`value` itself; raises `InputError` unless it is from 0 to 1."""
+    if not 0.0 <= value <= 1.0:
+        raise InputError(f"{option}: {value:g} must be from 0 to 1.")
+    return value
+
+
+def parse_reserve(text: str | None) -> float | None:
+    """`6 GB` in bytes, None for nothing given. Raises `InputError` for what is no size."""
+    if text is None:
+        return None
+    import hwspecs
+
+    try:
+        return hwspecs.parse_quantity(text, "byte")
+    except InputError as error:
+        raise InputError(f"--reserve: {error}") from None

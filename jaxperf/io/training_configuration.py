@@ -20,7 +20,7 @@ COLUMNS = (
     "moe_ffn shared_experts params gpu n_gpus tp pp cp ep dp vp micro_batch global_batch zero recompute seq_par dtype "
     "task metric value step_time_s tokens_s_gpu notes cfg_group model_key vp_known mbs_known recompute_known "
     "repeat_of_release calculon_native context_method etp recomputed_share dense_layers expert_groups groups_per_token "
-    "overlap_data"
+    "overlap_data recompute_modules offload_optimizer overlap_offload mtp"
 ).split()
 _SHORT = {  # where the name of a field is not that of its column
     "devices": "n_gpus",
@@ -88,6 +88,8 @@ class TrainingConfiguration:
     `dense_layers` before the first with experts; `expert_tensor` ranks that share an expert; `expert_groups` of a
     router and `groups_per_token` that it keeps a token to; `recomputed_share` of the layers; `overlap_data`: share of
     the messages among data-parallel ranks that is hidden, None where that is not known; `zero`: the stage, 0 to 3;
+    `recompute_modules`: those of selective recomputation, with spaces; `offload_optimizer`: share of the parameters
+    that the host updates; `overlap_offload`: share of its copies that is hidden; `mtp`: further tokens predicted;
     `context_method`: how context ranks exchange keys, None where that is not known; `tied`: whether input and output
     share a token table, None where the file does not say; `unknown`: options that mean nothing here; `notes`: what had
     to be assumed, and those options.
@@ -129,6 +131,10 @@ class TrainingConfiguration:
     recompute: str = "none"
     sequence_parallel: bool = False
     overlap_data: float | None = None
+    recompute_modules: str | None = None
+    offload_optimizer: float | None = None
+    overlap_offload: float | None = None
+    mtp: int | None = None
     dtype: str = "bf16"
     task: str = "pretrain"
     device: str | None = None

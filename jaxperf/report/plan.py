@@ -14,6 +14,7 @@ from jaxperf.training.search.plan import Answer, Choice, Request
 from jaxperf.training.search.terms import MEMORY_TERMS, shares
 
 MOST_REASONS = 3
+TIGHT = 0.95  # of the memory, beyond which it is told
 IDEAL = ("zb-h1", "zb-h2", "zb-v", "dualpipe")  # schedules of no measured run (docs/plan-train.md)
 
 
@@ -128,7 +129,13 @@ def _print_answer(answer: Answer, quiet: bool) -> None:
     if quiet:
         return
     out.print(_alternatives(answer))
-    for line in (*why_lines(answer), *ideal_lines(answer), _front_line(answer), *_infeasible_lines(answer)):
+    for line in (
+        *why_lines(answer),
+        *ideal_lines(answer),
+        *tight_lines(answer),
+        _front_line(answer),
+        *_infeasible_lines(answer),
+    ):
         out.print(line, soft_wrap=True)
 
 
@@ -138,6 +145,7 @@ def _headline(answer: Answer, best: Choice) -> list[str]:
     parts = ", ".join(f"{share:.0%} {word}" for word, share in list(shares(metrics).items())[:5])
     large = {word: metrics[name] / 1e9 for name, word in MEMORY_TERMS.items() if metrics[name] > 5e7}
     memory = ", ".join(f"{size:.1f} {word}" for word, size in large.items())
+    host = f"; {gigabytes(metrics['memory.host'])} on the host" if metrics["memory.host"] > 0.0 else ""
     lost = {"saving": look.kept.saving, "work done again": look.kept.redone, "restarts": look.kept.restarting}
     losses = ", ".join(f"{word} {float(share):.1%}" for word, share in lost.items())
     median = float(look.median)
@@ -145,7 +153,7 @@ def _headline(answer: Answer, best: Choice) -> list[str]:
         f"layout    {layout_words(best.layout)}",
         f"step      {number(metrics['time'])} s {interval(best.lower, best.upper)}   MFU {metrics['mfu']:.1%}, "
         f"{metrics['tokens_per_second']:,.0f} tokens/s: {parts}",
-        f"memory    {gigabytes(metrics['memory.total'])} of {gigabytes(answer.capacity)}: {memory} GB",
+        f"memory    {gigabytes(metrics['memory.total'])} of {gigabytes(answer.capacity)}: {memory} GB{host}",
         f"chance    {number(median)} s {interval(float(look.lower), float(look.upper))} in nine steps of ten: "
         f"{median / float(look.nominal) - 1.0:+.1%} to a step whose ranks are alike, as they wait for each other",
         f"goodput   {float(look.kept.share):.1%}: interrupted every {duration(float(look.mtbf))}, saved every "
@@ -186,6 +194,16 @@ def ideal_lines(answer: Answer) -> list[str]:
     return [
         f"ideal     {schedule} is in no measured run: its passes are assumed to fill each other's gaps perfectly; "
         "--schedules 1f1b,interleaved plans without such schedules"
+    ]
+
+
+def tight_lines(answer: Answer) -> list[str]:
+    """What to know where the first layout leaves hardly any memory: no run's memory was measured."""
+    full = answer.choices[0].metrics["memory.total"] / answer.capacity
+    if full <= TIGHT:
+        return []
+    return [
+        f"tight     memory is {full:.0%} full by a count that no run's was compared with; --reserve leaves more room"
     ]
 
 

@@ -29,19 +29,22 @@ LOG_SUM = 4.0  # bytes a head and row that flash attention keeps of its softmax
 
 
 class StageMemory(eqx.Module):
-    """Bytes on one rank of the fullest stage, by kind; `host`: what is offloaded, in the memory of its host [byte]."""
+    """Bytes on one rank of the fullest stage, by kind; `reserved` of runtime, communicators and fragmentation; `host`:
+    what is offloaded, in the memory of its host [byte]."""
 
     weights: Float[Array, "*batch"]
     gradients: Float[Array, "*batch"]
     optimizer: Float[Array, "*batch"]
     activations: Float[Array, "*batch"]
     temporary: Float[Array, "*batch"]
+    reserved: Float[Array, "*batch"]
     host: Float[Array, "*batch"]
 
     @property
     def total(self) -> Float[Array, "*batch"]:
         """All that is on the device [byte]."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.temporary
+        states = self.weights + self.gradients + self.optimizer
+        return states + self.activations + self.temporary + self.reserved
 
 
 class StageParameters(eqx.Module):
@@ -91,7 +94,7 @@ def stage_parameters(model: TrainingModel, layout: Layout, layers: Scalar, table
 
 
 def stage_memory(model: TrainingModel, layout: Layout, imbalance: Scalar, reserved: Scalar) -> StageMemory:
-    """Bytes of the fullest of the first, the second and the last rank, with what is `reserved` among the buffers.
+    """Bytes of the fullest of the first, the second and the last rank, with what is `reserved`.
 
     The first has the embedding and most live micro-batches, the last the head and the logits (in ZB-V the first, too),
     the second may have more layers than either.
@@ -102,7 +105,7 @@ def stage_memory(model: TrainingModel, layout: Layout, imbalance: Scalar, reserv
     fullest, *others = (_one_stage(model, layout, stage, live, imbalance) for stage, live in ranks)
     for other in others:
         fullest = _fuller(fullest, other)
-    return dataclasses.replace(fullest, temporary=fullest.temporary + reserved)
+    return dataclasses.replace(fullest, reserved=reserved)
 
 
 def _fuller(one: StageMemory, other: StageMemory) -> StageMemory:
@@ -137,6 +140,7 @@ def _one_stage(model: TrainingModel, layout: Layout, stage: Stage, live: Scalar,
         optimizer=states * (1.0 - moved),
         activations=activations * (1.0 - layout.offload),
         temporary=gathered + again + jnp.where(stage.head > 0.0, 1.0, 0.0) * heads,
+        reserved=jnp.zeros_like(gathered),
         host=activations * layout.offload + states * moved + copied,
     )
 

@@ -83,8 +83,9 @@ def further_layers(config: ModelConfig, mtp: int) -> tuple[Layer, ...]:
     return (*described, *described[-1:] * mtp)[:mtp]
 
 
-def training_notes(config: ModelConfig) -> tuple[str, ...]:
-    """What a training step of a described model is not told of it, a sentence each."""
+def training_notes(config: ModelConfig, mtp: int = 0) -> tuple[str, ...]:
+    """What a training step of a described model that predicts `mtp` further tokens is not told of it, a sentence
+    each."""
     notes = []
     if any(isinstance(layer.mixer, Attends) and layer.mixer.indexer is not None for layer in config.layers):
         notes.append("attention to chosen tokens is counted without the choice of them")
@@ -92,6 +93,8 @@ def training_notes(config: ModelConfig) -> tuple[str, ...]:
         notes.append("the projections that streams of the residual are mixed by are left out, as they are small")
     if any(layer.projections for layer in config.layers):
         notes.append("matrices beside the blocks of a layer are in memory and not multiplied")
+    if config.mtp_layers and not mtp:
+        notes.append("layers that predict further tokens (mtp) are left out")
     return tuple(notes)
 
 

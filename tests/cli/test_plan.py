@@ -13,7 +13,7 @@ import pytest
 
 import jaxperf.cli.progress
 from calibration.kernels.parameters import Parameters, save_parameters
-from jaxperf.report.plan import ideal_lines
+from jaxperf.report.plan import ideal_lines, tight_lines
 from jaxperf.training.layout import SCHEDULES
 from jaxperf.training.search.plan import Answer
 from jaxperf.training.search.space import SPLIT_FIELDS, VARIANT_FIELDS
@@ -101,6 +101,28 @@ def test_adapters_alone_learn(cli, plan) -> None:
     assert "LoRA of rank 8" in cli(*PLAN, "--n", "2", "--top", "1", "--lora", "8").stdout
 
 
+def test_what_saves_memory_can_be_asked_for(cli, plan) -> None:
+    """GPT-2 on one L4: the states of 124 million parameters leave for the host, 12 bytes each and 4 of gradients."""
+    one = ("plan", "train", "gpt2", "--device", "l4", "--n", "1", "--sequence", "1024", "--global-batch", "16")
+    _, plain = plan(*one, "--top", "1")
+    saving = ("--offload-optimizer", "1", "--reserve", "6 GB", "--recompute-modules", "mlp,layernorm", "--mtp", "1")
+    provenance, rows = plan(*one, "--top", "1", *saving)
+    asked = [provenance[name] for name in ("recompute_modules", "offload_optimizer", "mtp")]
+    assert asked == [["mlp", "layernorm"], 1.0, 1.0]
+    assert (plain[0]["memory_reserved"], rows[0]["memory_reserved"]) == (3e9, 6e9)
+    assert (plain[0]["memory_host"], rows[0]["memory_optimizer"]) == (0.0, 0.0)
+    assert rows[0]["memory_host"] == pytest.approx(16 * provenance["parameters"])
+    assert rows[0]["compute_host_optimizer"] > 0.0
+    assert "GB on the host" in cli(*one, "--top", "1", *saving[:2]).stdout
+
+
+@pytest.mark.parametrize(("full", "told"), [(0.99, 1), (0.9, 0)])
+def test_hardly_any_memory_left_is_said(full: float, told: int) -> None:
+    choice = SimpleNamespace(metrics={"memory.total": full * 80e9})
+    lines = tight_lines(cast(Answer, SimpleNamespace(choices=[choice], capacity=80e9)))
+    assert [f"{full:.0%} full" in line and "--reserve" in line for line in lines] == [True] * told
+
+
 @pytest.mark.parametrize(("schedule", "stages", "said"), [("zb-h1", 4, True), ("zb-h1", 1, False), ("1f1b", 4, False)])
 def test_schedules_of_no_measured_run_are_said(schedule: str, stages: int, said: bool) -> None:
     trivial = dict.fromkeys((*SPLIT_FIELDS, *VARIANT_FIELDS), 1.0)
@@ -153,6 +175,10 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "2", "--optimize", "speed"), "--optimize: unknown 'speed'; allowed: time, cost, memory"),
         (("--n", "2", "--schedules", "1fb1"), "Did you mean 1f1b"),
         (("--n", "2", "--dtype", "bf17"), "bf16"),
+        (("--n", "2", "--recompute-modules", "moe-act"), "Did you mean moe_act"),
+        (("--n", "2", "--offload-optimizer", "1.5"), "--offload-optimizer: 1.5 must be from 0 to 1"),
+        (("--n", "2", "--reserve", "much"), "--reserve: "),
+        (("--n", "2", "--mtp", "-1"), "--mtp: -1 must be at least 0"),
         (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),
         (("--n", "2", "--lora", "0"), "--lora: 0 must be at least 1"),
         (("--n", "2", "--lora", "769"), "--lora: a rank of 769 is above gpt2's width of 768"),

@@ -105,10 +105,10 @@ def test_what_data_parallel_ranks_exchange_is_hidden_if_asked(
 def test_how_the_software_works_is_told_apart_from_what_is_not_understood(tmp_path: Path) -> None:
     found = read(
         ARGUMENTS + "--moe-token-dispatcher-type flex --tp-comm-overlap --exp-avg-dtype bf16 --main-grads-dtype fp32 "
-        "--optimizer-cpu-offload --rope-scaling-factor 8 --no-bias-swiglu-fusion --made-up",
+        "--cpu-offloading --rope-scaling-factor 8 --no-bias-swiglu-fusion --made-up",
         tmp_path,
     )
-    assert not_read(found).endswith(": --optimizer-cpu-offload, --exp-avg-dtype bf16.")
+    assert not_read(found).endswith(": --cpu-offloading, --exp-avg-dtype bf16.")
     told = "--moe-token-dispatcher-type flex, --tp-comm-overlap, --no-bias-swiglu-fusion."
     assert f"Taken as measured runs of this software have it, whatever is given: {told}" in found.notes
     assert found.unknown == ("--made-up",)
@@ -155,12 +155,39 @@ def test_options_may_be_keys_of_a_yaml_file(tmp_path: Path) -> None:
     assert (found.dense_layers, found.interleave, found.global_batch, found.unknown) == (1, 2, 16, ())
 
 
-@pytest.mark.parametrize(
-    ("modules", "recompute"),
-    [("", "selective"), ("core_attn", "selective"), ("mlp core_attn", "selective"), ("mla_up_proj mlp", "none")],
-)
-def test_selective_recomputation_is_that_of_attention(modules: str, recompute: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("modules", ["", "core_attn", "mlp core_attn", "moe_act mla_up_proj"])
+def test_selective_recomputation_is_of_the_named_modules(modules: str, tmp_path: Path) -> None:
     given = f"--recompute-granularity selective {modules and f'--recompute-modules {modules}'}"
     found = read(ARGUMENTS + given, tmp_path)
-    assert found.recompute == recompute
-    assert ("--recompute-modules" in not_read(found)) == (modules not in ("", "core_attn"))
+    assert (found.recompute, found.recompute_modules or "") == ("selective", modules)
+    assert (found.row()["recompute_modules"], not_read(found)) == (modules or None, "")
+    unused = read(ARGUMENTS + f"--recompute-modules {modules or 'mlp'}", tmp_path)
+    assert (unused.recompute, unused.recompute_modules) == ("none", None)
+
+
+def test_an_optimizer_on_the_host_and_further_tokens_have_columns(tmp_path: Path) -> None:
+    fraction = "--optimizer-cpu-offload --optimizer-offload-fraction 0.75 --mtp-num-layers 1"
+    names = ("offload_optimizer", "overlap_offload", "mtp")
+
+    def told(given: str) -> tuple[object, ...]:
+        found = read(ARGUMENTS + given, tmp_path)
+        assert (not_read(found), found.unknown) == ("", ())
+        return tuple(found.row()[name] for name in names)
+
+    assert told(fraction) == (0.75, 0.0, 1)
+    assert told("--optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d") == (1.0, 1.0, None)
+    assert told("--cpu-optimizer") == (1.0, None, None)
+    assert told("") == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("--recompute-granularity selective --recompute-modules moe_activation", "--recompute-modules has"),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 2", "must be a number from 0 to 1"),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction half", "must be a number from 0 to 1"),
+    ],
+)
+def test_modules_and_fractions_that_do_not_exist_are_refused(given: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=told):
+        read(ARGUMENTS + given, tmp_path)

@@ -66,6 +66,8 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         vocab=vocabulary(reader, tensor, notes) if shipped is None else None,
         **shape,
         **experts,
+        **_offloaded(reader),
+        mtp=reader.optional_count("mtp_num_layers"),
         **recompute_fields(reader, shape["layers"], pipeline * interleave),
         devices=total,
         tensor_parallel=tensor,
@@ -90,6 +92,17 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
             *unknown_note(unknown, map(option_text, sorted(READ | NO_COLUMN.keys() | LATENT))),
         ),
     )
+
+
+def _offloaded(reader: Reader) -> dict[str, float]:
+    """An optimizer on the host: Megatron-Core's, whose copies are hidden where it says so, or Megatron-DeepSpeed's."""
+    if not reader.flag("optimizer_cpu_offload"):
+        return {"offload_optimizer": 1.0} if reader.flag("cpu_optimizer") else {}
+    share = reader.share("optimizer_offload_fraction", 1.0)
+    return {
+        "offload_optimizer": share,
+        "overlap_offload": float(reader.flag("overlap_cpu_optimizer_d2h_h2d")),
+    }
 
 
 def _of_no_matter(name: str) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.megatron.reader import Reader
+from jaxperf.training.layout import MODULES
 
-_ATTENTION = "core_attn"  # of recompute-modules
 # moe-layer-freq as recipes write it where the first layers are dense, or none.
 _LEADING = re.compile(r"\(?(?:\[0\]\*(\d+)\+)?\[1\]\*(\d+)\)?")
 
@@ -35,14 +35,24 @@ def recompute_fields(reader: Reader, layers: int, chunks: int) -> dict[str, Any]
         return {"recompute": "selective"}
     granularity = reader.word("recompute_granularity", ("full", "selective"))
     recompute = granularity or ("full" if reader.flag("checkpoint_activations") else "none")
-    if recompute == "selective" and _ATTENTION not in reader.options.get("recompute_modules", [_ATTENTION]):
-        recompute = "none"  # the other modules have no column; to selective recomputation attention is all there is
+    if recompute == "selective" and reader.flag("recompute_modules"):
+        return {"recompute": recompute, "recompute_modules": _modules(reader)}
     if not _in_blocks(reader):
         return {"recompute": recompute}
     return {
         "recompute": recompute,
         "recomputed_share": min(reader.count("recompute_num_layers") * chunks / layers, 1.0),
     }
+
+
+def _modules(reader: Reader) -> str:
+    """What selective recomputation computes again, with spaces between."""
+    names = reader.options["recompute_modules"]
+    for name in names:
+        if name not in MODULES:
+            allowed = ", ".join(MODULES)
+            raise InputError(f"{reader.source}: --recompute-modules has '{name}'; it may have {allowed}.")
+    return " ".join(names)
 
 
 def read_of(reader: Reader) -> tuple[str, ...]:

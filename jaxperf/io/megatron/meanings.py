@@ -19,7 +19,8 @@ READ = frozenset(
     fp4_format fp4_recipe nproc_per_node nnodes world_size cp_comm_type untie_embeddings_and_output_weights
     expert_tensor_parallel_size moe_router_num_groups moe_router_group_topk overlap_grad_reduce
     overlap_param_gather deepspeed deepspeed_activation_checkpointing use_flash_attn
-    use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_builder no_pipeline_parallel
+    recompute_modules mtp_num_layers optimizer_cpu_offload optimizer_offload_fraction overlap_cpu_optimizer_d2h_h2d
+    cpu_optimizer use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_builder no_pipeline_parallel
     enable_expert_tensor_parallelism""".split()
 )
 # Latent attention, of which a table has no column: a shipped description has it.
@@ -29,18 +30,16 @@ NO_COLUMN = {
     **dict.fromkeys(
         """decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers pipeline_model_parallel_layout
         account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split use_tp_pp_dp_mapping
-        mtp_num_layers window_size window_attn_skip_freq is_hybrid_model hybrid_override_pattern hybrid_layer_pattern
+        window_size window_attn_skip_freq is_hybrid_model hybrid_override_pattern hybrid_layer_pattern
         spec expert_interval moe_latent_size linear_attention_freq experimental_attention_variant attention_output_gate
         rampup_batch_size hierarchical_context_parallel_sizes moe_expert_capacity_factor
         moe_pad_expert_input_to_capacity distribute_saved_activations cpu_offloading cpu_offloading_num_layers
-        fine_grained_activation_offloading offload_modules optimizer_cpu_offload optimizer_offload_fraction
-        cpu_optimizer fp8_param_gather grad_reduce_in_bf16 first_last_layers_bf16 num_layers_at_start_in_bf16
-        num_layers_at_end_in_bf16 deepspeed_config mlp_type""".split()
+        fine_grained_activation_offloading offload_modules fp8_param_gather grad_reduce_in_bf16 first_last_layers_bf16
+        num_layers_at_start_in_bf16 num_layers_at_end_in_bf16 deepspeed_config mlp_type""".split()
     ),
     "moe_layer_freq": "1",
     "recompute_method": "uniform",
     "recompute_num_layers": "1",
-    "recompute_modules": "core_attn",
     "optimizer": "adam",
     "num_distributed_optimizer_instances": "1",
     **dict.fromkeys("main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype".split(), "fp32"),

@@ -35,6 +35,19 @@ class Reader:
             raise InputError(f"{self.source}: {option_text(name)} is '{text}'; it must be an integer from 1{hint}.")
         return int(text)
 
+    def share(self, name: str, default: float) -> float:
+        """A number from 0 to 1."""
+        if name not in self.options:
+            return default
+        text = " ".join(self.options[name])
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0.0 <= value <= 1.0:
+            raise InputError(f"{self.source}: {option_text(name)} is '{text}'; it must be a number from 0 to 1.")
+        return value
+
     def word(self, name: str, allowed: Sequence[str]) -> str | None:
         if name not in self.options:
             return None

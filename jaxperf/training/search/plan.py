@@ -18,7 +18,7 @@ from jaxperf.models.config import ModelConfig, check_model
 from jaxperf.training.checkpoint import save_time
 from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 from jaxperf.training.failures import HOUR, Failures, assumed_failures
-from jaxperf.training.layout import Layout, training_layout
+from jaxperf.training.layout import MODULES, Layout, module_fields, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model, training_notes
 from jaxperf.training.results import interval_ends
@@ -62,7 +62,8 @@ def check_objective(what: str, name: str) -> None:
 class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
-    is that of the efficiencies a plan takes; `lora_rank` of the adapters that alone learn, 0 where the model does;
+    is that of the efficiencies a plan takes; `modules` that selective recomputation computes again; `offload`: share of
+    the parameters that the host updates; `lora_rank` of the adapters that alone learn, 0 where the model does;
     `passed_on`: micro-batches go on to other devices, which wait for the first of them; `behind`: sequences that those
     devices which follow hold at most; `max_context`: the longest sequence that the model is made for, if it says;
     `remarks`: what a step is not told of the model."""
@@ -80,6 +81,8 @@ class Request:
     failures: Failures = field(default_factory=assumed_failures)
     store_bandwidth: float = STORE_BANDWIDTH
     save_pause: float = SAVE_PAUSE
+    modules: tuple[str, ...] = MODULES[:1]
+    offload: float = 0.0
     lora_rank: int = 0
     passed_on: bool = False
     behind: float = 0.0
@@ -110,6 +113,8 @@ class Request:
             sequence=sequence,
             behind=self.behind,
             deduplicate=1.0,
+            offload_optimizer=self.offload,
+            **module_fields(self.modules),
             lora_rank=float(self.lora_rank),
             frozen=float(self.lora_rank > 0),
         )

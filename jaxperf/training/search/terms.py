@@ -30,10 +30,11 @@ MEMORY_TERMS = {
     "memory.optimizer": "optimizer states",
     "memory.activations": "activations",
     "memory.temporary": "temporary buffers",
+    "memory.reserved": "reserved",
 }
 METRICS = (
     "time", "unchecked_time", "memory.total", "mfu", "hfu", "bubble_fraction", "tokens_per_second", "energy", "reason",
-    "communication.data", *TERMS, *MEMORY_TERMS,
+    "communication.data", "memory.host", *TERMS, *MEMORY_TERMS,
 )  # fmt: skip
 
 

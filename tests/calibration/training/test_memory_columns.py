@@ -1,0 +1,64 @@
+"""Columns of a table of training runs that say what saves memory, and what answers say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibration.datasets.training import read_training
+from calibration.training.points import Known, known_runs
+from jaxperf.io.huggingface import load_model
+from jaxperf.training.model_build import training_model
+from tests.calibration.training.runs import SHAPE, write
+
+
+def known(tmp_path: Path, *changes: dict[str, object]) -> Known:
+    return known_runs(read_training(write(tmp_path, *({**SHAPE, **change} for change in changes))))
+
+
+def test_what_the_columns_say_is_in_the_point(tmp_path: Path) -> None:
+    change = {"recompute": "selective", "recompute_modules": "moe_act, mlp", "offload_optimizer": 0.5, "mtp": 2}
+    point = known(tmp_path, {**change, "overlap_offload": 0.0}).points[0]
+    layout, plain = point.layout, known(tmp_path, {}).points[0]
+    assert (float(layout.recompute_moe_act), float(layout.recompute_mlp), float(layout.recompute_core_attn)) == (
+        1,
+        1,
+        0,
+    )
+    assert (float(layout.offload_optimizer), float(layout.overlap_offload)) == (0.5, 0.0)
+    assert float(point.model.layers - plain.model.layers) == float(point.model.mtp) == 2
+    assert (float(plain.layout.recompute_core_attn), float(plain.layout.offload_optimizer)) == (1, 0)
+    assert (float(plain.layout.overlap_offload), float(plain.model.mtp)) == (1, 0)
+
+
+def test_modules_without_a_stated_recomputation_are_selective(tmp_path: Path) -> None:
+    untold, full = (
+        {"recompute": None, "recompute_modules": "layernorm"},
+        {"recompute": "full", "recompute_modules": "mlp"},
+    )
+    found = known(tmp_path, untold, full)
+    assert [float(point.layout.recompute) for point in found.points] == [1, 2]
+    assert "recompute is not stated: selective, as there are recompute_modules" in found.notes[0]
+    assert "recompute_modules are not used: recompute is full" in found.notes[1]
+
+
+def test_a_shipped_model_has_its_own_layer_for_further_tokens(tmp_path: Path) -> None:
+    """Megatron's name of the column; `params` and `layers` stay those of the model without it."""
+    row = {**dict.fromkeys(SHAPE), "model": "deepseek-v3", "layers": 61, "params": 671e9, "mtp_num_layers": 1}
+    (point,) = known_runs(read_training(write(tmp_path, row))).points
+    assert float(point.model.parameters) == float(training_model(load_model("deepseek-v3"), mtp=1).parameters)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"recompute_modules": "moe_activation"}, "Did you mean moe_act"),
+        ({"offload_optimizer": 1.5}, "offload_optimizer: 1.5 must be a number from 0 to 1."),
+        ({"mtp": 0.5}, "mtp: 0.5 must be a whole number from 0"),
+        ({"mtp": 1e6}, "mtp is 1000000; it must be an integer from 0 to 10000."),
+    ],
+)
+def test_impossible_numbers_are_told(tmp_path: Path, change: dict[str, object], told: str) -> None:
+    (reason,) = known(tmp_path, change).reasons.values()
+    assert told in reason
