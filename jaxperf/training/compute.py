@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.training.flops import attended_tokens
+from jaxperf.training.flops import attended_tokens, scored_tokens
 from jaxperf.training.layout import Layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.products import HALF_TILE, Phases, Rates, block_phases, linear_phases, product_time
@@ -22,6 +22,7 @@ from jaxperf.training.recompute import computed_again, layer_again
 from jaxperf.training.streams import NORM, adapter_bytes, bytes_again, cast_bytes, forward_bytes
 
 LOSS_FP32 = 8.0  # bytes a logit of fp32 softmax, written and read
+SCORE = 4.0  # bytes of an indexer's score
 UNFUSED_FORWARD = (6.0, 1.0)  # times a score is written or read in 16 bits, and dropout masks: scores, softmax, dropout
 UNFUSED_BACKWARD = (9.0, 1.0)
 
@@ -119,7 +120,13 @@ def _dense_products(model: TrainingModel, layout: Layout, rates: Rates) -> dict[
         operand=layout.activation_bytes,
         groups=one,
     )
-    found = {"router": router * (model.moe_layers / model.layers)}
+    beside = linear_phases(
+        rates, rate, rows, model.beside_weights / hidden, hidden, layout, operand=layout.operand_bytes, groups=one
+    )
+    found = {
+        "router": router * (model.moe_layers / model.layers),
+        "beside": beside * (model.beside_layers / model.layers),
+    }
     for name, (count, weights, width) in blocks.items():
         phases = block_phases(rates, rate, rows, hidden, weights, width, split, layout, one)
         found[name] = phases * (count / model.layers)
@@ -159,11 +166,21 @@ def _attention(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:
     unit = 2.0 * tokens * seen
     share = model.attention_layers / model.layers
     backward = jnp.where(flash, 3.0 * score + 2.0 * value, 2.0 * (score + value))
+    choice = _choice(model, layout, rates)
     return Phases(
-        share * (unit * (score + value) / rates.attention + traffic(UNFUSED_FORWARD)),
-        share * (unit * backward / rates.attention_backward + traffic(UNFUSED_BACKWARD)),
+        share * (unit * (score + value) / rates.attention + traffic(UNFUSED_FORWARD) + choice.forward),
+        share * (unit * backward / rates.attention_backward + traffic(UNFUSED_BACKWARD) + choice.backward),
         as_float(0.0),
     )
+
+
+def _choice(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:
+    """What an indexer takes that chooses the tokens a query sees: scores of all before it, of all heads on every tensor
+    rank as in inference, written and read once in fp32; twice their FLOP backward (DeepSeek V3.2, arXiv:2512.02556)."""
+    pairs = layout.tokens * scored_tokens(model, layout.sequence)
+    scores = pairs * model.choosing_flops
+    chosen = pairs * model.choosing_scores * 2.0 * SCORE / rates.memory
+    return Phases(scores / rates.attention + chosen, 2.0 * scores / rates.attention_backward, as_float(0.0))
 
 
 def _scan(model: TrainingModel, layout: Layout, rates: Rates) -> Phases:

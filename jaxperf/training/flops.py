@@ -14,9 +14,14 @@ def attended_tokens(model: TrainingModel, sequence: Scalar) -> Scalar:
     """Mean tokens a query sees over the attention layers: s / 2 causal, s otherwise, w - w^2 / 2s in a window, and what
     it sees of compressed ones [1]."""
     share = model.window_layers / jnp.maximum(model.attention_layers, 1.0)
-    full = jnp.where(model.causal > 0.0, 0.5 * sequence, sequence)
+    full = scored_tokens(model, sequence)
     seen = full + share * (_windowed(model, model.window, sequence) - full)
     return seen + model.entries * full + model.chosen * _windowed(model, model.chosen_window, sequence)
+
+
+def scored_tokens(model: TrainingModel, sequence: Scalar) -> Scalar:
+    """Mean tokens before a query, all of which an indexer scores [1]."""
+    return jnp.where(model.causal > 0.0, 0.5 * sequence, sequence)
 
 
 def _windowed(model: TrainingModel, width: Scalar, sequence: Scalar) -> Scalar:
@@ -42,8 +47,9 @@ def step_flops(model: TrainingModel, layout: Layout) -> tuple[Scalar, Scalar]:
     """
     tokens = layout.global_batch * layout.sequence
     seen = attended_tokens(model, layout.sequence)
-    attention = model.attention_layers * 2.0 * (model.score_width + model.value_width) * seen
-    layers = 2.0 * model.layers * model.active_layer_parameters
+    choosing = model.choosing_flops * scored_tokens(model, layout.sequence)
+    attention = model.attention_layers * (2.0 * (model.score_width + model.value_width) * seen + choosing)
+    layers = 2.0 * (model.layers * model.active_layer_parameters + model.beside_layers * model.beside_weights)
     adapters = 2.0 * layout.lora_rank * model.active_layer_adapters * model.layers
     passes = 3.0 - layout.frozen
     core = attention + model.mixer_layers * model.state_flops

@@ -14,6 +14,8 @@ class TrainingModel(eqx.Module):
     Of the whole model: `layers`, `hidden`, `vocab`, `tied` (1: the output head is the token table),
     `other_parameters` (norms, biases, position tables: whatever is in no matrix below), `causal`, `dropout` (1: after
     attention, in it and after the feed-forward block), `gated` (1: SwiGLU, three matrices);
+    `beside_weights` of matrices beside the blocks, which no ranks split, in each of `beside_layers`, among the
+    `other_parameters`;
     `streams` of the residual (hyper-connections, arXiv:2512.24880), which are mixed around each block;
     `mtp`: further tokens that a position predicts (arXiv:2412.19437, section 2.2), by one of the `layers` and one more
     visit of the head each;
@@ -25,7 +27,8 @@ class TrainingModel(eqx.Module):
     the projections up from these, which make `up_rows` elements a token; `heads`,
     `kv_heads`; `window_layers` of these see `window` tokens only; `output_width` elements that the output projection
     reads, 0: `value_width`. In the mean over these layers a query sees `entries` compressed tokens too for each token
-    before it, and `chosen` ones for each of the last `chosen_window` (DeepSeek V4).
+    before it, and `chosen` ones for each of the last `chosen_window` (DeepSeek V4). An indexer that chooses takes
+    `choosing_flops` and makes `choosing_scores` for each token before a query.
 
     Recurrent mixers, in each of `mixer_layers`: `mixer_weights`, `mixer_width` (channels its output projection
     reads), `state_flops` of the scan for a token.
@@ -39,7 +42,7 @@ class TrainingModel(eqx.Module):
     What ranks can share evenly in every layer, greatest common divisors (0: nothing to share): `tensor_shares` of heads
     and widths, `kv_shares` of the heads of keys and values, `expert_shares` of the experts' widths.
 
-    All are element counts [1], except `state_flops` [FLOP].
+    All are element counts [1], except `state_flops` and `choosing_flops` [FLOP].
     """
 
     layers: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -53,6 +56,8 @@ class TrainingModel(eqx.Module):
     gated: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     streams: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     mtp: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    beside_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    beside_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     other_parameters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     attention_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
@@ -71,6 +76,8 @@ class TrainingModel(eqx.Module):
     entries: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     chosen: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     chosen_window: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    choosing_flops: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    choosing_scores: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     attention_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     mixer_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

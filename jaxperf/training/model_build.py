@@ -51,11 +51,14 @@ def training_model(config: ModelConfig, dropout: bool = False, mtp: int = 0) -> 
         **share_fields(layers),
     }
     blocks = [layer.ffn for layer in layers if layer.ffn is not None]
+    beside = [size for layer in layers if (size := layer.projection_elements)]
     numbers = {
         "layers": len(layers),
         "hidden": config.hidden,
         "vocab": vocabulary,
         "tied": float(config.tied_embeddings),
+        "beside_layers": len(beside),
+        "beside_weights": mean(beside, float),
         "streams": max(layer.streams for layer in layers),
         "dropout": float(dropout),
         "mtp": len(further),
@@ -87,12 +90,8 @@ def training_notes(config: ModelConfig, mtp: int = 0) -> tuple[str, ...]:
     """What a training step of a described model that predicts `mtp` further tokens is not told of it, a sentence
     each."""
     notes = []
-    if any(isinstance(layer.mixer, Attends) and layer.mixer.indexer is not None for layer in config.layers):
-        notes.append("attention to chosen tokens is counted without the choice of them")
     if any(layer.streams > 1 for layer in config.layers):
         notes.append("the projections that streams of the residual are mixed by are left out, as they are small")
-    if any(layer.projections for layer in config.layers):
-        notes.append("matrices beside the blocks of a layer are in memory and not multiplied")
     if config.mtp_layers and not mtp:
         notes.append("layers that predict further tokens (mtp) are left out")
     return tuple(notes)

@@ -53,6 +53,8 @@ def attention_fields(mixers: Sequence[Attends], hidden: int) -> dict[str, float]
         "window_layers": len(windows),
         "output_width": mean(mixers, _output_elements),
         **_compressed_fields(mixers),
+        "choosing_flops": mean(mixers, lambda mixer: _chooser(mixer)[0]),
+        "choosing_scores": mean(mixers, lambda mixer: _chooser(mixer)[1]),
         "attention_adapters": mean(
             mixers,
             lambda mixer: _ends(hidden, mixer_matrices(mixer, hidden), _output_elements(mixer)),
@@ -70,6 +72,15 @@ def _compressed_fields(mixers: Sequence[Attends]) -> dict[str, float]:
         "chosen": sum(1.0 / ratio for ratio, _ in choosing) / max(len(mixers), 1),
         "chosen_window": mean(choosing, lambda each: float(each[0] * each[1])),
     }
+
+
+def _chooser(mixer: Attends) -> tuple[float, float]:
+    """(FLOP, scores) of an indexer a token before a query; a score of each head that chooses apart [FLOP], [1]."""
+    own = mixer.indexer
+    if own is None or own.shared:
+        return 0.0, 0.0
+    scored = 1.0 / ((mixer.ratio or 1) if isinstance(mixer, CompressedAttention) else own.pool)
+    return 2.0 * own.heads * own.dim * scored, (own.heads if own.block > 1 else 1.0) * scored
 
 
 def mixer_fields(mixers: Sequence[Mixer], hidden: int) -> dict[str, float]:

@@ -222,3 +222,43 @@ def test_several_streams_of_the_residual_by_hand() -> None:
     sent = [float(stage_send(each, layout, groups)) for each in (streamed, plain)]
     assert sent[0] > sent[1]
     assert float(training_model(read_config(GLM53)).streams) == 4.0
+
+
+# Model -> indexer's heads, their elements, tokens to a scored one, and in how many of its attention layers.
+CHOOSERS = {"deepseek-v3.2": (64, 128, 1, 61, 61), "deepseek-v4-flash": (64, 128, 4, 21, 43)}
+
+
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_an_indexer_scores_every_token_before_a_query(name: str) -> None:
+    """DeepSeek V3.2 scores all tokens, V4 compressed ones in every second layer: 2 FLOP an element of a head and pair,
+    twice that backward; a score is written and read in fp32."""
+    heads, dim, ratio, choosing, layers = CHOOSERS[name]
+    model, layout = training_model(load_model(name)), training_layout(sequence=32768)
+    blind = dataclasses.replace(model, choosing_flops=as_float(0.0), choosing_scores=as_float(0.0))
+    assert float(model.attention_layers) == layers
+    pairs = 32768 * 16384 / ratio
+    flops = choosing * 2 * heads * dim * pairs
+    useful, without = (float(step_flops(each, layout)[0]) for each in (model, blind))
+    assert useful - without == pytest.approx(3 * flops, rel=1e-9)
+    rates = sustained_rates(H100, layout, ROOFLINE)
+    found, other = (layer_compute(each, layout, rates, as_float(1.0)).attention for each in (model, blind))
+    scores = choosing * pairs * 8 / 3.35e12
+    assert float(model.layers * (found.forward - other.forward)) == pytest.approx(flops / PEAK + scores, rel=1e-9)
+    assert float(model.layers * (found.backward - other.backward)) == pytest.approx(2 * flops / PEAK, rel=1e-9)
+
+
+def test_matrices_beside_the_blocks_are_multiplied_on_every_rank() -> None:
+    """4096 x 4096 in one of 32 layers, the whole of it on each of two tensor ranks."""
+    plain = load_model("llama-3-8b")
+    beside = dataclasses.replace(plain.layers[0], projections=((4096, 4096),))
+    one, more = (
+        training_model(dataclasses.replace(plain, layers=(each, *plain.layers[1:])))
+        for each in (plain.layers[0], beside)
+    )
+    layout = training_layout(tensor=2)
+    rates = sustained_rates(H100, layout, ROOFLINE)
+    gemms = [layer_compute(model, layout, rates, as_float(1.0)).gemm.total for model in (one, more)]
+    flops = 3 * 2 * 4096 * 4096**2
+    assert float(32 * (gemms[1] - gemms[0])) == pytest.approx(flops / PEAK, rel=1e-6)
+    assert float(step_flops(more, layout)[0] - step_flops(one, layout)[0]) == pytest.approx(flops, rel=1e-9)
+    assert float(more.parameters - one.parameters) == 4096**2

@@ -114,8 +114,9 @@ def test_what_a_step_is_not_told_of_is_said() -> None:
     assert training_notes(plain) == ()
     assert training_notes(streamed) == (
         "the projections that streams of the residual are mixed by are left out, as they are small",
-        "matrices beside the blocks of a layer are in memory and not multiplied",
     )
+    assert training_notes(load_model("deepseek-v3")) == ("layers that predict further tokens (mtp) are left out",)
+    assert training_notes(load_model("deepseek-v3"), mtp=1) == ()
 
 
 def test_an_encoder_decoder_is_refused() -> None:
