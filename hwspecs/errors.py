@@ -69,7 +69,7 @@ def _words(text: str) -> set[str]:
     return set("".join(each if each.isalnum() else " " for each in text.casefold()).split())
 
 
-def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A sentence fragment such as ` Did you mean h100-sxm or h100-nvl?`, or an empty string."""
-    found = nearest(name, candidates)
+def did_you_mean(name: object, candidates: Iterable[str]) -> str:
+    """A sentence fragment such as ` Did you mean h100-sxm or h100-nvl?`, or an empty string, as of what is no text."""
+    found = nearest(name, candidates) if isinstance(name, str) else []
     return f" Did you mean {' or '.join(found)}?" if found else ""

@@ -241,7 +241,10 @@ def open_registry(directories: Iterable[Directory] = ()) -> Registry:
     """
     if isinstance(directories, str | os.PathLike):
         directories = (directories,)
-    user = tuple(layer_of(Path(os.path.expanduser(directory))) for directory in directories)
+    places = tuple(directories) if isinstance(directories, Iterable) else (directories,)
+    if not all(isinstance(place, str | os.PathLike) for place in places):
+        raise InputError(f"The folders of devices are {directories!r}; give a list of paths, empty for none.")
+    user = tuple(layer_of(Path(os.path.expanduser(place))) for place in places)
     return Registry((*_shipped().layers, *user)) if user else _shipped()
 
 

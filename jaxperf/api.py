@@ -14,10 +14,10 @@ import numpy as np
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.cost import Limiter
-from jaxperf.core.device import NUMBERS, Device
+from jaxperf.core.device import Device
 from jaxperf.core.feasible import Reason
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, NumberFormat, format_name, number_format
-from jaxperf.core.numerics import as_float
+from jaxperf.core.numerics import as_float, one_real
 from jaxperf.core.sustained import RATE_LEVELS, CalibratedDevice
 from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 from jaxperf.models.config import ModelConfig, check_model, show
@@ -151,8 +151,8 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
                 raise InputError(f"This step takes no '{name}'; allowed: device, {', '.join(allowed)}.{hint}")
             if given[name] is not None and name in idle:
                 raise InputError(idle[name])
-        for name, value in {**given, "routing_skew": routing_skew}.items():
-            _check_scalar(name, value)
+        given = {name: _scalar(name, value) for name, value in given.items()}
+        routing_skew = _scalar("routing_skew", routing_skew)
         layout = {name: given.pop(name) for name in LAYOUT_NAMES if name in given}
         weights = model.weight_format if weights is None else weights
         if activations is None:
@@ -170,12 +170,11 @@ def deployed(model: ModelConfig, cost: PointCost, launch: str) -> PointCost:
     return step
 
 
-def _check_scalar(name: str, value: Any) -> None:
-    """Raises `InputError` unless `value` is one number, traced or not, or None where it may be left out."""
-    if value is None and name in OPTIONAL:
-        return
-    if isinstance(value, NUMBERS) and not isinstance(value, bool) and np.ndim(value) == 0:
-        return
+def _scalar(name: str, value: Any) -> Any:
+    """`one_real` of it, or None where it may be left out. Raises `InputError` for anything else."""
+    found = one_real(value)
+    if found is not None or (value is None and name in OPTIONAL):
+        return found
     raise InputError(
         f"'{name}' is {show(value)}; a step is a function of one point, so it must be one number. jaxperf.sweep takes "
         "several, and so does jax.vmap."

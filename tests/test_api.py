@@ -202,8 +202,16 @@ def test_what_a_sweep_has_fixed_is_fixed_as_its_message_says(name: str, value: s
         (lambda: STEP(H100, batch=[1, 2]), "'batch' is .*one number"),
         (lambda: STEP(H100, batch=None), "'batch' is"),
         (lambda: STEP(H100, context=jnp.arange(3)), "'context' is .*jax.vmap"),
+        (lambda: STEP(H100, context=np.complex64(64)), "'context' is a value of type complex64"),
+        (lambda: STEP(H100, context=np.array(True)), "'context' is a value of type"),
         (lambda: STEP(H100, level="highest"), "allowed: low, nominal, high, roofline. Did you mean high"),
         (lambda: jp.decode_step(GPT2, launch="grph"), "Did you mean graph"),
+        (lambda: jp.decode_step(GPT2, launch=None), "Unknown launch mode None"),  # type: ignore[arg-type]
+        (lambda: jp.read_config(None), "No file or directory null"),  # type: ignore[arg-type]
+        (lambda: jp.read_onnx(None), "The ONNX model is None"),  # type: ignore[arg-type]
+        (lambda: jp.load_device("l4", params=3), "The parameters are 3; give"),  # type: ignore[arg-type]
+        (lambda: jp.load_device("l4", [3]), r"The folders of devices are \[3\]"),  # type: ignore[list-item]
+        (lambda: jp.load_device("l4", None), "The folders of devices are None"),  # type: ignore[arg-type]
         (lambda: jp.load_model("gpt22"), "Did you mean gpt2"),
         (lambda: jp.load_devices("h100", "nope"), "is not a known device"),
         (lambda: jp.load_devices(3), "A device is 3; give its name"),  # type: ignore[arg-type]
@@ -219,6 +227,11 @@ def test_what_a_sweep_has_fixed_is_fixed_as_its_message_says(name: str, value: s
 def test_step_mistakes(call: Any, said: str) -> None:
     with pytest.raises(jp.InputError, match=said):
         call()
+
+
+def test_a_whole_number_that_no_integer_of_jax_holds_is_a_point_that_does_not_run() -> None:
+    cost = STEP(H100, context=10**30)
+    assert np.isnan(cost.time) and int(cost.reason) != 0
 
 
 def test_traced_numbers_of_a_device_are_not_checked() -> None:

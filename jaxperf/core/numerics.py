@@ -7,6 +7,7 @@ error of up to a whole wave. Every integer quotient of the project goes through 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 Scalar = Float[Array, ""]
+REAL = "iufV"  # kinds of NumPy's dtypes; those that it lacks, such as bfloat16, are of kind V
+HUGE = 1e38  # beyond any count
 UNTRACED = (int, float, np.generic, np.ndarray)  # numbers that hold no tracer
 
 
@@ -25,6 +28,21 @@ def as_float(x: Any) -> Array:
     if isinstance(x, UNTRACED):
         return jnp.asarray(np.asarray(x, kind))  # in a third of the time of what follows
     return jnp.asarray(x, kind)
+
+
+def one_real(value: Any) -> Any:
+    """`value` where it is one real number, traced or not, else None; a whole one of Python, of which JAX refuses the
+    large, as the float that it is counted as."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value) if abs(value) < HUGE else math.copysign(math.inf, value)
+    scalar = isinstance(value, np.number | np.ndarray | jax.Array) and value.ndim == 0 and value.dtype.kind in REAL
+    return value if scalar or isinstance(value, float) else None
+
+
+def plain_number(value: Any) -> Any:
+    """One number of NumPy or JAX as Python's; anything else, a traced number too, as it is."""
+    untraced = isinstance(value, np.generic | np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
+    return value.item() if untraced and value.ndim == 0 else value
 
 
 def as_optional_float(x: Any) -> Array | None:

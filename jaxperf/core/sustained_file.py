@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -131,6 +132,8 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 def place_of(path: str | Path | None) -> Path:
     """The file of a table, by itself or the base name of the parameters it lies beside; `None` for the shipped one."""
+    if not isinstance(path, str | os.PathLike | None):
+        raise InputError(f"The parameters are {path!r}; give the path of a file, or None for the shipped.")
     if path is None:
         return Path(str(resources.files("calibration") / "fitted" / SHIPPED))
     return Path(path) if Path(path).name == SHIPPED else file_of(path, ENDING)

@@ -71,6 +71,8 @@ def select_devices(wanted: str | Iterable[str], directories: Sequence[str | Path
     devices.
     **Raises:** `InputError` for an unknown name (with the nearest ones), a bad condition, or an empty selection.
     """
+    if not isinstance(wanted, Iterable):
+        raise InputError(f"The devices are {wanted!r}; name some (see `jaxperf devices`) or say all.")
     entries = _split(wanted) if isinstance(wanted, str) else [str(entry).strip() for entry in wanted]
     if not entries or not all(entries):
         raise InputError("No device is given; name some (see `jaxperf devices`) or say all.")

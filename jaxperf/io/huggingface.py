@@ -75,7 +75,7 @@ def read_text(path: Path) -> str:
 
 def _config_path(source: str | os.PathLike[str]) -> Path:
     """The file itself, or `config.json` in a directory."""
-    spelled = os.fspath(source)
+    spelled = os.fspath(source) if isinstance(source, os.PathLike) else source
     if not isinstance(spelled, str) or not spelled.strip() or not os.path.exists(spelled):
         raise InputError(f"No file or directory {show(spelled)}; give a config.json or a directory that holds one.")
     path = Path(spelled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ def read_onnx(
     dimension without a number, a batch that no input has, an operator whose output has no known shape, a node that
     reads what nobody writes.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"The ONNX model is {path!r}; give the path of a file.")
     path = Path(path)
     if batch is not None and not 1 <= batch <= LARGEST:
         raise InputError(f"--batch is {batch}; it must be a whole number from 1 to 2^53.")

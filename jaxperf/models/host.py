@@ -34,7 +34,7 @@ def assumed_host(mode: str = "graph", level: str = "nominal") -> Host:
 
     As with the efficiencies, "low" is the slow end and "high" the fast one.
     """
-    if mode not in LAUNCH_MODES:
+    if not isinstance(mode, str) or mode not in LAUNCH_MODES:
         hint = did_you_mean(mode, LAUNCH_MODES)
         raise InputError(f"Unknown launch mode {mode!r}; allowed: {', '.join(LAUNCH_MODES)}.{hint}")
     table = tomllib.loads(resources.files("jaxperf.models").joinpath("assumed_host.toml").read_text())[mode]

@@ -9,10 +9,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.numerics import plain_number
 from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 from jaxperf.io.fleet import select_device, select_devices
 from jaxperf.io.huggingface import load_model
-from jaxperf.models.config import ModelConfig, check_model
+from jaxperf.models.config import ModelConfig, check_model, show
 from jaxperf.report.ranking import PER_DOLLAR, RANK_METRICS, RankingReport
 from jaxperf.serving.estimate import Estimate
 from jaxperf.serving.estimate import estimate as evaluate
@@ -21,7 +22,7 @@ from jaxperf.serving.provenance import provenance_of
 from jaxperf.serving.ranking import TARGETS, batches_up_to, layouts
 from jaxperf.serving.ranking import rank as search
 from jaxperf.serving.study import Study
-from jaxperf.serving.study_values import checked_number, checked_values
+from jaxperf.serving.study_values import checked_number, checked_value
 
 if TYPE_CHECKING:
     from hwspecs.schema import DeviceSpec
@@ -83,10 +84,12 @@ def rank(
     known = {**LENGTHS, "weights": config.weight_format}
     for name in fixed:
         check_known("A ranking", name, tuple(known))
+    check_mapping("slo", slo)
+    check_mapping("prices", prices)
     for name in slo:
         check_known("An SLO", name, TARGETS)
     targets = {name: positive(f"slo of {name}", limit) for name, limit in slo.items()}
-    values = {name: checked_values(name, value)[0] for name, value in (known | fixed).items()}
+    values = {name: checked_value(name, value) for name, value in (known | fixed).items()}
     group = int(checked_number("max_devices", max_devices))
     batches = batches_up_to(int(checked_number("max_batch", max_batch)))
     table = load_sustained_table(params)
@@ -122,8 +125,15 @@ def check_known(what: str, name: str, allowed: Sequence[str]) -> None:
         raise InputError(f"{what} takes no '{name}'; allowed: {', '.join(allowed)}.{did_you_mean(name, allowed)}")
 
 
+def check_mapping(name: str, given: Any) -> None:
+    """Raises `InputError` for what maps no names to numbers."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"'{name}' is {show(given)}; it must map names to numbers, {{}} for none.")
+
+
 def positive(what: str, number: float) -> float:
     """The number. Raises `InputError` for what is no finite number above zero."""
+    number = plain_number(number)
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0.0 < number < math.inf:
         raise InputError(f"The {what} is {number!r}; it must be a number above zero.")
     return float(number)

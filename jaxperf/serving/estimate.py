@@ -24,7 +24,7 @@ from jaxperf.serving.provenance import Provenance, provenance_of
 from jaxperf.serving.reads import crosses, makes_tokens
 from jaxperf.serving.room import largest_batch
 from jaxperf.serving.study import Study, check_has_task
-from jaxperf.serving.study_values import MEDIA, checked_values
+from jaxperf.serving.study_values import MEDIA, checked_value
 from jaxperf.serving.techniques.break_even import paying_batch
 from jaxperf.serving.techniques.checks import check_with_techniques
 from jaxperf.serving.techniques.chosen import Techniques
@@ -102,7 +102,7 @@ def estimate(
     it does not make or the prompt does not hold, or techniques that are not timed for it.
     """
     check_has_task(model, "serve")
-    checked = {name: checked_values(name, value)[0] for name, value in point.items()}
+    checked = {name: checked_value(name, value) for name, value in point.items()}
     copies = None if techniques is None else techniques.copies
     check_layout(model, checked, 0 if copies is None else int(copies.count))
     _check_media(model, checked)

@@ -106,7 +106,7 @@ def rank(
     "tpot" at most [s]; `objective`: key of `OBJECTIVES`; `prices`: device -> dollars per device-hour, for "tokens/$".
     **Raises:** `InputError` for an unknown objective, or no price for any device.
     """
-    if objective not in OBJECTIVES:
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
         allowed = ", ".join(OBJECTIVES)
         raise InputError(f"Cannot rank by '{objective}'; allowed: {allowed}.{did_you_mean(objective, OBJECTIVES)}")
     weight = score_weights(list(devices), objective, prices)  # first of all: it may refuse

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hwspecs.errors import InputError
 from jaxperf.core.formats import CACHE_FORMATS, FORMATS, format_name
+from jaxperf.core.numerics import plain_number
 from jaxperf.models.config import show
 from jaxperf.sweeps.named import entries_of
 from jaxperf.sweeps.values import Generated
@@ -36,6 +35,14 @@ def checked_values(name: str, value: Any) -> list[Any]:
     return [checked_number(name, entry) for entry in entries]
 
 
+def checked_value(name: str, value: Any) -> Any:
+    """The one value of a question about a point, as `checked_values`. Raises `InputError` for several."""
+    found = checked_values(name, value)
+    if len(found) > 1:
+        raise InputError(f"'{name}' has {len(found)} values where one is asked about; jaxperf.sweep takes several.")
+    return found[0]
+
+
 def _checked_format(name: str, entry: Any) -> str:
     if not isinstance(entry, str):
         raise InputError(f"'{name}' is {show(entry)}; it must be the name of a number format, such as bf16.")
@@ -60,7 +67,7 @@ def in_range(name: str, value: Any) -> int | float:
 
     **Raises:** `InputError` naming the parameter, the value and what is allowed.
     """
-    value = value.item() if isinstance(value, np.generic) else value
+    value = plain_number(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 1 <= value <= _largest(name):
         raise InputError(f"'{name}' is {show(value)}; it must be a number from 1 to {_largest(name):,.0f}.")

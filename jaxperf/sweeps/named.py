@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.core.numerics import plain_number
 from jaxperf.sweeps.axes import Axis, zip_axes
 from jaxperf.sweeps.plan import check_size
 
@@ -47,6 +48,7 @@ def entries_of(name: str, value: Any) -> list[Any]:
 
     **Raises:** `InputError` for an empty one.
     """
+    value = plain_number(value)
     entries = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not entries:
         raise InputError(f"'{name}' is empty; give it at least one value.")

@@ -37,7 +37,8 @@ def evaluate_over(fn: Any, *arguments: Any, along: Sequence[tuple[int, ...]]) ->
     consts, kinds = list(traced.jaxpr.consts), [each.dtype for each in traced.jaxpr.in_avals]
     held = [frozenset(axes) for own, axes in zip(leaves, along, strict=True) for _ in own]
     given = jax.device_get([leaf for own in leaves for leaf in own])
-    typed = [np.asarray(value, kind) for value, kind in zip(given, kinds, strict=True)]
+    with np.errstate(over="ignore"):  # as compiled: infinite where it is beyond what single precision holds
+        typed = [np.asarray(value, kind) for value, kind in zip(given, kinds, strict=True)]
     found = evaluate_on_host(_flat(traced.jaxpr), [*consts, *typed], [frozenset[int]()] * len(consts) + held, lengths)
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), found)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxperf as jp
@@ -31,11 +33,15 @@ def test_json_is_complete(cli, parse_json) -> None:
 
 
 def test_python_estimates_as_the_command_does(cli, parse_json) -> None:
-    answer = jp.estimate("gpt2", "h100", batch=4, prompt=64, output=8, kv_cache="fp8", tensor_parallel=2)
+    answer = jp.estimate(
+        "gpt2", "h100", batch=jnp.array(4), prompt=np.array([64]), output=8, kv_cache="fp8", tensor_parallel=np.int64(2)
+    )
     said = cli(*GPT2, "--device", "h100", "--batch", "4", "--kv-cache", "fp8", "--tp", "2", "--json").stdout
     assert parse_json(json_text(estimate_record(answer))) == parse_json(said)
     with pytest.raises(jp.InputError, match="An estimate takes no 'bacth'; .* Did you mean batch"):
         jp.estimate("gpt2", "h100", bacth=4)
+    with pytest.raises(jp.InputError, match="'batch' has 2 values where one is asked about; jaxperf.sweep takes"):
+        jp.estimate("gpt2", "h100", batch=[4, 8])
 
 
 def test_kernels_add_up(cli, parse_json) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import jaxperf as jp
@@ -51,7 +52,9 @@ def test_objectives(ranking, objective: str) -> None:
 
 def test_python_ranks_as_the_command_does(ranking, parse_json) -> None:
     asked = {"by": "tokens/$", "max_devices": 2, "max_batch": 4, "prompt": 64, "output": 8, "weights": "fp8"}
-    report = jp.rank("gpt2", ["h100-sxm", "l4"], slo={"tpot": 0.05}, prices={"H100": 3.0, "l4": 0.5}, **asked)
+    report = jp.rank(
+        "gpt2", ["h100-sxm", "l4"], slo={"tpot": np.float64(0.05)}, prices={"H100": np.float32(3.0), "l4": 0.5}, **asked
+    )
     more = ("--weights", "fp8", "--slo", "tpot=50ms", "--price", "h100-sxm=3", "--price", "l4=0.5")
     assert parse_json(json_text([report.provenance, report.rows])) == [*ranking(*RANK, *more)]
 
@@ -63,13 +66,19 @@ def test_python_ranks_as_the_command_does(ranking, parse_json) -> None:
         ({"slo": {"tpot": "1s"}}, "The slo of tpot is '1s'; it must be a number above zero"),
         ({"prices": {"l44": 1.0}}, "A price list takes no 'l44'"),
         ({"prices": {"l4": -1.0}}, "The price of l4 is -1.0"),
+        ({"slo": None}, "'slo' is null; it must map names to numbers"),
+        ({"prices": [2.0]}, "'prices' is a list of 1"),
+        ({"prompt": [64, 128]}, "'prompt' has 2 values"),
+        ({"by": ["tokens/J"]}, "Cannot rank by '['tokens/J']'"),
+        ({"directories": 3}, "The folders of devices are 3"),
+        ({"devices": None}, "The devices are None; name some"),
         ({"batch": 3}, "A ranking takes no 'batch'; allowed: prompt"),
         ({"by": "tokens/W"}, "Cannot rank by 'tokens/W'"),
     ],
 )
 def test_what_python_asks_wrongly_is_one_sentence(given: dict, said: str) -> None:
     with pytest.raises(jp.InputError, match=re.escape(said)):
-        jp.rank("gpt2", "l4", **given)
+        jp.rank("gpt2", **{"devices": "l4", **given})
 
 
 def test_prices_from_a_file_may_name_other_devices(ranking, own_folder: Path) -> None:
