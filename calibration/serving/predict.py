@@ -45,6 +45,7 @@ OFFLINE = (
     "more than half of a decode step is kernels launched one by one and the host ({:.1f} ms), as offline runs of this "
     "engine had in the fit, while `batches` predicts fixed batches of stacks that were measured"
 )
+ALONE = "one token out: there is no time between tokens"
 UNSTATED = "framework is not stated: priced with what all measured ones share"
 
 
@@ -109,7 +110,8 @@ def _found(
     stated = np.array([engine != "" for engine in engines])
     held = held_share(state, parameters, design, rows) > 0.5
     new = np.array([point.spec.name not in parameters.devices for point in points])
-    told = np.column_stack([left_open, full, together, held, new, strange & stated, strange & ~stated])
+    alone = runs & np.isnan(found["tpot_ms"])
+    told = np.column_stack([left_open, full, together, held, new, alone, strange & stated, strange & ~stated])
     beside = offline_time(points, parameters, design, rows)
     slow = beside > 0.5 * np.asarray(state.tpot)
     offline = [OFFLINE.format(1e3 * time) if much else "" for time, much in zip(beside, slow, strict=True)]
@@ -118,7 +120,7 @@ def _found(
             (
                 *point.notes,
                 *sentences(int(bit)),
-                *itertools.compress((OPEN, FULL, TOGETHER, HELD, ELSEWHERE, UNMEASURED, UNSTATED), own),
+                *itertools.compress((OPEN, FULL, TOGETHER, HELD, ELSEWHERE, ALONE, UNMEASURED, UNSTATED), own),
                 *filter(None, (queued, launched)),
             )
         )
@@ -129,13 +131,14 @@ def _found(
 
 def throughput_ends(rows: Rows, busy: np.ndarray, found: np.ndarray, width: np.ndarray) -> dict[str, np.ndarray]:
     """The interval of output tokens a second [rows]: of an open loop that of what the system serves, `found` over its
-    utilization where more could be, and no more than comes."""
+    utilization where more could be, and no more than comes, of which `found` may differ by what rounding adds."""
     asked = np.asarray(rows.setups.load * rows.setups.output)
     most = np.where(busy > 0.0, asked / np.where(busy > 0.0, busy, 1.0), found)
-    ends = {end: most * np.exp(sign * width) for end, sign in (("lower", -1.0), ("upper", 1.0))}
+    could = (most * np.exp(-width), most * np.exp(width))
+    lower, upper = (np.where(busy > 0.0, np.minimum(end, asked), end) for end in could)
     return {
-        f"output_tokens_per_s_{end}": np.where(busy > 0.0, np.minimum(value, asked), value) + 0.0 * found
-        for end, value in ends.items()
+        "output_tokens_per_s_lower": np.minimum(lower, found),
+        "output_tokens_per_s_upper": np.maximum(upper, found),
     }
 
 

@@ -140,6 +140,7 @@ small,{row},1,1,,bf16,vllm,static,1024,256,64,,,,
     assert any("near what the system serves" in reasons[note] for note in ("near", "nearer"))
     ends = {row["note"]: [row[f"output_tokens_per_s_{end}"] for end in ("lower", "upper")] for row in rows_of(out)}
     assert float(ends["near"][0]) < float(ends["near"][1]) == 130.0, "no more than comes"
+    assert "one token out: there is no time between tokens" in reasons["near"]
     assert ends["rate"] == ["512", "512"] and "the queue grows" in reasons["over"]
     assert reasons["pools"].startswith("source is not stated") and memory not in reasons["small"]
 
