@@ -34,7 +34,7 @@ def read_shape(sheet: Sheet, family: str, index: np.ndarray, alone: bool) -> tup
             return {}, np.zeros(len(index), bool)
         values = np.full(len(index), column.default) if name is None else _stated(sheet, name, column, index)
         if name is not None and column.default is not None:
-            values = np.where(_empty(sheet, name, index) & np.isnan(values), column.default, values)
+            values = _with_default(sheet, name, column.default, values, index)
         if name is not None:
             good &= _checked(sheet, name, column, values, index)
         shape[column.name] = values
@@ -66,6 +66,14 @@ def _stated(sheet: Sheet, name: str, column: Column, index: np.ndarray) -> np.nd
         sheet.notes.alike(index[differ] + sheet.start, other, f"is not read where '{name}' says something else.")
         values = np.where(_empty(sheet, name, index) & np.isnan(values), beside, values)
     return values
+
+
+def _with_default(sheet: Sheet, name: str, default: float, values: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """The values with the default where cells are empty, which is noted where it is a size and not an absence."""
+    empty = _empty(sheet, name, index) & np.isnan(values)
+    if default > 0.0:
+        sheet.notes.alike(index[empty] + sheet.start, name, f"no value: {default:g} taken.")
+    return np.where(empty, default, values)
 
 
 def _empty(sheet: Sheet, name: str, index: np.ndarray) -> np.ndarray:

@@ -354,3 +354,11 @@ def test_times_that_nobody_asks_for_refuse_nothing(tmp_path: Path) -> None:
     bare = read_table(csv(tmp_path / "b.csv", GOOD | {"latency": [3, 4]}), timed=False)
     assert bare.tables[0].latency is None and "name it latency_s" in bare.problems[0].message
     assert not any(problem.excluded for problem in (*read.problems, *bare.problems))
+
+
+def test_a_size_taken_for_an_empty_cell_is_noted_and_an_absence_is_not(tmp_path: Path) -> None:
+    shape = {"kv_len": [512] * 3, "heads": [8] * 3, "kv_heads": [8] * 3, "head_dim": [64] * 3}
+    read = read_table(csv(tmp_path / "t.csv", {"batch": ["", 16, ""], "window": ["", "", 64], **shape}))
+    (noted,) = read.problems
+    assert (noted.column, noted.message, noted.count, noted.excluded) == ("batch", "no value: 1 taken.", 2, False)
+    assert read.tables[0].shape["batch"].tolist() == [1.0, 16.0, 1.0]
