@@ -15,6 +15,8 @@ SGLang decodes in the steps that prefill (`agg enable_mixed_chunk = true` of its
 above) where the template spells the option: that of 0.5.3.post2 does, that of 0.5.1.post1 has `--enable-mix-chunk`,
 which SGLang does not know. Its clients send requests of one length, ten of each concurrency (`--request-count` of its
 `genai_perf_runner`; later scripts send 50).
+
+Splitwise (ISCA 2024, written in November 2023) ran a vLLM that launched the kernels of a decode step one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 
-from calibration.serving.engines import release_of
+from calibration.serving.engines import release_of, replays_graphs
 
 # Of a closed loop that states no source: the campaigns whose closed loops the fit saw.
 MEASURED = "aiconfigurator, InferenceX"
@@ -33,6 +35,7 @@ DRAWING = re.compile(r"inference(?:max|x)", re.IGNORECASE)  # sources whose clie
 SCENARIOS = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
 SMALLEST = 0.8  # of the stated length, of the lengths drawn
 GENERATING = re.compile(r"aiconfigurator", re.IGNORECASE)  # sources whose engines are set up by it
+LAUNCHING = re.compile(r"splitwise", re.IGNORECASE)  # of an engine without graphs, where no release is stated
 BESIDE = {"trtllm": 1000.0, "sglang": 1000.0, "vllm": 0.0}  # tokens of a step beside one prompt and those that decode
 MIXING_SINCE = {"sglang": (0, 5, 3)}  # the first release that it has decode in prefill steps; older ones as they come
 BUDGET = 8192.0  # tokens a prefill may have in one step where nothing else is known: vLLM's and TensorRT-LLM's default
@@ -72,3 +75,8 @@ def prompts_room(engine: str, prompt: float) -> float:
 def mixes(engine: str) -> bool:
     """Whether an engine that is `set_up` is told to decode in the steps that prefill."""
     return engine in MIXING_SINCE
+
+
+def launches_alone(source: str, engine: str, version: str) -> bool:
+    """Whether the host launched every kernel of a decode step by itself, as before engines replayed graphs."""
+    return not replays_graphs(engine, version) or (not version and bool(LAUNCHING.search(source)))

@@ -15,7 +15,8 @@ batching); SGLang prefills in steps of their own unless told otherwise (`enable_
 a step has no room for, TensorRT-LLM does not (`enable_chunked_prefill` is off by default). The host prepares the
 next step while the device works on this one in vLLM since 0.14.0 (its release notes: asynchronous scheduling by
 default), in SGLang (`disable_overlap_schedule` turns it off) and in TensorRT-LLM (`disable_overlap_scheduler`); of
-other engines both are assumed, as most do today.
+other engines both are assumed, as most do today. vLLM replays the kernels of a decode step as one graph since 0.2.6
+(its pull request 1926 of December 2023); before it the host launched them one by one.
 
 At most so many requests run together, where memory holds more: 2,048 in TensorRT-LLM (`max_batch_size`, recalled),
 1,024 in vLLM on devices of 70 GiB and more and 256 on others (`EngineArgs.get_batch_defaults`, which counts A100 among
@@ -35,6 +36,7 @@ FOLLOWING = frozenset({"trtllm"})  # engines that read the cache's format from t
 NAMING = "nvidia/"  # publisher whose quantized checkpoints state the cache's format
 WHOLE = frozenset({"trtllm"})  # engines that prefill whole prompts unless told otherwise
 SEPARATING = frozenset({"sglang"})  # engines that do not decode in the steps that prefill
+GRAPHS_SINCE = {"vllm": (0, 2, 6)}  # the first release that replays the kernels of a decode step as a graph
 WAITING_BEFORE = {"vllm": (0, 14)}  # the first release whose device does not wait for the host
 MOST_RUNNING = {"trtllm": 2048.0, "vllm": 1024.0, "sglang": 4096.0}
 MOST_RUNNING_SMALL = {"vllm": 256.0}  # on devices with less than `LARGE` memory
@@ -80,6 +82,13 @@ def works_ahead(engine: str, version: str) -> bool:
     the last one does."""
     release = release_of(version, 2)
     return engine not in WAITING_BEFORE or not release or release >= WAITING_BEFORE[engine]
+
+
+def replays_graphs(engine: str, version: str) -> bool:
+    """Whether the kernels of a decode step are replayed as a graph; a release that is not stated does what the last one
+    does."""
+    release = release_of(version, 3)
+    return engine not in GRAPHS_SINCE or not release or release >= GRAPHS_SINCE[engine]
 
 
 def release_of(version: str, numbers: int) -> tuple[int, ...]:

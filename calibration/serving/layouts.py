@@ -16,6 +16,7 @@ from calibration.serving.clients import (
     MIXED,
     ROOM,
     draws_lengths,
+    launches_alone,
     mean_length,
     mixes,
     prompts_room,
@@ -97,6 +98,12 @@ class Deployed:
     def group(self) -> float:
         """Devices of one replica [1]."""
         return self.tensor * self.pipeline * self.data
+
+    @property
+    def launched(self) -> bool:
+        """Whether it is a fixed batch whose kernels the host launched one by one."""
+        given = self.configuration
+        return given.mode == "static" and launches_alone(given.source, given.engine, given.version)
 
     @property
     def experts(self) -> bool:

@@ -46,6 +46,10 @@ OFFLINE = (
     "engine had in the fit, while `batches` predicts fixed batches of stacks that were measured"
 )
 ALONE = "one token out: there is no time between tokens"
+AS_SERVED = (
+    "fixed batches were fitted of an engine of 2023 alone, which launched kernels one by one: steps are those of this "
+    "engine as a server; `batches` predicts fixed batches of stacks that were measured"
+)
 UNSTATED = "framework is not stated: priced with what all measured ones share"
 
 
@@ -111,7 +115,8 @@ def _found(
     held = held_share(state, parameters, design, rows) > 0.5
     new = np.array([point.spec.name not in parameters.devices for point in points])
     alone = runs & np.isnan(found["tpot_ms"])
-    told = np.column_stack([left_open, full, together, held, new, alone, strange & stated, strange & ~stated])
+    served = np.array([as_served(point) for point in points])
+    told = np.column_stack([left_open, full, together, held, served, new, alone, strange & stated, strange & ~stated])
     beside = offline_time(points, parameters, design, rows)
     slow = beside > 0.5 * np.asarray(state.tpot)
     offline = [OFFLINE.format(1e3 * time) if much else "" for time, much in zip(beside, slow, strict=True)]
@@ -120,7 +125,9 @@ def _found(
             (
                 *point.notes,
                 *sentences(int(bit)),
-                *itertools.compress((OPEN, FULL, TOGETHER, HELD, ELSEWHERE, ALONE, UNMEASURED, UNSTATED), own),
+                *itertools.compress(
+                    (OPEN, FULL, TOGETHER, HELD, AS_SERVED, ELSEWHERE, ALONE, UNMEASURED, UNSTATED), own
+                ),
                 *filter(None, (queued, launched)),
             )
         )
@@ -158,7 +165,7 @@ def offline_time(
     """Of a decode step of fixed batches on engines whose offline runs were fitted: what is not the work of its kernels;
     0 of others [s]."""
     fitted = [f"floor/engine/{engine}" in design.names for engine in levels_of(points)["engine"]]
-    static = np.isin(np.arange(len(points)), rows.kinds.get("static", ())) & np.array(fitted)
+    static = np.array([point.launched for point in points]) & np.array(fitted)
     time = jax.vmap(beside_work)(_values(parameters, design), rows.setups, rows.pieces)
     return np.where(static, np.asarray(time), 0.0)
 
@@ -184,14 +191,19 @@ def tier_of(point: Deployed, parameters: ServingParameters) -> str:
     if point.spec.name not in parameters.devices:
         return "unseen"
     (kin,) = levels_of([point])["kin"]
-    if kin in parameters.kin:
+    if kin in parameters.kin and not as_served(point):
         return "known"
     return "transfer" if point.configuration.engine in parameters.engines else "unseen"
 
 
+def as_served(point: Deployed) -> bool:
+    """Whether a fixed batch is priced with what its engine had as a server, for want of others."""
+    return point.configuration.mode == "static" and not point.launched
+
+
 def part_of(point: Deployed) -> str:
-    """Which of `parameters.PARTS` a configuration is reported with."""
+    """Which of `parameters.PARTS` a configuration is reported with, and has the interval of."""
     mode = point.configuration.mode
-    if mode != "agg":
+    if mode != "agg" and not as_served(point):
         return mode
     return "experts" if point.experts else "dense"

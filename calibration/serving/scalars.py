@@ -103,7 +103,7 @@ def levels_of(points: Sequence[Deployed]) -> dict[str, list[str]]:
     """The value of every level for each configuration."""
     classes = [format_class(FORMATS[point.weights].compute) for point in points]
     narrow = [f"{name} {FORMATS[point.weights].itemsize:.0f}" for name, point in zip(classes, points, strict=True)]
-    engines = [f"{p.configuration.engine}{' static' * (p.configuration.mode == 'static')}" for p in points]
+    engines = [f"{p.configuration.engine}{' static' * p.launched}" for p in points]
     return {
         "all": [""] * len(points),
         "class": narrow,

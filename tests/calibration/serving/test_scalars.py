@@ -39,3 +39,21 @@ def test_campaigns_without_a_release_are_told_apart_by_their_source(tmp_path: Pa
         sites[point.configuration.source].append(site)
     assert not reasons and sites["a"][0] != sites["b"][0]
     assert sites["a"][1:] == sites["b"][1:]
+
+
+@pytest.mark.parametrize(
+    ("source", "version", "engine"),
+    [
+        ("splitwise-sim", "", "vllm static"),
+        ("splitwise-sim", "0.12.0", "vllm"),
+        ("", "0.2.5", "vllm static"),
+        ("", "0.2.6", "vllm"),
+        ("", "", "vllm"),
+    ],
+)
+def test_a_fixed_batch_has_the_kernels_of_its_release(tmp_path: Path, source: str, version: str, engine: str):
+    """The fitted ones launched each kernel by itself, which no release does that replays graphs."""
+    header = "source,model,gpu,n_gpu,tp,framework,framework_version,mode,input_len,output_len,batch"
+    (tmp_path / "in.csv").write_text(f"{header}\n{source},llama3.1-8b,h100_sxm,1,1,vllm,{version},static,128,128,8\n")
+    points, _ = deployed(read_serving(tmp_path / "in.csv"))
+    assert levels_of(points)["engine"] == [engine]
