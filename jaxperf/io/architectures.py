@@ -13,6 +13,7 @@ from jaxperf.io.config_fields import SYNONYMS, Fields
 from jaxperf.io.families import FAMILIES, MODEL_TYPES, REFUSED
 from jaxperf.io.families.common import Family
 from jaxperf.io.families.encoder_parts import dense, label_count
+from jaxperf.io.families.multimodal import TEXT_CLASSES
 from jaxperf.models.checks import show
 from jaxperf.models.config import ModelConfig
 
@@ -52,7 +53,8 @@ def _architecture(data: Mapping[str, Any]) -> str:
     names = data.get("architectures")
     if names is None:
         kind = data.get("model_type")
-        return MODEL_TYPES.get(kind, kind) if isinstance(kind, str) and kind.isprintable() else ""
+        known = isinstance(kind, str) and kind.isprintable()
+        return MODEL_TYPES.get(kind) or TEXT_CLASSES.get(kind, kind) if known else ""
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"architectures is {show(names)}; it must be a list with the name of a model class.")
     return next((name for name in names if name in FAMILIES), names[0])

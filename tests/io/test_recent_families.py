@@ -269,3 +269,11 @@ def test_another_spelling_of_the_tie() -> None:
 def test_mistakes(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_config(fields)
+
+
+@pytest.mark.parametrize(("kind", "language"), [("qwen3_vl_text", "Qwen3"), ("granite4_vision_text", "Granite")])
+def test_language_parts_that_are_named_after_their_wrapper(kind: str, language: str) -> None:
+    text = {"model_type": kind, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {"num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 1000, "head_dim": 16}
+    config = read_config({"architectures": ["UnknownForConditionalGeneration"], "text_config": text | sizes})
+    assert config.architecture == f"{language}ForCausalLM"

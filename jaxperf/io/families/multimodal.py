@@ -65,6 +65,8 @@ TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 # Classes of language parts whose `model_type` names the wrapper's own class and not a family.
 TEXT_CLASSES: Mapping[str, str] = {
+    "granite4_vision_text": "GraniteForCausalLM",
+    "hunyuan_vl_text": "HunYuanDenseV1ForCausalLM",
     "mllama_text_model": "LlamaForCausalLM",
     "qwen2_vl_text": "Qwen2ForCausalLM",
     "qwen2_5_vl_text": "Qwen2ForCausalLM",
