@@ -67,7 +67,9 @@ def active_matrix_parameters(config: ModelConfig) -> int:
 def _layer_matrices(layer: Layer, hidden: int) -> int:
     mixers = sum(mixer_matrices(mixer, hidden) for mixer in (layer.mixer, layer.beside) if mixer is not None)
     cross = layer.cross
-    if cross is not None:  # its keys and values are computed once for each input, not for each token
+    if (
+        cross is not None and not cross.merged
+    ):  # its keys and values are computed once for each input, not for each token
         mixers += hidden * cross.heads * (cross.head_dim + cross.value_width)
     blocks = sum(block is not None for block in (layer.mixer, cross, layer.ffn))
     streams = blocks * layer.streams * hidden * layer.stream_weights

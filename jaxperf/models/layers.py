@@ -19,6 +19,7 @@ from jaxperf.models.block_formats import PLAIN, Formats, own_formats
 from jaxperf.models.blocks.attention import AttentionMixer
 from jaxperf.models.blocks.base import AbstractBlock, AbstractFfn, AbstractMixer
 from jaxperf.models.blocks.catalog import cross_of, ffn_of, mixer_of
+from jaxperf.models.blocks.cross_attention import CrossAttention
 from jaxperf.models.blocks.mlp import DenseFfn
 from jaxperf.models.blocks.moe import MoeFfn
 
@@ -62,6 +63,11 @@ class LayerGroup(eqx.Module):
         """All blocks, each with its kind: "mixer" (cross-attention too), "beside" or "ffn"."""
         kinds = ((self.mixer, "mixer"), (self.beside, "beside"), (self.cross, "mixer"), (self.ffn, "ffn"))
         return tuple((block, kind) for block, kind in kinds if block is not None)
+
+    @property
+    def merged(self) -> bool:
+        """Whether cross-attention is part of the attention before it (T5Gemma 2)."""
+        return isinstance(self.cross, CrossAttention) and self.cross.merged
 
     @property
     def added_once(self) -> bool:

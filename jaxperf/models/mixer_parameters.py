@@ -28,6 +28,8 @@ from jaxperf.models.mixers import (
 def mixer_matrices(mixer: Mixer, hidden: int) -> int:
     """Weights of the projections, read once for each token [1]; `hidden` is the width of the layer."""
     match mixer:
+        case Attention(merged=True):
+            return 0
         case Attention():
             read = mixer.input_width or hidden
             source = 0 if mixer.shared_kv else mixer.kv_input or read
@@ -101,6 +103,8 @@ def mamba2_widths(mamba: Mamba2) -> tuple[int, int]:
 def mixer_vectors(mixer: Mixer, hidden: int) -> int:
     """Weights that are in no projection: biases, norms, convolution taps, decays, sinks [1]."""
     match mixer:
+        case Attention(merged=True):
+            return 0
         case Attention():
             return _attention_vectors(mixer, hidden)
         case Mla():

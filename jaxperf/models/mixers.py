@@ -43,7 +43,8 @@ class Attention:
     compression with a norm, `None` without (Step-3, arXiv:2507.19427); `head_gate` one gate a head (Step-3.5);
     `indexer` that chooses the blocks of tokens a query sees, `None` where it sees all (MiniMax M3); `input_width` of
     what queries, keys and values are read from, `None` for the hidden width (Zamba); `gate_bias` on the gates, which
-    one projection makes with the queries (Qwen3-Next).
+    one projection makes with the queries (Qwen3-Next); `merged` cross-attention in the softmax of the layer's own
+    attention, whose queries, outputs and weights are its own (T5Gemma 2).
     """
 
     heads: int
@@ -72,6 +73,7 @@ class Attention:
     indexer: Indexer | None = None
     input_width: int | None = None
     gate_bias: bool = False
+    merged: bool = False
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_heads", "head_dim")
@@ -81,7 +83,7 @@ class Attention:
         check_counts(self, "relative_buckets", smallest=0)
         check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm", "causal", "sinks", "output_gate")
         check_flags(self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values")
-        check_flags(self, "head_gate", "gate_bias")
+        check_flags(self, "head_gate", "gate_bias", "merged")
         if self.output_gate and self.head_gate:
             raise InputError("Attention.output_gate and Attention.head_gate are both true; a layer has one of them.")
         if self.heads % self.kv_heads:

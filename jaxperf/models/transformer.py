@@ -66,7 +66,7 @@ def layer_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, pha
         parts.append({"branch_add": add(deployment, phase.tokens, hidden)})
     if group.cross is not None:
         parts.append(group.cross.kernels(mixing, hidden, phase))
-        parts.append(reduce_kernel(deployment, hidden, group.cross, phase))
+        parts += [] if group.merged else [reduce_kernel(deployment, hidden, group.cross, phase)]
     if group.ffn is not None:
         parts.append(group.ffn.kernels(feeding, hidden, phase))
     parts += [{"layer_projections": plain_linear(deployment, phase.tokens, n, k)} for k, n in group.projections]
@@ -90,7 +90,7 @@ def norm_kernels(deployment: Deployment, hidden: Scalar, group: LayerGroup, toke
     Each adds the residual; a norm after its block instead of before costs the same. Where the residual has several
     streams they are mixed around each block instead, and the norms read what the block reads.
     """
-    blocks = [mixer.name for mixer in (group.mixer, group.cross) if mixer is not None]
+    blocks = [mixer.name for mixer in (group.mixer, None if group.merged else group.cross) if mixer is not None]
     blocks += [] if group.ffn is None else ["ffn"]
     names = [f"{block}_norm" for block in blocks] + [f"post_{block}_norm" for block in blocks]
     one = norm if group.streams == 1 else plain_norm

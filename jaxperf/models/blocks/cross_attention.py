@@ -21,7 +21,8 @@ from jaxperf.models.mixers import Attention
 
 class CrossAttention(AbstractMixer):
     """Heads, KV heads and their width, whole model; `key_input`: width that keys and values are read from, None for
-    that of the layer [1]. It costs nothing for a sequence that has no encoder's tokens to read."""
+    that of the layer [1]. It costs nothing for a sequence that has no encoder's tokens to read. Where it is `merged`
+    with the attention before it, queries, outputs and weights are those of that."""
 
     name: ClassVar[str] = "cross_attention"
 
@@ -29,6 +30,7 @@ class CrossAttention(AbstractMixer):
     kv_heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
     head_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     key_input: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
+    merged: bool = eqx.field(static=True, default=False)
 
     def shard(self, ranks: Scalar, source: Scalar) -> AttentionShape:
         """The heads of one of `ranks` tensor-parallel ranks, seeing `source` keys."""
@@ -40,17 +42,22 @@ class CrossAttention(AbstractMixer):
         source = jnp.maximum(phase.source, 1.0)
         shape = self.shard(deployment.layout.tensor_parallel, source)
         tokens, queries = phase.tokens, shape.heads * shape.head_dim
-        kernels = {"cross_query_projection": linear(deployment, tokens, queries, hidden)}
+        kernels: Kernels = {}
+        if not self.merged:
+            kernels["cross_query_projection"] = linear(deployment, tokens, queries, hidden)
         if isinstance(phase, Prefill):
             read, keys_and_values = phase.sequences * source, 2.0 * shape.kv_heads * shape.head_dim
             depth = hidden if self.key_input is None else self.key_input
             kernels["cross_kv_projection"] = linear(deployment, read, keys_and_values, depth)
             kernels["cross_kv_write"] = cache_write(deployment, read, keys_and_values)
         kernels["cross_attention"] = attend(deployment, shape, phase, deployment.cache)
-        kernels["cross_output_projection"] = linear(deployment, tokens, hidden, queries)
+        if not self.merged:
+            kernels["cross_output_projection"] = linear(deployment, tokens, hidden, queries)
         return {name: cost * exists for name, cost in kernels.items()}
 
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
+        if self.merged:
+            return as_float(0.0)
         shape = self.shard(layout.tensor_parallel, as_float(1.0))
         depth = hidden if self.key_input is None else self.key_input
         return 2.0 * shape.head_dim * (hidden * shape.heads + depth * shape.kv_heads)
@@ -72,4 +79,4 @@ class CrossAttention(AbstractMixer):
 
 def cross_attention(attention: Attention) -> CrossAttention:
     """The arrays of a described cross-attention."""
-    return CrossAttention(attention.heads, attention.kv_heads, attention.head_dim, attention.kv_input)
+    return CrossAttention(attention.heads, attention.kv_heads, attention.head_dim, attention.kv_input, attention.merged)
