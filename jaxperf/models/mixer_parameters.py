@@ -40,7 +40,7 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
             query = read * queries if mixer.q_rank is None else mixer.q_rank * (read + queries)
             gates = mixer.output_gate * outputs + mixer.head_gate * mixer.heads
             chooser = 0 if mixer.indexer is None else hidden * (mixer.indexer.heads + 1) * mixer.indexer.dim
-            return query + read * gates + hidden * outputs + source * keys_and_values + chooser
+            return query + read * (gates + mixer.experts) + hidden * outputs + source * keys_and_values + chooser
         case Mla():
             return _mla_matrices(mixer, hidden)
         case CompressedAttention():
@@ -71,6 +71,14 @@ def mixer_matrices(mixer: Mixer, hidden: int) -> int:
             return 3 * hidden * width + 2 * width * mixer.block
         case MLstm(heads=heads, value_dim=value_dim):
             return hidden * heads * (2 * mixer.key_dim + 2 * value_dim + 2) + heads * value_dim * hidden
+
+
+def idle_matrices(mixer: Mixer, hidden: int) -> int:
+    """Weights of the experts of a mixer that one token does not use [1]; no other mixer than attention has some."""
+    if not isinstance(mixer, Attention) or not mixer.experts:
+        return 0
+    each = mixer.kv_heads * (mixer.head_dim + mixer.value_width) * hidden
+    return (mixer.experts - mixer.queries_per_key) * each
 
 
 def _mla_matrices(mla: Mla, hidden: int) -> int:

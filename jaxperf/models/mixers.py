@@ -44,7 +44,8 @@ class Attention:
     `indexer` that chooses the blocks of tokens a query sees, `None` where it sees all (MiniMax M3); `input_width` of
     what queries, keys and values are read from, `None` for the hidden width (Zamba); `gate_bias` on the gates, which
     one projection makes with the queries (Qwen3-Next); `merged` cross-attention in the softmax of the layer's own
-    attention, whose queries, outputs and weights are its own (T5Gemma 2).
+    attention, whose queries, outputs and weights are its own (T5Gemma 2); `experts` that project queries and outputs,
+    0 where all tokens have the same: each has one head for every key, and a token uses as many as a key has (JetMoE).
     """
 
     heads: int
@@ -74,13 +75,14 @@ class Attention:
     input_width: int | None = None
     gate_bias: bool = False
     merged: bool = False
+    experts: int = 0
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_heads", "head_dim")
         check_optional_counts(self, "input_width")
         check_kind(self, "indexer", Indexer | None, "an Indexer or None")
         check_optional_counts(self, "window", "value_dim", "chunk", "kv_input", "q_rank")
-        check_counts(self, "relative_buckets", smallest=0)
+        check_counts(self, "relative_buckets", "experts", smallest=0)
         check_flags(self, "rotary", "qkv_bias", "output_bias", "qk_norm", "causal", "sinks", "output_gate")
         check_flags(self, "qk_norm_wide", "qk_norm_bias", "key_bias", "alibi", "shared_kv", "keys_as_values")
         check_flags(self, "head_gate", "gate_bias", "merged")
@@ -97,6 +99,11 @@ class Attention:
             raise InputError("Attention.window and Attention.chunk are both given; a layer has one of them.")
         if self.indexer is not None and (self.window or self.chunk or self.shared_kv or not self.causal):
             raise InputError("Attention.indexer needs causal attention to keys of its own, without window and chunk.")
+
+    @property
+    def queries_per_key(self) -> int:
+        """Query heads of one key head; experts that a token uses, where queries are of experts [1]."""
+        return divmod(self.heads, self.kv_heads)[0]  # these divide
 
     @property
     def value_width(self) -> int:

@@ -18,7 +18,7 @@ from jaxperf.models.cache_elements import cache_elements, state_elements
 from jaxperf.models.checks import show
 from jaxperf.models.config import Encoder, Layer, ModelConfig
 from jaxperf.models.feedforward import FeedForward, Mlp, Moe
-from jaxperf.models.mixer_parameters import mixer_matrices, mixer_vectors
+from jaxperf.models.mixer_parameters import idle_matrices, mixer_matrices, mixer_vectors
 from jaxperf.models.mixers import Attention, CompressedAttention, Mixer, Mla
 
 
@@ -139,7 +139,7 @@ def layer_parameters(layer: Layer, hidden: int) -> int:
 
 def mixer_parameters(mixer: Mixer, hidden: int) -> int:
     """Matrices and vectors of one token mixer [1]."""
-    return mixer_matrices(mixer, hidden) + mixer_vectors(mixer, hidden)
+    return mixer_matrices(mixer, hidden) + idle_matrices(mixer, hidden) + mixer_vectors(mixer, hidden)
 
 
 def norm_parameters(layer: Layer, hidden: int) -> int:
@@ -192,7 +192,10 @@ def encoder_parameters(encoder: Encoder) -> int:
 
 
 def _idle(layers: Iterable[Layer], hidden: int) -> int:
-    return _stored(layers, lambda layer: idle_parameters(layer.ffn, hidden))
+    def idle(layer: Layer) -> int:
+        return idle_parameters(layer.ffn, hidden) + sum(idle_matrices(mixer, hidden) for mixer in _mixers(layer))
+
+    return _stored(layers, idle)
 
 
 def _stored(layers: Iterable[Layer], count: Callable[[Layer], int]) -> int:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from jaxperf.models.block_formats import Schemes, block_schemes
 from jaxperf.models.config import Layer, ModelConfig
-from jaxperf.models.mixer_parameters import mixer_matrices
+from jaxperf.models.mixer_parameters import idle_matrices, mixer_matrices
 from jaxperf.models.parameters import expert_parameters, mlp_parameters, parameter_count, shared_expert_parameters
 from jaxperf.models.quantization import bits_per_weight
 
@@ -39,7 +39,7 @@ def _saved(layer: Layer, hidden: int, schemes: Schemes, itemsize: int) -> Fracti
     """
     mixers = [mixer for mixer in (layer.mixer, layer.cross) if mixer is not None]
     blocks = {
-        "mixer": sum(mixer_matrices(mixer, hidden) for mixer in mixers),
+        "mixer": sum(mixer_matrices(mixer, hidden) + idle_matrices(mixer, hidden) for mixer in mixers),
         "beside": 0 if layer.beside is None else mixer_matrices(layer.beside, hidden),
         "ffn": mlp_parameters(layer.ffn, hidden) + expert_parameters(layer.ffn, hidden),
         "shared": shared_expert_parameters(layer.ffn, hidden),

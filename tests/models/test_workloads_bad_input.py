@@ -7,7 +7,8 @@ import pytest
 from hwspecs.errors import InputError
 from jaxperf.io.huggingface import model_names
 from jaxperf.io.workloads import load_workload
-from jaxperf.models.mixers import Mla
+from jaxperf.models.mixers import Attention, Mla
+from jaxperf.models.workloads.attention import check_attention
 from jaxperf.models.workloads.catalog import workload
 from jaxperf.models.workloads.counts import parameter_bytes
 from jaxperf.models.workloads.latent import check_latent
@@ -87,3 +88,9 @@ def test_spellings_of_neusight(spelled: str, mode: str, millions: float) -> None
 def test_bert_of_neusight_classifies_in_inference() -> None:
     assert load_workload("bert_large", "inf", 128, 4)["classifier"].output_bytes == 4 * 4 * 2
     assert "predictions.decoder" in load_workload("bert_large", "train", 128, 4).place
+
+
+@pytest.mark.parametrize("field", [{"experts": 8}, {"merged": True}])
+def test_attention_with_weights_of_experts_or_another_is_refused(field: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=rf"^here: Attention\.{next(iter(field))} has no workload graph yet"):
+        check_attention(Attention(4, 2, 8, **field), "here")

@@ -7,8 +7,6 @@ _RECURRENCE = "its recurrence is not among the token mixers described here"
 REFUSED = {
     "RetNetForCausalLM": _RECURRENCE,
     "RWKV6ForCausalLM": "flash-linear-attention's own RWKV-6 has other projections than the published Rwkv6ForCausalLM",
-    "JetMoeForCausalLM": "its attention heads are chosen by a router, which no attention described here does",
-    "jetmoe": "its attention heads are chosen by a router, which no attention described here does",
     "Phi3SmallForCausalLM": "its block-sparse attention is not among the token mixers described here",
     "phi3small": "its block-sparse attention is not among the token mixers described here",
 }

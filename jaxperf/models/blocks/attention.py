@@ -17,6 +17,7 @@ from jaxperf.models.blocks.base import AbstractMixer, Kernels
 from jaxperf.models.blocks.block_indexer import BlockIndexerArrays, block_indexer_arrays
 from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_norm, rotary
 from jaxperf.models.blocks.phase import Decode, Phase, Prefill
+from jaxperf.models.blocks.query_experts import QueryExperts
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Attention
 
@@ -28,7 +29,8 @@ class AttentionMixer(AbstractMixer):
     other, None for all; `score_flops`: vector operations added to every score (linear or learned position biases),
     None for none; `q_rank`: width that queries are compressed to by a projection that every rank holds whole, None for
     none; `indexer`: chooses the blocks of tokens that a query sees, None for all; `input_width`: of what queries, keys
-    and values are read from, None for that of the layer. Structure: `rotary` positions; `causal`; `own_keys` false
+    and values are read from, None for that of the layer; `experts`: of queries and outputs, None where these have one
+    projection each. Structure: `rotary` positions; `causal`; `own_keys` false
     where keys and values are an earlier layer's; `output_gate` a second query projection gates the output, `head_gate`
     one gate for each head does; `sinks` a learned logit for each head; `windowed` whether `window` counts in a layer
     that is not causal.
@@ -56,6 +58,7 @@ class AttentionMixer(AbstractMixer):
     head_gate: bool = eqx.field(static=True, default=False)
     indexer: BlockIndexerArrays | None = None
     input_width: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
+    experts: QueryExperts | None = None
 
     def shard(self, ranks: Scalar) -> AttentionShape:
         """The heads of one of `ranks` tensor-parallel ranks; KV heads are replicated once there are too few."""
@@ -90,12 +93,16 @@ class AttentionMixer(AbstractMixer):
         kernels["attention"] = self._attend(deployment, shape, phase)
         if self.output_gate or self.head_gate:
             kernels["output_gate"] = gate(deployment, tokens, outputs)
-        kernels["output_projection"] = linear(deployment, tokens, hidden, outputs)
+        project = linear if self.experts is None else self.experts.outputs
+        kernels["output_projection"] = project(deployment, tokens, hidden, outputs)
         return kernels
 
     def _projections(self, deployment: Deployment, hidden: Scalar, tokens: Scalar, shape: AttentionShape) -> Kernels:
         """From the hidden state to queries, keys, values and gates."""
         queries = shape.heads * shape.head_dim
+        if self.experts is not None:
+            keys_and_values = linear(deployment, tokens, shape.kv_heads * shape.cached_width, hidden)
+            return {"kv_projection": keys_and_values, **self.experts.queries(deployment, tokens, queries, hidden)}
         columns = self._columns(queries if self.q_rank is None else self.q_rank, shape)
         read = hidden if self.input_width is None else self.input_width
         kernels = {"qkv_projection": linear(deployment, tokens, columns, read)}
@@ -124,12 +131,16 @@ class AttentionMixer(AbstractMixer):
         shape = self.shard(layout.tensor_parallel)
         queries, outputs = shape.heads * shape.head_dim, shape.heads * shape.value_width
         read = hidden if self.input_width is None else self.input_width
+        if self.experts is not None:
+            copies = self.experts.experts / self.experts.chosen
+            return hidden * (shape.kv_heads * shape.cached_width + copies * (queries + outputs))
         if self.q_rank is None:
             return read * self._columns(queries, shape) + hidden * outputs
         return read * self._columns(self.q_rank, shape) + hidden * outputs + self.q_rank * queries
 
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
-        return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, layout.tensor_parallel)
+        router = as_float(0.0) if self.experts is None else self.experts.experts * hidden
+        return router if self.indexer is None else router + self.indexer.elements(hidden, layout.tensor_parallel)
 
     def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
         if not (self.own_keys and self.causal):
@@ -167,6 +178,7 @@ def attend(at: Deployment, shape: AttentionShape, phase: Phase, cache: NumberFor
 def attention_mixer(attention: Attention) -> AttentionMixer:
     """The arrays of a described mixer."""
     biased = attention.alibi or attention.relative_buckets > 0
+    experts = QueryExperts(attention.experts, attention.queries_per_key) if attention.experts else None
     return AttentionMixer(
         attention.heads,
         attention.kv_heads,
@@ -185,4 +197,5 @@ def attention_mixer(attention: Attention) -> AttentionMixer:
         head_gate=attention.head_gate,
         indexer=None if attention.indexer is None else block_indexer_arrays(attention.indexer),
         input_width=attention.input_width,
+        experts=experts,
     )

@@ -37,7 +37,10 @@ from jaxperf.models.workloads.tape import Tape, Tensor
 FLASH_BACKWARD = 2.5  # FLOP of the backward pass over the forward one: five products for two (arXiv:2307.08691, 3.1)
 CORE = "core"  # scope of what the scores and their softmax need: what selective recomputation runs again
 CAUSAL, PADDING, BIAS = "causal_mask", "padding_mask", "head_bias"  # names of the node that adds to the scores
-REFUSED = ("sinks", "output_gate", "head_gate", "shared_kv", "keys_as_values", "q_rank", "indexer", "input_width")
+REFUSED = (
+    *("sinks", "output_gate", "head_gate", "shared_kv", "keys_as_values", "q_rank", "indexer", "input_width"),
+    *("merged", "experts"),
+)
 
 
 @dataclass(frozen=True)
