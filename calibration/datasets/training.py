@@ -15,77 +15,28 @@ from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED, device_name
 from calibration.datasets.spellings import Meaning, spelled, stated
+from calibration.datasets.training_columns import (
+    ALLOWED,
+    EXPERTS,
+    FLAGS,
+    KNOWN,
+    LABEL,
+    LARGEST,
+    LATENT,
+    LAYOUT,
+    NEEDED,
+    SHAPE,
+    TEXTS,
+)
 from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.core.formats import format_name
-from jaxperf.models.checks import MOST_LAYERS
 from jaxperf.training.layout import CONTEXT_METHODS, MODULES
-
-# Column -> other names it goes by.
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    "model": (),
-    "gpu": ("device",),
-    "n_gpus": ("devices", "gpus", "world_size"),
-    "seq": ("sequence", "seq_len", "sequence_length"),
-    "global_batch": ("global_batch_size", "gbs"),
-}
-LAYOUT: Mapping[str, tuple[str, ...]] = {
-    "tp": ("tensor_parallel",),
-    "pp": ("pipeline_parallel",),
-    "cp": ("context_parallel",),
-    "ep": ("expert_parallel",),
-    "dp": ("data_parallel",),
-    "vp": ("interleave", "virtual_pipeline"),
-    "micro_batch": ("microbatch", "micro_batch_size", "mbs"),
-    "zero": ("zero_stage",),
-    "seq_par": ("sequence_parallel",),
-    "etp": ("expert_tensor", "expert_tensor_parallel"),
-    "recomputed_share": ("recompute_share",),
-    "overlap_data": (),
-    "offload_optimizer": ("optimizer_offload", "optimizer_offload_fraction"),
-    "overlap_offload": (),
-    "mtp": ("mtp_layers", "mtp_num_layers"),
-    "expert_groups": ("n_group", "router_groups"),
-    "groups_per_token": ("topk_group",),
-}
-SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "gated", "vocab")
-EXPERTS = ("experts", "topk", "moe_ffn", "shared_experts", "dense_layers")
-TEXTS: Mapping[str, tuple[str, ...]] = {
-    "source": ("framework", "stack"),
-    "family": (),
-    "dtype": ("precision",),
-    "task": (),
-    "recompute": ("activation_checkpointing",),
-    "recompute_modules": (),
-    "context_method": ("cp_comm_type",),
-    "notes": (),
-    "cfg_group": (),
-    "model_key": (),
-    "repeat_of_release": (),
-    "calculon_native": (),
-}
-LABEL = "step_time_s"
-COLUMNS = {**NEEDED, **LAYOUT, **{name: () for name in (*SHAPE, *EXPERTS)}, "params": (), **TEXTS}
-KNOWN = {**COLUMNS, LABEL: ()}
 
 TASKS = ("pretrain", "sft", "lora")
 RECOMPUTE = ("", "none", "selective", "full", "offload")  # "": not stated
 _RECOMPUTE_SPELLINGS = {"unknown": "", "false": "none", "true": "full", "no": "none"}
 _CONTEXT_SPELLINGS = {"all_gather": "all-gather", "allgather": "all-gather", "p2p": "ring", "a2a": "ulysses"}
 _TASK_SPELLINGS = {"": "pretrain", "pretraining": "pretrain", "finetune": "sft", "fine_tuning": "sft", "peft": "lora"}
-FLAGS = ("seq_par", "gated")
-SHARES = ("recomputed_share", "overlap_data", "offload_optimizer", "overlap_offload")
-LARGEST = 1e15  # of any count; beyond it a row is a mistake
-# What a column may hold; what is a number and not this is told where it matters (`calibration.training.points`).
-_COUNT = f"a whole number from 1 to {LARGEST:g}"
-ALLOWED = {
-    **dict.fromkeys(("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch"), _COUNT),
-    **dict.fromkeys(("etp", "expert_groups", "groups_per_token"), _COUNT),
-    **dict.fromkeys(SHARES, "a number from 0 to 1"),
-    "mtp": f"a whole number from 0 to {MOST_LAYERS:,}",
-    "zero": "0, 1, 2 or 3",
-    **dict.fromkeys(FLAGS, "0 or 1"),
-    "params": f"a number from 1 to {LARGEST:g}",
-}
 ALIKE = 0.7  # of 1; tables hold many columns that are not read, so only what is hardly another word is told
 
 
@@ -94,10 +45,10 @@ class Run:
     """One training run; NaN or "" where the table does not say.
 
     `row`: position in the table; `device`: a name of hwspecs; `dtype`: a name of `jaxperf.core.formats`; `shape`:
-    columns `SHAPE` and `EXPERTS` [1]; `layout`: columns `LAYOUT` and `params`; `devices`, `sequence`, `global_batch`
-    [1]; `measured` [s]; `group`, `model_key`: which rows a split keeps together; `repeat`: the same configuration as
-    another row; `native`: within what Calculon models; `dtype_stated`: whether `dtype` is not the default;
-    `recompute_modules`: of `MODULES`, none where the table does not say.
+    columns `SHAPE`, `EXPERTS` and `LATENT` [1]; `layout`: columns `LAYOUT` and `params`; `devices`, `sequence`,
+    `global_batch` [1]; `measured` [s]; `group`, `model_key`: which rows a split keeps together; `repeat`: the same
+    configuration as another row; `native`: within what Calculon models; `dtype_stated`: whether `dtype` is not the
+    default; `recompute_modules`: of `MODULES`, none where the table does not say.
     """
 
     row: int
@@ -218,7 +169,7 @@ def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
         dtype=_format(text["dtype"]),
         task=_choice("task", text["task"], TASKS, _TASK_SPELLINGS),
         recompute=_choice("recompute", text["recompute"], RECOMPUTE, _RECOMPUTE_SPELLINGS),
-        shape={name: _number(name, given.get(name, "")) for name in (*SHAPE, *EXPERTS)},
+        shape={name: _number(name, given.get(name, "")) for name in (*SHAPE, *EXPERTS, *LATENT)},
         layout={name: _number(name, given.get(name, "")) for name in (*LAYOUT, "params")},
         notes=text["notes"],
         measured=measured if measured > 0.0 else math.nan,

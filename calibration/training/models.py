@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibration.datasets.training import ALLOWED, SHAPE, Run
+from calibration.datasets.training import Run
+from calibration.datasets.training_columns import ALLOWED, LATENT, SHAPE
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import any_punctuation, holds_config, load_model, model_aliases, model_names
 from jaxperf.io.model_sizes import differing, sizes_of
@@ -15,6 +16,8 @@ from jaxperf.models.config import ModelConfig
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model, training_model_from_shape, training_notes
 
+PLAIN_HEADS = ("kv_heads", "head_dim")
+WIDTHS = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 OFF = 0.1  # a stated total that is further from the counted one is told [1]
 
 
@@ -113,7 +116,9 @@ def _stated(run: Run, differ: Sequence[str]) -> tuple[TrainingModel, str]:
 
 def _missing(shape: Mapping[str, float]) -> list[str]:
     """The sizes without which no model can be built, and that are not stated."""
-    needed = (*SHAPE, "topk", "moe_ffn") if shape["experts"] > 0.0 else SHAPE
+    latent = shape["kv_lora_rank"] > 0.0  # the widths of its heads are then in columns of their own
+    needed = [name for name in SHAPE if name not in PLAIN_HEADS] + [*WIDTHS] if latent else [*SHAPE]
+    needed += ["topk", "moe_ffn"] if shape["experts"] > 0.0 else []
     return [name for name in needed if math.isnan(shape[name])]
 
 
@@ -130,6 +135,9 @@ def _from_shape(run: Run, tied: bool, mtp: int = 0) -> TrainingModel:
         raise InputError(f"dense_layers: {dense} of a model without experts; state experts, or leave it empty.")
     if dense >= max(layers, 1):
         raise InputError(f"dense_layers: {dense} must be fewer than the {layers} layers.")
+    widths = [name for name in LATENT if sizes[name]]
+    if widths and not sizes["kv_lora_rank"]:
+        raise InputError(f"{widths[0]}: {sizes[widths[0]]} without kv_lora_rank; state it, or leave {widths[0]} empty.")
     return training_model_from_shape(**sizes, tied=tied, causal=run.family != "encoder", mtp=mtp)
 
 

@@ -13,7 +13,8 @@ import equinox as eqx
 import jax.numpy as jnp
 
 import hwspecs
-from calibration.datasets.training import ALLOWED, Run, TrainingTable
+from calibration.datasets.training import Run, TrainingTable
+from calibration.datasets.training_columns import ALLOWED
 from calibration.training.models import Models
 from calibration.training.recomputed import recompute_fields, share_of
 from calibration.training.routing_groups import stated_limit

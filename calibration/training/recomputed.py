@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from calibration.datasets.training import ALLOWED, Run
+from calibration.datasets.training import Run
+from calibration.datasets.training_columns import ALLOWED
 from calibration.training.stacks import Stack
 from hwspecs.errors import InputError
 from jaxperf.training.layout import module_fields

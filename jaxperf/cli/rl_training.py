@@ -140,7 +140,7 @@ def _states(point: Point) -> float:
 
 
 def _check_columns(train: Mapping[str, Any], where: str) -> None:
-    from calibration.datasets.training import COLUMNS
+    from calibration.datasets.training_columns import COLUMNS
 
     allowed = [name for name in COLUMNS if name not in NOT_STATED]
     for name in train:

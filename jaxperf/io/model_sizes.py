@@ -44,6 +44,11 @@ def sizes_of(config: ModelConfig) -> dict[str, Collection[float]]:
         "moe_ffn": {block.intermediate for block in sparse},
         "shared_experts": {block.shared_intermediate / block.intermediate for block in sparse},
         "dense_layers": {_leading_dense(config)},
+        "q_lora_rank": {mixer.q_rank or 0 for mixer in latent},
+        "kv_lora_rank": {mixer.kv_rank for mixer in latent},
+        "qk_nope_head_dim": {mixer.nope_dim for mixer in latent},
+        "qk_rope_head_dim": {mixer.rope_dim for mixer in latent},
+        "v_head_dim": {mixer.value_dim for mixer in latent},
     }
     if sparse and not dense:
         del sizes["ffn"]

@@ -20,7 +20,8 @@ COLUMNS = (
     "moe_ffn shared_experts params gpu n_gpus tp pp cp ep dp vp micro_batch global_batch zero recompute seq_par dtype "
     "task metric value step_time_s tokens_s_gpu notes cfg_group model_key vp_known mbs_known recompute_known "
     "repeat_of_release calculon_native context_method etp recomputed_share dense_layers expert_groups groups_per_token "
-    "overlap_data recompute_modules offload_optimizer overlap_offload mtp"
+    "overlap_data recompute_modules offload_optimizer overlap_offload mtp "
+    "q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim"
 ).split()
 _SHORT = {  # where the name of a field is not that of its column
     "devices": "n_gpus",
@@ -39,11 +40,13 @@ _COUNTS = (
     "context_parallel expert_parallel interleave micro_batch global_batch"
 ).split()
 _OPTIONAL_COUNTS = (
-    "vocab experts topk moe_ffn shared_experts dense_layers expert_tensor expert_groups groups_per_token"
+    "vocab experts topk moe_ffn shared_experts dense_layers expert_tensor expert_groups groups_per_token mtp"
 ).split()
-_SIZES = (
-    "layers hidden heads kv_heads head_dim ffn gated vocab experts topk moe_ffn shared_experts dense_layers".split()
-)
+_LATENT = "q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim".split()
+_SIZES = [
+    *"layers hidden heads kv_heads head_dim ffn gated vocab experts topk moe_ffn shared_experts dense_layers".split(),
+    *_LATENT,
+]
 # A lesser likeness also pairs two options of Megatron: --expert-tensor- and --expert-model-parallel-size.
 _TYPO = 0.86
 
@@ -90,6 +93,7 @@ class TrainingConfiguration:
     the messages among data-parallel ranks that is hidden, None where that is not known; `zero`: the stage, 0 to 3;
     `recompute_modules`: those of selective recomputation, with spaces; `offload_optimizer`: share of the parameters
     that the host updates; `overlap_offload`: share of its copies that is hidden; `mtp`: further tokens predicted;
+    `kv_lora_rank` and those around it: of latent attention, as in a config.json;
     `context_method`: how context ranks exchange keys, None where that is not known; `tied`: whether input and output
     share a token table, None where the file does not say; `unknown`: options that mean nothing here; `notes`: what had
     to be assumed, and those options.
@@ -135,6 +139,11 @@ class TrainingConfiguration:
     offload_optimizer: float | None = None
     overlap_offload: float | None = None
     mtp: int | None = None
+    q_lora_rank: int | None = None
+    kv_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
     dtype: str = "bf16"
     task: str = "pretrain"
     device: str | None = None
@@ -145,7 +154,7 @@ class TrainingConfiguration:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (*_COUNTS, *(name for name in _OPTIONAL_COUNTS if getattr(self, name) is not None)):
+        for name in (*_COUNTS, *(name for name in (*_OPTIONAL_COUNTS, *_LATENT) if getattr(self, name) is not None)):
             check_count(f"{self.source}: {name}", getattr(self, name))
         for name in ("gated", "sequence_parallel"):
             check_flag(f"{self.source}: {name}", getattr(self, name))

@@ -10,7 +10,7 @@ from jaxperf.models.blocks.moe import group_limit
 from jaxperf.models.checks import MOST_LAYERS, check_count
 from jaxperf.models.config import Layer, ModelConfig
 from jaxperf.models.feedforward import Mlp, Moe
-from jaxperf.models.mixers import Attention
+from jaxperf.models.mixers import Attention, Mla
 from jaxperf.models.parameters import further_norms, parameter_count
 from jaxperf.network.limited_routing import hits_table
 from jaxperf.training.even_shares import share_fields
@@ -117,6 +117,11 @@ def training_model_from_shape(
     dropout: bool = False,
     positions: int = 0,
     mtp: int = 0,
+    q_lora_rank: int = 0,
+    kv_lora_rank: int = 0,
+    qk_nope_head_dim: int = 0,
+    qk_rope_head_dim: int = 0,
+    v_head_dim: int = 0,
 ) -> TrainingModel:
     """A uniform transformer from its sizes; with `experts`, all but the first `dense_layers` have them.
 
@@ -125,7 +130,8 @@ def training_model_from_shape(
     **Raises:** `InputError` for sizes that make no model, with the field and what is allowed.
     """
     check_count("layers", layers, largest=MOST_LAYERS)
-    attention = Attention(heads, kv_heads, head_dim, causal=causal)
+    latent = (q_lora_rank or None, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim)
+    attention = Mla(heads, *latent) if kv_lora_rank else Attention(heads, kv_heads, head_dim, causal=causal)
     dense = Mlp(ffn, gated)
     sparse = Moe(experts, topk, moe_ffn, gated, shared_experts * moe_ffn) if experts else dense
     first = min(dense_layers, layers) if experts else 0

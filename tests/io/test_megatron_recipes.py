@@ -25,7 +25,7 @@ def not_read(found: TrainingConfiguration) -> str:
 
 
 def test_a_tokenizer_names_the_shipped_model_of_its_sizes(tmp_path: Path) -> None:
-    """Which has the latent attention that a table has no column for; its vocabulary goes with any sizes."""
+    """Which has the windows and groups that a table has no column for; its vocabulary goes with any sizes."""
     found = read(LATENT, tmp_path)
     assert (found.model, found.vocab, found.head_dim, not_read(found)) == ("deepseek-v3", None, 128, "")
     assert read(LATENT + "--vocab-size 129280", tmp_path).model == "deepseek-v3"
@@ -33,7 +33,15 @@ def test_a_tokenizer_names_the_shipped_model_of_its_sizes(tmp_path: Path) -> Non
     other = read(LATENT.replace("18432", "20480"), tmp_path)
     assert (other.model, other.vocab) == ("run", 129280)
     assert "--vocab-size is not given; 129280, that of the shipped deepseek-v3." in other.notes
-    assert "--multi-latent-attention" in not_read(other) and "--kv-lora-rank 512" in not_read(other)
+    row = other.row()
+    assert not_read(other) == ""
+    assert [row[name] for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")] == [
+        1536, 512, 128, 128,
+    ]  # fmt: skip
+    few = read(
+        LATENT.replace("18432", "20480").replace("--q-lora-rank 1536", "").replace("--qk-head-dim 128", ""), tmp_path
+    )
+    assert (few.q_lora_rank, few.qk_nope_head_dim, few.qk_rope_head_dim) == (None, 128, 64)
     plain = read(LATENT.replace("--multi-latent-attention", "--kv-channels 128"), tmp_path)
     assert plain.model == "run"
 
@@ -176,6 +184,7 @@ def test_an_optimizer_on_the_host_and_further_tokens_have_columns(tmp_path: Path
 
     assert told(fraction) == (0.75, 0.0, 1)
     assert told("--optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d") == (1.0, 1.0, None)
+    assert told("--mtp-num-layers 0") == (None, None, None)
     assert told("--cpu-optimizer") == (1.0, None, None)
     assert told("") == (None, None, None)
 

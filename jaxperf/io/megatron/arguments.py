@@ -24,7 +24,14 @@ _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 
 # FSDP of either kind -> its strategy where none is given.
 _FSDP = {"use_torch_fsdp2": "optim_grads_params", "use_megatron_fsdp": "no_shard", "use_custom_fsdp": "no_shard"}
 _CONTEXT_METHODS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "ulysses"}
-_LATENT_HEAD = 128  # Megatron's default of qk-head-dim
+# Latent attention: column -> its option, and Megatron's default, 0 for none.
+_LATENT = {
+    "q_lora_rank": ("q_lora_rank", 0),
+    "kv_lora_rank": ("kv_lora_rank", 32),
+    "qk_nope_head_dim": ("qk_head_dim", 128),
+    "qk_rope_head_dim": ("qk_pos_emb_head_dim", 64),
+    "v_head_dim": ("v_head_dim", 128),
+}
 _MIXED_METHOD = "a2a+p2p"  # all-to-all within groups of ranks, a ring between these
 _GRADIENTS = 4.0 / 6.0  # of the bytes that data-parallel ranks exchange in mixed precision: fp32 there, 16 bits back
 
@@ -67,7 +74,7 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         **shape,
         **experts,
         **_offloaded(reader),
-        mtp=reader.optional_count("mtp_num_layers"),
+        mtp=None if reader.options.get("mtp_num_layers") == ["0"] else reader.optional_count("mtp_num_layers"),
         **recompute_fields(reader, shape["layers"], pipeline * interleave),
         devices=total,
         tensor_parallel=tensor,
@@ -87,7 +94,7 @@ def read_megatron(path: str | Path, devices: int | None = None, device: str | No
         unknown=unknown,
         notes=(
             *notes,
-            *_left_out(reader, shipped is not None),
+            *_left_out(reader),
             *_as_measured(reader),
             *unknown_note(unknown, map(option_text, sorted(READ | NO_COLUMN.keys() | LATENT))),
         ),
@@ -109,10 +116,9 @@ def _of_no_matter(name: str) -> bool:
     return bool(AS_MEASURED.match(name) or WITHOUT_EFFECT.match(name))
 
 
-def _left_out(reader: Reader, shipped: bool) -> tuple[str, ...]:
+def _left_out(reader: Reader) -> tuple[str, ...]:
     """The sentence on options that change a step but have no column, unless they say what is taken anyway."""
-    without = NO_COLUMN if shipped else {**NO_COLUMN, **dict.fromkeys(sorted(LATENT))}
-    told = {name: " ".join(reader.options[name]) for name in without if reader.flag(name)}
+    told = {name: " ".join(reader.options[name]) for name in NO_COLUMN if reader.flag(name)}
     for name in read_of(reader):
         told.pop(name, None)
     if LAYOUT in told:
@@ -160,6 +166,9 @@ def _shape(reader: Reader, notes: list[str]) -> dict[str, Any]:
         raise InputError(
             f"{reader.source}: --num-attention-heads {heads} is no multiple of --num-query-groups {groups}."
         )
+    widths: dict[str, Any] = {}
+    if latent:
+        widths = {name: reader.count(option, default) or None for name, (option, default) in _LATENT.items()}
     gated = reader.flag("swiglu")
     # Two thirds of 4 h in whole 64s keep the parameters of a gated network those of a plain one.
     default = 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden
@@ -170,9 +179,8 @@ def _shape(reader: Reader, notes: list[str]) -> dict[str, Any]:
         "hidden": hidden,
         "heads": heads,
         "kv_heads": groups,
-        "head_dim": reader.count("qk_head_dim", _LATENT_HEAD)
-        if latent
-        else reader.count("kv_channels", hidden // heads),
+        "head_dim": widths["qk_nope_head_dim"] if latent else reader.count("kv_channels", hidden // heads),
+        **widths,
         "ffn": reader.count("ffn_hidden_size", default),
         "gated": gated,
         "seq": _sequence(reader),

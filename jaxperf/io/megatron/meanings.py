@@ -23,7 +23,7 @@ READ = frozenset(
     cpu_optimizer use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_builder no_pipeline_parallel
     enable_expert_tensor_parallelism""".split()
 )
-# Latent attention, of which a table has no column: a shipped description has it.
+# Latent attention; without the first, the others mean nothing.
 LATENT = frozenset("multi_latent_attention q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim".split())
 # What changes a step and has no column in a table of steps -> the value that is taken instead.
 NO_COLUMN = {

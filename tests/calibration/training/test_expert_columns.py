@@ -112,3 +112,25 @@ def test_rows_beside_limited_ones_stay_as_they_are(tmp_path: Path) -> None:
 )
 def test_a_bad_cell_is_a_reason(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
     assert known(tmp_path, change).reasons == {0: sentence}
+
+
+WIDTHS = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}
+
+
+def test_latent_attention_has_its_columns(tmp_path: Path) -> None:
+    """DeepSeek-V3's attention in another model, in Megatron's words; what plain heads have is not asked for."""
+    stated = {**WIDTHS, "hidden": 7168, "heads": 128, "kv_heads": None, "head_dim": None}
+    model = known(tmp_path, stated).points[0].model
+    shipped = training_model(load_model("deepseek-v3"))
+    for field in ("attention_weights", "score_width", "value_width", "kv_width", "latent_width", "up_weights"):
+        assert float(getattr(model, field)) == float(getattr(shipped, field)), field
+    sizes = dict.fromkeys((*SHAPE, "experts", "topk", "moe_ffn"), None)
+    own, other = known(tmp_path, {**sizes, "model": "deepseek-v3", "layers": 61, "kv_lora_rank": 512}), stated
+    assert float(own.points[0].model.parameters) == float(shipped.parameters)
+    reasons = known(tmp_path, {**other, "v_head_dim": None}, {**other, "kv_lora_rank": None, "kv_heads": 8}).reasons
+    assert "v_head_dim" in reasons[0] and "head_dim" in reasons[1]
+
+
+def test_widths_of_latent_heads_need_a_rank(tmp_path: Path) -> None:
+    (reason,) = known(tmp_path, {"q_lora_rank": 1536}).reasons.values()
+    assert reason == "q_lora_rank: 1536 without kv_lora_rank; state it, or leave q_lora_rank empty."
