@@ -23,7 +23,7 @@ from jaxperf.report.text import (
     table,
 )
 from jaxperf.serving.estimate import Estimate
-from jaxperf.serving.explain import HOST, PHASES, limiter_shares
+from jaxperf.serving.explain import HOST, PHASES, WAIT, limiter_shares, pipeline_wait
 
 # Metric -> (how it is called, unit of the printed number, scale from SI).
 SHOWN = {
@@ -33,6 +33,8 @@ SHOWN = {
     "tokens_per_second_per_device": ("per device", "tokens/s", 1.0),
     "energy_per_token": ("energy", "J/token at TDP", 1.0),
 }
+BUSIEST = "busiest stage"  # what a wait in a pipeline is limited by
+LEAST_WAIT = 1e-6  # of a step; less is rounding
 CAPPED = "J/token at cap"  # of the energy where a limit is given
 
 
@@ -61,20 +63,29 @@ def estimate_record(answer: Estimate) -> dict[str, Any]:
 def kernel_rows(answer: Estimate) -> list[dict[str, Any]]:
     """One row a kernel and phase: time [s] with the ends of its interval, its share, FLOP, bytes, limiter.
 
-    All kernels of the total are at the same end at once: without pipelines the ends of the rows add up to its own.
+    All kernels of the total are at the same end at once: without pipelines the ends of the rows add up to its own. In a
+    pipeline the wait for its busiest stage is a row as well, the times adding up to that of the step.
     """
     rows = []
     for phase in PHASES:
         step, ends = getattr(answer.explanation.cost, phase), answer.explanation.ends[phase]
-        total = sum(float(cost.time) for cost in step.kernels.values()) + float(step.host)
+        wait = max(0.0, float(pipeline_wait(step))) if _in_turns(answer) else 0.0
+        total = sum(float(cost.time) for cost in step.kernels.values()) + float(step.host) + wait
         slowest_first = sorted(step.kernels.items(), key=lambda item: -float(item[1].time))
         timed = [(name, cost.time, _work(cost)) for name, cost in slowest_first if float(cost.time) > 0.0]
-        nothing = {"flops": 0.0, "bytes_moved": 0.0, "limiter": LIMITER_WORDS[Limiter.HOST]}
-        for name, time, work in [*timed, (HOST, step.host, nothing)]:
+        nothing = {"flops": 0.0, "bytes_moved": 0.0}
+        waits = [(WAIT, wait, {**nothing, "limiter": BUSIEST})] if wait > LEAST_WAIT * total else []
+        host = (HOST, step.host, {**nothing, "limiter": LIMITER_WORDS[Limiter.HOST]})
+        for name, time, work in [*timed, *waits, host]:
             lower, upper = map(float, ends[name])
             times = {"time": float(time), "time_lower": lower, "time_upper": upper, "share": float(time) / total}
             rows.append({"phase": phase, "kernel": name, **times, **work})
     return rows
+
+
+def _in_turns(answer: Estimate) -> bool:
+    """Whether stages of a pipeline serve plain steps, of which techniques make other totals."""
+    return answer.techniques is None and answer.point["pipeline_parallel"] > 1
 
 
 def _work(cost: Cost) -> dict[str, Any]:

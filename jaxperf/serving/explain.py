@@ -18,6 +18,7 @@ from jaxperf.core.numerics import Scalar, as_float, stack
 from jaxperf.core.sustained import RATE_LEVELS, ROOFLINE, CalibratedDevice
 from jaxperf.models.layers import transformer
 from jaxperf.models.memory import MemoryUse
+from jaxperf.models.step import StepCost
 from jaxperf.serving.metrics import Metrics, metrics_of, with_intervals
 from jaxperf.serving.phases import ServingCost, serving_cost
 from jaxperf.serving.study import Assumed, Study, assumed_at, deployment_of, formats_of
@@ -30,7 +31,7 @@ from jaxperf.sweeps.once import evaluate_once, evaluate_over
 
 WORKLOAD = ("batch", "prompt", "output", MEDIA)
 PHASES = ("prefill", "decode")
-HOST = "host"  # among kernels
+HOST, WAIT = "host", "pipeline_wait"  # among kernels
 
 Ends = dict[str, dict[str, tuple[Array, Array]]]  # by phase and kernel
 
@@ -38,7 +39,8 @@ Ends = dict[str, dict[str, tuple[Array, Array]]]  # by phase and kernel
 class Explanation(eqx.Module):
     """Metrics with interval ends, the costs behind their nominal values, the time that each resource bounds by phase
     [s], the metrics at the plain roofline, what there is to tell of techniques (`techniques.serve.technique_cost`), and
-    the ends of the interval of each kernel's time, and of the `HOST`'s, by phase [s]; leaves are host arrays."""
+    the ends of the interval of each kernel's time, and of the `HOST`'s and the `WAIT`'s, by phase [s]; leaves are host
+    arrays."""
 
     metrics: Metrics
     cost: ServingCost
@@ -119,10 +121,15 @@ def _kernel_ends(costs: Sequence[ServingCost]) -> Ends:
     def over(phase: str) -> dict[str, tuple[Array, Array]]:
         steps = [getattr(cost, phase) for cost in costs]
         times = {name: [step.kernels[name].time for step in steps] for name in steps[0].kernels}
-        times[HOST] = [step.host for step in steps]
+        times |= {HOST: [step.host for step in steps], WAIT: [pipeline_wait(step) for step in steps]}
         return {name: (np.minimum.reduce(each), np.maximum.reduce(each)) for name, each in times.items()}
 
     return {phase: over(phase) for phase in PHASES}
+
+
+def pipeline_wait(step: StepCost) -> Array:
+    """How long a sequence waits for the busiest stage of a pipeline, beside its own pass through all of them [s]."""
+    return step.time - sum(cost.time for cost in step.kernels.values()) - step.host
 
 
 def break_even(

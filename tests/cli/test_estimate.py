@@ -54,6 +54,17 @@ def test_kernels_add_up(cli, parse_json) -> None:
         assert all(row["time_lower"] <= row["time"] <= row["time_upper"] for row in kernels)
 
 
+def test_the_wait_for_the_busiest_stage_is_a_part_of_a_step(cli, parse_json) -> None:
+    piped = ("--device", "h100-sxm", "--pp", "2", "--batch", "4")
+    answer = parse_json(cli(*GPT2, *piped, "--json").stdout)
+    decode = [row for row in answer["kernels"] if row["phase"] == "decode"]
+    (wait,) = [row for row in answer["kernels"] if row["kernel"] == "pipeline_wait"]
+    assert wait in decode and wait["limiter"] == "busiest stage" and wait["share"] > 0.01
+    assert wait["time_lower"] <= wait["time"] <= wait["time_upper"]
+    assert sum(row["share"] for row in decode) == pytest.approx(1.0)
+    assert sum(row["time"] for row in decode) == pytest.approx(answer["metrics"]["tpot"])
+
+
 def test_text_says_interval_limit_and_origin(cli) -> None:
     text = cli(*GPT2, "--device", "h100-sxm").stdout
     for said in (
