@@ -149,7 +149,7 @@ def _astra(table: Path, out: Path) -> dict[str, Any]:
 
     from calibration.datasets import write_with
     from calibration.datasets.files import read_pieces
-    from jaxperf.network.astra_table import predict_astra
+    from jaxperf.network.astra_table import predict_astra, unstated
 
     check_places(table, out, CYCLES)
     cells: dict[str, list[Any]] = {}
@@ -167,5 +167,5 @@ def _astra(table: Path, out: Path) -> dict[str, Any]:
         "predicted": sum(value is not None for value in cycles),
         "groups": [],
         "without_prediction": counted(without),
-        "notes": [],
+        "notes": counted(Counter(unstated(cells))),
     }

@@ -80,7 +80,8 @@ def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
     """What can be found wrong with the two files before anything is computed.
 
     **Arguments:** `added`: a column that the command adds.
-    **Raises:** `InputError` for an output that is the input or cannot be written, or an input that has predictions.
+    **Raises:** `InputError` for an output that is the input or cannot be written, or an input that has predictions, or
+    no rows.
     """
     from calibration.datasets.files import read_pieces, suffix_of
     from jaxperf.io.tables import check_output
@@ -88,7 +89,9 @@ def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
     suffix_of(out)
     check_output(out, [out.suffix.lower()])
     first = next(read_pieces(table, 1), None)
-    if first is not None and added in first.column_names:
+    if first is None:
+        raise InputError(f"{table} has no rows.")
+    if added in first.column_names:
         raise InputError(f"{table} already has a column '{added}'; give the table without its predictions.")
 
 

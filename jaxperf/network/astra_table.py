@@ -40,6 +40,17 @@ def predict_astra(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     return {"predicted_cycles": [cycles for cycles, _ in answers], "reason": [reason for _, reason in answers]}
 
 
+def unstated(columns: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    """What rows leave to `DEFAULTS`, in words -> how many of them do."""
+    rows = len(columns[REQUIRED[0]])
+    blank = {name: sum(map(_blank, columns.get(name, [None] * rows))) for name in DEFAULTS}
+    return {
+        f"{name} is not stated: {DEFAULTS[name]:g}, as in the simulator's example": count
+        for name, count in blank.items()
+        if count
+    }
+
+
 def _predict_row(row: Mapping[str, Any]) -> tuple[int | None, str]:
     try:
         collective = _choice(row, "collective", COLLECTIVES)

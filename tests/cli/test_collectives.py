@@ -219,7 +219,17 @@ def test_cycles_of_astra_sim(predict: Callable[..., dict], own_folder: Path) -> 
     assert known["predicted_cycles"] == "57426"
     assert unknown["predicted_cycles"] == ""
     assert "Cube" in unknown["reason"]
-    assert (said["rows"], said["predicted"]) == (3, 1)
+    assert (said["rows"], said["predicted"], said["notes"]) == (3, 1, [])
+
+
+def test_what_a_case_of_astra_sim_leaves_open_is_said(predict: Callable[..., dict], own_folder: Path) -> None:
+    (own_folder / "cases.csv").write_text(
+        "backend,collective,topology,npus_per_dim,bw_GiBps,lat_ns,size_bytes,algorithm,endpoint_delay,splits\n"
+        "Aware,all_reduce,Switch,8,400.0,936.25,1048576,ring,,4\nAware,all_reduce,Switch,8,400,936,1024,ring,10,4\n"
+    )
+    said = predict("cases.csv", "-o", "out.csv", "--backend", "astra")["notes"]
+    assert [note["rows"] for note in said] == [2, 2, 1]
+    assert said[0]["reason"] == "active_chunks is not stated: 1, as in the simulator's example"
 
 
 def test_nothing_feasible_ends_with_three(cli, own_folder: Path) -> None:
@@ -238,6 +248,7 @@ def test_nothing_feasible_ends_with_three(cli, own_folder: Path) -> None:
         (["gone.csv", "-o", "out.csv"], "gone.csv"),
         (["in.csv", "-o", "out.csv", "--backend", "astro"], "'astro' is not one of fitted, astra.*astra"),
         (["in.csv", "-o", "out.csv", "--backend", "astra"], "backend, collective"),
+        (["heads.csv", "-o", "out.csv", "--backend", "astra"], "heads.csv has no rows"),
         (["in.csv", "-o", "out.csv", "--backend", "astra", "--adapt", "in.csv"], "fits nothing"),
         (["in.csv", "-o", "out.csv", "--params", "none"], "Cannot read parameters"),
         (["in.csv", "-o", "out.csv", "--adapt", "empty.csv"], "no measured times"),
@@ -247,6 +258,9 @@ def test_mistakes_are_one_sentence(
     refuse: Callable[..., str], table: Path, own_folder: Path, arguments: list[str], sentence: str
 ) -> None:
     (own_folder / "empty.csv").write_text("gpu,op,num_gpus,bytes\nh100,all_reduce,8,1024\n")
+    (own_folder / "heads.csv").write_text(
+        "backend,collective,topology,npus_per_dim,bw_GiBps,lat_ns,size_bytes,algorithm\n"
+    )
     said = refuse("collectives", *arguments)
     assert re.search(sentence, said), said
     assert said.count("\n") == 1
