@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,7 @@ def _scalar(name: str, value: Any) -> Any:
     )
 
 
-def _format(value: Any, allowed: Iterable[str]) -> NumberFormat:
+def _format(value: Any, allowed: Collection[str]) -> NumberFormat:
     return value if isinstance(value, NumberFormat) else number_format(format_name(value, allowed))
 
 

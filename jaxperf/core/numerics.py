@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 Scalar = Float[Array, ""]
@@ -41,7 +42,7 @@ def one_real(value: Any) -> Any:
 
 def plain_number(value: Any) -> Any:
     """One number of NumPy or JAX as Python's; anything else, a traced number too, as it is."""
-    untraced = isinstance(value, np.generic | np.ndarray | jax.Array) and not isinstance(value, jax.core.Tracer)
+    untraced = isinstance(value, np.generic | np.ndarray | jax.Array) and not isinstance(value, Tracer)
     return value.item() if untraced and value.ndim == 0 else value
 
 

@@ -131,7 +131,10 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 
 def place_of(path: str | Path | None) -> Path:
-    """The file of a table, by itself or the base name of the parameters it lies beside; `None` for the shipped one."""
+    """The file of a table, by itself or the base name of the parameters it lies beside; `None` for the shipped one.
+
+    **Raises:** `InputError` for what is no path.
+    """
     if not isinstance(path, str | os.PathLike | None):
         raise InputError(f"The parameters are {path!r}; give the path of a file, or None for the shipped.")
     if path is None:

@@ -53,8 +53,9 @@ def _architecture(data: Mapping[str, Any]) -> str:
     names = data.get("architectures")
     if names is None:
         kind = data.get("model_type")
-        known = isinstance(kind, str) and kind.isprintable()
-        return MODEL_TYPES.get(kind) or TEXT_CLASSES.get(kind, kind) if known else ""
+        if not isinstance(kind, str) or not kind.isprintable():
+            return ""
+        return MODEL_TYPES.get(kind) or TEXT_CLASSES.get(kind, kind)
     if not isinstance(names, list) or not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"architectures is {show(names)}; it must be a list with the name of a model class.")
     return next((name for name in names if name in FAMILIES), names[0])

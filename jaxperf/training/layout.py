@@ -197,7 +197,7 @@ def training_layout(
     return Layout(**{**format_fields(dtype), **codes, **numbers})
 
 
-def module_fields(modules: Sequence[str]) -> dict[str, float]:
+def module_fields(modules: Sequence[str]) -> dict[str, Any]:
     """The `recompute_*` fields of a `Layout` whose selective recomputation is of these `MODULES`.
 
     **Raises:** `InputError` for one that does not exist, with the nearest name.
