@@ -24,6 +24,7 @@ from jaxperf.models.workloads.operations import (
     linear,
     matmul,
     multiply,
+    part,
     pointwise,
     rms_norm,
     scaled,
@@ -37,10 +38,7 @@ from jaxperf.models.workloads.tape import Tape, Tensor
 FLASH_BACKWARD = 2.5  # FLOP of the backward pass over the forward one: five products for two (arXiv:2307.08691, 3.1)
 CORE = "core"  # scope of what the scores and their softmax need: what selective recomputation runs again
 CAUSAL, PADDING, BIAS = "causal_mask", "padding_mask", "head_bias"  # names of the node that adds to the scores
-REFUSED = (
-    *("sinks", "output_gate", "head_gate", "shared_kv", "keys_as_values", "q_rank", "indexer", "input_width"),
-    *("merged", "experts"),
-)
+REFUSED = ("shared_kv", "keys_as_values", "q_rank", "indexer", "input_width", "merged", "experts")
 
 
 @dataclass(frozen=True)
@@ -77,14 +75,27 @@ def attention(tape: Tape, x: Tensor, mixer: Attention, given: Given, memory: Ten
     k, v = _repeated(tape, k, mixer), _repeated(tape, v, mixer)
     if given.style.copies:
         q, k, v = (_flat(tape, part) for part in (q, k, v))
-    return linear(tape, merged(tape, attended(tape, q, k, v, given), x), x.shape[-1], "output", mixer.output_bias)
+    y = merged(tape, attended(tape, q, k, v, given, mixer.heads if mixer.sinks else 0), x)
+    if mixer.output_gate or mixer.head_gate:
+        y = gated(tape, y, x, mixer.heads, whole=mixer.output_gate, bias=mixer.gate_bias)
+    return linear(tape, y, x.shape[-1], "output", mixer.output_bias)
 
 
-def attended(tape: Tape, q: Tensor, k: Tensor, v: Tensor, given: Given) -> Tensor:
-    """softmax(q k^T / sqrt(d) + mask) v, of [..., seq, head_dim] each."""
+def gated(tape: Tape, y: Tensor, x: Tensor, heads: int, whole: bool, bias: bool = False) -> Tensor:
+    """y times the sigmoid of a projection of x: of each element where `whole`, else of each of its heads."""
+    gate = pointwise(tape, linear(tape, x, y.shape[-1] if whole else heads, "gate", bias), "sigmoid")
+    if whole:
+        return multiply(tape, y, gate)
+    batch, seq, width = y.shape
+    parted = view(tape, y, batch, seq, heads, width // heads)
+    return view(tape, multiply(tape, parted, view(tape, gate, batch, seq, heads, 1)), batch, seq, width)
+
+
+def attended(tape: Tape, q: Tensor, k: Tensor, v: Tensor, given: Given, sinks: int = 0) -> Tensor:
+    """softmax(q k^T / sqrt(d) + mask) v, of [..., seq, head_dim] each; `sinks` heads have a learned logit each."""
     turned = view(tape, k, *k.shape[:-2], k.shape[-1], k.shape[-2], name="transpose")
     with tape.scope(CORE):
-        weights = _weights(tape, matmul(tape, q, turned, "scores"), given)
+        weights = _weights(tape, matmul(tape, q, turned, "scores"), given, sinks)
         return matmul(tape, weights, v, "values")
 
 
@@ -154,7 +165,7 @@ def _flat(tape: Tape, x: Tensor) -> Tensor:
     return view(tape, contiguous(tape, x), batch * heads, seq, width)
 
 
-def _weights(tape: Tape, scores: Tensor, given: Given) -> Tensor:
+def _weights(tape: Tape, scores: Tensor, given: Given, sinks: int) -> Tensor:
     """Scores [..., seq, source] scaled, masked and normed."""
     style = given.style
     if style.scale == "scores":
@@ -169,8 +180,18 @@ def _weights(tape: Tape, scores: Tensor, given: Given) -> Tensor:
         scores = add(tape, scores, given.mask, name=given.mask_is)
     if style.mask == "clamp":
         scores = pointwise(tape, scores, "max", name="clamp")
-    weights = softmax(tape, scores)
+    weights = _softmax_with_sinks(tape, scores, sinks) if sinks else softmax(tape, scores)
     return dropout(tape, weights) if style.dropout else weights
+
+
+def _softmax_with_sinks(tape: Tape, scores: Tensor, sinks: int) -> Tensor:
+    """The softmax of each row with one learned logit of its head, whose weight is left out (gpt-oss)."""
+    *rows, keys = scores.shape
+    size = scores.rows * (keys + 1) * tape.itemsize
+    logits = [movement(size, size)]
+    summed = [stream("sum", scores.rows, sinks, sinks)]
+    wider = tape.record("sinks", "copy", (scores,), (*rows, keys + 1), logits, summed, (sinks,))
+    return part(tape, softmax(tape, wider), *scores.shape)
 
 
 def _over(tape: Tape, x: Tensor, number: Tensor) -> Tensor:

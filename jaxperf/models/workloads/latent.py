@@ -5,17 +5,15 @@ from __future__ import annotations
 
 from hwspecs.errors import InputError
 from jaxperf.models.mixers import Mla
-from jaxperf.models.workloads.attention import Given, attended, by_head, merged, rotated
+from jaxperf.models.workloads.attention import Given, attended, by_head, gated, merged, rotated
 from jaxperf.models.workloads.operations import joined, linear, rms_norm, split, view
 from jaxperf.models.workloads.tape import Tape, Tensor
 
 
 def check_latent(mixer: Mla, where: str) -> None:
     """Raises `InputError` that begins with `where` for what is not built yet."""
-    for name in ("indexer", "head_gate", "output_gate"):
-        if getattr(mixer, name):
-            known = "the layers of DeepSeek V2 and V3 have one"
-            raise InputError(f"{where}: Mla.{name} has no workload graph yet; {known}.")
+    if mixer.indexer:
+        raise InputError(f"{where}: Mla.indexer has no workload graph yet; the layers of DeepSeek V2 and V3 have one.")
 
 
 def latent_attention(tape: Tape, x: Tensor, mixer: Mla, given: Given) -> Tensor:
@@ -35,7 +33,10 @@ def latent_attention(tape: Tape, x: Tensor, mixer: Mla, given: Given) -> Tensor:
     shape = (batch, heads, seq, plain + turning)
     q = joined(tape, (q_plain, q_turned), shape)
     k = joined(tape, (k_plain, view(tape, k_turned, batch, heads, seq, turning, name="expand")), shape)
-    return linear(tape, merged(tape, attended(tape, q, k, v, given), x), hidden, "output", mixer.bias)
+    y = merged(tape, attended(tape, q, k, v, given), x)
+    if mixer.gates:
+        y = gated(tape, y, x, heads, whole=mixer.output_gate)
+    return linear(tape, y, hidden, "output", mixer.bias)
 
 
 def _queries(tape: Tape, x: Tensor, mixer: Mla) -> Tensor:

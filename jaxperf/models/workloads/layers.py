@@ -14,6 +14,7 @@ from jaxperf.models.workloads.attention import BIAS, Given, attention, check_att
 from jaxperf.models.workloads.latent import check_latent, latent_attention
 from jaxperf.models.workloads.moe import experts, router_losses
 from jaxperf.models.workloads.operations import add, dropout, layer_norm, linear, multiply, rms_norm
+from jaxperf.models.workloads.recurrent import RECURRENT, recurrent
 from jaxperf.models.workloads.styles import Style
 from jaxperf.models.workloads.tape import Tape, Tensor
 
@@ -26,11 +27,10 @@ def check_layer(layer: Layer, where: str) -> None:
     """Raises `InputError` naming the part of a layer that has no workload graph."""
     for mixer in (layer.mixer, layer.beside):
         _check_mixer(mixer, where)
-    if layer.mixer is None or layer.ffn is None or layer.beside is not None:
-        raise InputError(f"{where}: a layer needs one token mixer and one feed-forward block to have a workload graph.")
     if layer.shared or layer.other_parameters or layer.projections:
         raise InputError(f"{where}: layers with shared weights or other parameters have no workload graph yet.")
-    allowed = (3,) if layer.cross is not None else (1, 2) if layer.parallel else (2, 4)
+    alone = layer.mixer is None or layer.ffn is None
+    allowed = (3,) if layer.cross is not None else (1, 2) if layer.parallel or alone else (2, 4)
     if layer.norms not in allowed:
         known = " or ".join(map(str, allowed))
         raise InputError(f"{where}: a layer with {layer.norms} norms has no workload graph; such a layer has {known}.")
@@ -44,9 +44,11 @@ def _check_mixer(mixer: Mixer | None, where: str) -> None:
             check_attention(mixer, where)
         case Mla():
             check_latent(mixer, where)
-        case _:
-            kind = type(mixer).__name__
-            raise InputError(f"{where}: the token mixer {kind} has no workload graph yet; Attention and Mla have one.")
+        case _ if not isinstance(mixer, RECURRENT):
+            known = ", ".join(kind.__name__ for kind in (Attention, Mla, *RECURRENT))
+            raise InputError(
+                f"{where}: the token mixer {type(mixer).__name__} has no workload graph; those of {known}."
+            )
 
 
 def patterns(layers: Sequence[Layer]) -> list[tuple[tuple[Layer, ...], int]]:
@@ -81,14 +83,18 @@ def _times(layers: list[Layer], length: int) -> int:
 def run_layer(tape: Tape, x: Tensor, layer: Layer, given: Given, memory: Tensor | None, scores: list[Tensor]) -> Tensor:
     """[batch, seq, hidden] to the same; `memory` is the encoder's output that cross-attention reads."""
     mixer, ffn = layer.mixer, layer.ffn
-    assert mixer is not None and ffn is not None  # by check_layer
     if layer.parallel:
+        assert mixer is not None and ffn is not None  # by the layer itself
         return _parallel(tape, x, layer, mixer, ffn, given, scores)
     block = _norm_after if given.style.norm_after else _norm_before
-    x = block(tape, x, layer, given, "attention", lambda y: mixed(tape, y, mixer, given))
+    if mixer is not None:
+        name = "mixer" if isinstance(mixer, RECURRENT) else "attention"
+        x = block(tape, x, layer, given, name, lambda y: _mixers(tape, y, layer, mixer, given))
     if layer.cross is not None:
         cross, outer = layer.cross, Given(given.style, given.cross_mask, BIAS, None, given.layer_norms)
         x = block(tape, x, layer, given, "cross_attention", lambda y: attention(tape, y, cross, outer, memory))
+    if ffn is None:
+        return x
     return block(tape, x, layer, given, "mlp", lambda y: feed_forward(tape, y, ffn, given.style, scores))
 
 
@@ -108,10 +114,18 @@ def run_layers(tape: Tape, x: Tensor, layers: Sequence[Layer], given: Given, mem
     return x
 
 
+def _mixers(tape: Tape, x: Tensor, layer: Layer, mixer: Mixer, given: Given) -> Tensor:
+    """The token mixer, and the sum with a second one that reads the same (Falcon-H1)."""
+    first = mixed(tape, x, mixer, given)
+    return first if layer.beside is None else add(tape, first, mixed(tape, x, layer.beside, given), "branches")
+
+
 def mixed(tape: Tape, x: Tensor, mixer: Mixer, given: Given) -> Tensor:
     """The token mixer."""
     if isinstance(mixer, Mla):
         return latent_attention(tape, x, mixer, given)
+    if isinstance(mixer, RECURRENT):
+        return recurrent(tape, x, mixer, given)
     assert isinstance(mixer, Attention)  # by check_layer
     return attention(tape, x, mixer, given)
 
@@ -120,7 +134,7 @@ def _norm_before(tape: Tape, x: Tensor, layer: Layer, given: Given, name: str, b
     """x + body(norm(x)), with a second norm after the body where the layer has four (Gemma 2)."""
     with tape.scope(name):
         inner = body(norm(tape, x, layer, f"{name}_norm"))
-        if layer.norms == 4:
+        if layer.norms == (4 if layer.mixer is not None and layer.ffn is not None else 2):
             inner = norm(tape, inner, layer, f"{name}_post_norm")
         return add(tape, x, _dropped(tape, inner, given.style), "residual")
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from hwspecs.errors import InputError
 from jaxperf.models.config import Encoder, Layer, ModelConfig
-from jaxperf.models.mixers import Attention, Mla
+from jaxperf.models.mixers import Attention, GatedDelta, KimiDelta, LightningAttention, Mamba2, Mla, ShortConv
 
 ROWS_MULTIPLE = 128  # the token table of one device has a multiple of so many rows (Megatron-LM's default)
 TOKEN_TABLE = "tokens"  # an encoder's own token table
+DIVIDED = ("Attention", "Mla", "Mamba2", "GatedDelta", "KimiDelta", "LightningAttention", "ShortConv")
 
 
 def tensor_shard(config: ModelConfig, ranks: int) -> ModelConfig:
@@ -41,10 +42,8 @@ def layer_reductions(layer: Layer) -> int:
 
 
 def _layer(layer: Layer, ranks: int, where: str) -> Layer:
-    cross = None if layer.cross is None else _mixer(layer.cross, ranks, where)
-    return dataclasses.replace(
-        layer, mixer=_mixer(layer.mixer, ranks, where), cross=cross, ffn=_feed_forward(layer.ffn, ranks, where)
-    )
+    mixers = {name: _mixer(getattr(layer, name), ranks, where) for name in ("mixer", "beside", "cross")}
+    return dataclasses.replace(layer, **mixers, ffn=_feed_forward(layer.ffn, ranks, where))
 
 
 def _mixer(mixer: Any, ranks: int, where: str) -> Any:
@@ -55,11 +54,20 @@ def _mixer(mixer: Any, ranks: int, where: str) -> Any:
             own = _share(heads, ranks, f"{where}: heads")
             kept = 1 if ranks % groups == 0 else _share(groups, ranks, f"{where}: key and value heads")
             return dataclasses.replace(mixer, heads=own, kv_heads=kept)
-        case Mla(heads=heads):
+        case Mla(heads=heads) | KimiDelta(heads=heads) | LightningAttention(heads=heads):
             return dataclasses.replace(mixer, heads=_share(heads, ranks, f"{where}: heads"))
+        case Mamba2(heads=heads, groups=groups):
+            own = _share(heads, ranks, f"{where}: heads")
+            kept = 1 if ranks % groups == 0 else _share(groups, ranks, f"{where}: groups of heads")
+            return dataclasses.replace(mixer, heads=own, groups=kept)
+        case GatedDelta(key_heads=keys, value_heads=values):
+            own, kept = _share(values, ranks, f"{where}: value heads"), _share(keys, ranks, f"{where}: key heads")
+            return dataclasses.replace(mixer, key_heads=kept, value_heads=own)
+        case ShortConv(width=width):
+            return dataclasses.replace(mixer, width=_share(width, ranks, f"{where}: channels"))
         case _:
             kind = type(mixer).__name__
-            raise InputError(f"{where}: the token mixer {kind} is not divided yet; Attention and Mla are.")
+            raise InputError(f"{where}: the token mixer {kind} is not divided yet; {', '.join(DIVIDED)} are.")
 
 
 def _feed_forward(ffn: Any, ranks: int, where: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hwspecs.errors import InputError
 from jaxperf.models.config import Layer, ModelConfig
-from jaxperf.models.mixers import Attention, Mla
+from jaxperf.models.mixers import Attention, LightningAttention, Mla
 from jaxperf.models.workloads.attention import BIAS, CAUSAL, PADDING, Given
 from jaxperf.models.workloads.kernels import stream
 from jaxperf.models.workloads.layers import check_layer, norm, run_layers
@@ -97,9 +97,11 @@ def _stack(tape: Tape, x: Tensor, layers: Sequence[Layer], style: Style, memory:
 
 def _shared(tape: Tape, x: Tensor, layers: Sequence[Layer], style: Style, memory: Tensor | None) -> Given:
     batch, seq, _ = x.shape
-    mixer = layers[0].mixer
+    mixer = next((layer.mixer for layer in layers if isinstance(layer.mixer, Attention | Mla)), layers[0].mixer)
     causal = not isinstance(mixer, Attention) or mixer.causal
-    mask, mask_is = added_mask(tape, style, batch, seq, causal), CAUSAL if causal else PADDING
+    attends = isinstance(mixer, Attention | Mla)
+    mask = added_mask(tape, style, batch, seq, causal) if attends else None
+    mask_is = CAUSAL if causal else PADDING
     outer = None
     if isinstance(mixer, Attention) and mixer.relative_buckets and mask is not None:
         mask, mask_is = position_bias(tape, mask, mixer, batch, seq), BIAS
@@ -113,6 +115,8 @@ def _rotary_width(layer: Layer) -> int:
     """Elements of a head that are rotated; 0 for none."""
     match layer.mixer:
         case Attention(rotary=True, head_dim=width) | Mla(rotary=True, rope_dim=width):
+            return width
+        case LightningAttention(rotary=True, head_dim=width):
             return width
     return 0
 

@@ -97,3 +97,14 @@ def test_units_that_do_not_divide_say_so():
     layer = dataclasses.replace(model.layers[0], ffn=Mlp(3070, gated=False, bias=True))
     with pytest.raises(InputError, match="feed-forward units: 3070 is not a multiple of 4"):
         tensor_shard(dataclasses.replace(model, layers=(layer,)), 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["nemotron-h-8b", "falcon-h1-0.5b", "qwen3-next-80b-a3b", "minimax-text-01", "lfm2-350m"]
+)
+def test_layers_with_a_state_are_divided_by_heads_or_channels(name: str):
+    """All products of two devices are those of the model; scores of shared groups and of the router each has whole."""
+    model = load_model(name)
+    model = dataclasses.replace(model, vocabulary=128 * 2 * 50)
+    shares, whole = (graph_flops(workload(each, "inf", 64, 1)) for each in (tensor_shard(model, 2), model))
+    assert whole <= 2 * shares < 1.03 * whole
