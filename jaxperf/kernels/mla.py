@@ -17,7 +17,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
-from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.core.numerics import Scalar, as_float, as_optional_float, ceil_div
 from jaxperf.kernels.attention import (
     PACKED_QUERIES,
     AttentionShape,
@@ -25,6 +25,7 @@ from jaxperf.kernels.attention import (
 )
 from jaxperf.kernels.batched_gemm import BatchedGemm, batched_gemm_cost
 from jaxperf.kernels.gemm import linear_cost
+from jaxperf.kernels.masks import Causal
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak
 
 BLOCK_HEADS, BLOCK_KEYS = 64.0, 64.0  # of FlashMLA: rows of an instruction of four warps, latents of a page
@@ -32,13 +33,19 @@ BLOCK_HEADS, BLOCK_KEYS = 64.0, 64.0  # of FlashMLA: rows of an instruction of f
 
 class LatentShape(eqx.Module):
     """One layer on one rank: `heads` (split over ranks), widths of a query and key without and with rotary positions,
-    of a value, and of the latent (not split) [1]."""
+    of a value, and of the latent (not split); `window` keys at most are visible, None for all [1]."""
 
     heads: Float[Array, "*batch"] = eqx.field(converter=as_float)
     nope_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     rope_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     value_dim: Float[Array, "*batch"] = eqx.field(converter=as_float)
     kv_rank: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    window: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
+
+    @property
+    def mask(self) -> Causal:
+        """What a query sees."""
+        return Causal(0.0 if self.window is None else self.window)
 
     @property
     def cached_dim(self) -> Float[Array, "*batch"]:
@@ -48,7 +55,8 @@ class LatentShape(eqx.Module):
     @property
     def expanded(self) -> AttentionShape:
         """Not absorbed: every head has its own keys and values."""
-        return AttentionShape(self.heads, self.heads, self.nope_dim + self.rope_dim, value_dim=self.value_dim)
+        window = 0.0 if self.window is None else self.window
+        return AttentionShape(self.heads, self.heads, self.nope_dim + self.rope_dim, window, value_dim=self.value_dim)
 
     @property
     def absorbed(self) -> AttentionShape:

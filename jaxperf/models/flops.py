@@ -98,7 +98,7 @@ def mixer_flops(mixer: Mixer, context: int) -> int:
         case Mla(heads=heads, indexer=indexer):
             scores = 2 * heads * (mixer.nope_dim + mixer.rope_dim + mixer.value_dim)
             if indexer is None:
-                return scores * context
+                return scores * min(context, mixer.window or context)
             chosen = 0 if indexer.shared else 2 * indexer.heads * indexer.dim * (context // indexer.pool)
             return scores * min(context, indexer.top_k) + chosen
         case CompressedAttention():

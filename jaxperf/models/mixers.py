@@ -120,7 +120,8 @@ class Mla:
     key is shared by the heads and cached); `value_dim` elements of a value; `bias` on the projections into and out
     of the layer; `rotary` false when the `rope_dim` part stays unrotated (Kimi Linear); `indexer` of sparse attention,
     whose queries are made of the compressed ones, or of what the layer reads without them (Mistral Large 4);
-    `head_gate` one gate for the output of each head (Ling 3.0), `output_gate` one for each of its elements (Hy4).
+    `head_gate` one gate for the output of each head (Ling 3.0), `output_gate` one for each of its elements (Hy4);
+    `window` tokens seen by a query, `None` for all earlier ones (dots 3).
     """
 
     heads: int
@@ -134,15 +135,18 @@ class Mla:
     indexer: Indexer | None = None
     head_gate: bool = False
     output_gate: bool = False
+    window: int | None = None
 
     def __post_init__(self) -> None:
         check_counts(self, "heads", "kv_rank", "value_dim")
         check_counts(self, "nope_dim", "rope_dim", smallest=0)
-        check_optional_counts(self, "q_rank")
+        check_optional_counts(self, "q_rank", "window")
         check_flags(self, "bias", "rotary", "head_gate", "output_gate")
         if self.output_gate and self.head_gate:
             raise InputError("Mla.output_gate and Mla.head_gate are both true; a layer has one of them.")
         check_kind(self, "indexer", Indexer | None, "an Indexer or None")
+        if self.indexer is not None and self.window is not None:
+            raise InputError("Mla.indexer and Mla.window are both given; a layer has one of them.")
         if self.nope_dim + self.rope_dim == 0:
             raise InputError("Mla.nope_dim and Mla.rope_dim are both 0; a query needs elements.")
 

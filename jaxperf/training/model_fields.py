@@ -165,7 +165,7 @@ def _window(mixer: Attends) -> float:
         return mixer.indexer.top_k
     match mixer:
         case Mla():
-            return 0.0
+            return mixer.window or 0.0
         case Attention(chunk=int(chunk)):
             return chunk / 2.0
     return mixer.window or 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxperf.core.cost import Cost
@@ -28,7 +29,7 @@ from jaxperf.models.mixers import Mla
 
 class LatentMixer(AbstractMixer):
     """Latent attention of one layer, whole model; `q_rank` is used where `compressed`; `gates` of the output of a head,
-    None for none [1].
+    None for none; `window` tokens that a query sees, None for all [1].
 
     Tensor parallelism splits the heads; the projections to the latents and the cache are held by every rank.
     """
@@ -45,6 +46,7 @@ class LatentMixer(AbstractMixer):
     rotary: bool = eqx.field(static=True)
     indexer: IndexerArrays | None = None
     gates: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
+    window: Float[Array, "*batch"] | None = eqx.field(converter=as_optional_float, default=None)
 
     @property
     def cached_width(self) -> Float[Array, "*batch"]:
@@ -54,7 +56,7 @@ class LatentMixer(AbstractMixer):
     def shard(self, ranks: Scalar) -> LatentShape:
         """The heads of one of `ranks` tensor-parallel ranks; the latent is not split."""
         heads = ceil_div(self.heads, ranks)
-        return LatentShape(heads, self.nope_dim, self.rope_dim, self.value_dim, self.kv_rank)
+        return LatentShape(heads, self.nope_dim, self.rope_dim, self.value_dim, self.kv_rank, self.window)
 
     def kernels(self, deployment: Deployment, hidden: Scalar, phase: Phase) -> Kernels:
         tokens, shape = phase.tokens, self.shard(deployment.layout.tensor_parallel)
@@ -106,7 +108,8 @@ class LatentMixer(AbstractMixer):
         return as_float(0.0) if self.indexer is None else self.indexer.elements(hidden, self._query_depth(hidden))
 
     def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
-        return length * (self.cached_width if self.indexer is None else self.cached_width + self.indexer.cached)
+        kept = length if self.window is None else jnp.minimum(length, self.window)
+        return kept * (self.cached_width if self.indexer is None else self.cached_width + self.indexer.cached)
 
     def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
         return as_float(0.0)
@@ -117,8 +120,8 @@ class LatentMixer(AbstractMixer):
 
 def attend_latent(at: Deployment, shape: LatentShape, phase: Decode) -> Cost:
     """One new token against the cached latents."""
-    efficiency = at.efficiencies.mla_decode
-    return mla_decode_cost(at.device, shape, phase.sequences, phase.context, at.cache, at.activations, efficiency)
+    efficiency, seen = at.efficiencies.mla_decode, shape.mask.visible(phase.context)
+    return mla_decode_cost(at.device, shape, phase.sequences, seen, at.cache, at.activations, efficiency)
 
 
 def latent_mixer(mla: Mla) -> LatentMixer:
@@ -134,4 +137,5 @@ def latent_mixer(mla: Mla) -> LatentMixer:
         rotary=mla.rotary and mla.rope_dim > 0,
         indexer=None if mla.indexer is None else indexer_arrays(mla.indexer),
         gates=mla.gates or None,
+        window=mla.window,
     )

@@ -58,19 +58,20 @@ def absorbed(at: Deployment, shape: LatentShape, tokens: Scalar, core: Cost) -> 
 def attend_prompt(at: Deployment, shape: LatentShape, phase: Prefill) -> Cost:
     """The new tokens against the latents, as a decode with so many times the heads: all of them read a latent once.
 
-    Each sees the prefix and in the mean half of the prompt, itself included.
+    Without a window each sees the prefix and in the mean half of the prompt, itself included.
     """
     packed = dataclasses.replace(shape, heads=shape.heads * phase.prompt)
-    seen = phase.prefix + (phase.prompt + 1.0) / 2.0
+    seen = shape.mask.pairs(phase.prompt, phase.prefix) / phase.prompt
     efficiency = at.efficiencies.mla_decode
     return mla_decode_cost(at.device, packed, phase.sequences, seen, at.cache, at.activations, efficiency)
 
 
 def expanded(at: Deployment, shape: LatentShape, phase: Prefill) -> Kernels:
     """Attention on keys and values of all heads, made from the latents of the prompt and, apart, of the prefix."""
+    seen = shape.mask.keys(phase.prompt, phase.prefix) - phase.prompt  # of the prefix
     cached, prompted = (
         mla_expand_cost(at.device, shape, tokens, at.weights, at.activations, at.efficiencies.gemm)
-        for tokens in (phase.sequences * phase.prefix, phase.tokens)
+        for tokens in (phase.sequences * seen, phase.tokens)
     )
     efficiency = at.efficiencies.attention_prefill
     return {
