@@ -45,3 +45,22 @@ def test_first_layers_may_be_dense_and_names_of_the_checkpoint_are_read() -> Non
 def test_an_unknown_kind_of_layer() -> None:
     with pytest.raises(InputError, match="only hybrid and hybrid_sliding layers are supported"):
         read_config(INKLING | {"layer_types": ["full_attention"] * 66})
+
+
+INKLING_2: dict[str, Any] = {
+    "architectures": ["Inkling2ForCausalLM"],
+    **dict(vocab_size=201_024, unpadded_vocab_size=200_058, hidden_size=4608, num_hidden_layers=48),
+    **dict(num_attention_heads=48, num_key_value_heads=8, head_dim=128, sliding_window_size=1024, d_rel=16),
+    **dict(rel_extent=1024, conv_kernel_size=4, moe_intermediate_size=2304, n_routed_experts=384),
+    **dict(num_experts_per_tok=8, max_position_embeddings=1_048_576, tie_word_embeddings=False),
+    "torch_dtype": "bfloat16",
+}
+
+
+def test_inkling_2_counts_as_its_class() -> None:
+    """593,718,478,848 in transformers 5.24, without the biases that choose experts; its head has 966 rows less."""
+    config = read_config(INKLING_2)
+    assert parameter_count(config) == 593_718_478_848 + 48 * 384 + 966 * 4608
+    assert [layer.mixer.window for layer in config.layers[4:7]] == [1024, None, 1024]
+    assert (config.layers[0].norms, config.layers[5].norms) == (2, 4)
+    assert "200,058 rows" in config.assumptions[1] and len(config.assumptions) == 2

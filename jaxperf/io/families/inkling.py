@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxperf.io.config_fields import Fields
-from jaxperf.io.families.common import decoder, every, grouped_attention, kv_head_count, layer_kinds
+from jaxperf.io.families.common import decoder, every, grouped_attention, kv_head_count, layer_kinds, routed
 from jaxperf.io.families.experts import first_dense, with_shared_experts
 from jaxperf.models.config import Attention, FeedForward, Layer, ModelConfig, Moe
 
@@ -68,6 +68,35 @@ def _layer(fields: Fields, attention: Attention, block: FeedForward) -> Layer:
     return Layer(attention, block, other_parameters=other, projections=((hidden, attention.heads * rank),))
 
 
-FAMILIES = {"InklingForCausalLM": _inkling}
+def _inkling2(fields: Fields) -> ModelConfig:
+    """Inkling 2: gated attention with a sink made of each token, experts in all layers, no shared one; the residual
+    passes through attention over its blocks, and full layers make their convolutions of each token."""
+    full = grouped_attention(fields, head_dim=128, rotary=False, alibi=True, output_gate=True)
+    near = _windowed(fields, full)
+    moe, hidden = routed(fields, correction_bias=True), fields.count("hidden_size")
+    sliding = _sliding(fields)
+    layers = tuple(_layer2(fields, near if one else full, moe, index) for index, one in enumerate(sliding))
+    fields.notes.append("Of sinks, biases and convolutions made of tokens the projections are timed, and nothing else.")
+    padded, shown = fields.count("vocab_size"), fields.optional_count("unpadded_vocab_size")
+    if shown not in (None, padded):
+        fields.notes.append(f"The output head has {shown:,} rows; it was counted with the {padded:,} of the table.")
+    return decoder(fields, layers, embedding_norm=True, other_parameters=hidden)
 
-MODEL_TYPES = {"inkling_text": "InklingForCausalLM"}
+
+def _layer2(fields: Fields, attention: Attention, moe: Moe, index: int) -> Layer:
+    """Queries of the attention over blocks of the residual: one before either block, none before the first layer, and
+    three before attention in full layers, whose queries, keys and values have norms of their own."""
+    hidden, rank = fields.count("hidden_size"), fields.count_or("d_rel", 16)
+    taps, keys = fields.count_or("conv_kernel_size", 4), attention.kv_heads * attention.head_dim
+    reach, full = fields.count_or("rel_extent", 1024), attention.window is None
+    asked = 1 + (3 if full else int(index > 0))
+    scales = attention.heads * (attention.head_dim + rank)
+    other = asked * hidden + scales + rank * reach + taps * (2 * keys + 2 * hidden)
+    beside = [(hidden, attention.heads), (hidden, attention.heads * rank)]
+    beside += [(hidden, taps * attention.kv_heads)] * 2 if full else []
+    return Layer(attention, moe, norms=4 if full else 2, other_parameters=other, projections=tuple(beside))
+
+
+FAMILIES = {"InklingForCausalLM": _inkling, "Inkling2ForCausalLM": _inkling2}
+
+MODEL_TYPES = {"inkling_text": "InklingForCausalLM", "inkling2_text": "Inkling2ForCausalLM"}
