@@ -17,6 +17,7 @@ _OF_KERNELS = {
 # Formats that kernels' tables tell apart, though they weigh and multiply alike: their kernels differ.
 _APART = {"fp8_block": "fp8_block", "sq": "sq", "smoothquant": "sq", "default": "bf16"}
 DTYPES = tuple(dict.fromkeys((*(_OF_KERNELS.get(name, name) for name in FORMATS), *_APART.values())))
+LISTED = tuple(FORMATS)
 UNSTATED = ("auto", "default")  # what engines say for the model's own
 _FRAMEWORK_SPELLINGS = {
     "tensorrt-llm": "trtllm",
@@ -37,8 +38,9 @@ def dtype_name(text: str) -> tuple[str, str]:
     if spelled in _APART:
         return _APART[spelled], ""
     grouped = in_groups(spelled)  # kernels' tables tell no sizes of groups apart
-    name = FORMAT_ALIASES.get(spelled, spelled) if grouped is None else grouped[0]
-    if name in FORMATS:
+    alike = grouped is not None and spelled.startswith(grouped[0])
+    name = grouped[0] if grouped and alike else FORMAT_ALIASES.get(spelled, spelled)
+    if name in LISTED:
         return _OF_KERNELS.get(name, name), ""
     hint = did_you_mean(text, (*DTYPES, *FORMAT_ALIASES))
     return "", f"{text!r} is not a known number format.{hint} Known: {', '.join(DTYPES)}."

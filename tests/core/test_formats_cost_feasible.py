@@ -72,6 +72,8 @@ def test_every_format_multiplies_in_an_arithmetic_of_the_device(name: str) -> No
         ("INT4-asym-g64", 0.5390625),
         ("int4_asym_g64s32", 0.5625),  # MLX: scale and bias of 16 bits per 64 elements
         ("int8_group_g64", 1.03125),
+        ("int3", 0.390625),
+        ("int6_asym_g64s32", 0.8125),
     ],
 )
 def test_stored_bytes_include_the_scales(name: str, stored: float) -> None:

@@ -128,6 +128,7 @@ def test_modules_of_other_schemes(config: dict[str, Any], weights: str, first: A
     ("config", "expected"),
     [
         ({"bits": 4, "group_size": 64}, ("int4_asym_g64s32", 4.5)),  # mlx_lm says 4.5 bits a weight
+        ({"bits": 6, "group_size": 64}, ("int6_asym_g64s32", 6.5)),
         ({"bits": 8, "group_size": 64, "mode": "affine"}, ("int8_group_g64s32", 8.5)),
         ({"bits": 4, "group_size": 32, "mode": "mxfp4"}, ("mxfp4_wo", 4.25)),
         ({"bits": 4, "group_size": 16, "mode": "nvfp4"}, ("fp4_wo", 4.5)),
@@ -143,7 +144,7 @@ def test_mlx_has_no_method_and_modules_of_their_own(config: dict[str, Any], expe
     model = read(config | own)
     assert model.quantization is not None and "as MLX writes it" in model.assumptions[0]
     assert (model.weight_format, float(bits_per_weight(model.quantization))) == expected
-    affine = config.get("mode", "affine") == "affine" and config["bits"] == 4
+    affine = config.get("mode", "affine") == "affine" and config["bits"] < 8
     assert own_formats(model, 0) == ((("ffn", "int8_group_g64s32"),) if affine else ())
     assert own_formats(model, 1) == (("mixer", ""),)
 

@@ -110,6 +110,7 @@ EXACT = [
     ({"load_in_4bit": True, "bnb_4bit_use_double_quant": True}, ("int4_g64s8", 4.125, None)),
     ({"quant_method": "bitsandbytes", "load_in_4bit": True}, ("int4_g64s32", 4.5, None)),
     ({"quant_method": "gptq", "bits": 4, "group_size": 32}, ("int4_g32", 4 + 20 / 32, None)),
+    ({"quant_method": "gptq", "bits": 3, "group_size": 128}, ("int3", 3 + 19 / 128, None)),
     ({"quant_method": "awq", "bits": 4, "group_size": 64}, ("int4_asym_g64", 4 + 20 / 64, None)),
     (group(INT4 | {"group_size": 32}, None), ("int4_g32", 4.5, None)),
     (group(INT8, TOKEN8), ("int8", 8, "int8")),
@@ -148,7 +149,7 @@ EXACT = [
 # config -> (format that stands in, bits, word of the sentence)
 AQLM = {"quant_method": "aqlm", "num_codebooks": 1, "nbits_per_codebook": 16, "in_group_size": 8}
 NEAREST = [
-    ({"quant_method": "gptq", "bits": 3, "group_size": 128}, ("int4", 3 + 19 / 128, "3-bit")),
+    ({"quant_method": "gptq", "bits": 3, "group_size": -1}, ("int4", 3, "3-bit")),
     ({"quant_method": "gptq", "bits": 4, "group_size": -1}, ("int4", 4, "are timed as int4, which has 4.125")),
     (group(INT4, TOKEN8), ("int4", 4.125, "int8 activations")),
     (group(INT8, FLOAT8), ("fp8", 8, "fp8 activations")),

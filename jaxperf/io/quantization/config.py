@@ -58,7 +58,7 @@ def _in_own_groups(quantization: Quantization) -> Quantization:
 
 def _note_size(fields: Fields, quantization: Quantization) -> None:
     """Most formats have one size of group; a note where that of the checkpoint weighs 1 % more or less."""
-    if in_groups(quantization.weights) is not None:
+    if quantization.group_size is not None and in_groups(quantization.weights) is not None:
         return
     stored, timed = float(bits_per_weight(quantization)), FORMAT_BITS[quantization.weights]
     if abs(stored / timed - 1.0) > 0.01:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from hwspecs.errors import InputError
+from jaxperf.core.group_names import UNLISTED
 from jaxperf.io.config_fields import Fields
 from jaxperf.models.checks import LARGEST_COUNT, show
 from jaxperf.models.quantization import Quantization
@@ -137,6 +138,8 @@ def nearest_format(
     if bits == int(bits):
         key = (kind, int(bits), activations)
         special = MICROSCALED if kind == "float" and group == 32 else ASYMMETRIC if asymmetric else GROUPED
+        if kind == "int" and activations is None and group and bits in UNLISTED:
+            return f"int{int(bits)}" + "_asym" * asymmetric
         exact = (special.get(key) or GROUPED.get(key) if group else None) or NAMES.get(key)
         if exact is not None:
             return exact

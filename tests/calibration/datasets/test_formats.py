@@ -21,6 +21,11 @@ def test_kernels_have_every_format_in_its_arithmetic() -> None:
         assert not wrong and FORMATS[OF_KERNELS[dtype][0]].compute == FORMATS[format_name(spelling)].compute, spelling
 
 
+def test_kernels_of_other_bits_are_not_those_of_4() -> None:
+    assert dtype_name("int4_g32")[0] == "int4_weight_only"
+    assert "'int3' is not a known number format" in dtype_name("int3")[1]
+
+
 @pytest.mark.parametrize(("stated", "own"), [(SPELLINGS, False), (("", "auto", "default"), True)])
 def test_serving_and_training_have_every_format(tmp_path: Path, stated: tuple[str, ...], own: bool) -> None:
     serving, training = tmp_path / "s.csv", tmp_path / "t.csv"
