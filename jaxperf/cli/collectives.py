@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from calibration.collectives.predict import Columns
     from calibration.datasets import Read
 
-BACKENDS = ("fitted", "astra")
+BACKENDS = ("fitted", "astra", "topology")
 CYCLES = "predicted_cycles"
 Params = Annotated[
     Path | None,
@@ -37,7 +37,8 @@ def collectives(
         Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
     ],
     backend: Annotated[
-        str, typer.Option("--backend", metavar="NAME", help="fitted, or astra: cycles of the columns of its cases.")
+        str,
+        typer.Option("--backend", metavar="NAME", help="fitted; astra: cycles of its cases; topology: closed forms."),
     ] = "fitted",
     adapt: Annotated[
         Path | None, typer.Option("--adapt", metavar="FEW", help="Measured rows of a new system; 24 are enough.")
@@ -53,10 +54,10 @@ def collectives(
         raise InputError(
             f"--backend: '{backend}' is not one of {', '.join(BACKENDS)}.{did_you_mean(backend, BACKENDS)}"
         )
-    if backend == "astra":
+    if backend != "fitted":
         if adapt is not None or params is not None:
-            raise InputError("--backend astra fits nothing: leave --adapt and --params away.")
-        record = _astra(table, out)
+            raise InputError(f"--backend {backend} fits nothing: leave --adapt and --params away.")
+        record = _astra(table, out) if backend == "astra" else _topology(table, out)
     else:
         record = _fitted(table, out, adapt, params, [str(folder) for folder in devices_dir or ()])
     end(record, as_json, quiet, print_record)
@@ -148,24 +149,57 @@ def _astra(table: Path, out: Path) -> dict[str, Any]:
     import numpy as np
 
     from calibration.datasets import write_with
-    from calibration.datasets.files import read_pieces
     from jaxperf.network.astra_table import predict_astra, unstated
 
     check_places(table, out, CYCLES)
+    cells = _cells(table)
+    found = predict_astra(cells)
+    cycles = [None if value is None else int(value) for value in found[CYCLES]]
+    write_with(table, out, {name: np.array(values, object) for name, values in {**found, CYCLES: cycles}.items()})
+    known = [value is not None for value in cycles]
+    return _told(table, out, known, found["reason"], Counter(unstated(cells)))
+
+
+def _topology(table: Path, out: Path) -> dict[str, Any]:
+    """Predicts closed forms on networks of axes and links, writes, and returns what is said about it."""
+    from jaxperf.cli.compute import start_jax
+
+    start_jax(quick=True)
+    import numpy as np
+
+    from calibration.datasets import write_with
+    from jaxperf.network.topology_table import predict_topology
+
+    check_places(table, out)
+    found = predict_topology(_cells(table))
+    columns = {
+        name: np.array(values, object if name in ("algorithm", "reason") else float) for name, values in found.items()
+    }
+    write_with(table, out, columns)
+    known = [value == value for value in found["predicted_us"]]
+    notes = Counter(reason for reason, has in zip(found["reason"], known, strict=True) if has)
+    return _told(table, out, known, found["reason"], notes)
+
+
+def _cells(table: Path) -> dict[str, list[Any]]:
+    """The columns of a table."""
+    from calibration.datasets.files import read_pieces
+
     cells: dict[str, list[Any]] = {}
     for piece in read_pieces(table):
         for name in piece.column_names:
             cells.setdefault(name, []).extend(piece[name].to_pylist())
-    found = predict_astra(cells)
-    cycles = [None if value is None else int(value) for value in found[CYCLES]]
-    write_with(table, out, {name: np.array(values, object) for name, values in {**found, CYCLES: cycles}.items()})
-    without = Counter(reason for value, reason in zip(cycles, found["reason"], strict=True) if value is None)
+    return cells
+
+
+def _told(table: Path, out: Path, known: Sequence[bool], reasons: Sequence[str], notes: Counter[str]) -> dict[str, Any]:
+    without = Counter(reason for reason, has in zip(reasons, known, strict=True) if not has)
     return {
         "table": str(table),
         "out": str(out),
-        "rows": len(cycles),
-        "predicted": sum(value is not None for value in cycles),
+        "rows": len(known),
+        "predicted": sum(known),
         "groups": [],
         "without_prediction": counted(without),
-        "notes": counted(Counter(unstated(cells))),
+        "notes": counted(notes),
     }

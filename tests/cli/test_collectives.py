@@ -294,3 +294,14 @@ def test_validate_without_data_says_what_to_give(
 ) -> None:
     monkeypatch.setenv("JAXPERF_DATA", str(own_folder))
     assert "No measured data" in refuse("validate", "collectives")
+
+
+def test_networks_in_words(cli, own_folder: Path) -> None:
+    (own_folder / "nets.csv").write_text(
+        "op,bytes,network,id\nall_reduce,1e9,tpu-v4 4x4x8,7\nall_reduce,1e9,tpu-v9 4x4,8\n"
+    )
+    result = cli("collectives", "nets.csv", "-o", "out.csv", "--backend", "topology")
+    assert result.exit_code == 0 and "1 of 2 rows predicted" in result.stdout and "fitted to nothing" in result.stdout
+    with (own_folder / "out.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["id"], first["ranks"], second["predicted_us"]) == ("7", "128", "")
