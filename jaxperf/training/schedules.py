@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, ceil_div
+from jaxperf.core.numerics import Scalar, ceil_div, floor_div
 from jaxperf.training.critical_paths import (
     StageTimes,
     gpipe_time,
@@ -135,25 +135,37 @@ def live_microbatches(layout: Layout) -> tuple[Scalar, Scalar, Scalar]:
     """Micro-batches whose activations the first, the second and the last stage hold at most, in units of all layers of
     a stage.
 
-    GPipe m; 1F1B p - i on stage i; interleaved p (1 + (p-1) / (p v)) on the first, two chunks less on each that follows
-    and 1 on the last but for the v - 1 chunks before it (arXiv:2205.05198, section 4.2.3), and as 1F1B, which it is,
-    with one chunk; ZB-H1 and ZB-V p, ZB-H2 2 p - 1 (arXiv:2401.10241), on every stage, for what a W still needs counts
-    as if its B had not been; DualPipe p + 1. With those on their way in stages `behind`, but never more than there are.
+    GPipe m; 1F1B p - i on stage i; interleaved, in groups of g = p micro-batches, (g (v-1) + 2 p - 1) / v on the first,
+    which is p (1 + (p-1) / (p v)), two chunks less on each that follows and 1 on the last but for the v - 1 chunks
+    before it (arXiv:2205.05198, section 4.2.3), and as 1F1B, which it is, with one chunk; ZB-H1 and ZB-V p, ZB-H2
+    2 p - 1 (arXiv:2401.10241), on every stage, for what a W still needs counts as if its B had not been; DualPipe
+    p + 1. With those on their way in stages `behind`, but never more than there are.
     """
     p, v, m = layout.pipeline, layout.interleave, layout.microbatches
     away = ceil_div(layout.behind, layout.data * layout.microbatch)
     ones = jnp.ones_like(p)
-    more = jnp.where(v > 1.0, (p - 1.0) / v, 0.0)  # than p: chunks that a stage warms up with beyond its own
+    groups = _group(p, m) * (v - 1.0)  # chunks that all stages have before the last one
+
+    def chunks(beyond: Scalar, alone: Scalar) -> Scalar:
+        return jnp.where(v > 1.0, (groups + beyond) / v, alone)
+
     first = {
         "gpipe": m,
         "1f1b": p,
-        "interleaved": p + more,
+        "interleaved": chunks(2.0 * p - 1.0, p),
         "zb-h1": p,
         "zb-h2": 2.0 * p - 1.0,
         "zb-v": p,
         "dualpipe": p + 1.0,
     }
-    second = first | {"1f1b": p - 1.0, "interleaved": jnp.where(v > 1.0, p + (p - 3.0) / v, p - 1.0)}
-    last = first | {"1f1b": ones, "interleaved": ((v - 1.0) * p + 1.0) / v}
+    second = first | {"1f1b": p - 1.0, "interleaved": chunks(2.0 * p - 3.0, p - 1.0)}
+    last = first | {"1f1b": ones, "interleaved": chunks(ones, ones)}
     one, two, end = (jnp.minimum(select_schedule(layout.schedule, at) + away, m) for at in (first, second, last))
     return one, two, end
+
+
+def _group(p: Scalar, m: Scalar) -> Scalar:
+    """Micro-batches that pass a chunk in turn, p or more in every group, so that Megatron-Core ends
+    (`microbatch_group_size_per_vp_stage`): m over the most groups that there can be. A lower bound where groups cannot
+    be equal [1]."""
+    return jnp.maximum(m / jnp.maximum(floor_div(m, p), 1.0), p)
