@@ -24,6 +24,7 @@ REMEDY = "make them again with python -m calibration.collectives.refit"
 # software; a few of its rows, which the parameters were adapted to; other devices only; nothing but the law.
 MEASURED, DEVICE, ADAPTED, TRANSFER, LAW = TIERS = ("measured", "device", "adapted", "transfer", "law")
 EVERY = ""  # the width of kinds that have none of their own
+BELOW, ABOVE = "below", "above"  # in the place of a kind: the two ends of the interval, where they differ
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class CollectiveParameters:
         """Of the 90 % interval [log 1]."""
         known = self.widths.get(tier, {})
         return known.get(kind, known.get(EVERY, UNKNOWN[1]))
+
+    def ends(self, tier: str, kind: str) -> tuple[float, float]:
+        """(below, above) a predicted time, of the 90 % interval [log 1]: the half-width, but where they were taken
+        apart."""
+        known, half = self.widths.get(tier, {}), self.half_width(tier, kind)
+        return known.get(BELOW, half), known.get(ABOVE, half)
 
 
 def save_collectives(parameters: CollectiveParameters, path: str | Path) -> None:

@@ -204,11 +204,11 @@ def predict_points(points: Points, parameters: CollectiveParameters) -> tuple[di
     law = points.law
     tiers = tiers_of(points, parameters)
     kinds = points.names["kind"]
-    width = np.array([parameters.half_width(TIERS[tier], kind) for tier, kind in zip(tiers, kinds, strict=True)])
+    ends = [parameters.ends(TIERS[tier], kind) for tier, kind in zip(tiers, kinds, strict=True)]
     kernel, launch = kernel_time(parameters.learned, points), launch_of(parameters.learned.launches, points)
     time = np.maximum(kernel, launch) * MICRO
-    factor = np.exp(width)[points.group]
-    numbers = dict(zip(NUMBERS, (time, time / factor, time * factor, law.alpha_beta * MICRO), strict=True))
+    below, above = np.exp(np.array(ends).reshape(-1, 2))[points.group].T
+    numbers = dict(zip(NUMBERS, (time, time / below, time * above, law.alpha_beta * MICRO), strict=True))
     usable = points.problem == 0
     numbers = {name: np.where(usable, values, np.nan) for name, values in numbers.items()}
     none = len(KINDS)

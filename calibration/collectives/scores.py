@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from calibration.collectives.evaluate import DEVICE, FEW, METHODS, RANKS, SIZES, HeldOut
-from calibration.collectives.parameters import ADAPTED, EVERY, LAW, MEASURED, TRANSFER
+from calibration.collectives.law_ends import law_ends
+from calibration.collectives.parameters import ABOVE, ADAPTED, BELOW, EVERY, LAW, MEASURED, TRANSFER
 from calibration.collectives.parameters import DEVICE as KNOWN_DEVICE
 from calibration.collectives.points import Points
 from calibration.intervals import LEAST_ROWS, quantiles
@@ -61,7 +62,8 @@ def error_row(
 
 
 def interval_widths(points: Points, measured: np.ndarray, found: Mapping[str, HeldOut]) -> dict[str, dict[str, float]]:
-    """Half-widths of the 90 % interval by tier and kind [log 1]; knowing less never makes one narrower."""
+    """Half-widths of the 90 % interval by tier and kind [log 1]; knowing less never makes one narrower. Of the law
+    alone both ends apart (`law_ends`)."""
     kind = points.named("kind")
     widths: dict[str, dict[str, float]] = {}
     least: dict[str, float] = {}
@@ -73,8 +75,12 @@ def interval_widths(points: Points, measured: np.ndarray, found: Mapping[str, He
         widths[tier] = least
     law = found[SIZES].time["law"]
     known = np.isfinite(law)
-    width = quantiles(np.log(law[known] / measured[known]))[1]
-    return widths | {LAW: {EVERY: max(width, least[EVERY])}}
+    residual = np.log(law[known] / measured[known])
+    widths[LAW] = {EVERY: max(quantiles(residual)[1], least[EVERY])}
+    below, above = law_ends(residual, kind[known])
+    if below + above >= 2.0 * least[EVERY] and min(below, above) >= 0.0:
+        widths[LAW] |= {BELOW: below, ABOVE: above}
+    return widths
 
 
 def coverage(points: Points, measured: np.ndarray, held: HeldOut) -> float:

@@ -15,7 +15,7 @@ from calibration.collectives.adapt import adapt
 from calibration.collectives.as_known import as_known
 from calibration.collectives.facts import load_facts
 from calibration.collectives.names import cell_of
-from calibration.collectives.parameters import LAW, CollectiveParameters, load_collectives
+from calibration.collectives.parameters import ABOVE, BELOW, LAW, CollectiveParameters, load_collectives
 from calibration.collectives.points import points_of
 from calibration.collectives.rows import FAMILY, read_collectives
 from calibration.datasets.schema import KernelTable
@@ -34,6 +34,8 @@ class Answer(NamedTuple):
     time: float
     tier: str
     reason: str
+    lower: float
+    upper: float
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,9 @@ def table(tmp_path: Path) -> Callable[..., KernelTable]:
 def answers(table: Callable[..., KernelTable], shipped: CollectiveParameters) -> Callable[..., list[Answer]]:
     def answer(*rows: str) -> list[Answer]:
         columns = predict.predict_collectives(table(*rows), len(rows), shipped)
-        parts = (np.asarray(columns[name]).tolist() for name in ("predicted_us", "tier", "reason"))
+        parts = (
+            np.asarray(columns[name]).tolist() for name in ("predicted_us", "tier", "reason", "lower_us", "upper_us")
+        )
         return [Answer(*each) for each in zip(*parts, strict=True)]
 
     return answer
@@ -162,7 +166,11 @@ def test_broadcasts_and_sends_are_collectives(answers, shipped: CollectiveParame
     told, short, back, both, *sends = answers(*(f"h100-sxm,nccl,2.27.3,,half,{word},8,16777216," for word in words))
     assert told.time == short.time == back.time < both.time and len({each.time for each in sends}) == 1
     assert {each.tier for each in (told, short, back)} == {LAW} and all(each.tier != LAW for each in sends)
-    assert shipped.half_width(LAW, "broadcast/library/direct/") == shipped.widths[LAW][""]
+    below, above = (shipped.widths[LAW][end] for end in (BELOW, ABOVE))
+    assert shipped.ends(LAW, "broadcast/library/direct/") == (below, above)
+    assert [told.lower, told.upper] == pytest.approx([told.time * np.exp(-below), told.time * np.exp(above)])
+    half = shipped.half_width("transfer", "send_recv/library/network/")
+    assert shipped.ends("transfer", "send_recv/library/network/") == (half, half)
 
 
 def test_a_slash_in_a_stated_name_begins_no_part_of_it(table, shipped: CollectiveParameters) -> None:
