@@ -24,7 +24,7 @@ class Ranked:
     """One group of layouts: `spearman` of the device-seconds a token takes, predicted and measured, `step_spearman` of
     the step times [1]; `regret`: what the layout of the least predicted device-seconds takes over the least measured,
     less 1 [1]; `pairs` of layouts whose measured device-seconds differ by more than `NOISE`, of which `right` are
-    predicted in their order; `ceiling`: the mean correlation that measuring once more would have [1]."""
+    predicted in their order; `ceiling`: the mean correlation of the true times with what was measured [1]."""
 
     group: str
     layouts: int
@@ -62,7 +62,8 @@ def ranked_groups(runs: Sequence[Run], predicted: np.ndarray) -> list[Ranked]:
 
 
 def _ceiling(measured: np.ndarray) -> float:
-    """Mean of Spearman's correlation of measured values with themselves under `REPEATED`, the same draws each time."""
+    """Mean of Spearman's correlation of values with themselves as they are measured (`REPEATED`), the same draws each
+    time; the measured ones stand for the true ones."""
     noise = np.random.default_rng(0).normal(0.0, REPEATED, (DRAWS, len(measured)))
     return float(np.mean([spearman(measured, again) for again in measured * np.exp(noise)]))
 

@@ -70,7 +70,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     heads = ("split", "part", "rows", *(f"{who} mean / median / p90" for who in WHO))
     out.print(table("Held out: error of the measured step time", heads, [_cells(rows) for rows in _by_part(record)]))
     group = "configuration group, sequence"
-    heads = (group, "layouts", "Spearman", "measured again", "of step times", "regret", "pairs right")
+    heads = (group, "layouts", "Spearman", "true times", "of step times", "regret", "pairs right")
     out.print(table("Order of layouts by device-seconds a token, group held out", heads, _rank_cells(record["ranks"])))
     if not quiet:
         worst = [(row["group"], str(row["rows"]), *(f"{row[name]:.1%}" for name in FIGURES)) for row in record["worst"]]
@@ -82,8 +82,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
             "native: no row that Calculon models was seen (its own: mean 14.4 %, median 9.8 %). Exploratory: experts "
             "or a format below 16 bits. constant: the median utilization of the same software and format that was "
             "shown; roofline: utilization 1. Pairs right: of layouts whose measured device-seconds a token differ by "
-            "more than the label noise of 5.6 %, those that are predicted in their order. Measured again: the "
-            "correlation that a second measurement would have, with the 1.5 % by which patch releases scatter.",
+            "more than the label noise of 5.6 %, those that are predicted in their order. True times: the "
+            "correlation that these would have where a measurement scatters by 1.5 %, as patch releases show.",
             soft_wrap=True,
         )
 
