@@ -34,8 +34,8 @@ _IDENTITY = {
     "version": (("version", "framework_version"), names.version_name),
     "kernel": (("kernel", "kernel_source", "kernel_name"), names.as_written),
 }
-_WORDS = ("op", "distribution")
-_TEXT = ("topology", "model", "source", "split", "origin")
+_WORDS = ("op", "distribution", "topology")
+_TEXT = ("model", "source", "split", "origin")
 TEXT_COLUMNS = frozenset(
     (*_WORDS, *_TEXT, "kind", "family", *(name for known, _ in _IDENTITY.values() for name in known))
 ) | frozenset(name for known in COLUMNS.values() for name in known)

@@ -315,10 +315,12 @@ def test_an_element_count_that_stands_for_bytes_becomes_bytes(tmp_path: Path) ->
         "op": ["moe_a2a_dispatch", "moe_a2a_dispatch", "allreduce"],
         **{"num_gpus": [8, 8, 8], "bytes": [128 * 4096, 128 * 4096, 100]},
         **{"tokens": [128, 128, 0], "hidden": [4096, 4096, 0], "dtype": ["default", "fp8", "half"]},
+        "topology": ["intra_node", "Intra_Node", "DGX"],
     }
     table = only(read_table(write_csv(tmp_path / "t.csv", columns)).tables)
     assert table.shape["bytes"].tolist() == [2 * 128 * 4096, 128 * 4096, 100]
     assert table.text["op"].tolist() == ["moe_a2a_dispatch", "moe_a2a_dispatch", "all_reduce"]
+    assert table.text["topology"].tolist() == ["intra_node", "intra_node", "dgx"], "in whatever letters"
 
 
 @given(
