@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import FORMAT_ALIASES, FORMATS
@@ -18,6 +20,7 @@ _OF_KERNELS = {
 _APART = {"fp8_block": "fp8_block", "sq": "sq", "smoothquant": "sq", "default": "bf16"}
 DTYPES = tuple(dict.fromkeys((*(_OF_KERNELS.get(name, name) for name in FORMATS), *_APART.values())))
 LISTED = tuple(FORMATS)
+BALANCED, POWER_LAW = "balanced", "power_law_"  # routing of tokens to experts, the latter with its exponent
 UNSTATED = ("auto", "default")  # what engines say for the model's own
 _FRAMEWORK_SPELLINGS = {
     "tensorrt-llm": "trtllm",
@@ -74,6 +77,15 @@ def framework_name(text: str) -> tuple[str, str]:
     """A framework in lower case, the few with several spellings under one, and ""."""
     name = text.strip().lower()
     return ("", "") if name in ABSENT else (_FRAMEWORK_SPELLINGS.get(name, name), "")
+
+
+def routing_name(text: str) -> tuple[str, str]:
+    """How tokens choose experts: "balanced", "power_law_" with its exponent, or "" and what is wrong with the text."""
+    name = re.sub(r"[\s-]+", "_", text.strip().lower())
+    if name in ABSENT or name == BALANCED or re.fullmatch(POWER_LAW + r"\d{1,2}(\.\d+)?", name):
+        return "" if name in ABSENT else name, ""
+    known = f"{BALANCED} and {POWER_LAW} with an exponent below 100, such as {POWER_LAW}1.2"
+    return "", f"{text!r} is no known routing: taken as not stated. Known: {known}."
 
 
 def version_name(text: str) -> tuple[str, str]:

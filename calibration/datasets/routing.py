@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibration.datasets.names import BALANCED, POWER_LAW
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
-BALANCED, POWER_LAW = "balanced", "power_law_"  # `distribution`, the latter with its exponent
 # aiconfigurator's collector for SGLang 0.5.10 hands the rank those tokens that chose any of its experts, and gives
 # their other copies to its first expert ("Clamp to 0", `run_op` of collector/sglang/collect_moe.py); later versions
 # skip them.

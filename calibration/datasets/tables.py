@@ -34,7 +34,7 @@ _IDENTITY = {
     "version": (("version", "framework_version"), names.version_name),
     "kernel": (("kernel", "kernel_source", "kernel_name"), names.as_written),
 }
-_WORDS = ("op", "distribution", "topology")
+_WORDS = dict.fromkeys(("op", "distribution", "topology"), names.in_lower_case)
 _TEXT = ("model", "source", "split", "origin")
 TEXT_COLUMNS = frozenset(
     (*_WORDS, *_TEXT, "kind", "family", *(name for known, _ in _IDENTITY.values() for name in known))
@@ -127,7 +127,8 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
     identity, unclear = _identity(sheet, registry)
     identity |= {name: each.name for name, each in formats.items()}
     text = {name: sheet.named(name, names.as_written) for name in _TEXT if name in sheet}
-    text |= {name: sheet.named(name, names.in_lower_case) for name in _WORDS if name in sheet}
+    words = _WORDS | {"distribution": names.routing_name} if any(name == "moe" for name, _ in groups) else _WORDS
+    text |= {name: sheet.named(name, meaning) for name, meaning in words.items() if name in sheet}
     wire = {"wire": sheet.named("dtype", names.wire_format)} if "dtype" in sheet else {}
     latency = read_latency(sheet, timed)
     flag = _flags(sheet)

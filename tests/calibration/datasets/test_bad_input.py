@@ -362,3 +362,14 @@ def test_a_size_taken_for_an_empty_cell_is_noted_and_an_absence_is_not(tmp_path:
     (noted,) = read.problems
     assert (noted.column, noted.message, noted.count, noted.excluded) == ("batch", "no value: 1 taken.", 2, False)
     assert read.tables[0].shape["batch"].tolist() == [1.0, 16.0, 1.0]
+
+
+def test_a_routing_that_nobody_knows_is_noted_and_taken_as_not_stated(tmp_path: Path) -> None:
+    words = ["Balanced", "power-law 1.2", "power_law_abc", "zipf", "power_law_-1", ""]
+    sizes = {"tokens": 8, "hidden": 64, "inter": 64, "topk": 2, "experts": 8}
+    table = {"distribution": words} | {name: [size] * len(words) for name, size in sizes.items()}
+    read = read_table(csv(tmp_path / "t.csv", table))
+    assert read.tables[0].text["distribution"].tolist() == ["balanced", "power_law_1.2", "", "", "", ""]
+    noted = [problem for problem in read.problems if problem.column == "distribution"]
+    assert [problem.row for problem in noted] == [2, 3, 4] and not any(problem.excluded for problem in noted)
+    assert "'zipf' is no known routing: taken as not stated. Known: balanced and power_law_" in noted[1].message
