@@ -66,6 +66,9 @@ def serve(
     budgets: Annotated[
         str, typer.Option("--budget", metavar="N[,N]", help="Tokens of a step to try, with commas.")
     ] = "2048,8192",
+    ahead: Annotated[
+        bool, typer.Option("--async-scheduling", help="Each step is formed while the one before runs (vLLM >= 0.14).")
+    ] = False,
     largest: Annotated[int, typer.Option("--max-engine", metavar="N", help="Most devices of one engine.")] = 8,
     top: Annotated[int, typer.Option("--top", metavar="K", help="Configurations shown.")] = 5,
     simulated: Annotated[int, typer.Option("--simulate", metavar="K", help="Of them simulated by request.")] = 2,
@@ -112,6 +115,7 @@ def serve(
         modes=parse_names(modes),
         top=checked(top, "--top"),
         largest_engine=checked(largest, "--max-engine"),
+        ahead=ahead,
     )
     if simulated < 0:
         raise InputError(f"--simulate: {simulated} must be at least 0.")
@@ -213,13 +217,17 @@ def _give(
     """The answer as text or JSON, and the file asked for; `notes`: what it assumes or leaves out."""
     from jaxperf.io.tables import json_text, write_rows
     from jaxperf.report.plan_serve import print_plan
-    from jaxperf.report.plan_serve_rows import pipeline_notes, plan_record, plan_rows
+    from jaxperf.report.plan_serve_rows import plan_record, plan_rows, scheduling_notes
     from jaxperf.serving.provenance import provenance_of
     from jaxperf.serving.unit_costs import ENERGY_NOTE
 
     origin = provenance_of(request.model, known, list(request.weights))
     rows = plan_rows(request, answers, costs)
-    record = plan_record(request, answers) | {"notes": [*notes, *pipeline_notes(answers), ENERGY_NOTE]} | origin.record
+    record = (
+        plan_record(request, answers)
+        | {"notes": [*notes, *scheduling_notes(request, answers), ENERGY_NOTE]}
+        | origin.record
+    )
     if as_json:
         typer.echo(json_text({"provenance": record, "rows": rows}))
     else:

@@ -20,6 +20,11 @@ IN_STAGES = (
     "that runs in one batch until a step's budget is exceeded, and serves less of short prompts: see `simulate` with "
     "pipeline_batches vllm_queue"
 )
+ONE_BY_ONE = (
+    "each step is formed after the one before it, as before vLLM 0.14; with --async-scheduling, its default since, a "
+    "first token waits for about one step more"
+)
+NOT_IN_STAGES = "steps of a pipeline are not formed ahead: --async-scheduling is of engines of one stage"
 MEANS_AND_LEVELS = (*LATENCIES, *(f"{name}_at" for name in LATENCIES))
 
 
@@ -38,11 +43,14 @@ def _times(row: Mapping[str, float] | None, name: str, candidate: Candidate) -> 
     return words if row is None else f"{int(row[name])} x {words}"
 
 
-def pipeline_notes(answers: Sequence[Answer]) -> list[str]:
-    """How the batches of a pipeline are formed, in a sentence, where the first of an answer has one."""
+def scheduling_notes(request: Request, answers: Sequence[Answer]) -> list[str]:
+    """When steps are formed, and how the batches of a pipeline are where the first of an answer has one; in sentences,
+    none where nothing is answered."""
     best = [(answer.candidates, answer.choices[0].configuration) for answer in answers if answer.choices]
     engines = [candidates[one] for candidates, own in best for one in (own.engine, own.prefill) if one is not None]
-    return [IN_STAGES] if any(engine.layout["pipeline_parallel"] > 1 for engine in engines) else []
+    stages = {engine.layout["pipeline_parallel"] for engine in engines}
+    ahead = [] if request.ahead or not stages else [ONE_BY_ONE]
+    return ahead if max(stages, default=1) == 1 else [*ahead, *[NOT_IN_STAGES] * request.ahead, IN_STAGES]
 
 
 def plan_rows(request: Request, answers: Sequence[Answer], costs: Costs) -> list[dict[str, Any]]:
@@ -92,6 +100,7 @@ def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:
         "output": request.output,
         "spread": request.spread,
         "arrival_cv": request.arrival_cv,
+        "async_scheduling": request.ahead,
         "slo": dict(request.slo),
         "at": request.at,
         "rate": request.rate,

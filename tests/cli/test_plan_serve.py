@@ -25,7 +25,7 @@ LIMITS = ("--n", "2", "--slo", "ttft=200ms,tpot=50ms")
 def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Path) -> None:
     files = ("-o", "plan.csv", "--plot", "front.svg", "--timeline", "best.svg")
     one = ("--modes", "aggregated", "--top", "3", "--simulate", "1", "--price", "l4=0.72")
-    result = cli(*PLAN, *LIMITS, *one, *files, "--json")
+    result = cli(*PLAN, *LIMITS, *one, *files, "--async-scheduling", "--json")
     assert result.exit_code == 0, result.output
     found = parse_json(result.stdout)
     ranked = [row for row in found["rows"] if row["rank"] is not None]
@@ -40,7 +40,7 @@ def test_a_plan_as_data_with_files_and_pictures(cli, parse_json, own_folder: Pat
         spent = sum(row[f"device_seconds_{name}"] for name in ("prompts", "outputs", "idle"))
         assert spent == pytest.approx(row["devices"] / row["rate"])
     assert ranked[0]["ttft_p90_simulated"] <= 0.2 and ranked[0]["tpot_p90_simulated"] <= 0.05
-    assert ranked[0]["why"] == ""
+    assert ranked[0]["why"] == "" and found["provenance"]["async_scheduling"] is True
     assert "energy: uncalibrated" in found["provenance"]["notes"][-1]
     (search,) = found["provenance"]["searches"]
     users = [row["tokens_per_second_per_user"] for row in search["front"]]

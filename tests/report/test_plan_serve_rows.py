@@ -1,4 +1,4 @@
-"""What a serving plan says of the pipelines in it."""
+"""What a serving plan says of how steps are formed, and of the pipelines in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jaxperf.report.plan_serve_rows import IN_STAGES, pipeline_notes
+from jaxperf.report.plan_serve_rows import IN_STAGES, NOT_IN_STAGES, ONE_BY_ONE, scheduling_notes
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,6 @@ def test_how_batches_of_a_pipeline_are_formed_is_said_where_the_first_has_one(
     candidates = [SimpleNamespace(layout={"pipeline_parallel": stages}) for stages in (1, 2)]
     choice = SimpleNamespace(configuration=SimpleNamespace(engine=engine, prefill=prefill))
     answers: Any = [SimpleNamespace(candidates=candidates, choices=each) for each in ([choice], [])]
-    assert pipeline_notes(answers) == notes
+    plain, ahead = (scheduling_notes(SimpleNamespace(ahead=each), answers) for each in (False, True))  # type: ignore[arg-type]
+    assert plain == [ONE_BY_ONE, *notes] and ahead == [NOT_IN_STAGES] * len(notes) + notes
+    assert not scheduling_notes(SimpleNamespace(ahead=False), [])  # type: ignore[arg-type]

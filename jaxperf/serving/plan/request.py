@@ -27,7 +27,7 @@ class Request:
     """What is asked: lengths are means in tokens, `spread` their coefficient of variation (0: all alike), `arrival_cv`
     that of the time between two requests (1: Poisson); `slo`: limits [s] that a share `LEVELS[at]` of the requests
     keeps; `rate`: requests a second to serve, None for as many as the devices can; `budgets` of tokens in a step that
-    are tried."""
+    are tried; `ahead`: whether steps are formed while the one before is computed (`forms_ahead`)."""
 
     model: ModelConfig
     prompt: int
@@ -43,6 +43,7 @@ class Request:
     modes: Sequence[str] = MODES
     top: int = 5
     largest_engine: int = 8
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         """Raises `InputError` naming what is out of range and what is allowed."""
@@ -83,6 +84,10 @@ class Request:
     def arrival_variation(self) -> float:
         """Squared coefficient of variation of the time between two requests to the whole system."""
         return self.arrival_cv**2
+
+    def forms_ahead(self, stages: int) -> bool:
+        """Whether an engine of so many pipeline stages forms its steps ahead: with one, as the simulator does."""
+        return self.ahead and stages == 1
 
     def lengths(self) -> tuple[Lengths, Lengths]:
         """Of prompts and outputs."""

@@ -190,7 +190,8 @@ def _scheduler(request: Request, facts: EngineFacts, row: Mapping[str, float], s
     """vLLM v1 with the memory and the stages of an engine."""
     settings = {"sched": "vllm_v1", "num_blocks": _blocks(request, facts), "block_size": BLOCK, "pp": stages}
     steps = {"batch_size_cap": int(row["slots"]), "max_tokens_in_batch": int(row["budget"])}
-    return parse_scheduler({**settings, **steps, "enable_prefix_caching": False})
+    modes = {"enable_prefix_caching": False, "async_scheduling": request.forms_ahead(stages)}
+    return parse_scheduler({**settings, **steps, **modes})
 
 
 def _columns(found: Simulated, shares: Sequence[Requests]) -> list[dict[str, np.ndarray]]:

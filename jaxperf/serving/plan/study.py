@@ -15,6 +15,7 @@ from jaxperf.serving.plan.engines import Candidate, EngineFacts, facts_at, sendi
 from jaxperf.serving.plan.points import Aim, Traffic, engine_costs, pool_points, replica_points
 from jaxperf.serving.plan.request import Columns, Request
 from jaxperf.serving.plan.space import CAPS, SHARES, Configuration, padded, pairs, pool_splits, replica_counts
+from jaxperf.serving.queueing.engine import Engine
 
 BLOCK = 256  # points of a call
 AIMS = ("prefillers", "replicas", "slots", "budget", "share")  # what a row varies, the rate aside
@@ -44,6 +45,11 @@ class Study:
         modes = self.request.possible_modes
         both = [Configuration(index) for index in possible] if "aggregated" in modes else []
         return both + (pairs(self.candidates, possible, self.devices) if "disaggregated" in modes else [])
+
+    def engine(self, place: int) -> Engine:
+        """The engine of a candidate, without slots and budget."""
+        shape = self.candidates[place].engine
+        return dataclasses.replace(shape, ahead=float(self.request.forms_ahead(int(shape.stages))))
 
     def caps(self, engine: int) -> list[float]:
         """Sequences that an engine may run at once, no more than it has memory for."""
@@ -77,7 +83,7 @@ def _pool_costs(study: Study, configuration: Configuration) -> tuple[float, floa
     places = (configuration.prefill, configuration.engine)
     budget = as_float(max(study.request.budgets))
     engines = [
-        dataclasses.replace(study.candidates[place].engine, slots=as_float(study.caps(place)[-1]), budget=budget)
+        dataclasses.replace(study.engine(place), slots=as_float(study.caps(place)[-1]), budget=budget)
         for place in places
     ]
     found = [
@@ -114,10 +120,10 @@ def _points(facts: EngineFacts, study: Study, configuration: Configuration, aims
     """One block of points: all calls of a mode share a compiled program."""
     aim = Aim(**{name: as_float(values) for name, values in aims.items()})
     engine, level = facts_at(facts, configuration.engine), study.request.level
-    shape = study.candidates[configuration.engine].engine
+    shape = study.engine(configuration.engine)
     if configuration.prefill is None:
         return jax.device_get(replica_points(engine.law, shape, study.traffic, aim, level))
     prefill = facts_at(facts, configuration.prefill)
-    both = (study.candidates[configuration.prefill].engine, shape)
+    both = (study.engine(configuration.prefill), shape)
     sent = jax.tree.map(as_float, sending(prefill, engine))
     return jax.device_get(pool_points((prefill.law, engine.law), both, sent, study.traffic, aim, level))

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar
+from jaxperf.core.numerics import Scalar, safe_sqrt
 from jaxperf.serving.queueing.arrivals import cluster
 from jaxperf.serving.queueing.engine import FEWEST, FULL, SHORTEST, Load, Prefill
+
+# Gauss and Hermite's three points of a normal distribution: standard deviations and weights.
+POINTS = ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0))
+
+
+def step_and_slope(
+    step: Callable[[Scalar], Scalar], batch: Scalar, spread: Scalar, slots: Scalar
+) -> tuple[Scalar, Scalar]:
+    """E t(N + 1), and how it grows with N: at three points of a normal N; no more run than have a slot [s]."""
+    deviation = jnp.maximum(safe_sqrt(spread), 1.0)
+    most = jnp.maximum(slots - 1.0, 0.0)
+    times = [(step(jnp.clip(batch + at * deviation, 0.0, most) + 1.0), at, weight) for at, weight in POINTS]
+    mean = sum((weight * time for time, _, weight in times), start=jnp.zeros_like(batch))
+    slope = sum((weight * at * time for time, at, weight in times), start=jnp.zeros_like(batch)) / deviation
+    return mean, jnp.maximum(slope, 0.0)
 
 
 def after_first(load: Load) -> tuple[Float[Array, " K"], Float[Array, " K"]]:

@@ -37,12 +37,14 @@ class Load(eqx.Module):
 class Engine(eqx.Module):
     """`slots`: sequences that run at once, by the engine's cap and its cache [1]; `budget`: tokens of a step [1];
     `stages` of its pipeline, with a batch in flight for each, and `replicas` of its attention, whose steps begin and
-    end together; each has its share of the sequences [1]."""
+    end together; each has its share of the sequences [1]; `ahead`: 1 where a step is formed while the one before it is
+    computed, else 0 (`formed`)."""
 
     slots: Float[Array, "*batch"] = eqx.field(converter=as_float)
     budget: Float[Array, "*batch"] = eqx.field(converter=as_float)
     stages: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     replicas: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
+    ahead: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     @property
     def ways(self) -> Float[Array, "*batch"]:

@@ -29,9 +29,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxperf.core.numerics import Scalar, safe_sqrt
+from jaxperf.core.numerics import Scalar
 from jaxperf.serving.queueing.arrivals import cluster, queue_found
-from jaxperf.serving.queueing.decoding import after_first, clump, decode_time, mates, row_left, rows_of
+from jaxperf.serving.queueing.decoding import after_first, clump, decode_time, mates, row_left, rows_of, step_and_slope
 from jaxperf.serving.queueing.engine import (
     FULL,
     SHORTEST,
@@ -44,6 +44,7 @@ from jaxperf.serving.queueing.engine import (
     overlap_at,
     overlapping,
 )
+from jaxperf.serving.queueing.formed import formed_step
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.line import Company, nobody
 from jaxperf.serving.queueing.slots import Slots, held, slot_wait, slots_at, within
@@ -51,8 +52,6 @@ from jaxperf.serving.queueing.waiting import Wait, waiting
 
 NEWTONS, ROUNDS = 4, 6  # of the fixed point, of the overlap: the fourth is within 1e-5 of the tenth at 99 % of points
 LEAST_SLOPE, LEAST_DAMPING = 0.25, 0.05  # of the equation near saturation: no step and no variance beyond bounds
-# Gauss and Hermite's three points of a normal distribution: standard deviations and weights.
-POINTS = ((-(3.0**0.5), 1.0 / 6.0), (0.0, 2.0 / 3.0), (3.0**0.5, 1.0 / 6.0))
 
 
 class SteadyQueue(eqx.Module):
@@ -65,8 +64,8 @@ class SteadyQueue(eqx.Module):
     that prompts take from decodes [1], `behind`: delay by prompts left behind [s], `left`: how many those are [1],
     `kept`: what slots leave of the time that decodes wait for prompts [1], `squares`: of delays, a second [s], `waits`:
     probability of no free slot [1], `slot`: how long such a request waits [s], and `erratic`: the variance of that over
-    its square [1], `present`: probability that an arrival finds decodes and a slot [1], `ways` of the engine and how
-    many prompts `overlap` in them [1].
+    its square [1], `present`: probability that an arrival finds decodes and a slot [1], and `formed`: how long one
+    that does waits for a step formed before it came [s]; `ways` of the engine and how many prompts `overlap` there [1].
     """
 
     ttft: Float[Array, "*batch"]
@@ -89,6 +88,7 @@ class SteadyQueue(eqx.Module):
     slot: Float[Array, "*batch"]
     erratic: Float[Array, "*batch"]
     present: Float[Array, "*batch"]
+    formed: Float[Array, "*batch"]
     ways: Float[Array, "*batch"]
     overlap: Float[Array, "*batch"]
     wait: Wait
@@ -108,7 +108,8 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
     cost = request_cost(discipline, law, load, engine)
     utilization, slots = load.rate * cost, found.slots
     slot, erratic = slot_wait(at.prefill, load, found.decode, cost, utilization)
-    ttft = found.ttft + slots.taken * slot
+    formed = formed_step(engine, at.prefill, at.step, found.slow)
+    ttft = found.ttft + slots.taken * slot + found.present * formed
     prompts = found.wait.prompts
     over = overlap_at(at.prefill, load, engine)
     steps = mean_over(load.prompt, at.prefill.share) + at.prefill.floor / prompts
@@ -140,6 +141,7 @@ def steady_state(discipline: Discipline, law: StepLaw, load: Load, engine: Engin
         slot=slot,
         erratic=erratic,
         present=found.present * slots.before,
+        formed=formed,
         ways=engine.ways,
         overlap=over,
         wait=found.wait,
@@ -228,7 +230,7 @@ def _steps_at(
     of their row, their `company` [1]; few slots leave them the share `beside` of all that decode [1]; `prompts`: those
     whose are computed with their own."""
     seen = (batch + mates(load, batch)) * beside + company
-    step, slope = _step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
+    step, slope = step_and_slope(functools.partial(decode_step, law, load, engine), seen, spread, engine.slots)
     return _Steps(
         batch, spread, step, slope, discipline(law, load, engine, beside * batch / engine.ways, step, prompts, None)
     )
@@ -258,31 +260,20 @@ def _found(at: _Steps, load: Load, engine: Engine) -> _Found:
     return _Found(wait, ttft, jnp.sum(shared * each), tpot, slow, behind, left, present, slots)
 
 
-def _step_and_slope(
-    step: Callable[[Scalar], Scalar], batch: Scalar, spread: Scalar, slots: Scalar
-) -> tuple[Scalar, Scalar]:
-    """E t(N + 1), and how it grows with N: at three points of a normal N; no more run than have a slot [s]."""
-    deviation = jnp.maximum(safe_sqrt(spread), 1.0)
-    most = jnp.maximum(slots - 1.0, 0.0)
-    times = [(step(jnp.clip(batch + at * deviation, 0.0, most) + 1.0), at, weight) for at, weight in POINTS]
-    mean = sum((weight * time for time, _, weight in times), start=jnp.zeros_like(batch))
-    slope = sum((weight * at * time for time, at, weight in times), start=jnp.zeros_like(batch)) / deviation
-    return mean, jnp.maximum(slope, 0.0)
-
-
 def request_cost(discipline: Discipline, law: StepLaw, load: Load, engine: Engine) -> Scalar:
     """Time of the engine per request with all slots taken: 1 / the rate that it can serve [s].
 
     Where prompts share steps with decodes, no more sequences are in decode than make their tokens in those steps, and a
-    slot is held for the steps of a prompt as well. A prompt joins where a sequence has ended: Poisson's of so many
-    `ended` a step, and a step has no more prompts than that, however many wait.
+    slot is held for the steps of a prompt as well, and for the step that was formed before it fell free. A prompt joins
+    where a sequence has ended: Poisson's of so many `ended` a step, and a step has no more prompts than that, however
+    many wait.
     """
     after = jnp.maximum(load.output.mean - 1.0, 0.0)
     one = jnp.ones_like(load.rate)
     alone = discipline(law, load, engine, 0.0 * one, decode_step(law, load, engine, one), nobody(one), None)
     fed = engine.ways / jnp.maximum(alone.beside * (1.0 + after * alone.room / engine.budget), SHORTEST)
     held = jnp.where(alone.beside > 0.0, jnp.maximum(alone.beside, 1.0), 0.0)
-    ended = jnp.minimum(fed, engine.slots / jnp.maximum(after + held, SHORTEST))
+    ended = jnp.minimum(fed, engine.slots / jnp.maximum(after + held + engine.ahead, SHORTEST))
     batch = ended * after
     step = decode_step(law, load, engine, batch)
     others = batch * (1.0 - 1.0 / jnp.maximum(engine.slots, 1.0)) / engine.ways

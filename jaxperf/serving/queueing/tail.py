@@ -83,16 +83,18 @@ def _first_tail(state: SteadyQueue, load: Load, x: Scalar, mean: Scalar, varianc
     above = jnp.minimum(safe_sqrt(varies), own)
     mean, variance = mean + above, variance + varies
     busy, rest, found = _found(state, load)
+    found = found[0] + state.present * state.formed, found[1]
     waits, often = state.waits, state.wait.often
     later = state.wait.later / jnp.maximum(often, SHORTEST)
-    around = 0.5 * state.present * rest
-    idle = around, state.present * rest**2 / 3.0 - around**2
+    formed = state.formed
+    around = state.present * (formed + 0.5 * rest)
+    idle = around, state.present * (formed**2 + formed * rest + rest**2 / 3.0) - around**2
     mixed = variance / jnp.maximum(variance + rest**2 / 12.0, SHORTEST**2)
-    slot = state.wait.unfinished + state.slot, busy * found[1] + state.erratic * state.slot**2
+    slot = state.wait.unfinished + formed + state.slot, busy * found[1] + state.erratic * state.slot**2
 
     def waited(x: Array) -> Array:
         """P(wait before the own steps + Y > x)."""
-        even = _uniform_tail(x - mean, rest, state.present)
+        even = _uniform_tail(x - mean, formed, rest, state.present)
         even = even + mixed * (gamma_tail(x, mean + idle[0], variance + idle[1]) - even)
         queued = busy * gamma_tail(x, found[0] + mean, found[1] + variance) + (1.0 - busy) * even
         return (1.0 - waits) * queued + waits * gamma_tail(x, slot[0] + mean, slot[1] + variance)
@@ -133,9 +135,9 @@ def whole_tail(state: SteadyQueue, load: Load, first: First) -> Tail:
     return tail
 
 
-def _uniform_tail(x: Array, most: Scalar, present: Scalar) -> Array:
-    """P(X > x) of what is uniform up to `most` with probability `present`, else nothing."""
-    inside = jnp.clip(1.0 - x / jnp.maximum(most, SHORTEST), 0.0, 1.0)
+def _uniform_tail(x: Array, least: Scalar, spread: Scalar, present: Scalar) -> Array:
+    """P(X > x) of what is uniform over `spread` from `least` on with probability `present`, else nothing."""
+    inside = jnp.clip(1.0 - (x - least) / jnp.maximum(spread, SHORTEST), 0.0, 1.0)
     return jnp.where(x < 0.0, 1.0, present * inside)
 
 

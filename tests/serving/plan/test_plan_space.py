@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxperf.serving.plan.engines import Candidate
+from jaxperf.io.huggingface import load_model
+from jaxperf.serving.plan.engines import Candidate, EngineFacts
+from jaxperf.serving.plan.request import Request
+from jaxperf.serving.plan.simulate import _scheduler
 from jaxperf.serving.plan.space import SPLITS, Configuration, padded, pairs, pool_splits, replica_counts
+from jaxperf.serving.plan.study import Study
 
 COUNTS = st.integers(1, 4)
 TIMES = st.floats(1e-3, 1.0)
 
 
-def engine(tensor: int, weights: str = "bf16") -> Candidate:
-    layout = {"tensor_parallel": tensor, "pipeline_parallel": 1, "expert_parallel": 1, "data_parallel": 1}
+def engine(tensor: int, weights: str = "bf16", stages: int = 1) -> Candidate:
+    layout = {"tensor_parallel": tensor, "pipeline_parallel": stages, "expert_parallel": 1, "data_parallel": 1}
     return Candidate(layout, weights)
 
 
@@ -64,3 +70,14 @@ def test_padding_repeats_the_last_row() -> None:
     rates = {"rate": np.array([1.0, 2.0, 3.0])}
     assert padded(rates, 0, 2)["rate"].tolist() == [1.0, 2.0]
     assert padded(rates, 2, 2)["rate"].tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(("ahead", "wanted"), [(True, [1.0, 0.0]), (False, [0.0, 0.0])])
+def test_engines_of_one_stage_form_their_steps_ahead_where_asked(ahead: bool, wanted: list[float]) -> None:
+    """In the steady state and in the simulation alike."""
+    request = Request(load_model("gpt2"), 100, 10, {}, ["bf16"], ahead=ahead)
+    study = Study(request, [engine(1), engine(1, stages=2)], {}, 2)
+    assert [float(study.engine(place).ahead) for place in (0, 1)] == wanted
+    facts = cast(EngineFacts, SimpleNamespace(slots=8.0))
+    schedulers = [_scheduler(request, facts, {"slots": 8.0, "budget": 512.0}, stages) for stages in (1, 2)]
+    assert [float(each.ahead) for each in schedulers] == wanted

@@ -38,7 +38,9 @@ def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS, lengths=(PROMP
     return [draw_requests({**workload, "seed": seed}) for seed in range(lanes)]
 
 
-def simulated(sched: str, requests: list[Requests], budget: int = 0, stages: int = 1, cap: int = CAP):
+def simulated(
+    sched: str, requests: list[Requests], budget: int = 0, stages: int = 1, cap: int = CAP, ahead: bool = False
+):
     """Times of every request of every lane; all calls of a scheduler share a compiled program."""
     none = np.zeros(len(requests[0].arrived), int)
     requests = [replace(each, brought=none if each.brought is None else each.brought) for each in requests]
@@ -51,7 +53,7 @@ def simulated(sched: str, requests: list[Requests], budget: int = 0, stages: int
         LawStepTime(straight_law()),
         scheduler.arrays(len(requests)),
         pad_traces(requests, REQUESTS),
-        Sizes(slots=CAP, stages=stages),
+        Sizes(slots=CAP, stages=stages, ahead=ahead),
     )
     names = ("arrived", "scheduled", "first_token", "completed")
     count = len(requests[0].arrived)
@@ -294,3 +296,20 @@ def test_two_pools_are_the_simulated_ones() -> None:
     for name in LATENCIES:
         assert float(getattr(state, name)) == pytest.approx(np.nanmean(kept[name]), rel=0.1), name
     assert float(end) == pytest.approx(np.nanquantile(kept["tpot"], 0.99), rel=0.15)
+
+
+def test_who_comes_waits_for_the_step_that_was_formed_before() -> None:
+    """Without that step the first token of short prompts is a third low; nothing else is different."""
+    engine = Engine(float(CAP), float(BUDGETS["vllm_v1"]), ahead=1.0)
+    kinds = {"kind": "fixed", "value": 100}, {"kind": "fixed", "value": 60}
+    lengths = lengths_as(kinds[0]), lengths_as(kinds[1])
+    rate = 0.4 * most_of(chunked, straight_law(), lengths, engine)
+    requests = drawn(rate, lanes=4, lengths=kinds)
+    times = simulated("vllm_v1", requests, ahead=True)
+    metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
+    load, far = Load(rate, *lengths), []
+    for each in (engine, replace(engine, ahead=as_float(0.0))):
+        state = steady(chunked, straight_law(), load, each)
+        far.append(errors(state, percentiles(state, load, as_float(0.99)), metrics))
+    (means, ends), (before, _) = far
+    assert means.max() < 0.04 and ends[0] < 0.1 and before[0] > 0.3
