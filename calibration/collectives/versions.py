@@ -13,7 +13,7 @@ NCCL = ("nccl", "")  # frameworks whose version is that of NCCL itself
 # Vidur's rows state its commit. They are of before its publication in 2024, by the PyTorch of CUDA 12.1 that
 # Sarathi-Serve's README names: 2.1 to 2.3, which bring NCCL 2.18 to 2.20.
 WITH_OLD = ("vidur",)
-_NUMBERS = re.compile(r"(\d+)\.(\d+)")
+_NUMBERS = re.compile(r"(\d{1,9})\.(\d{1,9})")
 
 
 def model_versions(framework: np.ndarray, version: np.ndarray) -> np.ndarray:

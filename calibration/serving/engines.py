@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 import re
 
+from hwspecs.whole import whole_number
 from jaxperf.core.formats import FORMATS
 
 RESERVING = frozenset({"trtllm"})  # engines that hold memory for the whole output from the start
@@ -94,4 +95,5 @@ def replays_graphs(engine: str, version: str) -> bool:
 def release_of(version: str, numbers: int) -> tuple[int, ...]:
     """The first `numbers` numbers of a release, () where none is stated."""
     found = RELEASE.match(version)
-    return tuple(int(number) for number in found[1].split(".")[:numbers]) if found else ()
+    stated = [whole_number(number) for number in found[1].split(".")[:numbers]] if found else []
+    return () if None in stated else tuple(number for number in stated if number is not None)

@@ -142,7 +142,7 @@ def _decoding(table: KernelTable, wanted: Wanted) -> np.ndarray:
 
 def newest(versions: np.ndarray) -> str:
     """The last of some version numbers: 1.10 comes after 1.9."""
-    return str(max(versions, key=lambda text: ([int(part) for part in re.findall(r"\d+", text)], text)))
+    return str(max(versions, key=lambda text: ([int(part) for part in re.findall(r"\d{1,18}", text)], text)))
 
 
 def _served(table: KernelTable) -> np.ndarray:

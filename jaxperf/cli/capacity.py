@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
+from hwspecs.whole import whole_number
 from jaxperf.cli.engines import FusedAttention, ServedDevice, ServedModel, SettingsFile, StepTimes
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
@@ -147,10 +148,11 @@ def _counts(text: str) -> list[int]:
     """`1,2,4` as numbers of replicas."""
     from jaxperf.serving.fleet.settings import MOST_REPLICAS
 
-    counts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= MOST_REPLICAS for part in counts):
+    counts = [whole_number(part.strip()) for part in text.split(",")]
+    found = [count for count in counts if count is not None and 1 <= count <= MOST_REPLICAS]
+    if len(found) < len(counts):
         raise InputError(f"--replicas: '{text}' is not a list of whole numbers from 1 to {MOST_REPLICAS:,}, as 1,2,4.")
-    return [int(part) for part in counts]
+    return found
 
 
 def _slo_words(slo: Slo) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hwspecs.errors import InputError, did_you_mean
+from hwspecs.whole import whole_number
 
 if TYPE_CHECKING:
     from jaxperf.training.search.space import Space
@@ -43,10 +44,11 @@ def parse_sizes(text: str, option: str = "--n") -> list[int]:
 def parse_size(text: str, part: str, option: str) -> int:
     """A size. Raises `InputError` naming the option and the `part` of it that is wrong."""
     digits = text.strip().replace("_", "")
-    if not digits.isascii() or not digits.isdigit() or not 1 <= int(digits) <= LARGEST_SIZE:
+    size = whole_number(digits)
+    if size is None or not 1 <= size <= LARGEST_SIZE:
         what = "tokens" if option == "--budget" else "devices"
         raise InputError(f"{option}: '{part}' has no number of {what} from 1 to {LARGEST_SIZE:,}, such as 64.")
-    return int(digits)
+    return size
 
 
 def parse_pool(text: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hwspecs.errors import InputError, did_you_mean
+from hwspecs.whole import whole_number
 from jaxperf.cli.options import AsJson, DevicesDirectory, OutputFile, Quiet
 
 if TYPE_CHECKING:
@@ -184,10 +185,11 @@ def _check_word(option: str, value: str, allowed: Sequence[str]) -> None:
 
 def parse_sizes(option: str, text: str) -> tuple[int, ...]:
     """`8,4` as integers from 1. Raises `InputError` naming the option."""
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    parts = [whole_number(part.strip()) for part in text.split(",")] if text.strip() else []
+    found = tuple(part for part in parts if part)
+    if len(found) < len(parts):
         raise InputError(f"{option}: '{text}' is no list of integers from 1, such as 8,4.")
-    return tuple(map(int, parts))
+    return found
 
 
 def rewired(device: Device, text: str) -> Device:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from hwspecs.errors import InputError, did_you_mean
+from hwspecs.whole import whole_number
 
 # Short names of number formats, as jaxprs print them, with NumPy's own.
 DTYPES = {
@@ -80,7 +81,9 @@ def _dtype(word: str) -> str:
 
 def _extents(text: str, whole: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    for part in parts:
-        if not part.isascii() or not part.isdigit() or int(part) > LARGEST:
+    numbers = [whole_number(part) for part in parts]
+    found = tuple(number for number in numbers if number is not None and number <= LARGEST)
+    for part, number in zip(parts, numbers, strict=True):
+        if number is None or number > LARGEST:
             raise InputError(f"--shapes: '{part}' in '{whole}' is not a whole number from 0 to 2^53.")
-    return tuple(map(int, parts))
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwspecs.errors import InputError
+from hwspecs.whole import whole_number
 from jaxperf.io.megatron.options import Options
 
 
@@ -30,10 +31,11 @@ class Reader:
         if name not in self.options:
             return None
         text = " ".join(self.options[name])
-        if not text.isdecimal() or int(text) == 0:
+        found = whole_number(text)
+        if not found:
             hint = "; the file does not set the variable, or not to one value" if "$" in text else ""
             raise InputError(f"{self.source}: {option_text(name)} is '{text}'; it must be an integer from 1{hint}.")
-        return int(text)
+        return found
 
     def share(self, name: str, default: float) -> float:
         """A number from 0 to 1."""
