@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -76,15 +76,17 @@ def save_parameters(parameters: Parameters, path: str | Path) -> None:
     save_arrays(path, tensors, {**parameters.card, "families": described}, SCHEMA)
 
 
-def load_parameters(path: str | Path | None = None) -> Parameters:
-    """The parameters at PATH (.safetensors and .json beside each other), or the shipped ones.
+def load_parameters(path: str | Path | None = None, without: Collection[str] = ()) -> Parameters:
+    """The parameters at PATH (.safetensors and .json beside each other), or the shipped ones; `without` some families,
+    which may then be of another version of their law.
 
     **Raises:** `InputError` for a file that is missing, damaged, of another kind or schema, saying what to do.
     """
     tensors, card = load_arrays(path, SHIPPED, SCHEMA, REMEDY, part="families")
     try:
         _check_card(card)
-        families = {name: _restored(name, each, tensors) for name, each in card.pop("families").items()}
+        described = {name: each for name, each in card.pop("families").items() if name not in without}
+        families = {name: _restored(name, each, tensors) for name, each in described.items()}
     except OlderAdaptation as older:
         raise InputError(
             f"Parameters '{paths(path or SHIPPED)[1]}' were adapted to {older} by an earlier jaxperf, whose adaptation "
