@@ -39,11 +39,14 @@ class Reading(NamedTuple):
     the same where else too few cores were busy, and `masked_start`: the start of such a block, which takes as much
     longer for each key; `aliased`: the table was taken with keys and values on the same pages; `launched`: starts all
     of `most_parts` however few the keys, as long as a graph holds the step; `padding`: pads the values of heads of 192
-    elements, which have 128, and cuts the output, by small kernels. `headroom`: what blocks that fill all cores ask for
+    elements, which have 128, and cuts the output, by small kernels; `by_tokens`: a kernel before it writes new keys and
+    values to the cache by a block for each token. `headroom`: what blocks that fill all cores ask for
     at least, over what the memory gives; 0 where a compiler wrote the kernel and not for a device. `shared`: shared
     memory of the device's cores [byte].
     """
 
+    writing: float = 0.0
+    by_tokens: float = 0.0
     packed: float = 16.0
     tile: float = 64.0
     shrinking: float = 0.0
@@ -66,6 +69,7 @@ class Reading(NamedTuple):
     aliased: float = 0.0
     launched: float = 0.0
     padding: float = 0.0
+    by_tokens: float = 0.0
     headroom: float = HEADROOM
     shared: float = SHARED
 
@@ -122,6 +126,9 @@ ALIASED = "1.0.0"
 
 # As its rows of heads of 192 show, with FlashAttention 3 on Hopper and with Triton on Ada alike, and no other engine's.
 PADDING = ("sglang",)
+# `reshape_and_cache_flash` (cache_kernels.cu of vLLM, re-read on 2026-11-30), which aiconfigurator's collector times
+# with the attention: `forward` writes the cache until 0.15, and as the rows show it is timed beside it since.
+BY_TOKENS = ("vllm",)
 
 
 def decode_reading(table: KernelTable, architecture: Text, shared: np.ndarray) -> dict[str, np.ndarray]:
@@ -138,7 +145,9 @@ def decode_reading(table: KernelTable, architecture: Text, shared: np.ndarray) -
 
 def reading(framework: str, version: str, kernel: str, cache: str, architecture: str) -> Reading:
     """How one kernel goes about a cache."""
-    return _reading(framework, version, kernel, cache, architecture)._replace(padding=float(framework in PADDING))
+    by_tokens = float(framework in BY_TOKENS and not of_other_maker(architecture))
+    found = _reading(framework, version, kernel, cache, architecture)
+    return found._replace(padding=float(framework in PADDING), by_tokens=by_tokens)
 
 
 def _reading(framework: str, version: str, kernel: str, cache: str, architecture: str) -> Reading:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.datasets.decode_kernels import HOPPER, PADDING
+from calibration.datasets.decode_kernels import BY_TOKENS, HOPPER, PADDING
 from calibration.datasets.runnable import of_other_maker
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text
@@ -43,7 +43,9 @@ class PrefillReading(NamedTuple):
     tiles of 32 keys where there are up to 64; `dividing`: several blocks share the keys where there are fewer blocks
     than cores; `padded`: multiplies heads of the next power of two; `whole`: multiplies what a window hides as well;
     `serial`: asks for no tile before the last one is multiplied; `in_registers`: holds the tiles' operands in registers
-    as a whole, beside its accumulators.
+    as a whole, beside its accumulators; `transposed`: turns its tiles of values in shared memory before it multiplies.
+    By kernels before it, which tables time as well: `writing`: new keys and values go to the cache, `by_tokens` by
+    a block for each token, `rewriting`: and the queries anew, rotated or in another format.
     """
 
     tiles: tuple[Tile, ...] = (Tile(ANY, 128.0, 128.0),)
@@ -63,6 +65,10 @@ class PrefillReading(NamedTuple):
     padding: float = 0.0
     strewn: float = 0.0
     rising: float = 0.0
+    transposed: float = 0.0
+    writing: float = 0.0
+    by_tokens: float = 0.0
+    rewriting: float = 0.0
 
     def columns(self) -> dict[str, float]:
         """The fields by name, those of the tiles as `head_0`, `rows_0`, `keys_0` and so on."""
@@ -80,9 +86,12 @@ FLASH_2 = PrefillReading(
 )
 # heuristics.h of FlashAttention 3: several blocks a sequence below 0.8 of the cores, and heads packed wherever lengths
 # vary. Its tiles (tile_size.h) are taken for those of most kernels: 128 or 192 queries, 80 to 224 keys. vLLM 0.14.0
-# does not divide prefill.
+# does not divide prefill. Values of 8 bits are transposed in shared memory (arXiv:2407.08608, section 3.3).
 FLASH_3 = PrefillReading(packed=1.0, dividing=1.0)
 UNDIVIDED = ("0.14.0",)
+# What writes the cache beside vLLM's (`BY_TOKENS`): `set_kv_buffer` of SGLang, whose FlashAttention backend casts
+# queries to an 8-bit cache's format; TensorRT-LLM's `applyBiasRopeUpdateKVCacheV2`, which rotates queries as well.
+WRITING, ROTATING, CASTING = ("vllm", "sglang", "trtllm"), ("trtllm",), ("sglang",)
 # scheduler.cuh (`PrefillSplitQOKVIndptr`); utils.cuh (`FA2DetermineCtaTileQ`); prefill.cuh: as many keys as leave room
 # for two blocks in a core of Ada (`max_num_mma_kv_smem`). SGLang's ragged prefill passes it no window.
 FLASHINFER = PrefillReading((Tile(64.0, 128.0, 64.0), Tile(192.0, 128.0, 32.0), Tile(ANY, 64.0, 16.0)))._replace(
@@ -125,8 +134,14 @@ def prefill_reading(table: KernelTable, architecture: Text, narrow: np.ndarray) 
 
 
 def reading(framework: str, version: str, kernel: str, architecture: str, narrow: bool) -> PrefillReading:
-    """How one kernel goes through queries and keys."""
-    return _reading(framework, version, kernel, architecture, narrow)._replace(padding=float(framework in PADDING))
+    """How one kernel goes through queries and keys, and what runs before it."""
+    found = _reading(framework, version, kernel, architecture, narrow)
+    return found._replace(
+        padding=float(framework in PADDING),
+        writing=float(framework in WRITING and not of_other_maker(architecture)),
+        by_tokens=float(framework in BY_TOKENS),
+        rewriting=float(framework in ROTATING or (framework in CASTING and narrow)),
+    )
 
 
 def _reading(framework: str, version: str, kernel: str, architecture: str, narrow: bool) -> PrefillReading:
@@ -138,7 +153,8 @@ def _reading(framework: str, version: str, kernel: str, architecture: str, narro
     if any(name in kernel for name in FLASH):
         if framework == "vllm" and not hopper:
             return FLASH_2
-        return FLASH_3._replace(dividing=float(version not in UNDIVIDED), strewn=float(not hopper))
+        divided, turned = float(version not in UNDIVIDED), float(narrow)
+        return FLASH_3._replace(dividing=divided, strewn=float(not hopper), transposed=turned)
     if "triton" in kernel:
         return (EXTEND_ON_HOPPER if hopper else EXTEND_BEFORE) if framework == "sglang" else UNIFIED
     if "flashinfer" in kernel:

@@ -25,6 +25,7 @@ from calibration.kernels import (
     reductions,
 )
 from calibration.kernels.asked import Shape, way
+from calibration.kernels.cache_writing import writing
 from calibration.kernels.demand import STREAMS, Demand, prefill_operands
 from calibration.kernels.features import LEAST, TILES, blocks_of, matrix_shape
 from calibration.kernels.formats import Formats
@@ -62,8 +63,8 @@ class Kernel(eqx.Module):
 
 
 class Busiest(eqx.Module):
-    """`core`: busy time of the busiest core; `special`: of its other pipelines that its products do not hide, and to
-    write a narrow cache anew before them; `on_chip`: for all cores together to take the kernel's bytes from L2, or for
+    """`core`: busy time of the busiest core; `special`: of its other pipelines that its products do not hide, and of
+    what writes the cache before them; `on_chip`: for all cores together to take the kernel's bytes from L2, or for
     the busiest to wait for its operands [s]. `waves`: blocks that it works through one after the other, of grouped
     products the steps of their reductions, of decode attention the starts of its blocks [1]; `alone`: 1 where a block
     fills a core, so that nothing hides its start, else 0; `footprint`: operands over L2 [log 1].
@@ -145,7 +146,11 @@ def _experts(one: Kernel) -> Parts:
 def _prefill(one: Kernel) -> Parts:
     """The start of a block is latencies of the memory, which no clock of a core shortens."""
     own = _tiled(one)
-    return own | {"waves": own["waves"] * one.hardware.clock / REFERENCE_CLOCK}
+    before = writing(one.x, one.hardware, one.formats, prefill_operands(one.x, one.formats))
+    return own | {
+        "special": own["special"] + before,
+        "waves": own["waves"] * one.hardware.clock / REFERENCE_CLOCK,
+    }
 
 
 def _tiled(one: Kernel) -> Parts:
@@ -172,8 +177,10 @@ def _latent_prefill(one: Kernel) -> Parts:
 def _decode(one: Kernel) -> Parts:
     """Of products, and of the waits of its blocks for keys and values."""
     own, x = _plain(one), one.x
+    new = {**x, "q_len": as_float(1.0), "writing": way(x, "by_tokens")}
     return own | {
         "core": own["core"] + decoding.streaming(x, one.hardware) * one.hardware.many_cores,
+        "special": writing(new, one.hardware, one.formats, one.formats.cache),
         "on_chip": one.from_l2(own["held"] * decoding.times_read(x, one.cores)),
         "waves": decoding.starts(x, one.cores),
     }

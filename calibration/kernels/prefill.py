@@ -30,6 +30,7 @@ from jaxperf.kernels.roofline import matrix_peak
 # which other warps' products hide half. The half is assumed, with the measured tables in sight (docs/kernel-laws.md).
 ROWS_PER_LOAD = 64.0
 ITEMSIZE = 2.0  # of operands in shared memory; where registers feed the matrix units, 8-bit ones are converted [byte]
+TRANSPOSING = 2.0  # a value of 8 bits is read from shared memory and written there [byte]
 # Accumulators of 128 queries and heads of 256 fill the registers of a core; a kernel for larger ones takes fewer
 # queries at a time and reads the keys as much more often.
 ACCUMULATORS = 128.0 * 256.0
@@ -57,6 +58,7 @@ AS_READ = (
     "padding",
     "strewn",
     "rising",
+    "transposed",
 )
 
 
@@ -90,6 +92,7 @@ class Prefill(eqx.Module):
     padding: Scalar
     strewn: Scalar
     rising: Scalar
+    transposed: Scalar
 
     @property
     def step(self) -> Scalar:
@@ -244,12 +247,14 @@ def products_time(prefill: Prefill, hardware: Hardware, operands: NumberFormat) 
 
 
 def beside_products_time(prefill: Prefill, hardware: Hardware) -> Scalar:
-    """Time that the busiest core's exponentials, its loads from shared memory, and its waits for tiles take [s]; 0 on
-    other than GPUs."""
+    """Time that the busiest core's exponentials, its loads from shared memory, its turning of values there and its
+    waits for tiles take [s]; 0 on other than GPUs."""
     cores = hardware.device.num_cores
     scores = prefill.busiest(cores) * prefill.rows
     loaded = (prefill.key_width + prefill.value_width) * ITEMSIZE / ROWS_PER_LOAD * (1.0 - hardware.reads_shared)
-    cycles = scores * (1.0 / hardware.exponentials + loaded / SHARED_BYTES_PER_CYCLE) + waiting(prefill, cores)
+    turned = prefill.transposed * prefill.busiest(cores) * prefill.value_width * TRANSPOSING / SHARED_BYTES_PER_CYCLE
+    cycles = scores * (1.0 / hardware.exponentials + loaded / SHARED_BYTES_PER_CYCLE)
+    cycles += turned + waiting(prefill, cores)
     return cycles / hardware.clock * hardware.many_cores
 
 

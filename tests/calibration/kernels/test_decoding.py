@@ -186,3 +186,10 @@ def test_sglang_pads_the_values_of_heads_of_192(framework: str, size: float, mor
     own = decoding.small_kernels(asked(names, head_dim=size), jnp.asarray(142.0))
     usual = decoding.small_kernels(asked(("another", *names[1:]), head_dim=size), jnp.asarray(142.0))
     assert float(own) - float(usual) == pytest.approx(more)
+
+
+@pytest.mark.parametrize(("framework", "threads"), [("vllm", 512), ("another", 0)])
+def test_vllm_writes_the_new_keys_and_values_of_each_sequence_first(framework: str, threads: int) -> None:
+    """A block for each token of a thread an element, 512 at most, at three cycles each."""
+    found = prepared((framework, "1", "a_kernel", "bf16"), "h100-sxm", batch=1024.0, kv_heads=8.0)
+    assert found.special[0] == pytest.approx(1024 * threads * 3.0 / 132 / 1.83e9, rel=1e-3)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from calibration.datasets.prefill_kernels import ANY, PrefillReading, Tile
+from calibration.datasets.schema import KernelTable
 from calibration.kernels.fit import new_law
 from calibration.kernels.inputs import Prepared, prepare
 from calibration.kernels.levels import LEVELS, NO_NAMES
-from calibration.kernels.prefill import prefill_of
+from calibration.kernels.point import load_kinds, whole_shape
+from calibration.kernels.prefill import beside_products_time, prefill_of
 from calibration.kernels.priors import PRIORS
 from tests.calibration.tables import blank_table
 
@@ -24,9 +26,22 @@ CLOCK = {"h100-sxm": 1.83e9, "a100-sxm-80gb": 1.41e9}
 
 
 def one(shape: dict[str, float], device: str = "h100-sxm", family: str = "attention_prefill", **names: str) -> Prepared:
+    return prepare(row(shape, device, family, **names))
+
+
+def row(shape: dict[str, float], device: str, family: str = "attention_prefill", **names: str) -> KernelTable:
     columns = {name: np.full(1, value) for name, value in shape.items()}
     table = blank_table(family, columns, np.full(1, device, dtype=object))
-    return prepare(dataclasses.replace(table, **{key: np.full(1, name, dtype=object) for key, name in names.items()}))
+    named = {"framework": "unknown", **names}
+    return dataclasses.replace(table, **{key: np.full(1, name, dtype=object) for key, name in named.items()})
+
+
+def beside(shape: dict[str, float], framework: str, kernel: str, device: str = "l40s", **names: str) -> float:
+    """Time of the attention alone beside its products, without what writes the cache before it [s]."""
+    table = row(SHAPE | shape, device, framework=framework, kernel=kernel, **names)
+    kind = load_kinds(table).rows(0)
+    x = whole_shape(kind, {name: jnp.asarray(column[0]) for name, column in table.shape.items()})
+    return float(beside_products_time(prefill_of("attention_prefill", x), kind.hardware))
 
 
 def test_exponentials_of_whole_tiles_at_sixteen_a_cycle() -> None:
@@ -87,9 +102,7 @@ def test_tiles_of_tensorrt_before_hopper_are_of_64_queries_and_32_keys(queries: 
 def test_heads_of_256_take_large_tiles_of_tensorrt_but_for_few_keys(device: str, rows: int) -> None:
     """64 queries: a tile of 32 keys, then another; 65: a tile of 128, twice."""
     wide = {"head_dim": 256.0, "heads": 142.0 * 108.0 * 6}
-    few, more = (
-        named(wide | {"q_len": queries}, "trtllm", "torch_flow", device).special[0] for queries in (64.0, 65.0)
-    )
+    few, more = (beside(wide | {"q_len": queries}, "trtllm", "torch_flow", device) for queries in (64.0, 65.0))
     assert more / few == pytest.approx(2 * 128 / 64, rel=1e-5)
 
 
@@ -99,8 +112,8 @@ def test_eight_bit_kernels_of_tensorrt_on_ada_spill_registers_for_the_smallest_a
 ) -> None:
     narrow = {"dtype": "fp8", "cache": "fp8"}
     shape = {"q_len": 1024.0, "heads": 142.0, "head_dim": head}
-    of_ada, of_others = (named(shape, name, "torch_flow", **narrow) for name in ("trtllm", "unknown"))
-    assert (of_ada.special[0] > 1.5 * of_others.special[0]) == spills
+    of_ada, of_others = (beside(shape, name, "torch_flow", **narrow) for name in ("trtllm", "unknown"))
+    assert (of_ada > 1.5 * of_others) == spills
 
 
 def test_heads_share_blocks_of_flash_attention_2_for_one_query_alone() -> None:
@@ -188,7 +201,7 @@ def test_heads_of_a_key_head_share_blocks_of_flash_attention_3() -> None:
 
 def test_flashinfer_takes_small_blocks_for_few_queries() -> None:
     """16 queries see one tile of 32 keys, 64 see two, 128 see four."""
-    few = [named({"q_len": queries}, "vllm", "flashinfer").special[0] for queries in (16.0, 64.0, 128.0)]
+    few = [beside({"q_len": queries}, "vllm", "flashinfer") for queries in (16.0, 64.0, 128.0)]
     assert few[1:] == pytest.approx([4 * 2 * few[0], 8 * 4 * few[0]], rel=1e-5)
 
 
@@ -199,27 +212,29 @@ def test_triton_multiplies_heads_of_the_next_power_of_two() -> None:
 
 def test_triton_waits_for_a_tile_and_for_all_of_its_bytes() -> None:
     """One block's one tile of 128 keys and values of 64 elements of two bytes: 3,000 cycles, and 25 bytes a cycle."""
-    found = named({"head_dim": 64.0}, "sglang", "triton").special[0] * 2.52e9
-    beside = 64 * 128 * (1 / 16 + 128 * 2 / 64 / 128)
-    assert found - beside == pytest.approx(3000 + 128 * 128 * 2 / 25, rel=1e-3)
+    found = beside({"head_dim": 64.0}, "sglang", "triton") * 2.52e9
+    usual = 64 * 128 * (1 / 16 + 128 * 2 / 64 / 128)
+    assert found - usual == pytest.approx(3000 + 128 * 128 * 2 / 25, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("device", "framework", "kernel", "casts"),
+    ("device", "framework", "kernel", "faster"),
     [
-        ("h100-sxm", "sglang", "fa3", True),
-        ("h100-sxm", "trtllm", "torch_flow", True),
-        ("h100-sxm", "sglang", "triton", False),
-        ("h100-sxm", "vllm", "vllm_flash_attn_fa3", False),
-        ("l40s", "trtllm", "torch_flow", False),
+        ("h100-sxm", "sglang", "fa3", 2.0),
+        ("h100-sxm", "trtllm", "torch_flow", 2.0),
+        ("h100-sxm", "sglang", "triton", 1.0),
+        ("h100-sxm", "vllm", "vllm_flash_attn_fa3", 2.0),
+        ("l40s", "vllm", "vllm_flashinfer", 733 / 362.05),
+        ("l40s", "vllm", "vllm_flashinfer_fiprefill", 1.0),
+        ("l40s", "trtllm", "torch_flow", 1.0),
     ],
 )
 def test_kernels_that_cast_queries_multiply_in_the_format_of_the_cache(
-    device: str, framework: str, kernel: str, casts: bool
+    device: str, framework: str, kernel: str, faster: float
 ) -> None:
     named = {"framework": framework, "kernel": kernel}
     wide, narrow = (one(SHAPE, device, cache=cache, **named) for cache in ("bf16", "fp8"))
-    assert wide.demand.compute[0] / narrow.demand.compute[0] == pytest.approx(2.0 if casts else 1.0, rel=1e-3)
+    assert wide.demand.compute[0] / narrow.demand.compute[0] == pytest.approx(faster, rel=1e-3)
 
 
 def test_heads_whose_accumulators_do_not_fit_take_fewer_queries_at_a_time() -> None:

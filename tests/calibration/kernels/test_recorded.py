@@ -68,12 +68,12 @@ def _times(table: KernelTable) -> list[float]:
     return [round(float(each), 6) for each in predict_table(table, load_parameters(None))["predicted_us"]]
 
 
-FITTED = "1c826722b97ffe7c"
+FITTED = "a1a625e2cc40df43"
 RECORD: dict[str, list[float]] = {
     "gemm": [120.5317, 50.052547, 191.727432, 40.875896],
     "bmm": [742.187012, 252.024063, 409.763214, 168.232193],
-    "attention_prefill": [887.297363, 336.079376, 766.330017, 306.043732],
-    "attention_decode": [564.123169, 312.962097, 1096.817627, 194.405991],
+    "attention_prefill": [944.969604, 339.201263, 815.686646, 297.314545],
+    "attention_decode": [534.501587, 333.511078, 1028.559326, 201.108429],
     "attention_mixed": [12983.639648, 4069.312988, 14162.335938, 2202.037109],
     "mla_decode": [78.87516, 37.500214, 77.535904, 32.125008],
     "moe": [2851.943359, 1606.450439, 7189.916504, 1088.292358],

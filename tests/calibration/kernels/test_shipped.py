@@ -134,7 +134,7 @@ def test_a_window_that_hides_no_key_takes_no_other_time(shipped: Parameters) -> 
     columns = {name: np.full(3, value) for name, value in shape.items()} | {"window": np.array([0.0, 2048.0, 8192.0])}
     table = blank_table("attention_prefill", columns, np.full(3, "a100-sxm-80gb", dtype=object))
     found = predict_table(in_stack(table, "trtllm", "1.0.0", ""), shipped)
-    assert np.ptp(found["predicted_us"]) == 0.0
+    assert found["predicted_us"] == pytest.approx(found["predicted_us"][0], rel=1e-14)  # of a vector's last lanes
 
 
 CACHED = [0.0, 1.0, 2.0, 4.0, 64.0, 512.0, 4096.0]
