@@ -48,13 +48,15 @@ class Elsewhere(eqx.Module):
 
 def stage_layers(model: TrainingModel, layout: Layout) -> Stages:
     """ceil(L / p) layers a stage; what is missing to a full pipeline is left out at the two ends, the last stage first,
-    because they have the head and the embedding to compute (Llama 3, arXiv:2407.21783, section 3.3.2); where the first
-    rank has both, on that first. Each end keeps one layer: what is then still missing is left out between them, where
-    some stage is a full one. Chunks of one stage may differ by a layer, so that interleaving needs no more of them."""
+    because they have the head and the embedding to compute (Llama 3, arXiv:2407.21783, section 3.3.2); all of it at the
+    last where that visits the head for further tokens, too; where the first rank has both, on that first. Each end
+    keeps one layer: what is then still missing is left out between them, where some stage is a full one. Chunks of one
+    stage may differ by a layer, so that interleaving needs no more of them."""
     full = ceil_div(model.layers, layout.pipeline)
     spare = full * layout.pipeline - model.layers
     at_both = jnp.minimum(spare, jnp.maximum(full - 2.0, 0.0))
     halved = ceil_div(spare, 2.0 * jnp.ones_like(spare))
+    halved = jnp.where(model.further > 0.0, jnp.minimum(spare, full - 1.0), halved)
     at_last = jnp.where(layout.ends_together > 0.0, spare - at_both, halved)
     return Stages(
         first=jnp.maximum(full - (spare - at_last), 1.0),

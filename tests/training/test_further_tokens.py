@@ -18,6 +18,7 @@ from jaxperf.training.layout import training_layout
 from jaxperf.training.memory import stage_memory
 from jaxperf.training.model_build import further_layers, training_model, training_model_from_shape
 from jaxperf.training.products import sustained_rates
+from jaxperf.training.schedules import stage_layers
 from jaxperf.training.stages import rank_stages
 from tests.devices import H100
 
@@ -60,6 +61,15 @@ def test_the_last_stage_has_a_table_the_projection_and_more_logits() -> None:
     assert float(rank_stages(FURTHER, alone)[0].tables(FURTHER)) == pytest.approx(2 + 2 * H / VOCAB)
     plain, more = (stage_memory(model, alone, ONE, NOTHING).temporary for model in (PLAIN, FURTHER))
     assert float(more - plain) == pytest.approx(TOKENS * (VOCAB * 6 + 4 * H * 2), rel=1e-9)
+
+
+def test_the_last_stage_has_fewer_layers_for_its_second_head() -> None:
+    """61 layers and one more on 16 stages of 4: two are missing, both on the last; without the head nothing changes."""
+    layout = training_layout(pipeline=16, global_batch=64)
+    stages = [stage_layers(model, layout) for model in (PLAIN, FURTHER)]
+    assert [[float(n) for n in (one.first, one.middle, one.last)] for one in stages] == [[3, 4, 2], [4, 4, 2]]
+    few = stage_layers(FURTHER, training_layout(pipeline=32, global_batch=64))  # of 2 layers each, two missing
+    assert [float(n) for n in (few.first, few.middle, few.last)] == [1, 2, 1]
 
 
 def test_a_part_of_the_model_without_the_head_predicts_nothing_further() -> None:
