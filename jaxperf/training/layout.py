@@ -23,6 +23,7 @@ FROM_ONE = tuple(
     "tensor pipeline context expert expert_tensor data interleave microbatch global_batch sequence".split()
 )
 ZERO_STAGES = (0.0, 1.0, 2.0, 3.0)
+SHARES = ("recomputed_share", "offload", "offload_optimizer", *(f"recompute_{name}" for name in MODULES))
 
 
 class Layout(eqx.Module):
@@ -241,6 +242,8 @@ def _check_range(name: str, value: Any) -> None:
         raise InputError(f"Layout.{name} is {value}; it must be a number from 1.")
     if name == "zero" and value not in ZERO_STAGES:
         raise InputError(f"Layout.zero is {value}; it must be a stage of ZeRO: 0, 1, 2 or 3.")
+    if name in SHARES and not 0.0 <= value <= 1.0:
+        raise InputError(f"Layout.{name} is {value}; it must be a number from 0 to 1.")
     if name == "sequence_parallel" and value not in (0.0, 1.0):
         raise InputError(f"Layout.sequence_parallel is {value}; it must be 0 or 1.")
 

@@ -170,6 +170,14 @@ def test_unknown_names_are_refused_with_the_nearest(names: dict, hint: str) -> N
         training_layout(**names)
 
 
+@pytest.mark.parametrize("name", ["recomputed_share", "offload", "offload_optimizer", "recompute_moe_act"])
+def test_a_share_is_from_0_to_1(name: str) -> None:
+    for value in (-0.1, 1.5, float("nan")):
+        with pytest.raises(InputError, match=f"Layout.{name} is {value}; it must be a number from 0 to 1"):
+            training_layout(**{name: value})
+    assert float(getattr(training_layout(**{name: 0.5}), name)) == 0.5
+
+
 def test_assumptions_bracket_the_nominal_value_and_have_reasons() -> None:
     table = assumed_table()
     assert set(table) == {field.name for field in dataclasses.fields(TrainingEfficiencies)}
