@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +30,11 @@ RATES = dataclasses.replace(
 )
 
 
-def layout(**numbers: float) -> Layout:
+def layout(**numbers: Any) -> Layout:
     return training_layout(data=8, global_batch=64, **numbers)
 
 
-def update(**numbers: float) -> OptimizerStep:
+def update(**numbers: Any) -> OptimizerStep:
     at = layout(**numbers)
     own = stage_parameters(MODEL, at, MODEL.layers, as_float(2.0))
     return optimizer_step(own, at, as_float(HBM), RATES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,8 +56,9 @@ def deepseek() -> TrainingModel:
     return training_model(load_model("deepseek-v3"))
 
 
-def selective(*modules: str, **numbers: float) -> Layout:
-    return training_layout(recompute="selective", sequence=TOKENS, **module_fields(modules), **numbers)
+def selective(*modules: str, **numbers: Any) -> Layout:
+    fields: dict[str, Any] = {**module_fields(modules), **numbers}
+    return training_layout(recompute="selective", sequence=TOKENS, **fields)
 
 
 def test_modules_are_those_of_megatron_core() -> None:
