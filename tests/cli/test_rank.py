@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,9 +53,8 @@ def test_objectives(ranking, objective: str) -> None:
 
 def test_python_ranks_as_the_command_does(ranking, parse_json) -> None:
     asked = {"by": "tokens/$", "max_devices": 2, "max_batch": 4, "prompt": 64, "output": 8, "weights": "fp8"}
-    report = jp.rank(
-        "gpt2", ["h100-sxm", "l4"], slo={"tpot": np.float64(0.05)}, prices={"H100": np.float32(3.0), "l4": 0.5}, **asked
-    )
+    prices: dict[str, Any] = {"H100": np.float32(3.0), "l4": 0.5}
+    report = jp.rank("gpt2", ["h100-sxm", "l4"], slo={"tpot": np.float64(0.05)}, prices=prices, **asked)
     more = ("--weights", "fp8", "--slo", "tpot=50ms", "--price", "h100-sxm=3", "--price", "l4=0.5")
     assert parse_json(json_text([report.provenance, report.rows])) == [*ranking(*RANK, *more)]
 
