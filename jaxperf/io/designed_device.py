@@ -34,7 +34,7 @@ def check_design_file(path: Path | None, base: DeviceSpec) -> str:
 
 def check_design_name(name: str, base: DeviceSpec, where: str) -> str:
     """The name of a design. Raises `InputError` for one that no device of one's own can have."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"{where}: '{name}' would be the device's name; use a-z, 0-9, and - or . between them.")
     if name in (*hwspecs.names(), base.name):
         raise InputError(f"{where}: '{name}' is the name of a known device; give the design one of its own.")

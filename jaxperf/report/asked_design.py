@@ -14,8 +14,8 @@ from hwspecs.schema import DeviceSpec
 from jaxperf.core.sustained_file import calibration_of, load_sustained_table
 from jaxperf.io.designed_device import check_design_name
 from jaxperf.io.fleet import select_device
-from jaxperf.models.config import ModelConfig
-from jaxperf.report.asked import LAYOUT, LENGTHS, NONE, Places, check_known, model_of, positive
+from jaxperf.models.config import ModelConfig, show
+from jaxperf.report.asked import LAYOUT, LENGTHS, NONE, Places, check_known, check_mapping, model_of, positive
 from jaxperf.serving.design.answer import CHANGED, Design, Question
 from jaxperf.serving.design.answer import design as find
 from jaxperf.serving.design.search import Wanted
@@ -51,6 +51,8 @@ def design(
     for each in point:
         check_known("A design", each, tuple(known))
     named = (free,) if isinstance(free, str) else free
+    check_mapping("limits", limits)
+    check_free(named)
     ranges = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named)
     spec = device if isinstance(device, DeviceSpec) else select_device(str(device), directories)
     check_design_name(name, spec, "name")
@@ -62,3 +64,12 @@ def design(
     if isinstance(found, list):
         raise InputError(f"{config.name} cannot run on a device made from {spec.name}: {'; '.join(found)}.")
     return dataclasses.replace(found, device=calibration_of(found.made.spec, table).calibrated)
+
+
+def check_free(free: Any) -> None:
+    """Raises `InputError` for what names no facts, or gives one of them a range that has not two ends."""
+    if not isinstance(free, Iterable):
+        raise InputError(f"'free' is {show(free)}; give the facts that may change, or each with its range.")
+    for name, ends in free.items() if isinstance(free, Mapping) else ():
+        if ends is not None and not (isinstance(ends, tuple | list) and len(ends) == 2):
+            raise InputError(f"The range of '{name}' is {show(ends)}; give its lower and upper end, or None.")

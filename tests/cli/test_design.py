@@ -130,6 +130,10 @@ def test_from_python() -> None:
         ({"free": {"memory_capacity": (1e9, 2e9)}}, "takes no range"),
         ({"free": ()}, "Name what a design may change"),
         ({"limits": {"tpot": -1.0}}, "must be a number above zero"),
+        ({"limits": None}, "'limits' is null; it must map"),
+        ({"free": None}, "'free' is null; give the facts"),
+        ({"free": {"memory_bandwidth": 1e12}}, "The range of 'memory_bandwidth' is 1000000000000.0; give its lower"),
+        ({"name": 3}, "name: '3' would be"),
         ({"name": "l4"}, "is the name of a known device"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -155,10 +156,13 @@ def test_intervals_outlook_and_cost() -> None:
 
 
 def test_python_face() -> None:
-    answer = plan_train(load_model("gpt2"), "l4", 2, global_batch=8, sequence=1024, top=1)
+    sizes: dict[str, Any] = {"devices": np.int64(2), "global_batch": np.int32(8)}
+    answer = plan_train(load_model("gpt2"), "l4", **sizes, sequence=1024, top=1)
     assert len(answer.choices) == 1 and answer.choices[0].layout["data"] * answer.choices[0].layout["tensor"] <= 2
     with pytest.raises(InputError, match="'model' is \"gpt2\"; give a description"):
         plan_train("gpt2", "l4", 2, global_batch=8)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="A device is None; give its name"):
+        plan_train(load_model("gpt2"), None, 2, global_batch=8)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="global_batch is 0"):
         plan_train(load_model("gpt2"), "l4", 2, global_batch=0)
     with pytest.raises(InputError, match="^objective: unknown 'tim'.*time"):

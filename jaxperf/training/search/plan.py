@@ -12,7 +12,8 @@ import numpy as np
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.compiler_options import STRAIGHT, UNOPTIMIZED
 from jaxperf.core.device import Device, load_device
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar, as_float, plain_number
+from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.checks import check_count
 from jaxperf.models.config import ModelConfig, check_model
 from jaxperf.training.checkpoint import save_time
@@ -208,8 +209,10 @@ def plan_train(
     **Raises:** `InputError` for an unknown name, or a number below one.
     """
     check_model(model)
-    for what, number in (("devices", devices), ("global_batch", global_batch), ("sequence", sequence), ("top", top)):
-        check_count(what, number)
+    stated = {"devices": devices, "global_batch": global_batch, "sequence": sequence, "top": top}
+    devices, global_batch, sequence, top = (check_count(what, plain_number(each)) for what, each in stated.items())
+    if not isinstance(device, str | Device | CalibratedDevice):
+        raise InputError(f"A device is {device!r}; give its name or a device.")
     asked = (model.name, training_model(model), global_batch, sequence, dtype, objective, top)
     request = Request(*asked, remarks=training_notes(model))
     chip = load_device(device) if isinstance(device, str) else device
