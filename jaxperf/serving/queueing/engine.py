@@ -67,8 +67,8 @@ class Prefill(NamedTuple):
     """Prompts of each class [K]: `own`: the steps of one that is alone [s]; `share`: what it adds to the queue behind
     it [s]; `delay`: how long decodes get no token for it, `stall` of a step aside [s]. `floor`: a step with prompts,
     without what they add [s]; `stall`: what of it keeps decodes waiting [s]; `room`: prompts that fit in one step [1];
-    `packed`: a mean prompt's share of steps that are full [s], in which so many decodes per prompt are done as well
-    as `beside` says [1]."""
+    `filling`: one's share of steps that are full [s], and `packed` its mean, in which so many decodes per prompt are
+    done as well as `beside` says [1]."""
 
     own: Float[Array, " K"]
     share: Float[Array, " K"]
@@ -76,6 +76,7 @@ class Prefill(NamedTuple):
     floor: Scalar
     stall: Scalar
     room: Scalar
+    filling: Float[Array, " K"]
     packed: Scalar
     beside: Scalar
     last: Last
@@ -123,7 +124,7 @@ def prefill_first(
     zero = jnp.zeros_like(own)
     each = average(share) + (floor + average(share) - average(own)) / jnp.maximum(company.after, FEWEST)
     last = Last(zero, zero + 0.5 * (several - 1.0), zero + each, zero)
-    return Prefill(own, share, share, floor, stall, room, packed, jnp.zeros_like(packed), last)
+    return Prefill(own, share, share, floor, stall, room, own, packed, jnp.zeros_like(packed), last)
 
 
 def chunked(
@@ -175,7 +176,8 @@ def chunked(
 
     own, steps, last, left = jax.vmap(alone)(tokens)
     attention, average = jax.vmap(attention_of)(tokens), functools.partial(mean_over, load.prompt)
-    packed = filled / room + average(attention)
+    filling = filled / room * tokens / load.prompt.mean + attention
+    packed = average(filling)
     short, mean = load.prompt.mean < free, jnp.minimum(load.prompt.mean, free)
 
     def together(number: Scalar) -> Scalar:
@@ -213,7 +215,7 @@ def chunked(
 
     shared = sum(share * number / weight * met_by(number) for number, share in among)
     delay = jnp.where(short, jnp.maximum(delay + ends * (shared - beyond(lonely)), 0.0), delay)
-    return Prefill(own, share, delay, floor, jnp.zeros_like(floor), room, packed, 1.0 / room, ending)
+    return Prefill(own, share, delay, floor, jnp.zeros_like(floor), room, filling, packed, 1.0 / room, ending)
 
 
 def _most(engine: Engine, ready: Scalar | None) -> Scalar:

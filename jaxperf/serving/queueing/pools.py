@@ -127,7 +127,7 @@ def no_prompts(
     """Nothing is prefilled: a request comes with its cache and joins the next step."""
     nothing, none = jnp.zeros_like(load.prompt.tokens), jnp.zeros_like(step)
     last = Last(nothing, nothing, nothing, nothing)
-    return Prefill(nothing, nothing, nothing, none, none, jnp.ones_like(step), none, none, last)
+    return Prefill(nothing, nothing, nothing, none, none, jnp.ones_like(step), nothing, none, none, last)
 
 
 def pools_percentile(state: SteadyPools, load: Load, pools: Pools, level: Scalar | float) -> dict[str, Scalar]:

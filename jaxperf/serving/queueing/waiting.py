@@ -91,7 +91,7 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     prompts = jnp.clip(1.0 + behind, 1.0, room)
     # Where one prompt fills a step, all steps in a queue are full, and nothing is beside its share of them.
     fills = prefill.room <= 1.0
-    share = share * jnp.where(fills, prefill.packed / jnp.maximum(added, SHORTEST), 1.0)
+    share = jnp.where(fills, prefill.filling / over, share)
     floor = jnp.where(fills, 0.0, floor)
     inside = load.prompt.inside(share)
     moments = share, share**2 + inside, share**3 + 3.0 * share * inside

@@ -56,6 +56,19 @@ def test_prompts_of_one_step_each_wait_as_in_m_d_1(load: float) -> None:
     assert float(found.e2e) == float(found.ttft) and jnp.isnan(found.tpot)
 
 
+@pytest.mark.parametrize("load", [0.3, 0.8])
+def test_prompts_of_any_lengths_that_fill_steps_wait_as_in_m_g_1(load: float) -> None:
+    """In a queue all steps are full, so that each takes its share s of them, and lambda E s^2 / (2 (1 - rho)) of that
+    is before who comes, however short the last step of one that is alone."""
+    budget, prompt = 2000, lengths_as({"kind": "lognormal", "mean": 4000, "cv": 1.5})
+    law = straight_law(decode=(0.0, 0.0, 0.0), start=0.0)
+    service = 2.3e-5 * float(prompt.mean)
+    found = steady(chunked, law, Load(load / service, prompt, fixed(2)), Engine(256.0, float(budget)))
+    square = service**2 * float(prompt.square / prompt.mean**2)
+    assert float(found.prefill.packed) == pytest.approx(service, rel=1e-2)
+    assert float(found.wait.queued) == pytest.approx(0.5 * load / service * square / (1.0 - load), rel=0.05)
+
+
 @pytest.mark.parametrize("stages", [2.0, 4.0])
 @pytest.mark.parametrize("load", [0.3, 0.8])
 def test_prompts_of_a_pipeline_wait_for_its_first_stage_alone(stages: float, load: float) -> None:
