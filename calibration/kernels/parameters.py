@@ -76,17 +76,20 @@ def save_parameters(parameters: Parameters, path: str | Path) -> None:
     save_arrays(path, tensors, {**parameters.card, "families": described}, SCHEMA)
 
 
-def load_parameters(path: str | Path | None = None, without: Collection[str] = ()) -> Parameters:
-    """The parameters at PATH (.safetensors and .json beside each other), or the shipped ones; `without` some families,
-    which may then be of another version of their law.
+def load_parameters(path: str | Path | None = None, refitted: Collection[str] = ()) -> Parameters:
+    """The parameters at PATH (.safetensors and .json beside each other), or the shipped ones; without those of the
+    `refitted` families that are of another version of their law.
 
     **Raises:** `InputError` for a file that is missing, damaged, of another kind or schema, saying what to do.
     """
     tensors, card = load_arrays(path, SHIPPED, SCHEMA, REMEDY, part="families")
     try:
         _check_card(card)
-        described = {name: each for name, each in card.pop("families").items() if name not in without}
-        families = {name: _restored(name, each, tensors) for name, each in described.items()}
+        families = {
+            name: _restored(name, each, tensors)
+            for name, each in card.pop("families").items()
+            if name not in refitted or _of_this_law(name, each.get("fitted", each))
+        }
     except OlderAdaptation as older:
         raise InputError(
             f"Parameters '{paths(path or SHIPPED)[1]}' were adapted to {older} by an earlier jaxperf, whose adaptation "
@@ -185,8 +188,12 @@ def _restored_local(
     return Local(_named(described["names"]), places, residual, covariance, width)
 
 
+def _of_this_law(family: str, described: Mapping[str, Any]) -> bool:
+    return bool(described.get("law", 1) == LAWS.get(family, 1))
+
+
 def _restored_fit(family: str, described: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> FittedFamily:
-    if described.get("law", 1) != LAWS.get(family, 1):
+    if not _of_this_law(family, described):
         raise OtherLaw(family)
     names = _named(described["names"])
     settings = Settings(widths=tuple(described["widths"]))

@@ -82,7 +82,7 @@ def calibrate(
         kept = Kept(out)
         command = _command(data or [], adapt or [], adapt_device or [], exclude_device or [], families, seed)
         if data:
-            old = None if params is None else load_parameters(params, without=families)
+            old = None if params is None else load_parameters(params, refitted=families)
             stated_errors(old.card if old else {})  # carried over after the fit; refused before it
             finished = lambda new: carried(old, with_command(new, command)) if old else with_command(new, command)  # noqa: E731
             read = read_tables(data, families, excluded, quiet)

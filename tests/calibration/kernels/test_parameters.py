@@ -76,7 +76,7 @@ def test_another_law_of_a_family_says_what_to_do(saved: Path, law: int) -> None:
     path.write_text(json.dumps(card))
     with pytest.raises(InputError, match="have gemm as another jaxperf counts .* make them again"):
         load_parameters(saved)
-    assert "gemm" not in load_parameters(saved, without=["gemm"]).families  # as where it is fitted anew
+    assert "gemm" not in load_parameters(saved, refitted=["gemm"]).families
 
 
 def test_a_flipped_byte_is_noticed(saved: Path) -> None:
