@@ -74,7 +74,7 @@ def test_calls_run_back_to_back_and_are_counted() -> None:
     device = Device()
     found = metered(device.call, device, 0.3, settle=0.05)
     assert found.power * found.time == pytest.approx(device.joules, rel=0.2)
-    assert device.calls > 30 and found.time >= 1e-3
+    assert device.calls > 3 and found.time >= 1e-3
 
 
 def test_a_meter_that_fails_and_a_call_that_fails_end_it() -> None:
