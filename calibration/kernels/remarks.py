@@ -37,7 +37,10 @@ NO_FORMAT, FAR, STACK, FRAMEWORK, FORMAT, DEVICE, PREFIX, STAND_IN = _BITS[:8]
 CHANGED, KERNEL, HERE, FOREIGN, NO_CACHE, UNSCALED, NO_GPU = _BITS[8:]
 UNUSABLE = 1 << len(REMARKS)  # of a row without a prediction: this or the next, no sum of bits
 OVERFLOWING = UNUSABLE + 1
-MULTIPLYING = ("gemm", "bmm", "moe", "convolution")  # families whose kernels multiply in the format of their weights
+_ATTENTION = ("attention_prefill", "attention_decode", "attention_mixed")
+_LATENT = ("mla_prefill", "mla_decode", "mla_pre", "mla_post")
+# Families whose kernels multiply in the format of their row; of attention, that of its queries.
+_MULTIPLYING = ("gemm", "bmm", "moe", "convolution", *_ATTENTION, *_LATENT)
 
 
 @functools.cache
@@ -53,7 +56,7 @@ def of_device(table: KernelTable, kinds: Kind, estimated: np.ndarray, directorie
     and no kernel of the device was measured.
     """
     found = NO_GPU * (estimated & (np.asarray(kinds.hardware.many_cores) == 0.0))
-    if table.family not in MULTIPLYING:
+    if table.family not in _MULTIPLYING:
         return found
     pairs = zip(table.device, table.dtype, strict=True)
     alone = [dtype in FORMATS and unscaled(hwspecs.load(name, directories), FORMATS[dtype][0]) for name, dtype in pairs]
