@@ -46,25 +46,47 @@ def _needs(kind: str, index: int, stage: int, stages: int) -> set[tuple[str, int
 
 def interleaved(forward: Sequence[Sequence[float]], backward: Sequence[Sequence[float]], microbatches: int) -> float:
     """When the last pass ends; of each chunk on each stage. The order is that of Megatron-LM's
-    `forward_backward_pipelining_with_interleaving`, without waits for messages."""
+    `forward_backward_pipelining_with_interleaving`, without waits for messages.
+
+    **Raises:** `RuntimeError` where stages wait for each other for ever.
+    """
     chunks, stages = len(forward), len(forward[0])
     waiting = [_turns(stage, stages, chunks, microbatches) for stage in range(stages)]
     ends: dict[tuple[Pass, int], float] = {}
     free = [0.0] * stages
     while any(waiting):
+        before = len(ends)
         for stage in range(stages):
             while waiting[stage] and _ended(needed := _source(waiting[stage][0], stage, stages, chunks), ends):
                 kind, chunk, index = waiting[stage].pop(0)
                 work = (forward if kind == "F" else backward)[chunk][stage]
                 free[stage] = max(free[stage], ends[needed] if needed else 0.0) + work
                 ends[(kind, chunk, index), stage] = free[stage]
+        if len(ends) == before:
+            raise RuntimeError(f"Stages wait for each other: {[rest[0] for rest in waiting if rest]}.")
     return max(free)
 
 
+def group_size(stages: int, count: int) -> int:
+    """Micro-batches that pass a chunk in turn: as many as stages where they are a multiple, else the fewest above with
+    which no last group is smaller than the pipeline is long, which would never end; all where they are few."""
+    ends = (size for size in range(stages, count + 1) if count % size == 0 or count % size >= stages)
+    return next(ends, min(stages, count))
+
+
+def most_held(stage: int, stages: int, chunks: int, count: int) -> int:
+    """Chunks whose activations an interleaved stage holds at most, from their forward to their backward pass."""
+    held = most = 0
+    for kind, _, _ in _turns(stage, stages, chunks, count):
+        held += 1 if kind == "F" else -1
+        most = max(most, held)
+    return most
+
+
 def _turns(stage: int, stages: int, chunks: int, count: int) -> list[Pass]:
-    """Groups of as many micro-batches as stages through one chunk after the other; the warm-up, then one forward and
-    one backward pass in turn."""
-    group = min(stages, count)
+    """Groups of `group_size` micro-batches through one chunk after the other; the warm-up, then one forward and one
+    backward pass in turn."""
+    group = group_size(stages, count)
     places = [
         (chunk, index)
         for start in range(0, count, group)

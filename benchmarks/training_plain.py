@@ -354,7 +354,7 @@ def _memory(model: Numbers, run: Numbers, e: Numbers, tokens: float, m: float, s
     p, v = run.pipeline, run.interleave
     totals = []
     for stage in {0, min(1, p - 1), p - 1}:
-        ahead = p + (p - 1 - 2 * stage) / v if run.schedule == 2 else p - stage
+        ahead = (min(p, m) * (v - 1) + 2 * p - 1 - 2 * stage) / v if run.schedule == 2 else p - stage
         tables = 2 - model.tied if p <= 1 else float(stage in (0, p - 1))
         own = _parameters(model, run, stages[int(stage)], tables)
         gradients = sum(own if run.zero == 2 and p > 1 else _sharded(run, own, 2))
