@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.network.expert_exchange import exchange_pass
-from jaxperf.network.hierarchy import group_link, pair_link, ring_bandwidth
-from jaxperf.network.link import Fabric
+from jaxperf.network.hierarchy import local_members, pair_link, ring_bandwidth
+from jaxperf.network.link import Fabric, filled_fabric
 from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.flops import key_width
 from jaxperf.training.layout import Layout
@@ -40,13 +40,19 @@ class Groups(eqx.Module):
 
 
 def layout_groups(device: Device, layout: Layout, efficiencies: TrainingEfficiencies) -> Groups:
-    """Groups by their stride: tensor ranks are neighbours, then context, data and pipeline ranks."""
+    """Groups by their stride: tensor ranks are neighbours, then context, data and pipeline ranks. Where copies of the
+    weights are at both ends of a pipeline (DualPipe), in the shard group or among its replicas, the ends share a node
+    only where it holds the whole pipeline."""
     tensor, one = layout.tensor, as_float(1.0)
     replicas = layout.data * layout.context * layout.copies / layout.shard
     experts = layout.expert * layout.expert_tensor
+    apart = jnp.where(layout.world > device.node_size, layout.copies, 1.0)
+    in_replicas = jnp.where(layout.shard_group > 0.0, apart, 1.0)
+    in_shard = apart / in_replicas
 
-    def group(members: Scalar, stride: Scalar) -> Fabric:
-        return _sustained(group_link(device, members, stride), efficiencies)
+    def group(members: Scalar, stride: Scalar, ends: Scalar = one) -> Fabric:
+        local = local_members(device.node_size, jnp.maximum(members / ends, 1.0), stride)
+        return _sustained(filled_fabric(device, local, members, one), efficiencies)
 
     return Groups(
         tensor=group(tensor, one),
@@ -54,10 +60,12 @@ def layout_groups(device: Device, layout: Layout, efficiencies: TrainingEfficien
         context_neighbors=_sustained(pair_link(device, layout.context, tensor), efficiencies),
         expert=group(layout.expert, layout.expert_tensor),
         expert_tensor=group(layout.expert_tensor, one),
-        shard=group(layout.shard, tensor),
-        replica=group(replicas, tensor * layout.shard),
-        expert_shard=group(layout.expert_shard, experts),
-        expert_replica=group(jnp.maximum(layout.expert_data / layout.expert_shard, 1.0), experts * layout.expert_shard),
+        shard=group(layout.shard, tensor, in_shard),
+        replica=group(replicas, tensor * layout.shard, in_replicas),
+        expert_shard=group(layout.expert_shard, experts, in_shard),
+        expert_replica=group(
+            jnp.maximum(layout.expert_data / layout.expert_shard, 1.0), experts * layout.expert_shard, in_replicas
+        ),
         stages=_sustained(pair_link(device, layout.pipeline, layout.stage_ranks), efficiencies),
     )
 
