@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hwspecs.energy import EnergyFacts, energy_of
     from hwspecs.errors import InconsistentPeaks, InputError, did_you_mean, nearest
     from hwspecs.flagship import flagship_of
+    from hwspecs.host import HostFacts, host_of
     from hwspecs.network import NetworkSpec, load_network, network_names
     from hwspecs.parts import load_architecture, load_link, load_memory, load_process
     from hwspecs.quantity import format_quantity, parse_quantity
@@ -28,6 +29,7 @@ __all__ = [
     "Deviation",
     "DeviceSpec",
     "EnergyFacts",
+    "HostFacts",
     "InconsistentPeaks",
     "InputError",
     "LinkSpec",
@@ -44,6 +46,7 @@ __all__ = [
     "expected_peaks",
     "flagship_of",
     "format_quantity",
+    "host_of",
     "load",
     "load_architecture",
     "load_link",
@@ -79,6 +82,8 @@ def _home(name: str) -> str | None:
             return "energy"
         case "flagship_of":
             return "flagship"
+        case "HostFacts" | "host_of":
+            return "host"
         case "Deviation" | "expected_peaks" | "peak_deviations":
             return "checks"
     return "registry" if name in __all__ else None

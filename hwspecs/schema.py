@@ -96,6 +96,15 @@ class NodeSpec(Record):
         return self
 
 
+class HostSpec(Record):
+    """What joins a device to its host: the `link`, a file of `links/`; in a superchip the `processor`, a device of kind
+    cpu, and how many `devices` share it and its link [1]."""
+
+    link: Slug
+    processor: Slug | None = None
+    devices: Count | None = None
+
+
 class DeviceSpec(Spec):
     """One accelerator as software addresses it.
 
@@ -113,7 +122,8 @@ class DeviceSpec(Spec):
     corrects errors out of the box with check bits that share its bus, as GDDR of NVIDIA's boards for data centers does;
     HBM has lines of its own for them, and workstation boards come with the correction switched off (nvidia-smi -e).
     `microscaling`: whether the matrix units take the scales of OCP MX blocks with their elements, as those of Blackwell
-    (PTX ISA, `mma` with block scaling), CDNA 4 (`V_MFMA_SCALE_*`) and NeuronCore-v4 do; left out: they do not.
+    (PTX ISA, `mma` with block scaling), CDNA 4 (`V_MFMA_SCALE_*`) and NeuronCore-v4 do; left out: they do not. `host`:
+    how it is joined to its host; a card on PCI Express needs none (`hwspecs.host_of`).
     """
 
     architecture: Slug
@@ -138,6 +148,7 @@ class DeviceSpec(Spec):
     die_area: Area | None = None
     launch_latency: Duration
     node: NodeSpec
+    host: HostSpec | None = None
 
     @model_validator(mode="after")
     def _check_sizes(self) -> DeviceSpec:

@@ -97,7 +97,8 @@ def _show(spec: DeviceSpec, quiet: bool) -> None:
     out = console()
     out.print(bold(spec.name, f"  {spec.display_name}, {spec.architecture}, {spec.released}"), soft_wrap=True)
     aliases = ", ".join(spec.aliases) or "-"
-    out.print(paragraph("aka", f"{aliases}; links: {spec.node.link}, {spec.node.topology}"), soft_wrap=True)
+    host = f"; to its host: {spec.host.link}" if spec.host else ""
+    out.print(paragraph("aka", f"{aliases}; links: {spec.node.link}, {spec.node.topology}{host}"), soft_wrap=True)
     out.print(table("", ("value", "quantity", "confidence", "sources"), rows))
     for number, key in enumerate(keys, 1):
         source = spec.sources[key]
