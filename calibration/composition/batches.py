@@ -25,7 +25,7 @@ from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
-from jaxperf.models.step import check_decodes
+from jaxperf.models.step import check_decoder_alone
 from jaxperf.serving.estimate import check_tensor_splits
 from jaxperf.serving.notes import multiplied_in, without_scales
 from jaxperf.sweeps.once import evaluate_over
@@ -71,7 +71,7 @@ def _models(names: set[str]) -> tuple[dict[str, ModelConfig], dict[str, str]]:
     for name in sorted(names):
         try:
             models[name] = load_model(name)
-            check_decodes(transformer(models[name]))
+            check_decoder_alone(transformer(models[name]))
         except InputError as error:
             refused[name] = f"model: {error}"
     return models, refused

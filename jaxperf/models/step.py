@@ -17,7 +17,15 @@ from jaxperf.models.feasibility import Within, infeasibility
 from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import MemoryUse, memory_use, stage_share
-from jaxperf.models.towers import PREFIX, media_in_prompt, own_prompt, source_tokens, tower_kernels, tower_positions
+from jaxperf.models.towers import (
+    PREFIX,
+    media_in_prompt,
+    own_prompt,
+    readings,
+    source_tokens,
+    tower_kernels,
+    tower_positions,
+)
 from jaxperf.models.transformer import END_KERNELS, add_up, edge_kernels, group_kernels
 from jaxperf.network.collectives import send_cost
 from jaxperf.network.link import pair_fabric
@@ -160,6 +168,17 @@ def check_decodes(model: Transformer) -> None:
     """Raises `InputError` for a model that is nothing but encoders: it makes no tokens, only its prefill is timed."""
     if not model.groups:
         raise InputError("This model is an encoder: it generates no tokens, so it has no decode; ask for its prefill.")
+
+
+def check_decoder_alone(model: Transformer) -> None:
+    """Raises `InputError` as `check_decodes`, and for a model with an encoder that reads every request (T5, Whisper):
+    the steps of an engine, made of `step_kernels`, leave its passes and its tokens out."""
+    check_decodes(model)
+    if readings(model, as_float(1.0), None):
+        raise InputError(
+            "An encoder of this model reads every request, and steps of a serving engine are timed for the decoder "
+            "alone; jaxperf estimate, rank and sweep count both."
+        )
 
 
 def step_kernels(deployment: Deployment, model: Transformer, phase: Phase, outputs: Scalar) -> Kernels:

@@ -22,7 +22,7 @@ from jaxperf.models.feasibility import infeasibility
 from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer, transformer
 from jaxperf.models.memory import kv_cache_bytes, memory_use, stage_share
-from jaxperf.models.step import check_decodes, step_kernels
+from jaxperf.models.step import check_decoder_alone, step_kernels
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.fleet.transfer import Link, network_link, pull_time
 from jaxperf.serving.queueing.engine import Engine
@@ -84,7 +84,7 @@ def engine_facts(
 ) -> dict[str, EngineFacts]:
     """The facts of all candidates, with a leading axis of them, at each level of what is fitted or assumed.
 
-    **Raises:** `InputError` for a model without a decoder.
+    **Raises:** `InputError` for a model without a decoder or with an encoder that reads every request.
     """
     facts = _facts(model, reach)
     arguments = stack(
@@ -103,7 +103,7 @@ def engine_facts(
 def _facts(config: ModelConfig, reach: Reach) -> Callable[..., EngineFacts]:
     """The facts of one candidate, kept so that the next device is not traced again."""
     model = transformer(config)
-    check_decodes(model)
+    check_decoder_alone(model)
 
     def one(assumed: Assumed, device: CalibratedDevice, given: dict[str, Any]) -> EngineFacts:
         deployment = deployment_of(assumed, device=device, **given)

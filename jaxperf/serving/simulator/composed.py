@@ -40,7 +40,7 @@ def composed_times(
     **Arguments:** `requests`: `prompt`, `output` [tokens], arrays of one length; `weights`: a format, None for the
     model's own; `alike`: prompts may begin alike, and find that in the cache of a scheduler that has one;
     `level`: of what kernels sustain, one of `LEVELS`; `fused`: attention of prompts and decodes is one kernel.
-    **Raises:** `InputError` for a model without a decoder or one that its tensor-parallel ranks do not divide.
+    **Raises:** `InputError` as `tabulated` does, and where tensor-parallel ranks do not divide the model.
     """
     deployment = deployment_for(model, device, scheduler.tensor_parallel, weights, kv_cache, level=level)
     longest = int((requests.prompt + requests.output).max())

@@ -14,7 +14,7 @@ from jaxperf.models.blocks.phase import Decode, Prefill
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.host import step_time
 from jaxperf.models.layers import Transformer
-from jaxperf.models.step import check_decodes, step_kernels
+from jaxperf.models.step import check_decoder_alone, step_kernels
 from jaxperf.models.transformer import CONTEXT_KERNELS, add_up
 from jaxperf.serving.simulator.fused_attention import FusedAttention
 from jaxperf.serving.simulator.step_time import ComposedStepTimes
@@ -37,9 +37,9 @@ def tabulated(
     alone, or of one prompt alone, so has the very time of `decode_cost` or `prefill_cost`, and in a mixed step the
     linear layers run once over all tokens.
 
-    **Raises:** `InputError` for a model without a decoder.
+    **Raises:** `InputError` for a model without a decoder or with an encoder that reads every request.
     """
-    check_decodes(model)
+    check_decoder_alone(model)
     return _tables((_linear, _decode, _prefill), deployment, model, decodes, tokens, context, cached)
 
 

@@ -30,3 +30,9 @@ def test_punctuation_makes_no_other_model(text: str, name: str, note: str) -> No
 def test_an_unknown_name_is_quoted_as_it_was_written(text: str) -> None:
     with pytest.raises(InputError, match=f'^No model or path "{text}"'):
         Models().of(text)
+
+
+@pytest.mark.parametrize("text", ["t5-small", "whisper-tiny"])
+def test_engines_are_not_timed_without_the_encoder_that_reads_every_request(text: str) -> None:
+    with pytest.raises(InputError, match="^An encoder of this model reads every request"):
+        Models().of(text)
