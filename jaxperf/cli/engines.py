@@ -222,8 +222,8 @@ def placed_in_memory(scheduler: Scheduler, served: Served, tokens: np.ndarray) -
     layout = (scheduler.tensor_parallel, served.weights, served.kv_cache, scheduler.pipeline_parallel, served.level)
     deployment = deployment_for(config, device, *layout)
     block = scheduler.numbers["block_size"]
-    length = float(tokens.mean()) if scheduler.name in FREEING and len(tokens) else float(block)
-    return Placement(deployment, transformer(config), block, scheduler.most_tokens(), length)
+    length = float(tokens.mean()) if scheduler.name in FREEING and len(tokens) else None
+    return Placement(deployment, transformer(config), block, scheduler.most_tokens(), scheduler.numbers["cap"], length)
 
 
 def context_of(data: Mapping[str, Any], served: Served, where: str) -> int | None:

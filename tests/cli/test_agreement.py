@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jax
@@ -41,3 +42,27 @@ def test_four_ways(cli, own_folder: Path, sweep_file, parse_json) -> None:
         cost = step(jp.load_device("h100-sxm"), **point, weights=weights)
     for name in ("ttft", "tpot", "tokens_per_second"):
         assert float(getattr(cost, name)) == pytest.approx(winner[name], rel=1e-12)
+
+
+def test_one_request_of_an_engine_is_the_estimate(cli, own_folder: Path, parse_json) -> None:
+    """A request alone waits for nothing: its prefill and its mean decode, and as much room for more of its kind."""
+    prompt, output, engine = 512, 8, {"sched": "vllm_v1", "model": "gpt2", "device": "a10"}
+    (own_folder / "one.csv").write_text(f"arrived_at,prefill_tokens,decode_tokens\n0,{prompt},{output}\n")
+    (own_folder / "s.json").write_text(json.dumps(engine))
+    simulated = parse_json(cli("simulate", "one.csv", "--settings", "s.json", "-o", "out.csv", "--json").stdout)
+    asked = ("gpt2", "--device", "a10", "--prompt", str(prompt), "--output", str(output), "--json")
+    answer = parse_json(cli("estimate", *asked).stdout)
+    for name in ("ttft", "tpot"):
+        assert simulated["latency_s"][name]["mean"] == pytest.approx(answer["metrics"][name], rel=1e-2)
+    room = simulated["settings"]["blocks"] * simulated["settings"]["block_size"]
+    assert room == pytest.approx(answer["largest_batch"] * (prompt + output), rel=0.03)
+
+
+def test_steps_of_an_engine_never_leave_out_an_encoder(refuse, own_folder: Path) -> None:
+    """T5 reads each prompt with its encoder: estimate, rank and sweep time it, all others say that they do not."""
+    (own_folder / "one.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,64,8\n")
+    (own_folder / "s.json").write_text(json.dumps({"sched": "vllm_v1", "model": "t5-small", "device": "l4"}))
+    told = "An encoder of this model reads every request"
+    assert told in refuse("simulate", "one.csv", "--settings", "s.json", "-o", "out.csv")
+    assert told in refuse("plan", "serve", "t5-small", "--devices", "l4", "--n", "1")
+    assert not (own_folder / "out.csv").exists()

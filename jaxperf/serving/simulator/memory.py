@@ -10,18 +10,19 @@ from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
 from jaxperf.models.memory import activation_bytes, kv_cache_bytes, weight_bytes
 
-GIGABYTE = 1e9
+GIGABYTE, MEGABYTE = 1e9, 1e6
 
 
 class Placement(NamedTuple):
-    """One replica where it runs: its `deployment` and `model`; tokens of a block of its cache, the most that one step
-    computes, and those of a request in the mean, or of a block where an engine frees nothing (`length`) [1]."""
+    """One replica where it runs: its `deployment` and `model`; tokens of a block of its cache, the most tokens and
+    sequences of one step, and tokens of a request in the mean, None where an engine frees nothing (`length`) [1]."""
 
     deployment: Deployment
     model: Transformer
     block_size: int
     step_tokens: int
-    length: float
+    sequences: int
+    length: float | None
 
 
 class CacheMemory(NamedTuple):
@@ -35,12 +36,13 @@ class CacheMemory(NamedTuple):
 class Footprint(NamedTuple):
     """What an engine keeps on its fullest device [byte]: `weights`, `activations` of the largest step, and one `block`
     of the cache in the mean of a request, 0 where the model caches nothing; of the first, which no window has left, it
-    is the part `held` [1]."""
+    is the part `held` [1], without the `states` that a request keeps whatever its length."""
 
     weights: float
     activations: float
     block: float
     held: float
+    states: float
 
 
 class _Room(NamedTuple):
@@ -70,8 +72,9 @@ def cache_memory(placed: Placement, utilization: float, setting: str = "") -> Ca
     """Blocks on the fullest device: floor((u C - weights - activations) / bytes of a block), with capacity C.
 
     A block holds `block_size` tokens of all layers of the stage. Its bytes are the mean over the blocks of a request of
-    `length` tokens: layers with windows keep the latest only (vLLM's hybrid KV cache manager), so that a long request
-    has fewer bytes a block. What a sequence keeps besides, whatever its length, is left out.
+    `length` tokens: layers with windows keep the latest only, so that a long request has fewer bytes a block, and the
+    states of recurrent layers are its too (both are vLLM's hybrid KV cache manager). Without a `length` windows keep
+    all, and states are left out, which is said. Each sequence of a step has one row of logits.
 
     **Arguments:** `utilization` u: the share of the memory that the engine takes (vLLM's `gpu_memory_utilization`) [1];
     `setting`: by which `step_tokens` can be lowered.
@@ -100,22 +103,24 @@ def check_blocks(blocks: int, placed: Placement, utilization: float) -> tuple[st
 
 def footprint(placed: Placement) -> Footprint:
     """What an engine keeps, whatever the memory is."""
-    deployment, model, block_size, step_tokens, length = placed
-    tokens, one = as_float(step_tokens), as_float(1.0)
-    states = kv_cache_bytes(deployment, model, one, as_float(0.0))
+    deployment, model, block_size, step_tokens, sequences, length = placed
+    one = as_float(1.0)
+    states = float(kv_cache_bytes(deployment, model, one, as_float(0.0)))
 
     def cached(blocks: float) -> float:
-        return float(kv_cache_bytes(deployment, model, one, as_float(blocks * block_size)) - states)
+        return float(kv_cache_bytes(deployment, model, one, as_float(blocks * block_size))) - states
 
-    blocks = max(float(ceil_div(length, block_size)), 1.0)
+    blocks = 1.0 if length is None else max(float(ceil_div(length, block_size)), 1.0)
     first, block = cached(1.0), cached(blocks) / blocks
-    activations = activation_bytes(deployment, model, tokens, tokens)
+    rows = as_float(min(sequences, step_tokens))
+    activations = float(activation_bytes(deployment, model, as_float(step_tokens), rows))
     held = block / first if first > 0.0 else 1.0
-    return Footprint(float(weight_bytes(deployment, model)), float(activations), block, held)
+    block += 0.0 if length is None or not first > 0.0 else states / blocks
+    return Footprint(float(weight_bytes(deployment, model)), activations, block, held, states)
 
 
 def _room(placed: Placement, utilization: float) -> _Room:
-    weights, activations, block, held = footprint(placed)
+    weights, activations, block, held, states = footprint(placed)
     capacity = float(placed.deployment.device.memory_capacity)
     left = capacity * utilization - weights - activations
     gigabytes = [each / GIGABYTE for each in (capacity, weights, activations)]
@@ -123,4 +128,7 @@ def _room(placed: Placement, utilization: float) -> _Room:
     used = f"{words} (a step of {placed.step_tokens:,} tokens), {utilization:g} of the memory used"
     if held < 1.0:
         used += f", and {100.0 * held:.0f} % of a request of {placed.length:,.0f} tokens kept (windows)"
+    if states > 0.0:
+        left_out = ", which is left out" if placed.length is None else ""
+        used += f", and {states / MEGABYTE:.3g} MB of states a request{left_out}"
     return _Room(capacity, weights, activations, left, block, used)

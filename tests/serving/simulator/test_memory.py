@@ -21,19 +21,22 @@ def blocks(
     size: int = 16,
     utilization: float = 0.9,
     step: int = 2048,
-    length: float = 3000.0,
+    length: float | None = 3000.0,
+    sequences: int = 256,
     name: str = "llama-2-7b",
 ) -> CacheMemory:
     model, device = load_model(name), load_device("a100-sxm-80gb")
     deployment = deployment_for(model, device, tensor_parallel, pipeline_parallel=stages)
-    return cache_memory(Placement(deployment, transformer(model), size, step, length), utilization, "chunk_size")
+    return cache_memory(
+        Placement(deployment, transformer(model), size, step, sequences, length), utilization, "chunk_size"
+    )
 
 
 def test_llama_on_an_a100_by_hand() -> None:
     found = blocks()
     assert found.block_bytes == 16 * TOKEN
-    logits = 2048 * 32000 * 4.0  # the largest activation: a row of logits for every token of the step
-    left = 0.9 * 80e9 - 2.0 * LLAMA_2_7B - logits
+    alive = 2048 * (2 * 4096 + 3 * 11008) * 2.0  # residual, normed input, gate, up and their product, of two bytes
+    left = 0.9 * 80e9 - 2.0 * LLAMA_2_7B - alive
     assert found.blocks == pytest.approx(left / (16 * TOKEN), rel=1e-3)
     assert "80 GB of memory, 13.48 GB of weights" in found.note
 
@@ -67,9 +70,9 @@ def test_a_model_that_leaves_no_room_is_said_with_its_bytes() -> None:
 
 
 def test_the_setting_of_a_step_is_named_where_its_activations_leave_no_room() -> None:
-    """Logits of half a million tokens are more than the memory; weights that are too large are no step's fault."""
-    with pytest.raises(InputError, match=r"a step of 524,288 tokens.*: lower chunk_size\.$"):
-        blocks(step=2**19)
+    """What two million tokens keep is more than the memory; weights that are too large are no step's fault."""
+    with pytest.raises(InputError, match=r"a step of 2,097,152 tokens.*: lower chunk_size\.$"):
+        blocks(step=2**21)
     with pytest.raises(InputError, match=r"0\.1 of the memory used\.$"):
         blocks(utilization=0.1)
 
@@ -77,3 +80,19 @@ def test_the_setting_of_a_step_is_named_where_its_activations_leave_no_room() ->
 def test_a_format_that_is_empty_is_none_and_not_the_models_own() -> None:
     with pytest.raises(InputError, match="Unknown number format ''"):
         deployment_for(load_model("gpt2"), load_device("a100-sxm-80gb"), 1, weights="")
+
+
+def test_each_sequence_of_a_step_has_one_row_of_logits() -> None:
+    """As vLLM's own profile of a step has it: GPT-2's vocabulary is wider than its layers by far."""
+    few, many = (blocks(name="gpt2", sequences=count) for count in (1, 2048))
+    logits = (2048 * 50257 * 4.0 - 2048 * (2 * 768 + 2 * 3072) * 4.0) / many.block_bytes
+    assert few.blocks - many.blocks == pytest.approx(logits, abs=1.0)
+
+
+def test_states_of_recurrent_layers_are_part_of_a_request_or_said_to_be_left_out() -> None:
+    """Jamba: its Mamba layers keep as much as a thousand tokens, whatever the length of a request."""
+    short, long, plain = (blocks(4, name="jamba-v0.1", length=each) for each in (160.0, 1.6e6, None))
+    states = (short.block_bytes - plain.block_bytes) * 10
+    assert states > 10 * plain.block_bytes and long.block_bytes == pytest.approx(plain.block_bytes, rel=1e-2)
+    assert f"{states / 1e6:.3g} MB of states a request" in short.note and "left out" not in short.note
+    assert plain.note.endswith("MB of states a request, which is left out")
