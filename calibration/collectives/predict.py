@@ -31,6 +31,7 @@ from hwspecs.errors import did_you_mean
 MICRO = 1e6
 NUMBERS = ("predicted_us", "lower_us", "upper_us", "roofline_us")
 TEXTS = ("algorithm", "limiter", "tier", "reason")
+ADDED = (*NUMBERS, *TEXTS)  # columns, in their order
 LIMITERS = ("latency", "link", "network", "launch", "")
 UNREAD = "the row is no collective or could not be read"
 REMARKS = {

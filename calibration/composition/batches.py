@@ -33,6 +33,7 @@ from jaxperf.sweeps.once import evaluate_over
 ENDS = ("", "_lower", "_upper")
 MEASURED_FORMATS = ("bf16", "fp16")  # labels are in bf16; fp16 has its bytes and its rate
 TIMES = tuple(f"predicted_{phase}_s{end}" for phase in PHASES for end in ENDS)
+ADDED = (*TIMES, "tier", "reason")  # columns, in their order
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ MILLI = 1e3
 NO_KERNEL = "the graph launches no kernel"
 NUMBERS = ("predicted_ms", "lower_ms", "upper_ms", "kernel_ms", "host_ms", "roofline_ms", "exposed_communication_ms")
 FRACTION = "exposed_communication_fraction"
+ADDED = (*NUMBERS, FRACTION, "tier", "reason")  # columns, in their order
 
 
 @dataclass(frozen=True)

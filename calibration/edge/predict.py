@@ -14,6 +14,7 @@ from calibration.edge.spaces import SPACES
 from hwspecs.errors import did_you_mean
 
 TIMES = ("predicted_ms", "lower_ms", "upper_ms")
+ADDED = (*TIMES, "macs", "tier", "reason")  # columns, in their order
 MEASURED, ADAPTED = "measured", "adapted"
 FEW = 10  # networks, of which a device never measured is known well enough to rank others
 Group = tuple[str, str]  # space, device

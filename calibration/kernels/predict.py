@@ -60,6 +60,7 @@ from calibration.kernels.remarks import (
 from hwspecs.changed import changed_facts
 
 NUMBERS = ("predicted", "lower", "upper", "roofline")
+ADDED = (*(f"{name}_us" for name in NUMBERS), "limiter", "tier", "reason")  # columns, in their order
 UNREAD = "the row could not be read"
 NO_MODEL = "no model of {} in this format on this device"
 TOO_LARGE = "its sizes are too large: the counts of its operations or bytes are beyond 3e38"

@@ -21,7 +21,7 @@ from hwspecs.schema import DeviceSpec
 from jaxperf.core.feasible import Reason, sentences
 from jaxperf.core.sustained_file import SustainedTable
 from jaxperf.serving.steady import Steady
-from jaxperf.serving.unit_costs import Prices, unit_costs
+from jaxperf.serving.unit_costs import DOLLARS, ENERGY, Prices, unit_costs
 
 # Column -> (field of `Steady`, its unit over that of the column, place of its interval in `WIDTHS`).
 COLUMNS = {
@@ -30,6 +30,8 @@ COLUMNS = {
     "e2e_ms": ("e2e", 1e3, WIDTHS.index("e2e")),
     "output_tokens_per_s": ("throughput", 1.0, WIDTHS.index("e2e")),
 }
+TIMES = tuple(f"{name}{end}" for name in COLUMNS for end in ("", "_lower", "_upper"))
+ADDED = (*TIMES, ENERGY, DOLLARS, "tier", "reason")  # columns, in their order; dollars with prices only
 OPEN = "whether attention is shared out by heads or by requests is not stated: the one that serves more is taken"
 FULL = "the rate is more than the system serves: the queue grows, and the latencies are those of a full engine"
 TOGETHER = "prefill and decode are priced on the same devices: two pools need two workers"
@@ -67,8 +69,7 @@ def predict_serving(
     prediction; `tier`: "known", "transfer", "unseen" or ""; `reason`: why there is none, or what was assumed.
     """
     points, reasons = deployed(table, directories)
-    names = [f"{name}{end}" for name in COLUMNS for end in ("", "_lower", "_upper")]
-    columns: dict[str, np.ndarray] = {name: np.full(table.rows, np.nan) for name in names}
+    columns: dict[str, np.ndarray] = {name: np.full(table.rows, np.nan) for name in TIMES}
     prices = Prices() if prices_of is None else prices_of({point.spec.name: point.spec for point in points})
     columns |= {name: np.full(table.rows, np.nan) for name in unit_costs(math.nan, [], prices)}
     tiers, told = (np.full(table.rows, "", dtype=object) for _ in range(2))
@@ -79,7 +80,7 @@ def predict_serving(
         for place, point in enumerate(points):
             rows = list(point.configuration.rows)
             tiers[rows], told[rows] = own_tiers[place], own_reasons[place]
-            for name in names:
+            for name in TIMES:
                 columns[name][rows] = found[name][place]
             devices = [(point.spec, point.group * point.replicas)]
             for name, value in unit_costs(float(found["output_tokens_per_s"][place]), devices, prices).items():

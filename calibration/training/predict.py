@@ -34,6 +34,7 @@ MEMORY = ("weights", "gradients", "optimizer", "activations", "temporary", "rese
 BYTES = tuple(f"{kind}_bytes" for kind in MEMORY)
 SHARES = ("mfu", "hfu", "memory_bytes", "bubble_fraction", "communication_s", "exposed_communication_s")
 NUMBERS = (TIME, "lower", "upper", *SHARES, *EXPOSED, *BYTES)
+ADDED = (*NUMBERS, "feasible", "tier", "reason")  # columns, in their order
 GIGA = 1e9
 BEYOND_PEAK = "the fit has products above the stated peak, so the rest of the step too long"
 PRODUCTS = ("gemm", "plain_gemm")  # shares of the peak that deviations of a class, a device and a software move

@@ -54,13 +54,13 @@ def batches(
 
     start_single_precision(quick=True)
     import hwspecs
-    from calibration.composition.batches import TIMES, predict_batches
+    from calibration.composition.batches import ADDED, predict_batches
     from calibration.composition.batches_parameters import load_steps
     from calibration.composition.batches_rows import read_batches
     from calibration.datasets import write_with
     from calibration.kernels.parameters import load_parameters
 
-    check_places(table, out, TIMES[0])
+    check_places(table, out, ADDED)
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
     scalars, kernels = load_steps(steps), load_parameters(params)

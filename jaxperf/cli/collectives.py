@@ -117,8 +117,10 @@ def _is_log(table: Path) -> bool:
 
 def _check(table: Path, out: Path, is_log: bool) -> None:
     """What can be found wrong with the two files before anything is computed."""
+    from calibration.collectives.predict import ADDED
+
     if not is_log:
-        return check_places(table, out)
+        return check_places(table, out, ADDED)
     from jaxperf.io.tables import check_output
 
     check_output(out)
@@ -151,7 +153,7 @@ def _astra(table: Path, out: Path) -> dict[str, Any]:
     from calibration.datasets import write_with
     from jaxperf.network.astra_table import predict_astra, unstated
 
-    check_places(table, out, CYCLES)
+    check_places(table, out, (CYCLES, "reason"))
     cells = _cells(table)
     found = predict_astra(cells)
     cycles = [None if value is None else int(value) for value in found[CYCLES]]
@@ -168,9 +170,9 @@ def _topology(table: Path, out: Path) -> dict[str, Any]:
     import numpy as np
 
     from calibration.datasets import write_with
-    from jaxperf.network.topology_table import predict_topology
+    from jaxperf.network.topology_table import ADDED, predict_topology
 
-    check_places(table, out)
+    check_places(table, out, ADDED)
     found = predict_topology(_cells(table))
     columns = {
         name: np.array(values, object if name in ("algorithm", "reason") else float) for name, values in found.items()

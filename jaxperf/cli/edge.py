@@ -47,10 +47,10 @@ def edge(
     """Predict networks on phones, boards, FPGA, CPUs and GPUs. Latency with a 90 % interval, from ten measured ones."""
     from calibration.datasets import write_with
     from calibration.edge.parameters import load_edge
-    from calibration.edge.predict import TIMES, predict_edge
+    from calibration.edge.predict import ADDED, predict_edge
     from calibration.edge.rows import read_edge, read_measured
 
-    check_places(table, out, TIMES[0])
+    check_places(table, out, ADDED)
     parameters = load_edge(params)
     read = read_edge(table, device)
     measured = [] if adapt is None else read_measured(adapt, device)

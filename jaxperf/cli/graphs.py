@@ -60,11 +60,11 @@ def graphs(
 
     start_single_precision(quick=True)
     from calibration.composition.graph_parameters import load_graphs
-    from calibration.composition.predict_graphs import predict_rows
+    from calibration.composition.predict_graphs import ADDED, predict_rows
     from calibration.composition.rows import Graphs, read_rows
     from calibration.datasets import write_with
 
-    check_places(table, out, "predicted_ms")
+    check_places(table, out, ADDED)
     directories = [str(folder) for folder in devices_dir or ()]
     rows = read_rows(table, directories)
     opened = Graphs(graphs)

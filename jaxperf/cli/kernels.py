@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,10 +49,10 @@ def kernels(
     import hwspecs
     from calibration.datasets import read_table, write_with
     from calibration.kernels.parameters import load_parameters
-    from calibration.kernels.predict import predict
+    from calibration.kernels.predict import ADDED, predict
     from jaxperf.io.tables import json_text
 
-    check_places(table, out)
+    check_places(table, out, ADDED)
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
     parameters = load_parameters(params)
@@ -76,10 +76,10 @@ def kernels(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
+def check_places(table: Path, out: Path, added: Iterable[str]) -> None:
     """What can be found wrong with the two files before anything is computed.
 
-    **Arguments:** `added`: a column that the command adds.
+    **Arguments:** `added`: the columns that the command adds.
     **Raises:** `InputError` for an output that is the input or cannot be written, or an input that has predictions, or
     no rows.
     """
@@ -91,8 +91,9 @@ def check_places(table: Path, out: Path, added: str = "predicted_us") -> None:
     first = next(read_pieces(table, 1), None)
     if first is None:
         raise InputError(f"{table} has no rows.")
-    if added in first.column_names:
-        raise InputError(f"{table} already has a column '{added}'; give the table without its predictions.")
+    for name in added:
+        if name in first.column_names:
+            raise InputError(f"{table} already has a column '{name}', which is to be added; rename or remove it.")
 
 
 def check_device_column(table: Path) -> None:

@@ -62,10 +62,10 @@ def serve(
     from calibration.datasets import write_with
     from calibration.datasets.serving import read_serving
     from calibration.serving.parameters import load_serving
-    from calibration.serving.predict import predict_serving
+    from calibration.serving.predict import ADDED, predict_serving
     from jaxperf.core.sustained_file import load_sustained_table
 
-    check_places(table, out, LABELS["ttft"])
+    check_places(table, out, ADDED)
     directories = [str(folder) for folder in devices_dir or ()]
     hwspecs.open_registry(directories)
     fitted, rates = load_serving(scalars), load_sustained_table(params)

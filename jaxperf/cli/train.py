@@ -66,7 +66,7 @@ def train(
     from calibration.datasets.training import read_training
     from calibration.kernels.parameters import load_parameters
     from calibration.training.parameters import load_training
-    from calibration.training.predict import TIME, predict_training
+    from calibration.training.predict import ADDED, predict_training
     from jaxperf.cli.measured import parameters_record
     from jaxperf.io.fleet import places_of, select_device
 
@@ -80,7 +80,7 @@ def train(
         "parameters": parameters_record(kernels, params),
     }
     with as_table(table, device, devices, directories, quiet) as rows:
-        check_places(rows, out, TIME)
+        check_places(rows, out, ADDED)
         read = read_training(rows, directories)
         columns = predict_training(read, scalars, kernels, directories)
         write_with(rows, out, columns, stamp(source))

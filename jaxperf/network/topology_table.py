@@ -31,6 +31,7 @@ from jaxperf.network.twisted_torus import twisted_all_to_all
 
 REQUIRED = ("op", "bytes", "network")
 NUMBERS = ("predicted_us", "alone_us", "slowdown", "ranks")
+ADDED = (*NUMBERS, "algorithm", "reason")  # columns, in their order
 MICRO = 1e6
 LARGEST = 1e18  # bytes
 ON_AXES: Mapping[str, Mapping[str, Callable[[Topology, Scalar], Scalar]]] = {

@@ -166,3 +166,14 @@ def test_rows_are_the_same_in_every_format(cli, own_folder: Path, parse_json, co
     assert document["rows"]
     for provenance in (document["metadata"]["jaxperf"], table.schema.metadata[b"jaxperf"].decode()):
         assert "calibrated: " in json.dumps(parse_json(provenance))
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["kernels", "graphs", "batches", "serve", "edge", "train", "collectives", "collectives --backend astra"],
+)
+def test_a_column_that_is_to_be_added_is_refused_before_anything_else(refuse, own_folder: Path, command: str) -> None:
+    """Not after minutes of computing, whichever of them it is."""
+    (own_folder / "t.csv").write_text("nothing,reason\n1,mine\n")
+    told = "t.csv already has a column 'reason', which is to be added; rename or remove it."
+    assert told in refuse(*command.split(), "t.csv", "-o", "out.csv")
