@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import xarray
 
 OPTIONAL = ("source", "media_tokens", "outputs")
+COST_FIELDS = ("time", "memory", "limiter", "reason")  # that a sweep keeps of the cost of a step
 FIXED = ("level", "activations")  # arguments of a step that no axis stands for
 LAYOUT_NAMES = tuple(Parallelism.__dataclass_fields__)
 Step = Callable[..., StepCost]
@@ -220,6 +221,10 @@ def sweep(step: PointCost, **axes: Any) -> xarray.Dataset:
     units; attributes name the units, and what the numbers of `limiter` and the bits of `reason` mean.
     **Raises:** `InputError` for bad axes, and for one of several values that change nothing of the step's model.
     """
+    if not callable(step):
+        raise InputError(
+            f"'step' is {show(step)}; give a step, such as jaxperf.decode_step(jaxperf.load_model('gpt2'))."
+        )
     if "device" not in axes:
         raise InputError("A sweep needs a device: device='h100-sxm', a list of names or devices, or a mapping.")
     built = [_axis(name, value) for name, value in axes.items()]
@@ -242,7 +247,12 @@ UNITS = {"time": "s", "ttft": "s", "tpot": "s", "tokens_per_second": "1/s", "mem
 
 
 def summary(cost: StepCost | ServingCost) -> dict[str, jax.Array]:
-    """The scalars of a cost that a sweep keeps."""
+    """The scalars of a cost that a sweep keeps. Raises `InputError` for what is no cost of a step."""
+    if not isinstance(cost, ServingCost) and not all(hasattr(cost, name) for name in COST_FIELDS):
+        raise InputError(
+            f"The step that is swept gives a value of type {type(cost).__name__}; it must have "
+            f"{', '.join(COST_FIELDS)}, as the cost of jaxperf.decode_step has. jax.vmap maps any other function."
+        )
     if isinstance(cost, ServingCost):
         times = {"ttft": cost.ttft, "tpot": cost.tpot, "tokens_per_second": cost.tokens_per_second}
         return {**times, "memory": cost.memory.total, "limiter": cost.decode.limiter, "reason": cost.reason}
@@ -269,7 +279,10 @@ def _axis(name: str, value: Any) -> Any:
             f"lambda device, **given: step(device, **{{**given, '{name}': ...}})."
         )
     if name in (*COUNTS, *LENGTHS, "routing_skew"):
-        given = np.asarray(values)
+        try:
+            given = np.asarray(values)
+        except ValueError:
+            raise InputError(f"'{name}' holds lists of different lengths; give one number or a list of them.") from None
         extremes = [given.min(), given.max()] if given.dtype.kind in "if" and given.size else given.ravel()
         for each in extremes:
             in_range(name, each)

@@ -207,6 +207,10 @@ def test_what_a_sweep_has_fixed_is_fixed_as_its_message_says(name: str, value: s
         (lambda: STEP(H100, level="highest"), "allowed: low, nominal, high, roofline. Did you mean high"),
         (lambda: jp.decode_step(GPT2, launch="grph"), "Did you mean graph"),
         (lambda: jp.decode_step(GPT2, launch=None), "Unknown launch mode None"),  # type: ignore[arg-type]
+        (lambda: jp.sweep(None, device=H100), "'step' is null; give a step"),  # type: ignore[arg-type]
+        (lambda: jp.sweep(lambda device, batch: batch, device=H100, batch=[1, 2]), "must have time, memory, limiter"),
+        (lambda: jp.sweep(STEP, device=H100, batch=[1, [2]]), "'batch' holds lists of different lengths"),
+        (lambda: jp.lower(None), "a value of type NoneType; give what jaxperf.trace"),  # type: ignore[arg-type]
         (lambda: jp.read_config(None), "No file or directory null"),  # type: ignore[arg-type]
         (lambda: jp.read_onnx(None), "The ONNX model is None"),  # type: ignore[arg-type]
         (lambda: jp.load_device("l4", params=3), "The parameters are 3; give"),  # type: ignore[arg-type]
@@ -230,8 +234,9 @@ def test_step_mistakes(call: Any, said: str) -> None:
 
 
 def test_a_whole_number_that_no_integer_of_jax_holds_is_a_point_that_does_not_run() -> None:
-    cost = STEP(H100, context=10**30)
-    assert np.isnan(cost.time) and int(cost.reason) != 0
+    for context in (10**30, 10**400):
+        cost = STEP(H100, context=context)
+        assert np.isnan(cost.time) and int(cost.reason) != 0
 
 
 def test_traced_numbers_of_a_device_are_not_checked() -> None:

@@ -35,7 +35,9 @@ def one_real(value: Any) -> Any:
     """`value` where it is one real number, traced or not, else None; a whole one of Python, of which JAX refuses the
     large, as the float that it is counted as."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return float(value) if abs(value) < HUGE else math.copysign(math.inf, value)
+        if abs(value) < HUGE:
+            return float(value)
+        return math.inf if value > 0 else -math.inf
     scalar = isinstance(value, np.number | np.ndarray | jax.Array) and value.ndim == 0 and value.dtype.kind in REAL
     return value if scalar or isinstance(value, float) else None
 

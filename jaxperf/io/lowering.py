@@ -48,8 +48,13 @@ def lower(program: Program, fuse: bool = True) -> Traced:
     """The kernels of a program.
 
     **Arguments:** `fuse`: join chains of elementwise work and reductions, as XLA does; else one kernel a step.
-    **Raises:** `InputError` for a program without a kernel.
+    **Raises:** `InputError` for a program without a kernel, and for what is no program.
     """
+    if not isinstance(program, Program):
+        raise InputError(
+            f"The program is a value of type {type(program).__name__}; give what jaxperf.trace or "
+            "jaxperf.read_onnx gives."
+        )
     chains = find_chains(program, fuse)
     readers = _readers(program, chains)
     origins: dict[str, tuple[str, ...]] = {}
