@@ -12,7 +12,7 @@ from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.recurrent import STATE_ITEMSIZE
-from jaxperf.kernels.roofline import kernel_cost
+from jaxperf.kernels.roofline import kernel_cost, wave_stretch
 
 CHANNELS_PER_BLOCK = 32.0  # one a thread, a warp of them a block, as in RWKV's kernel
 
@@ -44,7 +44,7 @@ def channel_scan_cost(
     **Arguments:** `batch`: sequences [1]. **Returns:** `Cost` of scalars.
     """
     blocks = batch * ceil_div(scan.channels, as_float(CHANNELS_PER_BLOCK))
-    stretch = ceil_div(blocks, device.num_cores) * device.num_cores / blocks
+    stretch = wave_stretch(device, blocks)
     flops = batch * tokens * scan.channels * scan.operations
     vectors = batch * tokens * scan.channels * scan.vectors
     states = 2.0 * batch * scan.channels * scan.state

@@ -21,7 +21,7 @@ from jaxperf.kernels.recurrent import (
     chunk_pairs,
     state_update_cost,
 )
-from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+from jaxperf.kernels.roofline import busiest_time, kernel_cost, wave_stretch
 
 STEP_OPERATIONS = 7.0  # decay h: 1; k h: 2; + k (v - k h): 2; q h: 2, per number of the state
 VALUE_BLOCK = 64.0  # value columns of one block of the kernel that walks the chunks
@@ -63,7 +63,7 @@ def _fold(
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
 ) -> Cost:
-    """w and u from k, v and the gates: A and its inverse stay on chip."""
+    """w and u from k, v, the decays and the strengths beta: A and its inverse stay on chip."""
     chunk, whole = shape.chunk, floor_div(tokens, shape.chunk)
     pairs = chunk_pairs(tokens, chunk)
     widths = shape.key_dim + shape.value_dim
@@ -74,9 +74,9 @@ def _fold(
     return kernel_cost(
         device,
         efficiency(shape, device),
-        compute=_per_chunk_time(device, shape, batch, tokens, square, activations),
+        compute=busiest_time(device, _chunks(shape, batch, tokens), square, activations),
         flops=batch * shape.heads * flops,
-        bytes_moved=batch * tokens * (moved + _gate_bytes(shape)),
+        bytes_moved=batch * tokens * (moved + shape.gate_bytes + shape.heads * GATE_ITEMSIZE),
     )
 
 
@@ -90,20 +90,19 @@ def _states(
 ) -> Cost:
     """The states at all chunk borders and the new values; a block walks the chunks with 64 value columns of a state."""
     blocks = batch * shape.heads * ceil_div(shape.value_dim, as_float(VALUE_BLOCK))
-    waves = ceil_div(blocks, device.num_cores)
     chunks = ceil_div(tokens, shape.chunk)
-    busiest = waves * chunks * shape.chunk * 4.0 * shape.key_dim * VALUE_BLOCK
+    walk = chunks * shape.chunk * 4.0 * shape.key_dim * VALUE_BLOCK
     read = shape.key_width + shape.heads * shape.key_dim + shape.value_width  # k, w, u
     borders = chunks * shape.state_elements * activations.itemsize
     ends = 2.0 * STATE_ITEMSIZE * shape.state_elements
-    per_token = (read + shape.value_width) * activations.itemsize + shape.gates * shape.heads * GATE_ITEMSIZE
+    per_token = (read + shape.value_width) * activations.itemsize + shape.gate_bytes
     return kernel_cost(
         device,
         efficiency(shape, device),
-        compute=busiest * device.num_cores / matrix_peak(device, activations),
+        compute=busiest_time(device, blocks, walk, activations),
         flops=4.0 * batch * tokens * shape.state_elements,
         bytes_moved=batch * (tokens * per_token + borders + ends),
-        stretch=waves * device.num_cores / blocks,
+        stretch=wave_stretch(device, blocks),
     )
 
 
@@ -120,33 +119,19 @@ def _outputs(
     state = 2.0 * shape.key_dim * shape.value_dim
     square = chunk * (2.0 * chunk * widths + state)
     per_token = 2.0 * (shape.key_width + shape.value_width) * activations.itemsize
-    gates = shape.gates * shape.heads * GATE_ITEMSIZE
     borders = ceil_div(tokens, chunk) * shape.state_elements * activations.itemsize
     return kernel_cost(
         device,
         efficiency(shape, device),
-        compute=_per_chunk_time(device, shape, batch, tokens, square, activations),
+        compute=busiest_time(device, _chunks(shape, batch, tokens), square, activations),
         flops=batch * shape.heads * (2.0 * chunk_pairs(tokens, chunk) * widths + tokens * state),
-        bytes_moved=batch * (tokens * (per_token + gates) + borders),
+        bytes_moved=batch * (tokens * (per_token + shape.gate_bytes) + borders),
     )
 
 
-def _per_chunk_time(
-    device: Device,
-    shape: LinearAttentionShape,
-    batch: Scalar,
-    tokens: Scalar,
-    block_flops: Scalar,
-    activations: NumberFormat,
-) -> Scalar:
-    """Time of the busiest core where every chunk of every head is one block [s]."""
-    waves = ceil_div(batch * shape.heads * ceil_div(tokens, shape.chunk), device.num_cores)
-    return waves * block_flops * device.num_cores / matrix_peak(device, activations)
-
-
-def _gate_bytes(shape: LinearAttentionShape) -> Scalar:
-    """Decays and the strength beta of one token [byte]."""
-    return (shape.gates + 1.0) * shape.heads * GATE_ITEMSIZE
+def _chunks(shape: LinearAttentionShape, batch: Scalar, tokens: Scalar) -> Scalar:
+    """Chunks of all heads, each one block [1]."""
+    return batch * shape.heads * ceil_div(tokens, shape.chunk)
 
 
 @jax.jit

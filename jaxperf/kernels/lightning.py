@@ -13,13 +13,8 @@ from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, ceil_div
-from jaxperf.kernels.recurrent import (
-    GATE_ITEMSIZE,
-    STATE_ITEMSIZE,
-    LinearAttentionShape,
-    chunk_pairs,
-)
-from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape, chunk_pairs
+from jaxperf.kernels.roofline import busiest_time, kernel_cost, wave_stretch
 
 VALUE_BLOCK = 64.0  # value columns of one block, which keeps its part of the state on chip
 
@@ -42,21 +37,18 @@ def lightning_prefill_cost(
     **Arguments:** `batch`: sequences [1]. **Returns:** `Cost` of scalars.
     """
     blocks = batch * shape.heads * ceil_div(shape.value_dim, as_float(VALUE_BLOCK))
-    waves = ceil_div(blocks, device.num_cores)
     chunk, width = shape.chunk, VALUE_BLOCK
     step = 2.0 * chunk * (chunk * (shape.key_dim + width) + 2.0 * shape.key_dim * width)
-    busiest = waves * ceil_div(tokens, chunk) * step
     per_token = 2.0 * (shape.key_width + shape.value_width) * activations.itemsize
-    gates = shape.gates * shape.heads * GATE_ITEMSIZE
     return kernel_cost(
         device,
         efficiency(shape, device),
-        compute=busiest * device.num_cores / matrix_peak(device, activations),
+        compute=busiest_time(device, blocks, ceil_div(tokens, chunk) * step, activations),
         flops=batch
         * (
             4.0 * tokens * shape.state_elements
             + 2.0 * chunk_pairs(tokens, chunk) * (shape.key_width + shape.value_width)
         ),
-        bytes_moved=batch * (tokens * (per_token + gates) + 2.0 * STATE_ITEMSIZE * shape.state_elements),
-        stretch=waves * device.num_cores / blocks,
+        bytes_moved=batch * (tokens * (per_token + shape.gate_bytes) + 2.0 * STATE_ITEMSIZE * shape.state_elements),
+        stretch=wave_stretch(device, blocks),
     )

@@ -15,7 +15,7 @@ from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
-from jaxperf.kernels.roofline import kernel_cost
+from jaxperf.kernels.roofline import kernel_cost, wave_stretch
 
 STATE_ITEMSIZE = 4.0  # states are kept in fp32 [byte]
 GATE_ITEMSIZE = 4.0  # decays and step sizes too [byte]
@@ -45,6 +45,11 @@ class LinearAttentionShape(eqx.Module):
     def key_width(self) -> Float[Array, "*batch"]:
         """Elements of the keys (or of the queries) of one token [1]."""
         return self.key_heads * self.key_dim
+
+    @property
+    def gate_bytes(self) -> Float[Array, "*batch"]:
+        """Decays of one token [byte]."""
+        return self.gates * self.heads * GATE_ITEMSIZE
 
     @property
     def value_width(self) -> Float[Array, "*batch"]:
@@ -77,7 +82,7 @@ def state_update_cost(
     **Returns:** `Cost` of scalars.
     """
     blocks = batch * shape.heads * ceil_div(shape.value_dim, as_float(STATE_COLUMNS))
-    stretch = ceil_div(blocks, device.num_cores) * device.num_cores / blocks
+    stretch = wave_stretch(device, blocks)
     flops = operations * batch * shape.state_elements
     vectors = 2.0 * (shape.key_width + shape.value_width)
     return kernel_cost(

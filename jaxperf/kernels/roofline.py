@@ -13,7 +13,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import Utilization
 from jaxperf.core.formats import NumberFormat
-from jaxperf.core.numerics import Scalar, as_float, overlap
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, overlap
 
 LEAST_TIME = 1e-18  # stands under a fraction where a kernel multiplies nothing; its square is no zero in float32 [s]
 LEAST_SQUARE = 1e-36  # keeps the slope of a square root finite where a kernel does nothing [s^2]
@@ -22,6 +22,17 @@ LEAST_SQUARE = 1e-36  # keeps the slope of a square root finite where a kernel d
 def matrix_peak(device: Device, number_format: NumberFormat) -> Float[Array, ""]:
     """Dense matrix peak of the device in that format, or of the format that stands in for it [FLOP/s]."""
     return device.peak_flops[number_format.compute]
+
+
+def wave_stretch(device: Device, blocks: Scalar) -> Scalar:
+    """How much longer equal `blocks` take than on cores that never idle, ceil(blocks / cores) cores / blocks [1]."""
+    return ceil_div(blocks, device.num_cores) * device.num_cores / blocks
+
+
+def busiest_time(device: Device, blocks: Scalar, block_flops: Scalar, number_format: NumberFormat) -> Scalar:
+    """Time of the core with most of `blocks` equal blocks at its share of the matrix peak [s]."""
+    waves = ceil_div(blocks, device.num_cores)
+    return waves * block_flops * device.num_cores / matrix_peak(device, number_format)
 
 
 def operand_itemsize(device: Device, weights: NumberFormat, activations: NumberFormat) -> Float[Array, ""]:

@@ -10,9 +10,9 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
-from jaxperf.core.numerics import Scalar, as_float, ceil_div
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.kernels.recurrent import STATE_ITEMSIZE
-from jaxperf.kernels.roofline import kernel_cost
+from jaxperf.kernels.roofline import kernel_cost, wave_stretch
 
 STATE_OPERATIONS = 7.0  # exp(step A): 2; step x B: 1; a h + that: 2; C h, summed: 2, per number of the state
 CHANNEL_OPERATIONS = 3.0  # step x: 1; D x, added: 2, per channel
@@ -44,7 +44,7 @@ def selective_scan_cost(
     **Arguments:** `batch`: sequences [1]. **Returns:** `Cost` of scalars.
     """
     blocks = batch * scan.channels
-    stretch = ceil_div(blocks, device.num_cores) * device.num_cores / blocks
+    stretch = wave_stretch(device, blocks)
     flops = blocks * tokens * (STATE_OPERATIONS * scan.state + CHANNEL_OPERATIONS)
     per_token = VECTORS * scan.channels + 2.0 * scan.state
     states = (batch + 1.0) * scan.channels * scan.state * STATE_ITEMSIZE

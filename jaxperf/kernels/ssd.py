@@ -11,13 +11,8 @@ from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, ceil_div
 from jaxperf.kernels.elementwise import Stream, stream_cost
-from jaxperf.kernels.recurrent import (
-    GATE_ITEMSIZE,
-    STATE_ITEMSIZE,
-    LinearAttentionShape,
-    chunk_pairs,
-)
-from jaxperf.kernels.roofline import kernel_cost, matrix_peak
+from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape, chunk_pairs
+from jaxperf.kernels.roofline import busiest_time, kernel_cost
 
 
 @jax.jit
@@ -59,13 +54,12 @@ def _chunk_states(
 ) -> Cost:
     """B^T x of every chunk and head, one block each."""
     chunks = batch * ceil_div(tokens, shape.chunk)
-    blocks = chunks * shape.heads
     outer = 2.0 * shape.key_dim * shape.value_dim
-    read = (shape.key_width + shape.value_width) * activations.itemsize + shape.gates * shape.heads * GATE_ITEMSIZE
+    read = (shape.key_width + shape.value_width) * activations.itemsize + shape.gate_bytes
     return kernel_cost(
         device,
         efficiency(shape, device),
-        compute=_busiest_time(device, blocks, shape.chunk * outer, activations),
+        compute=busiest_time(device, chunks * shape.heads, shape.chunk * outer, activations),
         flops=batch * tokens * shape.heads * outer,
         bytes_moved=batch * tokens * read + chunks * shape.state_elements * STATE_ITEMSIZE,
     )
@@ -81,22 +75,14 @@ def _chunk_outputs(
 ) -> Cost:
     """(C B^T, decayed) x + C h of every chunk and head; C B^T is computed once for the heads of a group."""
     chunks = batch * ceil_div(tokens, shape.chunk)
-    blocks = chunks * shape.heads
     within = 2.0 * (shape.key_width + shape.value_width) / shape.heads  # FLOP per pair and head
     outer = 2.0 * shape.key_dim * shape.value_dim
     moved = 2.0 * (shape.key_width + shape.value_width) * activations.itemsize  # C, B, x and the output
-    gates = shape.gates * shape.heads * GATE_ITEMSIZE
     pairs = batch * chunk_pairs(tokens, shape.chunk)
     return kernel_cost(
         device,
         efficiency(shape, device),
-        compute=_busiest_time(device, blocks, shape.chunk * (shape.chunk * within + outer), activations),
+        compute=busiest_time(device, chunks * shape.heads, shape.chunk * (shape.chunk * within + outer), activations),
         flops=2.0 * pairs * (shape.key_width + shape.value_width) + batch * tokens * shape.heads * outer,
-        bytes_moved=batch * tokens * (moved + gates) + chunks * shape.state_elements * STATE_ITEMSIZE,
+        bytes_moved=batch * tokens * (moved + shape.gate_bytes) + chunks * shape.state_elements * STATE_ITEMSIZE,
     )
-
-
-def _busiest_time(device: Device, blocks: Scalar, block_flops: Scalar, activations: NumberFormat) -> Scalar:
-    """Time of ceil(blocks / cores) blocks on one core at its peak [s]."""
-    waves = ceil_div(blocks, device.num_cores)
-    return waves * block_flops * device.num_cores / matrix_peak(device, activations)
