@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jaxperf.cli.kernels import check_places
-from jaxperf.cli.measured import Params, counted, print_reasons
+from jaxperf.cli.measured import Params
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, error_figures, few_answers, print_few, print_source, source_record, stamp
+from jaxperf.cli.predicted import (
+    OutTable,
+    answer_record,
+    end,
+    error_cells,
+    error_figures,
+    print_answer,
+    source_line,
+    source_record,
+    stamp,
+    tiers_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,9 +49,7 @@ def batches(
             metavar="TABLE", help="Rows of gpu, tp, model, dtype, framework, batch, output_len, prompt_lengths."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
-    ],
+    out: OutTable,
     params: Params = None,
     steps: Steps = None,
     devices_dir: DevicesDirectory = None,
@@ -72,31 +80,12 @@ def batches(
     }
     write_with(table, out, columns, stamp(source))
     record = {
-        "table": str(table),
-        "out": str(out),
-        **summary(read, columns),
-        "answers": few_answers(columns, SHOWN),
+        **answer_record(table, out, columns, SHOWN, lambda reason: reason.split("; ")),
+        "tiers": tiers_of(columns, SHOWN),
+        "errors": [row for phase in ("prefill", "decode_step") for row in _errors(read, columns, phase)],
         **source,
     }
     end(record, as_json, quiet, _print)
-
-
-def summary(read: BatchTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    """How many rows were predicted, why others were not, what to know of those that were, and where the table states
-    times, the errors, as plain data."""
-    import numpy as np
-
-    known = np.isfinite(columns["predicted_prefill_s"])
-    reasons = columns["reason"]
-    notes = Counter(text for each in reasons[known].tolist() for text in each.split("; ") if text)
-    return {
-        "rows": read.rows,
-        "predicted": int(known.sum()),
-        "tiers": dict(Counter(columns["tier"][known].tolist())),
-        "errors": [row for phase in ("prefill", "decode_step") for row in _errors(read, columns, phase)],
-        "without_prediction": counted(Counter(reasons[~known].tolist())),
-        "notes": counted(notes),
-    }
 
 
 def _errors(read: BatchTable, columns: dict[str, np.ndarray], phase: str) -> list[dict[str, Any]]:
@@ -112,19 +101,10 @@ def _errors(read: BatchTable, columns: dict[str, np.ndarray], phase: str) -> lis
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, table
-
-    out = console()
-    cells = [
-        (row["phase"].replace("_", " "), f"{row['rows']:,}", f"{row['mean']:.1%}", f"{row['median']:.1%}")
-        for row in record["errors"]
-    ]
+    heads = ("phase", "rows with a time", "mean error", "median")
+    cells = [(row["phase"].replace("_", " "), *error_cells(row)) for row in record["errors"]]
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted"
-    out.print(table(title, ("phase", "rows with a time", "mean error", "median"), cells) if cells else title)
-    print_few(out, record["answers"], SHOWN)
-    print_reasons(out, record, quiet)
-    if not quiet:
-        tiers = ", ".join(f"{count:,} {tier}" for tier, count in sorted(record["tiers"].items()))
-        out.print(f"devices: {tiers or 'none'}")
-        print_source(out, record["steps"], f"{len(record['steps']['devices'])} devices")
-    out.print(f"written: {record['out']}", soft_wrap=True)
+    tiers = ", ".join(f"{count:,} {tier}" for tier, count in sorted(record["tiers"].items()))
+    made_on = f"{len(record['steps']['devices'])} devices"
+    lines = [f"devices: {tiers or 'none'}", source_line(record["steps"], made_on)]
+    print_answer(record, SHOWN, (title, heads, cells), lines, quiet)

@@ -13,7 +13,7 @@ from hwspecs.errors import InputError, did_you_mean
 from jaxperf.cli.collectives_said import MICRO, counted, print_record, summary
 from jaxperf.cli.kernels import check_places
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, source_record, stamp
+from jaxperf.cli.predicted import OutTable, end, source_record, stamp
 
 if TYPE_CHECKING:
     from calibration.collectives.parameters import CollectiveParameters
@@ -33,9 +33,7 @@ def collectives(
         Path,
         typer.Argument(metavar="TABLE", help="Rows of gpu, op, num_gpus and bytes, or a log of nccl-tests."),
     ],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
-    ],
+    out: OutTable,
     backend: Annotated[
         str,
         typer.Option("--backend", metavar="NAME", help="fitted; astra: cycles of its cases; topology: closed forms."),

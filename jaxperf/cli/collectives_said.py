@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jaxperf.cli.measured import counted, print_problems, print_reasons
-from jaxperf.cli.predicted import error_figures, print_source
+from jaxperf.cli.predicted import error_figures, source_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,8 +83,8 @@ def print_record(record: dict[str, Any], quiet: bool) -> None:
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted"
     out.print(table(title, heads, cells) if cells else title)
     print_reasons(out, record, quiet)
-    if not quiet:
-        if "problems" in record:
-            print_problems(out, record["problems"])
-            print_source(out, record["parameters"], f"{len(record['parameters']['devices'])} devices")
+    if not quiet and "problems" in record:
+        print_problems(out, record["problems"])
+        source = record["parameters"]
+        out.print(source_line(source, f"{len(source['devices'])} devices"), soft_wrap=True)
     out.print(f"written: {record['out']}", soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +10,9 @@ import typer
 
 from hwspecs.errors import InputError
 from jaxperf.cli.kernels import check_places
-from jaxperf.cli.measured import Params, counted, print_reasons
+from jaxperf.cli.measured import Params
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, few_answers, print_few, stamp
+from jaxperf.cli.predicted import OutTable, answer_record, end, print_answer, stamp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,9 +38,7 @@ def graphs(
     table: Annotated[
         Path, typer.Argument(metavar="TABLE", help="Rows of device, model, mode, seq, batch and variant.")
     ],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
-    ],
+    out: OutTable,
     graphs: Annotated[
         Path | None,
         typer.Option("--graphs", metavar="DIR", help="Operation graphs, MODEL-MODE-SEQ-BATCH[-VARIANT].csv."),
@@ -78,13 +75,7 @@ def graphs(
         "adapted_to": adapt and str(adapt),
     }
     write_with(table, out, columns, stamp(source))
-    record = {
-        "table": str(table),
-        "out": str(out),
-        **summary(rows, columns),
-        "answers": few_answers(columns, SHOWN),
-        **source,
-    }
+    record = {**answer_record(table, out, columns, SHOWN), "groups": _groups(rows, columns), **source}
     end(record, as_json, quiet, _print)
 
 
@@ -106,8 +97,8 @@ def adapted(parameters: GraphParameters, path: Path, directories: Sequence[str])
     return dataclasses.replace(parameters, kernels=adapt(kernels, [rows], directories))
 
 
-def summary(rows: Sequence[Row], columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Rows by tier with the error where they state a time, and why rows have no prediction, as plain data."""
+def _groups(rows: Sequence[Row], columns: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Rows of every tier, their median interval, and the mean error of those that state a time."""
     import numpy as np
 
     time = columns["predicted_ms"] * MILLI
@@ -128,19 +119,10 @@ def summary(rows: Sequence[Row], columns: dict[str, np.ndarray]) -> dict[str, An
                 "error": float(error.mean()) if len(error) else float("nan"),
             }
         )
-    return {
-        "rows": len(rows),
-        "predicted": int(known.sum()),
-        "groups": groups,
-        "without_prediction": counted(Counter(columns["reason"][~known].tolist())),
-        "notes": counted(Counter(columns["reason"][known].tolist())),
-    }
+    return groups
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, table
-
-    out = console()
     heads = ("tier", "rows", "90 % interval", "with a time", "mean error")
     cells = [
         (
@@ -153,10 +135,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
         for group in record["groups"]
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} iterations predicted"
-    out.print(table(title, heads, cells) if cells else title)
     several = any(answer[BETWEEN[0]] for answer in record["answers"])
-    print_few(out, record["answers"], {name: each for name, each in SHOWN.items() if several or name not in BETWEEN})
-    print_reasons(out, record, quiet)
-    if not quiet:
-        out.print(f"parameters made {record['created']}; no test of them where they have seen the rows", soft_wrap=True)
-    out.print(f"written: {record['out']}", soft_wrap=True)
+    shown = {name: each for name, each in SHOWN.items() if several or name not in BETWEEN}
+    source = f"parameters made {record['created']}; no test of them where they have seen the rows"
+    print_answer(record, shown, (title, heads, cells), [source], quiet)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jaxperf.cli.measured import counted, print_reasons
 from jaxperf.cli.options import EXIT_INFEASIBLE
 
 if TYPE_CHECKING:
@@ -17,6 +19,43 @@ if TYPE_CHECKING:
 
 FEW = 8  # rows of a table whose answers are printed too
 Shown = tuple[str, float]  # the head of a column, and the factor to its unit
+OutTable = Annotated[
+    Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
+]
+
+
+def answer_record(
+    table: Path,
+    out: Path,
+    columns: Mapping[str, np.ndarray],
+    shown: Mapping[str, Shown],
+    notes_of: Callable[[str], Iterable[str]] = lambda reason: [reason],
+) -> dict[str, Any]:
+    """How many rows were predicted, why others were not, what to know of those that were, and the answers of a few.
+
+    **Arguments:** `columns`: of the prediction [rows]; `shown`: as of `few_answers`, first the column that every
+    predicted row has; `notes_of`: the notes in the reason of such a row.
+    """
+    import numpy as np
+
+    known = np.isfinite(columns[next(iter(shown))])
+    reasons = columns["reason"]
+    return {
+        "table": str(table),
+        "out": str(out),
+        "rows": len(known),
+        "predicted": int(known.sum()),
+        "without_prediction": counted(Counter(reasons[~known].tolist())),
+        "notes": counted(Counter(note for reason in reasons[known].tolist() for note in notes_of(reason))),
+        "answers": few_answers(columns, shown),
+    }
+
+
+def tiers_of(columns: Mapping[str, np.ndarray], shown: Mapping[str, Shown]) -> dict[str, int]:
+    """How many predicted rows there are of each tier; arguments as of `answer_record`."""
+    import numpy as np
+
+    return dict(Counter(columns["tier"][np.isfinite(columns[next(iter(shown))])].tolist()))
 
 
 def error_figures(error: np.ndarray) -> dict[str, Any]:
@@ -50,13 +89,37 @@ def stamp(sources: Mapping[str, Any]) -> dict[str, str]:
     return {"jaxperf": json_text({"version": VERSION, **sources})}
 
 
-def print_source(out: Console, source: Mapping[str, Any], made_on: str) -> None:
+def source_line(source: Mapping[str, Any], made_on: str) -> str:
     """The sentence on where the fitted scalars are from, and what errors on the rows they saw are worth."""
-    out.print(
-        f"scalars: {source['path']}, made {source['created']} on {made_on}; errors are no test where these have seen "
-        "the rows",
-        soft_wrap=True,
-    )
+    made = f"scalars: {source['path']}, made {source['created']} on {made_on}"
+    return f"{made}; errors are no test where these have seen the rows"
+
+
+def error_cells(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """`error_figures` as they are printed."""
+    return f"{row['rows']:,}", f"{row['mean']:.1%}", f"{row['median']:.1%}"
+
+
+def print_answer(
+    record: Mapping[str, Any],
+    shown: Mapping[str, Shown],
+    errors: tuple[str, Sequence[str], Sequence[Sequence[str]]],
+    lines: Sequence[str],
+    quiet: bool,
+) -> None:
+    """A record: its errors, the answers of a few rows, reasons, and what else is to be said.
+
+    **Arguments:** `errors`: title, heads and rows of their table, the title alone where there are none; `lines`: with
+    the notes left out if `quiet`.
+    """
+    from jaxperf.report.text import console, table
+
+    out = console()
+    out.print(table(*errors) if errors[2] else errors[0])
+    print_few(out, record["answers"], shown)
+    print_reasons(out, record, quiet)
+    for line in (*(() if quiet else lines), f"written: {record['out']}"):
+        out.print(line, soft_wrap=True)
 
 
 def few_answers(columns: Mapping[str, np.ndarray], shown: Mapping[str, Shown]) -> list[dict[str, Any]]:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jaxperf.cli.kernels import check_places
-from jaxperf.cli.measured import counted, print_reasons
 from jaxperf.cli.options import AsJson, DevicesDirectory, Electricity, Price, Quiet, SustainedRates, parse_unit_prices
-from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record, stamp
+from jaxperf.cli.predicted import (
+    OutTable,
+    answer_record,
+    end,
+    error_cells,
+    errors_by_tier,
+    print_answer,
+    source_line,
+    source_record,
+    stamp,
+    tiers_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,9 +52,7 @@ def serve(
         Path,
         typer.Argument(metavar="TABLE", help="Rows of model, gpu, n_gpu, tp, ..., input_len, output_len, concurrency."),
     ],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
-    ],
+    out: OutTable,
     price: Price = None,
     electricity: Electricity = None,
     params: SustainedRates = None,
@@ -79,33 +86,13 @@ def serve(
     }
     write_with(table, out, columns, stamp(source))
     record = {
-        "table": str(table),
-        "out": str(out),
-        **summary(read, columns),
-        "answers": few_answers(columns, SHOWN),
+        **answer_record(table, out, columns, SHOWN, lambda reason: OWN_FIGURE.sub("", reason).split("; ")),
+        "configurations": len(read.configurations),
+        "tiers": tiers_of(columns, SHOWN),
+        "errors": [row for label in LABELS for row in _errors(read, columns, label)],
         **source,
     }
     end(record, as_json, quiet, _print)
-
-
-def summary(read: ServingTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    """How many rows were predicted, why others were not, what to know of those that were, and where the table states
-    latencies, the errors by tier, as plain data."""
-    import numpy as np
-
-    known = np.isfinite(columns["ttft_ms"])
-    reasons = columns["reason"]
-    notes = Counter(OWN_FIGURE.sub("", text) for each in reasons[known].tolist() for text in each.split("; ") if text)
-    without = Counter(reasons[~known].tolist())
-    return {
-        "rows": read.rows,
-        "configurations": len(read.configurations),
-        "predicted": int(known.sum()),
-        "tiers": dict(Counter(columns["tier"][known].tolist())),
-        "errors": [row for label in LABELS for row in _errors(read, columns, label)],
-        "without_prediction": counted(without),
-        "notes": counted(notes),
-    }
 
 
 def _errors(read: ServingTable, columns: dict[str, np.ndarray], label: str) -> list[dict[str, Any]]:
@@ -121,18 +108,10 @@ def _errors(read: ServingTable, columns: dict[str, np.ndarray], label: str) -> l
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, table
-
-    out = console()
+    heads = ("output", "tier", "configurations with it", "mean error", "median")
     cells = [
-        (row["output"], row["tier"], f"{row['configurations']:,}", f"{row['mean']:.1%}", f"{row['median']:.1%}")
-        for row in record["errors"]
+        (row["output"], row["tier"], *error_cells({**row, "rows": row["configurations"]})) for row in record["errors"]
     ]
     title = f"{record['predicted']:,} of {record['rows']:,} rows, {record['configurations']:,} configurations"
-    heads = ("output", "tier", "configurations with it", "mean error", "median")
-    out.print(table(title, heads, cells) if cells else title)
-    print_few(out, record["answers"], SHOWN)
-    print_reasons(out, record, quiet)
-    if not quiet:
-        print_source(out, record["scalars"], f"{len(record['scalars']['kin'])} pairs of engine and model")
-    out.print(f"written: {record['out']}", soft_wrap=True)
+    made_on = f"{len(record['scalars']['kin'])} pairs of engine and model"
+    print_answer(record, SHOWN, (title, heads, cells), [source_line(record["scalars"], made_on)], quiet)

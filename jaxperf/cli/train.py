@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +10,20 @@ import typer
 
 from jaxperf.cli.described_run import as_table
 from jaxperf.cli.kernels import check_places
-from jaxperf.cli.measured import Params, counted, print_reasons
+from jaxperf.cli.measured import Params
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
-from jaxperf.cli.predicted import end, errors_by_tier, few_answers, print_few, print_source, source_record, stamp
+from jaxperf.cli.predicted import (
+    OutTable,
+    answer_record,
+    end,
+    error_cells,
+    errors_by_tier,
+    print_answer,
+    source_line,
+    source_record,
+    stamp,
+    tiers_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,9 +54,7 @@ def train(
             "Megatron's arguments (.args, .sh, .txt, .yaml) or a folder of Calculon's JSON.",
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="FILE", help="The same rows with predictions; never TABLE itself.")
-    ],
+    out: OutTable,
     params: Params = None,
     steps: Steps = None,
     device: Annotated[str | None, typer.Option("--device", metavar="NAME", help="Of one run: its device.")] = None,
@@ -85,33 +93,14 @@ def train(
         columns = predict_training(read, scalars, kernels, directories)
         write_with(rows, out, columns, stamp(source))
     record = {
-        "table": str(table),
-        "out": str(out),
-        **summary(read, columns),
-        "answers": few_answers(columns, SHOWN),
+        **answer_record(table, out, columns, SHOWN, _notes),
+        "feasible": int(columns["feasible"].sum()),
+        "tiers": tiers_of(columns, SHOWN),
+        "errors": _errors(read, columns),
         **source,
     }
+    record["notes"] = [*({"reason": note, "rows": read.rows} for note in read.notes), *record["notes"]]
     end(record, as_json, quiet, _print)
-
-
-def summary(read: TrainingTable, columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    """How many rows were predicted, why others were not, what to know of those that were, and where the table states
-    times, the errors by tier, as plain data."""
-    import numpy as np
-
-    known = np.isfinite(columns["predicted_step_time_s"])
-    reasons = columns["reason"]
-    notes = Counter(note for each in reasons[known].tolist() for note in _notes(each))
-    without = Counter(reasons[~known].tolist())
-    return {
-        "rows": read.rows,
-        "predicted": int(known.sum()),
-        "feasible": int(columns["feasible"].sum()),
-        "tiers": dict(Counter(columns["tier"][known].tolist())),
-        "errors": _errors(read, columns),
-        "without_prediction": counted(without),
-        "notes": [*({"reason": note, "rows": read.rows} for note in read.notes), *counted(notes)],
-    }
 
 
 def _notes(reason: str) -> list[str]:
@@ -130,16 +119,8 @@ def _errors(read: TrainingTable, columns: dict[str, np.ndarray]) -> list[dict[st
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, table
-
-    out = console()
-    cells = [
-        (row["tier"], f"{row['rows']:,}", f"{row['mean']:.1%}", f"{row['median']:.1%}") for row in record["errors"]
-    ]
+    heads = ("tier", "rows with a time", "mean error", "median")
+    cells = [(row["tier"], *error_cells(row)) for row in record["errors"]]
     title = f"{record['predicted']:,} of {record['rows']:,} rows predicted, {record['feasible']:,} feasible"
-    out.print(table(title, ("tier", "rows with a time", "mean error", "median"), cells) if cells else title)
-    print_few(out, record["answers"], SHOWN)
-    print_reasons(out, record, quiet)
-    if not quiet:
-        print_source(out, record["steps"], f"{len(record['steps']['stacks'])} pairs of software and generation")
-    out.print(f"written: {record['out']}", soft_wrap=True)
+    made_on = f"{len(record['steps']['stacks'])} pairs of software and generation"
+    print_answer(record, SHOWN, (title, heads, cells), [source_line(record["steps"], made_on)], quiet)
