@@ -29,12 +29,12 @@ from jaxperf.cli.options import (
 )
 from jaxperf.cli.technique_lines import technique_lines, technique_record
 from jaxperf.cli.technique_options import (
+    Asked,
     KvOffload,
     Lora,
     PowerLimit,
     Speculate,
     WideExperts,
-    refuse_techniques,
     techniques_of,
 )
 
@@ -77,7 +77,6 @@ def estimate(
     """TTFT, TPOT, tokens/s and memory of one configuration. With the time and the limiter of every kernel."""
     model = one_of(context, model, onnx)
     if onnx is not None:
-        refuse_techniques(speculate, lora, kv_offload, power_cap, wide_experts)
         given = batch_of(context, batch)
         return estimate_onnx(onnx, shapes, given, device, devices_dir, params, launch, out, plot, as_json, quiet)
     from jaxperf.cli.compute import start_jax
@@ -107,9 +106,8 @@ def estimate(
     config = load_model(model)
     point |= {"weights": config.weight_format if weights is None else weights}
     point |= {} if media_tokens is None else {"media_tokens": media_tokens}
-    techniques = techniques_of(
-        config, spec, tensor_parallel, expert_parallel, speculate, lora, kv_offload, power_cap, wide_experts
-    )
+    asked = Asked(speculate, lora, kv_offload, power_cap, wide_experts)
+    techniques = techniques_of(config, spec, tensor_parallel, expert_parallel, asked)
     answer = evaluate(config, spec, point, launch, load_sustained_table(params), techniques)
     record = estimate_record(answer)
     if techniques is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -61,41 +61,36 @@ MOST_ADAPTERS = 100_000
 OFFLOADED = {"hit": "0", "from_host": "1", "share": "0"}
 
 
+class Asked(NamedTuple):
+    """The five options as they were given."""
+
+    speculate: str | None
+    lora: str | None
+    kv_offload: str | None
+    power_cap: str | None
+    wide_experts: str | None
+
+
 def techniques_of(
-    model: ModelConfig,
-    spec: DeviceSpec,
-    ranks: int,
-    expert_ranks: int,
-    speculate: str | None,
-    lora: str | None,
-    kv_offload: str | None,
-    power_cap: str | None,
-    wide_experts: str | None,
+    model: ModelConfig, spec: DeviceSpec, ranks: int, expert_ranks: int, asked: Asked
 ) -> Techniques | None:
-    """The techniques of the five options; None where none is given.
+    """The techniques of the options; None where none is given.
 
     **Arguments:** `ranks`: tensor-parallel ranks of the target, and of a draft that states none; `expert_ranks`: those
     over which its experts are spread.
     **Raises:** `InputError` naming the option, the key and what is allowed.
     """
-    if all(text is None for text in (speculate, lora, kv_offload, power_cap, wide_experts)):
+    if all(text is None for text in asked):
         return None
     from jaxperf.serving.techniques.chosen import Techniques
 
     return Techniques(
-        None if speculate is None else _speculation(model, ranks, speculate),
-        None if lora is None else _adapters(lora),
-        None if kv_offload is None else _offload(kv_offload),
-        None if power_cap is None else _cap(spec, power_cap),
-        *(False, None) if wide_experts is None else _wide_experts(model, expert_ranks, wide_experts),
+        None if asked.speculate is None else _speculation(model, ranks, asked.speculate),
+        None if asked.lora is None else _adapters(asked.lora),
+        None if asked.kv_offload is None else _offload(asked.kv_offload),
+        None if asked.power_cap is None else _cap(spec, asked.power_cap),
+        *(False, None) if asked.wide_experts is None else _wide_experts(model, expert_ranks, asked.wide_experts),
     )
-
-
-def refuse_techniques(*given: str | None) -> None:
-    """Raises `InputError` where a technique is asked for of a graph, which has no phases of serving."""
-    if any(text is not None for text in given):
-        options = "--speculate, --lora, --kv-offload, --power-cap and --wide-experts"
-        raise InputError(f"{options} are for a MODEL, not for --onnx.")
 
 
 def _speculation(model: ModelConfig, ranks: int, text: str) -> Speculation:
