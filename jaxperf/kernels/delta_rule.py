@@ -146,4 +146,4 @@ def delta_decode_cost(
 
     **Returns:** `Cost` of scalars.
     """
-    return state_update_cost(device, shape, batch, STEP_OPERATIONS, shape.gates + 1.0, activations, efficiency)
+    return state_update_cost(device, shape, batch, activations, efficiency, STEP_OPERATIONS, strengths=1.0)

@@ -68,17 +68,18 @@ def state_update_cost(
     device: Device,
     shape: LinearAttentionShape,
     batch: Scalar,
-    operations: Scalar | float,
-    gates: Scalar,
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
+    operations: float,
+    strengths: float = 0.0,
 ) -> Cost:
     """One token per sequence: the state is read, updated and written back, on the vector units.
 
     Blocks = batch x heads x ceil(value_dim / 16) on the cores; with waves = ceil(blocks / cores) both resources are
     stretched by waves x cores / blocks.
 
-    **Arguments:** `operations`: FLOP per number of the state [1]; `gates`: gate values per head [1].
+    **Arguments:** `operations`: FLOP per number of the state [1]; `strengths`: gate values of a head beside its decays
+    [1].
     **Returns:** `Cost` of scalars.
     """
     blocks = batch * shape.heads * ceil_div(shape.value_dim, as_float(STATE_COLUMNS))
@@ -94,7 +95,8 @@ def state_update_cost(
         * (
             2.0 * STATE_ITEMSIZE * shape.state_elements
             + vectors * activations.itemsize
-            + gates * shape.heads * GATE_ITEMSIZE
+            + shape.gate_bytes
+            + strengths * shape.heads * GATE_ITEMSIZE
         ),
         stretch=stretch,
     )
@@ -113,4 +115,4 @@ def decayed_decode_cost(
 
     **Returns:** `Cost` of scalars.
     """
-    return state_update_cost(device, shape, batch, DECAYED_STEP, shape.gates, activations, efficiency)
+    return state_update_cost(device, shape, batch, activations, efficiency, DECAYED_STEP)

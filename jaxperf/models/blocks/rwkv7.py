@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
@@ -11,8 +13,8 @@ from jaxperf.kernels.delta_rule import delta_prefill_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape, state_update_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gated_norm, linear
-from jaxperf.models.blocks.phase import Decode, Phase
-from jaxperf.models.blocks.recurrent import AbstractRecurrent, token_shift
+from jaxperf.models.blocks.phase import Phase
+from jaxperf.models.blocks.recurrent import AbstractRecurrent, recur, token_shift
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Rwkv7
 
@@ -50,11 +52,7 @@ class Rwkv7Mixer(AbstractRecurrent):
         heads = ceil_div(self.heads, at.layout.tensor_parallel)
         gates = 2.0 * self.head_dim  # a decay and a rate for each channel
         shape = LinearAttentionShape(heads, heads, self.head_dim, self.head_dim, CHUNK, gates)
-        if isinstance(phase, Decode):
-            stream = at.efficiencies.elementwise
-            return state_update_cost(at.device, shape, phase.sequences, STEP_OPERATIONS, gates, at.activations, stream)
-        efficiency = at.efficiencies.linear_attention
-        return delta_prefill_cost(at.device, shape, phase.sequences, phase.prompt, at.activations, efficiency)
+        return recur(at, phase, shape, delta_prefill_cost, partial(state_update_cost, operations=STEP_OPERATIONS))
 
     def rank_width(self, layout: Parallelism) -> Scalar:
         """Elements of all heads of one tensor-parallel rank [1]."""
