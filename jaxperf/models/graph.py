@@ -2,7 +2,7 @@
 
 Built by `jaxperf.models.workloads`, by the readers of `jaxperf.io`, or by hand; validated where it is built. The
 families and their columns are those of measured kernels (`calibration.datasets.schema`), so that a measured, a fitted
-and a roofline time answer for the same operation. `jaxperf.models.graph_arrays` is its form for JAX.
+and a roofline time answer for the same operation.
 """
 
 from __future__ import annotations
