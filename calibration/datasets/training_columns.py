@@ -29,6 +29,7 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "overlap_data": (),
     "offload_optimizer": ("optimizer_offload", "optimizer_offload_fraction"),
     "overlap_offload": (),
+    "host_memory_gb": (),
     "mtp": ("mtp_layers", "mtp_num_layers"),
     "expert_groups": ("n_group", "router_groups"),
     "groups_per_token": ("topk_group",),
@@ -73,5 +74,6 @@ ALLOWED = {
     "mtp": f"a whole number from 0 to {MOST_LAYERS:,}",
     "zero": "0, 1, 2 or 3",
     **dict.fromkeys(FLAGS, "0 or 1"),
+    "host_memory_gb": "a number of GB above 0, of the host for one device",
     "params": f"a number from 1 to {LARGEST:g}",
 }

@@ -28,6 +28,7 @@ from jaxperf.network.limited_routing import hits_table
 from jaxperf.serving.notes import multiplied_in, without_scales
 from jaxperf.training.layout import CONTEXT_METHODS, ZERO_STAGES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
+from jaxperf.training.recompute import modules_of
 
 ADAPTER_RANK = 16.0  # of LoRA where notes do not say
 # "LoRA rank 64", "rank=256", "lora_r=256", "r=8", and as NeMo names it, "lora_dim 32"; no "node_rank=1", no "r=0.5".
@@ -129,6 +130,8 @@ def _point(run: Run, models: Models, device: Device) -> tuple[Point, Stack, str]
     if float(device.peak_flops[layout.compute_format]) <= 0.0:
         raise InputError(f"dtype: {run.device} multiplies neither {run.dtype} nor a format that can stand in for it.")
     notes += _silent(run, float(layout.data), float(model.topk))
+    if without := [name for name in run.recompute_modules if name not in modules_of(model)]:
+        notes.append(f"recompute_modules: the model has no {', no '.join(without)}")
     if stack.name == UNKNOWN:
         notes.append(f"the software is not {'known' if run.source else 'stated'}: taken to be like most")
     if release_of(run, stack) == NEWEST:
@@ -178,6 +181,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "overlap_data": share_of(run, "overlap_data"),
         "overlap_offload": share_of(run, "overlap_offload"),
         "offload_optimizer": share_of(run, "offload_optimizer", 0.0),
+        "host_memory": _host_memory(run),
         "lora_rank": rank,
         "frozen": float(rank > 0.0),
         **again,
@@ -189,6 +193,14 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     if numbers["zero"] == 2.0 and ranks["pp"] > 1.0:
         notes.append(WHOLE_GRADIENTS)
     return layout, [*notes, note, *untold, untold_rank]
+
+
+def _host_memory(run: Run) -> float:
+    """What a device may fill of its host's memory, 0 where a table does not say [byte]."""
+    stated = run.layout["host_memory_gb"]
+    if stated <= 0.0:
+        raise InputError(f"host_memory_gb: {stated:g} must be {ALLOWED['host_memory_gb']}.")
+    return 1e9 * _or(stated, 0.0)
 
 
 def _silent(run: Run, data: float, topk: float) -> list[str]:

@@ -21,6 +21,8 @@ from calibration.training.shares import starts_of
 from calibration.training.stacks import stack_note
 from hwspecs.changed import changed_facts
 from jaxperf.core.numerics import as_float
+from jaxperf.training.efficiencies import TrainingEfficiencies
+from jaxperf.training.host import host_note, with_host
 from jaxperf.training.layout import RECOMPUTE
 from jaxperf.training.layout_checks import TrainingReason, reason_sentences
 from jaxperf.training.memory import stage_memory
@@ -77,8 +79,8 @@ def predict_training(
         for name in NUMBERS:
             columns[name][rows] = np.where(runs, found[name], np.nan)
         feasible[rows] = runs & ~_too_large(known, found["memory_bytes"], found["recomputed_memory"])
-        notes = zip(device_notes(known, parameters), peak_notes(found["product_share"]), strict=True)
-        beside = ["; ".join(filter(None, pair)) for pair in notes]
+        notes = (device_notes(known, parameters), peak_notes(found["product_share"]), host_notes(known, parameters))
+        beside = ["; ".join(filter(None, each)) for each in zip(*notes, strict=True)]
         reasons[rows] = [_reason(known, place, bits[place], found, beside[place]) for place in range(len(rows))]
     found = {**columns, "feasible": feasible, "tier": tiers, "reason": reasons}
     return {name: column[source] for name, column in found.items()}
@@ -190,6 +192,17 @@ def device_notes(known: Known, parameters: TrainingParameters) -> list[str]:
         else:
             notes.append("" if pair in parameters.measured else f"the device was never measured in {kind} formats")
     return notes
+
+
+def host_notes(known: Known, parameters: TrainingParameters) -> list[str]:
+    """A sentence for each run that offloads: what of its host it is priced with; "" for the others."""
+    assumed = TrainingEfficiencies(**{**assumed_starts(), **parameters.assumed})
+    return [
+        host_note(known.specs[run.device], with_host(assumed, known.specs[run.device]))
+        if float(point.layout.offload_optimizer) > 0.0
+        else ""
+        for run, point in zip(known.runs, known.points, strict=True)
+    ]
 
 
 def _reason(known: Known, place: int, bits: int, found: dict[str, np.ndarray], beside: str) -> str:

@@ -17,6 +17,7 @@ from calibration.training.scalars import WIDE
 from calibration.training.stacks import ALL, FLASH_1, Stack
 from jaxperf.core.sustained import CLASSES
 from jaxperf.models.graph import Op
+from jaxperf.training.host import host_rates
 
 SIDE = 4096.0  # of a square product that fills any device
 DTYPES = {"32-bit": "fp32", "16-bit": "bf16", "8-bit": "fp8", "4-bit": "nvfp4"}
@@ -36,11 +37,13 @@ def starts_of(
     attention = _attention_shares(known, assumed["attention"])
     wide = [WIDE.get(kind, kind) for kind in known.classes]
     gemm = _gemm_shares(devices, kernels, directories)
+    hosts = [{**assumed, **host_rates(known.specs[device])} for device in devices]
     return {name: np.asarray(value) for name, value in assumed.items()} | {
         "gemm": np.array([gemm[pair] for pair in zip(devices, known.classes, strict=True)]),
         "plain_gemm": np.array([gemm[pair] for pair in zip(devices, wide, strict=True)]),
         "attention": attention,
         "attention_backward": attention,
+        **{name: np.array([host[name] for host in hosts]) for name in ("host_bandwidth", "host_memory_bandwidth")},
         "overlap_tensor": np.array([_tensor_overlap(stack, assumed["overlap_tensor"]) for stack in known.stacks]),
     }
 

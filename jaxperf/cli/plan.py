@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hwspecs.errors import InputError
 from jaxperf.cli.command import Command
 from jaxperf.cli.measured import Params
 from jaxperf.cli.options import (
@@ -25,9 +26,9 @@ from jaxperf.cli.options import (
 from jaxperf.cli.plan_options import (
     check_devices,
     checked,
+    parse_memory,
     parse_modules,
     parse_pool,
-    parse_reserve,
     parse_schedules,
     parse_share,
     parse_sizes,
@@ -87,6 +88,12 @@ def train(
         float,
         typer.Option("--offload-optimizer", metavar="SHARE", help="Of the parameters, updated by the host: 0 to 1."),
     ] = 0.0,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--host-memory", metavar="SIZE", help="Of the host for one device, such as 250 GB (default: not checked)."
+        ),
+    ] = None,
     reserve: Annotated[
         str | None,
         typer.Option(
@@ -141,8 +148,9 @@ def train(
         mtp=checked(mtp, "--mtp", least=0),
         modules=parse_modules(modules),
         offload=parse_share(offload, "--offload-optimizer"),
+        host_memory=parse_memory(host_memory, "--host-memory") or 0.0,
     )
-    folders, kept = places_of(wanted, devices_dir or ()), parse_reserve(reserve)
+    folders, kept = places_of(wanted, devices_dir or ()), parse_memory(reserve, "--reserve")
     asked = Asked(request, steps, kernels, params, folders, out, as_json, quiet, kept)
     if pools:
         _plan_pools(asked, pools)
@@ -152,14 +160,19 @@ def train(
 
 def _request(model: str, mtp: int, **asked: Any) -> Request:
     from jaxperf.io.huggingface import load_model
+    from jaxperf.training.layout import MODULES
     from jaxperf.training.model_build import training_model, training_notes
+    from jaxperf.training.recompute import check_modules
     from jaxperf.training.search.plan import Request
 
     config = load_model(model)
+    built = training_model(config, mtp=mtp)
+    if asked["modules"] != MODULES[:1]:
+        check_modules("--recompute-modules", config.name, built, asked["modules"])
+    if asked["host_memory"] and not asked["offload"]:
+        raise InputError("--host-memory is of what is offloaded; add --offload-optimizer, or leave it out.")
     remarks = training_notes(config, mtp)
-    return Request(
-        config.name, training_model(config, mtp=mtp), max_context=config.max_context, remarks=remarks, **asked
-    )
+    return Request(config.name, built, max_context=config.max_context, remarks=remarks, **asked)
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def parse_share(value: float, option: str) -> float:
     return value
 
 
-def parse_reserve(text: str | None) -> float | None:
+def parse_memory(text: str | None, option: str) -> float | None:
     """`6 GB` in bytes, None for nothing given. Raises `InputError` for what is no size."""
     if text is None:
         return None
@@ -121,4 +121,4 @@ def parse_reserve(text: str | None) -> float | None:
     try:
         return hwspecs.parse_quantity(text, "byte")
     except InputError as error:
-        raise InputError(f"--reserve: {error}") from None
+        raise InputError(f"{option}: {error}") from None

@@ -63,13 +63,21 @@ def plan_rates(
     from jaxperf.training.search.plan import Rates, assumed_rates
 
     if steps == ASSUMED:
-        assumed = assumed_rates()
+        assumed = assumed_rates(spec)
         notes = [f"{spec.name} has {note}" for note in format_notes(spec, format_name(request.dtype))]
-        return replace(assumed, tier="; ".join([assumed.tier, *notes]))
+        return replace(assumed, tier=_joined((assumed.tier, *notes, _of_host(request, spec, assumed.nominal))))
     (found,) = fitted_rates([(request, spec)], None if steps == SHIPPED else Path(steps), folders, kernels)
     within = f"90 % within a factor {math.exp(found.width):.2f}"
     words = f"fitted to measured steps, {found.tier} tier: {SOFTWARE} on {spec.name}, {within}"
-    return Rates(found.efficiencies, _joined((words, found.note)), width=found.width)
+    notes = _joined((words, found.note, _of_host(request, spec, found.efficiencies)))
+    return Rates(found.efficiencies, notes, width=found.width)
+
+
+def _of_host(request: Request, spec: DeviceSpec, efficiencies: TrainingEfficiencies) -> str:
+    """What is taken of the host, where something is offloaded to it."""
+    from jaxperf.training.host import host_note
+
+    return host_note(spec, efficiencies) if request.offload > 0.0 else ""
 
 
 def multiplies(spec: DeviceSpec, dtype: str) -> bool:

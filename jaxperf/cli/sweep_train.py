@@ -22,9 +22,11 @@ ONE_BATCH, ONE_SEQUENCE = 1024, 4096  # of the run that stands for a sweep where
 
 @dataclass(frozen=True)
 class TrainingOrigin:
-    """`tiers`: device -> number format -> where its efficiencies come from, in words."""
+    """`tiers`: device -> number format -> where its efficiencies come from, in words; `hosts`: what is taken of those
+    that something is offloaded to."""
 
     tiers: Mapping[str, Mapping[str, str]]
+    hosts: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -34,6 +36,7 @@ class TrainingOrigin:
             for name, words in formats.items():
                 groups.setdefault(words, []).append(f"{device} in {name}")
         parts = [f"{words}: {_some(places)}" for words, places in groups.items()]
+        parts += self.hosts
         return f"fitted to measured steps, {'; '.join(parts)}; 90 % intervals of a whole step"
 
     @property
@@ -70,15 +73,32 @@ def prepare_training(study: TrainingStudy, question: SweepFile) -> Prepared:
     from jaxperf.io.fleet import axis_places, select_axis_devices
     from jaxperf.report.sweep_question import Prepared
     from jaxperf.sweeps.named import given_values
-    from jaxperf.training.study_axes import DEFAULTS, checked_values
+    from jaxperf.training.study_axes import DEFAULTS, OFFLOADS, checked_values
 
     folders = [Path(question.devices_directory)] if question.devices_directory else []
     specs, values = select_axis_devices(question.axes, folders)
     study.axes(values, dict.fromkeys(specs, 0.0))  # mistakes are told before the seconds that devices take to rate
-    dtypes = dict(given_values(values)).get("dtype", DEFAULTS["dtype"])
+    given = dict(given_values(values))
+    dtypes = given.get("dtype", DEFAULTS["dtype"])
     formats = list(dict.fromkeys(checked_values("dtype", dtypes)))
     rated, tiers = _rated(study.model, specs, formats, axis_places(question.axes, folders))
-    return Prepared(study, study.axes(values, rated), TrainingOrigin(tiers))
+    hosts = _hosts(specs, rated) if any(name in given for name in OFFLOADS) else ()
+    return Prepared(study, study.axes(values, rated), TrainingOrigin(tiers, hosts))
+
+
+def _hosts(specs: Mapping[str, DeviceSpec], rated: Mapping[str, RatedDevice], told: int = 4) -> tuple[str, ...]:
+    """What is taken of the hosts of a few devices; of many, of those whose files tell nothing."""
+    import jax
+
+    from hwspecs.host import host_of
+    from jaxperf.training.host import host_note
+
+    if len(specs) <= told:
+        first = {name: jax.tree.map(lambda leaf: leaf[0], rated[name].efficiencies) for name in specs}
+        return tuple(host_note(spec, first[name]) for name, spec in specs.items())
+    unknown = [name for name, spec in specs.items() if host_of(spec) is None]
+    assumed = f"; a link and a memory that are assumed for {_some(unknown)}, whose files name none" if unknown else ""
+    return (f"hosts as the files of {len(specs) - len(unknown)} devices tell{assumed}",)
 
 
 def _rated(

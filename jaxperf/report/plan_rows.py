@@ -105,6 +105,7 @@ def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:
         "mtp": float(request.model.mtp),
         "recompute_modules": list(request.modules),
         "offload_optimizer": request.offload,
+        "host_memory": request.host_memory or None,
         "objective": request.objective,
         "variation": variation_sizes(request),
         "notes": list(request.notes),

@@ -40,9 +40,9 @@ class Layout(eqx.Module):
     layers that recompute; `recompute_*` 1 for each of the `MODULES` that "selective" computes again;
     `uneven` 1 where stages may hold different numbers of layers; `flash` 0 where attention writes its scores to memory;
     `offload` share of the kept activations sent to host memory, `offload_optimizer` of the parameters that the host
-    updates, in whose memory their states are; `lora_rank`, 0 for none; `frozen` 1 where the model's
-    weights do not learn; `deduplicate` 1 where a token is sent to a rank, and to a node, once for all its experts
-    there.
+    updates, in whose memory their states are; `host_memory` that a device may fill there, 0 where nobody says [byte];
+    `lora_rank`, 0 for none; `frozen` 1 where the model's weights do not learn; `deduplicate` 1 where a token is sent to
+    a rank, and to a node, once for all its experts there.
 
     `overlap_*`: 1 where the software hides this communication behind compute, 0 where not.
 
@@ -83,6 +83,7 @@ class Layout(eqx.Module):
     flash: Float[Array, "*batch"] = eqx.field(converter=as_float, default=1.0)
     offload: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     offload_optimizer: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    host_memory: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     lora_rank: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     frozen: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     deduplicate: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
@@ -244,6 +245,8 @@ def _check_range(name: str, value: Any) -> None:
         raise InputError(f"Layout.zero is {value}; it must be a stage of ZeRO: 0, 1, 2 or 3.")
     if name in SHARES and not 0.0 <= value <= 1.0:
         raise InputError(f"Layout.{name} is {value}; it must be a number from 0 to 1.")
+    if name == "host_memory" and not value >= 0.0:
+        raise InputError(f"Layout.host_memory is {value}; it must be a number of bytes, 0 for any.")
     if name == "sequence_parallel" and value not in (0.0, 1.0):
         raise InputError(f"Layout.sequence_parallel is {value}; it must be 0 or 1.")
 

@@ -34,6 +34,7 @@ class TrainingReason(enum.IntFlag):
     NETWORK = 4096
     COUNT = 8192
     ADAPTERS = 16384
+    HOST = 32768
 
 
 SENTENCES = {
@@ -53,12 +54,16 @@ SENTENCES = {
     TrainingReason.NETWORK: "the layout spans nodes that no network joins",
     TrainingReason.COUNT: "a number of ranks, chunks, sequences or tokens is below one, or ZeRO's stage is not 0 to 3",
     TrainingReason.ADAPTERS: "the rank of LoRA is above the model's width",
+    TrainingReason.HOST: "what is offloaded does not fit in the host memory that a device has",
 }
 
 
-def layout_reasons(model: TrainingModel, layout: Layout, device: Device, memory: Scalar) -> Int[Array, ""]:
-    """Bits of `TrainingReason`; 0 where the step can run. `memory`: bytes of the fullest stage [byte]."""
-    return reason_bits(structure_checks(model, layout) | device_checks(layout, device, memory))
+def layout_reasons(
+    model: TrainingModel, layout: Layout, device: Device, memory: Scalar, host: Scalar
+) -> Int[Array, ""]:
+    """Bits of `TrainingReason`; 0 where the step can run. `memory` of the fullest stage on its device, and what it has
+    in that of the `host` [byte]."""
+    return reason_bits(structure_checks(model, layout) | device_checks(layout, device, memory, host))
 
 
 def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReason, Bool[Array, ""]]:
@@ -111,8 +116,10 @@ def _keys_fit(model: TrainingModel, ranks: Scalar) -> Bool[Array, ""]:
     return divides(ranks, model.kv_shares) | divides(jnp.maximum(model.kv_shares, 1.0), ranks)
 
 
-def device_checks(layout: Layout, device: Device, memory: Scalar) -> dict[TrainingReason, Bool[Array, ""]]:
-    """What the device and its links forbid (True: infeasible)."""
+def device_checks(
+    layout: Layout, device: Device, memory: Scalar, host: Scalar
+) -> dict[TrainingReason, Bool[Array, ""]]:
+    """What the device, its links and its host forbid (True: infeasible)."""
     no_network = device.network_bandwidth <= 0.0
     peaks = device.peak_flops
     missing = (peaks[layout.compute_format] <= 0.0) | (peaks[layout.plain_format] <= 0.0)
@@ -121,6 +128,7 @@ def device_checks(layout: Layout, device: Device, memory: Scalar) -> dict[Traini
         TrainingReason.NETWORK: no_network & (layout.world > device.node_size),
         TrainingReason.FORMAT: missing,
         TrainingReason.MEMORY: memory > device.memory_capacity,
+        TrainingReason.HOST: (layout.host_memory > 0.0) & (host > layout.host_memory),
     }
 
 

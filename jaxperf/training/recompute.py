@@ -7,12 +7,16 @@ latents drop their output, too, which the product behind them reads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from hwspecs.errors import InputError
 from jaxperf.core.numerics import Scalar
-from jaxperf.training.layout import Layout
+from jaxperf.training.layout import MODULES, Layout
+from jaxperf.training.model import TrainingModel
 
 
 class Again(eqx.Module):
@@ -53,3 +57,25 @@ def layer_again(again: Again, **modules: Scalar) -> Scalar:
     for name, amount in modules.items():
         total = total + getattr(again, name) * amount
     return total
+
+
+def modules_of(model: TrainingModel) -> tuple[str, ...]:
+    """Those of `MODULES` that a model has."""
+    layers = {
+        "core_attn": model.attention_layers,
+        "layernorm": model.layers,
+        "mla_up_proj": model.up_rows,
+        "mlp": model.dense_layers,
+        "moe": model.moe_layers,
+        "moe_act": model.moe_layers,
+        "shared_experts": model.moe_layers * model.shared_weights,
+    }
+    return tuple(name for name in MODULES if float(layers[name]) > 0.0)
+
+
+def check_modules(what: str, name: str, model: TrainingModel, modules: Sequence[str]) -> None:
+    """Raises `InputError` for modules that a model has none of, for which nothing would be computed again; `what`: how
+    the caller was told them, `name` of the model."""
+    own = modules_of(model)
+    if without := [module for module in modules if module not in own]:
+        raise InputError(f"{what}: {name} has no {without[0]}; it has {', '.join(own)}.")

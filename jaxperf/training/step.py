@@ -206,7 +206,7 @@ def _answer(
         lambda part: longer * part, (time, waits, compute, exposed, sent)
     )
     memory = stage_memory(model, layout, efficiencies.imbalance, efficiencies.reserved_memory)
-    reason = layout_reasons(model, layout, device, memory.total)
+    reason = layout_reasons(model, layout, device, memory.total, memory.host)
     checked = jnp.where(reason == 0, time, jnp.nan)
     streamed = (compute.vector + compute.optimizer) * efficiencies.stream
     return TrainingStep(

@@ -23,9 +23,24 @@ from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.layout_checks import reason_sentences
 from jaxperf.training.model_build import training_model
+from jaxperf.training.recompute import check_modules
 from jaxperf.training.results import TrainingStep, interval_ends
 from jaxperf.training.step import training_step
-from jaxperf.training.study_axes import DEFAULTS, FIELDS, NAMES, TASK, checked_values, format_axis, names_axis
+from jaxperf.training.study_axes import (
+    DEFAULTS,
+    FIELD_OF,
+    FIELDS,
+    HOST,
+    NAMES,
+    RECOMPUTED,
+    SHARES,
+    TASK,
+    check_effects,
+    checked_values,
+    format_axis,
+    modules_axis,
+    names_axis,
+)
 
 METRICS = {
     "step_time": MetricFacts("s", "one training step of the global batch", True, "min"),
@@ -37,6 +52,7 @@ METRICS = {
     "bubble_fraction": MetricFacts("1", "idle share of the busiest pipeline stage", False, "min"),
     "exposed_communication": MetricFacts("s", "communication of a step that compute does not hide", False, "min"),
     "memory": MetricFacts("B", "weights, states and activations on the fullest device", False, "min"),
+    "offloaded_memory": MetricFacts("B", "what is offloaded, in the memory of the host, for one device", False, "min"),
     "memory_share": MetricFacts("1", "memory over that of the device", False, "min"),
     "num_devices": MetricFacts("1", "devices that the layout fills", False, "min"),
     "reason": MetricFacts("1", "why infeasible: bits of training.layout_checks.TrainingReason, 0: feasible", False),
@@ -67,7 +83,7 @@ class TrainingStudy:
     @property
     def parameters(self) -> tuple[str, ...]:
         """Names that can be an axis."""
-        return ("device", *FIELDS, "world_size", *NAMES, "dtype")
+        return ("device", *FIELDS, "world_size", *NAMES, *SHARES, HOST, RECOMPUTED, "dtype")
 
     @property
     def facts(self) -> dict[str, MetricFacts]:
@@ -96,6 +112,8 @@ class TrainingStudy:
                 return axis(name, [devices[each] for each in entries], entries)
             if name == "dtype":
                 return format_axis(entries)
+            if name == RECOMPUTED:
+                return modules_axis(entries)
             return names_axis(name, entries) if name in NAMES else axis(name, entries)
 
         given, defaults = dict(given_values(values)), dict(DEFAULTS)
@@ -105,18 +123,28 @@ class TrainingStudy:
                     "'world_size' and 'data_parallel' are both given; one follows from the other, give one."
                 )
             del defaults["data_parallel"]
+        check_effects(given)
+        if RECOMPUTED in given:
+            modules = " ".join(checked_values(RECOMPUTED, given[RECOMPUTED])).split()
+            check_modules(RECOMPUTED, self.model.name, training_model(self.model), modules)
+            defaults["recompute"] = "selective"
         return named_axes(values, TASK, self.parameters, defaults, checked_values, axis_of)
 
     def point(self) -> Callable[..., dict[str, Array]]:
-        """The pure function of one point: `device` a `RatedDevice`, `formats` and `place` of the number format, the
-        rest scalars. **Returns:** the metrics, with `NAME_lower` and `NAME_upper` where they have an interval."""
+        """The pure function of one point: `device` a `RatedDevice`, `formats` and `place` of the number format,
+        `modules` that are computed again, the rest scalars.
+        **Returns:** the metrics, with `NAME_lower` and `NAME_upper` where they have an interval."""
         model = training_model(self.model)
 
         def point(
-            device: RatedDevice, formats: Mapping[str, Array], place: Int[Array, ""], **given: Array
+            device: RatedDevice,
+            formats: Mapping[str, Array],
+            place: Int[Array, ""],
+            modules: Mapping[str, Array] | None = None,
+            **given: Array,
         ) -> dict[str, Array]:
             efficiencies = jax.tree.map(lambda leaf: leaf[place], device.efficiencies)
-            layout = Layout(**formats, **_fields(given), deduplicate=1.0)
+            layout = Layout(**formats, **(modules or {}), **_fields(given), deduplicate=1.0)
             step = training_step(model, layout, device.device, efficiencies)
             ends = interval_ends(step.mfu, jnp.exp(device.width[place]))
             return self._with_ends(_metrics(step, layout, device.device), *ends)
@@ -137,7 +165,7 @@ class TrainingStudy:
 
 def _fields(given: Mapping[str, Array]) -> dict[str, Array]:
     """Fields of a `Layout` from the names of axes; the devices there are go to data parallelism."""
-    fields = {(FIELDS | NAMES)[name].field: value for name, value in given.items() if name != "world_size"}
+    fields = {FIELD_OF[name]: value for name, value in given.items() if name != "world_size"}
     if "world_size" in given:
         others = fields["tensor"] * fields["context"] * fields["pipeline"]
         data = jnp.maximum(floor_div(given["world_size"], others), 1.0)
@@ -162,6 +190,7 @@ def _metrics(step: TrainingStep, layout: Layout, device: Device) -> dict[str, Ar
         "step_time": step.time,
         **{name: jnp.where(feasible, value, jnp.nan) for name, value in rates.items()},
         "memory": step.memory.total,
+        "offloaded_memory": step.memory.host,
         "memory_share": step.memory.total / device.memory_capacity,
         "num_devices": layout.world,
         "reason": step.reason,

@@ -113,6 +113,7 @@ def test_what_saves_memory_can_be_asked_for(cli, plan) -> None:
     assert (plain[0]["memory_host"], rows[0]["memory_optimizer"]) == (0.0, 0.0)
     assert rows[0]["memory_host"] == pytest.approx(16 * provenance["parameters"])
     assert rows[0]["compute_host_optimizer"] > 0.0
+    assert "l4 has pcie4-x16, of whose 31.5 GB/s copies reach 25.2" in provenance["searches"][0]["efficiencies"]
     assert "GB on the host" in cli(*one, "--top", "1", *saving[:2]).stdout
 
 
@@ -178,6 +179,9 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "2", "--recompute-modules", "moe-act"), "Did you mean moe_act"),
         (("--n", "2", "--offload-optimizer", "1.5"), "--offload-optimizer: 1.5 must be from 0 to 1"),
         (("--n", "2", "--reserve", "much"), "--reserve: "),
+        (("--n", "2", "--host-memory", "much"), "--host-memory: "),
+        (("--n", "2", "--host-memory", "9 GB"), "--host-memory is of what is offloaded; add --offload-optimizer"),
+        (("--n", "2", "--recompute-modules", "moe_act"), "has no moe_act; it has core_attn, layernorm, mlp"),
         (("--n", "2", "--mtp", "-1"), "--mtp: -1 must be at least 0"),
         (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),
         (("--n", "2", "--lora", "0"), "--lora: 0 must be at least 1"),

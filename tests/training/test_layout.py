@@ -28,7 +28,7 @@ reasons = jax.jit(layout_reasons)
 
 def why(model=LLAMA, device=H100, memory: float = 1e9, **fields) -> TrainingReason:
     layout = training_layout(**{"global_batch": 64, **fields})
-    return TrainingReason(int(reasons(model, layout, device, as_float(memory))))
+    return TrainingReason(int(reasons(model, layout, device, as_float(memory), as_float(0.0))))
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_numbers_that_no_run_can_have(name: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"Layout\.{name} is {value}; it must be"):
         training_layout(**{name: value})  # type: ignore[arg-type]
     layout = dataclasses.replace(training_layout(global_batch=64), **{name: value})
-    found = TrainingReason(int(reasons(LLAMA, layout, H100, as_float(1e9))))
+    found = TrainingReason(int(reasons(LLAMA, layout, H100, as_float(1e9), as_float(0.0))))
     assert TrainingReason.COUNT in found
 
 
 @pytest.mark.parametrize(("rank", "wide"), [(8192, False), (8193, True)])
 def test_adapters_are_no_wider_than_the_model(rank: int, wide: bool) -> None:
     layout = training_layout(global_batch=64, lora_rank=rank, frozen=1)
-    found = TrainingReason(int(reasons(LLAMA, layout, H100, as_float(1e9))))
+    found = TrainingReason(int(reasons(LLAMA, layout, H100, as_float(1e9), as_float(0.0))))
     assert (TrainingReason.ADAPTERS in found) == wide
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -16,8 +17,9 @@ from jaxperf.core.numerics import stack
 from jaxperf.io.huggingface import load_model
 from jaxperf.sweeps import Sweep
 from jaxperf.training.efficiencies import assumed_training_efficiencies
-from jaxperf.training.layout import training_layout
+from jaxperf.training.layout import module_fields, training_layout
 from jaxperf.training.layout_checks import TrainingReason
+from jaxperf.training.memory import stage_memory
 from jaxperf.training.model_build import training_model
 from jaxperf.training.step import training_step
 from jaxperf.training.study import METRICS, RatedDevice, TrainingStudy
@@ -48,6 +50,49 @@ def swept() -> dict[str, np.ndarray]:
     results = Sweep(study.point(), axes).dense()
     assert set(column_units(study.facts)) == set(results.metrics)
     return {name: values.reshape(2, 2, 3, 2, 2) for name, values in results.metrics.items()}
+
+
+def test_what_saves_memory_can_be_swept() -> None:
+    """Modules that are computed again and what the host has, beside the step of one layout."""
+    config = load_model("mixtral-8x7b")
+    study = TrainingStudy(config, ("memory", "offloaded_memory", "reason"))
+    modules, memory = ["core_attn", "moe_act+layernorm"], ["60 GB", 100e9]
+    asked = {"device": "h100-sxm", "data_parallel": 8, "expert_parallel": 8, "recompute_modules": modules}
+    asked |= {"offload_optimizer": [0.5, 1.0], "host_memory": memory}
+    model, rates = training_model(config), assumed_training_efficiencies()
+    found = Sweep(study.point(), study.axes(asked, {"h100-sxm": rated("h100-sxm")})).dense().metrics
+    assert found["reason"].size == 8
+    for place, (names, share, host) in enumerate(itertools.product(modules, (0.5, 1.0), (60e9, 100e9))):
+        layout = training_layout(
+            recompute="selective", data=8, expert=8, global_batch=1024, offload_optimizer=share, host_memory=host,
+            deduplicate=1.0, **module_fields(names.split("+")),
+        )  # fmt: skip
+        kept = stage_memory(model, layout, rates.imbalance, rates.reserved_memory)
+        assert found["memory"].ravel()[place] == pytest.approx(float(kept.total))
+        assert found["offloaded_memory"].ravel()[place] == pytest.approx(float(kept.host))
+        over = bool(int(found["reason"].ravel()[place]) & TrainingReason.HOST)
+        assert over is (float(kept.host) > host)
+    assert {bool(int(each) & TrainingReason.HOST) for each in found["reason"].ravel()} == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"recompute_modules": "moe_act"}, "llama-2-7b has no moe_act; it has core_attn, layernorm, mlp"),
+        ({"recompute_modules": "mlpp"}, "Did you mean mlp"),
+        ({"recompute_modules": "mlp", "recompute": "full"}, "add 'recompute: selective'"),
+        ({"recomputed_share": 0.5}, "nothing does"),
+        ({"offload_optimizer": 1.5}, "from 0 to 1"),
+        ({"host_memory": "10 GB"}, "of what is offloaded"),
+        ({"host_memory": "10 GB", "offload_optimizer": 0}, "of what is offloaded"),
+        ({"host_memory": 0, "offload_optimizer": 1}, "it must be a size"),
+        ({"host_memory": "ten", "offload_optimizer": 1}, "'host_memory': "),
+    ],
+)
+def test_what_saves_no_memory_is_refused(wrong: dict[str, Any], told: str) -> None:
+    study = TrainingStudy(load_model("llama-2-7b"))
+    with pytest.raises(InputError, match=told):
+        study.axes({"device": "h100-sxm", **wrong}, {"h100-sxm": 0.0})
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0, 0, 0), (1, 0, 1, 1, 0), (0, 1, 1, 0, 1)])

@@ -142,7 +142,8 @@ def _structure(
     """Reasons of each split, memory aside."""
 
     def reasons(split: Mapping[str, jax.Array]) -> Int[jax.Array, ""]:
-        return layout_reasons(model, dataclasses.replace(base, **split), device, as_float(0.0))
+        none = as_float(0.0)
+        return layout_reasons(model, dataclasses.replace(base, **split), device, none, none)
 
     return jax.vmap(reasons)(table)
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 import jax
 import numpy as np
 
+import hwspecs
 from hwspecs.errors import InputError, did_you_mean
+from hwspecs.schema import DeviceSpec
 from jaxperf.core.compiler_options import STRAIGHT, UNOPTIMIZED
-from jaxperf.core.device import Device, load_device
+from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.numerics import Scalar, as_float, plain_number
 from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.checks import check_count
@@ -19,6 +21,7 @@ from jaxperf.models.config import ModelConfig, check_model
 from jaxperf.training.checkpoint import save_time
 from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 from jaxperf.training.failures import HOUR, Failures, assumed_failures
+from jaxperf.training.host import with_host
 from jaxperf.training.layout import MODULES, Layout, module_fields, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model, training_notes
@@ -46,9 +49,12 @@ class Rates:
     width: float | None = None
 
 
-def assumed_rates() -> Rates:
-    """The assumed efficiencies with their assumed ends."""
-    nominal, slow, fast = map(assumed_training_efficiencies, ("nominal", "low", "high"))
+def assumed_rates(spec: DeviceSpec | None = None) -> Rates:
+    """The assumed efficiencies with their assumed ends; with what a device's `spec` tells of its host."""
+    levels = {level: assumed_training_efficiencies(level) for level in ("nominal", "low", "high")}
+    if spec is not None:
+        levels = {level: with_host(each, spec, level) for level, each in levels.items()}
+    nominal, slow, fast = levels.values()
     return Rates(nominal, "assumed, not fitted (docs/training.md has their ranges)", slow, fast)
 
 
@@ -64,10 +70,11 @@ class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
     is that of the efficiencies a plan takes; `modules` that selective recomputation computes again; `offload`: share of
-    the parameters that the host updates; `lora_rank` of the adapters that alone learn, 0 where the model does;
-    `passed_on`: micro-batches go on to other devices, which wait for the first of them; `behind`: sequences that those
-    devices which follow hold at most; `max_context`: the longest sequence that the model is made for, if it says;
-    `remarks`: what a step is not told of the model."""
+    the parameters that the host updates, of whose memory a device may fill `host_memory`, 0 for any [byte];
+    `lora_rank` of the adapters that alone learn, 0 where the model does; `passed_on`: micro-batches go on to other
+    devices, which wait for the first of them; `behind`: sequences that those devices which follow hold at most;
+    `max_context`: the longest sequence that the model is made for, if it says; `remarks`: what a step is not told
+    of the model."""
 
     name: str
     model: TrainingModel
@@ -84,6 +91,7 @@ class Request:
     save_pause: float = SAVE_PAUSE
     modules: tuple[str, ...] = MODULES[:1]
     offload: float = 0.0
+    host_memory: float = 0.0
     lora_rank: int = 0
     passed_on: bool = False
     behind: float = 0.0
@@ -115,6 +123,7 @@ class Request:
             behind=self.behind,
             deduplicate=1.0,
             offload_optimizer=self.offload,
+            host_memory=self.host_memory,
             **module_fields(self.modules),
             lora_rank=float(self.lora_rank),
             frozen=float(self.lora_rank > 0),
@@ -215,8 +224,10 @@ def plan_train(
         raise InputError(f"A device is {device!r}; give its name or a device.")
     asked = (model.name, training_model(model), global_batch, sequence, dtype, objective, top)
     request = Request(*asked, remarks=training_notes(model))
-    chip = load_device(device) if isinstance(device, str) else device
-    return plan(request, device if isinstance(device, str) else "device", chip, devices, assumed_rates())
+    if not isinstance(device, str):
+        return plan(request, "device", device, devices, assumed_rates())
+    spec = hwspecs.load(device)
+    return plan(request, device, device_from_spec(spec), devices, assumed_rates(spec))
 
 
 def next_feasible_size(request: Request, device: Device, devices: int, rates: Rates) -> int | None:

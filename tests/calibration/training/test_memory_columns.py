@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from calibration.datasets.training import read_training
+from calibration.kernels.parameters import load_parameters
+from calibration.training.parameters import load_training
 from calibration.training.points import Known, known_runs
+from calibration.training.predict import host_notes
+from calibration.training.scalars import assumed_starts
+from calibration.training.shares import starts_of
 from jaxperf.io.huggingface import load_model
 from jaxperf.training.model_build import training_model
 from tests.calibration.training.runs import SHAPE, write
@@ -18,6 +23,7 @@ def known(tmp_path: Path, *changes: dict[str, object]) -> Known:
 
 
 def test_what_the_columns_say_is_in_the_point(tmp_path: Path) -> None:
+    assert float(known(tmp_path, {"host_memory_gb": 250}).points[0].layout.host_memory) == 250e9
     change = {"recompute": "selective", "recompute_modules": "moe_act, mlp", "offload_optimizer": 0.5, "mtp": 2}
     point = known(tmp_path, {**change, "overlap_offload": 0.0}).points[0]
     layout, plain = point.layout, known(tmp_path, {}).points[0]
@@ -43,6 +49,20 @@ def test_modules_without_a_stated_recomputation_are_selective(tmp_path: Path) ->
     assert "recompute_modules are not used: recompute is full" in found.notes[1]
 
 
+def test_modules_that_the_model_lacks_are_told(tmp_path: Path) -> None:
+    lacks, has = known(tmp_path, {"recompute_modules": "moe_act mlp"}, {"recompute_modules": "mlp"}).notes
+    assert "recompute_modules: the model has no moe_act" in lacks and "has no" not in has
+
+
+def test_what_is_offloaded_tells_what_is_taken_of_the_host(tmp_path: Path) -> None:
+    """Of the device's file, or assumed where it tells nothing; nothing where all stays on the device."""
+    rows = known(tmp_path, {"offload_optimizer": 1}, {"offload_optimizer": 1, "gpu": "tpu-v5p"}, {})
+    near, assumed, none = host_notes(rows, load_training())
+    assert "pcie5-x16" in near and "no file tells" in assumed and none == ""
+    starts = starts_of(rows, load_parameters(None), assumed_starts())
+    assert starts["host_bandwidth"].tolist() == [50.4e9, 50e9, 50.4e9]
+
+
 def test_a_shipped_model_has_its_own_layer_for_further_tokens(tmp_path: Path) -> None:
     """Megatron's name of the column; `params` and `layers` stay those of the model without it."""
     row = {**dict.fromkeys(SHAPE), "model": "deepseek-v3", "layers": 61, "params": 671e9, "mtp_num_layers": 1}
@@ -55,6 +75,7 @@ def test_a_shipped_model_has_its_own_layer_for_further_tokens(tmp_path: Path) ->
     [
         ({"recompute_modules": "moe_activation"}, "Did you mean moe_act"),
         ({"offload_optimizer": 1.5}, "offload_optimizer: 1.5 must be a number from 0 to 1."),
+        ({"host_memory_gb": 0}, "host_memory_gb: 0 must be a number of GB above 0"),
         ({"mtp": 0.5}, "mtp: 0.5 must be a whole number from 0"),
         ({"mtp": 1e6}, "mtp is 1000000; it must be an integer from 0 to 10000."),
     ],
