@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -214,8 +215,19 @@ class Graphs:
         return "" if path is None else f"the graph is built; {path.name} is not used"
 
     def _file(self, row: Row) -> Path | None:
-        path = None if self.folder is None or row.dtype != FITTED else self.folder / row.file
-        return path if path is not None and os.path.isfile(path) else None
+        if self.folder is None or row.dtype != FITTED:
+            return None
+        path, end = self.folder / row.file, row.file.removeprefix(row.model)
+        if os.path.isfile(path):
+            return path
+        files = self.folder.glob(f"*{glob.escape(end)}")
+        alike = [each for each in files if _letters(each.name.removesuffix(end)) == _letters(row.model)]
+        return alike[0] if len(alike) == 1 else None
+
+
+def _letters(name: str) -> str:
+    """A name without punctuation and case: a folder of gpt2_large has the graphs of gpt2-large."""
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _built(row: Row) -> tuple[Graph | None, str]:

@@ -289,6 +289,9 @@ def test_a_compiled_graph_is_built_where_the_model_is_known(tmp_path: Path):
     assert (note, silent) == ("the graph is built; gpt2_large-inf-64-1-fusion.csv is not used", "")
     assert known is not None and unknown is not None
     assert len(unknown.nodes) == 1
+    for spelled in ("gpt2-large", "GPT2_Large"):
+        assert graphs.of(row(model=spelled, **asked))[1] == note
+    assert graphs.of(row(model="gpt2", **asked))[1] == ""
     inside = [node for node in known.nodes if "gelu" in node.name]
     assert [len(node.forward) for node in inside] == [1] and inside[0].kind == "fused"
 
