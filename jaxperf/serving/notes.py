@@ -139,10 +139,16 @@ def without_scales(spec: DeviceSpec, name: str) -> list[str]:
 
 
 def _stored_as(model: ModelConfig, weights: str) -> list[str]:
-    """That the weights are in the checkpoint's own format, and how far its bytes are from those of the format."""
+    """That the weights are in the checkpoint's own format, and how far its bytes are from those of the format; or that
+    they are in the same one with groups of another size."""
     scheme = model.quantization
-    if scheme is None or scheme.weights != weights:
+    if scheme is None:
         return []
+    if scheme.weights != weights:
+        own, asked = (8.0 * FORMATS[name].itemsize for name in (scheme.weights, weights))
+        alike = scheme.weights.partition("_g")[0] == weights.partition("_g")[0]
+        bits = f"{asked:.4g} bits a weight where {scheme.weights}, as the checkpoint stores them, has {own:.4g}"
+        return [f"{weights} has {bits}: the groups that share a scale differ."] if alike else []
     bits, counted = float(bits_per_weight(scheme)), 8.0 * FORMATS[weights].itemsize
     close = abs(counted - bits) < UNSAID_SHARE * bits
     apart = "" if close else f"; its {bits:.3g} bits a weight are counted as {counted:.3g}"

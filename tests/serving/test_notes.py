@@ -51,6 +51,14 @@ def test_the_cache_that_a_checkpoint_asks_for_is_said_by_estimate_rank_and_sweep
         assert "fp8 is how the checkpoint stores its weights (fp8)." in notes
 
 
+def test_groups_of_another_size_than_the_checkpoints_are_said() -> None:
+    kimi = dataclasses.replace(GPT2, weight_format="int4_g32", quantization=Quantization("w4a16", "int4_g32", 4, 32))
+    told = "int4 has 4.125 bits a weight where int4_g32, as the checkpoint stores them, has 4.5: the groups"
+    assert [note for note in notes_of(kimi, H100, POINT | {"weights": "int4"}) if note.startswith(told)]
+    for weights in ("int4_g32", "bf16", "int4_asym"):
+        assert not any("groups" in note for note in notes_of(kimi, H100, POINT | {"weights": weights}))
+
+
 def test_formats_of_single_blocks_and_what_stands_in_for_them_are_said() -> None:
     fp8 = Quantization("fp8", "fp8", 8, targets=("layers.0.mlp",))
     model = dataclasses.replace(load_model("llama-2-7b"), quantization=Quantization("w4", "int4", 4, others=(fp8,)))
