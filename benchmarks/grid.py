@@ -157,7 +157,7 @@ def twin_inputs(grid: Grid, dtype: Any = np.float64) -> TwinInputs:
         cache=place(FORMATS[CACHE].itemsize),
     )
     numbers = {name: place(grid.values[name], name) for name in ("tensor_parallel", "batch", "context")}
-    return TwinInputs(twin_model(grid.model), device, formats, twin_assumptions(launch=grid.launch), **numbers)
+    return TwinInputs(twin_model(grid.model), device, formats, twin_assumptions(grid.launch), **numbers)
 
 
 def twin_model(config: ModelConfig) -> twin.Model:
@@ -178,8 +178,8 @@ def twin_model(config: ModelConfig) -> twin.Model:
     )
 
 
-def twin_assumptions(level: str = "nominal", launch: str = "graph") -> twin.Assumptions:
-    """The shipped assumptions, read from their files."""
+def twin_assumptions(launch: str) -> twin.Assumptions:
+    """The shipped nominal assumptions, read from their files."""
 
     def table(package: str, name: str) -> dict[str, Any]:
         return tomllib.loads(resources.files(package).joinpath(name).read_text())
@@ -187,13 +187,13 @@ def twin_assumptions(level: str = "nominal", launch: str = "graph") -> twin.Assu
     shares, host = table("jaxperf.core", "assumed_efficiencies.toml"), table("jaxperf.models", "assumed_host.toml")
 
     def pair(family: str) -> tuple[float, float]:
-        return shares[family]["compute"][level], shares[family]["memory"][level]
+        return shares[family]["compute"]["nominal"], shares[family]["memory"]["nominal"]
 
     return twin.Assumptions(
         gemm=pair("gemm"),
         attention=pair("attention_decode"),
         stream=pair("elementwise"),
-        link=shares["link"]["bandwidth"][level],
-        launch_interval=host[launch]["launch_interval"][level],
-        step_overhead=host[launch]["step_overhead"][level],
+        link=shares["link"]["bandwidth"]["nominal"],
+        launch_interval=host[launch]["launch_interval"]["nominal"],
+        step_overhead=host[launch]["step_overhead"]["nominal"],
     )

@@ -36,11 +36,6 @@ class Resolution:
     name: str | None
     reason: str
 
-    @property
-    def specified(self) -> bool:
-        """Whether `load` gives a specification for it."""
-        return self.name is not None
-
 
 @dataclass(frozen=True)
 class Registry:

@@ -31,9 +31,9 @@ def read_collectives(path: str | Path, directories: Sequence[Directory] = ()) ->
     return read
 
 
-def measured_collectives(paths: Sequence[str | Path], directories: Sequence[Directory] = ()) -> KernelTable:
+def measured_collectives(paths: Sequence[str | Path]) -> KernelTable:
     """The collectives of files that state their times, one table. **Raises:** `InputError` where one has none."""
-    tables = [measured_table(read_collectives(path, directories), path) for path in paths]
+    tables = [measured_table(read_collectives(path), path) for path in paths]
     return tables[0] if len(tables) == 1 else _one_after_the_other(tables)
 
 

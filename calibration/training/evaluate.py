@@ -118,12 +118,12 @@ def _parts(found: HeldOut, split: str) -> dict[str, np.ndarray]:
     return {name: own for name, own in parts.items() if own.any()}
 
 
-def worst_groups(found: HeldOut, split: str = "group", count: int = 10) -> list[dict[str, Any]]:
-    """The configuration groups of the largest mean error [1]."""
+def worst_groups(found: HeldOut) -> list[dict[str, Any]]:
+    """The ten configuration groups of the largest mean error [1]."""
     groups = np.array([run.group for run in found.known.runs])
-    residual = found.residual(split)
+    residual = found.residual("group")
     rows = [{"group": name, **figures(residual[groups == name])} for name in np.unique(groups)]
-    return sorted(rows, key=lambda row: -row["mean"])[:count]
+    return sorted(rows, key=lambda row: -row["mean"])[:10]
 
 
 def rank_rows(found: HeldOut, split: str = "group") -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ MIN_SPLIT_KEYS = 128.0  # a shorter stretch of keys does not pay for combining p
 # end at once (FlashAttention 3, FlashInfer), four where they even out the last wave (FlashAttention 2).
 BLOCKS_PER_CORE = {"even": 2.0, "waves": 4.0}
 ALIBI_FLOPS = 2.0  # slope x distance, added to the score (Press et al. 2021, arXiv 2108.12409)
-SOFTCAP_FLOPS = 3.0  # cap x tanh(score / cap) (Gemma 2, arXiv 2408.00118)
 SINK_FLOPS = 2.0  # the exponential of a sink's logit, added to the denominator of the softmax
 
 
@@ -35,7 +34,7 @@ class AttentionShape(eqx.Module):
     What a layer lacks is `None`, which is structure: nothing is computed for it. `value_dim`: width of a value where
     it is not `head_dim`, the width of queries and keys; `cached_dim`: elements cached per token and KV head where they
     are not a key and a value (a latent that serves as both); `mask`: where it is not causal with that window;
-    `score_flops`: vector FLOP added to every score (`ALIBI_FLOPS`, `SOFTCAP_FLOPS`); `sinks`: learned logits per head
+    `score_flops`: vector FLOP added to every score (`ALIBI_FLOPS`); `sinks`: learned logits per head
     that take part in the softmax without a key (gpt-oss, arXiv 2508.10925: one), which cost next to nothing.
     """
 
@@ -100,7 +99,6 @@ def prefill_attention_cost(
     cache: NumberFormat,
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
-    sharpness: Scalar | None = None,
 ) -> Cost:
     """Attention of `queries` new tokens per sequence over what their mask lets them see of `prefix` cached tokens
     and of themselves.
@@ -128,7 +126,6 @@ def prefill_attention_cost(
             + mask.keys(queries, prefix) * (shape.kv_heads * shape.cached_width * cache.itemsize)
         )
         + sink_bytes,
-        sharpness=sharpness,
     )
 
 
@@ -141,7 +138,6 @@ def decode_attention_cost(
     cache: NumberFormat,
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
-    sharpness: Scalar | None = None,
     schedule: Literal["even", "waves"] = "even",
 ) -> Cost:
     """One new token per sequence against `context` cached keys, the KV cache split over idle cores.
@@ -178,5 +174,4 @@ def decode_attention_cost(
         + partial_outputs
         + sink_bytes,
         stretch=share * device.num_cores / blocks,
-        sharpness=sharpness,
     )

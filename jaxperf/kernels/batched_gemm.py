@@ -13,7 +13,7 @@ from jaxperf.core.cost import Cost
 from jaxperf.core.device import Device
 from jaxperf.core.efficiency import AbstractEfficiency
 from jaxperf.core.formats import NumberFormat
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import as_float
 from jaxperf.kernels.roofline import kernel_cost, matrix_peak, operand_itemsize
 from jaxperf.kernels.schedules import Schedule, scheduled_work
 from jaxperf.kernels.tiling import STEP_TILES
@@ -36,7 +36,6 @@ def batched_gemm_cost(
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
     schedule: Schedule = "split-k",
-    sharpness: Scalar | None = None,
 ) -> Cost:
     """All products of the batch in one launch: tiles = batch x ceil(m / tile_m) x ceil(n / tile_n) share the cores.
 
@@ -63,5 +62,4 @@ def batched_gemm_cost(
             + m * n * activations.itemsize
         )
         + 2.0 * spilled,
-        sharpness=sharpness,
     )

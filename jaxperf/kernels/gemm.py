@@ -40,7 +40,6 @@ def gemm_cost(
     activations: NumberFormat,
     tile: Tile,
     efficiency: AbstractEfficiency,
-    sharpness: Scalar | None = None,
 ) -> Cost:
     """Time and traffic of one GEMM with a given tile.
 
@@ -48,8 +47,7 @@ def gemm_cost(
     bytes = m k operand + n k weight (1 - resident) + m n output, plus what split-K partial sums
     spill beyond L2, written and read.
 
-    **Arguments:** `device`, `gemm`, `weights`, `activations`, `tile`: scalar leaves; `sharpness`: see
-    `core.numerics.overlap`.
+    **Arguments:** `device`, `gemm`, `weights`, `activations`, `tile`: scalar leaves.
     **Returns:** `Cost` of scalars: times [s], useful FLOP, bytes of device memory.
     """
     m, n, k = gemm.m, gemm.n, gemm.k
@@ -68,7 +66,6 @@ def gemm_cost(
             + m * n * activations.itemsize
             + 2.0 * spilled
         ),
-        sharpness=sharpness,
     )
 
 

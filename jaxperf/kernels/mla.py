@@ -73,7 +73,6 @@ def mla_prefill_cost(
     prefix: Scalar,
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
-    sharpness: Scalar | None = None,
 ) -> Cost:
     """Prefill, not absorbed: causal multi-head attention over expanded keys and values.
 
@@ -81,9 +80,7 @@ def mla_prefill_cost(
 
     **Arguments:** as `prefill_attention_cost`. **Returns:** `Cost` of scalars.
     """
-    return prefill_attention_cost(
-        device, shape.expanded, batch, queries, prefix, activations, activations, efficiency, sharpness
-    )
+    return prefill_attention_cost(device, shape.expanded, batch, queries, prefix, activations, activations, efficiency)
 
 
 @jax.jit
@@ -95,7 +92,6 @@ def mla_decode_cost(
     cache: NumberFormat,
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
-    sharpness: Scalar | None = None,
 ) -> Cost:
     """Decode, absorbed: 2 heads context (2 kv_rank + rope_dim) FLOP, every cached latent read once for all heads.
 
@@ -124,7 +120,6 @@ def mla_decode_cost(
         flops=2.0 * width * shape.heads * batch * context,
         bytes_moved=latents + others,
         stretch=(read + others) / (latents + others),
-        sharpness=sharpness,
     )
 
 

@@ -108,7 +108,6 @@ def grouped_gemm_cost(
     weights: NumberFormat,
     activations: NumberFormat,
     efficiency: AbstractEfficiency,
-    sharpness: Scalar | None = None,
     schedule: Schedule = "data-parallel",
 ) -> Cost:
     """All touched experts of a rank in one launch: each group has its own tiles, all tiles share the cores.
@@ -129,5 +128,4 @@ def grouped_gemm_cost(
         compute=per_core * device.num_cores,
         flops=2.0 * gemm.rows * gemm.n * gemm.k,
         bytes_moved=_moved(device, gemm, weights, activations) + 2.0 * spilled,
-        sharpness=sharpness,
     )

@@ -49,7 +49,6 @@ def kernel_cost(
     flops: Scalar,
     bytes_moved: Scalar,
     stretch: Scalar | float = 1.0,
-    sharpness: Scalar | None = None,
 ) -> Cost:
     """t = overlap(core, bytes / bandwidth / e_memory) + floor.
 
@@ -58,17 +57,17 @@ def kernel_cost(
 
     **Arguments:** `compute`: time of the busiest core at its peak rate [s]; `flops`: useful FLOP; `bytes_moved`: to
     and from device memory [byte]; `stretch`: how much longer the transfer takes because too few cores ask for data
-    (>= 1); `sharpness`: see `overlap`, in place of what the utilization says of the overlap.
+    (>= 1).
     **Returns:** `Cost` with the floor as its latency: the fitted one, else the device's launch latency.
     """
     busy_compute = compute / utilization.compute
     if utilization.power is not None:
         busy_compute = under_power_limit(busy_compute, flops * utilization.power)
     busy_memory = bytes_moved * stretch / (device.memory_bandwidth * utilization.memory)
-    if sharpness is None and utilization.exposed is not None:
-        busy = partial_overlap(busy_compute, busy_memory, utilization.exposed)
+    if utilization.exposed is None:
+        busy = overlap(busy_compute, busy_memory)
     else:
-        busy = overlap(busy_compute, busy_memory, sharpness=sharpness)
+        busy = partial_overlap(busy_compute, busy_memory, utilization.exposed)
     floor = device.launch_latency if utilization.floor is None else utilization.floor
     return Cost(
         time=busy + floor,

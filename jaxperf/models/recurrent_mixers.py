@@ -192,11 +192,6 @@ class Rwkv6:
         if (self.mix_rank is None) != (self.decay_rank is None):
             raise InputError("Rwkv6.mix_rank and Rwkv6.decay_rank: both are given (RWKV-6) or both are None (RWKV-5).")
 
-    @property
-    def low_ranks(self) -> int:
-        """Elements of all bottlenecks of a token [1]."""
-        return 0 if self.mix_rank is None or self.decay_rank is None else 5 * self.mix_rank + self.decay_rank
-
 
 @dataclass(frozen=True)
 class RgLru:

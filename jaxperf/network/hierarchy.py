@@ -34,13 +34,13 @@ def group_link(device: Device, members: Scalar, stride: Scalar, link_efficiency:
     return filled_fabric(device, local, members, efficiency)
 
 
-def pair_link(device: Device, members: Scalar, stride: Scalar, link_efficiency: Scalar | None = None) -> Fabric:
+def pair_link(device: Device, members: Scalar, stride: Scalar) -> Fabric:
     """The fabric of neighbors of a group, as in a pipeline or a ring: of all pairs, those with the slowest link.
 
     Neighbors meet over the network as soon as the whole group does not fit into one node.
     """
-    group = group_link(device, members, stride, link_efficiency)
-    pair = group_link(device, jnp.minimum(members, 2.0), stride, link_efficiency)
+    group = group_link(device, members, stride)
+    pair = group_link(device, jnp.minimum(members, 2.0), stride)
     ranks = jnp.minimum(members, 2.0)
     nodes = jnp.where(group.nodes > 1.0, ranks, 1.0)
     return dataclasses.replace(pair, local_ranks=ranks / nodes, nodes=nodes)

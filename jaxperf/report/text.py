@@ -90,9 +90,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     return built
 
 
-def paragraph(label: str, text: str, width: int = 100) -> str:
-    """Text wrapped to `width` columns under a short label."""
-    return textwrap.fill(text, width, initial_indent=f"{label:6s}", subsequent_indent=" " * 6)
+def paragraph(label: str, text: str) -> str:
+    """Text wrapped to 100 columns under a short label."""
+    return textwrap.fill(text, 100, initial_indent=f"{label:6s}", subsequent_indent=" " * 6)
 
 
 def console(stderr: bool = False) -> Console:

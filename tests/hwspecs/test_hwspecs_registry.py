@@ -86,7 +86,7 @@ def test_similar_or_ambiguous_strings_never_match(text: str) -> None:
 )
 def test_known_strings_without_a_specification_say_why(text: str, reason: str) -> None:
     resolution = hwspecs.resolve(text)
-    assert not resolution.specified and reason in resolution.reason
+    assert resolution.name is None and reason in resolution.reason
 
 
 def test_loading_what_is_known_but_not_specified_gives_the_reason() -> None:

@@ -14,14 +14,13 @@ from jaxtyping import Array
 from jaxperf import kernels
 from jaxperf.core.device import Device
 from jaxperf.core.formats import number_format
-from jaxperf.core.numerics import as_float, overlap
+from jaxperf.core.numerics import as_float
 from jaxperf.kernels.attention import AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.batched_gemm import BatchedGemm, batched_gemm_cost
 from jaxperf.kernels.delta_rule import delta_prefill_cost
 from jaxperf.kernels.gemm import Gemm, gemm_cost
 from jaxperf.kernels.lightning import lightning_prefill_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape
-from jaxperf.kernels.roofline import kernel_cost
 from jaxperf.kernels.tiling import Tile
 from tests.devices import DEVICES, H100, efficiencies, peak_index
 from tests.kernel_points import KERNELS, arguments
@@ -179,20 +178,3 @@ def test_a_gradient_finds_the_binding_resource_only() -> None:
     few, many = jax.grad(time)(H100, 16.0), jax.grad(time)(H100, 16384.0)
     assert float(few.memory_bandwidth) < 0.0 == float(few.peak_flops[peak_index("bf16")])
     assert float(many.peak_flops[peak_index("bf16")]) < 0.0 == float(many.memory_bandwidth)
-
-
-def test_a_finite_sharpness_gives_both_resources_a_slope() -> None:
-    def time(device: Device) -> Array:
-        return kernel_cost(
-            device,
-            efficiencies().gemm(device, device),
-            compute=1e12 / device.peak_flops[peak_index("bf16")],
-            flops=as_float(1e12),
-            bytes_moved=as_float(3e9),
-            sharpness=as_float(6.0),
-        ).time
-
-    slopes = jax.grad(time)(H100)
-    assert float(slopes.memory_bandwidth) < 0.0 and float(slopes.peak_flops[peak_index("bf16")]) < 0.0
-    parts = 1e12 / 989.4e12 / 0.7, 3e9 / 3.35e12 / 0.8
-    np.testing.assert_allclose(time(H100), overlap(*map(as_float, parts), sharpness=as_float(6.0)) + 3e-6, rtol=1e-12)

@@ -155,11 +155,11 @@ def mean(tape: Tape, x: Tensor, name: str = "mean") -> Tensor:
     return tape.record(name, "mean", (x,), (*x.shape[:-1], 1), [forward], [backward])
 
 
-def inverse_root(tape: Tape, x: Tensor, name: str = "rsqrt") -> Tensor:
+def inverse_root(tape: Tape, x: Tensor) -> Tensor:
     """1 / sqrt(x): the gradient is -dY y**3 / 2 in three kernels."""
     n, rows = x.elements, x.rows
     backward = [stream("powu", n, n, rows), stream("mulu", n, n, rows), stream("mul", 2 * n, n, rows)]
-    return tape.record(name, "elementwise", (x,), x.shape, [stream("rsqrt", n, n, rows)], backward)
+    return tape.record("rsqrt", "elementwise", (x,), x.shape, [stream("rsqrt", n, n, rows)], backward)
 
 
 # --- tables and movement ----------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from jaxperf.models.workloads.kernels import bmm, stream
 from jaxperf.models.workloads.operations import linear, multiply, pointwise, rms_norm, split
 from jaxperf.models.workloads.tape import Tape, Tensor
 
-Recurrent = Mamba1 | Mamba2 | GatedDelta | KimiDelta | LightningAttention | ShortConv
 RECURRENT = (Mamba1, Mamba2, GatedDelta, KimiDelta, LightningAttention, ShortConv)
 CHUNKS = {Mamba2: 256, GatedDelta: 64, KimiDelta: 64}  # tokens computed at once, as in the published kernels
 
