@@ -13,7 +13,7 @@ from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, as_optional_float, ceil_div, divides
 from jaxperf.kernels.attention import ALIBI_FLOPS, AttentionShape, decode_attention_cost, prefill_attention_cost
 from jaxperf.kernels.masks import AbstractMask, Chunked, Full
-from jaxperf.models.blocks.base import AbstractMixer, Kernels
+from jaxperf.models.blocks.base import AbstractCached, Kernels
 from jaxperf.models.blocks.block_indexer import BlockIndexerArrays, block_indexer_arrays
 from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_norm, rotary
 from jaxperf.models.blocks.phase import Decode, Phase, Prefill
@@ -22,7 +22,7 @@ from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Attention
 
 
-class AttentionMixer(AbstractMixer):
+class AttentionMixer(AbstractCached):
     """Grouped-query attention of one layer, whole model: heads, KV heads, head width, window (0: none) [1].
 
     `value_dim`: width of a value, None for that of a key; `chunk`: tokens of an aligned block that attend to each
@@ -148,9 +148,6 @@ class AttentionMixer(AbstractMixer):
         shape = self.shard(layout.tensor_parallel)
         chosen_by = 0.0 if self.indexer is None else self.indexer.cached
         return (shape.kv_heads * shape.cached_width + chosen_by) * shape.visibility.kept(length)
-
-    def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
-        return as_float(0.0)
 
     def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
         return uneven_heads(self.heads, self.kv_heads, layout.tensor_parallel)

@@ -9,7 +9,7 @@ import equinox as eqx
 from jaxtyping import Array, Bool
 
 from jaxperf.core.cost import Cost
-from jaxperf.core.numerics import Scalar
+from jaxperf.core.numerics import Scalar, as_float
 from jaxperf.models.blocks.phase import Phase
 from jaxperf.models.deployment import Deployment, Parallelism
 
@@ -51,6 +51,13 @@ class AbstractMixer(AbstractBlock):
     @abc.abstractmethod
     def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
         """Bytes of state of one sequence, the same at any length; `itemsize` of an activation [byte]."""
+
+
+class AbstractCached(AbstractMixer):
+    """A mixer that remembers a sequence in a cache of its tokens alone."""
+
+    def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
+        return as_float(0.0)
 
 
 class AbstractFfn(AbstractBlock):

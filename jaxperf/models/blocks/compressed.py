@@ -23,7 +23,7 @@ from jaxperf.kernels.sparse_attention import (
     sparse_prefill_attention_cost,
     top_k_cost,
 )
-from jaxperf.models.blocks.base import AbstractMixer, Kernels
+from jaxperf.models.blocks.base import AbstractCached, Kernels
 from jaxperf.models.blocks.indexer import IndexerArrays, indexer_arrays
 from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_linear, plain_norm, rotary
 from jaxperf.models.blocks.phase import Decode, Phase
@@ -31,7 +31,7 @@ from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import CompressedAttention
 
 
-class CompressedMixer(AbstractMixer):
+class CompressedMixer(AbstractCached):
     """One layer, whole model: heads, their width, the rotary part of it, rank of the queries, window, groups of heads
     and rank of their outputs [1]; `ratio` of tokens to entries, None without entries; `width`: elements projected of a
     token for them. Tensor parallelism splits heads and groups; the cache is held by every rank."""
@@ -148,9 +148,6 @@ class CompressedMixer(AbstractMixer):
     def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
         kept = self.head_dim if self.indexer is None else self.head_dim + self.indexer.dim
         return jnp.minimum(length, self.window) * self.head_dim + self._entries(length) * kept
-
-    def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
-        return as_float(0.0)
 
     def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
         return ~divides(layout.tensor_parallel, self.heads)

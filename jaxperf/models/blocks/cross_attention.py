@@ -12,14 +12,14 @@ from jaxperf.core.numerics import Scalar, as_float, as_optional_float, ceil_div
 from jaxperf.kernels.attention import AttentionShape
 from jaxperf.kernels.masks import Cross
 from jaxperf.models.blocks.attention import attend, uneven_heads
-from jaxperf.models.blocks.base import AbstractMixer, Kernels
+from jaxperf.models.blocks.base import AbstractCached, Kernels
 from jaxperf.models.blocks.launch import cache_write, linear
 from jaxperf.models.blocks.phase import Phase, Prefill
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Attention
 
 
-class CrossAttention(AbstractMixer):
+class CrossAttention(AbstractCached):
     """Heads, KV heads and their width, whole model; `key_input`: width that keys and values are read from, None for
     that of the layer [1]. It costs nothing for a sequence that has no encoder's tokens to read. Where it is `merged`
     with the attention before it, queries, outputs and weights are those of that."""
@@ -69,9 +69,6 @@ class CrossAttention(AbstractMixer):
         """`length`: tokens of the encoder."""
         shape = self.shard(layout.tensor_parallel, length)
         return 2.0 * shape.kv_heads * shape.head_dim * length
-
-    def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
-        return as_float(0.0)
 
     def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
         return uneven_heads(self.heads, self.kv_heads, layout.tensor_parallel)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.delta_rule import delta_decode_cost, delta_prefill_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gated_norm, linear
 from jaxperf.models.blocks.phase import Phase
-from jaxperf.models.blocks.recurrent import AbstractRecurrent, convolve, recur
+from jaxperf.models.blocks.recurrent import AbstractSquareState, convolve, recur
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import KimiDelta
 
 CHUNK = 64.0  # tokens of a prompt computed at once, as in the published kernels
 
 
-class KimiDeltaMixer(AbstractRecurrent):
+class KimiDeltaMixer(AbstractSquareState):
     """Heads, width of queries, keys and values of a head, taps [1].
 
     Decay and output gate pass through a rank of one head's width, whose first halves every rank holds whole, or have
@@ -50,13 +50,6 @@ class KimiDeltaMixer(AbstractRecurrent):
             "delta_out_projection": linear(deployment, tokens, hidden, width),
         }
 
-    def rank_width(self, layout: Parallelism) -> Scalar:
-        """Elements of all keys on one tensor-parallel rank [1]."""
-        return ceil_div(self.heads, layout.tensor_parallel) * self.head_dim
-
-    def recurrent_elements(self, layout: Parallelism) -> Scalar:
-        return self.rank_width(layout) * self.head_dim
-
     def convolution(self, layout: Parallelism) -> tuple[Scalar, Scalar]:
         return 3.0 * self.rank_width(layout), self.taps
 
@@ -67,9 +60,6 @@ class KimiDeltaMixer(AbstractRecurrent):
         width, heads = self.rank_width(layout), ceil_div(self.heads, layout.tensor_parallel)
         gates = hidden * width if self.full else self.head_dim * (hidden + width)
         return hidden * (4.0 * width + heads) + 2.0 * gates
-
-    def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
-        return ~divides(layout.tensor_parallel, self.heads)
 
 
 def kimi_delta_mixer(delta: KimiDelta) -> KimiDeltaMixer:

@@ -18,7 +18,7 @@ from jaxperf.kernels.mla import (
     LatentShape,
     mla_decode_cost,
 )
-from jaxperf.models.blocks.base import AbstractMixer, Kernels
+from jaxperf.models.blocks.base import AbstractCached, Kernels
 from jaxperf.models.blocks.indexer import IndexerArrays, indexer_arrays
 from jaxperf.models.blocks.latent_prompt import absorbed, prompt_attention
 from jaxperf.models.blocks.launch import cache_write, gate, linear, plain_norm, rotary
@@ -27,7 +27,7 @@ from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Mla
 
 
-class LatentMixer(AbstractMixer):
+class LatentMixer(AbstractCached):
     """Latent attention of one layer, whole model; `q_rank` is used where `compressed`; `gates` of the output of a head,
     None for none; `window` tokens that a query sees, None for all [1].
 
@@ -110,9 +110,6 @@ class LatentMixer(AbstractMixer):
     def cached_elements(self, layout: Parallelism, length: Scalar) -> Scalar:
         kept = length if self.window is None else jnp.minimum(length, self.window)
         return kept * (self.cached_width if self.indexer is None else self.cached_width + self.indexer.cached)
-
-    def state_bytes(self, layout: Parallelism, itemsize: Scalar) -> Scalar:
-        return as_float(0.0)
 
     def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
         return ~divides(layout.tensor_parallel, self.heads)

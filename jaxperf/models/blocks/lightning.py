@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.lightning import lightning_prefill_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape, decayed_decode_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gated_norm, linear, rotary
 from jaxperf.models.blocks.phase import Phase
-from jaxperf.models.blocks.recurrent import AbstractRecurrent, recur
+from jaxperf.models.blocks.recurrent import AbstractSquareState, recur
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import LightningAttention
 
 
-class LightningMixer(AbstractRecurrent):
+class LightningMixer(AbstractSquareState):
     """Heads, width of a head, tokens computed at once in a prompt [1]; `rotary` positions, with norms of queries and
     keys fused into them where there are any."""
 
@@ -38,13 +38,6 @@ class LightningMixer(AbstractRecurrent):
             "output_projection": linear(deployment, tokens, hidden, width),
         }
 
-    def rank_width(self, layout: Parallelism) -> Scalar:
-        """Elements of all heads of one tensor-parallel rank [1]."""
-        return ceil_div(self.heads, layout.tensor_parallel) * self.head_dim
-
-    def recurrent_elements(self, layout: Parallelism) -> Scalar:
-        return self.rank_width(layout) * self.head_dim
-
     def convolution(self, layout: Parallelism) -> tuple[Scalar, Scalar]:
         return as_float(0.0), as_float(1.0)
 
@@ -53,9 +46,6 @@ class LightningMixer(AbstractRecurrent):
 
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         return 5.0 * hidden * self.rank_width(layout)
-
-    def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
-        return ~divides(layout.tensor_parallel, self.heads)
 
 
 def lightning_mixer(attention: LightningAttention) -> LightningMixer:

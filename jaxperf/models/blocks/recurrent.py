@@ -6,8 +6,11 @@ import abc
 from collections.abc import Callable
 from typing import ClassVar
 
+import equinox as eqx
+from jaxtyping import Array, Bool, Float
+
 from jaxperf.core.cost import Cost
-from jaxperf.core.numerics import Scalar, as_float
+from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
 from jaxperf.kernels.causal_conv import causal_conv_cost, causal_conv_decode_cost
 from jaxperf.kernels.elementwise import Stream, stream_cost
 from jaxperf.kernels.recurrent import STATE_ITEMSIZE, LinearAttentionShape
@@ -44,6 +47,23 @@ class AbstractRecurrent(AbstractMixer):
     def other_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         channels, taps = self.convolution(layout)
         return channels * taps + self.decay_elements(layout)
+
+
+class AbstractSquareState(AbstractRecurrent):
+    """Heads with a state of `head_dim` x `head_dim` each, which tensor parallelism splits."""
+
+    heads: eqx.AbstractVar[Float[Array, "*batch"]]
+    head_dim: eqx.AbstractVar[Float[Array, "*batch"]]
+
+    def rank_width(self, layout: Parallelism) -> Scalar:
+        """Elements of all heads of one tensor-parallel rank [1]."""
+        return ceil_div(self.heads, layout.tensor_parallel) * self.head_dim
+
+    def recurrent_elements(self, layout: Parallelism) -> Scalar:
+        return self.rank_width(layout) * self.head_dim
+
+    def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
+        return ~divides(layout.tensor_parallel, self.heads)
 
 
 def convolve(at: Deployment, phase: Phase, channels: Scalar, taps: Scalar) -> Cost:

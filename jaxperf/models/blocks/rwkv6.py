@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.recurrent import LinearAttentionShape, state_update_cost
 from jaxperf.kernels.ssd import ssd_prefill_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gated_norm, linear
 from jaxperf.models.blocks.phase import Phase
-from jaxperf.models.blocks.recurrent import AbstractRecurrent, recur, token_shift
+from jaxperf.models.blocks.recurrent import AbstractSquareState, recur, token_shift
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Rwkv6
 
@@ -23,7 +23,7 @@ STEP_OPERATIONS = 7.0  # k v: 1; u k v + h: 2; read: 2; decay h, add k v: 2, a n
 MIXTURES = 5.0  # for receptance, decay, key, value and gate
 
 
-class Rwkv6Mixer(AbstractRecurrent):
+class Rwkv6Mixer(AbstractSquareState):
     """Heads, width of a head [1]; `mix_rank` of each mixture and `decay_rank`, 0 where decays and mixtures are fixed
     (RWKV-5), which is not `dependent`.
 
@@ -60,13 +60,6 @@ class Rwkv6Mixer(AbstractRecurrent):
         shape = LinearAttentionShape(heads, heads, self.head_dim, self.head_dim, CHUNK, gates)
         return recur(at, phase, shape, ssd_prefill_cost, partial(state_update_cost, operations=STEP_OPERATIONS))
 
-    def rank_width(self, layout: Parallelism) -> Scalar:
-        """Elements of all heads of one tensor-parallel rank [1]."""
-        return ceil_div(self.heads, layout.tensor_parallel) * self.head_dim
-
-    def recurrent_elements(self, layout: Parallelism) -> Scalar:
-        return self.rank_width(layout) * self.head_dim
-
     def convolution(self, layout: Parallelism) -> tuple[Scalar, Scalar]:
         """The token before, of this mixer and of the feed-forward block, whole on every rank."""
         return 2.0 * self.heads * self.head_dim, as_float(2.0)
@@ -77,9 +70,6 @@ class Rwkv6Mixer(AbstractRecurrent):
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         width = self.rank_width(layout)
         return 5.0 * hidden * width + 2.0 * MIXTURES * self.mix_rank * hidden + self.decay_rank * (hidden + width)
-
-    def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
-        return ~divides(layout.tensor_parallel, self.heads)
 
 
 def rwkv6_mixer(mixer: Rwkv6) -> Rwkv6Mixer:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from jaxperf.core.cost import Cost
-from jaxperf.core.numerics import Scalar, as_float, ceil_div, divides
+from jaxperf.core.numerics import Scalar, as_float, ceil_div
 from jaxperf.kernels.delta_rule import delta_prefill_cost
 from jaxperf.kernels.recurrent import LinearAttentionShape, state_update_cost
 from jaxperf.models.blocks.base import Kernels
 from jaxperf.models.blocks.launch import gated_norm, linear
 from jaxperf.models.blocks.phase import Phase
-from jaxperf.models.blocks.recurrent import AbstractRecurrent, recur, token_shift
+from jaxperf.models.blocks.recurrent import AbstractSquareState, recur, token_shift
 from jaxperf.models.deployment import Deployment, Parallelism
 from jaxperf.models.mixers import Rwkv7
 
@@ -23,7 +23,7 @@ STEP_OPERATIONS = 9.0  # decay h: 1; read with one key: 2; take out: 2; add with
 SHIFTED = 6.0  # mixtures of a token and the one before: for receptance, decay, key, value, rate and gate
 
 
-class Rwkv7Mixer(AbstractRecurrent):
+class Rwkv7Mixer(AbstractSquareState):
     """Heads, width of a head, elements of the bottlenecks and how many there are [1].
 
     Tensor parallelism splits the heads; into the bottlenecks every rank projects in full. A prompt is counted as one of
@@ -54,13 +54,6 @@ class Rwkv7Mixer(AbstractRecurrent):
         shape = LinearAttentionShape(heads, heads, self.head_dim, self.head_dim, CHUNK, gates)
         return recur(at, phase, shape, delta_prefill_cost, partial(state_update_cost, operations=STEP_OPERATIONS))
 
-    def rank_width(self, layout: Parallelism) -> Scalar:
-        """Elements of all heads of one tensor-parallel rank [1]."""
-        return ceil_div(self.heads, layout.tensor_parallel) * self.head_dim
-
-    def recurrent_elements(self, layout: Parallelism) -> Scalar:
-        return self.rank_width(layout) * self.head_dim
-
     def convolution(self, layout: Parallelism) -> tuple[Scalar, Scalar]:
         """The token before, of this mixer and of the feed-forward block, whole on every rank."""
         return 2.0 * self.heads * self.head_dim, as_float(2.0)
@@ -71,9 +64,6 @@ class Rwkv7Mixer(AbstractRecurrent):
     def matrix_elements(self, hidden: Scalar, layout: Parallelism) -> Scalar:
         width = self.rank_width(layout)
         return 4.0 * hidden * width + self.ranks * (hidden + width)
-
-    def uneven(self, layout: Parallelism) -> Bool[Array, ""]:
-        return ~divides(layout.tensor_parallel, self.heads)
 
 
 def rwkv7_mixer(mixer: Rwkv7) -> Rwkv7Mixer:
