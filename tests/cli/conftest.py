@@ -64,6 +64,26 @@ def refuse(cli: Cli) -> Callable[..., str]:
 
 
 @pytest.fixture
+def answered(cli: Cli) -> Callable[..., Any]:
+    """Runs a command with --json; returns what it says."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        result = cli(*arguments, "--json")
+        assert result.exit_code == code, result.output
+        return strict_json(result.stdout)
+
+    return run
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest, own_folder: Path) -> Path:
+    """A file of the module's own `TABLE`."""
+    path = own_folder / "in.csv"
+    path.write_text(request.module.TABLE)
+    return path
+
+
+@pytest.fixture
 def sweep_file(own_folder: Path) -> Callable[..., Path]:
     """Writes a small sweep of gpt2, changed as told; `None` drops a key. JSON is YAML."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,22 +35,8 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(own_folder: Path) -> Path:
-    path = own_folder / "in.csv"
-    path.write_text(TABLE)
-    return path
-
-
-@pytest.fixture
-def predict(cli, kernels: Path, parse_json) -> Callable[..., dict]:
-    """Runs the command with --json and returns what it says."""
-
-    def run(*arguments: object, code: int = 0) -> dict:
-        result = cli("batches", *arguments, "--params", kernels, "--json")
-        assert result.exit_code == code, result.output
-        return parse_json(result.stdout)
-
-    return run
+def predict(answered, kernels: Path) -> Callable[..., dict]:
+    return partial(answered, "batches", "--params", kernels)
 
 
 def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:

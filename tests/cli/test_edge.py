@@ -26,13 +26,6 @@ d,resnet,pixel3,,
 COLUMNS = ("predicted_ms", "lower_ms", "upper_ms", "macs", "tier", "reason")
 
 
-@pytest.fixture
-def table(own_folder: Path) -> Path:
-    path = own_folder / "in.csv"
-    path.write_text(TABLE)
-    return path
-
-
 def read(path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(Path(path).open(newline="")))
 

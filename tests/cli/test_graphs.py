@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -25,22 +26,8 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture
-def table(own_folder: Path) -> Path:
-    path = own_folder / "in.csv"
-    path.write_text(TABLE)
-    return path
-
-
-@pytest.fixture
-def predict(cli, parse_json) -> Callable[..., dict]:
-    """Runs the command with --json and returns what it says."""
-
-    def run(*arguments: object, code: int = 0) -> dict:
-        result = cli("graphs", *arguments, "--json")
-        assert result.exit_code == code, result.output
-        return parse_json(result.stdout)
-
-    return run
+def predict(answered) -> Callable[..., dict]:
+    return partial(answered, "graphs")
 
 
 def test_what_rows_get(predict, table: Path, own_folder: Path) -> None:

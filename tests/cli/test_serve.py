@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,8 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
 @pytest.fixture
-def predict(cli, parse_json) -> Callable[..., dict]:
-    """Runs the command with --json and returns what it says."""
-
-    def run(*arguments: object, code: int = 0) -> dict:
-        result = cli("serve", *arguments, "--json")
-        assert result.exit_code == code, result.output
-        return parse_json(result.stdout)
-
-    return run
+def predict(answered) -> Callable[..., dict]:
+    return partial(answered, "serve")
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,22 +47,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(own_folder: Path) -> Path:
-    path = own_folder / "in.csv"
-    path.write_text(TABLE)
-    return path
-
-
-@pytest.fixture
-def predict(cli, kernels: Path, steps: Path, parse_json) -> Callable[..., dict]:
-    """Runs the command with --json and returns what it says."""
-
-    def run(*arguments: object, code: int = 0) -> dict:
-        result = cli("train", *arguments, "--params", kernels, "--steps", steps, "--json")
-        assert result.exit_code == code, result.output
-        return parse_json(result.stdout)
-
-    return run
+def predict(answered, kernels: Path, steps: Path) -> Callable[..., dict]:
+    return partial(answered, "train", "--params", kernels, "--steps", steps)
 
 
 def test_the_same_rows_come_back_with_predictions(predict: Callable[..., dict], table: Path, own_folder: Path) -> None:
