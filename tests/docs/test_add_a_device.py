@@ -6,10 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 from typer.testing import CliRunner
 
@@ -21,18 +19,14 @@ PAGE = "add-a-device.md"
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of what a contributor's checkout has, as the current folder; settings of JAX are put back after."""
-    shutil.copytree(ROOT / "hwspecs", tmp_path / "hwspecs", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests" / "hwspecs", tmp_path / "tests" / "hwspecs")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    monkeypatch.chdir(tmp_path)
+def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what a contributor's checkout has, as the current folder."""
+    shutil.copytree(ROOT / "hwspecs", folder / "hwspecs", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests" / "hwspecs", folder / "tests" / "hwspecs")
+    shutil.copy(ROOT / "pyproject.toml", folder)
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("JAXPERF_DATA", str(tmp_path / "no-data"))
-    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
-    yield tmp_path
-    for name, value in before.items():
-        jax.config.update(name, value)
+    monkeypatch.setenv("JAXPERF_DATA", str(folder / "no-data"))
+    return folder
 
 
 def run(command: str, folder: Path) -> tuple[int, str]:

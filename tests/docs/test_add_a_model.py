@@ -7,10 +7,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 from typer.testing import CliRunner
 
@@ -22,17 +20,13 @@ PAGE = "add-a-model.md"
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of what a contributor's checkout has, as the current folder; settings of JAX are put back after."""
+def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what a contributor's checkout has, as the current folder."""
     for package in ("jaxperf", "hwspecs"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    monkeypatch.chdir(tmp_path)
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
     monkeypatch.setenv("COLUMNS", "200")
-    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
-    yield tmp_path
-    for name, value in before.items():
-        jax.config.update(name, value)
+    return folder
 
 
 def run(command: str, folder: Path) -> tuple[int, str]:

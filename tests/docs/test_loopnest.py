@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 from typer.testing import CliRunner
 
@@ -24,20 +22,15 @@ BLOCKS = page.blocks(PAGE)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, with the files of the page; settings of JAX are put back after."""
+def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the page in the current folder."""
     for block in BLOCKS:
         if block.info in FILES:
-            (tmp_path / block.info).write_text(block.text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+            (folder / block.info).write_text(block.text, encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "120")
-    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
-    yield tmp_path
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("files")
 def test_the_command_prints_what_the_page_says() -> None:
     pairs = [pair for block in BLOCKS if block.language == "console" for pair in page.commands(block)]
     assert [command for command, _ in pairs] == ["jaxperf loopnest gemm.json --quiet"]
@@ -46,7 +39,7 @@ def test_the_command_prints_what_the_page_says() -> None:
         assert result.exit_code == 0 and page.missing_lines(documented, result.output) == [], result.output
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("files")
 def test_both_files_are_one_case() -> None:
     in_json, in_yaml = (json_text(evaluate(load_case(name), "head")) for name in FILES)
     assert in_json == in_yaml

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 from typer.testing import CliRunner
 
@@ -25,16 +23,6 @@ LONG = (
     "plan-serve.md",
 )
 SHOWN = re.compile(r"^```[^\n]*\n(\$ .*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty current folder; settings of JAX are put back after."""
-    monkeypatch.chdir(tmp_path)
-    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 @pytest.mark.usefixtures("folder")
