@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibration.datasets.library_tiles import EXCHANGED, tile_table
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import Text, as_text
 
@@ -28,6 +29,11 @@ COLLECTED = ("vllm", "sglang", "trtllm")
 UNDIVIDED = ("vllm", "sglang")
 SMOOTH = ("sq",)
 ONCE, WHOLE_TENSOR, APART, APART_IN_BLOCKS = 1.0, 3.0, 4.0, 10.0  # kernels before the product [1]
+# Bytes an element that those move: read in 16 bits, written in 8; once more for the maximum of a tensor; to fp32
+# (2, 4), scaled (4, 4), bounded (4, 4), to 8 bits (4, 1), and of blocks besides its magnitude (2, 2), their maximum (2)
+# and a copy (1, 1).
+MOVED_ONCE, MOVED_SEARCHED, MOVED_APART = 3.0, 5.0, (35.0, 27.0)
+SGLANG_INPUTS = 6.0  # of a layer that SGLang's collector takes in turn; others have one for all copies of the layer
 UNNAMED, NATIVE = "vllm_default", ("0.14",)
 COMPILED = ("CutlassFP8ScaledMMLinearKernel",)  # vLLM's name of such a layer
 WEIGHTS_ALONE = ("xe2",)  # where vLLM multiplies activations in 16 bits (recalled: fp8_gemm_w8a16 of its XPU kernels)
@@ -39,7 +45,10 @@ def engine_products(table: KernelTable, architecture: Text) -> dict[str, np.ndar
     """Each 1 where it is so, else 0 [R]: `quantized`: the left-hand side is first written in the weights' format;
     `composed`: by elementary operations, `compiled`: by what a compiler made of them; `unsplit`: the library leaves
     reductions whole, and then takes `small_tiles`, or `tall_tiles` alone (SGLang's products of H20 and H800 take as
-    long for 4 rows as for 128), and has its loads `deep` in flight. `kernels`: how many run one after the other [R].
+    long for 4 rows as for 128), and has its loads `deep` in flight; `exchanged`: few rows are columns of its
+    instruction; `row_a_warp`: many rows are quantized by a warp each. Besides, all [R]: `kernels`: how many run one
+    after the other; `quantizing`: bytes an element that those before the product move; `inputs`: left-hand sides that
+    the collector takes in turn; `tile_table`: number of the library's table of tiles (`library_tiles`).
 
     **Arguments:** `architecture` [R]: `DeviceSpec.architecture` of the rows' devices.
     """
@@ -53,6 +62,8 @@ def engine_products(table: KernelTable, architecture: Text) -> dict[str, np.ndar
     composed = layer & kernel.among((UNNAMED,)) & old
     of_tensor = framework.among(("trtllm",)) & ~blocks
     before = np.where(composed, np.where(blocks, APART_IN_BLOCKS, APART), np.where(of_tensor, WHOLE_TENSOR, ONCE))
+    moved = np.where(composed, np.where(blocks, *MOVED_APART), np.where(of_tensor, MOVED_SEARCHED, MOVED_ONCE))
+    table_of = narrow * tile_table(framework, kernel, architecture, blocks)
     found = {
         "quantized": layer,
         "composed": composed,
@@ -62,5 +73,10 @@ def engine_products(table: KernelTable, architecture: Text) -> dict[str, np.ndar
         "tall_tiles": narrow & framework.among(("sglang",)) & kernel.among(("",)),
         "deep": unsplit & ~blocks,
         "kernels": 1.0 + layer * before,
+        "quantizing": layer * moved,
+        "row_a_warp": layer & framework.among(("sglang",)) & ~blocks,
+        "inputs": np.where(framework.among(("sglang",)), SGLANG_INPUTS, 1.0),
+        "tile_table": table_of,
+        "exchanged": np.isin(table_of, EXCHANGED),
     }
     return {name: np.asarray(each, float) for name, each in found.items()}

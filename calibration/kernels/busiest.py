@@ -38,7 +38,6 @@ FLOPS_PER_THREAD = 2.0  # of an issued instruction at best: a fused multiply-add
 # Elements that a thread of PyTorch's elementary operations loads at a time, where vLLM's rotary embedding loads one
 # (csrc/pos_encoding_kernels.cu).
 ROTATED_AT_ONCE = 4.0
-QUANTIZING = 8.0  # rows that a core quantizes at once before a product, a block each; assumed
 # Threads of a core that hide what its streams wait for: cores of GA102, which hold as many, are as fast as those of the
 # A100 and H100, which hold 2,048; with these for a measure lookups on devices left out were at 24 % in place of 11 %.
 MANY_THREADS = 1536.0
@@ -67,7 +66,8 @@ class Busiest(eqx.Module):
     what writes the cache before them; `on_chip`: for all cores together to take the kernel's bytes from L2, or for
     the busiest to wait for its operands [s]. `waves`: blocks that it works through one after the other, of grouped
     products the steps of their reductions, of decode attention the starts of its blocks [1]; `alone`: 1 where a block
-    fills a core, so that nothing hides its start, else 0; `footprint`: operands over L2 [log 1].
+    fills a core, so that nothing hides its start, else 0; `footprint`: operands over L2 [log 1]; `before`: of kernels
+    that run before [s].
     """
 
     core: Scalar
@@ -76,6 +76,7 @@ class Busiest(eqx.Module):
     waves: Scalar
     alone: Scalar
     footprint: Scalar
+    before: Scalar
 
 
 def busiest(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: Formats) -> Busiest:
@@ -91,6 +92,7 @@ def busiest(family: str, x: Shape, demand: Demand, hardware: Hardware, formats: 
         own.get("waves", none) * many,
         own.get("alone", none),
         jnp.where(many > 0.0, over, NOT_HELD),
+        own.get("before", none),
     )
 
 
@@ -103,21 +105,25 @@ def _plain(one: Kernel) -> Parts:
 
 
 def _product(one: Kernel) -> Parts:
-    return _plain(one) | {"waves": _waves(one, *matrix_shape(one.family, one.x)[:3])}
+    m, batch = matrix_shape(one.family, one.x)[:2]
+    quantized = way(one.x, "quantized") * m * batch
+    return _plain(one) | {"waves": ceil_div(_tiles_of(one) + quantized, one.cores)}
 
 
-def _waves(one: Kernel, m: Scalar, batch: Scalar, n: Scalar, quantized_at_once: float = 1.0) -> Scalar:
+def _tiles_of(one: Kernel) -> Scalar:
     height, width = TILES[1]
-    before = way(one.x, "quantized") * m * batch / quantized_at_once
-    return ceil_div(blocks_of(m, height) * blocks_of(n, width) * batch + before, one.cores)
+    m, batch, n, _ = matrix_shape(one.family, one.x)
+    return blocks_of(m, height) * blocks_of(n, width) * batch
 
 
 def _linear(one: Kernel) -> Parts:
     own = _plain(one)
     waits = products.stepping(one.hardware, one.x, one.formats)
-    waves = _waves(one, *matrix_shape(one.family, one.x)[:3], QUANTIZING)
-    before = quantizing.compiled(one.x, one.hardware) * one.hardware.many_cores
-    return own | {"on_chip": jnp.maximum(own["on_chip"], waits) + before, "waves": waves}
+    return own | {
+        "on_chip": jnp.maximum(own["on_chip"], waits),
+        "waves": ceil_div(_tiles_of(one), one.cores),
+        "before": quantizing.before(one.x, one.hardware, one.formats),
+    }
 
 
 def _absorbing(one: Kernel) -> Parts:

@@ -81,7 +81,6 @@ STREAMS: frozenset[str] = frozenset(("quantize", "norm", "softmax", "embedding",
 def _gemm(device: Device, x: Shape, f: Formats) -> Cost:
     shape = Gemm(products.rows(x), x["n"], x["k"])
     product = gemm_cost(device, shape, f.weights, f.activations, products.tile(device, x), FULL)
-    product = composed.quantized_product(device, x, f, product)
     parts = deepest_split(x["k"])
     busiest = vector_products.busiest_flops(device, products.rows(x), x["n"], x["k"], parts)
     return _on_vector_units(device, product, busiest, f)

@@ -31,6 +31,7 @@ OF_ROW = (
     "footprint",
     "waves",
     "alone",
+    "before",
     "clock",
     "design_clock",
     "eager",
@@ -53,9 +54,9 @@ STATED_TOTAL = ("v0",)
 class Prepared:
     """A table whose devices are all known, with its demands and features; `usable` [R]: the demands are numbers.
 
-    `names`, `features` and `learned` [R, F], `habits` [R, H] float32; `core`, `special` and `on_chip` [s], `footprint`
-    [log 1], `waves`, `alone`, `clock`, `design_clock`, `eager`, `chained`, `kernels`, `pipelined`, `gddr` and
-    `inline_ecc` [1] as in `Point`; `spelled`: the names of the rows at each level.
+    `names`, `features` and `learned` [R, F], `habits` [R, H] float32; `core`, `special`, `on_chip` and `before` [s],
+    `footprint` [log 1], `waves`, `alone`, `clock`, `design_clock`, `eager`, `chained`, `kernels`, `pipelined`, `gddr`
+    and `inline_ecc` [1] as in `Point`; `spelled`: the names of the rows at each level.
     """
 
     table: KernelTable
@@ -70,6 +71,7 @@ class Prepared:
     footprint: np.ndarray
     waves: np.ndarray
     alone: np.ndarray
+    before: np.ndarray
     clock: np.ndarray
     design_clock: np.ndarray
     eager: np.ndarray
@@ -110,6 +112,7 @@ class Prepared:
             footprint=as_float(self.footprint),
             waves=log(self.waves),
             alone=as_float(self.alone),
+            before=log(self.before),
             clock=log(self.clock),
             design_clock=log(self.design_clock),
             eager=as_float(self.eager),

@@ -1,15 +1,16 @@
 """The time of a kernel: a physical law with a handful of parameters, and a bounded learned correction of it.
 
-    log t = log(floor + (core^p + memory^p)^(1/p)) + d,   d = e B tanh(c / B)
+    log t = log(before + floor + (core^p + memory^p)^(1/p)) + d,   d = e B tanh(c / B)
 
 and s U tanh(d / U) in the place of d on a device that was never measured.
 
-core: arithmetic time over its efficiency and that of other pipelines, or the power limit where that is longer, and a
-start-up time for each block that the busiest core works through (added to the floor where a block fills a core, so that
-nothing hides it); memory: DRAM time over its efficiency for what misses L2, and L2's own time, one after the other or
-both at once (a soft maximum); both stretch by powers of a family's habits (`calibration.kernels.habits`). c is linear
-in a small network's outputs, its coefficients the sum of the levels' (`calibration.kernels.levels`); e in [0, 1] takes
-the correction back where a kernel lies outside what was measured, and so do s in [0, 1] and U << B on other devices.
+before: of kernels that run first, one after the other; core: arithmetic time over its efficiency and that of other
+pipelines, or the power limit where that is longer, and a start-up time for each block that the busiest core works
+through (added to the floor where a block fills a core, so that nothing hides it); memory: DRAM time over its efficiency
+for what misses L2, and L2's own time, one after the other or both at once (a soft maximum); core and memory stretch by
+powers of a family's habits (`calibration.kernels.habits`). c is linear in a small network's outputs, its coefficients
+the sum of the levels' (`calibration.kernels.levels`); e in [0, 1] takes the correction back where a kernel lies outside
+what was measured, and so do s in [0, 1] and U << B on other devices.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ class Inputs(eqx.Module):
     """What the law and the correction read of one kernel; with a leading axis, of a table [R].
 
     `compute`, `special`, `memory`, `power`, `on_chip`: logarithms of the demands [log s], `special` of the pipelines
-    beside the matrix units; `footprint`: bytes over L2; `waves`: blocks on the busiest core; `alone`: 1 where one block
-    fills a core, so that nothing hides its start, else 0; `clock` and `design_clock` (`Hardware`): over the H100's
-    [log 1]; `eager`: 1 where a host launches the kernel each time it is timed, `chained`: 1 where it starts while the
-    one before it ends, else 0; `kernels`: how many run one after the other [log 1]; `pipelined`, `gddr`, `inline_ecc`:
-    of the device, as in `Hardware`; `features`, and `learned`, those that the correction reads (`Point`); `habits`
-    [log 1]; `levels`: index of each level's name, the one after the last meaning unknown.
+    beside the matrix units, `before` of kernels that run before; `footprint`: bytes over L2; `waves`: blocks on the
+    busiest core; `alone`: 1 where one block fills a core, so that nothing hides its start, else 0; `clock` and
+    `design_clock` (`Hardware`): over the H100's [log 1]; `eager`: 1 where a host launches the kernel each time it is
+    timed, `chained`: 1 where it starts while the one before it ends, else 0; `kernels`: how many run one after the
+    other [log 1]; `pipelined`, `gddr`, `inline_ecc`: of the device, as in `Hardware`; `features`, and `learned`, those
+    that the correction reads (`Point`); `habits` [log 1]; `levels`: index of each level's name, the one after the last
+    meaning unknown.
     """
 
     compute: Float[Array, "*rows"]
@@ -61,6 +63,7 @@ class Inputs(eqx.Module):
     footprint: Float[Array, "*rows"]
     waves: Float[Array, "*rows"]
     alone: Float[Array, "*rows"]
+    before: Float[Array, "*rows"]
     clock: Float[Array, "*rows"]
     design_clock: Float[Array, "*rows"]
     eager: Float[Array, "*rows"]
@@ -78,18 +81,17 @@ class Inputs(eqx.Module):
 class Law(eqx.Module):
     """Parameters of the physical law, as logarithms.
 
-    `compute`, `special`, `memory`, `on_chip`: inverse efficiencies; `power`: correction of the nominal energy per FLOP
-    at the H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power of the slowdown under the
-    limit, 1 where the voltage stays (no logarithm) [1]; `floor`, of each kernel [log s], and `floor_clock`, the power
-    of the clock in it; `host`: time for a host to launch an eager kernel [log s], and `ahead`, the share of it before
-    the device starts [log 1]; `block`: start of one block at the H100's clock [log s]; `sharpness`: of the overlap,
-    `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a repeated kernel finds its
-    operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc` add to `memory` where a
-    device has those.
-    `habits` [2, H]: powers of the habits in the arithmetic and in the memory time. `offsets[level]` [names + 1, 3] adds
-    to `compute`, `memory` and `floor`, `habit_offsets[level]` [names + 1, 2, H] to `habits`, `factors` [cells + 1] to
-    the whole [log 1]; the last row is zero. `factors` are zero but in files of parameters that were adapted before
-    adapting was by residuals (`calibration.kernels.local`).
+    `compute`, `special` (also of what runs before), `memory`, `on_chip`: inverse efficiencies; `power`: correction of
+    the nominal energy per FLOP at the H100's clock, and `power_clock`, the power of the clock in it; `throttle`: power
+    of the slowdown under the limit, 1 where the voltage stays (no logarithm) [1]; `floor`, of each kernel [log s], and
+    `floor_clock`, the power of the clock in it; `host`: time for a host to launch an eager kernel [log s], and `ahead`,
+    the share of it before the device starts [log 1]; `block`: start of one block at the H100's clock [log s];
+    `sharpness`: of the overlap, `on_chip_sharpness`: of that of DRAM and L2; `cache_share`: share of L2 in which a
+    repeated kernel finds its operands, and `cache_slope`, how sharply it stops finding them; `gddr` and `inline_ecc`
+    add to `memory` where a device has those. `habits` [2, H]: powers of the habits in the arithmetic and in the memory
+    time. `offsets[level]` [names + 1, 3] adds to `compute`, `memory` and `floor`, `habit_offsets[level]` [names + 1, 2,
+    H] to `habits`, `factors` [cells + 1] to the whole [log 1]; the last row is zero. `factors` are zero but in files of
+    parameters that were adapted before adapting was by residuals (`calibration.kernels.local`).
     """
 
     compute: Float[Array, ""]
@@ -119,6 +121,7 @@ class Law(eqx.Module):
         """Logarithm of the time [log s]."""
         core, memory, floor = self.parts(x)
         log_time = _sum(_norm(core, memory, jnp.exp(self.sharpness)), floor)
+        log_time = _sum(log_time, x.before + self.special)
         stack = self.offsets["stack"][x.levels["stack"], LAW.index("floor")]  # a host knows no other level
         host = self.host + stack + x.kernels
         called = _norm(_sum(log_time, host + self.ahead), host, POWER_SHARPNESS)

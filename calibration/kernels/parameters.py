@@ -42,7 +42,7 @@ CARD = {
 # Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
 LAWS: Mapping[str, int] = MappingProxyType(
     {"mla_prefill": 7, "attention_prefill": 7, "attention_decode": 5, "embedding": 2}
-    | dict.fromkeys(("gemm", "bmm_matrix"), 7)  # batches are read from single products until some are measured
+    | dict.fromkeys(("gemm", "bmm_matrix"), 8)  # batches are read from single products until some are measured
     | dict.fromkeys(("attention_mixed", "mla_decode", "moe", "gemm_vector", "bmm", "convolution"), 3)
     | dict.fromkeys(("norm", "softmax", "elementwise", "quantize", "rope"), 3)
     | dict.fromkeys(("mla_pre", "mla_post"), 4)

@@ -49,10 +49,10 @@ class Kind(eqx.Module):
 class Point(eqx.Module):
     """One kernel on one device: the demands of `Demand`; `core`: time of the busiest core, `special`: of its pipelines
     beside the matrix units, `on_chip`: of the bytes from L2 [s]; `footprint`: bytes over L2 [log 1]; `waves`: blocks on
-    the busiest core, `alone`: 1 where one fills it; `clock` and `design_clock`: over the H100's [1]; `eager`: 1 where a
-    host launches it, `chained`: where it starts while the one before it ends; `kernels`: how many run one after the
-    other; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1]; `features`, `learned`, those of the same kernel
-    without cached tokens, and the `names` of both; `habits` [log 1].
+    the busiest core, `alone`: 1 where one fills it; `before`: time of kernels that run before [s]; `clock` and
+    `design_clock`: over the H100's [1]; `eager`: 1 where a host launches it, `chained`: where it starts while the one
+    before it ends; `kernels`: how many run one after the other; `pipelined`, `gddr`, `inline_ecc` as in `Hardware` [1];
+    `features`, `learned`, those of the same kernel without cached tokens, and the `names` of both; `habits` [log 1].
 
     Prefill was never measured behind cached tokens: its correction is that of the kernel without them, and the law
     alone carries what they add."""
@@ -69,6 +69,7 @@ class Point(eqx.Module):
     footprint: Scalar
     waves: Scalar
     alone: Scalar
+    before: Scalar
     clock: Scalar
     design_clock: Scalar
     eager: Scalar
@@ -107,6 +108,7 @@ class Point(eqx.Module):
             footprint=self.footprint,
             waves=_log(self.waves),
             alone=self.alone,
+            before=_log(self.before),
             clock=_log(self.clock),
             design_clock=_log(self.design_clock),
             eager=self.eager,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from calibration.datasets.library_tiles import TABLES
 from calibration.kernels.asked import Shape, does, way
 from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
@@ -44,6 +45,8 @@ FILLING, MOST_AT_ONCE = 256.0, 4.0
 GROUP_ROWS = 64.0  # of a wgmma instruction (PTX: m64nNk16)
 TALL_ROWS = 128.0  # of a library that has tiles for many rows alone
 STEP = 128.0  # bytes of each row and column that a block loads at once
+# Of kernels that exchange the operands, up to so many rows.
+STEP_EXCHANGED, MOST_EXCHANGED = 256.0, 64.0
 # Cycles between two steps that hardly multiply. Copies by the tensor memory accelerator, which need no registers, keep
 # more in flight: 165 is the slope of an H100's small products along k; that of A100 and L40S is 490 and 700.
 WAIT_BY_COPIES, WAIT = 165.0, 600.0
@@ -78,10 +81,22 @@ def cut(device: Device, x: Shape) -> Shape:
 
 
 def tile(device: Device, x: Shape) -> Tile:
-    """The tile of a library that divides reductions, or of one that leaves them whole (`x["unsplit"]`: 1)."""
+    """The tile of a library that divides reductions, or of one that leaves them whole (`x["unsplit"]`: 1), by the table
+    in its source where that is known."""
     if CUT[0] in x:
         return Tile(*(x[name] for name in CUT))
-    return _either(does(x, "unsplit"), _whole(device, x), _divided(device, x))
+    usual = _either(does(x, "unsplit"), _whole(device, x), _divided(device, x))
+    return _either(does(x, "tile_table"), _tabled(x), usual)
+
+
+def _tabled(x: Shape) -> Tile:
+    """The tile by the table of the engine's source (`x["tile_table"]`: its number, from one)."""
+    height, width = (as_float(size) for size in LARGE_TILES[-1])
+    for number, table in enumerate(TABLES, start=1):
+        for most_rows, most_columns, tall, wide in reversed(table):
+            here = (way(x, "tile_table") == number) & (rows(x) <= most_rows) & (x["n"] <= most_columns)
+            height, width = jnp.where(here, tall, height), jnp.where(here, wide, width)
+    return Tile(height, width)
 
 
 def _divided(device: Device, x: Shape) -> Tile:
@@ -115,7 +130,8 @@ def _whole(device: Device, x: Shape) -> Tile:
 def steps(device: Device, x: Shape, f: Formats, cut: Tile, parts: Scalar) -> Scalar:
     """Steps of the busiest core, one after the other, where each reduction is in so many parts [1]."""
     tiles = ceil_div(rows(x), cut.m) * ceil_div(x["n"], cut.n) * parts * groups(x)
-    depth = ceil_div(ceil_div(x["k"], parts) * f.weights.operand_itemsize, as_float(STEP))
+    far = does(x, "exchanged") & (rows(x) <= MOST_EXCHANGED)
+    depth = ceil_div(ceil_div(x["k"], parts) * f.weights.operand_itemsize, jnp.where(far, STEP_EXCHANGED, STEP))
     at_once = jnp.where(does(x, "deep"), 1.0, jnp.clip(floor_div(as_float(FILLING), cut.m + cut.n), 1.0, MOST_AT_ONCE))
     return ceil_div(tiles, device.num_cores * at_once) * depth
 

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 
 from calibration.kernels import products
 from calibration.kernels.asked import Shape, does, way
+from calibration.kernels.formats import Formats
 from calibration.kernels.hardware import Hardware
+from jaxperf.core.device import Device
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
 
 # Bytes an element reads and writes beyond its own where PyTorch quantizes by elementary operations, with fp32 between
@@ -39,6 +41,11 @@ FROM_MEMORY, FROM_L2 = 700.0, 400.0
 # passes and with a core for each block: the scale is given, and a pass over elements would do. It is read off vLLM
 # 0.24's 8-bit layers on H100, H200 and L40S alike, where a row more takes 1,800 cycles, those of one block alone.
 COMPILED_STEP = 2048.0
+# What a core moves in a cycle before a product where L2 holds it: 12.9 bytes on an H100, 10.6 on an L40S, by PyTorch's
+# elementary operations.
+BYTES_PER_CYCLE = 12.0
+FALL = 4.0  # how steeply operands fall out of L2: the power of L2 over them
+WARP, WARPS_FROM = 32.0, 16.0  # rows for each core from which SGLang's kernel gives a row a warp, not a block
 
 
 def passed(x: Shape, wide: Scalar, narrow: Scalar) -> tuple[Scalar, Scalar]:
@@ -70,10 +77,35 @@ def waiting(x: Shape, hardware: Hardware, wide: Scalar) -> Scalar:
     return (1.0 - way(x, "composed")) * ceil_div(blocks, together) * (1.0 + steps) * wait / hardware.clock
 
 
-def compiled(x: Shape, hardware: Hardware) -> Scalar:
-    """Time for the busiest core to quantize the rows of a product's left-hand side [s], where PyTorch's compiler made
-    one kernel of the elementary operations (`x["compiled"]`: 1), else 0: a row a block, once for its maximum and once
-    to be written."""
+def before(x: Shape, hardware: Hardware, f: Formats) -> Scalar:
+    """Time of the kernels that write a product's left-hand side in the weights' format before it [s]; 0 where none do.
+
+    They move `x["quantizing"]` bytes an element, as fast as cores take them from L2, or as memory gives what L2 does
+    not hold: what elementary operations leave each other, else what lies between two uses of the same operands, of
+    which a collector has `x["inputs"]`. A row of a warp (`x["row_a_warp"]`: 1) is read a second time, from memory
+    where the rows in flight exceed L2.
+    """
+    device, many, rows = hardware.device, as_float(hardware.many_cores), products.rows(x)
+    elements, wide, narrow = rows * x["k"], f.activations.itemsize, f.weights.itemsize
+    product = x["n"] * x["k"] * narrow + rows * x["n"] * wide
+    cycle = way(x, "inputs", 1.0) * (elements * (wide + narrow) + product)
+    moved = elements * way(x, "quantizing")
+    missed = moved * _fallen(device, jnp.where(does(x, "composed"), HELD_APART * elements, cycle), many)
+    flying = device.num_cores * floor_div(x["resident_threads"], as_float(WARP))
+    again = as_float(does(x, "row_a_warp") & (rows >= WARPS_FROM * device.num_cores))
+    missed += again * elements * wide * _fallen(device, jnp.minimum(rows, flying) * x["k"] * wide, many)
+    cores = many * moved / (BYTES_PER_CYCLE * device.num_cores * hardware.clock)
+    return jnp.maximum(jnp.maximum(cores, missed / device.memory_bandwidth), many * _compiled(x, hardware))
+
+
+def _fallen(device: Device, size: Scalar, many_cores: Scalar) -> Scalar:
+    """Share of bytes that come from memory again where so many have to stay in L2 [1]."""
+    return 1.0 / (1.0 + jnp.where(many_cores > 0.0, (device.l2_capacity / size) ** FALL, 0.0))
+
+
+def _compiled(x: Shape, hardware: Hardware) -> Scalar:
+    """For the busiest core to quantize rows [s], where PyTorch's compiler made one kernel of the elementary operations
+    (`x["compiled"]`: 1), else 0: a row a block, once for its maximum and once to be written."""
     rounds = ceil_div(products.rows(x), hardware.device.num_cores)
     steps = 2.0 * ceil_div(x["k"], as_float(COMPILED_STEP))
     return way(x, "compiled") * rounds * (1.0 + steps) * WAIT / hardware.clock

@@ -10,6 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.datasets.engine_products import engine_products
+from calibration.datasets.library_tiles import (
+    SGLANG_ADA,
+    SGLANG_HOPPER,
+    SWAPPED_HOPPER,
+    TABLES,
+    TRTLLM_BLOCKS_ADA,
+    VLLM_ADA,
+    VLLM_HOPPER,
+    Table,
+)
 from calibration.datasets.text import as_text
 from calibration.kernels.asked import READ_APART, WRITTEN_APART, quantized
 from calibration.kernels.demand import demands
@@ -126,6 +136,35 @@ def test_few_rows_have_narrow_tiles_where_a_library_has_them() -> None:
     assert {(float(each.m), float(each.n)) for each in tall} == {(TALL_ROWS, 128.0)}
 
 
+@pytest.mark.parametrize(
+    ("table", "tiles"),
+    [
+        (VLLM_HOPPER, {(16, 9000): (16, 64), (17, 1280): (16, 64), (17, 1281): (64, 64), (65, 64): (64, 128)}),
+        (VLLM_ADA, {(16, 8192): (16, 64), (17, 16384): (32, 128), (129, 4097): (128, 128), (257, 8192): (256, 128)}),
+        (SGLANG_HOPPER, {(256, 64): (64, 64), (257, 64): (128, 128)}),
+        (SGLANG_ADA, {(1, 8193): (32, 64), (64, 16385): (16, 64), (256, 9000): (64, 128), (257, 1): (128, 128)}),
+        (SWAPPED_HOPPER, {(32, 1281): (32, 64), (128, 4096): (64, 64), (128, 4097): (64, 128), (129, 1): (128, 128)}),
+        (TRTLLM_BLOCKS_ADA, {(1, 1): (32, 128), (9000, 9000): (32, 128)}),
+    ],
+)
+def test_a_table_of_tiles_is_read_from_its_first_row_that_fits(
+    table: Table, tiles: dict[tuple[int, int], tuple[int, int]]
+) -> None:
+    device, number = hardware("h100-sxm").device, 1.0 + TABLES.index(table)
+    found = {size: tile(device, shape(*size, 512, unsplit=1, tile_table=number)) for size in tiles}
+    assert {size: (float(cut.m), float(cut.n)) for size, cut in found.items()} == tiles
+    assert {float(cut.split_k) for cut in found.values()} == {1.0}
+
+
+def test_kernels_that_exchange_the_operands_of_few_rows_go_two_steps_at_a_time() -> None:
+    h100, f = hardware("h100-sxm"), formats("fp8")
+    few, more = (
+        [float(stepping(h100, shape(rows, 128, 8192, unsplit=1, deep=1, exchanged=each), f)) for each in (0, 1)]
+        for rows in (64, 65)
+    )
+    assert few[0] == pytest.approx(2.0 * few[1]) and more[0] == more[1]
+
+
 def test_narrower_operands_save_less_than_their_bytes() -> None:
     device = hardware("h100-sxm").device
     half, narrow = (float(switched(device, formats(name))) for name in ("bf16", "fp8"))
@@ -160,17 +199,26 @@ def test_quantizing_by_elementary_operations_moves_nine_times_the_bytes() -> Non
 
 def test_what_engines_do() -> None:
     rows = (
-        ("vllm", "0.14.0", "vllm_default", "fp8", "hopper", (1, 1, 0, 1, 0, 0, 1, 5)),
-        ("vllm", "0.14.0", "vllm_default", "fp8_block", "hopper", (1, 1, 0, 1, 0, 0, 0, 11)),
-        ("vllm", "0.26.0", "vllm_default", "fp8", "xe2", (0, 0, 0, 0, 0, 0, 0, 1)),
-        ("vllm", "0.24.0", "CutlassFP8ScaledMMLinearKernel", "fp8", "ada", (1, 0, 1, 1, 1, 0, 1, 2)),
-        ("sglang", "0.5.14", "sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block", "hopper-h20", (1, 0, 0, 1, 0, 0, 0, 2)),
-        ("sglang", "", "", "fp8", "hopper", (0, 0, 0, 1, 0, 1, 1, 1)),  # products alone
-        ("trtllm", "1.3.0rc20", "torch_flow", "fp8", "ada", (1, 0, 0, 0, 0, 0, 0, 4)),
-        ("trtllm", "1.3.0rc20", "torch_flow", "fp8_block", "ada", (1, 0, 0, 1, 1, 0, 0, 2)),
-        ("trtllm", "1.0.0", "smooth_quant_gemm", "sq", "ada", (0, 0, 0, 1, 1, 0, 1, 1)),
-        ("vllm", "0.14.0", "vllm_default", "bf16", "ada", (0, 0, 0, 0, 0, 0, 0, 1)),
-        ("torch", "2.9", "matmul", "fp8", "ada", (0, 0, 0, 0, 0, 0, 0, 1)),
+        ("vllm", "0.14.0", "vllm_default", "fp8", "hopper", (1, 1, 0, 1, 0, 0, 1, 5, 27, 0, 1, 1, 1)),
+        ("vllm", "0.14.0", "vllm_default", "fp8_block", "hopper", (1, 1, 0, 1, 0, 0, 0, 11, 35, 0, 1, 0, 0)),
+        ("vllm", "0.26.0", "vllm_default", "fp8", "xe2", (0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0)),
+        ("vllm", "0.24.0", "CutlassFP8ScaledMMLinearKernel", "fp8", "ada", (1, 0, 1, 1, 1, 0, 1, 2, 3, 0, 1, 2, 0)),
+        (
+            *("sglang", "0.5.14", "sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block", "hopper-h20"),
+            (1, 0, 0, 1, 0, 0, 0, 2, 3, 0, 6, 0, 0),
+        ),
+        ("sglang", "0.5.10", "sglang", "fp8", "hopper", (1, 0, 0, 1, 0, 0, 1, 2, 3, 1, 6, 3, 0)),
+        ("sglang", "0.5.10", "sglang", "fp8", "ada", (1, 0, 0, 1, 1, 0, 1, 2, 3, 1, 6, 4, 0)),
+        (
+            *("sglang", "0.5.14", "sglang_sgl_kernel_fp8_scaled_mm", "fp8", "hopper"),
+            (1, 0, 0, 1, 0, 0, 1, 2, 3, 1, 6, 5, 1),
+        ),
+        ("sglang", "", "", "fp8", "hopper", (0, 0, 0, 1, 0, 1, 1, 1, 0, 0, 6, 0, 0)),  # products alone
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8", "ada", (1, 0, 0, 0, 0, 0, 0, 4, 5, 0, 1, 0, 0)),
+        ("trtllm", "1.3.0rc20", "torch_flow", "fp8_block", "ada", (1, 0, 0, 1, 1, 0, 0, 2, 3, 0, 1, 6, 0)),
+        ("trtllm", "1.0.0", "smooth_quant_gemm", "sq", "ada", (0, 0, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0)),
+        ("vllm", "0.14.0", "vllm_default", "bf16", "ada", (0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0)),
+        ("torch", "2.9", "matmul", "fp8", "ada", (0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0)),
     )
     table = blank_table("gemm", {"m": np.ones(len(rows))}, np.full(len(rows), "h100-sxm", dtype=object))
     for row, (framework, version, kernel, dtype, _, _) in enumerate(rows):
@@ -190,5 +238,10 @@ def test_what_engines_do() -> None:
         "tall_tiles",
         "deep",
         "kernels",
+        "quantizing",
+        "row_a_warp",
+        "inputs",
+        "tile_table",
+        "exchanged",
     ]
     assert np.stack(list(found.values()), axis=1).tolist() == [list(row[5]) for row in rows]

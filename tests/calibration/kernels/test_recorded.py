@@ -68,9 +68,9 @@ def _times(table: KernelTable) -> list[float]:
     return [round(float(each), 6) for each in predict_table(table, load_parameters(None))["predicted_us"]]
 
 
-FITTED = "a1a625e2cc40df43"
+FITTED = "facacacbabee6bbb"
 RECORD: dict[str, list[float]] = {
-    "gemm": [120.5317, 50.052547, 191.727432, 40.875896],
+    "gemm": [121.759819, 49.856224, 195.154037, 39.912407],
     "bmm": [742.187012, 252.024063, 409.763214, 168.232193],
     "attention_prefill": [944.969604, 339.201263, 815.686646, 297.314545],
     "attention_decode": [534.501587, 333.511078, 1028.559326, 201.108429],
@@ -79,10 +79,10 @@ RECORD: dict[str, list[float]] = {
     "moe": [2851.943359, 1606.450439, 7189.916504, 1088.292358],
     "convolution": [246.158249, 139.867249, 133.577866, 119.433464],
     "norm": [149.801422, 98.921135, 122.16935, 71.980042],
-    "gemm of TensorRT-LLM, blocks of fp8": [141.431625, 56.015736, 125.3806, 24.223042],
-    "gemm of TensorRT-LLM, int8": [48.822021, 31.788734, 94.491631, 17.535728],
-    "gemm of vLLM, fp8": [191.719391, 72.180702, 171.989441, 39.800163],
-    "gemm of SGLang, fp8": [38.794678, 29.406166, 85.430908, 18.131443],
+    "gemm of TensorRT-LLM, blocks of fp8": [140.915436, 54.545319, 114.618843, 23.409317],
+    "gemm of TensorRT-LLM, int8": [48.390556, 31.42417, 88.746193, 17.526316],
+    "gemm of vLLM, fp8": [201.380966, 68.249306, 174.694534, 38.523331],
+    "gemm of SGLang, fp8": [41.162796, 30.576878, 87.366051, 18.059998],
 }
 
 

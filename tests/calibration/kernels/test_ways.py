@@ -31,15 +31,15 @@ def one(family: str, shape: dict[str, float], device: str = "h100-sxm", **names:
 @pytest.mark.parametrize("framework", ["vllm", "sglang", "trtllm"])
 @pytest.mark.parametrize("dtype", ["fp8", "fp8_block"])
 def test_a_layer_in_eight_bits_quantizes_first(framework: str, dtype: str) -> None:
-    """Two bytes of every activation read, and one written; a block a row, of which a core holds eight."""
+    """By kernels of their own, so that the product is the same."""
     layer, product = (one("gemm", LINEAR, framework=framework, dtype=dtype, kernel=name) for name in ("linear", ""))
-    assert layer.demand.moved[0] - product.demand.moved[0] == pytest.approx(3 * 4096 * 8192, rel=1e-5)
-    assert layer.waves[0] - product.waves[0] == pytest.approx(4096 / 132 / 8, abs=1.0)
+    assert layer.demand.moved[0] == product.demand.moved[0] and layer.waves[0] == product.waves[0]
+    assert layer.before[0] > product.before[0] == 0.0
 
 
 def test_a_layer_in_sixteen_bits_is_its_product() -> None:
     layer, product = (one("gemm", LINEAR, framework=name) for name in ("vllm", "sglang"))
-    assert layer.demand.moved[0] == product.demand.moved[0]
+    assert layer.demand.moved[0] == product.demand.moved[0] and layer.before[0] == product.before[0] == 0.0
 
 
 @pytest.mark.parametrize(("family", "depth"), [("mla_pre", 128), ("mla_post", 512)])
