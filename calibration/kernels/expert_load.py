@@ -23,6 +23,7 @@ NODES = 32  # loads that stand for those of all experts of a rank
 # The most loaded expert of a layer, before all loads are scaled to their sum, over the least: of a layer with more
 # copies than experts 0.8 tokens over one, else 2 over 0.01 (`_generate_power_law_distribution`).
 BUSIEST, FEW_COPIES = 0.8, (0.01, 2.0)
+LEAST = 1e-6  # of a mean load, where every one was rounded to zero
 
 
 class Load(eqx.Module):
@@ -68,7 +69,8 @@ def _balanced(x: Shape) -> Load:
 
 
 def _power_law(x: Shape) -> Load:
-    """Loads x of density x^-skew, scaled to their sum, rounded, and repaired by single rows of the least loaded."""
+    """Loads x of density x^-skew, scaled to their sum, rounded, and repaired by single rows: of the least loaded of
+    each rank in turn, or as earlier versions of the collector did (`_repaired_in_order`)."""
     tokens, local, ranks = x["tokens"], x["experts"] / x["ep"], x["ep"]
     mean_rows = tokens * x["topk"] / x["experts"]
     low, high = _ends(tokens, mean_rows)
@@ -76,19 +78,54 @@ def _power_law(x: Shape) -> Load:
     mean = _moment(low, high, skew, 1.0)
     at = (as_float(jnp.arange(NODES)) + 0.5) / NODES
     drawn = (low ** (1.0 - skew) + at * (high ** (1.0 - skew) - low ** (1.0 - skew))) ** (1.0 / (1.0 - skew))
-    heights = jnp.round(jnp.minimum(drawn / mean * mean_rows, tokens))
+    rounded = jnp.round(drawn / mean * mean_rows)
+    heights = jnp.minimum(rounded, tokens)
     usual = local * mean_rows
-    rows = jnp.clip(
-        usual * _busiest(local, ranks, _moment(low, high, skew, 2.0) / mean**2 - 1.0), usual, local * tokens
-    )
-    rows = jnp.maximum(jnp.minimum(rows, tokens * x["topk"]), 1.0)
+    rows = usual * _busiest(local, ranks, _moment(low, high, skew, 2.0) / mean**2 - 1.0)
+    rows = _possible(x, jnp.clip(rows, usual, local * tokens))
     loaded = jnp.mean(as_float(heights > 0.0))
     single = jnp.maximum(mean_rows - jnp.mean(heights), 0.0)
     share = jnp.minimum(loaded + single, 1.0) * jnp.where(mean_rows < 1.5, rows / usual, 1.0)
-    touched = jnp.maximum(jnp.minimum(local * share, jnp.minimum(local, rows)), 1.0)
+    in_order = does(x, "repaired_from_most") | does(x, "repaired_from_least")
+    rows_then, touched_then = _repaired_in_order(x, rounded, mean_rows)
+    rows = jnp.where(in_order, rows_then, rows)
+    touched = jnp.where(in_order, touched_then, local * share)
+    touched = jnp.maximum(jnp.minimum(touched, jnp.minimum(local, rows)), 1.0)
     alone = jnp.maximum(touched - local * loaded, 0.0)
-    most = jnp.round(jnp.maximum(rows - usual, 0.0))
+    base = jnp.where(in_order, local * jnp.mean(heights) + alone, usual)
+    most = jnp.round(jnp.maximum(rows - base, 0.0))
     return _load(x, rows, touched, local, heights, None, alone, most)
+
+
+def _repaired_in_order(x: Shape, rounded: Array, mean_rows: Scalar) -> tuple[Scalar, Scalar]:
+    """Rows and touched experts of the busiest rank where the single rows that rounding left over go from expert to
+    expert in the order of their loads, equal ones by their numbers: those that had none lie side by side on one rank,
+    and make it the busiest where tokens are few.
+
+    From the most loaded on, no load was bounded by the tokens: a token that chose an expert twice goes to the first one
+    that it did not choose, which is on the measured rank.
+    """
+    local, ranks, from_most = x["experts"] / x["ep"], x["ep"], does(x, "repaired_from_most")
+    drawn = jnp.where(from_most, rounded, jnp.minimum(rounded, x["tokens"]))
+    loaded, single = jnp.mean(as_float(drawn > 0.0)), jnp.maximum(mean_rows - jnp.mean(drawn), 0.0)
+    idle = 1.0 - loaded
+    onto_loaded = jnp.where(from_most, jnp.minimum(single, loaded), jnp.maximum(single - idle, 0.0))
+    gathered = jnp.minimum((single - onto_loaded) * x["experts"], idle * local)
+    repaired = drawn + jnp.where(drawn > 0.0, onto_loaded / jnp.maximum(loaded, LEAST), 0.0)
+    held = jnp.minimum(repaired, x["tokens"])
+    twice = jnp.where(from_most, jnp.mean(repaired - held) * x["experts"], 0.0)
+    mean = jnp.maximum(jnp.mean(held), LEAST)
+    over = _busiest(local, ranks, jnp.maximum(jnp.mean(held**2) / mean**2 - 1.0, LEAST))
+    rows, beside = local * mean * over, local * mean + gathered
+    touched = local * loaded * jnp.where(jnp.mean(drawn) < 1.0, over, 1.0)
+    touched = jnp.where(beside >= rows, local * loaded + gathered, touched) + twice
+    return _possible(x, jnp.maximum(rows, beside) + twice), touched
+
+
+def _possible(x: Shape, rows: Scalar) -> Scalar:
+    """At least one row, and no more than all copies, or every token for each of the rank's experts."""
+    most = x["tokens"] * jnp.minimum(x["topk"], x["experts"] / x["ep"])
+    return jnp.maximum(jnp.minimum(rows, most), 1.0)
 
 
 def _ends(tokens: Scalar, mean_rows: Scalar) -> tuple[Scalar, Scalar]:

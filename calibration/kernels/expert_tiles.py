@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from calibration.kernels.asked import Shape, does
+from calibration.datasets.tuned_experts import WIDEST, files
+from calibration.kernels.asked import Shape, does, way
 from calibration.kernels.expert_load import Load, whole_rows
 from jaxperf.core.numerics import Scalar, next_power_of_two
+
+# Rows and columns of the first candidate for grouped products on Hopper in TensorRT-LLM's and FlashInfer's CUTLASS
+# kernels, which run it where nobody tuned them (`get_candidate_tiles_sm90` of cutlass_heuristic.cpp). Its steps are of
+# 128 bytes, so that a block fetches eight times as many bytes of rows as of weights.
+FIRST = (128.0, 16.0)
+FILES = files()
 
 
 class Tile(eqx.Module):
@@ -29,14 +36,23 @@ def tile(x: Shape, given: Load, itemsize: Scalar) -> Tile:
     local = x["experts"] / x["ep"]
     usual = jnp.clip(next_power_of_two(whole_rows(given.rows / given.touched)), 16.0, 128.0)
     chosen = [usual, *(jnp.full_like(usual, each) for each in (128.0, 64.0, 3.0))]
-    for way, own in {
+    for name, own in {
         "tiles_by_experts": _by_experts(given.tokens, local, itemsize),
         "tiles_by_tokens": _by_tokens(x, given.tokens, itemsize),
         "tiles_by_copies": _by_copies(given.copies / local),
+        "untuned": (*FIRST, 128.0 / itemsize, 3.0),
     }.items():
-        named = does(x, way)
+        named = does(x, name) & ~_tuned(x)
         chosen = [jnp.where(named, mine, other) for mine, other in zip(own, chosen, strict=True)]
     return Tile(*chosen)
+
+
+def _tuned(x: Shape) -> Bool[Array, ""]:
+    """Whether the engine ships tiles for such experts on the device (`x["tuned_files"]`: row of `files`): the best of
+    many, so those of a library."""
+    layer = x["experts"] / x["ep"] * WIDEST + x["inter"] / x["tp"]
+    row = jnp.asarray(FILES)[jnp.asarray(way(x, "tuned_files"), int)]
+    return jnp.any(row == layer)
 
 
 def _by_experts(tokens: Scalar, local: Scalar, itemsize: Scalar) -> tuple[Scalar | float, ...]:

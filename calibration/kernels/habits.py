@@ -20,7 +20,7 @@ QUERY_BLOCK = 128.0  # queries that a block of a prefill kernel takes
 TILE_ROWS = 64.0  # rows that a tile of a grouped GEMM has
 # Sizes of an ordinary mixture of experts.
 HIDDEN, INTER, EXPERTS, TOKENS = 4096.0, 1024.0, 16.0, 256.0
-UNTUNED = 1.4  # how much longer a kernel of an untuned library may take, about four times [log 1]
+UNTUNED = 1.4  # how much longer than its tiles say a kernel of an untuned library may take at most [log 1]
 MOST_ROWS = 512.0  # of an expert, beyond which more of them change nothing
 
 

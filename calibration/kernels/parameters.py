@@ -43,9 +43,9 @@ CARD = {
 LAWS: Mapping[str, int] = MappingProxyType(
     {"mla_prefill": 7, "attention_prefill": 7, "attention_decode": 5, "embedding": 2}
     | dict.fromkeys(("gemm", "bmm_matrix"), 8)  # batches are read from single products until some are measured
-    | dict.fromkeys(("attention_mixed", "mla_decode", "moe", "gemm_vector", "bmm", "convolution"), 3)
+    | dict.fromkeys(("attention_mixed", "mla_decode", "gemm_vector", "bmm", "convolution"), 3)
     | dict.fromkeys(("norm", "softmax", "elementwise", "quantize", "rope"), 3)
-    | dict.fromkeys(("mla_pre", "mla_post"), 4)
+    | dict.fromkeys(("moe", "mla_pre", "mla_post"), 4)
 )
 
 

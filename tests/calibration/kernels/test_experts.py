@@ -83,6 +83,44 @@ def test_of_a_power_law_the_busiest_rank_is_measured(tokens: int, ranks: float, 
         assert rows == pytest.approx(8.0 * tokens, rel=1e-5)
 
 
+def replayed(tokens: int, ranks: int, way: str, skew: float = 1.2, times: int = 60) -> np.ndarray:
+    """Rows and touched experts of the measured rank, by playing the collector's steps: draw, scale, round, repair."""
+    random, experts_, copies = np.random.default_rng(0), int(LAYER["experts"]), tokens * int(LAYER["topk"])
+    low, high = (1.0, 0.8 * tokens) if copies > experts_ else (0.01, 2.0)
+    found = []
+    for _ in range(times):
+        ends = low ** (1 - skew), high ** (1 - skew)
+        drawn = (ends[0] + (ends[1] - ends[0]) * random.random(experts_)) ** (1 / (1 - skew))
+        loads = np.round(drawn / drawn.sum() * copies)
+        loads = loads if way == "repaired_from_most" else np.minimum(loads, tokens)
+        order = np.argsort(-loads, kind="stable")
+        order = order if way == "repaired_from_most" else order[::-1]
+        for place in range(int(max(copies - loads.sum(), 0))):
+            loads[order[place % experts_]] += 1
+        of_ranks = loads.reshape(ranks, -1)
+        busiest = of_ranks[np.argmax(of_ranks.sum(axis=1))]
+        found.append([busiest.sum(), (busiest > 0).sum()])
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize("way", ["repaired_from_most", "repaired_from_least"])
+@pytest.mark.parametrize(("tokens", "ranks"), [(1, 2), (1, 8), (2, 2), (4, 2), (4, 8), (8, 8), (16, 2), (64, 8)])
+def test_earlier_collectors_gather_what_rounding_left_over_on_one_rank(tokens: int, ranks: int, way: str) -> None:
+    found = load(tokens=float(tokens), ep=float(ranks), balanced=0.0, skew=1.2, **{way: 1.0})
+    rows, touched = replayed(tokens, ranks, way)
+    assert float(found.rows) == pytest.approx(rows, rel=0.15)
+    assert float(found.touched) == pytest.approx(touched, rel=0.3)
+
+
+def test_a_token_that_chose_an_expert_twice_goes_to_the_measured_rank() -> None:
+    """Two of eight experts a token: the most loaded is chosen more often than there are tokens; nothing is lost."""
+    few = {"experts": 8.0, "topk": 2.0, "tokens": 4096.0, "balanced": 0.0, "skew": 1.2}
+    bounded, unbounded = (load(**few, ep=4.0, **{way: 1.0}) for way in ("repaired_from_least", "repaired_from_most"))
+    assert float(unbounded.rows) > 1.1 * float(bounded.rows)
+    assert float(load(**few, repaired_from_most=1.0).rows) == pytest.approx(8192.0, rel=0.03)
+    assert float(load(**few | {"tokens": 1.0}, repaired_from_most=1.0).touched) == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize(
     ("tokens", "ways", "dtype_bytes", "expected"),
     [
@@ -93,6 +131,8 @@ def test_of_a_power_law_the_busiest_rank_is_measured(tokens: int, ranks: float, 
         (513.0, "tiles_by_tokens", 2.0, (128.0, 128.0, 64.0)),
         (64.0, "tiles_by_copies", 2.0, (16.0, 128.0, 64.0)),  # 4 copies an expert
         (1024.0, "tiles_by_copies", 2.0, (64.0, 128.0, 64.0)),  # 64, more than 0.9 of 64
+        (1024.0, "untuned", 2.0, (128.0, 16.0, 64.0)),
+        (16.0, "untuned", 1.0, (128.0, 16.0, 128.0)),
         (1024.0, "none", 2.0, (64.0, 128.0, 64.0)),
         (1040.0, "none", 2.0, (128.0, 128.0, 64.0)),
     ],
@@ -105,6 +145,30 @@ def test_tiles_are_those_of_the_engine(
     }
     found = expert_tiles.tile(shape, expert_load.load(shape), jnp.asarray(dtype_bytes))
     assert (float(found.rows), float(found.columns), float(found.depth)) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "width", "experts_", "tuned"),
+    [
+        ("0.14.0", "h200-sxm", 14336.0, 8.0, True),
+        ("0.14.0", "h100-sxm", 14336.0, 8.0, False),  # no such file for the H100
+        ("0.14.0", "h200-sxm", 14336.0, 4.0, False),  # nor for half of the experts
+        ("0.13.0", "h200-sxm", 14336.0, 8.0, False),  # whose files nobody read
+        ("0.14.0", "h200-sxm", 512.0, 512.0, True),
+        ("0.14.0", "h200-sxm", 514.0, 512.0, False),
+    ],
+)
+def test_layers_that_the_engine_has_tuned_get_a_librarys_tiles(
+    version: str, device: str, width: float, experts_: float, tuned: bool
+) -> None:
+    layer = LAYER | {"experts": 2.0 * experts_, "ep": 2.0, "inter": 4.0 * width, "tp": 4.0, "tokens": 4096.0}
+    table = blank_table("moe", {k: np.full(1, v) for k, v in layer.items()}, np.full(1, device, dtype=object))
+    names = {"framework": "vllm", "version": version, "kernel": "vllm_fused_moe", "dtype": "bf16"}
+    table = dataclasses.replace(table, **{k: np.full(1, v, dtype=object) for k, v in names.items()})
+    ways = {name: each[0] for name, each in routing(table, as_text(np.full(1, "hopper", dtype=object))).items()}
+    shape = {name: jnp.asarray(v, float) for name, v in (layer | ways).items()}
+    found = expert_tiles.tile(shape, expert_load.load(shape), jnp.asarray(2.0))
+    assert (float(found.columns), float(found.depth)) == ((128.0, 64.0) if tuned else (64.0, 32.0))
 
 
 def test_weights_of_touched_experts_are_moved_once() -> None:
@@ -161,6 +225,26 @@ def test_routing_is_told_by_names(framework: str, version: str, first: float) ->
     assert found["balanced"].tolist() == [1.0, 0.0, 0.0]
     assert found["skew"].tolist() == [0.0, 1.2, 0.0]
     assert found["remote_first"].tolist() == [first] * 3
+
+
+@pytest.mark.parametrize(
+    ("version", "kernel", "architecture", "ways"),
+    [
+        ("1.0.0", "moe_torch_flow", "ampere-ga100", {"repaired_from_most"}),
+        ("1.0.0", "moe_torch_flow_cutlass", "ada", set()),
+        ("0.14.0", "vllm_fused_moe", "hopper", {"repaired_from_least"}),
+        ("0.5.14", "sglang_flashinfer_cutlass_moe", "hopper", {"untuned"}),
+        ("0.5.14", "sglang_flashinfer_cutlass_moe", "blackwell", set()),
+    ],
+)
+def test_collectors_and_untuned_libraries_are_told_by_names(
+    version: str, kernel: str, architecture: str, ways: set[str]
+) -> None:
+    table = blank_table("moe", {k: np.full(1, v) for k, v in LAYER.items()}, np.full(1, "l40s", dtype=object))
+    names = {"version": version, "kernel": kernel}
+    table = dataclasses.replace(table, **{k: np.full(1, v, dtype=object) for k, v in names.items()})
+    found = routing(table, as_text(np.full(1, architecture, dtype=object)))
+    assert {each for each in ("repaired_from_most", "repaired_from_least", "untuned") if found[each][0] > 0} == ways
 
 
 @pytest.mark.parametrize("routing_of", [{}, {"balanced": 1.0}, {"skew": 1.2}, {"skew": 1.01, "remote_first": 1.0}])

@@ -68,7 +68,7 @@ def _times(table: KernelTable) -> list[float]:
     return [round(float(each), 6) for each in predict_table(table, load_parameters(None))["predicted_us"]]
 
 
-FITTED = "facacacbabee6bbb"
+FITTED = "7b9bff50511ddf97"
 RECORD: dict[str, list[float]] = {
     "gemm": [121.759819, 49.856224, 195.154037, 39.912407],
     "bmm": [742.187012, 252.024063, 409.763214, 168.232193],
@@ -76,7 +76,7 @@ RECORD: dict[str, list[float]] = {
     "attention_decode": [534.501587, 333.511078, 1028.559326, 201.108429],
     "attention_mixed": [12983.639648, 4069.312988, 14162.335938, 2202.037109],
     "mla_decode": [78.87516, 37.500214, 77.535904, 32.125008],
-    "moe": [2851.943359, 1606.450439, 7189.916504, 1088.292358],
+    "moe": [2816.869873, 1635.922607, 6742.472168, 1042.929932],
     "convolution": [246.158249, 139.867249, 133.577866, 119.433464],
     "norm": [149.801422, 98.921135, 122.16935, 71.980042],
     "gemm of TensorRT-LLM, blocks of fp8": [140.915436, 54.545319, 114.618843, 23.409317],
