@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from jaxperf.io.lowering import lower
     from jaxperf.io.onnx_graph import read_onnx
     from jaxperf.io.workloads import load_workload
+    from jaxperf.models.liveness import inference_peak
+    from jaxperf.models.training_memory import training_memory
     from jaxperf.report.asked import estimate, rank
     from jaxperf.report.asked_design import design
     from jaxperf.sweeps.values import arange, geomspace, linspace, powers
@@ -34,6 +36,7 @@ __all__ = [
     "design",
     "estimate",
     "geomspace",
+    "inference_peak",
     "linspace",
     "load_device",
     "load_devices",
@@ -49,6 +52,7 @@ __all__ = [
     "serve_step",
     "sweep",
     "trace",
+    "training_memory",
 ]
 
 _HOMES = {
@@ -59,6 +63,7 @@ _HOMES = {
     "design": "jaxperf.report.asked_design",
     "estimate": "jaxperf.report.asked",
     "geomspace": "jaxperf.sweeps.values",
+    "inference_peak": "jaxperf.models.liveness",
     "linspace": "jaxperf.sweeps.values",
     "load_device": "jaxperf.api",
     "load_devices": "jaxperf.api",
@@ -74,6 +79,7 @@ _HOMES = {
     "serve_step": "jaxperf.api",
     "sweep": "jaxperf.api",
     "trace": "jaxperf.io.jaxpr_graph",
+    "training_memory": "jaxperf.models.training_memory",
 }
 
 
