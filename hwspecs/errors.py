@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 
 from hwspecs.edits import edits
 
 LEAST_START = 2  # letters and digits; one begins too many names
 LEAST_PART = 4  # the same of a part of a name
+LONG = re.compile(r"(\S{60})\S{240,}?([^\w\s]{0,3})(?!\S)")  # longer than the path of any file that people have
 LETTERS_A_SLIP = 3  # a name with more slips of the pen than one in so many letters is another name
+
+
+def shortened(text: str) -> str:
+    """`text` with words of 300 letters and more, such as numbers of so many digits, cut to their first 60."""
+    return LONG.sub(r"\1...\2", text)
 
 
 class InputError(ValueError):
     """Something the user gave is wrong; the message is one plain sentence that says what, where and what is allowed.
 
-    The command line prints the message without a traceback and exits with code 2.
+    The command line prints the message without a traceback and exits with code 2. A number or name of hundreds of
+    letters that it quotes is shortened.
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(shortened(message))
 
 
 class InconsistentPeaks(UserWarning):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from calibration.datasets.text import Column as TextColumn
+from hwspecs.errors import shortened
 
 # A bit of `KernelTable.flag`; docs/data-formats.md lists all. A row of the fit has none of them.
 FLAG_BROKEN_SOURCE = 64  # known to be broken where it was measured; see `calibration.datasets.neusight`
@@ -190,7 +191,7 @@ class Read:
         place = f"line {self.lines[problem.row]}" if self.lines else f"row {problem.row}"
         alike = f" ({problem.count} rows)" if problem.count > 1 else ""
         column = f", column '{problem.column}'" if problem.column else ""
-        return f"{self.path}, {place}{column}: {problem.message}{alike}"
+        return shortened(f"{self.path}, {place}{column}: {problem.message}{alike}")
 
     def table(self, family: str) -> KernelTable | None:
         """The table of a family, or None where the file has no row of it."""

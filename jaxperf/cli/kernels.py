@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError
+from hwspecs.errors import InputError, shortened
 from jaxperf.cli.measured import Params
 from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, DevicesDirectory, Quiet
 from jaxperf.cli.predicted import stamp
@@ -140,7 +140,7 @@ def summary(read: Read, predicted: Predicted) -> dict[str, Any]:
 
 
 def _counted(reasons: Counter[str]) -> list[dict[str, Any]]:
-    return [{"reason": reason, "rows": count} for reason, count in reasons.most_common()]
+    return [{"reason": shortened(reason), "rows": count} for reason, count in reasons.most_common()]
 
 
 def _groups(table: KernelTable, columns: dict[str, np.ndarray | Text]) -> Iterator[dict[str, Any]]:

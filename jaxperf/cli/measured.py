@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -262,7 +262,7 @@ def shared_table(name: str) -> Path:
 
 def counted(reasons: Counter[str]) -> list[dict[str, Any]]:
     """Reasons or notes with their rows, the most frequent first; the empty one is none."""
-    return [{"reason": reason, "rows": count} for reason, count in reasons.most_common() if reason]
+    return [{"reason": shortened(reason), "rows": count} for reason, count in reasons.most_common() if reason]
 
 
 def print_reasons(out: Console, record: Mapping[str, Any], quiet: bool) -> None:

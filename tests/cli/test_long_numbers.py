@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from calibration.sustained.rows import newest
 from hwspecs.errors import InputError
 from hwspecs.whole import whole_number
 from jaxperf.cli.capacity import _counts
+from jaxperf.cli.measured import counted
 from jaxperf.cli.plan_options import parse_pool, parse_sizes
 from jaxperf.cli.replay import parse_sizes as replay_sizes
 from jaxperf.io.megatron.reader import Reader
@@ -50,3 +52,10 @@ def test_as_a_version_they_are_none() -> None:
 def test_a_whole_number_has_digits_only() -> None:
     texts = ("64", "007", "", "-1", "1.0", "²", LONG)
     assert [whole_number(text) for text in texts] == [64, 7, None, None, None, None, None]
+
+
+def test_what_a_message_quotes_is_shortened() -> None:
+    told = str(InputError(f"tp: '{LONG}' is no number; x"))
+    assert told == f"tp: '{'1' * 59}...' is no number; x"
+    assert str(InputError(f"{'a' * 200}: {LONG}.")) == f"{'a' * 200}: {'1' * 60}...."
+    assert [row["reason"] for row in counted(Counter([f"tp: '{LONG}' is"]))] == [f"tp: '{'1' * 59}...' is"]
