@@ -174,9 +174,17 @@ def _csv_rows(table: pa.Table, delimiter: str) -> bytes:
     try:
         csv.write_csv(table, buffer, csv.WriteOptions(include_header=False, delimiter=delimiter, quoting_style="none"))
     except pa.ArrowInvalid:  # a cell needs quotes; Arrow would quote all text, so that cells lose their spelling
-        texts = (column.cast(pa.string()) for column in table.columns)  # numbers as Arrow spells them above
+        texts = [_text(table, name) for name in table.column_names]
         return _csv_lines(zip(*(column.to_pylist() for column in texts), strict=True), delimiter)
     return buffer.getvalue()
+
+
+def _text(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column as text, numbers as Arrow spells them."""
+    try:
+        return table[name].cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InputError(f"the column '{name}' holds bytes that are not UTF-8; write to a .parquet file.") from None
 
 
 def _csv_lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
@@ -192,7 +200,7 @@ def _plain(table: pa.Table) -> pa.Table:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         elif pa.types.is_nested(column.type):
-            texts = [None if value is None else json.dumps(value) for value in column.to_pylist()]
+            texts = [None if value is None else _json(value) for value in column.to_pylist()]
             column = pa.array(texts, pa.string())
         columns[name] = column
     return pa.table(columns)
@@ -215,9 +223,22 @@ def _write_json_lines(path: Path, pieces: Iterator[pa.Table]) -> None:
 def _records(pieces: Iterator[pa.Table]) -> Iterator[str]:
     for table in pieces:
         for record in table.to_pylist():
-            yield json.dumps({name: _finite(value) for name, value in record.items()}, default=str)
+            yield _json(record)
+
+
+def _json(value: Any) -> str:
+    """A cell or a row as JSON: dates and the like as text, and so are bytes."""
+    return json.dumps(_finite(value), default=_spelled)
+
+
+def _spelled(value: Any) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _finite(value: Any) -> Any:
     """JSON has no NaN and no infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

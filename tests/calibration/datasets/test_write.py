@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import hashlib
 import json
@@ -146,6 +147,19 @@ def test_a_refused_write_leaves_what_was_there(
         write_with(source, target, columns)
     assert target.read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+def test_cells_that_only_parquet_has_are_text_elsewhere(tmp_path: Path) -> None:
+    day, bytes_of = {"day": datetime.date(2026, 1, 1)}, tmp_path / "in.parquet"
+    pq.write_table(pa.table({"a": pa.array([day]), "b": pa.array([b"ok"]), "c": pa.array([[float("nan")]])}), bytes_of)
+    write_with(bytes_of, tmp_path / "o.jsonl", {"x": np.zeros(1)})
+    said = '{"a": {"day": "2026-01-01"}, "b": "ok", "c": [null], "x": 0.0}'
+    assert (tmp_path / "o.jsonl").read_text().strip() == said
+    write_with(bytes_of, tmp_path / "o.csv", {"x": np.zeros(1)})
+    assert (tmp_path / "o.csv").read_text().split()[1:] == ['"{""day"":', '""2026-01-01""}",ok,[null],0']
+    pq.write_table(pa.table({"b": pa.array([b"\xff"])}), bytes_of)
+    with pytest.raises(InputError, match=r"the column 'b' holds bytes that are not UTF-8; write to a \.parquet file"):
+        write_with(bytes_of, tmp_path / "o.csv", {"x": np.zeros(1)})
 
 
 def test_an_interrupted_write_leaves_what_was_there(
