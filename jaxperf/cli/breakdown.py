@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from jaxperf.cli.option_checks import check_name
 from jaxperf.cli.options import EXIT_INFEASIBLE, say_not_written
 
 if TYPE_CHECKING:
@@ -33,26 +34,27 @@ def device_of(name: str, directories: Sequence[Path]) -> tuple[DeviceSpec, list[
     return spec, [str(folder) for folder in (*directories, *own)]
 
 
-def answer(
-    program: Program,
-    device: str,
-    devices_dir: Sequence[Path],
-    params: Path | None,
-    framework: str,
-    launch: str,
-    fuse: bool,
-    out: Path | None,
-    plot: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+class Asked(NamedTuple):
+    """On which device, with which parameters and in which mode a program is priced, and how that is said."""
+
+    device: str
+    directories: Sequence[Path]
+    params: Path | None
+    launch: str
+    out: Path | None
+    plot: Path | None
+    as_json: bool
+    quiet: bool
+
+
+def answer(program: Program, asked: Asked, framework: str = "", fuse: bool = True) -> None:
     """Print, write and draw the operations of a program on a device.
 
     **Raises:** `InputError` for a program without kernels, parameters that cannot be read or a framework that they do
     not know; `typer.Exit` with 3 where no operation has a time on the device.
     """
     from calibration.datasets.names import framework_name
-    from jaxperf.cli.composed import check_framework, check_launch, compose, kernels_for
+    from jaxperf.cli.composed import MODES, check_framework, compose, kernels_for
     from jaxperf.cli.measured import parameters_record
     from jaxperf.cli.priced import price
     from jaxperf.io.lowering import lower
@@ -60,11 +62,11 @@ def answer(
     from jaxperf.report.operations import breakdown_figure, operation_rows, print_breakdown, totals
     from jaxperf.report.plots import save
 
-    check_launch(launch)
-    spec, directories = device_of(device, devices_dir)
+    check_name("--launch", asked.launch, MODES)
+    spec, directories = device_of(asked.device, asked.directories)
     traced = lower(program, fuse)
     framework, _ = framework_name(framework)
-    parameters = kernels_for(launch, framework, params)
+    parameters = kernels_for(asked.launch, framework, asked.params)
     check_framework(framework, parameters)
     ops = (op for node in traced.graph.nodes for op in node.forward)
     prices = price(ops, spec.name, parameters, framework, directories)
@@ -75,18 +77,18 @@ def answer(
         "fused": fuse,
         "framework": framework or "generic",
         "totals": totals(traced, rows),
-        "whole": compose(traced.graph, prices, launch, framework),
+        "whole": compose(traced.graph, prices, asked.launch, framework),
         "rows": rows,
-        "parameters": parameters_record(parameters, params),
+        "parameters": parameters_record(parameters, asked.params),
     }
-    if as_json:
+    if asked.as_json:
         typer.echo(json_text(record))
     else:
-        print_breakdown(record, quiet)
+        print_breakdown(record, asked.quiet)
     if record["totals"]["without_time"] == len(rows):
-        say_not_written(out, plot, why="no operation has a time on the device")
+        say_not_written(asked.out, asked.plot, why="no operation has a time on the device")
         raise typer.Exit(EXIT_INFEASIBLE)
-    if out is not None:
-        write_rows(rows, out, {"jaxperf": json_text({key: record[key] for key in record if key != "rows"})})
-    if plot is not None:
-        save(breakdown_figure(f"{program.name} on {spec.name}", rows), plot)
+    if asked.out is not None:
+        write_rows(rows, asked.out, {"jaxperf": json_text({key: record[key] for key in record if key != "rows"})})
+    if asked.plot is not None:
+        save(breakdown_figure(f"{program.name} on {spec.name}", rows), asked.plot)

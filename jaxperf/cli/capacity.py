@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError
 from hwspecs.whole import whole_number
 from jaxperf.cli.engines import FusedAttention, ServedDevice, ServedModel, SettingsFile, StepTimes
+from jaxperf.cli.option_checks import check_name
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     AsJson,
@@ -137,10 +138,7 @@ def _slo(text: str, share: float | None, quantile: str | None) -> Slo:
         raise InputError(
             "--share and --quantile: a quantile is a share of its own, for each limit; give one of the two."
         )
-    if quantile not in QUANTILES:
-        raise InputError(
-            f"--quantile: '{quantile}' is none of {', '.join(QUANTILES)}.{did_you_mean(quantile, QUANTILES)}"
-        )
+    check_name("--quantile", quantile, tuple(QUANTILES))
     return Slo(limits, QUANTILES[quantile], each=True)
 
 

@@ -15,11 +15,8 @@ from jaxperf.cli.map import (
     Objective,
     Seed,
     Size,
-    check_integers,
-    check_names,
-    check_without,
-    given_options,
 )
+from jaxperf.cli.option_checks import check_integers, check_name, check_without, given_options
 from jaxperf.cli.options import (
     EXIT_INFEASIBLE,
     EXIT_INTERRUPTED,
@@ -134,9 +131,10 @@ def codesign(
     check_output(out)
     check_picture(plot)
     if network is None:
-        check_without("NETWORK", ("--size", "--batch"), given_options(context))
+        check_without("NETWORK", ("--size", "--batch"), set(given_options(context).values()))
     base = machine_path(base)
-    check_names({"--objective": (objective, OBJECTIVES), "--method": (method, METHODS)})
+    check_name("--objective", objective, OBJECTIVES)
+    check_name("--method", method, METHODS)
     if machines is not None and method != "gradient":
         raise InputError("--machines goes with --method gradient; a sweep maps every machine of its grid.")
     machines = MAPPED if machines is None else machines

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError
 from jaxperf.cli.collectives_said import MICRO, counted, print_record, summary
 from jaxperf.cli.kernels import check_places
+from jaxperf.cli.option_checks import check_name
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
 from jaxperf.cli.predicted import OutTable, end, source_record, stamp
 
@@ -48,10 +49,7 @@ def collectives(
 ) -> None:
     """Predict a table of collectives. Time, 90 % interval, alpha-beta form, algorithm, and where each number comes
     from."""
-    if backend not in BACKENDS:
-        raise InputError(
-            f"--backend: '{backend}' is not one of {', '.join(BACKENDS)}.{did_you_mean(backend, BACKENDS)}"
-        )
+    check_name("--backend", backend, BACKENDS)
     if backend != "fitted":
         if adapt is not None or params is not None:
             raise InputError(f"--backend {backend} fits nothing: leave --adapt and --params away.")

@@ -20,12 +20,6 @@ MODES = ("graph", "eager")
 ENDS = {"time": ("time", "nominal"), "lower": ("lower", "high"), "upper": ("upper", "low")}
 
 
-def check_launch(launch: str) -> None:
-    """Raises `InputError` unless `launch` is "graph" or "eager"."""
-    if launch not in MODES:
-        raise InputError(f"--launch: '{launch}' is not one of {', '.join(MODES)}.{did_you_mean(launch, MODES)}")
-
-
 def check_framework(framework: str, parameters: Parameters) -> None:
     """Raises `InputError` for a framework that neither the fitted kernels nor the fitted host are of; "" is none."""
     known = sorted({"torch"}.union(*(each.names.known["framework"] for each in parameters.families.values())))

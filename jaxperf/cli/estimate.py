@@ -29,11 +29,11 @@ from jaxperf.cli.options import (
 )
 from jaxperf.cli.technique_lines import technique_lines, technique_record
 from jaxperf.cli.technique_options import (
-    Asked,
     KvOffload,
     Lora,
     PowerLimit,
     Speculate,
+    TechniqueOptions,
     WideExperts,
     techniques_of,
 )
@@ -77,8 +77,10 @@ def estimate(
     """TTFT, TPOT, tokens/s and memory of one configuration. With the time and the limiter of every kernel."""
     model = one_of(context, model, onnx)
     if onnx is not None:
-        given = batch_of(context, batch)
-        return estimate_onnx(onnx, shapes, given, device, devices_dir, params, launch, out, plot, as_json, quiet)
+        from jaxperf.cli.breakdown import Asked
+
+        wanted = Asked(device, devices_dir or (), params, launch, out, plot, as_json, quiet)
+        return estimate_onnx(onnx, shapes, batch_of(context, batch), wanted)
     from jaxperf.cli.compute import start_jax
 
     start_jax()
@@ -106,7 +108,7 @@ def estimate(
     config = load_model(model)
     point |= {"weights": config.weight_format if weights is None else weights}
     point |= {} if media_tokens is None else {"media_tokens": media_tokens}
-    asked = Asked(speculate, lora, kv_offload, power_cap, wide_experts)
+    asked = TechniqueOptions(speculate, lora, kv_offload, power_cap, wide_experts)
     techniques = techniques_of(config, spec, tensor_parallel, expert_parallel, asked)
     answer = evaluate(config, spec, point, launch, load_sustained_table(params), techniques)
     record = estimate_record(answer)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError
 from jaxperf.cli.maestro import ENDING, maestro_layers
+from jaxperf.cli.option_checks import check_name
 from jaxperf.cli.options import EXIT_INFEASIBLE, AsJson, OutputFile, Plot, Quiet, say_not_written
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def loopnest(
     check_output(out)
     check_picture(plot)
     case = machine_path(case)
-    if version is not None and version not in RULES:
-        raise InputError(f"--timeloop: '{version}' is not one of {', '.join(RULES)}.{did_you_mean(version, RULES)}")
+    if version is not None:
+        check_name("--timeloop", version, tuple(RULES))
     if case.suffix.lower() == ENDING:
         _check_absent(f"{case} is MAESTRO's", {"--timeloop": version, "--sparse": sparse, "--plot": plot})
         return maestro_layers(case, hardware, out, as_json, quiet)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwspecs.errors import InputError, did_you_mean
+from hwspecs.errors import InputError
+from jaxperf.cli.option_checks import check_integers, check_name, check_without, given_options
 from jaxperf.cli.options import EXIT_INFEASIBLE, EXIT_INTERRUPTED, AsJson, Plot, Quiet, say_not_written
 
 if TYPE_CHECKING:
@@ -129,11 +130,12 @@ def map_nest(
     from jaxperf.loopnest.search import OBJECTIVES
     from jaxperf.report.plots import check_picture
 
-    _check_together(given_options(context))
+    _check_together(set(given_options(context).values()))
     check_output(out, ENDINGS)
     check_picture(plot)
     case = machine_path(case)
-    check_names({"--objective": (objective, OBJECTIVES), "--method": (method, tuple(METHODS))})
+    check_name("--objective", objective, OBJECTIVES)
+    check_name("--method", method, tuple(METHODS))
     numbers = {"--generations": (generations, 1), "--seed": (seed, 0), "--size": (size, 1), "--batch": (batch, 1)}
     check_integers(numbers | ({} if prove is None else {"--prove": (prove, 0)}))
     nodes = prove if prove is not None else NODES if network is None else 0
@@ -154,12 +156,6 @@ def map_nest(
         _map_one(case, bounds, constraints, wanted, out, plot, as_json, quiet)
 
 
-def given_options(context: typer.Context) -> set[str]:
-    """The options that the command line names."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {f"--{name}" for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-
-
 def _check_together(given: set[str]) -> None:
     """Raises `InputError` for options of which one leaves nothing to do for the other."""
     for option, others in APART.items():
@@ -169,13 +165,6 @@ def _check_together(given: set[str]) -> None:
     for option, needed in NEEDS.items():
         if needed not in given:
             check_without(needed, (option,), given)
-
-
-def check_without(needed: str, options: tuple[str, ...], given: set[str]) -> None:
-    """Raises `InputError` for options that mean nothing where what is `needed` is not given."""
-    for option in options:
-        if option in given:
-            raise InputError(f"{option} goes with {needed}; give that too, or leave {option} away.")
 
 
 def _map_one(
@@ -205,21 +194,6 @@ def _map_one(
         raise typer.Exit(EXIT_INTERRUPTED)
     if found is None:
         raise typer.Exit(EXIT_INFEASIBLE)
-
-
-def check_names(given: dict[str, tuple[str, tuple[str, ...]]]) -> None:
-    """Raises `InputError` for an option that is none of the names it may be."""
-    for option, (name, known) in given.items():
-        if name not in known:
-            raise InputError(f"{option}: '{name}' is not one of {', '.join(known)}.{did_you_mean(name, known)}")
-
-
-def check_integers(given: dict[str, tuple[int, int]]) -> None:
-    """Raises `InputError` for an option below the least that it may be, or beyond 32 bits."""
-    from jaxperf.models.checks import check_count
-
-    for option, (value, least) in given.items():
-        check_count(option, value, least, 2**31 - 1)
 
 
 def _search(

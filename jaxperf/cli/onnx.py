@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hwspecs.errors import InputError
+from jaxperf.cli.option_checks import given_options
+
+if TYPE_CHECKING:
+    from jaxperf.cli.breakdown import Asked
 
 ModelOrOnnx = Annotated[
     str | None,
@@ -36,7 +40,7 @@ def one_of(context: typer.Context, model: str | None, path: Path | None) -> str:
     """
     if (model is None) == (path is None):
         raise InputError("Give either MODEL or --onnx FILE" + ("." if model is None else ", not both."))
-    for name, option in _given(context):
+    for name, option in given_options(context).items():
         if path is None and name == "shapes":
             raise InputError("--shapes goes with --onnx FILE; a MODEL takes --prompt and --batch.")
         if path is not None and name not in APPLY:
@@ -46,32 +50,10 @@ def one_of(context: typer.Context, model: str | None, path: Path | None) -> str:
 
 def batch_of(context: typer.Context, batch: int) -> int | None:
     """`--batch` where it was given; the default of a MODEL says nothing of a file."""
-    return batch if any(name == "batch" for name, _ in _given(context)) else None
+    return batch if "batch" in given_options(context) else None
 
 
-def _given(context: typer.Context) -> list[tuple[str, str]]:
-    """Name and spelling of every option on the command line."""
-    found = []
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            found.append((parameter.name or "", parameter.opts[-1]))
-    return found
-
-
-def estimate_onnx(
-    path: Path,
-    shapes: Sequence[str] | None,
-    batch: int | None,
-    device: str,
-    devices_dir: Sequence[Path] | None,
-    params: Path | None,
-    launch: str,
-    out: Path | None,
-    plot: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def estimate_onnx(path: Path, shapes: Sequence[str] | None, batch: int | None, asked: Asked) -> None:
     """Time, share and limiter of each kernel of an ONNX model.
 
     **Arguments:** `shapes`: `input=1,3,224,224` or `dimension=128` each; `batch`: of first dimensions that stay free,
@@ -85,6 +67,6 @@ def estimate_onnx(
     from jaxperf.io.onnx_graph import read_onnx
     from jaxperf.io.shapes import parse_bindings
 
-    check_outputs(out, plot)
+    check_outputs(asked.out, asked.plot)
     program = read_onnx(path, parse_bindings(shapes or ()), batch, free_batch=1)
-    answer(program, device, devices_dir or (), params, "", launch, True, out, plot, as_json, quiet)
+    answer(program, asked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +10,7 @@ import typer
 
 from hwspecs.errors import InputError, did_you_mean
 from hwspecs.whole import whole_number
+from jaxperf.cli.option_checks import check_name
 from jaxperf.cli.options import AsJson, DevicesDirectory, OutputFile, Quiet
 
 if TYPE_CHECKING:
@@ -108,12 +109,9 @@ def replay(
 
     check_output(out)
     level = efficiency or "nominal"
-    for option, value, allowed in (
-        ("--compute", compute, COMPUTE),
-        ("--dtype", dtype, COMPUTE_FORMATS),
-        ("--efficiency", level, LEVELS),
-    ):
-        _check_word(option, value, allowed)
+    check_name("--compute", compute, COMPUTE)
+    check_name("--dtype", dtype, COMPUTE_FORMATS)
+    check_name("--efficiency", level, LEVELS)
     for option, value in (("--n", ranks), ("--recorded", recorded)):
         if value is not None and value < 1:
             raise InputError(f"{option} is {value}; it must be an integer from 1.")
@@ -176,13 +174,6 @@ def _provenance(level: str, ends: Mapping[str, float], measured: Calibration | N
     return f"work: {level} rates of matrix products ({tier} tier, {measured.table.path}); links: assumed{interval}"
 
 
-def _check_word(option: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise InputError(
-            f"{option}: '{value}' is unknown; allowed: {', '.join(allowed)}.{did_you_mean(value, allowed)}"
-        )
-
-
 def parse_sizes(option: str, text: str) -> tuple[int, ...]:
     """`8,4` as integers from 1. Raises `InputError` naming the option."""
     parts = [whole_number(part.strip()) for part in text.split(",")] if text.strip() else []
@@ -207,7 +198,7 @@ def rewired(device: Device, text: str) -> Device:
         if key not in keys or not sign:
             raise InputError(f"--topology: '{part}' is none of {', '.join(keys)} = VALUE.{did_you_mean(key, keys)}")
         if key == "kind":
-            _check_word("--topology: kind", value, tuple(KINDS))
+            check_name("--topology: kind", value, tuple(KINDS))
             found = dict(zip(("mesh", "torus_dimensions"), KINDS[value], strict=True))
         else:
             leaf, unit = TOPOLOGY[key]

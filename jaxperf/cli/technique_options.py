@@ -61,7 +61,7 @@ MOST_ADAPTERS = 100_000
 OFFLOADED = {"hit": "0", "from_host": "1", "share": "0"}
 
 
-class Asked(NamedTuple):
+class TechniqueOptions(NamedTuple):
     """The five options as they were given."""
 
     speculate: str | None
@@ -72,7 +72,7 @@ class Asked(NamedTuple):
 
 
 def techniques_of(
-    model: ModelConfig, spec: DeviceSpec, ranks: int, expert_ranks: int, asked: Asked
+    model: ModelConfig, spec: DeviceSpec, ranks: int, expert_ranks: int, asked: TechniqueOptions
 ) -> Techniques | None:
     """The techniques of the options; None where none is given.
 

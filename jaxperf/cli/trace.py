@@ -41,11 +41,12 @@ def trace(
     from jaxperf.cli.measured import start_single_precision
 
     start_single_precision(quick=True)
-    from jaxperf.cli.breakdown import answer, check_outputs
+    from jaxperf.cli.breakdown import Asked, answer, check_outputs
 
     check_outputs(out, plot)
     program = _program(function, shapes)
-    answer(program, device, devices_dir or (), params, framework, launch, not no_fusion, out, plot, as_json, quiet)
+    asked = Asked(device, devices_dir or (), params, launch, out, plot, as_json, quiet)
+    answer(program, asked, framework, not no_fusion)
 
 
 def _program(function: str, shapes: str) -> Program:
