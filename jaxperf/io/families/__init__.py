@@ -14,6 +14,7 @@ from jaxperf.io.families import (
     audio,
     bailing,
     cohere,
+    compact_vision,
     deepseek_v4,
     dory,
     dots3,
@@ -103,7 +104,8 @@ _DECODERS = (
     gated_recurrence,
     zamba,
 )
-_GROUPS = (*_DECODERS, encoders, rotary_encoders, audio, vision, multimodal, speech, seq2seq, gemma_seq2seq)
+_BESIDE = (encoders, rotary_encoders, audio, vision, multimodal, compact_vision, speech, seq2seq, gemma_seq2seq)
+_GROUPS = (*_DECODERS, *_BESIDE)
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({name: read for g in _GROUPS for name, read in g.FAMILIES.items()})
 
