@@ -38,6 +38,7 @@ from jaxperf.io.families import (
     longcat,
     mimo,
     minimax_m3,
+    molmo2,
     multimodal,
     muse,
     of_2026,
@@ -104,7 +105,7 @@ _DECODERS = (
     gated_recurrence,
     zamba,
 )
-_BESIDE = (encoders, rotary_encoders, audio, vision, multimodal, compact_vision, speech, seq2seq, gemma_seq2seq)
+_BESIDE = (encoders, rotary_encoders, audio, vision, multimodal, compact_vision, molmo2, speech, seq2seq, gemma_seq2seq)
 _GROUPS = (*_DECODERS, *_BESIDE)
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({name: read for g in _GROUPS for name, read in g.FAMILIES.items()})
