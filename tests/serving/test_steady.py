@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,15 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxperf.core.numerics import as_float
-from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch
+from jaxperf.serving import steady
+from jaxperf.serving.steady import Load, Schedule, Steady, Steps
 
 FIXED, EACH, READ, PREFILL = 5e-3, 1e-4, 4e-5, 3e-2  # s
+aggregated, disaggregated, fixed_batch = (
+    jax.jit(each, static_argnums=0) for each in (steady.aggregated, steady.disaggregated, steady.fixed_batch)
+)
 
 
-def steps(fixed: float = FIXED) -> Steps:
+@functools.cache
+def steps() -> Steps:
     """Decode in proportion to the batch above a floor, prefill in proportion to the prompts."""
     return Steps(
-        decode=lambda batch: fixed + EACH * batch,
+        decode=lambda batch: FIXED + EACH * batch,
         attention=lambda batch: READ * batch,
         prefill=lambda prompts: PREFILL * prompts,
     )
@@ -78,14 +85,14 @@ def test_a_request_that_waited_for_a_slot_waits_for_no_step():
     assert float(row_of(32.0, 1.0, slots=16.0).ttft) == float(row_of(32.0, 0.0, slots=16.0).ttft)
 
 
+STILL = Steps(lambda batch: as_float(FIXED) + 0.0 * batch, lambda batch: 0.0 * batch, lambda prompts: PREFILL * prompts)
+
+
 @settings(max_examples=20, deadline=None)
 @given(requests=st.integers(1, 300), synchrony=st.floats(0.0, 1.0))
 def test_the_order_of_work_moves_time_from_one_latency_to_the_other(requests: int, synchrony: float):
     """Prefill first: what a request waits for in all is everyone's prefills, whoever starts when."""
-    still = Steps(
-        lambda batch: as_float(FIXED) + 0.0 * batch, lambda batch: 0.0 * batch, lambda prompts: PREFILL * prompts
-    )
-    found = aggregated(still, load(float(requests)), Schedule(0.0, synchrony, 0.0, 0.0))
+    found = aggregated(STILL, load(float(requests)), Schedule(0.0, synchrony, 0.0, 0.0))
     wanted = requests * PREFILL + 99 * FIXED
     half_a_step = 0.5 * FIXED * (1.0 - synchrony) * (requests - 1) / requests
     assert float(found.e2e) == pytest.approx(wanted + half_a_step, rel=1e-9)
@@ -191,13 +198,16 @@ def test_a_step_that_does_both_takes_no_less_than_its_decodes():
     assert float(found.tpot) >= FIXED + EACH * float(found.batch) * (1.0 - 1e-9)
 
 
+@jax.jit
+@jax.grad
+def slope_of_latency(fixed: jax.Array, concurrency: float) -> jax.Array:
+    """Of E2E by the floor of a decode step."""
+    slower = Steps(lambda batch: fixed + EACH * batch, lambda batch: READ * batch, lambda prompts: PREFILL * prompts)
+    schedule = Schedule(0.3, 0.2, 1.0, 0.0)
+    return steady.aggregated(slower, load(concurrency, slots=128.0, together=4.0), schedule).e2e
+
+
 @pytest.mark.parametrize("concurrency", [1.0, 7.0, 64.0, 900.0])
 def test_slopes_are_finite_and_a_slower_step_is_never_faster(concurrency: float):
-    def e2e(fixed: jax.Array) -> jax.Array:
-        slower = Steps(
-            lambda batch: fixed + EACH * batch, lambda batch: READ * batch, lambda prompts: PREFILL * prompts
-        )
-        return aggregated(slower, load(concurrency, slots=128.0, together=4.0), Schedule(0.3, 0.2, 1.0, 0.0)).e2e
-
-    slope = float(jax.grad(e2e)(jnp.asarray(FIXED)))
+    slope = float(slope_of_latency(jnp.asarray(FIXED), concurrency))
     assert jnp.isfinite(slope) and slope > 0.0
