@@ -1,8 +1,5 @@
 import itertools
-import json
 import math
-import subprocess
-import sys
 
 import equinox as eqx
 import jax
@@ -263,32 +260,3 @@ def test_results_are_labeled():
     best = result.best("time", 2)
     assert best["machine"].tolist() == ["machine-0", "machine-1"] and best["pipeline"].tolist() == [2, 2]
     assert result.best("time", largest=True)["machine"].tolist() == ["machine-2"]
-
-
-FINGERPRINT = """
-import json, jax.numpy as jnp, numpy as np
-from jaxperf.core.numerics import ceil_div
-from jaxperf.sweeps import Sweep, axis
-table = jnp.arange(4.0)
-def fn(a, b):
-    return {"c": ceil_div(a, b) + jnp.where(a > b, jnp.tanh(a), b) + jnp.interp(a, table, table * 2.0)}
-print(json.dumps(Sweep(fn, [axis("a", [1, 2]), axis("b", [3, 4])]).point.fingerprint()))
-"""
-
-
-def test_the_formula_hash_is_the_same_in_every_process():
-    def once(seed):
-        code = f"import sys; sys.path[:0] = {sys.path!r}\n{FINGERPRINT}"
-        environment = {"PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"}
-        found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-        return json.loads(found.stdout)
-
-    assert once("1") == once("2")
-
-
-def test_the_formula_hash_sees_constants_and_code():
-    def made(scale, fn=jnp.tanh):
-        table = jnp.arange(3.0) * scale
-        return Sweep(lambda x: {"y": fn(x) + table.sum()}, [axis("x", [1.0])]).point.fingerprint()
-
-    assert made(1.0) == made(1.0) and made(1.0) != made(2.0) and made(1.0) != made(1.0, jnp.sin)
