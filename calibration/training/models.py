@@ -28,7 +28,11 @@ class Models:
         self._known: dict[str, tuple[TrainingModel, str]] = {}
 
     def of(self, run: Run) -> tuple[TrainingModel, str]:
-        """As `model_of`."""
+        """As `model_of`, and where its sequences are longer than the model is made for."""
+        model, told = self._of(run)
+        return model, "; ".join(filter(None, (told, _too_long(run))))
+
+    def _of(self, run: Run) -> tuple[TrainingModel, str]:
         stated = [run.layout[name] for name in ("params", "expert_groups", "mtp")]
         key = f"{run.model}|{run.family}|{stated}|{sorted(run.shape.items())}"
         if key not in self._known:
@@ -60,6 +64,15 @@ def model_of(run: Run) -> tuple[TrainingModel, str]:
     mtp = _count("mtp", run.layout["mtp"])
     told = (taken, _unused_width(shipped, run.shape), *training_notes(shipped, mtp))
     return training_model(shipped, mtp=mtp), "; ".join(filter(None, told))
+
+
+def _too_long(run: Run) -> str:
+    """A sentence where a described model is made for shorter sequences, else ""."""
+    shipped = shipped_model(run.model)
+    longest = None if shipped is None else shipped.max_context
+    if longest is None or run.sequence <= longest:
+        return ""
+    return f"sequences are longer than the {longest:,} tokens that the description of {run.model} allows"
 
 
 def shipped_model(name: str) -> ModelConfig | None:

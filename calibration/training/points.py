@@ -174,7 +174,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "global_batch": float(run.global_batch),
         "sequence": float(run.sequence),
         "zero": _one_of("zero", _or(run.layout["zero"], 1.0), ZERO_STAGES),
-        "sequence_parallel": _one_of("seq_par", _or(run.layout["seq_par"], float(ranks["tp"] > 1.0)), FLAG),
+        "sequence_parallel": _one_of("seq_par", _or(run.layout["seq_par"], _splits_rows(run, ranks)), FLAG),
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
         "deduplicate": float(stack.deduplicates),
@@ -193,6 +193,11 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
     if numbers["zero"] == 2.0 and ranks["pp"] > 1.0:
         notes.append(WHOLE_GRADIENTS)
     return layout, [*notes, note, *untold, untold_rank]
+
+
+def _splits_rows(run: Run, ranks: Mapping[str, float]) -> float:
+    """Whether tensor ranks split the rows of the residual stream where a table does not say: 1 where they can."""
+    return float(ranks["tp"] > 1.0 and run.sequence % (ranks["tp"] * ranks["cp"]) == 0)
 
 
 def _host_memory(run: Run) -> float:

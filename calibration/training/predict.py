@@ -213,6 +213,7 @@ def _reason(known: Known, place: int, bits: int, found: dict[str, np.ndarray], b
         there = float(known.points[place].device.memory_capacity) / GIGA
         recomputed = f"{OVER_RECOMPUTED:g} times it on with everything recomputed"
         limit = f"{OVER:g} times it on" if known.runs[place].recompute else recomputed
-        told.append(f"memory over capacity (about {needed:,.0f} of {there:,.0f} GB; infeasible from {limit})")
+        size = f"{there:,.0f}" if there >= 10.0 else f"{there:.2g}"
+        told.append(f"memory over capacity (about {needed:,.0f} of {size} GB; infeasible from {limit})")
     software = stack_note(known.stacks[place])
     return "; ".join(text for text in (*told, beside, software, known.notes[place]) if text)

@@ -43,7 +43,8 @@ SENTENCES = {
     TrainingReason.TENSOR: "tensor parallel does not divide the heads and widths, or the KV heads (nor copies them)",
     TrainingReason.TENSOR_LINK: "a tensor group spans nodes that no network joins",
     TrainingReason.STAGES: "the pipeline's chunks do not divide the layers, or are more than the layers",
-    TrainingReason.CONTEXT: "context parallel does not divide the sequence, or (Ulysses) the heads of a tensor rank",
+    TrainingReason.CONTEXT: "context parallel (times tensor, with sequence parallelism) does not divide the sequence, "
+    "or (Ulysses) the heads of a tensor rank",
     TrainingReason.EXPERTS: "expert parallel does not divide the experts, expert-tensor their width, or there are none",
     TrainingReason.EXPERT_GROUP: "expert x expert-tensor ranks do not divide the devices of a pipeline stage",
     TrainingReason.BATCH: "data parallel x micro-batch does not divide the global batch",
@@ -76,6 +77,7 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
     ranks = layout.tensor * layout.shard  # of a shard group
     apart = ~divides(group, ranks) & ~divides(ranks, group)
     split = layout.tensor * layout.context  # ranks that Ulysses shares the heads among
+    rows = divides(layout.context * layout.residual_split, layout.sequence)
     ulysses = (layout.context_method > 1.5) & ~(divides(split, heads) & _keys_fit(model, split))
     uneven = (layout.uneven <= 0.0) & ~divides(chunks, model.layers)
     chunked = layout.schedule > 1.5
@@ -85,7 +87,7 @@ def structure_checks(model: TrainingModel, layout: Layout) -> dict[TrainingReaso
         TrainingReason.WORLD: (layout.devices > 0.0) & (layout.world != layout.devices),
         TrainingReason.TENSOR: ~(divides(layout.tensor, model.tensor_shares) & _keys_fit(model, layout.tensor)),
         TrainingReason.STAGES: uneven | (chunks > model.layers),
-        TrainingReason.CONTEXT: ~divides(layout.context, layout.sequence) | ((layout.context > 1.0) & ulysses),
+        TrainingReason.CONTEXT: ~rows | ((layout.context > 1.0) & ulysses),
         TrainingReason.EXPERTS: jnp.where(has_experts, ~spread, group > 1.0),
         TrainingReason.EXPERT_GROUP: has_experts & ~divides(group, layout.stage_ranks),
         TrainingReason.BATCH: ~divides(layout.data * layout.microbatch, layout.global_batch),

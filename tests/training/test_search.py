@@ -12,6 +12,7 @@ import pytest
 
 from hwspecs.errors import InputError
 from jaxperf.core.device import load_device
+from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.training.efficiencies import assumed_training_efficiencies
 from jaxperf.training.layout import training_layout
@@ -120,6 +121,13 @@ def test_reasons_and_the_nearest_size_where_nothing_fits() -> None:
     assert plan(REQUEST, "tiny", tiny, answer.feasible_from, assumed_rates()).choices
     odd = search_layouts(DENSE, H100, RATES, dataclasses.replace(BASE, global_batch=7.0, devices=4.0), 4, space=SMALL)
     assert odd.reasons[TrainingReason.BATCH] > 0 and (odd.layouts["data"] == 1.0).all()
+
+
+def test_rows_that_tensor_ranks_cannot_split_are_left_whole() -> None:
+    """2,049 tokens: no sequence parallelism, but tensor ranks all the same."""
+    odd = dataclasses.replace(BASE, sequence=as_float(2049.0), devices=as_float(4.0))
+    layouts = search_layouts(DENSE, H100, RATES, odd, 4, space=SMALL).layouts
+    assert (layouts["tensor"] > 1.0).any() and not layouts["sequence_parallel"][layouts["tensor"] > 1.0].any()
 
 
 def test_ctrl_c_keeps_the_best_so_far() -> None:

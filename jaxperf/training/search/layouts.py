@@ -139,11 +139,12 @@ def _possible(
 def _structure(
     model: TrainingModel, table: Mapping[str, jax.Array], device: Device, base: Layout
 ) -> Int[jax.Array, " rows"]:
-    """Reasons of each split, memory aside."""
+    """Reasons of each split whatever its variant, memory aside."""
+    least = dataclasses.replace(base, sequence_parallel=as_float(0.0))
 
     def reasons(split: Mapping[str, jax.Array]) -> Int[jax.Array, ""]:
         none = as_float(0.0)
-        return layout_reasons(model, dataclasses.replace(base, **split), device, none, none)
+        return layout_reasons(model, dataclasses.replace(least, **split), device, none, none)
 
     return jax.vmap(reasons)(table)
 

@@ -49,6 +49,18 @@ def test_modules_without_a_stated_recomputation_are_selective(tmp_path: Path) ->
     assert "recompute_modules are not used: recompute is full" in found.notes[1]
 
 
+def test_rows_that_tensor_ranks_cannot_split_are_whole(tmp_path: Path) -> None:
+    """Sequence parallelism where nothing is said: 4,096 tokens on two ranks, not 4,097."""
+    told = [known(tmp_path, {"tp": 2, "n_gpus": 8, "seq": seq}).points[0].layout for seq in (4096, 4097)]
+    assert [float(layout.sequence_parallel) for layout in told] == [1, 0]
+
+
+def test_a_sequence_beyond_the_description_is_told(tmp_path: Path) -> None:
+    row = {**dict.fromkeys(SHAPE), "model": "llama-2-7b"}
+    long, short = known_runs(read_training(write(tmp_path, row | {"seq": 8192}, row | {"seq": 4096}))).notes
+    assert "longer than the 4,096 tokens" in long and "longer" not in short
+
+
 def test_modules_that_the_model_lacks_are_told(tmp_path: Path) -> None:
     lacks, has = known(tmp_path, {"recompute_modules": "moe_act mlp"}, {"recompute_modules": "mlp"}).notes
     assert "recompute_modules: the model has no moe_act" in lacks and "has no" not in has
