@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hwspecs.errors import InconsistentPeaks, InputError
+from hwspecs.errors import InconsistentPeaks, InputError, shortened
 from jaxperf.cli.batches import batches
 from jaxperf.cli.calibrate import calibrate
 from jaxperf.cli.capacity import capacity
@@ -66,7 +66,7 @@ def _plain(show: Callable[..., None]) -> Callable[..., None]:
 def _say(sentence: str) -> None:
     """Where even the terminal is a full disk, the exit code still tells how it ended."""
     try:
-        typer.echo(sentence, err=True)
+        typer.echo(shortened(sentence), err=True)
     except OSError:
         no_more_to_say()
 

@@ -59,3 +59,8 @@ def test_what_a_message_quotes_is_shortened() -> None:
     assert told == f"tp: '{'1' * 59}...' is no number; x"
     assert str(InputError(f"{'a' * 200}: {LONG}.")) == f"{'a' * 200}: {'1' * 60}...."
     assert [row["reason"] for row in counted(Counter([f"tp: '{LONG}' is"]))] == [f"tp: '{'1' * 59}...' is"]
+
+
+def test_a_path_that_no_file_can_have_is_shortened(refuse: Callable[..., str]) -> None:
+    told = refuse("devices", "l4", "--devices-dir", LONG)
+    assert told == f"jaxperf: '{'1' * 59}...': File name too long.\n"
