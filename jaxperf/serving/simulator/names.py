@@ -13,6 +13,10 @@ SPELLINGS = {
     **dict.fromkeys(("pipeline_parallel", "pipeline_parallel_size"), "pp"),
     **{"max_num_seqs": "batch_size_cap", "max_num_batched_tokens": "max_tokens_in_batch", "scheduler": "sched"},
 }
+# Layouts that estimate, rank and plan serve have and an engine of the simulator has not: more than an unknown name.
+ELSEWHERE = frozenset(
+    f"{kind}_parallel{end}" for kind in ("expert", "data", "enable_expert", "context") for end in ("", "_size")
+) | {"ep", "dp", "cp"}
 ALIKE = 0.6  # of a name that is left out of the run: less alike than a slip of the pen, a hint would only mislead
 
 
@@ -36,7 +40,9 @@ def unknown_keys(data: Mapping[str, Any], known: Sequence[str]) -> tuple[str, ..
     spelled = {name: key for name, key in SPELLINGS.items() if key in known} | {key: key for key in known}
     found = {key: [name for name in nearest(key, spelled, 1, ALIKE) if _alike(key, name)] for key in data}
     return tuple(
-        f"{key} is not a setting" + "".join(f". Did you mean {spelled[name]}?" for name in near)
+        f"{key} is not a setting"
+        + (": an engine is split by tp and pp alone" if key in ELSEWHERE else "")
+        + "".join(f". Did you mean {spelled[name]}?" for name in near)
         for key, near in found.items()
         if key not in known
     )
