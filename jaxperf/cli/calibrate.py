@@ -60,9 +60,9 @@ def calibrate(
 
     DATA with --params and --family fits those families anew and carries the others over.
     """
-    from jaxperf.cli.apart import on_core, usable_cores
     from jaxperf.cli.calibrate_fit import Kept, beside_gpus, fit, read_tables
     from jaxperf.cli.measured import check_families, start_single_precision
+    from jaxperf.cli.processes import on_core, usable_cores
 
     cores, families = usable_cores(), family or []
     with on_core(cores[0]):  # before JAX begins, so that the parameters are alike on any number of cores

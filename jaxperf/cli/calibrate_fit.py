@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwspecs.errors import InputError
-from jaxperf.cli import apart
+from jaxperf.cli import processes
 from jaxperf.cli.measured import NO_GPU, devices_named, devices_of, say_left_out
 
 if TYPE_CHECKING:
@@ -108,13 +108,13 @@ def fit(
     from calibration.kernels.calibrate import NO_ROW, calibrate
     from jaxperf.cli.measured import step_log
 
-    own = apart.own_cores(len({table.family for read in reads for table in read.tables}), cores)
+    own = processes.own_cores(len({table.family for read in reads for table in read.tables}), cores)
     with step_log(quiet) as progress:
 
         def elsewhere(tables: Mapping[str, KernelTable]) -> Iterator[tuple[str, Calibrated]]:
-            families = apart.most_rows_first(tables.values())
+            families = processes.most_rows_first(tables.values())
             commands = {name: command_of(name, reads, excluded, settings.seed) for name in families}
-            for place in apart.written(commands, own, progress, NO_ROW):
+            for place in processes.written(commands, own, progress, NO_ROW):
                 yield from _calibrated(place)
 
         return calibrate(reads, excluded, settings, progress, kept=kept, apart=elsewhere if len(own) > 1 else None)

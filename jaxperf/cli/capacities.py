@@ -39,7 +39,7 @@ def rates_of_replicas(
     """A row for each number of replicas, and notes; `columns` of the requests besides."""
     from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import as_asked, requests_of
-    from jaxperf.cli.simulated import reservation_notes, used_options
+    from jaxperf.cli.simulate_said import reservation_notes, used_options
     from jaxperf.serving.fleet.build import load_of, pool_of, router_of
     from jaxperf.serving.fleet.capacity import fleet_capacity
     from jaxperf.serving.fleet.settings import check_stages

@@ -24,7 +24,7 @@ from jaxperf.cli.neighbors import (
     side_by_side,
     with_memory_divided,
 )
-from jaxperf.cli.simulated import backlog_notes, reservation_notes, span_words, step_notes, used_options
+from jaxperf.cli.simulate_said import backlog_notes, reservation_notes, span_words, step_notes, used_options
 from jaxperf.serving.fleet.metrics import summarize_fleet
 
 ALONE = "alone"

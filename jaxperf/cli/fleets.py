@@ -25,7 +25,7 @@ OF_DECODE = "busy, batch, cache and evictions are those of the decode pool; no s
 
 @dataclass(frozen=True)
 class Answer:
-    """A simulated fleet: `columns` of its requests as `cli.simulated` has them, `figures`, what to print of the
+    """A simulated fleet: `columns` of its requests as `cli.simulate_said` has them, `figures`, what to print of the
     scheduler, its numbers and the step times, and sentences; `refused`: what each request that was never admitted would
     need, by its number, in a few words or none."""
 
@@ -90,7 +90,7 @@ def pools_of(
 
 def notes_of(pools: PoolsSettings, trace: RequestTrace) -> list[str]:
     """What was counted, assumed or not used in the settings of each pool, in sentences."""
-    from jaxperf.cli.simulated import reservation_notes, used_options
+    from jaxperf.cli.simulate_said import reservation_notes, used_options
 
     first, second = pools.prefill.scheduler, pools.decode.scheduler
     both = {"prefill": (first, trace.prompt), "decode": (second, trace.prompt + trace.output - 1)}
@@ -129,7 +129,7 @@ def answer_of_replicas(
 
     **Arguments:** `options`: columns of the requests besides; `times`, `source`: step times and where they are from.
     """
-    from jaxperf.cli.simulated import UNSENT, step_notes
+    from jaxperf.cli.simulate_said import UNSENT, step_notes
     from jaxperf.serving.fleet.build import simulate_fleet
     from jaxperf.serving.fleet.metrics import columns_of, summarize_fleet
     from jaxperf.serving.simulator.metrics import after_warm_up
@@ -155,7 +155,7 @@ def answer_of_pools(
     warm_up: float,
 ) -> Answer:
     """A trace on a pool for prefill and one for decode."""
-    from jaxperf.cli.simulated import step_notes
+    from jaxperf.cli.simulate_said import step_notes
     from jaxperf.models.layers import transformer
     from jaxperf.serving.fleet.metrics import columns_of, summarize_pools
     from jaxperf.serving.fleet.pools import simulate_pools

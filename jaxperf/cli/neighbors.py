@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxperf.cli.engines import UTILIZATION, Served, placed_in_memory, scheduler_of, step_times_of
 from jaxperf.cli.fleets import requests_of
-from jaxperf.cli.simulated import request_columns, used_options
+from jaxperf.cli.simulate_said import request_columns, used_options
 from jaxperf.io.session_traces import SessionTrace
 from jaxperf.serving.colocate.overlap import PHASES, Overlap, Timeline, mean_stretch, overlap_of, timeline_of
 from jaxperf.serving.colocate.room import Need, memory_shares

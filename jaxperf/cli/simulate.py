@@ -82,9 +82,9 @@ def simulate(
     start_jax(quick=True)
     from jaxperf.cli.engines import Served, context_of, read_settings
     from jaxperf.cli.logged import uncompared_notes
-    from jaxperf.cli.simulated import backlog_notes, cells_of, print_simulated, summary
-    from jaxperf.cli.simulated import with_columns as extended
-    from jaxperf.cli.simulations import Asked, answer_of
+    from jaxperf.cli.simulate_answer import Asked, answer_of
+    from jaxperf.cli.simulate_said import backlog_notes, cells_of, print_simulated, summary
+    from jaxperf.cli.simulate_said import with_columns as extended
     from jaxperf.io.request_options import with_options, within_context
     from jaxperf.io.session_traces import read_sessions
     from jaxperf.io.tables import json_text, with_numbers, write_rows

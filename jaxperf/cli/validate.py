@@ -79,7 +79,7 @@ def validate(
     if params is not None and not card:
         raise InputError("--params goes with --card; without it everything is fitted anew.")
     if card:
-        from jaxperf.cli.card import show_card
+        from jaxperf.cli.validate_card import show_card
 
         return show_card(params, family or [], out, as_json)
     validate_kernels(data or [], family or [], whole_folds, out, as_json, quiet)

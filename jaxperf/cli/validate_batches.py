@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwspecs.errors import InputError
 from jaxperf.cli.measured import shared_folder
-from jaxperf.cli.validated import tell
+from jaxperf.cli.validate_shared import tell
 
 if TYPE_CHECKING:
     from calibration.composition.batches_refit import HeldOut

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxperf.cli.measured import shared_table
-from jaxperf.cli.validated import tell
+from jaxperf.cli.validate_shared import tell
 
 TABLE = "kernels/collectives.parquet"
 WIDTH = 150  # of the table: a narrower terminal wraps it, and no figure is cut

@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jaxperf.cli.validated import tell
+from jaxperf.cli.validate_shared import tell
 
 MEASURED = ("edge/help_nasbench201.parquet", "edge/help_fbnet.parquet")
 FIGURES = ("median", "mean", "p90")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxperf.cli.validated import one_table, tell
+from jaxperf.cli.validate_shared import one_table, tell
 
 MEASURED = "edge/dosa_gemmini_firesim.csv.gz"
 FIGURES = ("median", "mean", "p90")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hwspecs.errors import InputError
-from jaxperf.cli import apart
+from jaxperf.cli import processes
 from jaxperf.cli.measured import NO_GPU, shared_folder
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def validate_kernels(
         start_single_precision,
     )
 
-    cores = apart.usable_cores()
-    with apart.on_core(cores[0]):  # as `calibrate`: figures are alike on any number of cores
+    cores = processes.usable_cores()
+    with processes.on_core(cores[0]):  # as `calibrate`: figures are alike on any number of cores
         start_single_precision()
         from calibration.kernels.calibrate import not_gpus
         from jaxperf.io.tables import check_output, json_text, write_rows
@@ -87,7 +87,7 @@ def _evaluated(
     from jaxperf.cli.measured import only_families, step_log
 
     as_asked = ["--whole-folds"] if whole else []
-    own = apart.own_cores(len({table.family for read in reads for table in read.tables}), cores)
+    own = processes.own_cores(len({table.family for read in reads for table in read.tables}), cores)
     with step_log(quiet) as progress:
 
         def elsewhere(tables: Mapping[str, KernelTable]) -> Iterator[ErrorRows]:
@@ -96,9 +96,9 @@ def _evaluated(
                     *("validate", "kernels", *_files(only_families(reads, [name]))),
                     *("--family", name, *as_asked, "--quiet"),
                 ]
-                for name in apart.most_rows_first(tables.values())
+                for name in processes.most_rows_first(tables.values())
             }
-            for place in apart.written(commands, own, progress, NOTHING, ".parquet"):
+            for place in processes.written(commands, own, progress, NOTHING, ".parquet"):
                 yield pq.read_table(place).to_pylist()
 
         yield from evaluate(reads, families, progress=progress, apart=elsewhere if len(own) > 1 else None, whole=whole)

@@ -28,7 +28,7 @@ def validate_rank(data: Sequence[Path], out: Path | None, as_json: bool, quiet: 
     start_jax()
     from calibration.serving.ranking import NOISE, rank_rows
     from jaxperf.cli.validate_serving import held_out
-    from jaxperf.cli.validated import tell
+    from jaxperf.cli.validate_shared import tell
 
     path, found = held_out("rank", data, out, quiet, SPLITS)
     rows = [row for split in SPLITS for row in rank_rows(found, split)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxperf.cli.validated import one_table, tell
+from jaxperf.cli.validate_shared import one_table, tell
 
 if TYPE_CHECKING:
     from calibration.serving.evaluate import HeldOut

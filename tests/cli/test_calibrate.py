@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import calibration.kernels.adapt
 import calibration.kernels.calibrate
 import hwspecs
-import jaxperf.cli.apart
 import jaxperf.cli.calibrate
+import jaxperf.cli.processes
 from calibration.datasets import data_hash
 from calibration.kernels.fit import Settings
 from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
@@ -66,7 +66,7 @@ pytestmark = pytest.mark.usefixtures("plain_jax")
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of a moment, in this process."""
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: dataclasses.replace(TINY, seed=seed or 0))
-    monkeypatch.setattr(jaxperf.cli.apart, "own_cores", lambda families, cores: [0])
+    monkeypatch.setattr(jaxperf.cli.processes, "own_cores", lambda families, cores: [0])
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import jaxperf.cli.calibrate
 from calibration.kernels.calibrate import NO_ROW
 from calibration.kernels.fit import Settings
 from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
-from jaxperf.cli import apart
+from jaxperf.cli import processes
 from jaxperf.cli.main import app
 
 TINY = Settings(steps=20, law_steps=20, batch=32, widths=(4,))
@@ -73,8 +73,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
         out.with_name(f"{out.name}.log").write_text(result.stderr)
         return Ended(result.exit_code)
 
-    monkeypatch.setattr(apart, "own_cores", lambda families, cores: list(range(min(2, families))))
-    monkeypatch.setattr(apart, "started", started)
+    monkeypatch.setattr(processes, "own_cores", lambda families, cores: list(range(min(2, families))))
+    monkeypatch.setattr(processes, "started", started)
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: TINY)
     return asked
 
@@ -87,7 +87,7 @@ def test_it_is_the_fit_of_one_process(
     assert cli(*question, "-o", "apart").exit_code == 0
     assert [command[command.index("--family") + 1] for command in played] == ["gemm", "norm"]
     assert ["--exclude-device" in command for command in played] == [True, False]  # norms have no H100
-    monkeypatch.setattr(apart, "own_cores", lambda families, cores: [0])
+    monkeypatch.setattr(processes, "own_cores", lambda families, cores: [0])
     assert cli(*question, "-o", "here").exit_code == 0
     assert Path("apart.safetensors").read_bytes() == Path("here.safetensors").read_bytes()
     assert Path("apart.json").read_text() == Path("here.json").read_text()
@@ -106,7 +106,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
             save_parameters(Parameters({"gemm": shipped.families["gemm"]}, {"errors": []}), out)
             return silent(0)(out)
 
-        monkeypatch.setattr(apart, "started", started)
+        monkeypatch.setattr(processes, "started", started)
 
     return norms_end
 
@@ -148,7 +148,7 @@ def test_ctrl_c_stops_all_and_keeps_what_is_done(
 
     endless = Endless(0)
     ended(lambda out: endless)
-    monkeypatch.setattr(apart.time, "sleep", interrupted)
+    monkeypatch.setattr(processes.time, "sleep", interrupted)
     stopped = cli("calibrate", *tables, "-o", "p")
     assert stopped.exit_code == 130 and "What was fitted (gemm) is in p.unfinished" in stopped.stderr
     assert endless.returncode == -9
@@ -162,15 +162,15 @@ def test_as_many_at_a_time_as_fit_and_each_on_one_core(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
         patch.setattr(os, "sysconf", lambda name: 1000 if name == "SC_PAGE_SIZE" else gigabytes * 1_000_000)
-        assert apart.own_cores(families, apart.usable_cores()) == list(range(most))
+        assert processes.own_cores(families, processes.usable_cores()) == list(range(most))
 
 
 def test_a_fit_has_one_core_and_what_comes_after_it_all_of_them() -> None:
-    before = apart.usable_cores()
-    with contextlib.suppress(ValueError), apart.on_core(before[-1]):
-        assert apart.usable_cores() == [before[-1]] or not hasattr(os, "sched_setaffinity")
+    before = processes.usable_cores()
+    with contextlib.suppress(ValueError), processes.on_core(before[-1]):
+        assert processes.usable_cores() == [before[-1]] or not hasattr(os, "sched_setaffinity")
         raise ValueError("a mistake")
-    assert apart.usable_cores() == before
+    assert processes.usable_cores() == before
 
 
 def test_the_core_of_a_process_that_ended_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +180,8 @@ def test_the_core_of_a_process_that_ended_goes_to_the_next(monkeypatch: pytest.M
         given.append(core)
         return silent(2, f"jaxperf: {NO_ROW}\n")(out)
 
-    monkeypatch.setattr(apart, "started", started)
-    assert not list(apart.written(dict.fromkeys("abcd", []), [0, 2], lambda said: None, NO_ROW))
+    monkeypatch.setattr(processes, "started", started)
+    assert not list(processes.written(dict.fromkeys("abcd", []), [0, 2], lambda said: None, NO_ROW))
     assert sorted(given) == [0, 0, 2, 2]
 
 
@@ -191,8 +191,8 @@ def test_a_process_is_this_jaxperf(own_folder: Path, monkeypatch: pytest.MonkeyP
     for name in ("jaxperf", "calibration", "hwspecs"):
         (own_folder / f"{name}.py").write_text("raise SystemExit(7)")
     with contextlib.chdir(own_folder):
-        core = apart.usable_cores()[0]
-        process = apart.started(["calibrate", "nowhere.csv"], own_folder / "p", core)
+        core = processes.usable_cores()[0]
+        process = processes.started(["calibrate", "nowhere.csv"], own_folder / "p", core)
         assert not hasattr(os, "sched_getaffinity") or os.sched_getaffinity(process.pid) == {core}
         assert process.wait(120) == 2
     said = (own_folder / "p.log").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxperf.cli.simulated import backlog_notes, span_words
+from jaxperf.cli.simulate_said import backlog_notes, span_words
 from tests.cli.simulate_case import REQUESTS, SETTINGS, step_time_arrays, write_case
 
 

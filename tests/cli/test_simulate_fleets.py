@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxperf.cli.simulated import NEVER, OUTGREW
+from jaxperf.cli.simulate_said import NEVER, OUTGREW
 
 SERVED = ("--settings", "s.json", "--model", "gpt2", "--device", "a100-sxm-80gb", "-o", "out.csv")
 SETTINGS = {"sched": "vllm_v1", "block_size": 16}

@@ -15,7 +15,7 @@ import pytest
 import calibration.kernels.calibrate
 import calibration.kernels.evaluate
 from calibration.kernels.fit import Settings
-from jaxperf.cli import apart
+from jaxperf.cli import processes
 
 HEADER = "device,framework,version,kernel,dtype,m,n,k,latency_us"
 SIDES = ((1024, 1024), (1024, 4096), (4096, 1024), (4096, 4096), (8192, 2048), (8192, 8192))
@@ -202,7 +202,7 @@ def test_families_in_processes_of_their_own_say_the_same(
     norms += [f"{row[0]},vllm,0.24.0,norm,norm,bf16,{row[5]},{row[6]},{row[8]}" for row in moved]
     (own_folder / "norm.csv").write_text("\n".join(norms) + "\n")
     question = ("validate", "kernels", table, "norm.csv", *whole, "--json")
-    monkeypatch.setattr(apart, "own_cores", lambda families, cores: [0])
+    monkeypatch.setattr(processes, "own_cores", lambda families, cores: [0])
     here = parse_json(cli(*question).stdout)
     assert here["whole_folds"] == bool(whole)
     played: list[str] = []
@@ -213,8 +213,8 @@ def test_families_in_processes_of_their_own_say_the_same(
         out.with_name(f"{out.name}.log").write_text(ended.stderr)
         return types.SimpleNamespace(poll=lambda: ended.exit_code, returncode=ended.exit_code)
 
-    monkeypatch.setattr(apart, "own_cores", lambda families, cores: list(range(min(2, families))))
-    monkeypatch.setattr(apart, "started", started)
+    monkeypatch.setattr(processes, "own_cores", lambda families, cores: list(range(min(2, families))))
+    monkeypatch.setattr(processes, "started", started)
     assert parse_json(cli(*question).stdout)["cells"] == here["cells"]
     assert {cell["split"] for cell in here["cells"]} == {f"whole {bool(whole)}"}
     assert sorted(played) == ["gemm", "norm"]

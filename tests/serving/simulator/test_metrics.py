@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hwspecs.errors import InputError
-from jaxperf.cli.simulated import figures
+from jaxperf.cli.simulate_said import figures
 from jaxperf.serving.simulator.metrics import distribution, request_metrics, summarize, token_gaps, use
 from jaxperf.serving.simulator.run import Simulated, simulate_requests
 from jaxperf.serving.simulator.settings import parse_scheduler

@@ -68,7 +68,7 @@ def _answer_of(
 ) -> Answer:
     from jaxperf.cli.engines import placed, priced, scheduler_of, step_times_of
     from jaxperf.cli.fleets import Answer, answer_of_pools, answer_of_replicas, pools_of
-    from jaxperf.cli.simulated import reservation_notes, used_options
+    from jaxperf.cli.simulate_said import reservation_notes, used_options
     from jaxperf.serving.fleet.settings import check_stages
     from jaxperf.serving.simulator.adapt import with_terms
 
@@ -143,7 +143,7 @@ def _answer_in_turn(
 ) -> Answer:
     """Replicas that take every n-th request, each with a client of its own."""
     from jaxperf.cli.fleets import Answer, requests_of
-    from jaxperf.cli.simulated import figures, request_columns, step_notes
+    from jaxperf.cli.simulate_said import figures, request_columns, step_notes
     from jaxperf.serving.simulator.refusals import refusals
     from jaxperf.serving.simulator.run import simulate_requests
     from jaxperf.serving.simulator.trace import OPEN
@@ -169,7 +169,7 @@ def _adapted(
     from jaxperf.cli.engines import step_times_of
     from jaxperf.cli.fleets import requests_of
     from jaxperf.cli.logged import left_out_notes, own_times, uncompared_notes
-    from jaxperf.cli.simulated import step_notes, used_options
+    from jaxperf.cli.simulate_said import step_notes, used_options
     from jaxperf.io.request_options import with_options
     from jaxperf.io.request_traces import read_requests
     from jaxperf.serving.simulator.adapt import check_compared, fit_terms, with_terms

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxperf.cli.logged import Cells, uncompared_notes
-from jaxperf.cli.simulated import NEVER, print_simulated, reservation_notes, span_words, summary
+from jaxperf.cli.simulate_said import NEVER, print_simulated, reservation_notes, span_words, summary
 from jaxperf.io.request_traces import RequestTrace, read_requests
 from jaxperf.serving.simulator.settings import parse_scheduler
 
