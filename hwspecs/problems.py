@@ -13,7 +13,7 @@ from hwspecs.values import FORMATS
 _Location = tuple[int | str, ...]
 
 
-def explain(error: ValidationError, model: type[BaseModel], raw: Any, origin: str) -> str:
+def explain(error: ValidationError, model: type[BaseModel], origin: str) -> str:
     """One sentence a problem, one a line: file, field, what is wrong, what is allowed, the nearest valid name."""
     details = error.errors(include_url=False)
     misspelled = _misspelled(details, model)

@@ -224,7 +224,7 @@ def parse_spec(spec: type[_Spec], raw: Mapping[str, Any], origin: str) -> _Spec:
     try:
         return spec.model_validate(raw)
     except ValidationError as error:
-        raise InputError(explain(error, spec, raw, origin)) from None
+        raise InputError(explain(error, spec, origin)) from None
 
 
 def _values(path: str, item: Any) -> Iterator[tuple[str, Value]]:

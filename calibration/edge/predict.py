@@ -32,7 +32,7 @@ def predict_edge(table: EdgeTable, parameters: EdgeParameters, measured: Sequenc
     reason[list(table.reasons)] = list(table.reasons.values())
     given = _groups(measured, parameters)
     for group, rows in _groups(table.found, parameters).items():
-        places, networks = [row.row for row in rows], networks_of(group[0], rows)
+        places, networks = [row.row for row in rows], networks_of(rows)
         space, known = SPACES[group[0]], parameters.spaces[group[0]]
         columns["macs"][places] = space.work(networks)[:, 0]
         if group in given:
@@ -54,7 +54,7 @@ def adapted_to(known: Known, rows: Sequence[Row]) -> Adapted:
     """A device as its measured rows of one space tell it."""
     space = rows[0].space
     latency = np.array([row.measured for row in rows])
-    return adapt(known.prior, SPACES[space].features(networks_of(space, rows)), latency)
+    return adapt(known.prior, SPACES[space].features(networks_of(rows)), latency)
 
 
 def _groups(rows: Sequence[Row], parameters: EdgeParameters) -> dict[Group, list[Row]]:

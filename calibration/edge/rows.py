@@ -73,7 +73,7 @@ def read_edge(path: str | Path, device: str | None = None, timed: bool = False) 
         )
     if stated is not None and device is not None:
         raise InputError(f"{path}: the column '{stated}' states the devices; leave --device out.")
-    time, unit = _time(path, columns, device)
+    time, unit = _time(columns, device)
     found: list[Row] = []
     reasons: dict[int, str] = {}
     for row, record in enumerate(records):
@@ -124,7 +124,7 @@ def device_columns(path: str | Path) -> tuple[list[str], dict[str, np.ndarray]]:
     }
 
 
-def networks_of(space: str, rows: Sequence[Row]) -> np.ndarray:
+def networks_of(rows: Sequence[Row]) -> np.ndarray:
     """The parsed networks of rows of one space [N, P]."""
     return np.array([row.network for row in rows], int)
 
@@ -137,7 +137,7 @@ def _column(path: str | Path, columns: Mapping[str, str], names: Sequence[str]) 
     raise InputError(f"{path}: the column '{names[0]}' is missing (also called {', '.join(names[1:])}).{hint}")
 
 
-def _time(path: str | Path, columns: Mapping[str, str], device: str | None) -> tuple[str, float]:
+def _time(columns: Mapping[str, str], device: str | None) -> tuple[str, float]:
     """The column of measured latencies and its unit [s]; "" where there is none."""
     key = device_key(device) if device else ""
     for standard, written in columns.items():

@@ -160,7 +160,7 @@ def _slo_words(slo: Slo) -> str:
 
 
 def _print(rows: list[dict[str, Any]], record: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, number, table
+    from jaxperf.report.text import console, number, print_notes, table
 
     out = console()
     columns = [name for name in rows[0] if name != "monotone"]
@@ -176,6 +176,4 @@ def _print(rows: list[dict[str, Any]], record: dict[str, Any], quiet: bool) -> N
             said = ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in columns[: columns.index("devices")])
             again = f"above {number(row['fails_at'])} requests/s, which fail, some rate meets the SLO again"
             out.print(f"{said}: {again}; the lowest range of rates that do is given")
-    if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
+    print_notes(out, record["notes"], quiet)

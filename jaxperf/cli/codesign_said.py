@@ -10,7 +10,7 @@ SHOWN = 20  # machines in the table; a file holds all
 
 def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: list[str], quiet: bool) -> None:
     from jaxperf.io.codesign.rows import MM2
-    from jaxperf.report.text import console, counted, quantity, table
+    from jaxperf.report.text import console, counted, print_notes, quantity, table
 
     out = console()
     running = [row for row in rows if row["feasible"]]
@@ -35,9 +35,8 @@ def print_machines(record: dict[str, Any], rows: list[dict[str, Any]], free: lis
     for row in rows[len(running) :]:
         named = ", ".join(f"{name}={row[name]:g}" for name in free)
         out.print(f"infeasible: {named}: {row['reason']}", soft_wrap=True)
+    print_notes(out, record["notes"], quiet)
     if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
         cut = len(rows) - record["mapped"]
         more_cut = f", {cut} more cut to what the mappings of one need" if cut else ""
         out.print(

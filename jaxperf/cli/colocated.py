@@ -211,7 +211,7 @@ def _run_notes(way: str, found: Shared) -> list[str]:
 
 def print_colocated(record: Mapping[str, Any], quiet: bool) -> None:
     """The table, the bandwidth that all take together, and notes."""
-    from jaxperf.report.text import console, gigabytes, number, table
+    from jaxperf.report.text import console, gigabytes, number, print_notes, table
 
     out, rows = console(), record["rows"]
     done = [row for row in rows if not row["reason"]]
@@ -250,6 +250,4 @@ def print_colocated(record: Mapping[str, Any], quiet: bool) -> None:
             within = f"; within the limits: {good}" if good else ""
             words = f"memory bandwidth busy {taken:.1%}, {gigabytes(memory)} of memory taken{within}"
             out.print(f"{way}: {words}", soft_wrap=True)
-    if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
+    print_notes(out, record["notes"], quiet)

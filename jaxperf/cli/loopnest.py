@@ -172,7 +172,7 @@ def _level_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _print_case(answer: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, quantity, table
+    from jaxperf.report.text import console, print_notes, quantity, table
 
     out = console()
     for reason in answer["reasons"]:
@@ -193,9 +193,8 @@ def _print_case(answer: dict[str, Any], quiet: bool) -> None:
         counts = counts | {"never met": answer["macs"] - sum(counts.values())}
         made = "  ".join(f"{name} {count:,.0f}" for name, count in counts.items())
         out.print(f"operations {answer['macs']:,.0f}: {made}", soft_wrap=True)
+    print_notes(out, answer["notes"], quiet)
     if not quiet:
-        for note in answer["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
         out.print(f"counted as Timeloop {answer['timeloop']} does; --timeloop follows another version", soft_wrap=True)
 
 

@@ -82,7 +82,7 @@ def _searched(task: Task, fusion: Fusion, wanted: Asked, quiet: bool) -> tuple[d
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, table
+    from jaxperf.report.text import console, print_notes, table
 
     out = console()
     fused, unfused = record["fused"], record["unfused"]
@@ -102,9 +102,8 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
         _print_loops(out, fused)
     if fused["interrupted"] or unfused["interrupted"]:
         out.print("interrupted: the best until then")
+    print_notes(out, fused["notes"], quiet)
     if not quiet:
-        for note in fused["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
         scored = sum(each["evaluations"] for each in answers.values())
         out.print(f"{scored:,} mappings scored, {record['seconds']:.1f} s with compilation", soft_wrap=True)
 

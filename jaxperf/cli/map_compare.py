@@ -59,7 +59,7 @@ def map_compare(
 
 
 def _print(record: dict[str, Any], rows: list[dict[str, Any]], methods: tuple[str, ...], quiet: bool) -> None:
-    from jaxperf.report.text import console, table
+    from jaxperf.report.text import console, print_notes, table
 
     out = console()
     columns = ("first layer", "layers", *methods, "bound")
@@ -69,7 +69,6 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], methods: tuple[st
     best = ", ".join(f"{name} {number}" for name, number in record["best"].items())
     out.print(f"best or equal of {record['shapes']} shapes: {best}", soft_wrap=True)
     out.print(f"gradient at most random: {record['gradient_at_most_random']} of {record['shapes']}", soft_wrap=True)
+    print_notes(out, record["notes"], quiet)
     if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
         out.print(f"{record['seconds']:.1f} s with compilation", soft_wrap=True)

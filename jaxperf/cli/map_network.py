@@ -107,7 +107,7 @@ def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> None:
-    from jaxperf.report.text import console, counted, quantity, table
+    from jaxperf.report.text import console, counted, print_notes, quantity, table
 
     out = console()
     cells = [
@@ -129,9 +129,8 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]], quiet: bool) -> N
         f"EDP {record['edp_j_cycle']:.6g} J cycle",
         soft_wrap=True,
     )
+    print_notes(out, record["notes"], quiet)
     if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
         out.print(f"{record['seconds']:.1f} s with compilation", soft_wrap=True)
 
 

@@ -252,7 +252,7 @@ def _rows(found: Replay) -> list[dict[str, Any]]:
 
 
 def _print(record: dict[str, Any], quiet: bool) -> None:
-    from jaxperf.report.text import console, quantity, table
+    from jaxperf.report.text import console, print_notes, quantity, table
 
     out = console()
     times = ("time_s", "compute_s", "communication_s", "exposed_communication_s")
@@ -268,8 +268,7 @@ def _print(record: dict[str, Any], quiet: bool) -> None:
     out.print(table("", columns, rows))
     parts = ", ".join(f"{what} {quantity(time, 's')}" for what, time in record["critical_path_s"].items() if time > 0)
     out.print(f"longest chain: {parts or 'nothing takes time'}", soft_wrap=True)
+    print_notes(out, record["notes"], quiet)
     if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
         out.print(record["provenance"], soft_wrap=True)
         out.print("Messages that share a link at the same time do not slow one another here.")

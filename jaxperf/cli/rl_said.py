@@ -23,7 +23,7 @@ def rows_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def print_iteration(record: Mapping[str, Any], quiet: bool) -> None:
     """The phases, what the longest answers cost, memory, and notes."""
-    from jaxperf.report.text import bold, console, table
+    from jaxperf.report.text import bold, console, print_notes, table
 
     out = console()
     out.print(bold(_title(record)), soft_wrap=True)
@@ -40,9 +40,7 @@ def print_iteration(record: Mapping[str, Any], quiet: bool) -> None:
     out.print(table("", ("phase", "s", "range", "of the iteration"), cells))
     for line in _lines(record):
         out.print(line, soft_wrap=True)
-    if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
+    print_notes(out, record["notes"], quiet)
 
 
 def _span(seconds: float, lower: float, upper: float) -> tuple[str, str]:

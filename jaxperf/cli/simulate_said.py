@@ -185,7 +185,7 @@ def _least(values: np.ndarray) -> float:
 
 def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
     """The table of latencies, the replica's figures, and what to know of them."""
-    from jaxperf.report.text import console, number, table, unit_cost_words
+    from jaxperf.report.text import console, number, print_notes, table, unit_cost_words
     from jaxperf.serving.unit_costs import ENERGY
 
     out = console()
@@ -207,9 +207,8 @@ def print_simulated(record: Mapping[str, Any], quiet: bool) -> None:
         out.print(agreement_words(entry), soft_wrap=True)
     for entry in record["without_times"]:
         out.print(f"no times ({entry['rows']:,}): {entry['reason']}", soft_wrap=True)
+    print_notes(out, record["notes"], quiet)
     if not quiet:
-        for note in record["notes"]:
-            out.print(f"note: {note}", soft_wrap=True)
         out.print(f"step times: {record['step_time']}", soft_wrap=True)
     out.print(f"written: {record['out']}", soft_wrap=True)
 

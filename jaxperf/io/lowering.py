@@ -59,7 +59,7 @@ def lower(program: Program, fuse: bool = True) -> Traced:
     readers = _readers(program, chains)
     origins: dict[str, tuple[str, ...]] = {}
     nodes, work = [], {}
-    for group in _in_order(program, chains):
+    for group in _in_order(chains):
         inputs, written = _external(program, group, chains, readers)
         before = tuple(dict.fromkeys(node for name in inputs for node in origins.get(name, ())))
         if group[0].kind is Kind.FREE:
@@ -77,7 +77,7 @@ def lower(program: Program, fuse: bool = True) -> Traced:
     return Traced(Graph(program.name, tuple(nodes)), work, program, _notes(program, nodes))
 
 
-def _in_order(program: Program, chains: Chains) -> list[tuple[Step, ...]]:
+def _in_order(chains: Chains) -> list[tuple[Step, ...]]:
     """Groups so that each follows those it reads: a chain may begin before a kernel that one of its later steps reads.
 
     `Graph` would order them too, but the origins of a value must be known before its readers are written.

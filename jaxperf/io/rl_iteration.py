@@ -98,7 +98,7 @@ def read_iteration(path: Path) -> Iteration:
     try:
         found = Iteration.model_validate(data)
     except ValidationError as error:
-        raise InputError(explain(error, Iteration, data, str(path))) from None
+        raise InputError(explain(error, Iteration, str(path))) from None
     for problem in _problems(found):
         raise InputError(f"{path}: {problem}")
     return found

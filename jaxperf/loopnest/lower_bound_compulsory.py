@@ -36,13 +36,13 @@ def compulsory(problem: Problem, architecture: Architecture, space: MapSpace) ->
     window touches need not move: tiles of single windows leave them out.
     """
     macs = product(problem.bounds[d] for d in range(len(problem.bounds)))
-    units = jnp.minimum(_spreads(problem, architecture, space, range(len(architecture.levels))), architecture.macs)
+    units = jnp.minimum(_spreads(architecture, space, range(len(architecture.levels))), architecture.macs)
     energy = macs * architecture.mac_energy
     for index, operand in enumerate(problem.operands):
         keeping = [level for level, kept in enumerate(space.structure.kept) if kept[index]]
         words = as_float(distinct_words(operand, problem))
         box = tile_size(operand, [problem.bounds[d] for d in range(len(problem.bounds))], problem)
-        shared = _spreads(problem, architecture, space, range(keeping[0] + 1))
+        shared = _spreads(architecture, space, range(keeping[0] + 1))
         for position, level in enumerate(keeping):
             served = macs / shared if position == 0 else words
             filled = words if level != keeping[-1] else jnp.zeros_like(words)
@@ -83,16 +83,16 @@ def _level_energy(operand: Operand, level: Level, served: Scalar, filled: Scalar
     return spent / (level.block * level.cluster)
 
 
-def _spreads(problem: Problem, architecture: Architecture, space: MapSpace, levels: range) -> Scalar:
+def _spreads(architecture: Architecture, space: MapSpace, levels: range) -> Scalar:
     """Children that one child of the levels' outermost fans out to at most: meshes, and what loops have to give [1]."""
     most = as_float(1.0)
     for index in levels:
         for kind, mesh in ((1, architecture.levels[index].fan_x), (2, architecture.levels[index].fan_y)):
-            most = most * _direction(problem, space, index, kind, mesh)
+            most = most * _direction(space, index, kind, mesh)
     return most
 
 
-def _direction(problem: Problem, space: MapSpace, level: int, kind: int, mesh: Scalar) -> Scalar:
+def _direction(space: MapSpace, level: int, kind: int, mesh: Scalar) -> Scalar:
     """The largest product of divisors of the loops that may spread there which a mesh holds, one if none may [1]."""
     products = {1.0}
     for d, slots in enumerate(space.structure.slots):

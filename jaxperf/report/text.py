@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -93,6 +93,12 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def paragraph(label: str, text: str) -> str:
     """Text wrapped to 100 columns under a short label."""
     return textwrap.fill(text, 100, initial_indent=f"{label:6s}", subsequent_indent=" " * 6)
+
+
+def print_notes(out: Console, notes: Iterable[str], quiet: bool) -> None:
+    """What an answer assumes or leaves out, a line each; nothing if `quiet`."""
+    for note in () if quiet else notes:
+        out.print(f"note: {note}", soft_wrap=True)
 
 
 def console(stderr: bool = False) -> Console:
