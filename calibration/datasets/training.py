@@ -30,12 +30,13 @@ from calibration.datasets.training_columns import (
 )
 from hwspecs.errors import InputError, did_you_mean, nearest
 from jaxperf.core.formats import format_name
-from jaxperf.training.layout import CONTEXT_METHODS, MODULES
+from jaxperf.training.layout import CONTEXT_METHODS, MODULES, SCHEDULES
 
 TASKS = ("pretrain", "sft", "lora")
 RECOMPUTE = ("", "none", "selective", "full", "offload")  # "": not stated
 _RECOMPUTE_SPELLINGS = {"unknown": "", "false": "none", "true": "full", "no": "none"}
 _CONTEXT_SPELLINGS = {"all_gather": "all-gather", "allgather": "all-gather", "p2p": "ring", "a2a": "ulysses"}
+_SCHEDULE_SPELLINGS = {name.replace("-", "_"): name for name in SCHEDULES} | {"interleaved_1f1b": "interleaved"}
 _TASK_SPELLINGS = {"": "pretrain", "pretraining": "pretrain", "finetune": "sft", "fine_tuning": "sft", "peft": "lora"}
 ALIKE = 0.7  # of 1; tables hold many columns that are not read, so only what is hardly another word is told
 
@@ -48,7 +49,7 @@ class Run:
     columns `SHAPE`, `EXPERTS` and `LATENT` [1]; `layout`: columns `LAYOUT` and `params`; `devices`, `sequence`,
     `global_batch` [1]; `measured` [s]; `group`, `model_key`: which rows a split keeps together; `repeat`: the same
     configuration as another row; `native`: within what Calculon models; `dtype_stated`: whether `dtype` is not the
-    default; `recompute_modules`: of `MODULES`, none where the table does not say.
+    default; `schedule`: of `SCHEDULES`; `recompute_modules`: of `MODULES`, none where the table does not say.
     """
 
     row: int
@@ -72,6 +73,7 @@ class Run:
     native: bool
     dtype_stated: bool = True
     context_method: str = ""
+    schedule: str = ""
     recompute_modules: tuple[str, ...] = ()
 
 
@@ -181,6 +183,7 @@ def _run(row: int, given: Mapping[str, str], registry: hwspecs.Registry) -> Run:
         context_method=_choice(
             "context_method", text["context_method"], ("", *CONTEXT_METHODS), {"": "", **_CONTEXT_SPELLINGS}
         ),
+        schedule=_choice("schedule", text["schedule"], ("", *SCHEDULES), _SCHEDULE_SPELLINGS),
         recompute_modules=tuple(
             _choice("recompute_modules", name, MODULES, {})
             for name in re.split(r"[\s,;+]+", text["recompute_modules"])

@@ -23,6 +23,7 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "vp": ("interleave", "virtual_pipeline"),
     "micro_batch": ("microbatch", "micro_batch_size", "mbs"),
     "zero": ("zero_stage",),
+    "shard_group": ("hsdp", "hsdp_shard_size"),
     "seq_par": ("sequence_parallel",),
     "etp": ("expert_tensor", "expert_tensor_parallel"),
     "recomputed_share": ("recompute_share",),
@@ -52,6 +53,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
     "recompute": ("activation_checkpointing",),
     "recompute_modules": (),
     "context_method": ("cp_comm_type",),
+    "schedule": ("pipeline_schedule", "pp_schedule"),
     "notes": (),
     "cfg_group": (),
     "model_key": (),
@@ -68,7 +70,9 @@ LARGEST = 1e15  # of any count; beyond it a row is a mistake
 # What a column may hold; what is a number and not this is told where it matters (`calibration.training.points`).
 _COUNT = f"a whole number from 1 to {LARGEST:g}"
 ALLOWED = {
-    **dict.fromkeys(("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch"), _COUNT),
+    **dict.fromkeys(
+        ("n_gpus", "seq", "global_batch", "tp", "pp", "cp", "ep", "dp", "vp", "micro_batch", "shard_group"), _COUNT
+    ),
     **dict.fromkeys(("etp", "expert_groups", "groups_per_token"), _COUNT),
     **dict.fromkeys(SHARES, "a number from 0 to 1"),
     "mtp": f"a whole number from 0 to {MOST_LAYERS:,}",

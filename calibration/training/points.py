@@ -26,7 +26,7 @@ from jaxperf.core.formats import FORMATS, FormatFacts
 from jaxperf.core.sustained import format_class
 from jaxperf.network.limited_routing import hits_table
 from jaxperf.serving.notes import multiplied_in, without_scales
-from jaxperf.training.layout import CONTEXT_METHODS, ZERO_STAGES, Layout, training_layout
+from jaxperf.training.layout import CONTEXT_METHODS, IN_PIECES, ZERO_STAGES, Layout, training_layout
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.recompute import modules_of
 
@@ -37,6 +37,7 @@ _RANK = re.compile(
 )
 FLAG = (0.0, 1.0)
 WHOLE_GRADIENTS = "zero 2 is as 1 with a pipeline, whose micro-batches add up in whole gradients"
+CHUNKS_OF = {"zb-v": 2.0}  # of a pipeline stage
 MOST_CHUNKS = 4.0  # of a pipeline stage where a table does not say
 NO_OPTIMIZER = "no optimizer"  # of notes: a step that ends with the gradients
 
@@ -174,6 +175,7 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         "global_batch": float(run.global_batch),
         "sequence": float(run.sequence),
         "zero": _one_of("zero", _or(run.layout["zero"], 1.0), ZERO_STAGES),
+        "shard_group": _whole("shard_group", run.layout["shard_group"]) if _stated(run, "shard_group") else 0.0,
         "sequence_parallel": _one_of("seq_par", _or(run.layout["seq_par"], _splits_rows(run, ranks)), FLAG),
         "flash": float(stack.attention != UNFUSED),
         "overlap_tensor": float(stack.tensor_overlap != NEVER),
@@ -187,9 +189,11 @@ def layout_of(run: Run, stack: Stack, layers: float) -> tuple[Layout, list[str]]
         **again,
         **({"optimizer_bytes": 0.0} if NO_OPTIMIZER in run.notes.lower() else {}),
     }
-    schedule = "interleaved" if interleave > 1.0 else "1f1b"
+    schedule = run.schedule or ("interleaved" if interleave > 1.0 else "1f1b")
     method = run.context_method or CONTEXT_METHODS[0]
     layout = training_layout(run.dtype, schedule=schedule, recompute=recompute, context_method=method, **numbers)
+    if schedule in IN_PIECES:
+        notes.append(f"{schedule} is in no measured run: its passes are assumed to fill each other's gaps perfectly")
     if numbers["zero"] == 2.0 and ranks["pp"] > 1.0:
         notes.append(WHOLE_GRADIENTS)
     return layout, [*notes, note, *untold, untold_rank]
@@ -255,7 +259,9 @@ def _interleave(run: Run, stack: Stack, pipeline: float, layers: float) -> tuple
     stated = run.layout["vp"]
     if pipeline <= 1.0 or not math.isnan(stated):
         return _whole("vp", _or(stated, 1.0)) if pipeline > 1.0 else 1.0, ""
-    if not stack.interleaves:
+    if run.schedule not in ("", "interleaved"):  # ZB-V has two stages a rank, the others one
+        return CHUNKS_OF.get(run.schedule, 1.0), ""
+    if not stack.interleaves and not run.schedule:
         return 1.0, "vp is not stated: 1"
     chunks = max(1.0, min(layers // pipeline, MOST_CHUNKS))
     return chunks, f"vp is not stated: {chunks:g}"
@@ -283,6 +289,10 @@ def _whole(name: str, value: float) -> float:
 
 def _is_whole(value: float) -> bool:
     return value >= 1.0 and value == int(value)
+
+
+def _stated(run: Run, name: str) -> bool:
+    return not math.isnan(run.layout[name])
 
 
 def _or(value: float, default: float) -> float:

@@ -9,13 +9,13 @@ from jaxperf.core.numerics import as_float
 from jaxperf.report.plan_rows import front_rows, layout_words, named, variation_sizes, why_slower
 from jaxperf.report.text import bold, console, gigabytes, interval, number, quantity, table
 from jaxperf.training.failures import DAY, HOUR, Failures
+from jaxperf.training.layout import IN_PIECES
 from jaxperf.training.layout_checks import SENTENCES
 from jaxperf.training.search.plan import Answer, Choice, Request
 from jaxperf.training.search.terms import MEMORY_TERMS, shares
 
 MOST_REASONS = 3
 TIGHT = 0.95  # of the memory, beyond which it is told
-IDEAL = ("zb-h1", "zb-h2", "zb-v", "dualpipe")  # schedules of no measured run (docs/plan-train.md)
 
 
 def duration(seconds: float) -> str:
@@ -189,7 +189,7 @@ def why_lines(answer: Answer) -> list[str]:
 def ideal_lines(answer: Answer) -> list[str]:
     """What to know where the first layout has a schedule that no measured run has."""
     schedule = named(answer.choices[0].layout)["schedule"]
-    if answer.choices[0].layout["pipeline"] == 1.0 or schedule not in IDEAL:
+    if answer.choices[0].layout["pipeline"] == 1.0 or schedule not in IN_PIECES:
         return []
     return [
         f"ideal     {schedule} is in no measured run: its passes are assumed to fill each other's gaps perfectly; "

@@ -14,6 +14,7 @@ from jaxperf.core.formats import COMPUTE_FORMATS, FORMATS, as_index, format_name
 from jaxperf.core.numerics import as_float
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe")
+IN_PIECES = SCHEDULES[3:]  # those that put gradients of weights into gaps, perfectly here; no measured run has one
 CONTEXT_METHODS = ("ring", "all-gather", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
 # What selective recomputation may compute again, as Megatron-Core names it (`--recompute-modules`): a field each.

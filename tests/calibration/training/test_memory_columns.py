@@ -14,6 +14,7 @@ from calibration.training.predict import host_notes
 from calibration.training.scalars import assumed_starts
 from calibration.training.shares import starts_of
 from jaxperf.io.huggingface import load_model
+from jaxperf.training.layout import SCHEDULES
 from jaxperf.training.model_build import training_model
 from tests.calibration.training.runs import SHAPE, write
 
@@ -47,6 +48,15 @@ def test_modules_without_a_stated_recomputation_are_selective(tmp_path: Path) ->
     assert [float(point.layout.recompute) for point in found.points] == [1, 2]
     assert "recompute is not stated: selective, as there are recompute_modules" in found.notes[0]
     assert "recompute_modules are not used: recompute is full" in found.notes[1]
+
+
+def test_a_table_names_its_pipeline_schedule_and_shard_group(tmp_path: Path) -> None:
+    rows = [{"schedule": name, "vp": None} for name in ("", "1F1B", "zb_v", "DualPipe", "interleaved")]
+    found = known(tmp_path, *({"pp": 4, "n_gpus": 32, "tp": 1, "dp": 8, **row} for row in rows), {"shard_group": 2})
+    told = [(SCHEDULES[int(point.layout.schedule)], float(point.layout.interleave)) for point in found.points[:-1]]
+    assert told == [("interleaved", 4), ("1f1b", 1), ("zb-v", 2), ("dualpipe", 1), ("interleaved", 4)]
+    assert [float(point.layout.shard_group) for point in found.points[-2:]] == [0, 2]
+    assert ["in no measured run" in note for note in found.notes] == [False, False, True, True, False, False]
 
 
 def test_rows_that_tensor_ranks_cannot_split_are_whole(tmp_path: Path) -> None:
@@ -87,6 +97,8 @@ def test_a_shipped_model_has_its_own_layer_for_further_tokens(tmp_path: Path) ->
     [
         ({"recompute_modules": "moe_activation"}, "Did you mean moe_act"),
         ({"offload_optimizer": 1.5}, "offload_optimizer: 1.5 must be a number from 0 to 1."),
+        ({"schedule": "zb-h3"}, "Did you mean zb-h1"),
+        ({"shard_group": 0}, "shard_group: 0 must be a whole number from 1"),
         ({"host_memory_gb": 0}, "host_memory_gb: 0 must be a number of GB above 0"),
         ({"mtp": 0.5}, "mtp: 0.5 must be a whole number from 0"),
         ({"mtp": 1e6}, "mtp is 1000000; it must be an integer from 0 to 10000."),
