@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxperf.core.numerics import Scalar, as_float
-from jaxperf.serving.queueing.arrivals import split_variation
+from jaxperf.serving.queueing.arrivals import float_or_none, split_variation
 from jaxperf.serving.queueing.engine import Engine, Load, chunked
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
@@ -32,15 +32,17 @@ LATENCIES = ("ttft", "tpot", "e2e")
 
 
 class Traffic(eqx.Module):
-    """Lengths of `prompt` and `output`; `variation`: squared coefficient of variation of the time between arrivals."""
+    """Lengths of `prompt` and `output`; `variation`: squared coefficient of variation of the time between arrivals [1],
+    None for Poisson's."""
 
     prompt: Lengths
     output: Lengths
-    variation: Float[Array, ""] = eqx.field(converter=as_float, default=1.0)
+    variation: Float[Array, ""] | None = eqx.field(converter=float_or_none, default=None)
 
     def at(self, rate: Scalar | float, engines: Scalar | float = 1.0) -> Load:
         """So many requests of these lengths a second at each of the `engines`, which are given them at random."""
-        return Load(rate, self.prompt, self.output, split_variation(self.variation, engines))
+        variation = None if self.variation is None else split_variation(self.variation, engines)
+        return Load(rate, self.prompt, self.output, variation)
 
 
 class Aim(eqx.Module):

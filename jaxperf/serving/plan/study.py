@@ -38,7 +38,8 @@ class Study:
     @functools.cached_property
     def traffic(self) -> Traffic:
         """The lengths of the requests, and how even their arrivals are."""
-        return Traffic(*self.request.lengths(), self.request.arrival_variation)
+        variation = self.request.arrival_variation
+        return Traffic(*self.request.lengths(), None if variation == 1.0 else variation)
 
     def configurations(self, possible: Sequence[int]) -> list[Configuration]:
         """All that is tried of the possible engines."""

@@ -9,24 +9,31 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxperf.core.numerics import Scalar
+from jaxperf.core.numerics import Scalar, as_float
 
 FEWEST = 1e-6  # requests, in place of none
 EVENEST = 0.01  # c^2 in place of less: as good as clockwork
 STEEPEST = 40.0  # of an exponent: its square is a number in 32 bits
 
 
-def after_arrival(expected: Scalar, variation: Scalar) -> Scalar:
+def float_or_none(variation: Scalar | float | None) -> Scalar | None:
+    """A squared coefficient of variation as a number of the default precision [1], None (Poisson's) as it is."""
+    return None if variation is None else as_float(variation)
+
+
+def after_arrival(expected: Scalar, variation: Scalar | None) -> Scalar:
     """Requests that come after an arrival in a time in which `expected` come at random times [1].
 
-    `variation`: squared coefficient of variation of the time between them [1].
+    `variation`: squared coefficient of variation of the time between them [1]; here and below None for Poisson's.
     """
+    if variation is None:
+        return expected
     variation = jnp.maximum(variation, EVENEST)
     exponent = jnp.log1p(variation / jnp.maximum(expected, FEWEST)) / variation
     return 1.0 / jnp.expm1(jnp.minimum(exponent, STEEPEST))
 
 
-def cluster(expected: Scalar, variation: Scalar) -> Scalar:
+def cluster(expected: Scalar, variation: Scalar | None) -> Scalar:
     """How many more `after_arrival` are than Poisson's [1]; negative where arrivals are even."""
     return after_arrival(expected, variation) - expected
 
@@ -37,7 +44,7 @@ def split_variation(variation: Scalar | float, engines: Scalar | float) -> Scala
     return jnp.asarray(1.0 + (variation - 1.0) / engines)
 
 
-def queue_found(utilization: Scalar, variation: Scalar) -> Scalar:
+def queue_found(utilization: Scalar, variation: Scalar | None) -> Scalar:
     """Requests that an arrival finds in front of exponential work [1]: sigma / (1 - sigma) with sigma = phi(mu (1 -
     sigma)), the probability that it finds any (GI/M/1; Kleinrock 1975). Poisson's: rho / (1 - rho).
 
@@ -45,7 +52,10 @@ def queue_found(utilization: Scalar, variation: Scalar) -> Scalar:
     third of a cluster: within half a percent for c^2 from 1 to 100, within 1 % from 1/4, and up to 12 % low of a
     queue of few (rho < 0.3) below.
     """
-    rho, variation = jnp.maximum(utilization, FEWEST), jnp.maximum(variation, EVENEST)
+    rho = jnp.maximum(utilization, FEWEST)
+    if variation is None:
+        return rho / (1.0 - rho)
+    variation = jnp.maximum(variation, EVENEST)
     start = 0.5 * rho / (1.0 - rho) * (1.0 + variation) + 0.35 * jnp.maximum(0.5 * (variation - 1.0), 0.0)
     come = rho * (1.0 + start)
     found = after_arrival(come, variation)
@@ -53,11 +63,13 @@ def queue_found(utilization: Scalar, variation: Scalar) -> Scalar:
     return jnp.maximum(start + (found - start) / (1.0 - slope), 0.0)
 
 
-def work_found(queue: Scalar, utilization: Scalar, variation: Scalar, service: Scalar) -> Scalar:
+def work_found(queue: Scalar, utilization: Scalar, variation: Scalar | None, service: Scalar) -> Scalar:
     """Work that an arrival finds over what Poisson's finds [1]; `queue`: `queue_found`, `service`: the squared
     coefficient of variation of the work of one.
 
     GI/M/1's, and what of heavy traffic's (c^2 + c_s^2) / (1 + c_s^2) is not exponential work's (Allen and Cunneen).
     """
+    if variation is None:
+        return jnp.ones_like(queue)
     exponential = queue * (1.0 - utilization) / jnp.maximum(utilization, FEWEST)
     return exponential * 2.0 * (variation + service) / ((1.0 + variation) * (1.0 + service))

@@ -16,7 +16,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar
-from jaxperf.serving.queueing.engine import Engine, Prefill, singly
+from jaxperf.serving.queueing.engine import Engine, Prefill
+from jaxperf.serving.queueing.in_flight import singly
 
 
 def formed_step(engine: Engine, prefill: Prefill, step: Scalar, slow: Scalar) -> Scalar:

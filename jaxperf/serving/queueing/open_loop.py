@@ -41,10 +41,9 @@ from jaxperf.serving.queueing.engine import (
     Prefill,
     decode_step,
     mean_over,
-    overlap_at,
-    overlapping,
 )
 from jaxperf.serving.queueing.formed import formed_step
+from jaxperf.serving.queueing.in_flight import overlap_at, overlapping
 from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.line import Company, nobody
 from jaxperf.serving.queueing.slots import Slots, held, slot_wait, slots_at, within

@@ -108,10 +108,10 @@ def pool_loads(load: Load, pools: Pools) -> tuple[Load, Load]:
     """What an engine of each pool is asked: prompts that make one token, and the outputs."""
     one = Lengths(jnp.ones_like(load.output.tokens), load.output.share, jnp.zeros_like(load.output.tokens))
     prompts = dataclasses.replace(
-        load, rate=load.rate / pools.prefillers, output=one, variation=load.variation / pools.prefillers
+        load, rate=load.rate / pools.prefillers, output=one, variation=load.unevenness / pools.prefillers
     )
     return prompts, dataclasses.replace(
-        load, rate=load.rate / pools.decoders, variation=load.variation / pools.decoders
+        load, rate=load.rate / pools.decoders, variation=load.unevenness / pools.decoders
     )
 
 

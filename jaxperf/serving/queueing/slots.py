@@ -98,4 +98,4 @@ def slot_wait(prefill: Prefill, load: Load, decode: Scalar, cost: Scalar, utiliz
     prompts = jnp.maximum(mean_over(load.prompt, prefill.own**2) - own**2, 0.0)
     service = (outputs + prompts) / jnp.maximum(own + decode, SHORTEST) ** 2
     idle = 1.0 - jnp.minimum(utilization, FULL)
-    return 0.5 * (load.variation + service) * cost / idle, 1.0 - jnp.maximum(1.0 - service, 0.0) * idle / 1.5
+    return 0.5 * (load.unevenness + service) * cost / idle, 1.0 - jnp.maximum(1.0 - service, 0.0) * idle / 1.5

@@ -34,11 +34,9 @@ from jaxperf.serving.queueing.engine import (
     Engine,
     Load,
     Prefill,
-    entering,
     mean_over,
-    overlap_at,
-    served_at,
 )
+from jaxperf.serving.queueing.in_flight import entering, overlap_at, served_at
 from jaxperf.serving.queueing.line import Company
 
 ITERATIONS = 4
@@ -112,7 +110,9 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     come = load.rate * floor / (1.0 - found)
     idle = 0.5 * met + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
     unfinished = idle + queued
-    wait = jnp.where(load.variation > 1.0, meets, 1.0)  # those of a burst that wait for prompts: all the work is theirs
+    wait = jnp.where(
+        load.unevenness > 1.0, meets, 1.0
+    )  # those of a burst that wait for prompts: all the work is theirs
     others = wait * after_arrival(load.rate * unfinished / (1.0 + entered) / wait, load.variation)
     rest = jnp.maximum(unfinished - others * mean * (1.0 - 1.0 / room), LEAST_REST * unfinished)
     last, each = prefill.last, prefill.last.each / apart
@@ -142,18 +142,20 @@ def prompts_together(
     vacation = jnp.maximum(vacation, SHORTEST)
     begin = -jnp.expm1(-rate * vacation) / vacation
     found = jnp.minimum(rate * share, FULL)
+    each = rate / ((1.0 - found) * begin)
     none, number = jnp.exp(-rate * share), jnp.ones_like(rate)
     shortest = jnp.maximum(floor, least)
     flat = (shortest - floor) / jnp.maximum(share, SHORTEST)  # prompts up to which the step is the shortest
+    empty = jnp.exp(-rate * shortest)
     for old in (0.0, *(0.5,) * (ITERATIONS - 1)):  # all of the first step, as none and one are far apart
         more = jnp.exp(flat * jnp.log(jnp.maximum(1.0 - 1.0 / number, SHORTEST)))
-        ended = jnp.exp(-rate * shortest) * (1.0 - more * (1.0 - none / (number - (number - 1.0) * none)))
-        wanted = jnp.maximum(rate * (ended + floor * begin) / ((1.0 - found) * begin), 1.0)
+        ended = empty * (1.0 - more * (1.0 - none / (number - (number - 1.0) * none)))
+        wanted = jnp.maximum(each * (ended + floor * begin), 1.0)
         number = old * number + (1.0 - old) * wanted
     return number
 
 
-def clustered(expected: Scalar, variation: Scalar) -> Scalar:
+def clustered(expected: Scalar, variation: Scalar | None) -> Scalar:
     """`after_arrival` over what comes at random [1]; Poisson's 1. Taken at the mean for all classes."""
     return after_arrival(expected, variation) / jnp.maximum(expected, SHORTEST)
 
@@ -161,4 +163,4 @@ def clustered(expected: Scalar, variation: Scalar) -> Scalar:
 def sharing(come: Array, left: Array) -> Array:
     """Of the prompts that `come` in the mean before a step begins, those that it has room `left` for [1]: left (1 -
     e^(-come / max(left, 1))), which is Poisson's E min(left, N) where less than one fits, and all where many do."""
-    return -left * jnp.expm1(-come / jnp.maximum(left, 1.0))
+    return left * (1.0 - jnp.exp(-come / jnp.maximum(left, 1.0)))

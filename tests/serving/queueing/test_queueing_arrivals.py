@@ -74,6 +74,16 @@ def test_prompts_of_one_step_each_wait_as_lindley_says(variation: float, at_the_
         assert end == pytest.approx(np.quantile(drawn, 0.99), rel=at_the_end)
 
 
+def test_arrivals_of_no_stated_variation_are_poissons() -> None:
+    """The equations without bursts are those with a coefficient of variation of 1, latencies and percentiles alike."""
+    law = even_law(1e-3, (1e-4, 1e-5, 1e-9), (0.0, 1e-5, 0.0, 0.0, 0.0))
+    prompt, output = (lengths_as({"kind": "uniform", "low": 10, "high": high}) for high in (2000, 400))
+    loads = [Load(rate, prompt, output, variation) for rate in (1.0, 40.0) for variation in (None, 1.0)]
+    found = [(steady(chunked, law, load, Engine(64.0, 1000.0)), load) for load in loads]
+    seen = np.array([[s.ttft, s.tpot, s.meets, *percentiles(s, load, 0.99).values()] for s, load in found])
+    assert np.isfinite(seen).all() and seen[::2] == pytest.approx(seen[1::2], rel=1e-5)
+
+
 @pytest.mark.parametrize("variation", [0.25, 4.0])
 def test_the_number_in_decode_varies_as_drawn_arrivals_do(variation: float) -> None:
     """Steps of one length and outputs of another: N is how many came in a life."""
