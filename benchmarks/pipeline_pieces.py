@@ -3,6 +3,7 @@ pass in the orders of their authors: what the formulas of ZB-H1, ZB-H2, ZB-V and
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -102,16 +103,17 @@ def play(orders: list[Order], paths: list[list[Place]], times: Times) -> list[tu
     before = {place: path[at - 1] if at else None for path in paths for at, place in enumerate(path)}
     behind = {place: path[at + 1] if at + 1 < len(path) else None for path in paths for at, place in enumerate(path)}
     ends: dict[tuple[str, Place, int], float] = {}
-    free, starts = [0.0] * len(orders), [None] * len(orders)
+    free, starts = [0.0] * len(orders), [math.nan] * len(orders)
     waiting = [list(reversed(order)) for order in orders]
 
     def needed(one: Pass, rank: int) -> tuple[str, Place, int] | None:
         kind, stage, index = one
         place = rank, stage
+        earlier, later = before[place], behind[place]
         if kind == "F":
-            return None if before[place] is None else ("F", before[place], index)
-        if kind == "B" and behind[place] is not None:
-            return "B", behind[place], index
+            return None if earlier is None else ("F", earlier, index)
+        if kind == "B" and later is not None:
+            return "B", later, index
         return ("F" if kind == "B" else "B"), place, index
 
     while any(waiting):
@@ -125,7 +127,7 @@ def play(orders: list[Order], paths: list[list[Place]], times: Times) -> list[tu
                 start = max([free[rank], *(ends[source] for source in sources)])
                 free[rank] = start + sum(times[kind][rank][stage] for kind, stage, _ in rest.pop())
                 ends |= dict.fromkeys(own, free[rank])
-                starts[rank] = start if starts[rank] is None else starts[rank]
+                starts[rank] = start if math.isnan(starts[rank]) else starts[rank]
                 moved = True
         if not moved:
             raise RuntimeError(f"Ranks wait for each other: {[rest[-1] for rest in waiting if rest]}.")

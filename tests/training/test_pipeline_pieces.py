@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.pipeline_events import interleaved, most_held
@@ -74,6 +74,8 @@ def enough(schedule: str, p: int, m: int) -> tuple[int, int]:
 
 
 @settings(max_examples=60)
+@example(schedule="dualpipe", p=4, m=8, work=(1.5, 1.0, 1.0))  # F longer than B
+@example(schedule="dualpipe", p=4, m=8, work=(0.5, 1.0, 1.5))  # W longer than either
 @given(schedule=st.sampled_from(("zb-h1", "zb-h2", "dualpipe")), p=st.integers(2, 6), m=st.integers(1, 14), work=WORK)
 def test_steps_in_pieces_take_as_long_as_when_they_are_played(schedule: str, p: int, m: int, work: Work) -> None:
     """Whatever the passes in DualPipe, and in the others where no W is longer than the gap that it is put into."""
