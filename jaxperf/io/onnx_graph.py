@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwspecs.errors import InputError
 from jaxperf.io.onnx_file import bind_inputs, import_onnx, infer_values, model_inputs, read_model
-from jaxperf.io.onnx_ops.describe import RULES, describe
+from jaxperf.io.onnx_ops.describe import RULES
 from jaxperf.io.onnx_ops.kinds import CONTROL_FLOW
 from jaxperf.io.primitives.call import Call
+from jaxperf.io.primitives.describe import describe
 from jaxperf.io.program import Program, Step, Value, without_dead_steps
 from jaxperf.io.shapes import LARGEST
 
@@ -123,7 +124,7 @@ def _step(node: NodeProto, label: str, path: Path, values: dict[str, Value]) -> 
         *(values[name] for name in node.output[1:] if name),
     )
     try:
-        found = describe(Call(node.op_type, inputs, outputs, _attributes(node)))
+        found = describe(Call(node.op_type, inputs, outputs, _attributes(node)), RULES)
     except (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError):
         shapes = ", ".join(str(list(value.shape)) for value in inputs)
         raise InputError(f"{path}: node '{label}' ({node.op_type}) cannot have inputs of shape {shapes}.") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from jaxperf.io.onnx_ops import products
 from jaxperf.io.onnx_ops.kinds import (
@@ -20,7 +20,7 @@ from jaxperf.io.onnx_ops.kinds import (
     WINDOWS,
 )
 from jaxperf.io.primitives.call import Call, Description, arithmetic
-from jaxperf.io.primitives.describe import elementwise, reduction
+from jaxperf.io.primitives.describe import Rule, elementwise, of_kind, reduction
 from jaxperf.io.program import Kind
 from jaxperf.io.streams import rows_op, stream_dtype
 
@@ -71,11 +71,7 @@ def scatter(call: Call) -> Description:
     return Description(Kind.KERNEL, 0.0, (), read, call.outputs[0].nbytes + updates.nbytes)
 
 
-def _constant(kind: Kind) -> Callable[[Call], Description]:
-    return lambda call: Description(kind)
-
-
-RULES: Mapping[str, Callable[[Call], Description]] = {
+RULES: Mapping[str, Rule] = {
     "MatMul": products.matmul,
     "MatMulInteger": products.matmul,
     "Gemm": products.gemm,
@@ -95,18 +91,12 @@ RULES: Mapping[str, Callable[[Call], Description]] = {
     **dict.fromkeys(ROW_WISE, row_wise),
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(REDUCTIONS, reduction),
-    **dict.fromkeys(COPIES, _constant(Kind.STREAM)),
-    **dict.fromkeys(VIEWS, _constant(Kind.VIEW)),
-    **dict.fromkeys(ALIASES, _constant(Kind.ALIAS)),
-    **dict.fromkeys(KERNELS, _constant(Kind.KERNEL)),
+    **dict.fromkeys(COPIES, of_kind(Kind.STREAM)),
+    **dict.fromkeys(VIEWS, of_kind(Kind.VIEW)),
+    **dict.fromkeys(ALIASES, of_kind(Kind.ALIAS)),
+    **dict.fromkeys(KERNELS, of_kind(Kind.KERNEL)),
     **dict.fromkeys(WINDOWS, pooling),
     **dict.fromkeys(GLOBAL_WINDOWS, global_pooling),
     **dict.fromkeys(GATHERS, gather),
     **dict.fromkeys(SCATTERS, scatter),
 }
-
-
-def describe(call: Call) -> Description:
-    """What an operator is to the device; `Kind.UNKNOWN` for one without a rule."""
-    rule = RULES.get(call.operation)
-    return Description(Kind.UNKNOWN) if rule is None else rule(call)

@@ -20,6 +20,8 @@ from jaxperf.io.primitives.kinds import (
 )
 from jaxperf.io.program import Kind
 
+Rule = Callable[[Call], Description]
+
 
 def elementwise(call: Call) -> Description:
     """One operation per element written."""
@@ -31,11 +33,12 @@ def reduction(call: Call) -> Description:
     return Description(Kind.STREAM, arithmetic(call, float(call.inputs[0].size)))
 
 
-def _constant(kind: Kind) -> Callable[[Call], Description]:
+def of_kind(kind: Kind) -> Rule:
+    """The rule of all that has neither arithmetic nor a size of its own."""
     return lambda call: Description(kind)
 
 
-RULES: Mapping[str, Callable[[Call], Description]] = {
+RULES: Mapping[str, Rule] = {
     "dot_general": products.dot_general,
     "ragged_dot_general": products.ragged_dot,
     "ragged_dot": products.ragged_dot,
@@ -45,18 +48,18 @@ RULES: Mapping[str, Callable[[Call], Description]] = {
     "select_and_scatter_add": movers.window_gradient,
     **dict.fromkeys(ELEMENTWISE, elementwise),
     **dict.fromkeys(REDUCTIONS, reduction),
-    **dict.fromkeys(COPIES, _constant(Kind.STREAM)),
-    **dict.fromkeys(VIEWS, _constant(Kind.VIEW)),
-    **dict.fromkeys(ALIASES, _constant(Kind.ALIAS)),
+    **dict.fromkeys(COPIES, of_kind(Kind.STREAM)),
+    **dict.fromkeys(VIEWS, of_kind(Kind.VIEW)),
+    **dict.fromkeys(ALIASES, of_kind(Kind.ALIAS)),
     **dict.fromkeys(SCANS, movers.cumulative),
     **dict.fromkeys(WINDOWS, movers.window_reduction),
     **dict.fromkeys(SCATTERS, movers.scatter),
-    **dict.fromkeys(COLLECTIVES, _constant(Kind.COLLECTIVE)),
-    **dict.fromkeys(FREE, _constant(Kind.FREE)),
+    **dict.fromkeys(COLLECTIVES, of_kind(Kind.COLLECTIVE)),
+    **dict.fromkeys(FREE, of_kind(Kind.FREE)),
 }
 
 
-def describe(call: Call) -> Description:
-    """What a primitive is to the device; `Kind.UNKNOWN` for one without a rule."""
-    rule = RULES.get(call.operation)
+def describe(call: Call, rules: Mapping[str, Rule] = RULES) -> Description:
+    """What a primitive is to the device, or by other `rules` an operator; `Kind.UNKNOWN` for one without a rule."""
+    rule = rules.get(call.operation)
     return Description(Kind.UNKNOWN) if rule is None else rule(call)
