@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +14,8 @@ from calibration.collectives.adapt import adapt
 from calibration.collectives.as_known import as_known
 from calibration.collectives.facts import load_facts
 from calibration.collectives.names import cell_of
-from calibration.collectives.parameters import ABOVE, BELOW, LAW, CollectiveParameters, load_collectives
+from calibration.collectives.parameters import ABOVE, BELOW, LAW, CollectiveParameters
 from calibration.collectives.points import points_of
-from calibration.collectives.rows import FAMILY, read_collectives
 from calibration.datasets.schema import KernelTable
 from calibration.datasets.text import repeated
 
@@ -36,25 +34,6 @@ class Answer(NamedTuple):
     reason: str
     lower: float
     upper: float
-
-
-@pytest.fixture(scope="module")
-def shipped() -> CollectiveParameters:
-    return load_collectives()
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Callable[..., KernelTable]:
-    """Rows written as CSV and read."""
-
-    def read(*rows: str) -> KernelTable:
-        file = tmp_path / "c.csv"
-        file.write_text("\n".join([HEADER, *rows]) + "\n")
-        found = read_collectives(file).table(FAMILY)
-        assert found is not None
-        return found
-
-    return read
 
 
 @pytest.fixture

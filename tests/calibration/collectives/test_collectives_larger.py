@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,33 +9,12 @@ from calibration.collectives import larger
 from calibration.collectives.fit import correction
 from calibration.collectives.larger import SIZES, least_of_larger
 from calibration.collectives.learn import kernel_time
-from calibration.collectives.parameters import CollectiveParameters, load_collectives
+from calibration.collectives.parameters import CollectiveParameters
 from calibration.collectives.points import Points, points_of
 from calibration.collectives.predict import predict_collectives
-from calibration.collectives.rows import FAMILY, read_collectives
-from calibration.datasets.schema import KernelTable
 
 HEADER = "gpu,framework,version,kernel,dtype,op,num_gpus,topology,bytes,tokens,hidden,topk"
 HALVES = [round(2.0**power) for power in SIZES[4:-4]]
-
-
-@pytest.fixture(scope="module")
-def shipped() -> CollectiveParameters:
-    return load_collectives()
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Callable[..., KernelTable]:
-    """Rows written as CSV and read."""
-
-    def read(*rows: str) -> KernelTable:
-        file = tmp_path / "c.csv"
-        file.write_text("\n".join([HEADER, *rows]) + "\n")
-        found = read_collectives(file).table(FAMILY)
-        assert found is not None
-        return found
-
-    return read
 
 
 def falling_to_the_middle(points: Points) -> np.ndarray:

@@ -7,17 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.collectives.parameters import CollectiveParameters, load_collectives
+from calibration.collectives.parameters import CollectiveParameters
 from calibration.collectives.predict import predict_collectives
 from calibration.collectives.rows import FAMILY, read_collectives
 from calibration.datasets import data_hash
 
 TABLES = ("kernels/collectives.parquet", "static_batch/all_reduce.parquet")
-
-
-@pytest.fixture(scope="module")
-def shipped() -> CollectiveParameters:
-    return load_collectives()
 
 
 def test_the_card_says_what_was_learned_and_how_well(shipped: CollectiveParameters) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import hwspecs
 from calibration.collectives.learn import as_run, kernel_time
-from calibration.collectives.parameters import CollectiveParameters, load_collectives
+from calibration.collectives.parameters import CollectiveParameters
 from calibration.collectives.points import points_of
 from calibration.collectives.predict import predict_collectives
 from calibration.collectives.rows import FAMILY, read_collectives
@@ -34,11 +34,6 @@ publisher = "us"
 kind = "estimate"
 year = 2026
 """
-
-
-@pytest.fixture(scope="module")
-def shipped() -> CollectiveParameters:
-    return load_collectives()
 
 
 @pytest.fixture
