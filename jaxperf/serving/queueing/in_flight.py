@@ -50,12 +50,12 @@ def _together(apart: Scalar) -> Scalar:
 
 
 def overlap_at(prefill: Prefill, load: Load, engine: Engine) -> Scalar:
-    """`overlapping` at a load."""
+    """`overlapping` at a load [1]."""
     return overlapping(load.rate * mean_over(load.prompt, prefill.own), prefill.room, load, engine)
 
 
 def served_at(prefill: Prefill, load: Load, engine: Engine) -> Scalar:
     """Prompts of a queue that go on at a time: those that overlap, and of a prompt that fills several steps the next
-    one goes to another batch of the pipeline."""
+    one goes to another batch of the pipeline [1]."""
     next_ones = (engine.stages - 1.0) * jnp.maximum(1.0 - prefill.room, 0.0)
     return jnp.minimum(overlap_at(prefill, load, engine) + next_ones, engine.ways)
