@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from calibration.serving.engines import mixing_share, most_running, prompts_together, works_ahead
 from calibration.serving.layouts import Deployed
 from calibration.serving.pieces import KINDS, PROMPTS, SEQUENCES, Pieces, pieces_of
+from calibration.serving.split import prefillers
 from jaxperf.core.numerics import Scalar, as_float, overlap
 from jaxperf.core.sustained_file import SustainedTable
 from jaxperf.serving.arriving import Arriving, open_loop, open_pools
@@ -23,7 +24,6 @@ from jaxperf.serving.queueing.engine import Discipline, chunked, prefill_first
 from jaxperf.serving.steady import Load, Schedule, Steady, Steps, aggregated, disaggregated, fixed_batch
 
 APART = ("pools", "open pools")  # of `LAWS`
-SPLITS = 16  # shares of the workers of two pools that are tried for prefill; every split of up to so many workers
 HOST_SHARPNESS = 4.0  # between what the host launches and what the device works: 19 % above the larger of two equals
 MOST_HELD = 0.125  # share of the requests in flight: the most that was measured (0.108: TRT-LLM, Llama 3.1 8B, 8)
 Values = Mapping[str, Scalar]
@@ -34,7 +34,8 @@ class Setup(eqx.Module):
     [1], of an open loop requests a second [1/s]; `prompt`, `output` tokens [1]; `stages`: of the pipeline [1];
     `mixing`: share of prefill steps that decode too [1]; `ahead`: 1 where the host works ahead of the device, or 0;
     `alike`: 1 where all requests have the same lengths, or 0; `most`: requests that a rank runs together [1];
-    `together`: prompts that a step has room for [1]."""
+    `together`: prompts that a step has room for [1]; `decoders`: of two pools the workers that decode, 0 where that is
+    not stated [1]."""
 
     replicas: Float[Array, "*batch"]
     data: Float[Array, "*batch"]
@@ -47,6 +48,7 @@ class Setup(eqx.Module):
     alike: Float[Array, "*batch"]
     most: Float[Array, "*batch"]
     together: Float[Array, "*batch"]
+    decoders: Float[Array, "*batch"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def _rows(points: Sequence[Deployed], rates: SustainedTable) -> Rows:
         alike=as_float(np.array([float(not p.drawn) for p in points])),
         most=as_float(np.array([most_running(p.configuration.engine, p.spec.memory_capacity.si) for p in points])),
         together=as_float(np.array([prompts_together(p.configuration.engine, p.room, p.prompt) for p in points])),
+        decoders=as_float(np.array([p.decoders for p in points])),
     )
     kinds = {name: np.flatnonzero(laws == name) for name in LAWS if (laws == name).any()}
     return Rows(setups, jax.tree.map(jnp.asarray, pieces_of(points, rates)), kinds)
@@ -172,25 +175,20 @@ def beside_work(values: Values, setup: Setup, pieces: Pieces) -> Scalar:
 
 
 def pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
-    """The split of the workers into prefill and decode that serves most."""
+    """The split of the workers into prefill and decode that is stated, or that serves most."""
     steps, slots = steps_of(values, setup, pieces), _slots(values, setup, pieces)
     first = values["first"] + values["handover"] + values["first_each"] * setup.load
     schedule = Schedule(0.0, values["pool_synchrony"], values["wait"], first)
-    load, workers = Load(setup.load, setup.output, slots, 1.0), jnp.maximum(setup.replicas, 2.0)
+    load, workers = Load(setup.load, setup.output, slots, setup.together), jnp.maximum(setup.replicas, 2.0)
 
-    def split(prefillers: Scalar) -> Steady:
-        decoders = jnp.maximum(workers - prefillers, 1.0)
-        state = disaggregated(steps, load, schedule, prefillers * setup.data, decoders * setup.data, pieces.transfer)
-        return eqx.tree_at(lambda s: s.throughput, state, jnp.where(prefillers < workers, state.throughput, 0.0))
+    def split(prefill: Scalar) -> Steady:
+        decoders = jnp.maximum(workers - prefill, 1.0)
+        state = disaggregated(steps, load, schedule, prefill * setup.data, decoders * setup.data, pieces.transfer)
+        return eqx.tree_at(lambda s: s.throughput, state, jnp.where(prefill < workers, state.throughput, 0.0))
 
-    every = jax.vmap(split)(_splits(workers))
+    every = jax.vmap(split)(prefillers(workers, setup.decoders))
     best = jnp.argmax(every.throughput)
     return jax.tree.map(lambda leaf: leaf[best], every), jnp.zeros_like(slots)
-
-
-def _splits(workers: Scalar) -> Float[Array, " K"]:
-    """How many of the workers of two pools may prefill [1]."""
-    return jnp.round(jnp.arange(1.0, float(SPLITS)) * jnp.maximum(workers / SPLITS, 1.0))
 
 
 def opened_pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, Scalar]:
@@ -198,7 +196,7 @@ def opened_pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, 
     slots, workers = _slots(values, setup, pieces), jnp.maximum(setup.replicas, 2.0)
     schedule = Schedule(0.0, 0.0, values["wait"], values["first"] + values["handover"])
     load, arriving = Load(slots, setup.output, slots, 1.0), Arriving(setup.load, setup.prompt, values["first_each"])
-    engines = (_splits(workers) * setup.data, workers * setup.data, pieces.transfer)
+    engines = (prefillers(workers, setup.decoders) * setup.data, workers * setup.data, pieces.transfer)
     return open_pools(steps_of(values, setup, pieces), load, schedule, arriving, *engines)
 
 

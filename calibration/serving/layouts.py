@@ -25,6 +25,7 @@ from calibration.serving.clients import (
 )
 from calibration.serving.engines import most_running
 from calibration.serving.spelled import Devices, Models
+from calibration.serving.split import decode_workers
 from hwspecs import DeviceSpec
 from hwspecs.errors import InputError
 from jaxperf.core.formats import FORMATS
@@ -67,8 +68,8 @@ class Deployed:
     `data`, `expert`: of one replica [1]; `replicas`: of it, in disaggregation workers of both pools [1]; `concurrency`:
     requests at a time over all replicas, NaN where the load is open; `rate`: requests a second, NaN where it is closed;
     `drawn`: whether lengths differ, `prompt` and `output` being their means; `room`: tokens of prompts that a
-    step has room for [1]; `mixed`: whether the engine was told to decode in the steps that prefill; `notes`: what was
-    taken for granted.
+    step has room for [1]; `mixed`: whether the engine was told to decode in the steps that prefill; `decoders`: of two
+    pools the workers that decode, 0 where that is not stated [1]; `notes`: what was taken for granted.
     """
 
     configuration: Configuration
@@ -87,6 +88,7 @@ class Deployed:
     drawn: bool = False
     room: float = BUDGET
     mixed: bool = False
+    decoders: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -113,9 +115,10 @@ class Deployed:
     @property
     def by_requests(self) -> Deployed:
         """The same workers with each request's attention on one rank (data-parallel attention, for which SGLang and Ray
-        Serve name latent attention with expert parallelism: its cache has no heads to share out); `self` elsewhere."""
+        Serve name latent attention with expert parallelism: its cache has no heads to share out); `self` elsewhere, and
+        where the sequences of an attention rank are stated."""
         latent = any(isinstance(layer.mixer, Mla) for layer in self.model.layers)
-        if not latent or self.tensor == 1.0 or self.expert < self.tensor:
+        if not latent or self.tensor == 1.0 or self.expert < self.tensor or self.decoders > 0.0:
             return self
         return dataclasses.replace(self, tensor=1.0, data=self.tensor * self.data)
 
@@ -144,11 +147,14 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
     varied = drawn or of_lengths.endswith(OF_TASK)
     if drawn:
         prompt, output, of_lengths = mean_length(prompt), mean_length(output), DRAWN
-    concurrency, rate, of_load = _load(given, layout["replicas"], spec)
+    decoders, of_pools = decode_workers(given, layout["replicas"], layout["data"])
+    load = {**given.load, "batch": math.nan} if decoders else given.load  # it says how the pools are split
+    concurrency, rate, of_load = _load(dataclasses.replace(given, load=load), layout["replicas"], spec)
     stand_ins = multiplied_in(spec, (weights, FORMATS[weights].activations))
     ours = given.mode == "agg" and set_up(source, given.engine, given.version, drawn)
     mixed = ours and mixes(given.engine)
     of_steps = (ROOM.format(beside=BESIDE[given.engine]) if ours else "", MIXED if mixed else "")
+    of_layout = [*of_layout, of_pools]
     notes = (of_model, of_device, of_format, *stand_ins, *of_layout, of_source, of_lengths, of_load, *of_steps)
     lengths = {
         "prompt": prompt,
@@ -158,6 +164,7 @@ def _deployed(given: Configuration, devices: Devices, models: Models) -> Deploye
         "drawn": varied,
         "room": prompts_room(given.engine, prompt) if ours else BUDGET,
         "mixed": mixed,
+        "decoders": decoders,
     }
     told = tuple(note for note in notes if note)
     return Deployed(given, model, spec, weights, **layout, **lengths, notes=told)

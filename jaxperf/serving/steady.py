@@ -165,37 +165,45 @@ def disaggregated(
 ) -> Steady:
     """Prefill on `prefillers` workers, decode on `decoders` others, the cache sent between, a closed loop.
 
-    Each pool is a queue whose customers come back: no cycle is shorter than concurrency x t_prefill / prefillers, nor
-    than concurrency x decode of a request / (decoders x slots), the bounds of a closed network (Denning and Buzen
-    1978). What exceeds the cycle without waiting is waited for before the first token, in the one pool or the other.
+    Prompts that come in a prefill step share the next one, k = 1 + (arrivals in a step), at most `together`. Each pool
+    is a queue whose customers come back: no cycle is shorter than concurrency x t_prefill(k) / (k prefillers), k =
+    `together`, nor than concurrency x decode of a request / (decoders x slots), the bounds of a closed network (Denning
+    and Buzen 1978). What exceeds the cycle without waiting is waited for before the first token, in the one pool or the
+    other.
 
     **Arguments:** `load`: over all workers, `slots` of one decoder [1]; `transfer`: sending the cache of a prompt [s].
     **Returns:** `Steady` of scalars.
     """
     after = jnp.maximum(load.output - 1.0, 0.0)
-    prefill = steps.prefill(as_float(1.0))
     share = load.concurrency / prefillers
-    burst = 0.5 * schedule.synchrony * jnp.maximum(share - 1.0, 0.0) * prefill
-    unqueued = schedule.first + prefill + transfer
+    others = jnp.maximum(share - 1.0, 0.0)
+    most = jnp.clip(load.together, 1.0, jnp.maximum(share, 1.0))
+    all_prefills = share / most * steps.prefill(most)
     slots = jnp.maximum(load.slots, 1.0)
     turns = load.concurrency / (decoders * slots)
 
-    def times(batch: Scalar) -> tuple[Scalar, Scalar]:
-        decode = after * steps.decode(batch)
-        bound = jnp.maximum(share * prefill, turns * decode) - (unqueued + decode)
-        busy = jnp.clip(share * prefill / (unqueued + decode), 0.0, 1.0)
+    def times(batch: Scalar, together: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        """(one prefill step, decode of a request, its first token) [s]."""
+        prefill, decode = steps.prefill(together), after * steps.decode(batch)
+        unqueued = schedule.first + prefill + transfer
+        bound = jnp.maximum(all_prefills, turns * decode) - (unqueued + decode)
+        busy = jnp.clip(share / together * prefill / (unqueued + decode), 0.0, 1.0)
+        burst = 0.5 * schedule.synchrony * others * prefill / together
         drifting = (1.0 - schedule.synchrony) * schedule.wait * busy * prefill
-        return decode, unqueued + jnp.maximum(burst + drifting, bound)
+        return prefill, decode, unqueued + jnp.maximum(burst + drifting, bound)
 
-    def iterate(_: int, batch: Scalar) -> Scalar:
-        decode, first = times(batch)
+    def iterate(_: int, carry: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        batch, together = carry
+        prefill, decode, first = times(batch, together)
         in_decode = load.concurrency * decode / (decode + first) / decoders
-        return 0.5 * (batch + jnp.clip(in_decode, 1.0, slots))
+        joined = jnp.clip(1.0 + others * prefill / (decode + first), 1.0, most)
+        in_step = schedule.synchrony * most + (1.0 - schedule.synchrony) * joined
+        return 0.5 * (batch + jnp.clip(in_decode, 1.0, slots)), 0.5 * (together + in_step)
 
     start = jnp.clip(load.concurrency / decoders, 1.0, slots)
-    batch = jax.lax.fori_loop(0, ITERATIONS, iterate, start)
-    decode, first = times(batch)
-    return _steady(first, decode, load, batch, jnp.minimum(share * prefill / (first + decode), 1.0))
+    batch, together = jax.lax.fori_loop(0, ITERATIONS, iterate, (start, jnp.ones_like(most)))
+    prefill, decode, first = times(batch, together)
+    return _steady(first, decode, load, batch, jnp.minimum(share / together * prefill / (first + decode), 1.0))
 
 
 def fixed_batch(steps: Steps, load: Load, schedule: Schedule) -> Steady:

@@ -179,6 +179,18 @@ def test_two_pools_serve_no_more_than_either_can(concurrency: float, prefillers:
     assert float(found.tpot) == pytest.approx(FIXED + EACH * float(found.batch), rel=1e-3)
 
 
+@pytest.mark.parametrize("together", [1.0, 8.0])
+def test_prompts_share_the_steps_of_a_pool_for_them(together: float):
+    """64 requests of one token on one worker: full steps of a floor and a time for each prompt; one alone is alone."""
+    floor, one, none = 0.05, as_float(1.0), as_float(0.0)
+    shared = Steps(steps().decode, steps().attention, lambda prompts: floor + PREFILL * prompts)
+    schedule = Schedule(0.0, 0.0, 0.0, 0.0)
+    found = disaggregated(shared, load(64.0, 1.0, together=together), schedule, one, one, none)
+    assert float(found.e2e) == pytest.approx(64.0 * (floor / together + PREFILL), rel=1e-9)
+    alone = disaggregated(shared, load(1.0, 1.0, together=together), schedule, one, one, none)
+    assert float(alone.e2e) == pytest.approx(floor + PREFILL, rel=1e-9)
+
+
 def test_two_pools_do_not_stall_decode():
     pools = disaggregated(steps(), load(8.0), Schedule(0.0, 0.0, 0.5, 0.0), as_float(1.0), as_float(1.0), as_float(0.0))
     shared = aggregated(steps(), load(8.0), Schedule(0.0, 0.0, 0.5, 0.0))

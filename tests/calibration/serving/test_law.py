@@ -27,7 +27,7 @@ def pools(step: float) -> Rows:
         reason=jnp.zeros(1, jnp.int32),
     )
     shape = {"replicas": 2.0, "data": 1.0, "load": 16.0, "prompt": 1024.0, "output": 100.0, "stages": 1.0}
-    numbers = shape | {"mixing": 1.0, "ahead": 1.0, "alike": 1.0, "most": 512.0, "together": 8.0}
+    numbers = shape | {"mixing": 1.0, "ahead": 1.0, "alike": 1.0, "most": 512.0, "together": 8.0, "decoders": 0.0}
     setup = Setup(**{name: jnp.full(1, value) for name, value in numbers.items()})
     return Rows(setup, pieces, {"pools": np.array([0])})
 
@@ -112,6 +112,16 @@ def test_so_many_times_the_workers_of_two_pools_serve_so_many_times_as_much(time
     found, more = (two_pools(values, setup, pieces)[0] for setup in (few, many))
     assert float(more.throughput) == pytest.approx(times * float(found.throughput), rel=1e-3)
     assert float(more.ttft) == pytest.approx(float(found.ttft), rel=1e-3)
+
+
+def test_the_split_that_is_stated_is_taken_and_else_the_one_that_serves_most():
+    values, setup, pieces = alone(replicas=4.0, load=512.0)
+    states = [
+        two_pools(values, dataclasses.replace(setup, decoders=jnp.asarray(decoders)), pieces)[0]
+        for decoders in (0.0, 1.0, 2.0, 3.0)
+    ]
+    served = [float(state.throughput) for state in states]
+    assert served[0] == max(served[1:]) and len(set(served[1:])) == 3
 
 
 def test_a_worker_more_serves_more():

@@ -182,6 +182,22 @@ def test_two_pools_at_a_rate_are_two_pools(tmp_path: Path):
     assert law_of(priced(tmp_path, **apart | {"n_gpu": "2"})) == "open"
 
 
+@pytest.mark.parametrize(
+    ("batch", "decoders", "said"),
+    [
+        ("4", 2.0, "2 of 4 workers decode: the fewest that hold the concurrency with a batch of 4 on a rank"),
+        ("3", 3.0, "3 of 4 workers decode: the fewest that hold the concurrency with a batch of 3 on a rank"),
+        ("2", 0.0, "batch is 2: not used beside concurrency"),  # all four would decode
+    ],
+)
+def test_the_batch_of_a_rank_says_how_many_workers_of_two_pools_decode(
+    tmp_path: Path, batch: str, decoders: float, said: str
+):
+    point = priced(tmp_path, mode="disagg", n_gpu="4", tp="1", concurrency="8", batch=batch)
+    assert point.decoders == decoders and point.concurrency == 8.0
+    assert [note for note in point.notes if "batch" in note] == [said]
+
+
 def test_loads_are_closed_open_or_assumed(tmp_path: Path):
     assert math.isnan(priced(tmp_path, concurrency="", qps="3").concurrency)
     assert priced(tmp_path, concurrency="", batch="32").concurrency == 32.0
