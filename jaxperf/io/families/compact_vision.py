@@ -47,8 +47,9 @@ def _compass_text(fields: Fields) -> ModelConfig:
     attention = biased_attention(fields)
     widths = windows(fields, (None,) * fields.layer_count())
     given = fields.data.get("rope_parameters")
+    given = given if isinstance(given, dict) else {}
     kinds = ["sliding_attention" if width else "full_attention" for width in widths]
-    by_kind = isinstance(given, dict) and not set(given).isdisjoint(("full_attention", "sliding_attention"))
+    by_kind = not set(given).isdisjoint(("full_attention", "sliding_attention"))
     rotary = [not by_kind or bool(given.get(kind)) for kind in kinds]
     mixers = varied(attention, window=widths, rotary=rotary)
     return decoder(fields, stack(mixers, (gated_mlp(fields),) * len(mixers), norms=1, parallel=True), tied=True)

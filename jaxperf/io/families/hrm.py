@@ -19,8 +19,15 @@ def _hrm(fields: Fields) -> ModelConfig:
     passes = slow * (fast + 1)
     count = fields.optional_count("num_layers_per_stack") or fields.layer_count()
     heads, bias = fields.count("num_attention_heads"), fields.flag("attention_bias", False)
-    kind = {"qkv_bias": bias, "output_bias": bias, "gate_bias": bias, "output_gate": True}
-    attention = Attention(heads, heads, fields.count_or("head_dim", 128), **kind)
+    attention = Attention(
+        heads,
+        heads,
+        fields.count_or("head_dim", 128),
+        qkv_bias=bias,
+        output_bias=bias,
+        gate_bias=bias,
+        output_gate=True,
+    )
     layer = Layer(attention, gated_mlp(fields, bias=fields.flag("mlp_bias", False)), norm_weight=False)
     again = dataclasses.replace(layer, shared=True)
     layers = (layer,) * count * 2 + (again,) * count * (passes - 2)  # in whatever order: all are alike
