@@ -46,7 +46,9 @@ SCALARS: Mapping[str, Scalar] = MappingProxyType(
         # graphs are replayed, all of it where kernels are launched one by one. Peers: what one-shot all-reduces read.
         "decode": Scalar(0.0, {"class": 0.05, "engine": 0.15, "site": 0.1, "kin": 0.1}, least=FASTEST),
         "prefill": Scalar(
-            0.0, {"class": 0.1, "engine": 0.1, "engine class": 0.05, "device": 0.1, "kin": 0.3}, least=FASTEST
+            0.0,
+            {"class": 0.1, "engine": 0.1, "engine class": 0.05, "workers": 0.1, "device": 0.1, "kin": 0.3},
+            least=FASTEST,
         ),
         "dense": Scalar(0.0, {"class": 0.15}),
         "experts": Scalar(0.0, {"all": 0.2, "engine": 0.1}),
@@ -110,6 +112,8 @@ def levels_of(points: Sequence[Deployed]) -> dict[str, list[str]]:
         "engine": engines,
         "engine class": [f"{engine} {name}" for engine, name in zip(engines, narrow, strict=True)],
         "release": [f"{e} {p.configuration.version}" for e, p in zip(engines, points, strict=True)],
+        # Whether prompts and outputs have workers of their own, which are set up otherwise than those that do both.
+        "workers": [f"{e} {p.configuration.mode == 'disagg'}" for e, p in zip(engines, points, strict=True)],
         "site": [
             f"{e} {p.configuration.version or p.configuration.source} {p.configuration.mode} {p.spec.name}"
             for e, p in zip(engines, points, strict=True)
