@@ -15,7 +15,7 @@ from jaxperf.io.huggingface import any_punctuation, holds_config, load_model
 from jaxperf.io.quantized_names import QUANTIZED_NAME
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
-from jaxperf.models.step import check_decoder_alone
+from jaxperf.models.step import check_decodes
 
 # MLPerf Inference names a model with its accuracy target.
 TARGET = re.compile(r"-(?:99(?:\.9)?|edge)$")
@@ -67,14 +67,14 @@ class Models:
 
     def of(self, text: str) -> tuple[ModelConfig, str]:
         """The model of a name or a path, and what was left out of the name. Raises `InputError` where it is neither,
-        and where its decoder is not all that a request needs.
+        and where it has no decode.
 
         Spellings of one shipped model are equal. What was read from a file has its path for a name, which no shipped
         model has: a folder's own name says nothing of what is in it.
         """
         if text not in self._found:
             model, note = self._read(text)
-            check_decoder_alone(transformer(model))
+            check_decodes(transformer(model))
             self._found[text] = model, note
         return self._found[text]
 

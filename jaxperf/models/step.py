@@ -177,7 +177,7 @@ def check_decoder_alone(model: Transformer) -> None:
     if readings(model, as_float(1.0), None):
         raise InputError(
             "An encoder of this model reads every request, and steps of a serving engine are timed for the decoder "
-            "alone; jaxperf estimate, rank and sweep count both."
+            "alone; jaxperf estimate, rank, sweep and serve count both."
         )
 
 

@@ -33,6 +33,5 @@ def test_an_unknown_name_is_quoted_as_it_was_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["t5-small", "whisper-tiny"])
-def test_engines_are_not_timed_without_the_encoder_that_reads_every_request(text: str) -> None:
-    with pytest.raises(InputError, match="^An encoder of this model reads every request"):
-        Models().of(text)
+def test_a_model_whose_encoder_reads_every_request_is_served(text: str) -> None:
+    assert Models().of(text)[0].encoders
