@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from calibration.datasets.serving import Configuration
-from jaxperf.core.numerics import Scalar
+from jaxperf.core.numerics import Scalar, ceil_div
 
 SPLITS = 16  # shares of the workers that are tried for prefill; every split of up to so many workers
 DECODING = "{:.0f} of {:.0f} workers decode: the fewest that hold the concurrency with a batch of {:g} on a rank"
@@ -21,10 +21,10 @@ def decode_workers(given: Configuration, workers: float, data: float) -> tuple[f
     concurrency, batch = given.load["concurrency"], given.load["batch"]
     if given.mode != "disagg" or not math.isfinite(concurrency * batch):
         return 0.0, ""
-    decoders = math.ceil(concurrency / (batch * data))
+    decoders = float(ceil_div(concurrency, batch * data))
     if decoders >= workers:
         return 0.0, ""
-    return float(decoders), DECODING.format(decoders, workers, batch)
+    return decoders, DECODING.format(decoders, workers, batch)
 
 
 def prefillers(workers: Scalar, decoders: Scalar) -> Float[Array, " K"]:

@@ -59,7 +59,7 @@ def test_one_request_of_an_engine_is_the_estimate(cli, own_folder: Path, parse_j
 
 
 def test_steps_of_an_engine_never_leave_out_an_encoder(refuse, own_folder: Path) -> None:
-    """T5 reads each prompt with its encoder: estimate, rank, sweep and serve time it; the others say that they do not."""
+    """T5 reads each prompt with its encoder: estimate, rank, sweep and serve time it; the others say they do not."""
     (own_folder / "one.csv").write_text("arrived_at,prefill_tokens,decode_tokens\n0,64,8\n")
     (own_folder / "s.json").write_text(json.dumps({"sched": "vllm_v1", "model": "t5-small", "device": "l4"}))
     told = "An encoder of this model reads every request"

@@ -105,14 +105,14 @@ def decode_time(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, behind
     exponential then.
     """
     beside = prefill.beside > 0.0
-    growth = (1.0 - jnp.exp(tokens * jnp.log(jnp.maximum(slow, SHORTEST)))) / (1.0 - slow)
+    growth = -jnp.expm1(tokens * jnp.log(jnp.maximum(slow, SHORTEST))) / (1.0 - slow)
     left = jnp.where(beside, growth, 1.0 / (1.0 - slow))
     later = (tokens - jnp.where(beside, growth, 1.0)) / (1.0 - slow)
     plain = step * (tokens + slow * later)
     delay = jnp.maximum(behind * left, SHORTEST)
     room = jnp.maximum(tokens * full_step(prefill) - plain, 0.0)
     prompts = delay * load.rate / jnp.maximum(slow, SHORTEST)
-    kept = 1.0 - jnp.exp(jnp.minimum(room / delay, 1.0 / SHORTEST) * (jnp.exp(-prompts) - 1.0))
+    kept = -jnp.expm1(jnp.minimum(room / delay, 1.0 / SHORTEST) * jnp.expm1(-prompts))
     short = plain + jnp.where(beside, delay * kept, behind * left)
     chunks = _beside_chunks(prefill, load, step, slow, behind, tokens)
     return jnp.where(beside & (prefill.room < 1.0), chunks, short)
@@ -141,7 +141,7 @@ def _beside_chunks(prefill: Prefill, load: Load, step: Scalar, slow: Scalar, beh
     end = (full - step) * (0.5 * often * chunks / (1.0 - busy) + 0.5 * come)
     excess = jnp.maximum(behind - end, SHORTEST)
     rate = jnp.clip((1.0 - slow) * (busy - often) * (full - step) / excess, 0.0, 1.0 - FEWEST)
-    worked = excess * (1.0 - jnp.exp(tokens * jnp.log1p(-rate)))
+    worked = -excess * jnp.expm1(tokens * jnp.log1p(-rate))
     return (tokens * step + worked) / (1.0 - slow)
 
 

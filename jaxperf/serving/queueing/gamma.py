@@ -18,4 +18,4 @@ def gamma_tail(x: Scalar | Array, mean: Scalar | Array, variance: Scalar | Array
     ninth = variance / (9.0 * mean**2)
     root = jnp.exp(jnp.log(jnp.where(positive, x, mean) / mean) / 3.0)  # many times faster than cbrt
     normal = (root - 1.0 + ninth) / jnp.sqrt(ninth)
-    return jnp.where(positive, 0.5 - 0.5 * jax.lax.erf(normal * 0.5**0.5), 1.0)
+    return jnp.where(positive, 0.5 * jax.lax.erfc(normal * 0.5**0.5), 1.0)

@@ -110,9 +110,8 @@ def waiting(prefill: Prefill, load: Load, engine: Engine, step: Scalar, present:
     come = load.rate * floor / (1.0 - found)
     idle = 0.5 * met + 0.5 * mean * come * (jnp.minimum(more, 1.0) + more)
     unfinished = idle + queued
-    wait = jnp.where(
-        load.unevenness > 1.0, meets, 1.0
-    )  # those of a burst that wait for prompts: all the work is theirs
+    # Those of a burst that wait for prompts: all the work is theirs.
+    wait = jnp.where(load.unevenness > 1.0, meets, 1.0)
     others = wait * after_arrival(load.rate * unfinished / (1.0 + entered) / wait, load.variation)
     rest = jnp.maximum(unfinished - others * mean * (1.0 - 1.0 / room), LEAST_REST * unfinished)
     last, each = prefill.last, prefill.last.each / apart
@@ -163,4 +162,4 @@ def clustered(expected: Scalar, variation: Scalar | None) -> Scalar:
 def sharing(come: Array, left: Array) -> Array:
     """Of the prompts that `come` in the mean before a step begins, those that it has room `left` for [1]: left (1 -
     e^(-come / max(left, 1))), which is Poisson's E min(left, N) where less than one fits, and all where many do."""
-    return left * (1.0 - jnp.exp(-come / jnp.maximum(left, 1.0)))
+    return -left * jnp.expm1(-come / jnp.maximum(left, 1.0))
