@@ -76,7 +76,7 @@ class Reading(NamedTuple):
 
 ORDINARY = Reading()
 FLASH = ("flash_attn", "flash_attention", "fa3", "_fa2", "_fa4")
-HOPPER = ("hopper", "blackwell")  # whose copies by TMA and warps of their own for them shorten a block's start
+HOPPER = ("hopper", "blackwell", "rubin")  # whose copies by TMA and warps of their own for them shorten a block's start
 NARROW = ("fp8",)
 # 8-bit keys become 16-bit ones before they are multiplied: a longer start of FlashInfer's and TensorRT-LLM's blocks.
 CONVERTING = 1.35

@@ -38,7 +38,7 @@ UNNAMED, NATIVE = "vllm_default", ("0.14",)
 COMPILED = ("CutlassFP8ScaledMMLinearKernel",)  # vLLM's name of such a layer
 WEIGHTS_ALONE = ("xe2",)  # where vLLM multiplies activations in 16 bits (recalled: fp8_gemm_w8a16 of its XPU kernels)
 # Whose matrix instructions are of four warps together (wgmma, tcgen05), so that no tile is small.
-BY_WARP_GROUPS = ("hopper", "hopper-h20", "blackwell", "blackwell-ultra")
+BY_WARP_GROUPS = ("hopper", "hopper-h20", "blackwell", "blackwell-ultra", "rubin")
 
 
 def engine_products(table: KernelTable, architecture: Text) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from calibration.datasets.text import Text, as_text
 # TensorRT-LLM's FP8 context attention for an FP8 cache (attentionOp.cpp, `mFP8ContextFMHA`); both recalled. The
 # measured times of such rows are those of rows in eight bits. For vLLM's FlashAttention, and for its FlashInfer while
 # kernels were named so, aiconfigurator's collect_attn.py casts the queries.
-CASTING_ON = ("hopper", "blackwell")
+CASTING_ON = ("hopper", "blackwell", "rubin")
 CASTING = ("trtllm",)
 CASTING_WITH, LIBRARY = ("sglang", "vllm"), FLASH_ATTENTION
 CAST_FOR, CAST_FOR_ON = ("vllm_flashinfer",), ("ada", *CASTING_ON)

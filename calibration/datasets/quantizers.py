@@ -24,6 +24,7 @@ DEPENDENT_LAUNCH = (
     "blackwell-ultra",
     "blackwell-gb202",
     "blackwell-gb202-geforce",
+    "rubin",
 )
 
 

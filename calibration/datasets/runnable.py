@@ -11,7 +11,7 @@ later), and the README of Triton with its backend for Intel's GPUs. Whoever meas
 
 from __future__ import annotations
 
-NVIDIA = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")  # a generation after the other
+NVIDIA = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "rubin")  # a generation after the other
 AMD, INTEL = ("cdna1", "cdna2", "cdna3", "cdna4", "rdna3", "rdna4"), ("xe", "xe2")
 SINCE_TURING, SINCE_AMPERE, SINCE_HOPPER = (NVIDIA[NVIDIA.index(name) :] for name in ("turing", "ampere", "hopper"))
 FLASH_2 = (*SINCE_AMPERE, *AMD[AMD.index("cdna2") :])  # on ROCm by Composable Kernel or Triton

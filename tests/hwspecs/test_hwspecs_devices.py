@@ -11,7 +11,7 @@ REQUIRED = """
 a100-sxm-80gb a100-sxm-40gb a100-pcie-80gb a100-pcie-40gb a10 a40 l4 l40 l40s l20 rtx-a6000 rtx-3090 rtx-4090
 rtx-6000-ada rtx-pro-6000 h100-sxm h100-pcie h100-nvl h800-sxm h20 h20-3e h200-sxm h200-nvl gh200-96gb gh200-144gb
 b200 gb200 b300 gb300 mi210 mi250x mi300x mi325x mi355x gaudi2 gaudi3 tpu-v5e tpu-v5p tpu-v6e tpu-v7 trn2 arc-pro-b60
-p4 p40 t4 v100-sxm-16gb v100-sxm-32gb v100-pcie-16gb a2 a10g a30 a800-sxm-80gb b100 rtx-a5000 rtx-2080-ti rtx-5090
+vr200 p4 p40 t4 v100-sxm-16gb v100-sxm-32gb v100-pcie-16gb a2 a10g a30 a800-sxm-80gb b100 rtx-a5000 rtx-2080-ti rtx-5090
 jetson-nano jetson-tx2 jetson-agx-xavier-32gb jetson-orin-nx-16gb jetson-agx-orin-64gb jetson-agx-thor-128gb
 mi50 mi60 mi100 mi250 mi300a mi350x rx-7900-xtx radeon-pro-w7900 max-1100 max-1550 arc-a770-16gb arc-b580 arc-pro-b50
 tpu-v2 tpu-v3 tpu-v4 tpu-v4i trn1 trn3 inf1 inf2 groq-lpu apple-m1 apple-m1-max apple-m2-ultra apple-m3-max apple-m4-max
@@ -31,6 +31,7 @@ PRINTED = {
     "h200-nvl": (141, 835.5, 4800),
     "h20": (96, 148, 4000),
     "gb200": (186, 2500, 8000),
+    "vr200": (288, 4000, 22000),
     "mi300x": (192, 1307.4, 5300),
     "mi355x": (288, 2516.6, 8000),
     "gaudi3": (128, 1835, 3670),
@@ -102,9 +103,9 @@ def test_no_peak_is_a_sparse_one(name: str, devices: dict[str, hwspecs.DeviceSpe
 def test_ratios_between_formats_are_sane(name: str, devices: dict[str, hwspecs.DeviceSpec]) -> None:
     peaks = {key: value.si for key, value in devices[name].peak_flops.items()}
     half = next(peaks[key] for key in ("bf16", "fp16", "fp32") if key in peaks)
-    if "int8" in peaks and not name.endswith("b300"):  # Blackwell Ultra gave up int8
+    if "int8" in peaks and not name.endswith(("b300", "vr200")):  # Blackwell Ultra and Rubin gave up int8
         assert 0.98 <= peaks["int8"] / half <= 4.05
-    if "fp8" in peaks and name != "trn3":  # which quadruples the rate for block-scaled formats
+    if "fp8" in peaks and name not in ("trn3", "vr200"):  # which quadruple the rate
         assert 0.98 <= peaks["fp8"] / half <= 2.05
     if "fp4" in peaks and name != "trn3":
         assert 1.98 <= peaks["fp4"] / peaks["fp8"] <= (4.05 if name.startswith("rtx-50") else 3.15)
@@ -157,7 +158,14 @@ def test_links_are_per_direction_and_add_up(name: str, devices: dict[str, hwspec
 
 @pytest.mark.parametrize(
     ("name", "per_direction"),
-    [("a100-sxm-80gb", 300e9), ("h100-sxm", 450e9), ("h800-sxm", 200e9), ("b200", 900e9), ("mi300x", 448e9)],
+    [
+        ("a100-sxm-80gb", 300e9),
+        ("h100-sxm", 450e9),
+        ("h800-sxm", 200e9),
+        ("b200", 900e9),
+        ("vr200", 1800e9),
+        ("mi300x", 448e9),
+    ],
 )
 def test_advertised_totals_are_halved(name: str, per_direction: float, devices: dict[str, hwspecs.DeviceSpec]) -> None:
     assert devices[name].node.link_bandwidth.si == per_direction

@@ -98,7 +98,7 @@ def test_memories_lie_in_published_ranges(name: str) -> None:
 def test_each_generation_of_memory_costs_no_more_than_the_last() -> None:
     families = (
         "gddr5 gddr5x gddr6 gddr6x gddr7",
-        "hbm2 hbm2e hbm3 hbm3e",
+        "hbm2 hbm2e hbm3 hbm3e hbm4",
         "lpddr4 lpddr4x lpddr5 lpddr5x",
         "ddr4 ddr5",
     )
