@@ -23,7 +23,7 @@ every_network = pytest.mark.parametrize("spec", NETWORKS.values(), ids=NETWORKS)
 PRINTED = {
     **{"infiniband-hdr": 200, "infiniband-ndr": 400, "infiniband-xdr": 800},
     **{f"roce-{rate}": rate for rate in (100, 200, 400, 800)},
-    **{"nvswitch1": 200, "nvswitch2": 200, "nvswitch3": 200, "nvswitch4": 400, "slingshot-11": 200},
+    **{"nvswitch1": 200, "nvswitch2": 200, "nvswitch3": 200, "nvswitch4": 400, "nvswitch5": 400, "slingshot-11": 200},
 }
 
 
@@ -72,7 +72,7 @@ def test_a_torus_is_the_pod_of_its_device(name: str) -> None:
 
 def test_in_network_reduction_came_with_hopper_and_hdr() -> None:
     reducing = {name for name, spec in NETWORKS.items() if spec.in_network_reduction}
-    assert reducing == {"infiniband-hdr", "infiniband-ndr", "infiniband-xdr", "nvswitch3", "nvswitch4"}
+    assert reducing == {"infiniband-hdr", "infiniband-ndr", "infiniband-xdr", "nvswitch3", "nvswitch4", "nvswitch5"}
 
 
 @pytest.mark.parametrize(
