@@ -27,10 +27,9 @@ from jaxperf.cli.plan_options import (
     check_devices,
     checked,
     parse_memory,
-    parse_modules,
     parse_pool,
+    parse_savers,
     parse_schedules,
-    parse_share,
     parse_sizes,
 )
 from jaxperf.cli.plan_rates import SHIPPED, check_steps
@@ -78,16 +77,31 @@ def train(
     mtp: Annotated[
         int, typer.Option("--mtp", metavar="N", help="Further tokens that each position learns to predict.")
     ] = 0,
-    modules: Annotated[
+    savers: Annotated[
         str,
         typer.Option(
-            "--recompute-modules", metavar="NAMES", help="Of selective recomputation, as Megatron names them."
+            "--savers",
+            metavar="NAMES",
+            help="Of memory, to be tried: auto (where nothing fits without), all, none, or modules, optimizer, "
+            "activations with commas.",
         ),
-    ] = "core_attn",
+    ] = "auto",
+    modules: Annotated[
+        str | None,
+        typer.Option(
+            "--recompute-modules",
+            metavar="NAMES",
+            help="Of selective recomputation, as Megatron names them (default: core_attn, others as --savers says).",
+        ),
+    ] = None,
     offload: Annotated[
-        float,
-        typer.Option("--offload-optimizer", metavar="SHARE", help="Of the parameters, updated by the host: 0 to 1."),
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            "--offload-optimizer",
+            metavar="SHARE",
+            help="Of the parameters, updated by the host: 0 to 1 (default: as --savers says).",
+        ),
+    ] = None,
     host_memory: Annotated[
         str | None,
         typer.Option(
@@ -146,8 +160,7 @@ def train(
         prices=parse_prices(price or [], specs),
         lora_rank=0 if lora is None else checked(lora, "--lora"),
         mtp=checked(mtp, "--mtp", least=0),
-        modules=parse_modules(modules),
-        offload=parse_share(offload, "--offload-optimizer"),
+        **parse_savers(savers, modules, offload),
         host_memory=parse_memory(host_memory, "--host-memory") or 0.0,
     )
     folders, kept = places_of(wanted, devices_dir or ()), parse_memory(reserve, "--reserve")
@@ -169,7 +182,7 @@ def _request(model: str, mtp: int, **asked: Any) -> Request:
     built = training_model(config, mtp=mtp)
     if asked["modules"] != MODULES[:1]:
         check_modules("--recompute-modules", config.name, built, asked["modules"])
-    if asked["host_memory"] and not asked["offload"]:
+    if asked["host_memory"] and not asked["offload"] and not {"optimizer", "activations"} & {*asked["savers"]}:
         raise InputError("--host-memory is of what is offloaded; add --offload-optimizer, or leave it out.")
     remarks = training_notes(config, mtp)
     return Request(config.name, built, max_context=config.max_context, remarks=remarks, **asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwspecs.errors import InputError, did_you_mean
 from hwspecs.whole import whole_number
@@ -91,6 +91,30 @@ def parse_schedules(text: str) -> Space:
             hint = did_you_mean(name, SCHEDULES)
             raise InputError(f"--schedules: unknown '{name}'; allowed: all, {', '.join(SCHEDULES)}.{hint}")
     return Space(schedules=names)
+
+
+def parse_savers(text: str, modules: str | None, offload: float | None) -> dict[str, Any]:
+    """What a `Request` asks of memory: `savers` that are tried, and what is stated of them, which then stays so.
+
+    **Raises:** `InputError` for a name that does not exist, or one whose value is stated.
+    """
+    from jaxperf.training.search.savers import SAVERS
+
+    stated = {"modules": ("--recompute-modules", modules), "optimizer": ("--offload-optimizer", offload)}
+    asked: dict[str, Any] = {"modules": parse_modules(modules or "core_attn"), "offload": 0.0}
+    if offload is not None:
+        asked["offload"] = parse_share(offload, "--offload-optimizer")
+    free = tuple(name for name in SAVERS if stated.get(name, ("", None))[1] is None)
+    if text in ("auto", "all"):
+        return {**asked, "savers": free, "save_always": text == "all"}
+    names = () if text == "none" else tuple(parse_names(text))
+    for name in names or (("",) if text != "none" else ()):
+        if name not in SAVERS:
+            allowed = ("auto", "all", "none", *SAVERS)
+            raise InputError(f"--savers: unknown '{name}'; allowed: {', '.join(allowed)}.{did_you_mean(name, allowed)}")
+        if name not in free:
+            raise InputError(f"--savers: {stated[name][0]} already says what of '{name}' is saved; leave one out.")
+    return {**asked, "savers": names, "save_always": True}
 
 
 def parse_modules(text: str) -> tuple[str, ...]:

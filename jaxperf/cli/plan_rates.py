@@ -60,24 +60,18 @@ def plan_rates(
         )
     from calibration.training.points import format_notes
     from jaxperf.core.formats import format_name
+    from jaxperf.training.host import host_note
     from jaxperf.training.search.plan import Rates, assumed_rates
 
     if steps == ASSUMED:
         assumed = assumed_rates(spec)
         notes = [f"{spec.name} has {note}" for note in format_notes(spec, format_name(request.dtype))]
-        return replace(assumed, tier=_joined((assumed.tier, *notes, _of_host(request, spec, assumed.nominal))))
+        return replace(assumed, tier=_joined((assumed.tier, *notes)))
     (found,) = fitted_rates([(request, spec)], None if steps == SHIPPED else Path(steps), folders, kernels)
     within = f"90 % within a factor {math.exp(found.width):.2f}"
     words = f"fitted to measured steps, {found.tier} tier: {SOFTWARE} on {spec.name}, {within}"
-    notes = _joined((words, found.note, _of_host(request, spec, found.efficiencies)))
-    return Rates(found.efficiencies, notes, width=found.width)
-
-
-def _of_host(request: Request, spec: DeviceSpec, efficiencies: TrainingEfficiencies) -> str:
-    """What is taken of the host, where something is offloaded to it."""
-    from jaxperf.training.host import host_note
-
-    return host_note(spec, efficiencies) if request.offload > 0.0 else ""
+    host = host_note(spec, found.efficiencies)
+    return Rates(found.efficiencies, _joined((words, found.note)), width=found.width, host=host)
 
 
 def multiplies(spec: DeviceSpec, dtype: str) -> bool:

@@ -6,13 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxperf.core.numerics import as_float
-from jaxperf.report.plan_rows import front_rows, layout_words, named, variation_sizes, why_slower
+from jaxperf.report.plan_rows import (
+    front_rows,
+    layout_words,
+    other_savers,
+    saved_by,
+    variation_sizes,
+    why_slower,
+)
 from jaxperf.report.text import bold, console, gigabytes, interval, number, quantity, table
+from jaxperf.report.why import why_more
 from jaxperf.training.failures import DAY, HOUR, Failures
-from jaxperf.training.layout import IN_PIECES
+from jaxperf.training.layout import IN_PIECES, SCHEDULES
 from jaxperf.training.layout_checks import SENTENCES
 from jaxperf.training.search.plan import Answer, Choice, Request
-from jaxperf.training.search.terms import MEMORY_TERMS, shares
+from jaxperf.training.search.savers import SAVERS
+from jaxperf.training.search.terms import MEMORY_TERMS, shares, terms
 
 MOST_REASONS = 3
 TIGHT = 0.95  # of the memory, beyond which it is told
@@ -33,7 +42,7 @@ def print_plan(request: Request, answers: Sequence[Answer], quiet: bool) -> None
         console().print(_sizes(answers))
         console().print("\n".join(pick_lines(answers)), soft_wrap=True)
     for answer in answers:
-        _print_answer(answer, quiet)
+        _print_answer(request, answer, quiet)
     if not quiet:
         print_origin(request, answers)
 
@@ -117,14 +126,14 @@ def _figures(choice: Choice) -> tuple[str, ...]:
     )
 
 
-def _print_answer(answer: Answer, quiet: bool) -> None:
+def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
     out = console()
     out.print(bold(f"\n{answer.devices:,} x {answer.device}"))
     if not answer.choices:
         for sentence in infeasible_sentences(answer):
             out.print(sentence, soft_wrap=True)
         return
-    for line in _headline(answer, answer.choices[0]):
+    for line in (*_headline(answer, answer.choices[0]), *saver_lines(request, answer)):
         out.print(line, soft_wrap=True)
     if quiet:
         return
@@ -186,9 +195,24 @@ def why_lines(answer: Answer) -> list[str]:
     ]
 
 
+def saver_lines(request: Request, answer: Answer) -> list[str]:
+    """Which savers of memory were tried and why, and what of them the first layout has."""
+    if not answer.found.savers:
+        return []
+    tried = ", ".join(SAVERS[name] for name in answer.found.savers)
+    why = "were asked for" if request.save_always else "were tried as no layout fits without"
+    best = answer.choices[0]
+    lines = [f"savers    {tried} {why}; the first has {saved_by(best.layout)}"]
+    if (other := other_savers(answer)) is not None:
+        longer = other["time"] / best.metrics["time"] - 1.0
+        grew = why_more(terms(best.metrics), terms(other)) or "the same time"
+        lines.append(f"          saved otherwise it takes {longer:+.1%} ({grew}): {layout_words(other)}")
+    return lines
+
+
 def ideal_lines(answer: Answer) -> list[str]:
     """What to know where the first layout has a schedule that no measured run has."""
-    schedule = named(answer.choices[0].layout)["schedule"]
+    schedule = SCHEDULES[int(answer.choices[0].layout["schedule"])]
     if answer.choices[0].layout["pipeline"] == 1.0 or schedule not in IN_PIECES:
         return []
     return [
@@ -225,8 +249,11 @@ def infeasible_sentences(answer: Answer) -> list[str]:
         return ["Interrupted before a feasible layout was found."]
     lines = [f"Nothing is feasible among {found.splits:,} splits:", *_infeasible_lines(answer)]
     if found.least_memory > answer.capacity and found.least_memory < float("inf"):
+        offloaded = (
+            ", recomputed and offloaded" if {"optimizer", "activations"} & {*found.savers} else " and recomputed"
+        )
         lines.append(
-            f"memory    the least that any split needs, sharded and recomputed, is {gigabytes(found.least_memory)} of "
+            f"memory    the least that any split needs, sharded{offloaded}, is {gigabytes(found.least_memory)} of "
             f"{gigabytes(answer.capacity)}"
         )
     if answer.feasible_from is not None:
@@ -242,6 +269,9 @@ def print_origin(request: Request, answers: Sequence[Answer]) -> None:
     out.print(f"\nfrom      {tried:,} layouts")
     for tier in dict.fromkeys(answer.tier for answer in answers):
         out.print(f"          efficiencies {tier}", soft_wrap=True)
+    if request.savers and not any(answer.found.savers for answer in answers):
+        tried = ", ".join(SAVERS[name] for name in request.savers)
+        out.print(f"          not tried, as layouts fit without: {tried} (--savers all tries them)", soft_wrap=True)
     out.print(f"          variation assumed: {sizes} (ranges in docs/stochastic.md)", soft_wrap=True)
     out.print(f"          {failure_sentence(request.failures)}", soft_wrap=True)
     for note in request.notes:

@@ -9,6 +9,7 @@ from jaxperf.report.why import why_more
 from jaxperf.training.layout import CONTEXT_METHODS, RECOMPUTE, SCHEDULES
 from jaxperf.training.layout_checks import SENTENCES
 from jaxperf.training.search.plan import Answer, Choice, Request
+from jaxperf.training.search.savers import recomputed_modules, saver_words
 from jaxperf.training.search.space import SPLIT_FIELDS, VARIANT_FIELDS
 from jaxperf.training.search.terms import MEMORY_TERMS, TERMS, terms
 from jaxperf.training.stochastic.cluster import RANGES
@@ -27,8 +28,7 @@ def layout_words(layout: Mapping[str, float]) -> str:
     if layout["pipeline"] > 1.0:
         chunks = f" x{int(layout['interleave'])}" if layout["interleave"] > 1.0 else ""
         words.append(SCHEDULES[int(layout["schedule"])] + chunks)
-    if layout["recompute"] > 0.0:
-        words.append(f"{RECOMPUTE[int(layout['recompute'])]} recompute")
+    words += _savers(layout)
     if layout["tensor"] > 1.0 and layout["sequence_parallel"] > 0.0:
         words.append("sequence parallel")
     if layout["context"] > 1.0:
@@ -36,13 +36,35 @@ def layout_words(layout: Mapping[str, float]) -> str:
     return ", ".join(words)
 
 
-def named(layout: Mapping[str, float]) -> dict[str, int | str]:
-    """A layout with the names of its schedule, recomputation and context method."""
+def _savers(layout: Mapping[str, float]) -> list[str]:
+    words = saver_words(layout)
+    plain = layout["recompute"] > 0.0 and not any(word.startswith("recompute") for word in words)
+    return [f"{RECOMPUTE[int(layout['recompute'])]} recompute", *words] if plain else words
+
+
+def saved_by(layout: Mapping[str, float]) -> str:
+    """What saves memory in a layout, beside sharding."""
+    return " and ".join(_savers(layout)) or "nothing"
+
+
+def other_savers(answer: Answer) -> dict[str, float] | None:
+    """Layout and metrics of the best layout tried that saves memory in another way than the first; None if none is."""
+    saving, first = answer.found.saving, answer.choices[0].layout
+    rows = [{name: values[row].item() for name, values in saving.items()} for row in range(len(saving.get("time", ())))]
+    others = [row for row in rows if saved_by(row) != saved_by(first)]
+    return min(others, key=lambda row: row["time"], default=None)
+
+
+def named(layout: Mapping[str, float]) -> dict[str, int | float | str]:
+    """A layout with the names of its schedule, recomputation, its modules and context method, and what is offloaded."""
     return {
         **{name: int(layout[name]) for name in (*SPLIT_FIELDS, *VARIANT_FIELDS)},
         "schedule": SCHEDULES[int(layout["schedule"])],
         "recompute": RECOMPUTE[int(layout["recompute"])],
         "context_method": CONTEXT_METHODS[int(layout["context_method"])],
+        "recompute_modules": " ".join(recomputed_modules(layout)),
+        "offload_optimizer": layout["offload_optimizer"],
+        "offload_activations": layout["offload"],
     }
 
 
@@ -106,6 +128,7 @@ def plan_record(request: Request, answers: Sequence[Answer]) -> dict[str, Any]:
         "recompute_modules": list(request.modules),
         "offload_optimizer": request.offload,
         "host_memory": request.host_memory or None,
+        "savers": list(request.savers),
         "objective": request.objective,
         "variation": variation_sizes(request),
         "notes": list(request.notes),
@@ -129,6 +152,7 @@ def _search_record(answer: Answer) -> dict[str, Any]:
         "layouts_feasible": found.feasible,
         "infeasible": {SENTENCES[reason]: count for reason, count in found.reasons.most_common()},
         "least_memory": found.least_memory,
+        "savers_tried": list(found.savers),
         "feasible_from_devices": answer.feasible_from,
         "interrupted": found.interrupted,
         "front": front_rows(answer),

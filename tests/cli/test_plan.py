@@ -133,13 +133,18 @@ def test_schedules_of_no_measured_run_are_said(schedule: str, stages: int, said:
 
 
 def test_nothing_feasible_says_why_and_what_would_be(cli, plan) -> None:
-    tiny = ("plan", "train", "gpt2-xl", "--device", "l4", "--n", "1", "--sequence", "1024", "--global-batch", "16")
+    one = ("plan", "train", "gpt2-xl", "--device", "l4", "--n", "1", "--sequence", "1024", "--global-batch", "16")
+    tiny = (*one, "--savers", "none")
     provenance, rows = plan(*tiny, exit_code=3)
     search = provenance["searches"][0]
     assert rows == [] and search["feasible_from_devices"] in (2, 4, 8)
     assert any("do not fit" in reason for reason in search["infeasible"])
     text = cli(*tiny).stdout
     assert "Nothing is feasible" in text and "nearest " in text and "do not fit in device memory" in text
+    saved = cli(*one).stdout
+    assert "were tried as no layout fits without; the first has optimizer on the host" in saved
+    assert "saved otherwise it takes +" in saved and "l4 has pcie4-x16" in saved
+    assert "not tried, as layouts fit without: modules" in cli(*PLAN, "--n", "1").stdout
 
 
 def test_pools(cli, plan) -> None:
@@ -180,7 +185,9 @@ def test_ctrl_c_keeps_the_best_so_far(cli, monkeypatch: pytest.MonkeyPatch, own_
         (("--n", "2", "--offload-optimizer", "1.5"), "--offload-optimizer: 1.5 must be from 0 to 1"),
         (("--n", "2", "--reserve", "much"), "--reserve: "),
         (("--n", "2", "--host-memory", "much"), "--host-memory: "),
-        (("--n", "2", "--host-memory", "9 GB"), "--host-memory is of what is offloaded; add --offload-optimizer"),
+        (("--n", "2", "--host-memory", "9 GB", "--savers", "none"), "--host-memory is of what is offloaded; add --off"),
+        (("--n", "2", "--savers", "module"), "--savers: unknown 'module'; allowed: auto, all, none, modules"),
+        (("--n", "2", "--savers", "optimizer", "--offload-optimizer", "0"), "--offload-optimizer already says what"),
         (("--n", "2", "--recompute-modules", "moe_act"), "has no moe_act; it has core_attn, layernorm, mlp"),
         (("--n", "2", "--mtp", "-1"), "--mtp: -1 must be at least 0"),
         (("--n", "2", "--top", "0"), "--top: 0 must be at least 1"),

@@ -114,11 +114,12 @@ def test_the_frugal_variant_needs_least_memory() -> None:
 @pytest.mark.long
 def test_reasons_and_the_nearest_size_where_nothing_fits() -> None:
     tiny = H100.replace(memory_capacity=12e9)
-    answer = plan(REQUEST, "tiny", tiny, 1, assumed_rates())
+    plain = dataclasses.replace(REQUEST, savers=())
+    answer = plan(plain, "tiny", tiny, 1, assumed_rates())
     assert not answer.choices and answer.found.reasons[TrainingReason.MEMORY] == answer.found.splits
     assert answer.found.least_memory > 12e9
     assert answer.feasible_from in (2, 4, 8, 16)
-    assert plan(REQUEST, "tiny", tiny, answer.feasible_from, assumed_rates()).choices
+    assert plan(plain, "tiny", tiny, answer.feasible_from, assumed_rates()).choices
     odd = search_layouts(DENSE, H100, RATES, dataclasses.replace(BASE, global_batch=7.0, devices=4.0), 4, space=SMALL)
     assert odd.reasons[TrainingReason.BATCH] > 0 and (odd.layouts["data"] == 1.0).all()
 

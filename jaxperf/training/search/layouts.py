@@ -1,15 +1,14 @@
 """The search for a training layout: every one of a number of devices is evaluated, the best of each split is kept.
 
 What a split alone forbids (divisibility, groups, memory even when everything is saved) is decided once for the split,
-by the same checks and the same memory model as the step; the rest is evaluated in blocks by the jitted step.
+by the same checks and the same memory model as the step; the rest is evaluated in blocks by the jitted step. Layouts
+that memory alone forbids may then be tried with what saves memory (`savers.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,9 @@ from jaxperf.training.efficiencies import TrainingEfficiencies
 from jaxperf.training.layout import Layout
 from jaxperf.training.layout_checks import TrainingReason, layout_reasons
 from jaxperf.training.model import TrainingModel
-from jaxperf.training.search.space import GROUP_FIELDS, Columns, Space, crossed, frugal, kinds, splits, variants
+from jaxperf.training.search.found import Found, append, best_first, trim
+from jaxperf.training.search.savers import NONE, Candidates, Rungs, bar, fitting, rungs, unsaved
+from jaxperf.training.search.space import Columns, Space, crossed, frugal, kinds, splits, variants
 from jaxperf.training.search.terms import METRICS
 from jaxperf.training.sweep import BLOCK, evaluate_layouts, few_layouts
 
@@ -36,30 +37,6 @@ PASSED_ON = "passed on"  # where micro-batches go on to other devices: the step,
 Progress = Callable[[int, int], None]
 
 
-@dataclass
-class Found:
-    """What a search has found so far.
-
-    `layouts`, `metrics`: columns of the best layout of each split that has one, best first; `front`: columns and
-    metrics of the layouts that no other beats in both time and memory; `splits` there were, layouts `tried` and
-    `feasible` [1]; `reasons`: how many splits and layouts failed for each `TrainingReason`; `least_memory` that any
-    split needs, infinite where none was looked at [byte]; `interrupted`: whether the search was stopped.
-    """
-
-    layouts: Columns = field(default_factory=dict)
-    metrics: Columns = field(default_factory=dict)
-    front: Columns = field(default_factory=dict)
-    splits: int = 0
-    tried: int = 0
-    feasible: int = 0
-    reasons: Counter[TrainingReason] = field(default_factory=Counter)
-    least_memory: float = np.inf
-    interrupted: bool = False
-
-    def __len__(self) -> int:
-        return len(next(iter(self.layouts.values()), ()))
-
-
 def search_layouts(
     model: TrainingModel,
     device: Device,
@@ -69,31 +46,105 @@ def search_layouts(
     *,
     objective: str = "time",
     space: Space | None = None,
+    savers: Sequence[str] = (),
+    top: int = 5,
     progress: Progress | None = None,
 ) -> Found:
     """Evaluate every layout of `devices` devices; Ctrl-C keeps what was found until then.
 
-    **Arguments:** `base`: sequence, batch, formats and all that is not searched.
+    **Arguments:** `base`: sequence, batch, formats and all that is not searched; `savers`: what of `SAVERS` may make
+    layouts fit that else do not, as far as they are then among the `top` best.
     """
     space = Space() if space is None else space
-    found = Found()
+    found = Found(savers=savers)
+    ways = rungs(model, base, space.recomputes, savers) if savers else None
     table = splits(devices, int(model.experts), int(base.sequence), space)
     found.splits = len(table["tensor"])
-    table = _possible(model, device, efficiencies, base, table, found)
+    table = _possible(model, device, efficiencies, base, table, found, ways)
     node = int(device.node_size)
     plans = [(rows, variants(kind, node, space)) for kind, rows in kinds(table, node, float(model.moe_layers) > 0.0)]
     total = sum(len(rows) * len(each["zero"]) for rows, each in plans)
+    whole = total > FEW_LAYOUTS
+    candidates = Candidates()
+
+    def evaluated(columns: Columns) -> Columns:
+        if whole and ways is not None:  # with these or without, they share one compile
+            columns = unsaved(base, len(columns["tensor"])) | columns
+        return evaluate(model, columns, device, efficiencies, base, not whole)
+
     try:
         for rows, others in plans:
             for part in _parts(rows, len(others["zero"])):
                 columns = crossed(table, part, others)
-                metrics = evaluate(model, columns, device, efficiencies, base, total <= FEW_LAYOUTS)
+                metrics = evaluated(columns)
+                columns |= unsaved(base, len(columns["tensor"]))
                 _keep(found, columns, metrics, len(part), _score(columns, metrics, objective, base))
+                if ways is not None:
+                    candidates.add(columns, metrics, _savable(columns, metrics, objective))
                 if progress is not None:
                     progress(found.tried, total)
+        if ways is not None:
+            _save_memory(found, candidates, ways, evaluated, objective, base, top)
     except KeyboardInterrupt:
         found.interrupted = True
-    return _sorted(found, _score(found.layouts, found.metrics, objective, base) if len(found) else np.empty(0))
+    return best_first(found, _score(found.layouts, found.metrics, objective, base) if len(found) else np.empty(0))
+
+
+def _savable(columns: Columns, metrics: Columns, objective: str) -> np.ndarray:
+    """Rows that nothing but memory forbids, or any for which less memory is better; each once, without
+    recomputation."""
+    apart = metrics["reason"] == TrainingReason.MEMORY
+    wanted = apart | (metrics["reason"] == 0) if objective == "memory" else apart
+    return np.flatnonzero(wanted & (columns["recompute"] == NONE))
+
+
+def _save_memory(
+    found: Found,
+    candidates: Candidates,
+    ways: Rungs,
+    evaluated: Callable[[Columns], Columns],
+    objective: str,
+    base: Layout,
+    top: int,
+) -> None:
+    """Try candidates in the order of what they would reach if saving memory cost nothing, until none can be among the
+    `top` best."""
+    columns, metrics = candidates.joined()
+    if not columns or not len(columns["tensor"]):
+        return
+
+    def reached() -> float:
+        return bar(found.layouts, _score(found.layouts, found.metrics, objective, base), top) if len(found) else np.inf
+
+    ideal = metrics | {"time": metrics["unchecked_time"]}
+    if len(found):  # the best without
+        best = np.argmin(_score(found.layouts, found.metrics, objective, base))
+        append(found.saving, found.layouts | found.metrics, np.array([best]))
+    rows = np.arange(len(columns["tensor"]))
+    if objective != "memory":
+        rows = rows[_score(columns, ideal, objective, base) < reached()]
+    if not len(rows):
+        return
+    rows, memory = fitting(columns, rows, ways.deepest, evaluated)
+    ideal["memory.total"][rows] = memory
+    bound = _score(columns, ideal, objective, base)[rows]
+    order = np.argsort(bound, kind="stable")
+    for part in _parts(order, len(ways.every["recompute"])):
+        part = part[bound[part] < reached()]
+        if not len(part):
+            return
+        tried = crossed(columns, rows[part], ways.every)
+        metrics = evaluated(tried)
+        score = _score(tried, metrics, objective, base)
+        _keep(found, tried, metrics, len(part), score)
+        append(found.saving, tried | metrics, _best_of_each(metrics, score, len(part)))
+
+
+def _best_of_each(metrics: Columns, score: np.ndarray, count: int) -> np.ndarray:
+    """The row of the best of `count` layouts with each of the savers that they were tried with, if it is feasible."""
+    key = np.where(metrics["reason"] == 0, score, np.inf).reshape(count, -1)
+    best, ways = key.argmin(axis=0), np.arange(key.shape[1])
+    return (best * len(ways) + ways)[np.isfinite(key[best, ways])]
 
 
 def evaluate(
@@ -121,6 +172,7 @@ def _possible(
     base: Layout,
     table: Columns,
     found: Found,
+    ways: Rungs | None,
 ) -> Columns:
     """The splits that some variant can run; the others are counted by reason."""
     reasons = _structure(model, {name: jnp.asarray(each) for name, each in table.items()}, device, base)
@@ -128,6 +180,8 @@ def _possible(
     if not len(table["tensor"]):
         return table
     least = frugal()
+    if ways is not None:
+        least = crossed(least, np.flatnonzero(least["recompute"] == NONE), ways.deepest)
     columns = crossed(table, np.arange(len(table["tensor"])), least)
     memory = evaluate(model, columns, device, efficiencies, base)["memory.total"].reshape(-1, len(least["zero"]))
     found.least_memory = float(memory.min())
@@ -185,35 +239,9 @@ def _keep(found: Found, columns: Columns, metrics: Columns, count: int, score: n
     key = np.where(feasible, score, np.inf).reshape(count, -1)
     best = key.argmin(axis=1) + np.arange(count) * key.shape[1]
     best = best[np.isfinite(key.min(axis=1))]
-    _append(found.layouts, columns, best)
-    _append(found.metrics, metrics, best)
+    append(found.layouts, columns, best)
+    append(found.metrics, metrics, best)
     rows = np.flatnonzero(feasible)
     on_front = rows[non_dominated([metrics["time"][rows], metrics["memory.total"][rows]])]
-    _append(found.front, columns | {name: metrics[name] for name in ("time", "memory.total")}, on_front)
-    _trim(found.front)
-
-
-def _append(kept: Columns, columns: Columns, rows: np.ndarray) -> None:
-    for name, values in columns.items():
-        kept[name] = np.concatenate([kept[name], values[rows]]) if name in kept else values[rows]
-
-
-def _trim(front: Columns) -> None:
-    """Drop what a later chunk beats, and equals: of layouts with the same time and memory one is enough."""
-    alive = np.flatnonzero(non_dominated([front["time"], front["memory.total"]]))
-    _, first = np.unique(np.stack([front["time"][alive], front["memory.total"][alive]]), axis=1, return_index=True)
-    for name, values in front.items():
-        front[name] = values[alive[np.sort(first)]]
-
-
-def _sorted(found: Found, score: np.ndarray) -> Found:
-    """Best first; of splits that differ in the micro-batch alone the best one."""
-    if not len(found):
-        return found
-    order = np.argsort(score, kind="stable")
-    groups = np.stack([found.layouts[name][order] for name in GROUP_FIELDS])
-    _, first = np.unique(groups, axis=1, return_index=True)
-    chosen = order[np.sort(first)]
-    found.layouts = {name: values[chosen] for name, values in found.layouts.items()}
-    found.metrics = {name: values[chosen] for name, values in found.metrics.items()}
-    return found
+    append(found.front, columns | {name: metrics[name] for name in ("time", "memory.total")}, on_front)
+    trim(found.front)

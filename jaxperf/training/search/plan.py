@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import jax
 import numpy as np
 
 import hwspecs
 from hwspecs.errors import InputError, did_you_mean
-from hwspecs.schema import DeviceSpec
 from jaxperf.core.compiler_options import STRAIGHT, UNOPTIMIZED
 from jaxperf.core.device import Device, device_from_spec
 from jaxperf.core.numerics import Scalar, as_float, plain_number
@@ -19,14 +19,15 @@ from jaxperf.core.sustained import CalibratedDevice
 from jaxperf.models.checks import check_count
 from jaxperf.models.config import ModelConfig, check_model
 from jaxperf.training.checkpoint import save_time
-from jaxperf.training.efficiencies import TrainingEfficiencies, assumed_training_efficiencies
 from jaxperf.training.failures import HOUR, Failures, assumed_failures
-from jaxperf.training.host import with_host
 from jaxperf.training.layout import MODULES, Layout, module_fields, training_layout
+from jaxperf.training.layout_checks import TrainingReason
 from jaxperf.training.model import TrainingModel
 from jaxperf.training.model_build import training_model, training_notes
 from jaxperf.training.results import interval_ends
 from jaxperf.training.search.layouts import OBJECTIVES, PASSED_ON, Found, Progress, evaluate, search_layouts
+from jaxperf.training.search.rates import Rates, assumed_rates
+from jaxperf.training.search.savers import SAVERS, deepened
 from jaxperf.training.search.space import Columns, Space
 from jaxperf.training.search.terms import METRICS
 from jaxperf.training.stochastic.cluster import Variation, assumed_variation
@@ -35,27 +36,6 @@ from jaxperf.training.stochastic.step import Outlook, outlook, synchronization
 STORE_BANDWIDTH = 2e12  # byte/s a cluster's store sustains: that of Llama 3's (arXiv:2407.21783), recalled
 SAVE_PAUSE = 1.0  # of every checkpoint, whatever its size; assumed [s]
 LARGEST = 2**20  # devices up to which a plan that does not fit looks for a size that does
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What efficiencies a plan takes: `nominal`; the step's interval from `slow` and `fast` ones, or from a fitted
-    half-`width` of its logarithm; the `tier` they are of, in words."""
-
-    nominal: TrainingEfficiencies
-    tier: str
-    slow: TrainingEfficiencies | None = None
-    fast: TrainingEfficiencies | None = None
-    width: float | None = None
-
-
-def assumed_rates(spec: DeviceSpec | None = None) -> Rates:
-    """The assumed efficiencies with their assumed ends; with what a device's `spec` tells of its host."""
-    levels = {level: assumed_training_efficiencies(level) for level in ("nominal", "low", "high")}
-    if spec is not None:
-        levels = {level: with_host(each, spec, level) for level, each in levels.items()}
-    nominal, slow, fast = levels.values()
-    return Rates(nominal, "assumed, not fitted (docs/training.md has their ranges)", slow, fast)
 
 
 def check_objective(what: str, name: str) -> None:
@@ -70,7 +50,8 @@ class Request:
     """What is asked: a model in `dtype`, `global_batch` sequences of `sequence` tokens a step, the best `top` layouts
     by `objective`; `prices` of a device-hour by device name; `variation` of the step, but for its `static` part, which
     is that of the efficiencies a plan takes; `modules` that selective recomputation computes again; `offload`: share of
-    the parameters that the host updates, of whose memory a device may fill `host_memory`, 0 for any [byte];
+    the parameters that the host updates, of whose memory a device may fill `host_memory`, 0 for any [byte]; `savers`
+    of memory that are tried where no layout fits without, or `save_always`;
     `lora_rank` of the adapters that alone learn, 0 where the model does; `passed_on`: micro-batches go on to other
     devices, which wait for the first of them; `behind`: sequences that those devices which follow hold at most;
     `max_context`: the longest sequence that the model is made for, if it says; `remarks`: what a step is not told
@@ -92,6 +73,8 @@ class Request:
     modules: tuple[str, ...] = MODULES[:1]
     offload: float = 0.0
     host_memory: float = 0.0
+    savers: Sequence[str] = tuple(SAVERS)
+    save_always: bool = False
     lora_rank: int = 0
     passed_on: bool = False
     behind: float = 0.0
@@ -174,16 +157,7 @@ def plan(
     request = dataclasses.replace(request, variation=dataclasses.replace(request.variation, static=spread))
     tier = f"{rates.tier}; ranks spread by {float(spread):.1%}"
     base = request.layout(devices)
-    found = search_layouts(
-        request.model,
-        device,
-        rates.nominal,
-        base,
-        devices,
-        objective=PASSED_ON if request.passed_on and request.objective != "memory" else request.objective,
-        space=request.space,
-        progress=progress,
-    )
+    found = search_request(request, device, rates, base, devices, progress)
     capacity = float(device.memory_capacity)
     if not len(found):
         larger = None if found.interrupted else next_feasible_size(request, device, devices, rates)
@@ -196,7 +170,30 @@ def plan(
         _choice(request, device_name, device, base, rows[index], _row(found.metrics, index), *ends[index])
         for index in range(count)
     ]
+    if rates.host and any(choice.layout["offload"] + choice.layout["offload_optimizer"] > 0.0 for choice in choices):
+        tier = f"{tier}; {rates.host}"
     return Answer(device_name, devices, found, choices, capacity, tier)
+
+
+def search_request(
+    request: Request, device: Device, rates: Rates, base: Layout, devices: int, progress: Progress | None = None
+) -> Found:
+    """All layouts; with what saves memory where it is asked for, or where nothing fits without."""
+    look = partial(
+        search_layouts,
+        request.model,
+        device,
+        rates.nominal,
+        base,
+        devices,
+        objective=PASSED_ON if request.passed_on and request.objective != "memory" else request.objective,
+        space=request.space,
+        top=request.top,
+        progress=progress,
+    )
+    found = look(savers=request.savers if request.save_always else ())
+    saves = TrainingReason.MEMORY in found.reasons and not request.save_always and len(request.savers) > 0
+    return look(savers=request.savers) if saves and not len(found) and not found.interrupted else found
 
 
 def plan_train(
@@ -231,10 +228,11 @@ def plan_train(
 
 
 def next_feasible_size(request: Request, device: Device, devices: int, rates: Rates) -> int | None:
-    """The least doubling of the devices with a feasible layout, None up to `LARGEST`."""
+    """The least doubling of the devices with a feasible layout, with what may save memory, None up to `LARGEST`."""
     size = 2 * devices
     while size <= LARGEST:
-        if len(search_layouts(request.model, device, rates.nominal, request.layout(size), size, space=FRUGAL)):
+        least = deepened(request.layout(size), request.savers)
+        if len(search_layouts(request.model, device, rates.nominal, least, size, space=FRUGAL)):
             return size
         size *= 2
     return None
