@@ -19,6 +19,7 @@ from jaxperf.report.why import why_more
 from jaxperf.training.failures import DAY, HOUR, Failures
 from jaxperf.training.layout import IN_PIECES, SCHEDULES
 from jaxperf.training.layout_checks import SENTENCES
+from jaxperf.training.placement import torn_groups
 from jaxperf.training.search.plan import Answer, Choice, Request
 from jaxperf.training.search.savers import SAVERS
 from jaxperf.training.search.terms import MEMORY_TERMS, shares, terms
@@ -141,6 +142,7 @@ def _print_answer(request: Request, answer: Answer, quiet: bool) -> None:
     for line in (
         *why_lines(answer),
         *ideal_lines(answer),
+        *placed_lines(answer),
         *tight_lines(answer),
         _front_line(answer),
         *_infeasible_lines(answer),
@@ -218,6 +220,15 @@ def ideal_lines(answer: Answer) -> list[str]:
     return [
         f"ideal     {schedule} is in no measured run: its passes are assumed to fill each other's gaps perfectly; "
         "--schedules 1f1b,interleaved plans without such schedules"
+    ]
+
+
+def placed_lines(answer: Answer) -> list[str]:
+    """What to know where the first layout has groups that divide no node."""
+    return [
+        f"placed    groups of {each.ranks:,} {name} ranks divide no node of {answer.node}: {each.idle} of its "
+        f"devices are taken to stay idle; packed densely, {each.torn:,} of {each.groups:,} lie in one node more, slower"
+        for name, each in torn_groups(answer.choices[0].layout, answer.node).items()
     ]
 
 

@@ -138,7 +138,8 @@ class Choice:
 @dataclass(frozen=True)
 class Answer:
     """The plan for one device and size; `choices` best first, empty where nothing is feasible; then `feasible_from`
-    says from how many devices something is, if at all. `capacity` of a device [byte]; `tier` of the efficiencies."""
+    says from how many devices something is, if at all. `capacity` of a device [byte]; `tier` of the efficiencies;
+    devices of a `node`."""
 
     device: str
     devices: int
@@ -147,6 +148,7 @@ class Answer:
     capacity: float
     tier: str
     feasible_from: int | None = None
+    node: int = 1
 
 
 def plan(
@@ -172,7 +174,7 @@ def plan(
     ]
     if rates.host and any(choice.layout["offload"] + choice.layout["offload_optimizer"] > 0.0 for choice in choices):
         tier = f"{tier}; {rates.host}"
-    return Answer(device_name, devices, found, choices, capacity, tier)
+    return Answer(device_name, devices, found, choices, capacity, tier, node=int(device.node_size))
 
 
 def search_request(
