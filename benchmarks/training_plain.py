@@ -200,13 +200,16 @@ def _layer(model: Numbers, run: Numbers, device: Numbers, e: Numbers, tokens: fl
     forward, backward = (sum(each) for each in zip(gemm, experts, attention, vector, strict=True))
     again = {0: 0.0, 1: attention[0], 2: forward}[run.recompute]
     windows = gemm, attention, (forward, backward)
-    shown, keys, free = _messages(model, run, device, e, tokens, (a, d, x), *windows)
+    shown, (keys, beside), free = _messages(model, run, device, e, tokens, (a, d, x), *windows)
     repeated = {0: 0.0, 1: keys, 2: shown[0]}[run.recompute]  # with attention its keys and values are sent again
     full = 1 if run.recompute == 2 else 0
     overhead = e.layer_overhead + (x * model.experts / run.expert * e.expert_overhead if x else 0.0)
     ahead, behind = forward + shown[0], backward + again + shown[1] + repeated
     waits = [_host(work, e.host_layer * part) for work, part in ((ahead, 1 / 3), (behind, 2 / 3))]
-    free = [free[0] + waits[0], free[1] + full * free[0] + (again if run.recompute == 1 else 0) + waits[1]]
+    free = [
+        free[0] + waits[0],
+        free[1] + full * free[0] + (max(again - beside, 0) if run.recompute == 1 else 0) + waits[1],
+    ]
     return {
         "free": free,
         "messages": sum(shown) + repeated,
@@ -231,9 +234,9 @@ def _messages(
     gemm: Sequence[float],
     attention: Pair,
     layer: Pair,
-) -> tuple[Pair, float, list[float]]:
+) -> tuple[Pair, Pair, list[float]]:
     """What shows of tensor, context and expert communication, forward and backward; forward of context communication
-    alone; and compute left beside none."""
+    alone, and what of it does not show; and compute left beside none."""
     (a, d, x), b, t = shares, run.activation_bytes, run.tensor
     blocks = a + d + (x if model.shared_weights else 0.0)
     one = blocks * _ring(device, e, t, 1, tokens * model.hidden * b)
@@ -255,7 +258,7 @@ def _messages(
         shown = [_shown(*each, share) for each in zip(sizes, map(min, windows, free), strict=True)]
         free = [left - (size - waits) for left, size, waits in zip(free, sizes, shown, strict=True)]
         waited.append(shown)
-    return (sum(each[0] for each in waited), sum(each[1] for each in waited)), waited[1][0], free
+    return (sum(each[0] for each in waited), sum(each[1] for each in waited)), (waited[1][0], keys - waited[1][0]), free
 
 
 def _group(device: Numbers, members: float, stride: float) -> Pair:

@@ -109,9 +109,10 @@ def tensor_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Pas
 
 
 def tensor_again(model: TrainingModel, again: Again) -> Scalar:
-    """Share of the forward messages of `tensor_exchange` that modules which are computed `again` repeat [1]."""
+    """Share of the forward messages of `tensor_exchange` that modules which are computed `again` repeat, whole layers
+    not among them [1]."""
     repeated = layer_again(again, dense=model.dense_layers, shared=_split_shared(model))
-    return again.whole + repeated / jnp.maximum(_split_blocks(model), 1.0)
+    return repeated / jnp.maximum(_split_blocks(model), 1.0)
 
 
 def _split_blocks(model: TrainingModel) -> Scalar:

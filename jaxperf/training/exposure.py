@@ -79,38 +79,33 @@ def layer_exchanges(
     """Tensor, context and expert communication of the average layer, each beside the compute it may hide behind; the
     compute that none of them runs beside; and gradients of weights that tensor communication runs beside.
 
-    What is computed again repeats its forward messages before the backward pass.
+    What is computed again repeats its forward messages before the backward pass, beside itself.
     """
     again = computed_again(layout)
     gemm, attention = _windows(compute.gemm), _windows(compute.attention)
     found = {}
 
-    def exchange(name: str, messages: Passes, windows: Passes, share: Scalar, repeated: Scalar) -> Passes:
-        """What it runs beside; `repeated`: share of the forward messages that are sent again."""
-        shown = messages.exposed(windows, share)
+    def exchange(name: str, messages: Passes, windows: Passes, share: Scalar, modules: Scalar) -> tuple[Passes, Scalar]:
+        """What it runs beside, and of the `modules` that are computed again; these: share of the forward messages that
+        they repeat."""
+        shown, repeated = messages.exposed(windows, share), again.whole + modules
         total = (1.0 + repeated) * messages.forward + messages.backward
         found[name] = LayerExchange(total, shown.forward, shown.backward + repeated * shown.forward)
-        return messages - shown
+        hidden = messages - shown
+        return hidden, modules * hidden.forward
 
     share = layout.overlap_tensor * efficiencies.overlap_tensor
-    hidden = exchange("tensor", tensor_exchange(model, layout, groups), gemm, share, tensor_again(model, again))
+    hidden, beside = exchange("tensor", tensor_exchange(model, layout, groups), gemm, share, tensor_again(model, again))
     held = jnp.maximum(hidden.backward - compute.gemm.backward, 0.0)
-    free = _windows(compute.total).left(hidden)
+    free, left = _windows(compute.total).left(hidden), jnp.maximum(compute.again - beside, 0.0)
     share = layout.overlap_context * efficiencies.overlap_context
-    free = free.left(
-        exchange("context", context_exchange(model, layout, groups), attention, share, again.whole + again.core)
-    )
+    hidden, beside = exchange("context", context_exchange(model, layout, groups), attention, share, again.core)
+    free, left = free.left(hidden), jnp.maximum(left - beside, 0.0)
     share = layout.overlap_expert * efficiencies.overlap_expert
-    free = free.left(
-        exchange(
-            "expert",
-            expert_exchange(model, layout, groups, efficiencies.imbalance),
-            free,
-            share,
-            again.whole + again.experts,
-        )
-    )
-    return found, free, held
+    messages = expert_exchange(model, layout, groups, efficiencies.imbalance)
+    hidden, beside = exchange("expert", messages, free, share, again.experts)
+    free, left = free.left(hidden), jnp.maximum(left - beside, 0.0)
+    return found, Passes(free.forward, free.backward + again.whole * free.forward + left), held
 
 
 def _windows(phases: Phases) -> Passes:

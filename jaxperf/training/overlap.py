@@ -1,10 +1,9 @@
 """What of a communication its compute cannot hide.
 
 Compute hides one message at a time: what runs beside one kind is no window of another. So what shows of all kinds
-together grows by no more than their compute shrinks, and a faster chip makes no step longer where stages are even and
-backward passes in one piece (docs/training.md has the exceptions). Windows are of compute and of what it waits for the
-host, without what shows of other messages: with that, a faster link of the one would leave the other a shorter window,
-and a step could grow with a faster link.
+together grows by no more than their compute shrinks, and a faster chip makes no step longer. Windows are of compute and
+of what it waits for the host, without what shows of other messages: with that, a faster link of the one would leave the
+other a shorter window, and a step could grow with a faster link.
 """
 
 from __future__ import annotations

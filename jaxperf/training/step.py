@@ -124,8 +124,7 @@ def _layer(
 ) -> LayerWork:
     """The passes with their waits; the host launches ahead unless it takes longer (`launching`)."""
     whole = compute.total
-    full = computed_again(layout).whole
-    again = full * whole.forward + compute.again
+    again = computed_again(layout).whole * whole.forward + compute.again
     forward = whole.forward + sum(each.forward for each in exchanges.values())
     backward = whole.backward + again + sum(each.backward for each in exchanges.values())
     gradients = backward + whole.weight
@@ -134,8 +133,7 @@ def _layer(
     )
     slower = 1.0 + waits.backward / jnp.where(gradients > 0.0, gradients, 1.0)
     passes = Phases(forward + waits.forward, slower * (backward + held), slower * (whole.weight - held))
-    free = Passes(free.forward, free.backward + full * free.forward + compute.again) + waits
-    return LayerWork(passes, free, again, waits.total, overhead, kept)
+    return LayerWork(passes, free + waits, again, waits.total, overhead, kept)
 
 
 def _host_idle(work: Scalar, launching: Scalar) -> Scalar:
