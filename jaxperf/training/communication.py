@@ -23,6 +23,8 @@ from jaxperf.training.model import TrainingModel
 from jaxperf.training.overlap import Passes
 from jaxperf.training.recompute import Again, layer_again
 
+STATE_BYTES = 4.0  # of a recurrent state's element
+
 
 class Groups(eqx.Module):
     """The links of every group of a layout."""
@@ -142,6 +144,26 @@ def context_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Pa
     ulysses = layout.context_method > 1.5
     share = model.attention_layers / model.layers
     return Passes(share * jnp.where(ulysses, a2a, once), share * jnp.where(ulysses, a2a, 2.0 * once))
+
+
+def state_exchange(model: TrainingModel, layout: Layout, groups: Groups) -> Passes:
+    """What recurrent mixers hand on around the context-parallel group, in fp32 as kernels keep it, and its gradient on
+    the way back.
+
+    Ring: a rank's tokens follow on the state behind all before them, so that the last waits for c - 1 sends in turn
+    (LASP, arXiv:2404.02882). All-gather: every rank gathers what each stretch of tokens makes of a state, its sum and,
+    of delta rules, its matrix (LASP-2, arXiv:2502.07563; Megatron-Core's chunkwise context parallelism). Ulysses:
+    all-to-all of what the projections make and read, after which a rank has whole sequences of some channels.
+    """
+    split, several = layout.microbatch / layout.tensor * STATE_BYTES, layout.context > 1.0
+    state, whole = split * model.state_elements, split * (model.state_elements + model.transition_elements)
+    sends = jnp.where(several, (layout.context - 1.0) * send_pass(groups.context_neighbors, state), 0.0)
+    once = jnp.where(layout.context_method > 0.5, ring_pass(groups.context, whole * layout.context), sends)
+    rows = layout.tokens * model.mixer_weights / model.hidden / layout.tensor * layout.activation_bytes
+    a2a = exchange_pass(groups.context, rows, as_float(1.0))
+    both = jnp.where(layout.context_method > 1.5, a2a, once)
+    share = jnp.where(model.state_elements > 0.0, model.mixer_layers / model.layers, 0.0)
+    return Passes(share * both, share * both)
 
 
 def expert_exchange(model: TrainingModel, layout: Layout, groups: Groups, imbalance: Scalar) -> Passes:

@@ -13,6 +13,7 @@ from jaxperf.training.communication import (
     context_exchange,
     expert_exchange,
     ring_pass,
+    state_exchange,
     tensor_again,
     tensor_exchange,
 )
@@ -99,7 +100,10 @@ def layer_exchanges(
     held = jnp.maximum(hidden.backward - compute.gemm.backward, 0.0)
     free, left = _windows(compute.total).left(hidden), jnp.maximum(compute.again - beside, 0.0)
     share = layout.overlap_context * efficiencies.overlap_context
-    hidden, beside = exchange("context", context_exchange(model, layout, groups), attention, share, again.core)
+    keys, states = context_exchange(model, layout, groups), state_exchange(model, layout, groups)
+    sent = keys.forward + states.forward
+    core = again.core * keys.forward / jnp.where(sent > 0.0, sent, 1.0)
+    hidden, beside = exchange("context", keys + states, attention, share, core)
     free, left = free.left(hidden), jnp.maximum(left - beside, 0.0)
     share = layout.overlap_expert * efficiencies.overlap_expert
     messages = expert_exchange(model, layout, groups, efficiencies.imbalance)

@@ -31,7 +31,8 @@ class TrainingModel(eqx.Module):
     `choosing_flops` and makes `choosing_scores` for each token before a query.
 
     Recurrent mixers, in each of `mixer_layers`: `mixer_weights`, `mixer_width` (channels its output projection
-    reads), `state_flops` of the scan for a token.
+    reads), `state_flops` of the scan for a token; `state_elements` that the tokens of a sequence need of all before
+    them, and `transition_elements` of what a stretch of tokens does to a state where that is a matrix (delta rules).
 
     Feed-forward: `dense_layers` with `dense_ffn_weights` and `ffn_width`; `moe_layers` with `experts` of
     `expert_weights` and `expert_width` reading rows of `expert_hidden`, `topk` a token, `shared_weights` and
@@ -84,6 +85,8 @@ class TrainingModel(eqx.Module):
     mixer_weights: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     mixer_width: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     state_flops: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    state_elements: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
+    transition_elements: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
     mixer_adapters: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     dense_layers: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)

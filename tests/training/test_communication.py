@@ -20,6 +20,7 @@ from jaxperf.training.communication import (
     layout_groups,
     ring_pass,
     stage_send,
+    state_exchange,
     tensor_exchange,
 )
 from jaxperf.training.efficiencies import assumed_training_efficiencies
@@ -29,6 +30,7 @@ from jaxperf.training.layout import Layout, training_layout
 from jaxperf.training.memory import StageParameters, kept_parameters
 from jaxperf.training.model_build import training_model
 from jaxperf.training.overlap import Passes, exposed_time
+from jaxperf.training.step import training_step
 from tests.devices import H100, MI300X, TPU_V5P
 
 LLAMA = training_model(load_model("llama-3-70b"))
@@ -106,6 +108,27 @@ def test_a_ring_of_keys_over_nodes_has_one_port_and_a_gather_all() -> None:
     linked = layout_groups(MI300X.replace(link_latency=0.0), mesh, IDEAL)
     expected = 7 * 2 * kept / (MI300X.link_bandwidth / 7)
     assert float(context_exchange(LLAMA, mesh, linked).forward) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_recurrent_layers_hand_on_their_state() -> None:
+    """Mamba 130M: 1,536 channels of 16 elements and three inputs of a convolution, in turn; Qwen3-Next: 36 of 48 layers
+    have 32 heads of 128 x 128, which a gather needs the matrices of, too."""
+    base = {"context": 4, "sequence": 65536, "microbatch": 2, "global_batch": 2}
+    ring, gather, ulysses = (training_layout(context_method=name, **base) for name in ("ring", "all-gather", "ulysses"))
+    mamba, qwen = (training_model(load_model(name)) for name in ("mamba-130m", "qwen3-next-80b-a3b"))
+    state = 2 * (1536 * 16 + 3 * 1536) * 4
+    found = state_exchange(mamba, ring, groups(ring))
+    assert float(found.forward) == pytest.approx(3 * state / LOCAL, rel=1e-12)
+    assert float(found.backward) == pytest.approx(float(found.forward), rel=1e-12)
+    both = 2 * (2 * 32 * 128 * 128 + 3 * (2 * 16 + 32) * 128) * 4
+    assert float(state_exchange(qwen, gather, groups(gather)).forward) == pytest.approx(0.75 * 3 * both / LOCAL)
+    rows = 2 * 16384 * float(mamba.mixer_weights / mamba.hidden) * 2
+    assert float(state_exchange(mamba, ulysses, groups(ulysses)).forward) == pytest.approx(0.75 * rows / LOCAL)
+    assert float(state_exchange(LLAMA, ring, groups(ring)).total) == 0.0
+    slow = training_step(mamba, ring, H100, IDEAL)
+    assert float(slow.communication.context) == pytest.approx(24 * 2 * (3 * (state / LOCAL + float(H100.link_latency))))
+    alone = training_layout(sequence=65536, microbatch=2, global_batch=2)
+    assert float(training_step(mamba, alone, H100, IDEAL).communication.context) == 0.0
 
 
 def test_expert_exchange_by_links() -> None:
