@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import hwspecs
+from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name, framework_name
-from calibration.datasets.spellings import Meaning, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, misspelled_notes, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.json_text import parse_json
 
@@ -21,10 +22,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "gpu": ("device",),
     "tp": ("tensor_parallel",),
     "model": (),
-    "dtype": (),
-    "framework": (),
-    "batch": (),
-    "output_len": ("output",),
+    "dtype": ("precision",),
+    "framework": ("engine", "backend"),
+    "batch": ("batch_size",),
+    "output_len": ("output", "osl"),
     "prompt_lengths": ("prompts",),
 }
 OPTIONAL = ("dtype", "framework", "batch")
@@ -54,12 +55,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchTable:
-    """`batches`: the rows that could be read; `reasons`: row -> why it could not; `records`: all rows as they are."""
+    """`batches`: the rows that could be read; `reasons`: row -> why it could not; `records`: all rows as they are;
+    `notes` on all."""
 
     path: str
     batches: tuple[Batch, ...]
     reasons: Mapping[int, str]
     records: Sequence[Mapping[str, Any]]
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -73,24 +76,29 @@ def read_batches(path: str | Path, directories: Sequence[str] = ()) -> BatchTabl
     **Raises:** `InputError` for a file that cannot be read or a column that is missing, naming the nearest there is.
     """
     records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
-    places = _places(path, list(records[0]) if records else [])
+    columns = list(records[0]) if records else []
+    places = _places(path, columns)
+    labels = [places.pop(name, ("",))[0] for name in LABELS]
     registry = hwspecs.open_registry(directories)
     batches: list[Batch] = []
     reasons: dict[int, str] = {}
     for row, record in enumerate(records):
         try:
             given = _given(record, places, registry)
-            batches.append(_batch(row, given, tuple(_label(record.get(name)) for name in LABELS), registry))
+            batches.append(_batch(row, given, tuple(_label(record.get(name)) for name in labels), registry))
         except InputError as error:
             reasons[row] = str(error)
-    return BatchTable(str(path), tuple(batches), reasons, records)
+    read = {*labels, *(column for held in places.values() for column in held)}
+    return BatchTable(
+        str(path), tuple(batches), reasons, records, misspelled_notes(columns, read, absent(COLUMNS, places))
+    )
 
 
 def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Name -> the columns that hold it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    places = spelled(COLUMNS, dict(zip(columns, columns, strict=True)))
+    places = spelled({**COLUMNS, **dict.fromkeys(LABELS, ())}, standard_columns(path, columns))
     for name in COLUMNS:
         if name not in places and name not in OPTIONAL:
             raise InputError(

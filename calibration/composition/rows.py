@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 import hwspecs
 from calibration.composition.parallel import ONE_DEVICE, Layout, parse_layout
 from calibration.composition.row_sizes import stated_seq
-from calibration.datasets.columns import parse_numbers, parse_text
+from calibration.datasets.columns import parse_numbers, parse_text, standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name
 from calibration.datasets.shapes import MOST
-from calibration.datasets.spellings import stated
+from calibration.datasets.spellings import misspelled_notes, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.io.op_graph import read_op_graph
@@ -39,6 +40,7 @@ MODES = {"inf": "inf", "inference": "inf", "train": "train", "training": "train"
 VARIANTS = {"": "plain", "plain": "plain", "fusion": "fusion", "fused": "fusion"}
 LABELS = ("label_ms", "label_fw_ms", "label_bwall_ms")
 PEERS = ("pred_neusight", "pred_habitat", "pred_micro", "pred_roofline")
+READ = frozenset((*TEXT, *ALIASES.values(), *NUMBERS, *LABELS, *PEERS))
 MILLI = 1e-3
 LOSS = "loss"
 FITTED = "fp32"  # what the compositions were fitted in, and the folder of graphs is of
@@ -84,7 +86,8 @@ def read_rows(path: str | Path, directories: Sequence[str] = ()) -> list[Row]:
     """
     registry = hwspecs.open_registry(list(directories))
     rows: list[Row] = []
-    for table in read_pieces(path, 1 << 16):
+    for piece in read_pieces(path, 1 << 16):
+        table = _standard(path, piece)
         _check_columns(path, table.column_names)
         text = {name: _texts(table, name) for name in (*TEXT, *ALIASES.values(), "seq")}
         numbers = {name: _numbers(table, name) for name in (*NUMBERS, *LABELS, *PEERS)}
@@ -97,13 +100,25 @@ def read_rows(path: str | Path, directories: Sequence[str] = ()) -> list[Row]:
     return rows
 
 
+def unread_columns(path: str | Path) -> tuple[str, ...]:
+    """A sentence for each column of a table that nobody reads and that is spelled nearly as one that it lacks."""
+    written = standard_columns(path, next(read_pieces(path, 1)).column_names, READ.__contains__)
+    optional = [name for name in (*TEXT[3:], LABELS[0]) if name not in written]
+    return misspelled_notes(written.values(), {written[name] for name in written if name in READ}, optional)
+
+
+def _standard(path: str | Path, table: pa.Table) -> pa.Table:
+    """A piece with its columns under their standard names."""
+    written = standard_columns(path, table.column_names, READ.__contains__)
+    return table.select(list(written.values())).rename_columns(list(written))
+
+
 def _check_columns(path: str | Path, columns: Sequence[str]) -> None:
     """Raises `InputError` for a column that is missing, naming the nearest of those that mean nothing here."""
     required = (*TEXT[:3], *NUMBERS)
     missing = [name for name in required if not {name, ALIASES.get(name)} & set(columns)]
     if missing:
-        read = {*TEXT, *ALIASES.values(), *NUMBERS, *LABELS, *PEERS}
-        hint = did_you_mean(missing[0], [name for name in columns if name not in read])
+        hint = did_you_mean(missing[0], [name for name in columns if name not in READ])
         raise InputError(f"{path} has no column '{missing[0]}'; a table of iterations has {', '.join(required)}.{hint}")
 
 

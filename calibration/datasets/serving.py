@@ -13,7 +13,7 @@ from typing import Any
 from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED
-from calibration.datasets.spellings import Meaning, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, misspelled_notes, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
 
@@ -42,6 +42,7 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
     "scenario": (),
 }
 LABELS = ("metric", "value", "unit")
+KNOWN: Mapping[str, tuple[str, ...]] = {**dict.fromkeys((*NEEDED, *LABELS), ()), **COUNTS, **LOADS, **TEXTS}
 IDENTITY = (*NEEDED, *COUNTS, *LOADS, *TEXTS)
 MODES = ("agg", "disagg", "static")
 _MODE_SPELLINGS = {"": "agg", "aggregated": "agg", "disaggregated": "disagg", "pd": "disagg", "offline": "static"}
@@ -89,12 +90,14 @@ class Configuration:
 
 @dataclass(frozen=True)
 class ServingTable:
-    """`configurations`: those that could be read; `reasons`: row -> why it could not; `rows` of the file."""
+    """`configurations`: those that could be read; `reasons`: row -> why it could not; `rows` of the file; `notes` on
+    all."""
 
     path: str
     configurations: tuple[Configuration, ...]
     reasons: Mapping[int, str]
     rows: int
+    notes: tuple[str, ...] = ()
 
 
 def read_serving(path: str | Path) -> ServingTable:
@@ -105,7 +108,8 @@ def read_serving(path: str | Path) -> ServingTable:
     **Raises:** `InputError` for a file that cannot be read or a column that is missing, naming the nearest there is.
     """
     records = [record for piece in read_pieces(path) for record in piece.to_pylist()]
-    places = _places(path, list(records[0]) if records else [])
+    columns = list(records[0]) if records else []
+    places = _places(path, columns)
     groups: dict[tuple[str, ...], list[int]] = {}
     cells: dict[int, Mapping[str, str]] = {}
     configurations, reasons = [], {}
@@ -121,15 +125,16 @@ def read_serving(path: str | Path) -> ServingTable:
             configurations.append(_configuration(rows, [cells[row] for row in rows]))
         except InputError as error:
             reasons |= dict.fromkeys(rows, str(error))
-    return ServingTable(str(path), tuple(configurations), reasons, len(records))
+    read = {column for held in places.values() for column in held}
+    notes = misspelled_notes(columns, read, absent(KNOWN, places))
+    return ServingTable(str(path), tuple(configurations), reasons, len(records), notes)
 
 
 def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Name -> the columns that hold it."""
     if not columns:
         raise InputError(f"{path} has no rows.")
-    names = {**dict.fromkeys((*NEEDED, *LABELS), ()), **COUNTS, **LOADS, **TEXTS}
-    places = spelled(names, standard_columns(path, columns))
+    places = spelled(KNOWN, standard_columns(path, columns))
     for name in NEEDED:
         if name not in places:
             raise InputError(

@@ -21,6 +21,7 @@ from calibration.datasets.norms import with_kind
 from calibration.datasets.published import rewrite
 from calibration.datasets.schema import FAMILIES, KernelTable, Read
 from calibration.datasets.shapes import MOST, read_shape
+from calibration.datasets.spellings import misspelled
 from calibration.datasets.stated_formats import COLUMNS, known_formats, stated_formats
 from calibration.datasets.text import Column, Text, as_text, joined
 from hwspecs.errors import InputError
@@ -131,6 +132,7 @@ def _tables(sheet: Sheet, family: str | None, registry: Registry, timed: bool = 
     text |= {name: sheet.named(name, meaning) for name, meaning in words.items() if name in sheet}
     wire = {"wire": sheet.named("dtype", names.wire_format)} if "dtype" in sheet else {}
     latency = read_latency(sheet, timed)
+    _note_misspelled(sheet, [name for name, _ in groups])
     flag = _flags(sheet)
     for name, index in groups:
         shape, good = read_shape(sheet, name, index, alone=len(groups) == 1)
@@ -166,6 +168,20 @@ def _identity(sheet: Sheet, registry: Registry) -> tuple[dict[str, Column], np.n
             else:
                 sheet.notes.alike(rows + sheet.start, column, f"is not read where '{first}' says something else.")
     return found, unclear
+
+
+def _note_misspelled(sheet: Sheet, families: Iterable[str]) -> None:
+    """Notes columns that nobody reads and that are spelled nearly as one that these families may have."""
+    optional = [column for family in families for column in FAMILIES[family] if column.default is not None]
+    meanings = [*(names for names, _ in _IDENTITY.values()), *COLUMNS.values(), *((word,) for word in _WORDS)]
+    meanings += [(column.name, *column.other) for column in optional]
+    lacking = [name for names in meanings if not any(name in sheet for name in names) for name in names]
+    if not any(map(is_time, sheet.columns)):
+        lacking.append("latency_us")
+    read = [name for name in sheet.columns if name in _READ or is_time(name)]
+    for column, meant in misspelled(sheet.columns, read, lacking).items():
+        rows = np.arange(sheet.rows) + sheet.start
+        sheet.notes.alike(rows, column, f"is not read. Did you mean {meant}?")
 
 
 def _flags(sheet: Sheet) -> np.ndarray:

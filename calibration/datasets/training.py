@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import hwspecs
-from calibration.datasets.columns import standard_columns, standard_name
+from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED, device_name
-from calibration.datasets.spellings import Meaning, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, misspelled_notes, spelled, stated
 from calibration.datasets.training_columns import (
     ALLOWED,
     EXPERTS,
@@ -28,7 +28,7 @@ from calibration.datasets.training_columns import (
     SHAPE,
     TEXTS,
 )
-from hwspecs.errors import InputError, did_you_mean, nearest
+from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
 from jaxperf.training.layout import CONTEXT_METHODS, MODULES, SCHEDULES
 
@@ -38,7 +38,6 @@ _RECOMPUTE_SPELLINGS = {"unknown": "", "false": "none", "true": "full", "no": "n
 _CONTEXT_SPELLINGS = {"all_gather": "all-gather", "allgather": "all-gather", "p2p": "ring", "a2a": "ulysses"}
 _SCHEDULE_SPELLINGS = {name.replace("-", "_"): name for name in SCHEDULES} | {"interleaved_1f1b": "interleaved"}
 _TASK_SPELLINGS = {"": "pretrain", "pretraining": "pretrain", "finetune": "sft", "fine_tuning": "sft", "peft": "lora"}
-ALIKE = 0.7  # of 1; tables hold many columns that are not read, so only what is hardly another word is told
 
 
 @dataclass(frozen=True)
@@ -130,13 +129,8 @@ def _places(path: str | Path, columns: Sequence[str]) -> dict[str, tuple[str, ..
 
 
 def _misspelled(columns: Sequence[str], places: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """A sentence for each column that nobody reads and that is spelled nearly as one that is not there."""
     read = {column for held in places.values() for column in held}
-    absent = [each for name, others in KNOWN.items() if name not in places for each in (name, *others)]
-    found = {column: nearest(standard_name(column), absent, 1, ALIKE) for column in columns if column not in read}
-    return tuple(
-        f"the column '{column}' is not read. Did you mean {meant[0]}?" for column, meant in found.items() if meant
-    )
+    return misspelled_notes(columns, read, absent(KNOWN, places))
 
 
 def _given(

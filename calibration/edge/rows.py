@@ -14,6 +14,7 @@ import numpy as np
 from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.latency import SECONDS, is_time
+from calibration.datasets.spellings import misspelled_notes
 from calibration.edge.spaces import SPACES, space_of
 from hwspecs.errors import InputError, did_you_mean
 
@@ -36,11 +37,13 @@ class Row:
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """`found`: the rows that could be read; `reasons`: row -> why another could not; `rows` of the file."""
+    """`found`: the rows that could be read; `reasons`: row -> why another could not; `rows` of the file; `notes` on
+    all."""
 
     found: tuple[Row, ...]
     reasons: Mapping[int, str]
     rows: int
+    notes: tuple[str, ...] = ()
 
 
 def device_key(name: str, batch: Any = None) -> str:
@@ -85,7 +88,9 @@ def read_edge(path: str | Path, device: str | None = None, timed: bool = False) 
             found.append(_row(row, record[network], name, batch, math.nan if measured is None else measured))
         except InputError as error:
             reasons[row] = str(error)
-    return EdgeTable(tuple(found), reasons, len(records))
+    read = {network, stated, columns.get(BATCH), time}
+    lacking = [*(() if BATCH in columns else (BATCH,)), *(() if time else ("latency_ms",))]
+    return EdgeTable(tuple(found), reasons, len(records), misspelled_notes(columns.values(), read, lacking))
 
 
 def read_measured(path: str | Path, device: str | None = None) -> list[Row]:

@@ -80,7 +80,7 @@ def batches(
     }
     write_with(table, out, columns, stamp(source))
     record = {
-        **answer_record(table, out, columns, SHOWN, lambda reason: reason.split("; ")),
+        **answer_record(table, out, columns, SHOWN, lambda reason: reason.split("; "), read.notes),
         "tiers": tiers_of(columns, SHOWN),
         "errors": [row for phase in ("prefill", "decode_step") for row in _errors(read, columns, phase)],
         **source,

@@ -11,7 +11,7 @@ import typer
 
 from hwspecs.errors import InputError
 from jaxperf.cli.collectives_said import MICRO, counted, print_record, summary
-from jaxperf.cli.kernels import check_places
+from jaxperf.cli.kernels import check_column, check_places
 from jaxperf.cli.option_checks import check_name
 from jaxperf.cli.options import AsJson, DevicesDirectory, Quiet
 from jaxperf.cli.predicted import OutTable, end, source_record, stamp
@@ -114,10 +114,14 @@ def _is_log(table: Path) -> bool:
 def _check(table: Path, out: Path, is_log: bool) -> None:
     """What can be found wrong with the two files before anything is computed."""
     from calibration.collectives.predict import ADDED
+    from calibration.datasets.tables import DEVICE_COLUMNS
+    from jaxperf.io.tables import check_output
 
     if not is_log:
-        return check_places(table, out, ADDED)
-    from jaxperf.io.tables import check_output
+        check_places(table, out, ADDED)
+        check_column(table, DEVICE_COLUMNS)
+        check_column(table, ("op",))
+        return
 
     check_output(out)
 

@@ -67,7 +67,7 @@ def edge(
     }
     write_with(table, out, columns, stamp(source))
     record = {
-        **answer_record(table, out, columns, SHOWN),
+        **answer_record(table, out, columns, SHOWN, of_all=read.notes),
         "tiers": tiers_of(columns, SHOWN),
         "errors": _errors(read, columns),
         "devices": {space: list(known.prior.devices) for space, known in parameters.spaces.items()},

@@ -58,7 +58,7 @@ def graphs(
     start_single_precision(quick=True)
     from calibration.composition.graph_parameters import load_graphs
     from calibration.composition.predict_graphs import ADDED, predict_rows
-    from calibration.composition.rows import Graphs, read_rows
+    from calibration.composition.rows import Graphs, read_rows, unread_columns
     from calibration.datasets import write_with
 
     check_places(table, out, ADDED)
@@ -75,7 +75,11 @@ def graphs(
         "adapted_to": adapt and str(adapt),
     }
     write_with(table, out, columns, stamp(source))
-    record = {**answer_record(table, out, columns, SHOWN), "groups": _groups(rows, columns), **source}
+    record = {
+        **answer_record(table, out, columns, SHOWN, of_all=unread_columns(table)),
+        "groups": _groups(rows, columns),
+        **source,
+    }
     end(record, as_json, quiet, _print)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +48,7 @@ def kernels(
     start_single_precision(quick=True)
     import hwspecs
     from calibration.datasets import read_table, write_with
+    from calibration.datasets.tables import DEVICE_COLUMNS
     from calibration.kernels.parameters import load_parameters
     from calibration.kernels.predict import ADDED, predict
     from jaxperf.io.tables import json_text
@@ -57,7 +58,7 @@ def kernels(
     hwspecs.open_registry(directories)
     parameters = load_parameters(params)
     read = read_table(table, family, directories=directories, timed=False)
-    check_device_column(table)
+    check_column(table, DEVICE_COLUMNS)
     predicted = predict(read, parameters, directories)
     source = {"parameters": parameters_record(parameters, params)}
     write_with(table, out, predicted.columns, stamp(source))
@@ -96,20 +97,19 @@ def check_places(table: Path, out: Path, added: Iterable[str]) -> None:
             raise InputError(f"{table} already has a column '{name}', which is to be added; rename or remove it.")
 
 
-def check_device_column(table: Path) -> None:
-    """Raises `InputError` where no column of the table names a device: then no row can have a prediction."""
+def check_column(table: Path, names: Sequence[str]) -> None:
+    """Raises `InputError` where a table has no column of any of these `names`, without which no row has a
+    prediction."""
     from calibration.datasets.columns import standard_columns
     from calibration.datasets.files import read_pieces
-    from calibration.datasets.tables import DEVICE_COLUMNS
     from hwspecs.errors import did_you_mean
 
     first = next(read_pieces(table, 1), None)
     written = standard_columns(table, first.column_names if first else [], lambda name: False)
-    if not set(DEVICE_COLUMNS) & set(written):
-        hint = did_you_mean(DEVICE_COLUMNS[0], list(written))
-        raise InputError(
-            f"{table}: the column 'device' is missing (also called {', '.join(DEVICE_COLUMNS[1:])}).{hint}"
-        )
+    if not set(names) & set(written):
+        hint = next(filter(None, (did_you_mean(name, list(written.values())) for name in names)), "")
+        others = f" (also called {', '.join(names[1:])})" if len(names) > 1 else ""
+        raise InputError(f"{table}: the column '{names[0]}' is missing{others}.{hint}")
 
 
 # --- what is said about the answer ------------------------------------------------------------------------------------

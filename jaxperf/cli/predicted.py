@@ -30,11 +30,12 @@ def answer_record(
     columns: Mapping[str, np.ndarray],
     shown: Mapping[str, Shown],
     notes_of: Callable[[str], Iterable[str]] = lambda reason: [reason],
+    of_all: Sequence[str] = (),
 ) -> dict[str, Any]:
     """How many rows were predicted, why others were not, what to know of those that were, and the answers of a few.
 
     **Arguments:** `columns`: of the prediction [rows]; `shown`: as of `few_answers`, first the column that every
-    predicted row has; `notes_of`: the notes in the reason of such a row.
+    predicted row has; `notes_of`: the notes in the reason of such a row; `of_all`: what is to be known of all rows.
     """
     import numpy as np
 
@@ -46,7 +47,10 @@ def answer_record(
         "rows": len(known),
         "predicted": int(known.sum()),
         "without_prediction": counted(Counter(reasons[~known].tolist())),
-        "notes": counted(Counter(note for reason in reasons[known].tolist() for note in notes_of(reason))),
+        "notes": [
+            *({"reason": note, "rows": len(known)} for note in of_all),
+            *counted(Counter(note for reason in reasons[known].tolist() for note in notes_of(reason))),
+        ],
         "answers": few_answers(columns, shown),
     }
 

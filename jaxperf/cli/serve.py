@@ -86,13 +86,18 @@ def serve(
     }
     write_with(table, out, columns, stamp(source))
     record = {
-        **answer_record(table, out, columns, SHOWN, lambda reason: OWN_FIGURE.sub("", reason).split("; ")),
+        **answer_record(table, out, columns, SHOWN, _notes, read.notes),
         "configurations": len(read.configurations),
         "tiers": tiers_of(columns, SHOWN),
         "errors": [row for label in LABELS for row in _errors(read, columns, label)],
         **source,
     }
     end(record, as_json, quiet, _print)
+
+
+def _notes(reason: str) -> list[str]:
+    """The notes of a row, each without a figure of this row."""
+    return OWN_FIGURE.sub("", reason).split("; ")
 
 
 def _errors(read: ServingTable, columns: dict[str, np.ndarray], label: str) -> list[dict[str, Any]]:

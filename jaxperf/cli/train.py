@@ -93,13 +93,12 @@ def train(
         columns = predict_training(read, scalars, kernels, directories)
         write_with(rows, out, columns, stamp(source))
     record = {
-        **answer_record(table, out, columns, SHOWN, _notes),
+        **answer_record(table, out, columns, SHOWN, _notes, read.notes),
         "feasible": int(columns["feasible"].sum()),
         "tiers": tiers_of(columns, SHOWN),
         "errors": _errors(read, columns),
         **source,
     }
-    record["notes"] = [*({"reason": note, "rows": read.rows} for note in read.notes), *record["notes"]]
     end(record, as_json, quiet, _print)
 
 

@@ -110,12 +110,6 @@ def test_nothing_predicted_ends_with_its_own_code(predict: Callable[..., dict], 
     assert said["predicted"] == 0 and said["without_prediction"][0]["reason"].startswith("unknown_model: 'lama'")
 
 
-def test_a_misspelled_column_is_a_note_on_all_rows(predict: Callable[..., dict], own_folder: Path) -> None:
-    (own_folder / "in.csv").write_text("model,gpu,n_gpus,seq,global_batch,recomp\nllama-3-8b,h100,8,4096,16,full\n")
-    notes = predict("in.csv", "-o", "out.csv")["notes"]
-    assert {"reason": "the column 'recomp' is not read. Did you mean recompute?", "rows": 1} in notes
-
-
 def test_a_run_may_be_described_by_another_tool(predict: Callable[..., dict], own_folder: Path) -> None:
     """Llama-3-8B on 8 H100 as Megatron's arguments: the row of a table that says the same has the same step time."""
     (own_folder / "run.args").write_text(
