@@ -13,8 +13,9 @@ import hwspecs
 from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name, framework_name
-from calibration.datasets.spellings import Meaning, absent, misspelled_notes, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.column_names import misspelled_notes
 from jaxperf.io.json_text import parse_json
 
 # Column -> other names it goes by.

@@ -20,8 +20,9 @@ from calibration.datasets.columns import parse_numbers, parse_text, standard_col
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import device_name, dtype_name
 from calibration.datasets.shapes import MOST
-from calibration.datasets.spellings import misspelled_notes, stated
+from calibration.datasets.spellings import stated
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.column_names import misspelled_notes
 from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.io.op_graph import read_op_graph
 from jaxperf.io.workloads import NEUSIGHT, load_workload

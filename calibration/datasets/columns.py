@@ -16,6 +16,7 @@ from calibration.datasets.names import ABSENT
 from calibration.datasets.schema import Problem
 from calibration.datasets.text import Text, repeated
 from hwspecs.errors import InputError
+from jaxperf.io.column_names import standard_name
 
 PLAINLY = "; write it with a decimal point and nothing between thousands"
 LOCATED = 10_000  # so many problems are located one by one; the rest is counted by what is wrong
@@ -46,11 +47,6 @@ class Notes:
         """All of them, in the order of the rows."""
         alike = [Problem(first, key[0], key[1], count, key[2]) for key, (first, count) in self._alike.items()]
         return tuple(sorted((*self._located, *alike), key=lambda problem: problem.row))
-
-
-def standard_name(name: str) -> str:
-    """A column name in lower case, words joined by underscores: "KV Len" becomes "kv_len"."""
-    return re.sub(r"[\s\-]+", "_", name.strip().casefold())
 
 
 def standard_columns(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv as text_csv
 import gzip
 import hashlib
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from hwspecs.errors import InputError
+from jaxperf.io.csv_text import check_first_line, check_quotes, delimiter_of, not_utf_8
 from jaxperf.io.json_text import parse_lines, parse_rows
 
 # What reading a plain or compressed file can raise.
@@ -57,7 +57,7 @@ def read_text(path: str | Path) -> str:
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise InputError(f"Cannot read '{path}': {reason}.") from None
     except UnicodeDecodeError as error:
-        raise _not_utf_8(path, error) from None
+        raise not_utf_8(path, error) from None
     if not text.strip():
         raise InputError(f"{path} is empty.")
     return text
@@ -88,12 +88,7 @@ def read_pieces(path: str | Path, chunk: int | None = None) -> Iterator[pa.Table
     except pa.ArrowException as error:
         raise InputError(f"{path} is truncated or not what its name says: {str(error).splitlines()[0]}") from None
     except UnicodeDecodeError as error:
-        raise _not_utf_8(path, error) from None
-
-
-def _not_utf_8(path: str | Path, error: UnicodeDecodeError) -> InputError:
-    wide = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return InputError(f"{path} is UTF-16 text; save it as UTF-8." if wide else f"{path} is not UTF-8 text.")
+        raise not_utf_8(path, error) from None
 
 
 def _parquet(path: Path, chunk: int | None) -> Iterator[pa.Table]:
@@ -141,19 +136,12 @@ def _csv(path: Path, chunk: int | None) -> Iterator[pa.Table]:
 
 
 def _check_quotes(path: Path) -> None:
-    """A quote that is never closed makes one cell of all lines after it, as where the file was cut inside a cell."""
+    """Raises `InputError` for a quote that is never closed."""
     with _opened(path, "rb") as file:
         if sum(block.count(b'"') for block in iter(lambda: file.read(BLOCK), b"")) % 2 == 0:
             return
-    begins = 1
-    try:
-        with _opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
-            rows = text_csv.reader(file, delimiter=_header(path)[0], strict=True)
-            for _ in rows:
-                begins = rows.line_num + 1
-    except text_csv.Error as error:
-        if "unexpected end of data" in str(error):
-            raise InputError(f"{path}, line {begins}: a quote is opened and never closed.") from None
+    with _opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+        check_quotes(path, file, _header(path)[0])
 
 
 def _of_wrong_length(row: Any) -> str:
@@ -203,23 +191,9 @@ def _header(path: Path) -> tuple[str, list[str]]:
     """The delimiter and the column names of a CSV file."""
     with _opened(path, "rt", encoding="utf-8-sig") as file:
         line = file.readline()
-    delimiter = max(",;\t", key=line.count)
-    _check_first_line(path, line, delimiter)
+    check_first_line(path, line)
+    delimiter = delimiter_of(line)
     return delimiter, next(text_csv.reader([line], delimiter=delimiter), [])
-
-
-def _check_first_line(path: Path, line: str, delimiter: str) -> None:
-    """What spreadsheets and people write above a header would be taken for it."""
-    text = line.strip()
-    if not text:
-        what = "empty"
-    elif text.lower().startswith("sep="):
-        what = f"{text!r}"
-    elif text.startswith("#") and delimiter not in text:
-        what = "a comment"
-    else:
-        return
-    raise InputError(f"{path}: line 1 is {what}, but must name the columns; delete what stands above the header.")
 
 
 def _check_names(path: Path, names: list[str]) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 from calibration.datasets.columns import standard_columns, standard_name
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED
-from calibration.datasets.spellings import Meaning, absent, misspelled_notes, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, spelled, stated
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
+from jaxperf.io.column_names import misspelled_notes
 
 NEEDED = ("model", "gpu")
 # Column -> other names it goes by.

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from calibration.datasets.columns import standard_name
-from hwspecs.errors import InputError, nearest
+from hwspecs.errors import InputError
 
-ALIKE = 0.7  # of 1; tables hold many columns that are not read, so only what is hardly another word is told
 Meaning = Callable[[str], Any]
 
 
@@ -26,18 +24,6 @@ def spelled(names: Mapping[str, tuple[str, ...]], written: Mapping[str, str]) ->
 def absent(names: Mapping[str, Iterable[str]], there: Collection[str]) -> list[str]:
     """Every name, its own or another, of what is not `there` under any; arguments as of `spelled`."""
     return [each for name, others in names.items() if name not in there for each in (name, *others)]
-
-
-def misspelled(columns: Iterable[str], read: Collection[str], lacking: Iterable[str]) -> dict[str, str]:
-    """Columns that nobody reads and that are spelled nearly as one that is `lacking`, each with what it may mean."""
-    found = {column: nearest(standard_name(column), lacking, 1, ALIKE) for column in columns if column not in read}
-    return {column: meant[0] for column, meant in found.items() if meant}
-
-
-def misspelled_notes(columns: Iterable[str], read: Collection[str], lacking: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each of `misspelled`."""
-    found = misspelled(columns, read, lacking)
-    return tuple(f"the column '{column}' is not read. Did you mean {meant}?" for column, meant in found.items())
 
 
 def stated(name: str, cells: Mapping[str, str], meaning: Meaning | None = None) -> str:

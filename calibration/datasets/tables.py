@@ -21,11 +21,11 @@ from calibration.datasets.norms import with_kind
 from calibration.datasets.published import rewrite
 from calibration.datasets.schema import FAMILIES, KernelTable, Read
 from calibration.datasets.shapes import MOST, read_shape
-from calibration.datasets.spellings import misspelled
 from calibration.datasets.stated_formats import COLUMNS, known_formats, stated_formats
 from calibration.datasets.text import Column, Text, as_text, joined
 from hwspecs.errors import InputError
 from hwspecs.registry import Directory, Registry
+from jaxperf.io.column_names import misspelled
 
 DEVICE_COLUMNS = ("device", "gpu", "device_name", "gpu_name", "accelerator")
 # The names a table may use for what identifies a row, save the number formats (`stated_formats.COLUMNS`).

@@ -14,7 +14,7 @@ import hwspecs
 from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.names import ABSENT, UNSTATED, device_name
-from calibration.datasets.spellings import Meaning, absent, misspelled_notes, spelled, stated
+from calibration.datasets.spellings import Meaning, absent, spelled, stated
 from calibration.datasets.training_columns import (
     ALLOWED,
     EXPERTS,
@@ -30,6 +30,7 @@ from calibration.datasets.training_columns import (
 )
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.core.formats import format_name
+from jaxperf.io.column_names import misspelled_notes
 from jaxperf.training.layout import CONTEXT_METHODS, MODULES, SCHEDULES
 
 TASKS = ("pretrain", "sft", "lora")

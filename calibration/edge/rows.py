@@ -14,9 +14,9 @@ import numpy as np
 from calibration.datasets.columns import standard_columns
 from calibration.datasets.files import read_pieces
 from calibration.datasets.latency import SECONDS, is_time
-from calibration.datasets.spellings import misspelled_notes
 from calibration.edge.spaces import SPACES, space_of
 from hwspecs.errors import InputError, did_you_mean
+from jaxperf.io.column_names import misspelled_notes
 
 NETWORK = ("arch", "architecture", "network", "op_idx")
 DEVICE, BATCH = ("device", "gpu", "hardware"), "batch"

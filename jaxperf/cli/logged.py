@@ -52,6 +52,12 @@ def uncompared_notes(trace: RequestTrace) -> list[str]:
     return [f"{name} is not compared: {why}" for name in sorted(columns) for why in trace.unread(name)]
 
 
+def replaced_notes(trace: RequestTrace, cells: Cells) -> list[str]:
+    """Which columns of the file give way to those of the answer, in a sentence."""
+    names = [name for name in trace.rows[0] if name in cells]
+    return [f"the file has columns of the answer's names, which give way to these: {', '.join(names)}"] if names else []
+
+
 def left_out_notes(trace: RequestTrace) -> list[str]:
     """How many rows are no requests and why, in sentences."""
     return [f"left out ({rows:,}): {reason}" for reason, rows in Counter(trace.reasons.values()).most_common()]

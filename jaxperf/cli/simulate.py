@@ -81,7 +81,7 @@ def simulate(
     early = parse_seconds("--warm-up", warm_up)
     start_jax(quick=True)
     from jaxperf.cli.engines import Served, context_of, read_settings
-    from jaxperf.cli.logged import uncompared_notes
+    from jaxperf.cli.logged import replaced_notes, uncompared_notes
     from jaxperf.cli.simulate_answer import Asked, answer_of
     from jaxperf.cli.simulate_said import backlog_notes, cells_of, print_simulated, summary
     from jaxperf.cli.simulate_said import with_columns as extended
@@ -109,7 +109,7 @@ def simulate(
         "scheduler": answer.scheduler,
         "settings": answer.numbers,
         "step_time": answer.source,
-        "notes": [*trace.notes, *uncompared_notes(trace), *answer.notes, *behind],
+        "notes": [*trace.notes, *replaced_notes(trace, cells), *uncompared_notes(trace), *answer.notes, *behind],
         **summary(trace, cells),
         **answer.figures,
     }

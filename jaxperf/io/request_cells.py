@@ -14,6 +14,7 @@ from jaxperf.models.checks import show
 LARGEST_LENGTH = 1 << 24  # tokens of one request
 LATEST = 1e10  # s: beyond it a double no longer tells microseconds apart
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PRIORITY, PREFILLED = "priority", "prefilled_tokens"
 HASHES = "hash_ids"  # of the prompt's beginning, one for so many tokens (Mooncake: 512)
 MILLISECONDS = "timestamp"  # a number under this name counts milliseconds (Mooncake); a date and time is read as one
 

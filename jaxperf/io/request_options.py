@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxperf.io.request_cells import column_named, is_empty
+from jaxperf.io.request_cells import PREFILLED, PRIORITY, column_named, is_empty
 from jaxperf.io.request_traces import RequestTrace
 from jaxperf.io.session_traces import SessionTrace
 from jaxperf.models.checks import show
 from jaxperf.serving.workloads.drawn import Stage
 
-PRIORITY, PREFILLED = "priority", "prefilled_tokens"
 LARGEST_PRIORITY = 1 << 30
 
 

@@ -3,9 +3,7 @@ benchmark, Parquet, compressed or not; or a workload described in JSON, from whi
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +15,13 @@ import numpy as np
 
 from hwspecs.errors import InputError, did_you_mean
 from jaxperf.io.benchmark_files import CONVERSATION, conversation_rows, result_rows
+from jaxperf.io.column_names import misspelled_notes
+from jaxperf.io.csv_text import csv_rows, not_utf_8
 from jaxperf.io.json_text import parse_lines, parse_unique
 from jaxperf.io.request_cells import (
     HASHES,
+    PREFILLED,
+    PRIORITY,
     column_named,
     hashes_of,
     in_milliseconds,
@@ -45,6 +47,8 @@ NAMES = {
         *("generatedtokens", "output_toks"),
     ),
 }
+OPTIONAL = (HASHES, PRIORITY, PREFILLED)
+KNOWN = frozenset((*OPTIONAL, *(name for names in NAMES.values() for name in names)))
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def read_requests(path: str | Path) -> RequestTrace:
     assumed: tuple[str, ...] = ()
     if CONVERSATION in rows[0]:
         rows, assumed = conversation_rows(rows, NAMES)
+    _check_names(list(rows[0]), path)
     columns = {name: _column(rows[0], name, path) for name in NAMES}
     _check_ids(rows, path)
     cells: dict[str, list[Any]] = {
@@ -124,6 +129,7 @@ def read_requests(path: str | Path) -> RequestTrace:
         arrived, notes = arrived - origin, (*assumed, "times are dates; they count from the first arrival")
     elif in_milliseconds(columns["arrived_at"]):
         notes = (*assumed, f"{columns['arrived_at'].strip()} counts milliseconds, as in Mooncake's traces")
+    notes += _unread_notes(rows, columns)
     order = np.argsort(arrived, kind="stable")
     late = int((np.diff(arrived) < 0.0).sum())
     if late:
@@ -142,8 +148,8 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
         return read(path)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"Cannot read '{path}': {getattr(error, 'strerror', None) or error}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text.") from None
+    except UnicodeDecodeError as error:
+        raise not_utf_8(path, error) from None
 
 
 def _text(path: Path) -> str:
@@ -151,22 +157,8 @@ def _text(path: Path) -> str:
     return (gzip.decompress(raw) if path.name.lower().endswith(".gz") else raw).decode("utf-8-sig")
 
 
-def _csv(path: Path) -> list[dict[str, Any]]:
-    text = _text(path)
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)  # as spreadsheets of some languages write it
-    lines = csv.reader(io.StringIO(text), delimiter=delimiter)
-    try:
-        header = next(lines, [])
-        if len(set(header)) != len(header):
-            raise InputError(f"{path}: two columns have the same name: {', '.join(header)}.")
-        rows = []
-        for cells in lines:
-            if cells and len(cells) != len(header):
-                raise InputError(f"{path}: line {lines.line_num} has {len(cells)} cells; the header has {len(header)}.")
-            rows += [dict(zip(header, cells, strict=True))] if cells else []
-    except csv.Error as error:
-        raise InputError(f"{path}: line {lines.line_num} is not CSV: {error}.") from None
-    return rows
+def _csv(path: Path) -> list[dict[str, str]]:
+    return csv_rows(_text(path), path)
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
@@ -238,6 +230,34 @@ def _column(row: Mapping[str, Any], name: str, path: Path) -> str:
         return written
     hint = did_you_mean(name, [each for each in row if each])
     raise InputError(f"{path} has no column {name} (or {', '.join(NAMES[name][1:])}).{hint}")
+
+
+def _check_names(written: Sequence[str], path: Path) -> None:
+    """Raises `InputError` for two columns that are one in another case."""
+    read: dict[str, str] = {}
+    for name in written:
+        first = read.setdefault(name.strip().casefold(), name)
+        if first != name and name.strip().casefold() in KNOWN:
+            raise InputError(f"{path}: the columns '{first}' and '{name}' mean the same; remove one.")
+
+
+def _unread_notes(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each column of tokens that says something else than the one that is read, and for each that is
+    spelled nearly as one that the file lacks; `columns`: as written."""
+    beside = [
+        (column, columns[name])
+        for name in ("prefill_tokens", "decode_tokens")
+        for column in rows[0]
+        if column.strip().casefold() in NAMES[name] and column != columns[name]
+    ]
+    differing = [
+        f"the column '{column}' is not read where '{read}' says something else"
+        for column, read in beside
+        if any(not is_empty(row[column]) and number_of(row[column]) != number_of(row[read]) for row in rows)
+    ]
+    written = {column.strip().casefold() for column in rows[0]}
+    known = [column for column in rows[0] if column.strip().casefold() in KNOWN]
+    return (*differing, *misspelled_notes(rows[0], known, [name for name in OPTIONAL if name not in written]))
 
 
 def _check_ids(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

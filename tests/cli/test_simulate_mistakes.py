@@ -118,3 +118,29 @@ def test_files_that_are_no_tables(refuse, files: tuple[str, ...], own_folder: Pa
     assert "s.json: the key 'tp' is given twice in an object of" in refuse("simulate", *files, "-o", "out.csv")
     (own_folder / "s.json").write_text("[]")
     assert "settings are an object" in refuse("simulate", *files, "-o", "out.csv")
+
+
+HEADER = "arrived_at,prefill_tokens,decode_tokens"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{HEADER},DECODE_TOKENS\n0,8,8,1\n", "the columns 'decode_tokens' and 'DECODE_TOKENS' mean the same"),
+        (f"\n{HEADER}\n0,8,8\n", "line 1 is empty, but must name the columns"),
+        (f"# mine\n{HEADER}\n0,8,8\n", "line 1 is a comment"),
+        (f"sep=,\n{HEADER}\n0,8,8\n", "line 1 is 'sep=,'"),
+        (f'{HEADER}\n0,"8,8\n', "requests.csv, line 2: a quote is opened and never closed"),
+        ("", "requests.csv is empty"),
+    ],
+)
+def test_mistakes_in_the_text_of_requests(
+    refuse, files: tuple[str, ...], own_folder: Path, text: str, words: str
+) -> None:
+    (own_folder / "requests.csv").write_text(text)
+    assert words in refuse("simulate", *files, "-o", "out.csv")
+
+
+def test_requests_in_another_encoding(refuse, files: tuple[str, ...], own_folder: Path) -> None:
+    (own_folder / "requests.csv").write_text(f"{HEADER}\n0,8,8\n", encoding="utf-16")
+    assert "requests.csv is UTF-16 text; save it as UTF-8." in refuse("simulate", *files, "-o", "out.csv")
