@@ -86,7 +86,7 @@ def capacity(
     from jaxperf.cli.compute import start_jax
 
     start_jax(quick=True)
-    from jaxperf.cli.capacities import rates_of_pools, rates_of_replicas
+    from jaxperf.cli.capacities import Asked, rates_of_pools, rates_of_replicas
     from jaxperf.cli.engines import Served, context_of, read_settings
     from jaxperf.cli.logged import left_out_notes
     from jaxperf.io.request_options import with_options, within_context
@@ -105,17 +105,17 @@ def capacity(
     if len(trace.row) == 1:
         besides = "".join(f" ({note})" for note in left_out_notes(trace))
         raise InputError(f"{requests} has one request{besides}; a rate needs several, one after another.")
+    paid = (price, electricity)
+    asked = Asked(data, str(settings), trace, columns, served, step_time, wanted, precision, paid)
     if "pools" in data:
         if (replicas, routing) != (ONE, BY_LOAD) or columns:
             raise InputError("--replicas, --routing, priorities and prefilled tokens do not go with pools in settings.")
-        paid = (price, electricity)
-        found = rates_of_pools(data, str(settings), trace, served, step_time, devices, wanted, precision, paid)
+        rows, said = rates_of_pools(asked, devices)
     else:
         if devices is not None:
             raise InputError("--devices divides devices between pools, and the settings have none; give --replicas.")
-        rest = (_counts(replicas), routing, wanted, precision, (price, electricity))
-        found = rates_of_replicas(data, str(settings), trace, columns, served, step_time, *rest)
-    rows, notes = found[0], [*found[1], *left_out_notes(trace)]
+        rows, said = rates_of_replicas(asked, _counts(replicas), routing)
+    notes = [*said, *left_out_notes(trace)]
     record = {"requests": str(requests), "settings": str(settings), "slo": _slo_words(wanted), "notes": notes}
     if as_json:
         typer.echo(json_text({**record, "rows": rows}))

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxperf.cli.capacities import _rows
+from jaxperf.cli.capacities import Lane, _rows
 from jaxperf.cli.kernel_intervals import intervals
+from jaxperf.serving.unit_costs import Prices
 
 
 def test_ends_hold_the_value_whichever_is_larger() -> None:
@@ -24,6 +25,6 @@ def test_rates_of_a_table_of_step_times_have_no_interval(ends: list[np.ndarray],
     found: Any = SimpleNamespace(
         meets=2.0 * one, fails=2.1 * one, limited_by=["slo"], tokens_per_second=one, monotone=one > 0.0
     )
-    (row,) = _rows([{"replicas": 1}], [1], found, ends, [{}], 1.0)
+    (row,) = _rows([Lane({"replicas": 1}, 1, [])], found, ends, Prices(), 1.0)
     names = ("requests_per_second_lower", "requests_per_second_upper")
     assert [row[name] for name in names if name in row] == (told or [])
