@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import hwspecs
 import jaxperf.cli.calibrate
 import jaxperf.cli.processes
 from calibration.datasets import data_hash
+from calibration.kernels import gaussian_process
 from calibration.kernels.fit import Settings
 from calibration.kernels.parameters import Parameters, load_parameters, save_parameters
 from jaxperf.cli.main import app
@@ -60,6 +62,16 @@ def write(path: Path, *devices: str, reached: float = 0.7) -> Path:
 
 
 pytestmark = pytest.mark.usefixtures("plain_jax")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps() -> Iterator[None]:
+    """Adaptations of a moment too: how well they learn is tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaussian_process, "STEPS", 20)
+        gaussian_process._descend.clear_cache()
+        yield
+    gaussian_process._descend.clear_cache()
 
 
 @pytest.fixture(autouse=True)

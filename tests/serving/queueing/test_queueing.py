@@ -15,6 +15,7 @@ from jaxperf.serving.queueing.lengths import Lengths, lengths_as, lengths_of, pa
 from jaxperf.serving.queueing.line import Company, met
 from jaxperf.serving.queueing.pools import no_prompts
 from jaxperf.serving.queueing.waiting import prompts_together, sharing
+from jaxperf.sweeps.once import evaluate_once
 from tests.serving.queueing.engines import even_law, most_of, steady, straight_law
 
 CHATS = {"kind": "uniform", "low": 16, "high": 2000}, {"kind": "uniform", "low": 10, "high": 400}
@@ -130,7 +131,7 @@ def test_the_derivative_by_the_rate_is_the_difference(lengths) -> None:
         return steady(chunked, law, Load(rate, *lengths), engine).e2e
 
     difference = (e2e(rate + step) - e2e(rate - step)) / (2.0 * step)
-    _, slope = jax.jit(lambda rate: jax.jvp(e2e, (rate,), (jnp.ones_like(rate),)))(rate)
+    slope = evaluate_once(jax.jit(jax.jacfwd(e2e)), rate)
     assert float(slope) == pytest.approx(float(difference), rel=1e-3)
 
 

@@ -80,7 +80,7 @@ def test_arrivals_of_no_stated_variation_are_poissons() -> None:
     prompt, output = (lengths_as({"kind": "uniform", "low": 10, "high": high}) for high in (2000, 400))
     loads = [Load(rate, prompt, output, variation) for rate in (1.0, 40.0) for variation in (None, 1.0)]
     found = [(steady(chunked, law, load, Engine(64.0, 1000.0)), load) for load in loads]
-    seen = np.array([[s.ttft, s.tpot, s.meets, *percentiles(s, load, 0.99).values()] for s, load in found])
+    seen = np.array([[s.ttft, s.tpot, s.meets, *percentiles(s, load, as_float(0.99)).values()] for s, load in found])
     assert np.isfinite(seen).all() and seen[::2] == pytest.approx(seen[1::2], rel=1e-5)
 
 

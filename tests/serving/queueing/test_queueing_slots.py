@@ -13,6 +13,7 @@ from jaxperf.core.numerics import as_float
 from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
 from jaxperf.serving.queueing.lengths import lengths_as
 from jaxperf.serving.queueing.slots import all_taken
+from jaxperf.sweeps.once import evaluate_once
 from tests.serving.queueing.engines import most_of, percentiles, steady, straight_law
 
 
@@ -58,5 +59,5 @@ def test_the_derivative_by_the_slots_is_the_difference() -> None:
         return steady(chunked, straight_law(), Load(2.0, *lengths), Engine(slots, 2048.0)).e2e
 
     slots, step = as_float(2.5), 1e-4
-    _, slope = jax.jit(lambda slots: jax.jvp(e2e, (slots,), (jnp.ones_like(slots),)))(slots)
+    slope = evaluate_once(jax.jit(jax.jacfwd(e2e)), slots)
     assert float(slope) == pytest.approx(float(e2e(slots + step) - e2e(slots - step)) / (2.0 * step), rel=1e-3)
