@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from jaxperf.core.device import Device
 from jaxperf.core.numerics import as_float
 from jaxperf.models.deployment import Deployment
 from jaxperf.models.layers import Transformer
 from jaxperf.models.step import decode_cost, prefill_cost
-from tests.devices import A100, H100, MI300X, QUICK, TPU_V5P, decode_step, deployment, model, peak_index, prefill_step
+from jaxperf.sweeps.once import evaluate_once
+from tests.devices import DEVICES, H100, decode_step, deployment, model, peak_index, prefill_step
 
 Differentiable = tuple[Deployment, Transformer, Array, Array]
 ROOMY = H100.replace(memory_capacity=4e12)
@@ -36,8 +37,8 @@ def slopes_of(time: Callable[[Differentiable], Array]) -> Callable[[Differentiab
     def at(numbers: Differentiable, rest: Differentiable) -> Array:
         return time(eqx.combine(numbers, rest))
 
-    compiled = jax.jit(jax.grad(at), compiler_options=QUICK)
-    return lambda point: compiled(*eqx.partition(point, eqx.is_inexact_array))
+    slopes = jax.jit(jax.grad(at))  # on the host: compiling it takes longer than all points together
+    return lambda point: evaluate_once(slopes, *eqx.partition(point, eqx.is_inexact_array))
 
 
 SLOPES = {"decode": slopes_of(decode_time), "prefill": slopes_of(prefill_time)}
@@ -57,9 +58,10 @@ every_layout = pytest.mark.parametrize(("name", "layout"), LAYOUTS)
 phases = pytest.mark.parametrize("phase", SLOPES)
 
 
-def slopes_at(phase: str, name: str, device: Device, layout: dict[str, Any]) -> tuple[Any, ...]:
-    point = (deployment(device, **layout), model(name), as_float(16), as_float(1000))
-    return SLOPES[phase](point)
+@functools.cache
+def slopes_at(phase: str, name: str, device: str = "h100", memory: float = 4e12, **layout: Any) -> tuple[Any, ...]:
+    placed = deployment(DEVICES[device].replace(memory_capacity=memory), **layout)
+    return SLOPES[phase]((placed, model(name), as_float(16), as_float(1000)))
 
 
 @phases
@@ -67,22 +69,22 @@ def slopes_at(phase: str, name: str, device: Device, layout: dict[str, Any]) -> 
 def test_no_number_of_a_step_has_an_undefined_slope(phase: str, name: str, layout: dict[str, Any]) -> None:
     """Device, layout, formats, efficiencies, host, model and workload; branches that `where` hides included: windows
     of zero, absent shared experts, groups of one rank, absent tori."""
-    for device in (ROOMY, MI300X, TPU_V5P, A100):
-        slopes = slopes_at(phase, name, device.replace(memory_capacity=4e12), layout)
+    for device in DEVICES:
+        slopes = slopes_at(phase, name, device, **layout)
         for path, leaf in jax.tree_util.tree_leaves_with_path(slopes):
             assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)
 
 
 @phases
 def test_an_infeasible_point_has_defined_slopes_too(phase: str) -> None:
-    slopes = slopes_at(phase, "llama-2-7b", H100.replace(memory_capacity=1e9), {})
+    slopes = slopes_at(phase, "llama-2-7b", memory=1e9)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slopes))
 
 
 @phases
 @every_layout
 def test_slopes_of_a_device_equal_finite_differences(phase: str, name: str, layout: dict[str, Any]) -> None:
-    slopes = slopes_at(phase, name, ROOMY, layout)[0].device
+    slopes = slopes_at(phase, name, **layout)[0].device
 
     def time(**changes: Any) -> float:
         return float(STEPS[phase](deployment(ROOMY.replace(**changes), **layout), model(name), 16, 1000).time)
@@ -111,7 +113,7 @@ def test_the_slope_of_the_launch_latency_is_the_number_of_launches(
     phase: str, name: str, layout: dict[str, Any]
 ) -> None:
     """And of the phases of collectives, each of which takes the latency of a link twice."""
-    slopes = slopes_at(phase, name, ROOMY, layout)[0].device
+    slopes = slopes_at(phase, name, **layout)[0].device
     phases = float(slopes.link_latency) / 2.0
     assert (phases > 0.0) == any(layout.get(way, 1) > 1 for way in ("tensor", "data", "pipeline", "expert"))
     slope = float(slopes.launch_latency) - phases
@@ -138,7 +140,7 @@ def test_where_the_host_is_in_the_way_the_device_has_no_slope(launch: str) -> No
 @phases
 @every_layout
 def test_what_a_step_does_not_use_has_a_slope_of_exactly_zero(phase: str, name: str, layout: dict[str, Any]) -> None:
-    slopes = slopes_at(phase, name, ROOMY, layout)
+    slopes = slopes_at(phase, name, **layout)
     device, transformer = slopes[0].device, slopes[1]
     for field in ("memory_capacity", "l2_capacity", "tdp", "mesh", "torus_dimensions", "native"):
         assert np.all(np.asarray(getattr(device, field)) == 0.0), field
@@ -177,7 +179,7 @@ def test_slopes_of_efficiencies_and_host_equal_finite_differences(name: str) -> 
 
 
 def test_more_cores_more_context_and_more_sequences_have_the_expected_signs() -> None:
-    slopes = slopes_at("decode", "llama-2-7b", ROOMY, {})
+    slopes = slopes_at("decode", "llama-2-7b")
     assert float(slopes[0].device.memory_bandwidth) < 0.0
     assert float(slopes[3]) > 0.0  # another token of context
     cache_bytes = 2 * 4096 * 32 * 2 * 16  # one more token in each of sixteen sequences

@@ -180,17 +180,15 @@ def test_python_face() -> None:
 
 def test_pools_share_by_speed_and_the_slowest_bounds() -> None:
     pools = [Pool("h100-sxm", H100, 8, assumed_rates()), Pool("a100-sxm-80gb", A100, 8, assumed_rates())]
-    request = dataclasses.replace(REQUEST, top=1)
-    plans = plan_pools(request, pools)
+    plans = plan_pools(dataclasses.replace(REQUEST, global_batch=512, top=1), pools)
     assert [each.time for each in plans] == sorted(each.time for each in plans)
+    assert plans[0].assigned != "alone"
     assert sorted(each.assigned for each in plans) == ["alone", "alone", "replicas", "stages"]
     for found in plans:
         times = [answer.choices[0].metrics["time"] for answer in found.answers]
         assert found.time == pytest.approx(max(times) + found.between) and times[found.bound] == max(times)
-        assert sum(found.shares) == (16 if found.assigned == "stages" else 32)
+        assert sum(found.shares) == (16 if found.assigned == "stages" else 512)
         assert found.assigned == "alone" or found.shares[0] > found.shares[1]
-    heavy = dataclasses.replace(request, global_batch=512)
-    assert plan_pools(heavy, pools)[0].assigned != "alone"
     with pytest.raises(InputError, match="give --pool twice"):
         check_pools(pools[:1])
 
