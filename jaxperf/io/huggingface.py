@@ -28,6 +28,7 @@ from jaxperf.models.config import (
     check_text,
     show,
 )
+from jaxperf.models.split_formats import CALLED, split_blocks
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
@@ -42,12 +43,21 @@ def _describe(data: Mapping[str, Any], where: str, name: str | None) -> ModelCon
     try:
         family, architecture, part, notes = choose_family(data)
         config = family(Fields(part, check_text("name", name or architecture), architecture, notes))
+        notes.extend(_split_notes(config))
         own = data.get("_jaxperf")
         if isinstance(own, Mapping):  # only the shipped files have it: where the numbers come from, what was assumed
             notes.extend(Fields(own, "", "", []).listing("assumptions", str) or [])
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     return dataclasses.replace(config, assumptions=tuple(dict.fromkeys(notes)))
+
+
+def _split_notes(config: ModelConfig) -> list[str]:
+    """Which blocks a checkpoint stores in several formats, in a sentence."""
+    found = split_blocks(config)
+    blocks = ", ".join(f"{CALLED[block]} of {count} layers" for block, count in found.items())
+    read = "each block was read as the last of them (o_proj, down_proj) is stored"
+    return [f"quantization_config lists some products of a block alone ({blocks}); {read}."] if found else []
 
 
 def parse_config(text: str, where: str) -> Mapping[str, Any]:

@@ -106,7 +106,7 @@ def block_schemes(config: ModelConfig, index: int) -> Schemes:
     whole = config.quantization
     if whole is None:
         return ()
-    return tuple((block, _scheme(whole, index, modules)) for block, modules in _modules(config.layers[index]))
+    return tuple((block, scheme_of(whole, index, modules)) for block, modules in block_modules(config.layers[index]))
 
 
 def own_formats(config: ModelConfig, index: int) -> Formats:
@@ -124,7 +124,7 @@ def own_formats(config: ModelConfig, index: int) -> Formats:
     return tuple((block, name) for block, name in stored.items() if block in own)
 
 
-def _scheme(whole: Quantization, index: int, modules: tuple[str, ...]) -> Quantization | None:
+def scheme_of(whole: Quantization, index: int, modules: tuple[str, ...]) -> Quantization | None:
     if _listed(whole.excluded, index, modules):
         return None
     for each in whole.others:
@@ -148,7 +148,7 @@ def _parts(name: str) -> Iterator[str]:
             yield ".".join(pieces[first:last])
 
 
-def _modules(layer: Layer) -> Iterator[tuple[str, tuple[str, ...]]]:
+def block_modules(layer: Layer) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The blocks of a layer with the names their last projection has in checkpoints."""
     mixer = layer.mixer or layer.cross
     if mixer is not None:

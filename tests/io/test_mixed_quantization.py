@@ -19,7 +19,8 @@ from tests.models.shipped import decode_once
 
 def test_modules_that_auto_round_keeps_or_gives_other_bits() -> None:
     scheme = {"quant_method": "auto-round", "bits": 4, "group_size": 128}
-    kept = {"model.layers.0.self_attn.o_proj": {"bits": 16}, "lm_head": {"bits": 16, "data_type": "fp"}}
+    kept = {f"model.layers.0.self_attn.{each}_proj": {"bits": 16} for each in "qkvo"}
+    kept |= {"lm_head": {"bits": 16, "data_type": "fp"}}
     same = {"model.layers.1.mlp.down_proj": {"bits": 4, "group_size": 128}}
     model = read(scheme | {"extra_config": kept | same})
     listed = read(scheme | {"modules_to_not_convert": list(kept)})

@@ -6,12 +6,13 @@ import dataclasses
 
 import pytest
 
-from jaxperf.io.huggingface import load_model
+from jaxperf.io.huggingface import load_model, read_config
 from jaxperf.models.block_formats import PLAIN, own_formats
 from jaxperf.models.config import ModelConfig
 from jaxperf.models.layers import transformer
 from jaxperf.models.parameters import parameter_breakdown
 from jaxperf.models.quantization import Quantization
+from jaxperf.models.split_formats import split_blocks
 from tests.devices import H100, deployment
 from tests.models.shipped import decode_once
 
@@ -112,3 +113,29 @@ def test_layers_that_are_excluded_differ_from_those_that_are_not() -> None:
         (2.0, (("mixer", PLAIN), ("ffn", PLAIN))),
         (30.0, ()),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "modules", "split"),
+    [
+        ("llama-3.1-8b", ("model.layers.3.mlp.down_proj", "lm_head"), {"ffn": 1}),
+        ("llama-3.1-8b", ("re:.*down_proj",), {"ffn": 32}),
+        ("llama-3.1-8b", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), {"mixer": 32}),
+        ("deepseek-v3", ("self_attn.q_a_proj", "self_attn.kv_b_proj"), {"mixer": 61}),  # as of its NVFP4-v2 by NVIDIA
+        ("mixtral-8x7b", ("block_sparse_moe.experts.0.w2", "gate"), {"ffn": 32}),
+        ("llama-3.1-8b", tuple(f"self_attn.{name}_proj" for name in "qkvo"), {}),
+        ("llama-3.1-8b", ("mlp", "lm_head", "model.layers.99.mlp.down_proj"), {}),
+        ("gpt-oss-20b", GPT_OSS, {}),
+        ("kimi-k2", KIMI_K2_THINKING, {}),
+    ],
+)
+def test_blocks_of_several_formats_are_told(name: str, modules: tuple[str, ...], split: dict[str, int]) -> None:
+    assert split_blocks(excluding(name, *modules)) == split
+
+
+def test_a_block_of_several_formats_is_an_assumption() -> None:
+    fp8 = {"quant_method": "fp8", "ignored_layers": ["lm_head", "model.layers.3.mlp.down_proj"]}
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4}
+    llama |= {"num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256, "quantization_config": fp8}
+    said = "quantization_config lists some products of a block alone (feed-forward of 1 layers); each block was read"
+    assert any(each.startswith(said) for each in read_config(llama).assumptions)
