@@ -20,7 +20,13 @@ from jaxtyping import Array, Float
 from jaxperf.core.numerics import Scalar, as_float, floor_div
 from jaxperf.serving.queueing.arrivals import float_or_none
 from jaxperf.serving.queueing.gamma import gamma_tail
-from jaxperf.serving.queueing.law import StepLaw, decode_attention, linear_time, prompt_attention
+from jaxperf.serving.queueing.law import (
+    StepLaw,
+    decode_attention,
+    linear_time,
+    mean_linear_time,
+    prompt_attention,
+)
 from jaxperf.serving.queueing.lengths import Lengths, padded
 from jaxperf.serving.queueing.line import Company, met, points
 
@@ -214,8 +220,9 @@ def chunked(
     weight = sum(weight * number for number, weight in among)
 
     def beyond(prompts: Scalar) -> Scalar:
-        """What each of so many tokens of prompts adds to a step of decodes [s]."""
-        return (mixed(prompts) - step) / prompts
+        """What each of so many tokens of prompts adds to a step of decodes, whose number varies [s]."""
+        beside = mean_linear_time(law, decodes + prompts) + decoding + law.prefill[0]
+        return (beside - step) / prompts
 
     def met_by(number: Scalar) -> Scalar:
         return beyond(jnp.minimum(lonely + (number - 1.0) * load.prompt.mean, free))

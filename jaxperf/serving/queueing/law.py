@@ -51,6 +51,18 @@ def linear_time(law: StepLaw, tokens: Scalar) -> Scalar:
     return time * jnp.maximum(tokens / reach, 1.0)
 
 
+def mean_linear_time(law: StepLaw, tokens: Scalar) -> Scalar:
+    """Linear layers of steps whose tokens vary by a cell or more, so many in the mean: a line from the middle of a cell
+    to that of the next [s]. A mean on an edge of a stair would have no fixed point, but go to and fro."""
+    cells = law.first.shape[-1]
+    middles = 0.5 * (law.first + law.last)
+    place = jnp.clip((tokens - 0.5 * (law.grain + 1.0)) / law.grain, 0.0, cells - 1.0)
+    cell = jnp.minimum(jax.lax.stop_gradient(place).astype(jnp.int32), max(cells - 2, 0))
+    start, stop = (middles.at[each].get(mode="promise_in_bounds") for each in (cell, jnp.minimum(cell + 1, cells - 1)))
+    time = start + (stop - start) * (place - cell.astype(place.dtype))
+    return time * jnp.maximum(tokens / (cells * law.grain), 1.0)
+
+
 def decode_attention(law: StepLaw, decodes: Scalar, context: Scalar) -> Scalar:
     """What decodes add to the linear layers [s]."""
     start, each, token = law.decode

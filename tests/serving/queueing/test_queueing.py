@@ -135,6 +135,20 @@ def test_the_derivative_by_the_rate_is_the_difference(lengths) -> None:
     assert float(slope) == pytest.approx(float(difference), rel=1e-3)
 
 
+def test_steps_in_stairs_have_a_fixed_point() -> None:
+    """N = lambda (e2e - ttft) at every rate, where tiles end among the prompts and decodes of a step: what goes to and
+    fro at an edge differs by percents between 32 and 64 bits."""
+    law, kinds = (
+        straight_law(),
+        ({"kind": "lognormal", "mean": 100, "cv": 0.5}, {"kind": "uniform", "low": 50, "high": 300}),
+    )
+    tiles = 5e-3 + 3e-3 * np.repeat(np.arange(1.0, 65.0), 2)  # of 128 tokens
+    law, lengths = StepLaw(tiles, tiles, law.grain, law.decode, law.prefill), tuple(map(lengths_as, kinds))
+    for rate in np.linspace(19.5, 22.0, 51):
+        found = steady(chunked, law, Load(rate, *lengths), Engine(256.0, 2048.0))
+        assert float(found.batch) == pytest.approx(rate * float(found.e2e - found.ttft), rel=1e-3)
+
+
 def test_bursts_wait_longer_and_even_arrivals_less(lengths) -> None:
     law, engine, (prompt, output) = straight_law(), Engine(128.0, 2048.0), lengths
     even, random, bursts = (
