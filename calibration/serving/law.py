@@ -195,7 +195,8 @@ def opened_pools(values: Values, setup: Setup, pieces: Pieces) -> tuple[Steady, 
     """Requests at a rate, on the split of the workers into prefill and decode that could serve most."""
     slots, workers = _slots(values, setup, pieces), jnp.maximum(setup.replicas, 2.0)
     schedule = Schedule(0.0, 0.0, values["wait"], values["first"] + values["handover"])
-    load, arriving = Load(slots, setup.output, slots, 1.0), Arriving(setup.load, setup.prompt, values["first_each"])
+    load = Load(slots, setup.output, slots, setup.together)
+    arriving = Arriving(setup.load, setup.prompt, values["first_each"])
     engines = (prefillers(workers, setup.decoders) * setup.data, workers * setup.data, pieces.transfer)
     return open_pools(steps_of(values, setup, pieces), load, schedule, arriving, *engines)
 

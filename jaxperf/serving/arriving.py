@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div
-from jaxperf.serving.queueing.engine import FULL, Discipline, Engine, chunked, prefill_first
+from jaxperf.serving.queueing.engine import FULL, Discipline, Engine, chunked
 from jaxperf.serving.queueing.engine import Load as Arrivals
 from jaxperf.serving.queueing.law import GRAIN, StepLaw
 from jaxperf.serving.queueing.lengths import Lengths
@@ -68,24 +68,26 @@ def open_loop(
 def open_pools(
     steps: Steps, load: Load, schedule: Schedule, arriving: Arriving, prefillers: Scalar, workers: Scalar, wire: Scalar
 ) -> tuple[Steady, Scalar]:
-    """Prefill on some of `workers` devices, decode on the others, Poisson arrivals.
+    """Prefill on some of `workers` devices, decode on the others, Poisson arrivals; prompts share steps of prefill as
+    far as these have room.
 
     **Arguments:** as of `open_loop`; `prefillers` [K]: the numbers to choose from, the one that serves most is taken
     [1]; `wire`: sending the cache of a prompt, one after another from each worker [s].
     **Returns:** as `open_loop`; above 1 the latencies are those of a load near it.
     """
     slots, one = jnp.maximum(load.slots, 1.0), jnp.ones_like(load.output)
-    law, tokens = step_law(steps, slots, arriving.prompt, one)
-    engines = (Engine(slots, tokens), Engine(slots, slots))
+    together = jnp.minimum(load.together, MOST)
+    law, tokens = step_law(steps, slots, arriving.prompt, together)
+    engines = (Engine(jnp.maximum(slots, together), together * tokens), Engine(slots, slots))
     asked = Arrivals(arriving.rate, _alike(tokens), _alike(load.output))
     alone = eqx.tree_at(lambda of: of.output, asked, _alike(one))
-    prompts = jnp.maximum(request_cost(prefill_first, law, alone, engines[0]), wire)
+    prompts = jnp.maximum(request_cost(chunked, law, alone, engines[0]), wire)
     outputs = request_cost(no_prompts, law, asked, engines[1])
     each = jnp.where(prefillers < workers, jnp.minimum(prefillers / prompts, (workers - prefillers) / outputs), 0.0)
     most, chosen = jnp.max(each), prefillers[jnp.argmax(each)]
     stable = eqx.tree_at(lambda of: of.rate, asked, jnp.minimum(arriving.rate, FULL * most))
     pools = Pools(chosen, jnp.maximum(workers - chosen, 1.0), Sending(wire, jnp.zeros_like(wire)))
-    state = steady_pools(prefill_first, (law, law), stable, engines, pools)
+    state = steady_pools(chunked, (law, law), stable, engines, pools)
     after = jnp.maximum(load.output - 1.0, 0.0)
     decode = jnp.where(after > 0.0, state.decode.e2e, 0.0)
     served = jnp.minimum(arriving.rate, most)
