@@ -160,6 +160,9 @@ def held_share(state: Steady, parameters: ServingParameters, design: Design, row
     return np.where(closed, held * np.asarray(state.e2e / state.ttft) / np.maximum(flight, 1.0), 0.0)
 
 
+_beside_work = jax.jit(jax.vmap(beside_work))
+
+
 def offline_time(
     points: Sequence[Deployed], parameters: ServingParameters, design: Design, rows: Rows
 ) -> Float[np.ndarray, " rows"]:
@@ -167,7 +170,7 @@ def offline_time(
     0 of others [s]."""
     fitted = [f"floor/engine/{engine}" in design.names for engine in levels_of(points)["engine"]]
     static = np.array([point.launched for point in points]) & np.array(fitted)
-    time = jax.vmap(beside_work)(_values(parameters, design), rows.setups, rows.pieces)
+    time = _beside_work(_values(parameters, design), rows.setups, rows.pieces)
     return np.where(static, np.asarray(time), 0.0)
 
 

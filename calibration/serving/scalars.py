@@ -151,6 +151,7 @@ def tailed(names: Sequence[str]) -> np.ndarray:
     return np.array([name.split("/", 2)[1] in TAILED for name in names], bool)
 
 
+@jax.jit
 def values_of(fitted: Float[Array, " T"], places: Mapping[str, Array]) -> dict[str, Float[Array, " rows"]]:
     """Every scalar for every row."""
     padded = jnp.append(fitted, jnp.zeros((), fitted.dtype))
