@@ -8,6 +8,7 @@ kernel or stack share more. The hyper-parameters are those of the highest margin
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,11 +100,11 @@ def learned(start: Covariance, places: Places, residual: np.ndarray, sets: Seque
     there = np.stack([np.arange(size) < len(each) for each in sets])
     target = np.where(there, residual[rows], 0.0)
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step
-        return _descend(start, jax.tree.map(jnp.asarray, places[rows]), as_float(target), jnp.asarray(there))
+        return _descend(start, jax.tree.map(jnp.asarray, places[rows]), as_float(target), jnp.asarray(there), STEPS)
 
 
-@jax.jit
-def _descend(start: Covariance, places: Places, target: Array, there: Array) -> Covariance:
+@functools.partial(jax.jit, static_argnames="steps")
+def _descend(start: Covariance, places: Places, target: Array, there: Array, steps: int) -> Covariance:
     optimizer = optax.adam(RATE)
 
     def loss(covariance: Covariance) -> Array:
@@ -120,7 +121,7 @@ def _descend(start: Covariance, places: Places, target: Array, there: Array) -> 
         return (optax.apply_updates(covariance, updates), state), None
 
     first: Any = start
-    return jax.lax.scan(step, (first, optimizer.init(first)), None, length=STEPS)[0][0]
+    return jax.lax.scan(step, (first, optimizer.init(first)), None, length=steps)[0][0]
 
 
 def _surprise(covariance: Covariance, places: Places, target: Array, there: Array) -> Array:

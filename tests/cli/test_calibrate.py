@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,21 +63,12 @@ def write(path: Path, *devices: str, reached: float = 0.7) -> Path:
 pytestmark = pytest.mark.usefixtures("plain_jax")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_steps() -> Iterator[None]:
-    """Adaptations of a moment too: how well they learn is tested elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaussian_process, "STEPS", 20)
-        gaussian_process._descend.clear_cache()
-        yield
-    gaussian_process._descend.clear_cache()
-
-
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fits of a moment, in this process."""
+    """Fits and adaptations of a moment, in this process."""
     monkeypatch.setattr(jaxperf.cli.calibrate, "settings", lambda seed: dataclasses.replace(TINY, seed=seed or 0))
     monkeypatch.setattr(jaxperf.cli.processes, "own_cores", lambda families, cores: [0])
+    monkeypatch.setattr(gaussian_process, "STEPS", 20)
 
 
 @pytest.fixture(scope="module")

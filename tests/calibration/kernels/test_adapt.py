@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calibration.intervals import Spread
+from calibration.kernels import gaussian_process, local
 from calibration.kernels.adapt import adapt, adapt_family
 from calibration.kernels.family import FittedFamily
 from calibration.kernels.fit import Settings, counts, new_correction, new_law
@@ -29,6 +30,15 @@ from tests.calibration.tables import as_read, blank_table, gemm_table, with_late
 
 NAME = "mi300x"
 SPREAD = Spread(measured=(0.02, 0.06), transfer=(0.3, 0.8))
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what does not depend on how well the rows are learned."""
+    monkeypatch.setattr(gaussian_process, "STEPS", 20)
+
+
+quick = pytest.mark.usefixtures("few_steps")
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +131,7 @@ def test_other_software_is_moved_only_where_a_library_names_it(adapted: FittedFa
     assert np.median(width) > 1.5 * np.median(narrow)
 
 
+@quick
 def test_a_measured_cell_is_moved_by_its_own_rows_alone(fitted: FittedFamily) -> None:
     """A new framework on a measured device says nothing of what was measured there."""
     old = prepare(gemm_table(30, devices=("h100-sxm",), seed=5))
@@ -131,6 +142,7 @@ def test_a_measured_cell_is_moved_by_its_own_rows_alone(fitted: FittedFamily) ->
     assert np.median(errors(moved, new)) < 0.05 < np.median(errors(fitted, new))
 
 
+@quick
 def test_rows_of_a_second_table_replace_those_of_their_cell(adapted: FittedFamily, slow: Prepared) -> None:
     faster = prepare(with_latency(slow.table, 0.5 * slow.table.measured)).take(np.arange(30, 50))
     other = named(slow.take(np.arange(50, 80)), framework="sglang")
@@ -156,6 +168,7 @@ def test_no_row_adapts_nothing(fitted: FittedFamily) -> None:
     assert adapt_family(fitted, prepare(gemm_table(10)).take(np.arange(0))) is fitted
 
 
+@quick
 def test_one_row_is_enough_to_move(fitted: FittedFamily, slow: Prepared) -> None:
     once = adapt_family(fitted, slow.take(np.arange(1)))
     log_time, width = stated(once, slow)
@@ -174,13 +187,18 @@ def test_many_rows_are_learned_on_in_sets_drawn_and_side_by_side(fitted: FittedF
     assert max(spread[DRAWN:]) < min(spread[:DRAWN])
 
 
-def test_every_row_is_kept_and_answered(fitted: FittedFamily) -> None:
-    data = prepare(gemm_table(1500, devices=(NAME,)))
+@quick
+def test_every_row_is_kept_and_answered(fitted: FittedFamily, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are learned on together; of few sets, each of which takes its time."""
+    monkeypatch.setattr(local, "DRAWN", 2)
+    monkeypatch.setattr(local, "BESIDE", 4)
+    data = prepare(gemm_table(2 * LEARNED_ON + 8, devices=(NAME,)))
     many = adapt_family(fitted, data)
-    assert len(many.local[NAME].residual) == 1500
+    assert len(many.local[NAME].residual) == 2 * LEARNED_ON + 8
     assert np.median(errors(many, data)) < 0.01
 
 
+@quick
 def test_the_command_says_what_it_adapted_and_survives_the_disk(
     fitted: FittedFamily, slow: Prepared, tmp_path: Path
 ) -> None:
@@ -200,6 +218,7 @@ def test_the_command_says_what_it_adapted_and_survives_the_disk(
     assert parameters.card["adapted"]["gemm"] == list(parameters.families["gemm"].local[NAME].names.known["cell"])
 
 
+@quick
 @pytest.mark.parametrize("latency", [np.nan, -1.0, 0.0, np.inf])
 def test_a_row_without_a_time_adapts_nothing(fitted: FittedFamily, slow: Prepared, latency: float) -> None:
     """Other software of the device, of which nothing was measured, is not called adapted."""
@@ -234,6 +253,7 @@ def test_a_wrong_array_of_an_adapted_device_is_told(
         load_parameters(tmp_path / "p")
 
 
+@quick
 def test_batches_on_matrix_units_are_read_from_single_products_until_some_are_measured(
     fitted: FittedFamily, tmp_path: Path
 ) -> None:
