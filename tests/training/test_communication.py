@@ -6,10 +6,12 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.sharded_layers import Layer, play
 from jaxperf.core.numerics import as_float
 from jaxperf.io.huggingface import load_model
 from jaxperf.network.expert_exchange import exchange_pass
@@ -238,6 +240,21 @@ def test_replicas_have_the_window_that_a_scatter_left_them() -> None:
     gathered, behind = (each * 7 / 8 * 1e9 / LOCAL for each in (2, 4 + 2))
     between = 2 * 7 / 8 * 4 * 1e9 / 8 / PORT
     assert exposed == pytest.approx(4 * (0.1 * gathered + behind - 5e-3) + between, rel=1e-9)
+
+
+@pytest.mark.parametrize(("layers", "away"), [(8, 0.07), (32, 0.02)])
+def test_shard_groups_take_what_their_layers_take_one_by_one(layers: int, away: float) -> None:
+    """Weights in 16 bits and gradients in 32 of 1 G parameters, in shard groups of a node and between eight of them."""
+    layout = training_layout(zero=3, data=64, shard_group=8, global_batch=64 * 4)
+    own = StageParameters(*map(as_float, (1e9, 0.0, 0.0, 0.0, 1e9 / layers, 0.0)))
+    forward = np.array([0.002, 0.005, 0.01, 0.02, 0.05, 0.2])
+    windows = Passes(jnp.asarray(forward), jnp.asarray(2.0 * forward))
+    beside = dataclasses.replace(IDEAL, overlap_data=as_float(1.0))
+    exposed = np.asarray(data_exchange(own, layout, groups(layout), as_float(layers), windows, beside).exposed)
+    inside, between = 7 / 8 * 1e9 / LOCAL / layers, 2 * 7 / 8 * 1e9 / 8 / PORT / layers
+    parts = [Layer(2 * inside, f / layers, 2 * f / layers, 4 * inside, 4 * between) for f in forward]
+    played = np.array([play(part, layers, 4) for part in parts])
+    assert np.abs((4 * 3 * forward + exposed) / played - 1.0).max() < away
 
 
 def test_compute_that_hides_one_kind_hides_no_other() -> None:
