@@ -13,12 +13,11 @@ from calibration.datasets.text import Text, as_text
 # Where kernels were written anew for instructions of four warps or of one thread (wgmma, tcgen05), and multiply queries
 # cast to an 8-bit cache's format: SGLang's forward_extend (flashattention_backend.py, `q.to(self.kv_cache_dtype)`),
 # TensorRT-LLM's FP8 context attention for an FP8 cache (attentionOp.cpp, `mFP8ContextFMHA`); both recalled. The
-# measured times of such rows are those of rows in eight bits. For vLLM's FlashAttention, and for its FlashInfer while
-# kernels were named so, aiconfigurator's collect_attn.py casts the queries.
+# measured times of such rows are those of rows in eight bits. For vLLM's FlashAttention aiconfigurator's
+# collect_attn.py casts the queries.
 CASTING_ON = ("hopper", "blackwell", "rubin")
 CASTING = ("trtllm",)
 CASTING_WITH, LIBRARY = ("sglang", "vllm"), FLASH_ATTENTION
-CAST_FOR, CAST_FOR_ON = ("vllm_flashinfer",), ("ada", *CASTING_ON)
 EIGHT_BITS = ("fp8",)
 HALF_BLOCKS = ("trtllm",)  # before Hopper, of latent attention as of other (`TENSORRT_BEFORE`)
 # SGLang's latent prefill is measured on the latents themselves (forward_extend of its flashattention_backend.py, and of
@@ -40,8 +39,7 @@ def prefill_blocks(table: KernelTable, architecture: Text) -> dict[str, np.ndarr
     rewritten = generation.among(CASTING_ON)
     narrow = as_text(table.cache).among(EIGHT_BITS) & ~asked
     casting = framework.among(CASTING) | (framework.among(CASTING_WITH) & libraries(table).among((LIBRARY,)))
-    before = as_text(table.kernel).among(CAST_FOR) & generation.among(CAST_FOR_ON)
-    cast = np.asarray(narrow & ((rewritten & casting) | before))
+    cast = np.asarray(narrow & rewritten & casting)
     found = {"in_cache_format": cast}
     if table.family == "mla_prefill":
         half, rows = ~rewritten & framework.among(HALF_BLOCKS), (TENSORRT_BEFORE.tiles[0].rows, ORDINARY.tiles[0].rows)

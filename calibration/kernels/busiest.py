@@ -20,6 +20,7 @@ from calibration.kernels import (
     latents,
     mixed,
     prefill,
+    prefill_beside,
     products,
     quantizing,
     reductions,
@@ -163,7 +164,7 @@ def _tiled(one: Kernel) -> Parts:
     tiled = prefill.prefill_of(one.family, one.x)
     return _plain(one) | {
         "core": prefill.products_time(tiled, one.hardware, prefill_operands(one.x, one.formats)),
-        "special": prefill.beside_products_time(tiled, one.hardware),
+        "special": prefill_beside.beside_products_time(tiled, one.hardware),
         "waves": prefill.starts(tiled, one.hardware),
     }
 

@@ -269,7 +269,8 @@ def demands(family: str, hardware: Hardware, x: Shape, f: Formats, point: Point 
     cost = (point or POINTS[family])(hardware.device, x, f)
     on_vector = (f.weights.compute <= COMPUTE_FORMATS.index("fp32")) | (family in STREAMS)
     each = jnp.where(on_vector, hardware.energy, hardware.matrix_energy)
-    size = operand_itemsize(hardware.device, f.weights, f.activations)
+    operands = prefill_operands(x, f) if family == "attention_prefill" else f.weights
+    size = operand_itemsize(hardware.device, operands, f.activations)
     joule = NOMINAL_ENERGY * size * each  # narrower operands switch less
     power = cost.flops * joule / (USABLE_POWER * hardware.power)
     rate = hardware.device.vector_flops if family in STREAMS else matrix_peak(hardware.device, f.weights)

@@ -41,7 +41,7 @@ CARD = {
 
 # Versions of the law of a family, where it is not the first: what its demands, blocks and habits count.
 LAWS: Mapping[str, int] = MappingProxyType(
-    {"mla_prefill": 7, "attention_prefill": 7, "attention_decode": 5, "embedding": 2}
+    {"mla_prefill": 7, "attention_prefill": 8, "attention_decode": 5, "embedding": 2}
     | dict.fromkeys(("gemm", "bmm_matrix"), 8)  # batches are read from single products until some are measured
     | dict.fromkeys(("attention_mixed", "mla_decode", "gemm_vector", "bmm", "convolution"), 3)
     | dict.fromkeys(("norm", "softmax", "elementwise", "quantize", "rope"), 3)

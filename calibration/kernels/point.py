@@ -24,7 +24,7 @@ from calibration.kernels.habits import habits
 from calibration.kernels.hardware import REFERENCE_CLOCK, Hardware, load_hardware
 from calibration.kernels.latents import ABSORBING
 from calibration.kernels.model import Inputs
-from calibration.kernels.prefill import as_seen
+from calibration.kernels.prefill import as_seen, covered
 from calibration.kernels.ways import ways_of
 from jaxperf.core.numerics import Scalar, as_float
 
@@ -128,7 +128,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     """The demands and features of one kernel."""
     hardware, stated = kind.hardware, whole_shape(kind, x)
     x = as_seen(stated) if family == "attention_prefill" else stated
-    asked = Demand(*demands(family, hardware, x, kind.formats))  # type: ignore[arg-type]  # of scalars
+    asked = Demand(*demands(family, hardware, covered(x) if family == "attention_prefill" else x, kind.formats))  # type: ignore[arg-type]  # of scalars
     if family == "gemm" or family in ABSORBING:
         asked = dataclasses.replace(asked, power=asked.power * products.switched(hardware.device, kind.formats))
     if family == "convolution":
@@ -139,7 +139,7 @@ def describe(family: str, kind: Kind, x: Shape) -> Point:
     seen = learned = features(family, x, asked, hardware, skewed)
     if family == "attention_prefill":
         alone = as_seen({**stated, "prefix": jnp.zeros_like(stated["prefix"])})
-        without = Demand(*demands(family, hardware, alone, kind.formats))  # type: ignore[arg-type]  # of scalars
+        without = Demand(*demands(family, hardware, covered(alone), kind.formats))  # type: ignore[arg-type]  # of scalars
         learned = features(family, alone, without, hardware, skewed)
     return Point(
         **{name: getattr(asked, name) for name in Demand.__dataclass_fields__},

@@ -1,11 +1,7 @@
 """What attention over many queries asks of a core, where a GPU gives each core blocks of queries (FlashAttention).
 
-A block multiplies a tile of queries by one of keys after the other. Between its two products stand the exponentials of
-the softmax, on the special-function units; and where matrix instructions take operands from registers, the warps load
-each tile of keys and values from shared memory. Both are the block's own, so that they add to its products
-(FlashAttention-3, arXiv:2407.08608, section 3.2, overlaps a part of them). Where products leave their results in a
-memory of their own, a block has two tiles, and the exponentials of one are computed while the other is multiplied (as
-in CUTLASS's example 77 for Blackwell; recalled). All functions are of one kernel.
+A block multiplies a tile of queries by one of keys after the other (what it does beside that: `prefill_beside`). All
+functions are of one kernel.
 """
 
 from __future__ import annotations
@@ -19,47 +15,30 @@ from calibration.kernels.asked import Shape, way
 from calibration.kernels.decoding import PADDED, PADDED_SIZE
 from calibration.kernels.hardware import Hardware
 from calibration.kernels.in_order import Blocks, evenly, last_end, last_end_rising
-from calibration.kernels.latent_decoding import ROPE, SHARED_BYTES_PER_CYCLE
+from calibration.kernels.latent_decoding import ROPE
 from calibration.kernels.latents import NOPE, VALUE
 from jaxperf.core.formats import NumberFormat
 from jaxperf.core.numerics import Scalar, as_float, ceil_div, floor_div, next_power_of_two
 from jaxperf.kernels.masks import UNLIMITED
 from jaxperf.kernels.roofline import matrix_peak
 
-# Queries for which a warp loads a tile once: FlashAttention-2's four warps of 32 rows load each tile four times, of
-# which other warps' products hide half. The half is assumed, with the measured tables in sight (docs/kernel-laws.md).
-ROWS_PER_LOAD = 64.0
 ITEMSIZE = 2.0  # of operands in shared memory; where registers feed the matrix units, 8-bit ones are converted [byte]
-TRANSPOSING = 2.0  # a value of 8 bits is read from shared memory and written there [byte]
+IDLE_SHARE = 0.5  # of a block's time, where it has no queries: zeros draw less power; by FlashInfer's rows of the L40S
+LEAST_PART = (
+    128.0  # keys of a block that shares them with others, at least: a tile of FlashAttention 3, and FlashInfer's
+)
 # Accumulators of 128 queries and heads of 256 fill the registers of a core; a kernel for larger ones takes fewer
 # queries at a time and reads the keys as much more often.
 ACCUMULATORS = 128.0 * 256.0
 THREADS, REGISTERS = 128.0, 255.0  # of a block in four warps, and of each of its threads
 RESIDENT = 2.0  # blocks at most that share a core and hide each other's start
 RESERVED = 1024.0  # of shared memory, for each block (CUDA C++ programming guide, technical specifications) [byte]
-# A tile that is asked for once the last one is multiplied: cycles until it arrives, and bytes of it in a cycle. Round
-# figures of SGLang's kernel in Triton, the same for heads of 64 and 192 on the L40S and of 512 on the H100.
-LATENCY, RATE = 3000.0, 25.0
 USUAL_ROWS, LEAST_START = 128.0, 0.5  # rows of a block whose start is one; the start of the smallest blocks
 SMALL, SMALLER = 64.0, 16.0  # rows of the blocks that a kernel takes where there are no more
 SHORT, SHORT_KEYS = 64.0, 32.0  # keys for which a kernel takes smaller tiles, and keys of those
 
 USUAL = ORDINARY.columns()
 UNSTATED_MEMORY = 164e3  # of a core, where a table does not tell its device: the A100's [byte]
-AS_READ = (
-    "windowed",
-    "resident",
-    "spilled",
-    "looked_at",
-    "serial",
-    "dividing",
-    "whole",
-    "in_registers",
-    "padding",
-    "strewn",
-    "rising",
-    "transposed",
-)
 
 
 class Prefill(eqx.Module):
@@ -67,7 +46,10 @@ class Prefill(eqx.Module):
     (`prefix`) and the `span` of keys that a query sees [1]; widths of a query or key and of a value as they are
     multiplied [elements]; the `rows` of a block, of which a `group` belongs to one query; elements of a key and a
     value as they are read (`stored`); shared memory of a core (`core_memory`) [byte]; and the fields of
-    `PrefillReading`."""
+    `PrefillReading`.
+
+    Where blocks were planned for another group, `queries` are those that they take of the `asked`, and `idle` blocks of
+    a head have none. `first_keys`: of a tile, where a block is smaller than usual, else 0 [1]."""
 
     batch: Scalar
     heads: Scalar
@@ -85,6 +67,7 @@ class Prefill(eqx.Module):
     spilled: Scalar
     looked_at: Scalar
     serial: Scalar
+    itemsize: Scalar
     windowed: Scalar
     dividing: Scalar
     whole: Scalar
@@ -93,6 +76,14 @@ class Prefill(eqx.Module):
     strewn: Scalar
     rising: Scalar
     transposed: Scalar
+    converting: Scalar
+    first: Scalar
+    twice: Scalar
+    merging: Scalar
+    captured: Scalar
+    asked: Scalar
+    idle: Scalar
+    first_keys: Scalar
 
     @property
     def step(self) -> Scalar:
@@ -130,7 +121,7 @@ class Prefill(eqx.Module):
     @property
     def blocks(self) -> Scalar:
         """Blocks of all sequences, as if none divided its keys [1]."""
-        return self.each * self.heads * self.batch
+        return (self.each + self.idle) * self.heads * self.batch
 
     def causal(self) -> Scalar:
         """Keys of all tiles up to each block's last query, of the blocks `each` [1]."""
@@ -162,13 +153,24 @@ class Prefill(eqx.Module):
     def shared(self, cores: Scalar) -> Scalar:
         """A core's share of the keys of all tiles that are multiplied [1]."""
         seen = self.causal() - jnp.where(self.whole > 0.0, 0.0, self.hidden())
-        return seen * self.heads * self.batch / cores
+        return (seen + IDLE_SHARE * self.idle * self.longest()) * self.heads * self.batch / cores
+
+    def parts(self, cores: Scalar) -> Scalar:
+        """Blocks that share the keys of one, where there are too few to fill the cores [1]."""
+        most = jnp.minimum(floor_div(self.dividing * cores, self.blocks), ceil_div(self.longest(), LEAST_PART))
+        return jnp.maximum(most, 1.0)
+
+    def merged(self, cores: Scalar) -> Scalar:
+        """1 where a kernel adds up what such blocks leave, else 0."""
+        captured = (self.captured > 0.0) & (self.queries == 1.0)
+        return as_float((self.merging > 0.0) & (captured | (self.parts(cores) > 1.0)))
 
     def busiest(self, cores: Scalar) -> Scalar:
         """Keys of the tiles of the busiest core: its share, or those of the longest block, which blocks that no core
         was left for may divide [1]."""
-        parts = jnp.where(self.dividing > 0.0, jnp.maximum(floor_div(cores, self.blocks), 1.0), 1.0)
-        balanced = jnp.maximum(self.shared(cores), self.longest() / parts)
+        parts = self.parts(cores)
+        together = jnp.where(parts > 1.0, ceil_div(self.blocks * parts, cores), 1.0)
+        balanced = jnp.maximum(self.shared(cores), self.longest() / parts * together)
         own = self.lengths(cores)
         none = jax.tree.map(jnp.zeros_like, own)
         ordered = jnp.where((self.strewn > 0.0) & (parts <= 1.0), last_end(own, none, cores), balanced)
@@ -182,6 +184,9 @@ class Prefill(eqx.Module):
         return evenly(self.blocks, jnp.minimum(first, longest), longest, mean)
 
 
+AS_READ = tuple(name for name in USUAL if name in Prefill.__dataclass_fields__)
+
+
 def as_seen(x: Shape) -> Shape:
     """The shape of `attention_prefill` without a window that hides no key: twins were measured at 0.998 to 1.002 of
     each other. Kernels that any window makes go another way keep it: those with small kernels for it, and those that
@@ -189,6 +194,12 @@ def as_seen(x: Shape) -> Shape:
     other = (_way(x, "windowed") > 0.0) | ((_way(x, "swapped") > 0.0) & (x["q_len"] == 1.0))
     idle = (x["window"] >= x["prefix"] + x["q_len"]) & ~other
     return {**x, "window": jnp.where(idle, 0.0, x["window"])}
+
+
+def covered(x: Shape) -> Shape:
+    """The shape of those queries of `attention_prefill` that its blocks take: all of them where blocks were planned for
+    as many query heads a key head as there are."""
+    return {**x, "q_len": prefill_of("attention_prefill", x).queries}
 
 
 def prefill_of(family: str, x: Shape) -> Prefill:
@@ -204,14 +215,19 @@ def _prefill(x: Shape, prefix: Scalar, window: Scalar, widths: tuple[Scalar, Sca
     key_width, value_width = widths
     packed = (_way(x, "packed") > 0.0) | ((_way(x, "swapped") > 0.0) & (x["q_len"] == 1.0) & (window <= 0.0))
     group = jnp.where(packed, x["heads"] / x.get("kv_heads", x["heads"]), 1.0)
-    rows, keys, few = _tile(x, "rows", value_width), _tile(x, "keys", value_width), group * x["q_len"]
+    planned = jnp.where(_way(x, "planned") > 0.0, _way(x, "planned"), group)
+    usual, keys, few = _tile(x, "rows", value_width), _tile(x, "keys", value_width), planned * x["q_len"]
     short = (_way(x, "short") > 0.0) & (prefix + x["q_len"] <= SHORT)
-    small = jnp.where(few <= SMALLER, SMALLER, jnp.where(few <= SMALL, SMALL, rows))
-    rows = jnp.where(_way(x, "fitting") > 0.0, jnp.minimum(small, rows), jnp.where(short, SMALL, rows))
+    small = jnp.where(few <= SMALLER, SMALLER, jnp.where(few <= SMALL, SMALL, usual))
+    rows = jnp.where(_way(x, "fitting") > 0.0, jnp.minimum(small, usual), jnp.where(short, SMALL, usual))
+    blocks = ceil_div(few, rows)
     return Prefill(
         batch=x["batch"],
         heads=x["heads"] / group,
-        queries=x["q_len"],
+        queries=jnp.minimum(x["q_len"], blocks * rows / group),
+        asked=x["q_len"],
+        idle=jnp.maximum(blocks - ceil_div(x["q_len"] * group, rows), 0.0),
+        first_keys=jnp.where((rows < usual) & (rows > SMALLER), keys * usual / rows, 0.0),
         prefix=prefix,
         span=jnp.where(window > 0.0, window, UNLIMITED),
         key_width=key_width,
@@ -235,6 +251,7 @@ def starts(prefill: Prefill, hardware: Hardware) -> Scalar:
     each = jnp.maximum(prefill.rows / USUAL_ROWS, LEAST_START) / residents
     small = prefill.windowed * as_float(prefill.span < UNLIMITED)
     small += PADDED * prefill.padding * as_float(prefill.stored == 2.0 * PADDED_SIZE)
+    small += prefill.merged(hardware.device.num_cores)
     return ceil_div(prefill.blocks, hardware.device.num_cores) * each + small
 
 
@@ -244,28 +261,6 @@ def products_time(prefill: Prefill, hardware: Hardware, operands: NumberFormat) 
     flops = 2.0 * (prefill.key_width + prefill.value_width) * prefill.rows * prefill.busiest(cores)
     again = jnp.maximum(prefill.rows * prefill.value_width / ACCUMULATORS, 1.0)
     return flops * again * cores / matrix_peak(hardware.device, operands)
-
-
-def beside_products_time(prefill: Prefill, hardware: Hardware) -> Scalar:
-    """Time that the busiest core's exponentials, its loads from shared memory, its turning of values there and its
-    waits for tiles take [s]; 0 on other than GPUs."""
-    cores = hardware.device.num_cores
-    scores = prefill.busiest(cores) * prefill.rows
-    loaded = (prefill.key_width + prefill.value_width) * ITEMSIZE / ROWS_PER_LOAD * (1.0 - hardware.reads_shared)
-    turned = prefill.transposed * prefill.busiest(cores) * prefill.value_width * TRANSPOSING / SHARED_BYTES_PER_CYCLE
-    cycles = scores * (1.0 / hardware.exponentials + loaded / SHARED_BYTES_PER_CYCLE)
-    cycles += turned + waiting(prefill, cores)
-    return cycles / hardware.clock * hardware.many_cores
-
-
-def waiting(prefill: Prefill, cores: Scalar) -> Scalar:
-    """Waits of the busiest core for its tiles, which blocks on one core hide from each other, and for the masks of
-    those that it passes over [cycle]."""
-    spilled = prefill.spilled * prefill.too_large
-    wait = prefill.serial * (LATENCY + prefill.keys * prefill.stored * ITEMSIZE / RATE)
-    waits = jnp.maximum(prefill.shared(cores) * (wait / prefill.resident + spilled), wait * prefill.longest())
-    passed = prefill.looked_at * prefill.hidden() * prefill.heads * prefill.batch / cores
-    return (waits + passed) / prefill.keys
 
 
 def _rounded_up(most: Scalar, side: Scalar) -> Scalar:
