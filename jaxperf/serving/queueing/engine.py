@@ -34,12 +34,13 @@ from jaxperf.serving.queueing.line import Company, met, points
 class Load(eqx.Module):
     """What is asked of one engine: `rate` of requests [1/s], `variation`: squared coefficient of variation of the time
     between them [1], None for Poisson's, which is 1 and has simpler equations; lengths of prompts and outputs,
-    independent of each other."""
+    independent of each other; `cached`: tokens before those of `prompt` that a prefix cache has, in the mean [1]."""
 
     rate: Float[Array, "*batch"] = eqx.field(converter=as_float)
     prompt: Lengths
     output: Lengths
     variation: Float[Array, "*batch"] | None = eqx.field(converter=float_or_none, default=None)
+    cached: Float[Array, "*batch"] = eqx.field(converter=as_float, default=0.0)
 
     @property
     def unevenness(self) -> Scalar:
@@ -116,7 +117,7 @@ def prefill_first(
     What one more prompt adds, and the floor beside it, are the line where requests meet it (`line`).
     """
     tokens, mean = load.prompt.tokens, load.prompt.mean
-    attention = jax.vmap(functools.partial(prompt_attention, law))(tokens, tokens)
+    attention = jax.vmap(functools.partial(prompt_attention, law, cached=load.cached))(tokens, tokens)
     own = jax.vmap(functools.partial(linear_time, law))(tokens) + law.prefill[0] + attention
     average = functools.partial(mean_over, load.prompt)
     room = jnp.minimum(padded(load.prompt, engine.budget), _most(engine, ready))
@@ -185,7 +186,7 @@ def chunked(
         return steps * full + last + attention_of(prompt), steps + 1.0, last, left
 
     def attention_of(prompt: Scalar) -> Scalar:
-        return prompt_attention(law, prompt, jnp.minimum(prompt, free))
+        return prompt_attention(law, prompt, jnp.minimum(prompt, free), load.cached)
 
     own, steps, last, left = jax.vmap(alone)(tokens)
     attention, average = jax.vmap(attention_of)(tokens), functools.partial(mean_over, load.prompt)
@@ -246,9 +247,10 @@ def _ending(alone: Last, queued: Last, often: Scalar) -> Last:
 
 
 def mean_context(load: Load) -> Scalar:
-    """Tokens that a decode attends to: the prompt and half of what it has made, longer outputs met more often [1]."""
+    """Tokens that a decode attends to: the prompt, what of it is cached included, and half of what it has made, longer
+    outputs met more often [1]."""
     made = load.output.square - load.output.mean
-    return load.prompt.mean + 0.5 * made / jnp.maximum(load.output.mean - 1.0, 1e-9)
+    return load.cached + load.prompt.mean + 0.5 * made / jnp.maximum(load.output.mean - 1.0, 1e-9)
 
 
 def decode_step(law: StepLaw, load: Load, engine: Engine, sequences: Scalar) -> Scalar:

@@ -69,13 +69,15 @@ def decode_attention(law: StepLaw, decodes: Scalar, context: Scalar) -> Scalar:
     return start + decodes * (each + token * context)
 
 
-def prompt_attention(law: StepLaw, tokens: Scalar, chunk: Scalar) -> Scalar:
-    """What a whole prompt adds to the linear layers of its steps, p0 aside, computed in chunks of `chunk` tokens [s].
+def prompt_attention(law: StepLaw, tokens: Scalar, chunk: Scalar, cached: Scalar | float = 0.0) -> Scalar:
+    """What a whole prompt adds to the linear layers of its steps, p0 aside, computed in chunks of `chunk` tokens after
+    so many `cached` ones [s].
 
-    Of p tokens in chunks of x the prefixes add up to p (p - x) / (2 x), their products with the chunks to x times it.
+    Of p tokens in chunks of x after c the prefixes add up to p ((p - x) / 2 + c) / x, their products with the chunks to
+    x times it.
     """
     _, each, pair, prefix, pairs = law.prefill
-    prefixes = 0.5 * tokens * (tokens - chunk) / chunk
+    prefixes = tokens * (0.5 * (tokens - chunk) + cached) / chunk
     return each * tokens + pair * tokens * chunk + prefixes * (prefix + pairs * chunk)
 
 

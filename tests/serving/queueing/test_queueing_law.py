@@ -61,12 +61,12 @@ def test_attention_in_stairs_is_met_in_the_mean() -> None:
     assert float(np.mean(fitted)) == pytest.approx(float(np.mean(np.asarray(waves(n, 0.0)))), rel=0.05)
 
 
-@given(st.integers(1, 40), st.integers(1, 700))
-def test_a_prompt_in_whole_chunks_is_their_sum(chunks: int, chunk: int) -> None:
+@given(st.integers(1, 40), st.integers(1, 700), st.integers(0, 5000))
+def test_a_prompt_in_whole_chunks_is_their_sum(chunks: int, chunk: int, cached: int) -> None:
     law = StepLaw(*map(as_float, ([1.0], [1.0], 64.0, DECODE, PREFILL)))
     p0, p1, p2, p3, p4 = PREFILL
-    wanted = sum(p1 * chunk + p2 * chunk**2 + chunk * i * (p3 + p4 * chunk) for i in range(chunks))
-    found = prompt_attention(law, as_float(chunks * chunk), as_float(chunk))
+    wanted = sum(p1 * chunk + p2 * chunk**2 + (cached + chunk * i) * (p3 + p4 * chunk) for i in range(chunks))
+    found = prompt_attention(law, as_float(chunks * chunk), as_float(chunk), as_float(cached))
     assert float(found) == pytest.approx(wanted, rel=1e-9)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from jaxperf.core.numerics import as_float
 from jaxperf.serving.queueing.engine import Engine, Load, chunked, prefill_first
+from jaxperf.serving.queueing.law import StepLaw
 from jaxperf.serving.queueing.lengths import lengths_as
 from jaxperf.serving.queueing.pools import Pools, Sending, pool_loads, steady_pools
 from jaxperf.serving.queueing.steps import LawStepTime
@@ -39,7 +40,13 @@ def drawn(rate: float, lanes: int = LANES, count: int = REQUESTS, lengths=(PROMP
 
 
 def simulated(
-    sched: str, requests: list[Requests], budget: int = 0, stages: int = 1, cap: int = CAP, ahead: bool = False
+    sched: str,
+    requests: list[Requests],
+    budget: int = 0,
+    stages: int = 1,
+    cap: int = CAP,
+    ahead: bool = False,
+    law: StepLaw | None = None,
 ):
     """Times of every request of every lane; all calls of a scheduler share a compiled program."""
     none = np.zeros(len(requests[0].arrived), int)
@@ -50,7 +57,7 @@ def simulated(
     )
     found = simulate(
         scheduler.policy,
-        LawStepTime(straight_law()),
+        LawStepTime(law or straight_law()),
         scheduler.arrays(len(requests)),
         pad_traces(requests, REQUESTS),
         Sizes(slots=CAP, stages=stages, ahead=ahead),
@@ -97,6 +104,22 @@ def test_an_engine_is_the_simulated_one_in_bursts(sched: str, discipline) -> Non
         state = steady(discipline, straight_law(), load, engine)
         mean, end = errors(state, percentiles(state, load, as_float(0.99)), metrics)
         assert mean.max() <= 0.1 and end.max() <= 0.15, (share, mean, end)
+
+
+def test_prompts_behind_a_cached_prefix_are_the_simulated_ones() -> None:
+    """4,000 tokens that a prefix cache has: they are read with every chunk and every decode, and computed by none."""
+    prompt, output, engine, cached = lengths_as(PROMPT), lengths_as(OUTPUT), Engine(float(CAP), 2048.0), 4000
+    law = replace(straight_law(), prefill=as_float((6e-4, 0.0, 2e-10, 1e-7, 4e-10)))
+    rate = 0.45 * most_of(chunked, law, (prompt, output), engine)
+    asked = drawn(rate)
+    requests = [replace(each, prompt=each.prompt + cached, brought=np.full(REQUESTS, cached)) for each in asked]
+    times = simulated("vllm_v1", requests, law=law)
+    metrics = request_metrics({**times, "output": np.stack([each.output for each in requests])})
+    load = Load(rate, prompt, output, cached=float(cached))
+    state = steady(chunked, law, load, engine)
+    mean, end = errors(state, percentiles(state, load, as_float(0.99)), metrics)
+    assert 0.5 < float(state.utilization) < 0.8
+    assert mean.max() <= 0.05 and end.max() <= 0.1, (mean, end)
 
 
 @pytest.mark.parametrize(
