@@ -108,7 +108,7 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
 
     A step that decodes too takes no less than its decodes alone, however short its prompts are.
     What is prefilled beyond these is waited for before the first token: no cycle is shorter than the prefills of all,
-    k = `together` at a time (the bound of a closed network, Denning and Buzen 1978).
+    k = `together` at a time, with what decodes in them (the bound of a closed network, Denning and Buzen 1978).
 
     **Returns:** `Steady` of scalars.
     """
@@ -116,7 +116,7 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     running = jnp.minimum(jnp.maximum(load.concurrency - load.held, 1.0), slots)
     others, after = running - 1.0, jnp.maximum(load.output - 1.0, 0.0)
     most = jnp.clip(load.together, 1.0, running)
-    all_prefills = running / most * steps.prefill(most)
+    all_prefills = running / most * _full_step(steps, schedule, most, running, after)
     full = jnp.maximum(load.concurrency / slots - 1.0, 0.0)
     # Where requests wait for a slot, the next one is there when a slot falls free: it waits for no step.
     returning = schedule.row * jnp.clip(1.0 - (load.concurrency - running), 0.0, 1.0)
@@ -158,6 +158,15 @@ def aggregated(steps: Steps, load: Load, schedule: Schedule) -> Steady:
     cycle = first + decode
     queue = (load.concurrency / running - 1.0) * cycle
     return _steady(first + queue, decode, load, batch, jnp.minimum(running * prefill / together / cycle, 1.0))
+
+
+def _full_step(steps: Steps, schedule: Schedule, most: Scalar, running: Scalar, after: Scalar) -> Scalar:
+    """A step where all are full of prompts [s]: each request takes its tokens in the mixed ones among running / most
+    steps, so that most x after / mixing decode in one of them; in none of those that prefill a burst."""
+    alone, mixing = steps.prefill(most), schedule.mixing
+    batch = jnp.minimum(most * after / jnp.maximum(mixing, LEAST_MIXING), running)
+    mixed = jnp.maximum(alone + mixing * steps.attention(batch), mixing * steps.decode(batch))
+    return alone + jnp.where(after > 0.0, 1.0 - 0.5 * schedule.synchrony, 0.0) * (mixed - alone)
 
 
 def disaggregated(

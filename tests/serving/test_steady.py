@@ -223,3 +223,18 @@ def slope_of_latency(fixed: jax.Array, concurrency: float) -> jax.Array:
 def test_slopes_are_finite_and_a_slower_step_is_never_faster(concurrency: float):
     slope = float(slope_of_latency(jnp.asarray(FIXED), concurrency))
     assert jnp.isfinite(slope) and slope > 0.0
+
+
+def test_steps_full_of_prompts_serve_no_more_than_their_tokens():
+    """A prompt a step, and more requests than they have tokens: each step then gives all of a request's tokens but the
+    first, one to each of as many as decode in it, however many wait (played out step by step, and simulated)."""
+    attention, prefill, output = 1e-4, 2e-2, 50.0
+    steps = Steps(
+        lambda batch: 5e-3 + attention * batch, lambda batch: attention * batch, lambda prompts: prefill * prompts
+    )
+    step = prefill + attention * (output - 1.0)
+    for requests in (60.0, 80.0, 160.0):
+        found = aggregated(steps, Load(requests, output, 1e3, 1.0), Schedule(1.0, 0.0, 0.5, 0.0))
+        assert float(found.throughput) == pytest.approx(output / step, rel=0.02)
+        assert float(found.tpot) == pytest.approx(step, rel=0.02)
+        assert float(found.ttft) == pytest.approx(requests * step - (output - 1.0) * step, rel=0.1)
