@@ -116,6 +116,8 @@ def check_place(out: Path) -> None:
     """Raises `InputError` unless all files of the parameters can be written."""
     from jaxperf.io.tables import check_card, check_output
 
+    if out.name in ("", ".."):
+        raise InputError(f"Cannot write '{out}': it is a folder; give a name in it, such as {out / 'mine'}.")
     for path in written(out):
         check_output(path, [path.suffix.lower()])
         if path.suffix.lower() == ".json":

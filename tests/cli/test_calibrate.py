@@ -328,7 +328,7 @@ def test_a_profile_with_shapes_adapts(cli, fitted: Path, own_folder: Path) -> No
     assert cell.startswith("h100-sxm/torch_profiler/")
 
 
-@pytest.mark.parametrize("out", ["nowhere/p", "folder"])
+@pytest.mark.parametrize("out", ["nowhere/p", "folder", ".", ".."])
 def test_an_output_that_cannot_be_written_is_refused_first(refuse, own_folder: Path, out: str) -> None:
     (own_folder / "folder.json").mkdir()
     assert "Cannot write" in refuse("calibrate", "not-even-read.csv", "-o", out)
