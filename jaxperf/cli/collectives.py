@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -151,15 +152,16 @@ def _astra(table: Path, out: Path) -> dict[str, Any]:
     import numpy as np
 
     from calibration.datasets import write_with
-    from jaxperf.network.astra_table import predict_astra, unstated
+    from jaxperf.network.astra_table import DEFAULTS, REQUIRED, predict_astra, unstated
 
     check_places(table, out, (CYCLES, "reason"))
-    cells = _cells(table)
-    found = predict_astra(cells)
+    cells, notes = _cells(table, (*REQUIRED, *DEFAULTS, "npus"))
+    with _of(table):
+        found = predict_astra(cells)
     cycles = [None if value is None else int(value) for value in found[CYCLES]]
     write_with(table, out, {name: np.array(values, object) for name, values in {**found, CYCLES: cycles}.items()})
     known = [value is not None for value in cycles]
-    return _told(table, out, known, found["reason"], Counter(unstated(cells)))
+    return _told(table, out, known, found["reason"], notes + Counter(unstated(cells)))
 
 
 def _topology(table: Path, out: Path) -> dict[str, Any]:
@@ -170,28 +172,44 @@ def _topology(table: Path, out: Path) -> dict[str, Any]:
     import numpy as np
 
     from calibration.datasets import write_with
-    from jaxperf.network.topology_table import ADDED, predict_topology
+    from jaxperf.network.topology_table import ADDED, OPTIONAL, REQUIRED, predict_topology
 
     check_places(table, out, ADDED)
-    found = predict_topology(_cells(table))
+    cells, misspelled = _cells(table, (*REQUIRED, *OPTIONAL))
+    with _of(table):
+        found = predict_topology(cells)
     columns = {
         name: np.array(values, object if name in ("algorithm", "reason") else float) for name, values in found.items()
     }
     write_with(table, out, columns)
     known = [value == value for value in found["predicted_us"]]
     notes = Counter(reason for reason, has in zip(found["reason"], known, strict=True) if has)
-    return _told(table, out, known, found["reason"], notes)
+    return _told(table, out, known, found["reason"], misspelled + notes)
 
 
-def _cells(table: Path) -> dict[str, list[Any]]:
-    """The columns of a table."""
+def _cells(table: Path, known: Sequence[str]) -> tuple[dict[str, list[Any]], Counter[str]]:
+    """The columns of a table, those that are `known` by these names in whatever case they are written, and a sentence
+    for each that is spelled nearly as a known one that is not there -> the rows."""
+    from calibration.datasets.columns import standard_columns
     from calibration.datasets.files import read_pieces
+    from jaxperf.io.column_names import misspelled_notes, standard_name
 
+    meant = {standard_name(name): name for name in known}
     cells: dict[str, list[Any]] = {}
     for piece in read_pieces(table):
-        for name in piece.column_names:
-            cells.setdefault(name, []).extend(piece[name].to_pylist())
-    return cells
+        for standard, written in standard_columns(table, piece.column_names, meant.__contains__).items():
+            cells.setdefault(meant.get(standard, written), []).extend(piece[written].to_pylist())
+    notes = misspelled_notes(cells, known, [name for name in known if name not in cells])
+    return cells, Counter(dict.fromkeys(notes, len(next(iter(cells.values()), ()))))
+
+
+@contextmanager
+def _of(table: Path) -> Iterator[None]:
+    """What is wrong with the columns of a table names it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{table}: {error}") from None
 
 
 def _told(table: Path, out: Path, known: Sequence[bool], reasons: Sequence[str], notes: Counter[str]) -> dict[str, Any]:

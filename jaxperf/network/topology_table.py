@@ -30,6 +30,7 @@ from jaxperf.network.topology_words import Network, Tree, Twisted, parse_network
 from jaxperf.network.twisted_torus import twisted_all_to_all
 
 REQUIRED = ("op", "bytes", "network")
+OPTIONAL = ("nodes", "together")
 NUMBERS = ("predicted_us", "alone_us", "slowdown", "ranks")
 ADDED = (*NUMBERS, "algorithm", "reason")  # columns, in their order
 MICRO = 1e6

@@ -70,3 +70,14 @@ def test_case_does_not_matter(own_folder: Path) -> None:
     (own_folder / "g.csv").write_text("Device,Model,Mode,Seq,Batch,DType,Label_ms\nh100,gpt2-large,inf,8,1,fp16,3\n")
     (row,) = read_rows("g.csv")
     assert (row.reason, row.dtype, row.label) == ("", "fp16", 3e-3)
+
+
+def test_other_backends_of_collectives_read_columns_alike(answered, refuse, own_folder: Path) -> None:
+    (own_folder / "t.csv").write_text("OP,Bytes,network,togther\nall_reduce,1e6,nowhere,a\n")
+    said = answered("collectives", "t.csv", "-o", "out.csv", "--backend", "topology", code=3)
+    assert said["notes"] == [{"reason": "the column 'togther' is not read. Did you mean together?", "rows": 1}]
+    assert "network" in said["without_prediction"][0]["reason"]
+    (own_folder / "a.csv").write_text("backend,collective,topology\nAware,all_reduce,Switch\n")
+    assert "a.csv: The table has no column npus_per_dim" in refuse(
+        "collectives", "a.csv", "-o", "out.csv", "--backend", "astra"
+    )
